@@ -1,0 +1,43 @@
+# Two commands matter: `make demo` shows the product, `make test` proves it. `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MUSL_TARGET := x86_64-unknown-linux-musl
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+.PHONY: demo
+demo: prerequisites assets ## Set up a real control plane and two registries, and show the operator at work
+	cargo build --quiet --bin fairlead
+	cargo run --quiet -p fairlead-testkit --bin demo
+
+.PHONY: test
+test: prerequisites assets lint ## Set up everything and run every check and test
+	cargo test --workspace --no-fail-fast
+
+.PHONY: lint
+lint: ## Formatting and lints
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- --deny warnings
+
+.PHONY: bless
+bless: ## Write the generated files again (CRDs, manifests, chart, reference) after a change of the types
+	FAIRLEAD_BLESS=1 cargo test --workspace -- generated
+
+.PHONY: cluster
+cluster: prerequisites assets ## Leave a real cluster with a node and two registries running, and say how to use it
+	cargo run --quiet -p fairlead-testkit --bin cluster -- up
+
+.PHONY: cluster-down
+cluster-down: ## End the cluster of `make cluster`
+	cargo run --quiet -p fairlead-testkit --bin cluster -- down
+
+.PHONY: prerequisites
+prerequisites:
+	@cluster/prerequisites.sh
+
+.PHONY: assets
+assets:
+	@cluster/build.sh

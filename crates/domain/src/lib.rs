@@ -1,0 +1,5 @@
+//! The words every part of Fairlead shares: plain values with their parsing, printing and comparison.
+//!
+//! Nothing here knows Kubernetes' client, the network or the clock, so every rule can be tested by itself.
+
+pub mod duration;

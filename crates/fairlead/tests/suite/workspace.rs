@@ -1,0 +1,230 @@
+//! Rules about the workspace itself: which crate may use which, what may be linked into the program,
+//! under which licences, and how long a file may grow. They are tests because nobody rereads a page of rules.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+/// The direction of dependencies, lowest layer first. A crate may use only what stands beside it here.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("fairlead-domain", &[]),
+    ("fairlead-api", &["fairlead-domain"]),
+    ("fairlead-plan", &["fairlead-domain", "fairlead-api"]),
+    ("fairlead-registry", &["fairlead-domain"]),
+    ("fairlead-harbor", &["fairlead-domain"]),
+    ("fairlead-node", &["fairlead-domain", "fairlead-plan", "fairlead-registry"]),
+    (
+        "fairlead-operator",
+        &["fairlead-domain", "fairlead-api", "fairlead-plan", "fairlead-registry", "fairlead-harbor", "fairlead-node"],
+    ),
+    (
+        "fairlead-testkit",
+        &["fairlead-domain", "fairlead-api", "fairlead-plan", "fairlead-registry", "fairlead-harbor"],
+    ),
+    (
+        "fairlead",
+        &[
+            "fairlead-domain",
+            "fairlead-api",
+            "fairlead-plan",
+            "fairlead-registry",
+            "fairlead-harbor",
+            "fairlead-node",
+            "fairlead-operator",
+        ],
+    ),
+];
+
+/// What a crate must not link, directly or through others: purity is what makes planners testable.
+const MUST_NOT_LINK: &[(&str, &[&str])] = &[
+    ("fairlead-domain", &["kube", "kube-core", "kube-client", "k8s-openapi", "tokio", "reqwest", "hyper"]),
+    ("fairlead-api", &["kube-client", "tokio", "reqwest", "hyper"]),
+    ("fairlead-plan", &["kube-client", "kube-runtime", "tokio", "reqwest", "hyper"]),
+    ("fairlead-registry", &["kube", "kube-core", "kube-client"]),
+    ("fairlead-harbor", &["kube", "kube-core", "kube-client"]),
+    ("fairlead", &["fairlead-testkit"]),
+];
+
+/// Never in the tree, in tests neither: a second TLS stack, C code that cannot be linked statically, or an abandoned parser.
+const BANNED: &[&str] =
+    &["openssl-sys", "openssl", "native-tls", "aws-lc-sys", "aws-lc-rs", "serde_yaml", "serde_yml", "chrono"];
+
+const LICENCES: &[&str] = &[
+    "Apache-2.0",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "CDLA-Permissive-2.0",
+    "ISC",
+    "MIT",
+    "MIT-0",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+const LONGEST_USUAL_FILE: usize = 500;
+
+struct Metadata {
+    packages: BTreeMap<String, Value>,
+    /// Package id to the ids it links in a normal (not build, not test) way.
+    links: BTreeMap<String, Vec<String>>,
+    members: BTreeSet<String>,
+}
+
+impl Metadata {
+    fn read() -> Self {
+        let output = Command::new(env!("CARGO"))
+            .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", "x86_64-unknown-linux-gnu"])
+            .current_dir(root())
+            .output()
+            .expect("cargo metadata runs");
+        assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+        let json: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON");
+        let text = |value: &Value| value.as_str().expect("a string").to_owned();
+        let packages =
+            json["packages"].as_array().unwrap().iter().map(|package| (text(&package["id"]), package.clone())).collect();
+        let links = json["resolve"]["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|node| {
+                let normal = node["deps"].as_array().unwrap().iter().filter(|dependency| {
+                    dependency["dep_kinds"].as_array().unwrap().iter().any(|kind| kind["kind"].is_null())
+                });
+                (text(&node["id"]), normal.map(|dependency| text(&dependency["pkg"])).collect())
+            })
+            .collect();
+        let members = json["workspace_members"].as_array().unwrap().iter().map(text).collect();
+        Self { packages, links, members }
+    }
+
+    fn name(&self, id: &str) -> &str {
+        self.packages[id]["name"].as_str().unwrap()
+    }
+
+    fn linked_by(&self, id: &str) -> BTreeSet<&str> {
+        let mut seen = BTreeSet::new();
+        let mut open = vec![id];
+        while let Some(next) = open.pop() {
+            for dependency in &self.links[next] {
+                if seen.insert(dependency.as_str()) {
+                    open.push(dependency);
+                }
+            }
+        }
+        seen.into_iter().map(|id| self.name(id)).collect()
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace root exists")
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let metadata = Metadata::read();
+    let names: BTreeSet<&str> = metadata.members.iter().map(|id| metadata.name(id)).collect();
+    for member in &metadata.members {
+        let name = metadata.name(member);
+        let (_, allowed) = MAY_USE
+            .iter()
+            .find(|(crate_name, _)| *crate_name == name)
+            .unwrap_or_else(|| panic!("{name} is new: say in MAY_USE which crates it may use"));
+        for dependency in metadata.links[member].iter().map(|id| metadata.name(id)) {
+            assert!(
+                !names.contains(dependency) || allowed.contains(&dependency),
+                "{name} uses {dependency}; allowed are {allowed:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn pure_crates_link_no_runtime() {
+    let metadata = Metadata::read();
+    for member in &metadata.members {
+        let name = metadata.name(member);
+        let linked = metadata.linked_by(member);
+        for (_, forbidden) in MUST_NOT_LINK.iter().filter(|(crate_name, _)| *crate_name == name) {
+            let found: Vec<_> = forbidden.iter().filter(|dependency| linked.contains(*dependency)).collect();
+            assert!(found.is_empty(), "{name} links {found:?}");
+        }
+    }
+}
+
+#[test]
+fn nothing_banned_is_in_the_tree() {
+    let metadata = Metadata::read();
+    let found: Vec<_> =
+        metadata.packages.keys().map(|id| metadata.name(id)).filter(|name| BANNED.contains(name)).collect();
+    assert!(found.is_empty(), "banned crates are in the tree: {found:?}; `cargo tree -i NAME` shows who brings them");
+}
+
+#[test]
+fn every_licence_is_permissive() {
+    let metadata = Metadata::read();
+    let mut refused = Vec::new();
+    for package in metadata.packages.values() {
+        let expression = package["license"].as_str().unwrap_or("no licence given");
+        if !permitted(expression) {
+            refused.push(format!("{} {}: {expression}", package["name"], package["version"]));
+        }
+    }
+    assert!(refused.is_empty(), "licences that are not on the list:\n{}", refused.join("\n"));
+}
+
+/// Whether an SPDX expression can be satisfied from [`LICENCES`]. Old manifests separate alternatives by a slash.
+fn permitted(expression: &str) -> bool {
+    let expression = expression.replace('/', " OR ").replace(['(', ')'], " ");
+    // `A AND (B OR C)` loses its brackets here; every part is then demanded of AND first, which is the stricter reading
+    // for the licences we accept, because each alternative is checked on its own.
+    expression.split(" AND ").all(|all_of| {
+        all_of.split(" OR ").any(|one_of| {
+            let licence = one_of.trim().split(" WITH ").next().unwrap_or_default().trim();
+            LICENCES.contains(&licence)
+        })
+    })
+}
+
+#[test]
+fn licence_expressions_are_read_right() {
+    for accepted in ["MIT", "MIT OR GPL-3.0", "MIT/Apache-2.0", "Apache-2.0 WITH LLVM-exception", "MIT AND (ISC OR GPL-2.0)"] {
+        assert!(permitted(accepted), "{accepted}");
+    }
+    for refused in ["GPL-3.0", "MIT AND GPL-3.0", "AGPL-3.0 OR SSPL-1.0", "no licence given"] {
+        assert!(!permitted(refused), "{refused}");
+    }
+}
+
+#[test]
+fn nine_in_ten_files_are_short() {
+    let mut lengths: Vec<(usize, PathBuf)> = rust_files(&root().join("crates"));
+    lengths.sort();
+    let long: Vec<_> = lengths.iter().filter(|(lines, _)| *lines > LONGEST_USUAL_FILE).collect();
+    assert!(
+        long.len() * 10 <= lengths.len(),
+        "{} of {} files have over {LONGEST_USUAL_FILE} lines; split them by concern: {long:?}",
+        long.len(),
+        lengths.len()
+    );
+}
+
+fn rust_files(directory: &Path) -> Vec<(usize, PathBuf)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("the directory is readable").flatten() {
+        let path = entry.path();
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+            found.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let lines = std::fs::read_to_string(&path).expect("a source file is text").lines().count();
+            found.push((lines, path));
+        }
+    }
+    found
+}
