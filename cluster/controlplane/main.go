@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,7 +21,6 @@ import (
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
-	"k8s.io/apiserver/pkg/server"
 )
 
 func main() {
@@ -29,7 +29,7 @@ func main() {
 		"kube-apiserver":          func() int { return cli.Run(apiserver.NewAPIServerCommand()) },
 		"kube-controller-manager": func() int { return cli.Run(controllermanager.NewControllerManagerCommand()) },
 		"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
-		"kubelet":                 func() int { return cli.Run(kubelet.NewKubeletCommand(server.SetupSignalContext())) },
+		"kubelet":                 func() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) },
 		"kubectl":                 func() int { return runKubectl(kubectl.NewDefaultKubectlCommand()) },
 	}
 	role := filepath.Base(os.Args[0])

@@ -2,4 +2,10 @@
 //!
 //! Nothing here knows Kubernetes' client, the network or the clock, so every rule can be tested by itself.
 
+pub mod digest;
 pub mod duration;
+pub mod keyring;
+pub mod platform;
+pub mod reference;
+pub mod selector;
+pub mod verdict;

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Makes sure that what the tests need is on this machine. As root on Debian, missing packages are installed; elsewhere
+# they are named. Fails only without what nothing works without: Rust, Go and a C compiler.
+set -euo pipefail
+
+# package, and a file that tells whether it is there
+readonly PACKAGES=(
+  "runc /usr/sbin/runc"                                  # the node: starts containers
+  "containernetworking-plugins /usr/lib/cni/ptp"         # the node: gives Pods a network
+  "docker-registry /usr/bin/docker-registry"             # registry 2.8, which deletes differently from 3
+  "musl-tools /usr/bin/musl-gcc"                         # the static binary of the image
+)
+
+failed=0
+need() {
+  if ! command -v "$1" >/dev/null; then
+    echo "missing: $2" >&2
+    failed=1
+  fi
+}
+need cargo "Rust. Install it with: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
+need go "Go 1.26 or later. Install it from https://go.dev/dl/ (unpack to /usr/local, put /usr/local/go/bin on the PATH)"
+need cc "a C compiler. On Debian: apt-get install build-essential"
+((failed == 0)) || exit 1
+
+missing=()
+for entry in "${PACKAGES[@]}"; do
+  read -r package file <<<"$entry"
+  [[ -e "$file" ]] || missing+=("$package")
+done
+((${#missing[@]})) || exit 0
+
+install="apt-get install --no-install-recommends ${missing[*]}"
+if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
+  echo "Not installed, and not needed for most tests: ${missing[*]}" >&2
+  echo "On Debian, as root: $install" >&2
+  exit 0
+fi
+
+echo "Installing ${missing[*]}" >&2
+# docker-registry would start itself on port 5000 and stay; Debian asks this script before starting any service.
+policy=/usr/sbin/policy-rc.d
+if [[ ! -e $policy ]]; then
+  trap 'rm -f "$policy"' EXIT
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod 755 "$policy"
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get update --quiet=2
+$install --quiet=2 --yes >/dev/null

@@ -1,0 +1,3 @@
+module fairlead.dev/cluster/programs
+
+go 1.26.0
