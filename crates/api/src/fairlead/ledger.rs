@@ -1,0 +1,154 @@
+//! The ledger of mirrored images: who owns a copy, what it must contain, and how long it is kept.
+//!
+//! A mirror object that matches thousands of images has several ledgers, each of bounded size. The registry is the truth about
+//! what exists; the ledger is the truth about what is ours. Its content is in `spec`, which backups keep, and `status` only
+//! sums it up.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{CustomResource, KubeSchema, core::Rule};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{conditions::Condition, kuik::MAX_MIRRORS};
+
+/// Copies in one ledger, over all its entries: large enough for few objects, small enough to rewrite on every change.
+pub const MAX_COPIES: usize = 500;
+
+/// Images of one mirror object, and their copies.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "fairlead.dev",
+    version = "v1alpha1",
+    kind = "ImageLedger",
+    plural = "imageledgers",
+    shortname = "iledger",
+    category = "fairlead",
+    namespaced,
+    status = "ImageLedgerStatus",
+    derive = "PartialEq",
+    doc = "Record of the copies that Fairlead made for a ClusterImageSetMirror or ImageSetMirror. Fairlead writes it; edit the mirror object instead.",
+    printcolumn = r#"{"name": "Kind", "type": "string", "jsonPath": ".spec.owner.kind", "description": "Kind of the object that the copies were made for."}"#,
+    printcolumn = r#"{"name": "Owner", "type": "string", "jsonPath": ".spec.owner.name", "description": "Name of the object that the copies were made for."}"#,
+    printcolumn = r#"{"name": "Images", "type": "integer", "jsonPath": ".status.imageCount", "description": "Images in this ledger."}"#,
+    printcolumn = r#"{"name": "Mirrored", "type": "integer", "jsonPath": ".status.mirroredCount", "description": "Copies that are in place."}"#,
+    printcolumn = r#"{"name": "Failed", "type": "integer", "jsonPath": ".status.failedCount", "description": "Copies that failed or were refused."}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status", "description": "Whether every copy is in place."}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "Time since the object was created."}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageLedgerSpec {
+    /// The object that the copies were made for.
+    #[x_kube(validation = Rule::new("self == oldSelf").message("owner cannot be changed: a ledger belongs to one object for life"))]
+    pub owner: LedgerOwner,
+    /// The images, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_COPIES))]
+    #[x_kube(validation = at_most_max_copies(), merge_strategy = ListMerge::Atomic)]
+    pub entries: Vec<LedgerEntry>,
+}
+
+fn at_most_max_copies() -> Rule {
+    Rule::new(format!("self.map(entry, has(entry.mirrors) ? entry.mirrors.size() : 0).sum() <= {MAX_COPIES}"))
+        .message(&*format!(
+            "entries hold more than {MAX_COPIES} mirrors in total: continue in another ImageLedger"
+        ))
+}
+
+/// A mirror object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerOwner {
+    /// `ClusterImageSetMirror` or `ImageSetMirror`.
+    #[schemars(extend("enum" = ["ClusterImageSetMirror", "ImageSetMirror"]))]
+    pub kind: String,
+    /// Name of the object. An `ImageSetMirror` is in the namespace of the ledger.
+    #[schemars(schema_with = "crate::schema::object_name")]
+    pub name: String,
+    /// UID of the object: one of the same name that is created later has ledgers of its own.
+    #[schemars(length(min = 1, max = 63))]
+    pub uid: String,
+}
+
+/// One image.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerEntry {
+    /// Reference of the image that is copied.
+    #[schemars(schema_with = "crate::schema::image_reference")]
+    pub source: String,
+    /// Digest that the source had when it was last looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::digest")]
+    pub source_digest: Option<String>,
+    /// Since when no Pod uses the image. Absent while one does. `0001-01-01T01:00:00Z`: the filter no longer matches it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::timestamp")]
+    pub unused_since: Option<Time>,
+    /// Its copies, one for each mirror.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_MIRRORS))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub mirrors: Vec<LedgerCopy>,
+}
+
+/// One copy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.state != 'Mirrored' || has(self.digest)")
+        .message("digest must be set where state is Mirrored: without it nobody can tell whether the copy is still the right one")
+        .field_path(".digest"),
+    validation = Rule::new("!(self.state in ['Failed', 'Refused']) || has(self.lastError)")
+        .message("lastError must say why where state is Failed or Refused")
+        .field_path(".lastError"),
+)]
+pub struct LedgerCopy {
+    /// Reference of the copy.
+    #[schemars(schema_with = "crate::schema::image_reference")]
+    pub destination: String,
+    /// Digest that the copy must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::digest")]
+    pub digest: Option<String>,
+    /// How far it is. `Pending`: still to be copied. `Mirrored`: in place. `Failed`: the last attempt failed. `Refused`:
+    /// another source owns the destination. `Deleting`: no longer needed, being removed from the registry.
+    pub state: CopyState,
+    /// Since when the state has been this.
+    #[schemars(schema_with = "crate::schema::timestamp")]
+    pub since: Time,
+    /// What went wrong in the last attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub last_error: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum CopyState {
+    Pending,
+    Mirrored,
+    Failed,
+    Refused,
+    Deleting,
+}
+
+/// The ledger summed up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageLedgerStatus {
+    /// Generation of the ledger that this status sums up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Number of images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_count: Option<u32>,
+    /// Number of copies that are in place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirrored_count: Option<u32>,
+    /// Number of copies that failed or were refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_count: Option<u32>,
+    /// `Ready`: whether every copy is in place, and if not, why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::conditions::list")]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,12 @@
+//! `fairlead.dev/v1alpha1`: what Fairlead itself has to remember. Written by the program, readable by everyone.
+
+mod ledger;
+mod pin;
+
+pub use ledger::{
+    CopyState, ImageLedger, ImageLedgerSpec, ImageLedgerStatus, LedgerCopy, LedgerEntry, LedgerOwner,
+    MAX_COPIES,
+};
+pub use pin::{ImagePin, ImagePinSpec, ImagePinStatus, PinnedImage, PinnedWorkload};
+
+pub const GROUP: &str = "fairlead.dev";

@@ -1,0 +1,34 @@
+//! The Secret that an entry authenticates with.
+
+use kube::core::Rule;
+use schemars::{JsonSchema, Schema};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::schema::rules;
+
+/// Names a Secret of type `kubernetes.io/dockerconfigjson` or `kubernetes.io/dockercfg`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CredentialSecret {
+    /// Name of the Secret.
+    #[schemars(schema_with = "crate::schema::object_name")]
+    pub name: String,
+    /// Namespace of the Secret. Objects that live in a namespace use Secrets of that namespace, whatever is written here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub namespace: Option<String>,
+}
+
+/// For lists of cluster-wide objects, as `#[schemars(transform = …)]`: an entry that names a Secret must say where it is.
+pub(super) fn namespace_is_named(list: &mut Schema) {
+    // `namespace` is a reserved word of the rule language, which is written with underscores around it.
+    let rule = Rule::new("has(self.__namespace__) && self.__namespace__.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')")
+        .message("namespace must name the namespace of the Secret, because a cluster-wide object has no namespace of its own")
+        .field_path(".namespace");
+    if let Some(secret) =
+        list.pointer_mut("/items/properties/credentialSecret").and_then(Value::as_object_mut)
+    {
+        secret.insert("x-kubernetes-validations".to_owned(), rules([rule]));
+    }
+}

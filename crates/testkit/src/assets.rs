@@ -1,0 +1,78 @@
+//! The programs that clusters are made of: built by `cluster/build.sh` into a cache, or found where `FAIRLEAD_TEST_ASSETS` says.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// A unit of building, as `cluster/build.sh` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// The supervisor, and the programs inside test images.
+    Programs,
+    /// etcd, the control plane, kubelet and kubectl.
+    ControlPlane,
+    /// containerd and its shim.
+    Containerd,
+    /// distribution v3.
+    Registry,
+    /// Simulated nodes.
+    Kwok,
+    Helm,
+}
+
+impl Group {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Programs => "programs",
+            Self::ControlPlane => "controlplane",
+            Self::Containerd => "containerd",
+            Self::Registry => "registry",
+            Self::Kwok => "kwok",
+            Self::Helm => "helm",
+        }
+    }
+}
+
+/// A directory with programs.
+#[derive(Clone, Debug)]
+pub struct Assets {
+    directory: PathBuf,
+}
+
+impl Assets {
+    /// Makes sure that the groups are built. Blocks, on a machine's first run for minutes, and shows progress on standard error.
+    pub fn build(groups: &[Group]) -> Result<Self> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cluster/build.sh");
+        let output = Command::new(&script)
+            .args(groups.iter().map(|group| group.name()))
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| format!("cannot run {}", script.display()))?;
+        ensure!(
+            output.status.success(),
+            "the programs of the test cluster could not be built; what failed is said above ({} ended with {})",
+            script.display(),
+            output.status
+        );
+        let directory = String::from_utf8(output.stdout).context("cluster/build.sh printed something odd")?;
+        Ok(Self { directory: PathBuf::from(directory.trim()) })
+    }
+
+    /// [`Assets::build`] for callers on an asynchronous runtime.
+    pub async fn ensure(groups: &'static [Group]) -> Result<Self> {
+        tokio::task::spawn_blocking(|| Self::build(groups)).await?
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Path of a program, which must exist: with `FAIRLEAD_TEST_ASSETS` somebody else filled the directory.
+    pub fn program(&self, name: &str) -> Result<PathBuf> {
+        let path = self.directory.join(name);
+        ensure!(path.exists(), "{} does not exist: is FAIRLEAD_TEST_ASSETS complete?", path.display());
+        Ok(path)
+    }
+}

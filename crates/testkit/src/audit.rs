@@ -1,0 +1,123 @@
+//! The API server's audit log: the judge of who asked for what.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+/// Everything is recorded, without bodies. The start of a request is left out: its end says more.
+pub(crate) const POLICY: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+";
+
+/// One request, once it was answered; a watch also when it began (`stage` is then `ResponseStarted`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditEvent {
+    pub stage: String,
+    pub user: String,
+    pub user_agent: String,
+    pub verb: String,
+    /// Empty for the core group and for requests that are not about objects.
+    pub api_group: String,
+    pub resource: String,
+    pub subresource: String,
+    pub namespace: String,
+    pub name: String,
+    pub uri: String,
+    pub code: u16,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Line {
+    stage: String,
+    #[serde(rename = "requestURI")]
+    request_uri: String,
+    verb: String,
+    user: User,
+    user_agent: String,
+    object_ref: ObjectRef,
+    response_status: ResponseStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct User {
+    username: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ObjectRef {
+    api_group: String,
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ResponseStatus {
+    code: u16,
+}
+
+impl From<Line> for AuditEvent {
+    fn from(line: Line) -> Self {
+        Self {
+            stage: line.stage,
+            user: line.user.username,
+            user_agent: line.user_agent,
+            verb: line.verb,
+            api_group: line.object_ref.api_group,
+            resource: line.object_ref.resource,
+            subresource: line.object_ref.subresource,
+            namespace: line.object_ref.namespace,
+            name: line.object_ref.name,
+            uri: line.request_uri,
+            code: line.response_status.code,
+        }
+    }
+}
+
+/// All events so far. A last line that is still being written is left for the next call.
+pub(crate) fn read(path: &Path) -> Result<Vec<AuditEvent>> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the audit log {}", path.display()))?;
+    parse(&text)
+}
+
+fn parse(text: &str) -> Result<Vec<AuditEvent>> {
+    let complete = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    complete
+        .map(|line| {
+            let parsed: Line =
+                serde_json::from_str(line).context("the audit log holds a line that is not an event")?;
+            Ok(parsed.into())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_read_and_a_half_written_line_waits() {
+        let text = concat!(
+            r#"{"kind":"Event","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/a/pods/b/status","verb":"patch","#,
+            r#""user":{"username":"system:serviceaccount:x:y"},"objectRef":{"resource":"pods","namespace":"a","name":"b","#,
+            r#""subresource":"status"},"responseStatus":{"code":403}}"#,
+            "\n{\"kind\":\"Eve"
+        );
+        let events = parse(text).unwrap();
+        assert_eq!(events.len(), 1);
+        let event = &events[0];
+        assert_eq!((event.user.as_str(), event.verb.as_str()), ("system:serviceaccount:x:y", "patch"));
+        assert_eq!((event.resource.as_str(), event.subresource.as_str()), ("pods", "status"));
+        assert_eq!((event.namespace.as_str(), event.name.as_str(), event.code), ("a", "b", 403));
+    }
+}

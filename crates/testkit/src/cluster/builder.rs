@@ -1,0 +1,132 @@
+//! What a cluster is to be like, and its start.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Result, bail};
+
+use super::controlplane::{ADMIN, ControlPlane, kubeconfig_of};
+use super::{Cluster, Own, Part, READY_DEADLINE, loopback, node};
+use crate::assets::{Assets, Group};
+use crate::supervisor::{Options, Supervisor};
+use crate::workdir;
+
+pub(super) async fn control_plane_assets() -> Result<Assets> {
+    Assets::ensure(&[Group::Programs, Group::ControlPlane]).await
+}
+
+/// Choices for a cluster of one's own; the default is a control plane without a node.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterBuilder {
+    feature_gates: BTreeMap<String, bool>,
+    pub(super) audit: bool,
+    node: bool,
+    flags: BTreeMap<Part, Vec<String>>,
+}
+
+impl ClusterBuilder {
+    /// Turns a Kubernetes feature gate on or off, in every part.
+    #[must_use]
+    pub fn feature_gate(mut self, name: impl Into<String>, on: bool) -> Self {
+        self.feature_gates.insert(name.into(), on);
+        self
+    }
+
+    /// Keeps an audit log of every request's metadata; see [`Cluster::audit_events`].
+    #[must_use]
+    pub fn audit(mut self, on: bool) -> Self {
+        self.audit = on;
+        self
+    }
+
+    /// Adds a real node (needs root; see [`node::missing`]).
+    #[must_use]
+    pub fn node(mut self, on: bool) -> Self {
+        self.node = on;
+        self
+    }
+
+    /// A further flag for one part, as `--name=value`; the last one wins.
+    #[must_use]
+    pub fn flag(mut self, part: Part, flag: impl Into<String>) -> Self {
+        self.flags.entry(part).or_default().push(flag.into());
+        self
+    }
+
+    pub(super) fn flags_of(&self, part: Part) -> Vec<String> {
+        self.flags.get(&part).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn feature_gate_flag(&self) -> Option<String> {
+        let gates: Vec<String> = self.feature_gates.iter().map(|(name, on)| format!("{name}={on}")).collect();
+        (!gates.is_empty()).then(|| format!("--feature-gates={}", gates.join(",")))
+    }
+
+    /// Starts it and waits until it works.
+    pub async fn start(self) -> Result<Cluster> {
+        let assets = control_plane_assets().await?;
+        let directory = workdir::create("cluster")?;
+        self.start_in(directory, None, assets).await
+    }
+
+    /// Starts it in a directory of the caller's choice, findable by its supervisor's pid file.
+    pub(crate) async fn start_standing(self, directory: PathBuf, pid_file: PathBuf) -> Result<Cluster> {
+        let assets = control_plane_assets().await?;
+        self.start_in(directory, Some(pid_file), assets).await
+    }
+
+    async fn start_in(
+        self,
+        directory: PathBuf,
+        pid_file: Option<PathBuf>,
+        assets: Assets,
+    ) -> Result<Cluster> {
+        if self.node
+            && let Some(reason) = node::missing()
+        {
+            bail!(reason);
+        }
+        let options = Options {
+            namespaces: self.node,
+            containers: self.node.then(|| node::containers_of(&directory)),
+            pid_file,
+        };
+        let supervisor = Arc::new(Supervisor::start(directory.clone(), &options)?);
+        let plane = ControlPlane::prepare(&self, &assets, &directory)?;
+        let mut own = Own {
+            supervisor,
+            parts: Mutex::default(),
+            audit_log: plane.audit_log(),
+            authority: plane.authority.clone(),
+            api_server: loopback(plane.api_port),
+            kwok: tokio::sync::Mutex::default(),
+            sandboxes: None,
+        };
+        start_control_plane(&own, &plane).await?;
+        if self.node {
+            let kubeconfig = kubeconfig_of(&directory, node::USER);
+            let flags = self.feature_gate_flag().into_iter().chain(self.flags_of(Part::Kubelet)).collect();
+            own.sandboxes = Some(node::start(&own, &directory, &kubeconfig, flags).await?);
+        }
+        let cluster = Cluster { admin: kubeconfig_of(&directory, ADMIN), directory, assets, own: Some(own) };
+        if self.node {
+            cluster.wait_node_ready().await?;
+        }
+        Ok(cluster)
+    }
+}
+
+async fn start_control_plane(own: &Own, plane: &ControlPlane<'_>) -> Result<()> {
+    let (program, health) = plane.etcd()?;
+    own.start(Part::Etcd, program, health).await?;
+    let (program, health) = plane.api_server()?;
+    let api_server = own.start(Part::ApiServer, program, health).await?;
+    api_server.wait_ready(Part::ApiServer, READY_DEADLINE).await?;
+    let (program, health) = plane.controller_manager()?;
+    let controller_manager = own.start(Part::ControllerManager, program, health).await?;
+    let (program, health) = plane.scheduler()?;
+    let scheduler = own.start(Part::Scheduler, program, health).await?;
+    controller_manager.wait_ready(Part::ControllerManager, READY_DEADLINE).await?;
+    scheduler.wait_ready(Part::Scheduler, READY_DEADLINE).await
+}

@@ -1,0 +1,58 @@
+//! Certificates for servers under test.
+
+use anyhow::Result;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+
+/// A certificate and its key, both PEM.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    pub certificate: String,
+    pub key: String,
+}
+
+/// A certificate authority made for one test or cluster.
+#[derive(Debug)]
+pub struct Authority {
+    certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    pub fn new(name: &str) -> Result<Self> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let certificate = params.self_signed(&key)?.pem();
+        Ok(Self { certificate, issuer: Issuer::new(params, key) })
+    }
+
+    /// The authority's certificate, PEM.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// A serving certificate for these host names and addresses.
+    pub fn issue(&self, names: &[&str]) -> Result<Identity> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let common_name = names.first().cloned().unwrap_or_default();
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(&key, &self.issuer)?.pem();
+        Ok(Identity { certificate, key: key.serialize_pem() })
+    }
+}
+
+/// A fresh key pair, PEM (PKCS #8 and SPKI).
+pub(crate) fn key_pair() -> Result<(String, String)> {
+    let key = KeyPair::generate()?;
+    Ok((key.serialize_pem(), key.public_key_pem()))
+}

@@ -1,0 +1,58 @@
+//! Where a registry is, and how to log in.
+
+use anyhow::Result;
+use reqwest::{Certificate, Method, RequestBuilder};
+
+/// Address and credentials of a registry.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    pub(super) port: u16,
+    /// User and password, where anonymous access is refused.
+    pub credentials: Option<(String, String)>,
+    /// PEM certificate of the authority, where it speaks TLS.
+    pub authority: Option<String>,
+}
+
+impl Endpoint {
+    /// A registry on loopback that was started elsewhere, speaking plain HTTP to anybody.
+    pub fn plain(port: u16) -> Self {
+        Self { port, credentials: None, authority: None }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `127.0.0.1:PORT`, as in image references.
+    pub fn host(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub fn url(&self) -> String {
+        let scheme = if self.authority.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.host())
+    }
+
+    /// A client that trusts the registry's certificate.
+    pub fn http(&self) -> Result<reqwest::Client> {
+        crate::install_crypto();
+        let builder = reqwest::Client::builder().no_proxy();
+        let builder = match &self.authority {
+            Some(authority) => builder.tls_certs_only([Certificate::from_pem(authority.as_bytes())?]),
+            None => builder,
+        };
+        Ok(builder.build()?)
+    }
+
+    /// A request to a path of the registry, logged in.
+    pub fn request(&self, client: &reqwest::Client, method: Method, path: &str) -> RequestBuilder {
+        self.authorize(client.request(method, format!("{}{path}", self.url())))
+    }
+
+    pub(crate) fn authorize(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.credentials {
+            Some((user, password)) => request.basic_auth(user, Some(password)),
+            None => request,
+        }
+    }
+}

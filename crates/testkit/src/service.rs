@@ -1,0 +1,91 @@
+//! What a Service does in a cluster with a network: one address in front of several replicas, of which those that accept
+//! connections are used. A test cluster has no network for Services, and a webhook takes only one URL.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::{Context, Result};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// Lives on the runtime that started it. It forwards bytes, so TLS and certificates for 127.0.0.1 hold through it.
+#[derive(Debug)]
+pub struct Service {
+    address: SocketAddr,
+    accepting: JoinHandle<()>,
+}
+
+impl Service {
+    /// Connections go round the replicas; one that refuses is passed over.
+    pub async fn start(replicas: Vec<SocketAddr>) -> Result<Self> {
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen on loopback")?;
+        let address = listener.local_addr()?;
+        Ok(Self { address, accepting: tokio::spawn(accept(listener, replicas)) })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, mut replicas: Vec<SocketAddr>) {
+    while let Ok((client, _)) = listener.accept().await {
+        if !replicas.is_empty() {
+            replicas.rotate_left(1);
+        }
+        tokio::spawn(forward(client, replicas.clone()));
+    }
+}
+
+async fn forward(mut client: TcpStream, replicas: Vec<SocketAddr>) {
+    for replica in replicas {
+        if let Ok(mut server) = TcpStream::connect(replica).await {
+            // Either side may hang up at any time; there is nobody to tell.
+            drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// A replica that answers every connection with its name.
+    async fn replica(name: &'static str) -> (SocketAddr, JoinHandle<()>) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                drop(client.write_all(name.as_bytes()).await);
+            }
+        });
+        (address, task)
+    }
+
+    async fn ask(service: &Service) -> String {
+        let mut answer = String::new();
+        TcpStream::connect(service.address()).await.unwrap().read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn uses_all_replicas_and_passes_over_a_dead_one() {
+        let ((first, first_task), (second, _second_task)) = (replica("first").await, replica("second").await);
+        let service = Service::start(vec![first, second]).await.unwrap();
+        let mut answers = [ask(&service).await, ask(&service).await];
+        answers.sort();
+        assert_eq!(answers, ["first", "second"]);
+        first_task.abort();
+        assert!(first_task.await.is_err());
+        assert_eq!([ask(&service).await, ask(&service).await], ["second", "second"]);
+    }
+}

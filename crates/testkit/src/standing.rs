@@ -1,0 +1,182 @@
+//! A cluster that outlives its maker, for development: `make cluster` and `make cluster-down`.
+
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::assets::{Assets, Group};
+use crate::cluster::node;
+use crate::registry::{Registry, RegistryConfig};
+use crate::{Cluster, images, workdir};
+
+/// Where its files are, unless the cache is to hold them.
+const DIRECTORY: &str = "FAIRLEAD_CLUSTER_DIR";
+const REGISTRIES: [&str; 2] = ["registry-1", "registry-2"];
+
+/// A place for one standing cluster.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    directory: PathBuf,
+}
+
+/// What [`Standing::up`] found or made.
+#[derive(Debug)]
+pub enum Up {
+    Started { guide: String, cluster: Box<Cluster>, registries: Vec<Registry> },
+    AlreadyRunning { guide: String },
+}
+
+impl Standing {
+    pub fn at(directory: PathBuf) -> Self {
+        Self { directory }
+    }
+
+    /// The place that `FAIRLEAD_CLUSTER_DIR` names, or the one in the user's cache.
+    pub fn from_environment() -> Result<Self> {
+        let var = |name| std::env::var_os(name).map(PathBuf::from);
+        let cache = || {
+            var("FAIRLEAD_CACHE")
+                .or_else(|| Some(var("XDG_CACHE_HOME")?.join("fairlead")))
+                .or_else(|| Some(var("HOME")?.join(".cache/fairlead")))
+        };
+        let directory = var(DIRECTORY).or_else(|| Some(cache()?.join("cluster")));
+        Ok(Self::at(
+            directory
+                .with_context(|| format!("HOME is not set: say in {DIRECTORY} where the cluster may live"))?,
+        ))
+    }
+
+    fn pid_file(&self) -> PathBuf {
+        self.directory.join("supervisor.pid")
+    }
+
+    fn run_directory(&self) -> PathBuf {
+        self.directory.join("run")
+    }
+
+    fn guide_file(&self) -> PathBuf {
+        self.directory.join("guide.txt")
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.directory.join("kubeconfig")
+    }
+
+    /// Whether the supervisor of this place lives: it holds a lock as long as it does.
+    pub fn is_running(&self) -> Result<bool> {
+        let path = self.pid_file();
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            opened => opened.with_context(|| format!("cannot open {}", path.display()))?,
+        };
+        match file.try_lock() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(error)) => Err(error.into()),
+        }
+    }
+
+    /// How to use the running cluster.
+    pub fn guide(&self) -> Result<String> {
+        let path = self.guide_file();
+        std::fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}; a cluster is just starting?", path.display()))
+    }
+
+    /// Starts a cluster, with a node if wanted, and two registries with images in them. It ends with the returned value unless
+    /// [`Cluster::detach`] is called.
+    pub async fn up(&self, with_node: bool) -> Result<Up> {
+        if self.is_running()? {
+            return Ok(Up::AlreadyRunning { guide: self.guide()? });
+        }
+        if with_node && let Some(reason) = node::missing() {
+            bail!("{reason}, or leave the node out with --no-node");
+        }
+        Assets::ensure(&[
+            Group::Programs,
+            Group::ControlPlane,
+            Group::Registry,
+            Group::Containerd,
+            Group::Kwok,
+            Group::Helm,
+        ])
+        .await?;
+        if self.directory.exists() {
+            // What a killed supervisor left behind.
+            self.clear()?;
+        }
+        let run = self.run_directory();
+        std::fs::create_dir_all(&run).with_context(|| format!("cannot make {}", run.display()))?;
+        let cluster = Cluster::builder().node(with_node).start_standing(run, self.pid_file()).await?;
+        let mut registries = Vec::new();
+        for name in REGISTRIES {
+            let registry = cluster.named_registry(RegistryConfig::new().delete(), name).await?;
+            registry.endpoint().push("pause", "1", &images::pause()?).await?;
+            registry.endpoint().push("succeed", "1", &images::succeed()?).await?;
+            registries.push(registry);
+        }
+        std::fs::copy(cluster.kubeconfig(), self.kubeconfig())?;
+        let guide = self.write_guide(&cluster, &registries, with_node)?;
+        workdir::write(&self.guide_file(), &guide)?;
+        Ok(Up::Started { guide, cluster: Box::new(cluster), registries })
+    }
+
+    fn write_guide(&self, cluster: &Cluster, registries: &[Registry], with_node: bool) -> Result<String> {
+        let kubectl = cluster.kubectl_path()?;
+        let programs = kubectl.parent().unwrap_or(Path::new("/")).display().to_string();
+        let hosts: Vec<String> = registries.iter().map(Registry::host).collect();
+        let image = hosts.first().map(|host| format!("{host}/pause:1")).unwrap_or_default();
+        let node = if with_node {
+            format!("Try it:\n  kubectl run hello --image={image}\n  kubectl get pods -o wide")
+        } else {
+            "There is no node: Pods stay pending. As root, `make cluster` brings one.".to_owned()
+        };
+        Ok(format!(
+            "A Kubernetes cluster is running. Use it with:\n  export KUBECONFIG={}\n  export PATH={programs}:$PATH   # kubectl, helm\n  \
+             kubectl get nodes\n\nRegistries, plain HTTP, with the images pause:1 and succeed:1: {}\n{node}\n\nLogs are in {}\n\
+             End it with `make cluster-down`.\n",
+            self.kubeconfig().display(),
+            hosts.join(" and "),
+            self.run_directory().display(),
+        ))
+    }
+
+    /// Ends the cluster of this place and removes its files; says whether there was one.
+    pub fn down(&self) -> Result<bool> {
+        let running = self.is_running()?;
+        if self.directory.exists() {
+            self.clear()?;
+        }
+        Ok(running)
+    }
+
+    /// Ends what runs, also after its supervisor was killed, and removes our files and nothing else: the place may be a directory
+    /// somebody has other things in.
+    fn clear(&self) -> Result<()> {
+        let run = self.run_directory();
+        let supervisor = Assets::build(&[Group::Programs])?.program("supervisor")?;
+        let status = Command::new(&supervisor)
+            .arg("stop")
+            .arg("--pid-file")
+            .arg(self.pid_file())
+            .arg("--remove-cgroups-of")
+            .arg(node::containers_of(&run))
+            .arg("--remove")
+            .arg(&run)
+            .status()?;
+        ensure!(status.success(), "{} stop ended with {status}", supervisor.display());
+        let gone = |result: std::io::Result<()>| match result {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            other => other,
+        };
+        for file in [self.guide_file(), self.kubeconfig(), self.pid_file()] {
+            gone(std::fs::remove_file(file))?;
+        }
+        // Stays when it is not empty.
+        drop(std::fs::remove_dir(&self.directory));
+        Ok(())
+    }
+}

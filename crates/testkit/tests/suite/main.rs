@@ -1,0 +1,10 @@
+//! The bench itself is tested against the real parts it starts.
+
+mod controlplane;
+mod leaks;
+mod node;
+mod processes;
+mod proxy;
+mod registries;
+mod simulated;
+mod standing;
