@@ -23,20 +23,12 @@ fn generated_reference_is_up_to_date() {
             index,
             "| [{}]({group}.md#{anchor}) | `{group}` | {} | {} | {} |",
             names.kind,
-            names
-                .short_names
-                .iter()
-                .flatten()
-                .map(|name| format!("`{name}`"))
-                .collect::<Vec<_>>()
-                .join(" "),
+            names.short_names.iter().flatten().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" "),
             crd.spec.scope,
             cell(schemas(&crd)[0]["description"].as_str().unwrap_or_default()),
         )
         .unwrap();
-        let page = pages
-            .entry(format!("{group}.md"))
-            .or_insert_with(|| format!("# {group}\n"));
+        let page = pages.entry(format!("{group}.md")).or_insert_with(|| format!("# {group}\n"));
         section(page, &crd);
     }
     pages.insert("README.md".to_owned(), index);
@@ -59,13 +51,7 @@ fn section(page: &mut String, crd: &CustomResourceDefinition) {
             let top = &schema["properties"][part];
             walk(top, part, &mut |path, field| {
                 if path != part && !path.ends_with("[]") && !path.ends_with(".*") && !path.contains('|') {
-                    writeln!(
-                        fields,
-                        "| `{path}` | {} | {} |",
-                        kind_of(field),
-                        explanation(field)
-                    )
-                    .unwrap();
+                    writeln!(fields, "| `{path}` | {} | {} |", kind_of(field), explanation(field)).unwrap();
                 }
                 for rule in field["x-kubernetes-validations"].as_array().into_iter().flatten() {
                     if let Some(message) = rule["message"].as_str() {
@@ -108,11 +94,7 @@ fn explanation(field: &Value) -> String {
         }
         text.push_str(&words);
     };
-    let limits = if field["items"]["enum"].is_array() {
-        &field["items"]
-    } else {
-        field
-    };
+    let limits = if field["items"]["enum"].is_array() { &field["items"] } else { field };
     if let Some(values) = limits["enum"].as_array() {
         let values: Vec<_> = values.iter().map(|value| format!("`{}`", plain(value))).collect();
         add(format!("One of {}.", values.join(", ")));
@@ -127,11 +109,7 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(
         || value.to_string(),
         |text| {
-            if text.is_empty() {
-                "\"\"".to_owned()
-            } else {
-                text.to_owned()
-            }
+            if text.is_empty() { "\"\"".to_owned() } else { text.to_owned() }
         },
     )
 }

@@ -162,12 +162,13 @@ async fn caching() -> Result<()> {
 #[tokio::test]
 async fn mirrors() -> Result<()> {
     let nothing = || json!({});
-    let isdp = keep::<openshift::ImageSourceDigestPolicy>(nothing(), nothing(), "imagesourcedigestpolicies");
-    let istp = keep::<openshift::ImageSourceTagPolicy>(nothing(), nothing(), "imagesourcetagpolicies");
-    let idms = keep::<openshift::ImageDigestMirrorSet>(nothing(), nothing(), "idms");
-    let itms = keep::<openshift::ImageTagMirrorSet>(nothing(), nothing(), "itms");
-    let icsp = keep::<openshift::ImageContentSourcePolicy>(nothing(), nothing(), "icsp");
-    let printed = [isdp.await?, istp.await?, idms.await?, itms.await?, icsp.await?];
+    let printed = [
+        keep::<openshift::ImageSourceDigestPolicy>(nothing(), nothing(), "imagesourcedigestpolicies").await?,
+        keep::<openshift::ImageSourceTagPolicy>(nothing(), nothing(), "imagesourcetagpolicies").await?,
+        keep::<openshift::ImageDigestMirrorSet>(nothing(), nothing(), "idms").await?,
+        keep::<openshift::ImageTagMirrorSet>(nothing(), nothing(), "itms").await?,
+        keep::<openshift::ImageContentSourcePolicy>(nothing(), nothing(), "icsp").await?,
+    ];
     for printed in printed {
         let (heading, row) = columns(&printed);
         ensure!(heading == ["NAME", "ACCEPTED", "APPLIED", "EXACT", "AGE"], "{printed}");
