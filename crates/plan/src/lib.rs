@@ -1,1 +1,10 @@
+//! Decisions of Fairlead as pure functions.
+//!
+//! Everything here turns what was observed into what should be done, with the reasons. Time and chance come in
+//! as arguments, so a decision can be printed, compared in a test and replayed. Nothing here performs input or
+//! output: the operator carries decisions out.
 
+pub mod capability;
+pub mod certificates;
+pub mod leadership;
+pub mod records;

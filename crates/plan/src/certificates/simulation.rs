@@ -1,0 +1,347 @@
+//! Whole lives of certificates in a simulated cluster: replicas and API servers that learn late, leaders that come and
+//! go, writes that fail. At every moment every leaf that is served must verify wherever it may be looked at.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const VALIDITY: Duration = Duration::from_mins(1);
+const TICK: Duration = Duration::from_millis(100);
+const LEADERS: usize = 2;
+
+/// A leaf as a replica serves it.
+#[derive(Clone, Debug)]
+struct Served {
+    window: Window,
+    signed_by: Authority,
+}
+
+#[derive(Debug)]
+struct Replica {
+    serves: Option<Served>,
+    next_look: WallTime,
+}
+
+/// An API server sees the bundle as it was some time ago, but never longer than the settling time.
+#[derive(Debug)]
+struct ApiServer {
+    lag: Duration,
+}
+
+/// What one process remembers when it leads.
+#[derive(Debug, Default)]
+struct Memory {
+    exact_since: Option<(Vec<AuthorityId>, WallTime)>,
+    leaf_since: Option<(WallTime, WallTime)>,
+}
+
+struct World {
+    now: WallTime,
+    settings: Settings,
+    secret: Option<Kept>,
+    /// The bundle in the webhook configuration, with the time from which it held.
+    history: Vec<(WallTime, Vec<Authority>)>,
+    replicas: Vec<Replica>,
+    api_servers: Vec<ApiServer>,
+    leader: usize,
+    memories: Vec<Memory>,
+    next_step: WallTime,
+    made: usize,
+    authorities: Vec<Authority>,
+    swaps: usize,
+}
+
+impl World {
+    fn new(lags: &[u64]) -> Self {
+        let settings = Settings::new(VALIDITY, BTreeSet::from(["webhook".to_owned()])).unwrap();
+        let now = Duration::from_hours(500_000);
+        Self {
+            now,
+            secret: None,
+            history: vec![(now, Vec::new())],
+            replicas: (0..3).map(|_| Replica { serves: None, next_look: now }).collect(),
+            api_servers: lags
+                .iter()
+                .map(|lag| ApiServer {
+                    lag: Duration::from_millis(*lag).min(settings.settle.saturating_sub(TICK)),
+                })
+                .collect(),
+            settings,
+            leader: 0,
+            memories: (0..LEADERS).map(|_| Memory::default()).collect(),
+            next_step: now,
+            made: 0,
+            authorities: Vec::new(),
+            swaps: 0,
+        }
+    }
+
+    fn bundle(&self) -> &[Authority] {
+        self.history.last().map_or(&[], |(_, bundle)| bundle)
+    }
+
+    fn bundle_at(&self, time: WallTime) -> &[Authority] {
+        self.history.iter().rev().find(|(since, _)| *since <= time).map_or(&[], |(_, bundle)| bundle)
+    }
+
+    fn make_authority(&mut self) -> Authority {
+        self.made += 1;
+        let made = Authority {
+            id: AuthorityId(format!("authority-{}", self.made)),
+            window: self.settings.authority_window(self.now),
+        };
+        self.authorities.push(made.clone());
+        made
+    }
+
+    fn make_leaf(&self, issuer: &Authority) -> Leaf {
+        Leaf {
+            window: self.settings.leaf_window(self.now, &issuer.window),
+            names: self.settings.names.clone(),
+            signed_by: Some(issuer.id.clone()),
+        }
+    }
+
+    fn known(&self, keep: &[AuthorityId]) -> Vec<Authority> {
+        keep.iter().filter_map(|id| self.authorities.iter().find(|known| known.id == *id).cloned()).collect()
+    }
+
+    fn observe(&mut self) -> View {
+        let now = self.now;
+        let held = self.bundle().to_vec();
+        let wanted = self.secret.as_ref().map(|kept| ids(kept.bundle.iter()));
+        let leaf = self.secret.as_ref().and_then(|kept| kept.leaf.as_ref()).map(|leaf| leaf.window.not_after);
+        let memory = &mut self.memories[self.leader];
+        let held_ids = ids(held.iter());
+        if wanted.as_ref() == Some(&held_ids) {
+            if memory.exact_since.as_ref().map(|(bundle, _)| bundle) != Some(&held_ids) {
+                memory.exact_since = Some((held_ids, now));
+            }
+        } else {
+            memory.exact_since = None;
+        }
+        if memory.leaf_since.map(|(leaf, _)| leaf) != leaf {
+            memory.leaf_since = leaf.map(|leaf| (leaf, now));
+        }
+        View {
+            now,
+            secret: self.secret.clone(),
+            trust: Trust::Held {
+                authorities: held,
+                exact_for: memory.exact_since.as_ref().map(|(_, since)| now.saturating_sub(*since)),
+            },
+            leaf_seen_for: memory.leaf_since.map_or(Duration::ZERO, |(_, since)| now.saturating_sub(since)),
+        }
+    }
+
+    /// One step of the leader; `fails` loses its write.
+    fn lead(&mut self, fails: bool) {
+        let view = self.observe();
+        let decision = decide(&view, &self.settings);
+        self.next_step = self.now + TICK;
+        if let Step::Wait { after } = decision.step {
+            self.next_step = self.now + after;
+            return;
+        }
+        if fails {
+            return;
+        }
+        let mut kept = self.secret.clone().unwrap_or_default();
+        match decision.step {
+            Step::Begin => {
+                let made = self.make_authority();
+                kept.leaf = Some(self.make_leaf(&made));
+                kept.bundle = vec![made.clone()];
+                kept.issuer = Some(made);
+            }
+            Step::Stage { keep } => {
+                let made = self.make_authority();
+                kept.bundle = self.known(&keep);
+                kept.bundle.push(made.clone());
+                kept.staged = Some(made);
+                kept.rotation_requested = false;
+            }
+            Step::Bundle { keep } => kept.bundle = self.known(&keep),
+            Step::Trust => {
+                let bundle = kept.bundle.clone();
+                self.history.push((self.now, bundle));
+                return;
+            }
+            Step::Swap => {
+                let staged = kept.staged.take().unwrap();
+                kept.leaf = Some(self.make_leaf(&staged));
+                kept.issuer = Some(staged);
+                self.swaps += 1;
+            }
+            Step::Renew => kept.leaf = Some(self.make_leaf(kept.issuer.as_ref().unwrap())),
+            Step::Wait { .. } => {}
+        }
+        self.secret = Some(kept);
+    }
+
+    fn follow(&mut self, jitter: u32) {
+        for replica in &mut self.replicas {
+            if self.now < replica.next_look {
+                continue;
+            }
+            let leaf = self.secret.as_ref().and_then(|kept| kept.leaf.clone());
+            if let Some(leaf) = leaf {
+                let signed_by =
+                    self.authorities.iter().find(|known| Some(&known.id) == leaf.signed_by.as_ref());
+                replica.serves = Some(Served { window: leaf.window, signed_by: signed_by.unwrap().clone() });
+            }
+            let pause = self.settings.follow(self.secret.as_ref());
+            replica.next_look = self.now + pause + pause * (jitter % 26) / 100;
+        }
+    }
+
+    /// Panics where an API server would refuse a leaf.
+    fn verify(&self) {
+        for served in self.replicas.iter().filter_map(|replica| replica.serves.as_ref()) {
+            assert!(
+                served.window.not_before <= self.now && self.now < served.window.not_after,
+                "leaf over: {served:?}"
+            );
+            assert!(self.now < served.signed_by.window.not_after, "authority over: {served:?}");
+            for server in &self.api_servers {
+                let bundle = self.bundle_at(self.now.saturating_sub(server.lag));
+                assert!(
+                    bundle.iter().any(|trusted| trusted.id == served.signed_by.id),
+                    "{served:?} is not trusted by an API server {:?} behind, which sees {bundle:?}",
+                    server.lag
+                );
+            }
+        }
+    }
+
+    fn settled(&self) -> bool {
+        let wanted = self.secret.as_ref().map(|kept| ids(kept.bundle.iter()));
+        Stage::of(self.secret.as_ref()) == Stage::Settled && wanted == Some(ids(self.bundle().iter()))
+    }
+}
+
+/// What happens to the cluster from outside.
+#[derive(Debug, Clone)]
+enum Event {
+    Nothing,
+    OtherLeader,
+    NoLeaderFor(u64),
+    WritesFailFor(u64),
+    RotationAsked,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => Just(Event::Nothing),
+        2 => Just(Event::OtherLeader),
+        1 => (1_u64..6).prop_map(Event::NoLeaderFor),
+        1 => (1_u64..4).prop_map(Event::WritesFailFor),
+        2 => Just(Event::RotationAsked),
+    ]
+}
+
+/// Runs the world for `span`; leaders rest until `rest` and writes fail until `fail`.
+fn run(world: &mut World, span: Duration, rest: WallTime, fail: WallTime, jitter: u32, strict: bool) {
+    let end = world.now + span;
+    let mut turn = jitter;
+    while world.now < end {
+        if world.now >= world.next_step && world.now >= rest {
+            let fails = world.now < fail;
+            world.lead(fails);
+        }
+        turn = turn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        world.follow(turn >> 16);
+        if strict {
+            world.verify();
+        }
+        world.now += TICK;
+    }
+}
+
+fn start(lags: &[u64]) -> World {
+    let mut world = World::new(lags);
+    let now = world.now;
+    run(&mut world, Duration::from_secs(10), now, now, 1, false);
+    assert!(world.settled(), "{:?}", world.secret);
+    world
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Over several lives of the authority, with everything late, no leaf is ever refused.
+    #[test]
+    fn every_served_leaf_is_trusted_everywhere(
+        lags in proptest::collection::vec(0_u64..3_000, 3),
+        jitter: u32,
+        events in proptest::collection::vec(event(), 60),
+    ) {
+        let mut world = start(&lags);
+        for (turn, event) in events.iter().enumerate() {
+            let (mut rest, mut fail) = (world.now, world.now);
+            match event {
+                Event::Nothing => {}
+                Event::OtherLeader => {
+                    world.leader = (world.leader + 1) % LEADERS;
+                    world.memories[world.leader] = Memory::default();
+                }
+                Event::NoLeaderFor(seconds) => rest += Duration::from_secs(*seconds),
+                Event::WritesFailFor(seconds) => fail += Duration::from_secs(*seconds),
+                Event::RotationAsked => {
+                    if let Some(kept) = &mut world.secret {
+                        kept.rotation_requested = true;
+                    }
+                }
+            }
+            let turn = jitter.wrapping_add(u32::try_from(turn).unwrap());
+            run(&mut world, Duration::from_secs(20), rest, fail, turn, true);
+        }
+        prop_assert!(world.swaps >= 2, "the authority changed only {} times", world.swaps);
+    }
+
+    /// Whatever is broken, some time later all is well again.
+    #[test]
+    fn every_damage_heals(lags in proptest::collection::vec(0_u64..3_000, 3), damage in 0_u8..7, jitter: u32) {
+        let mut world = start(&lags);
+        let now = world.now;
+        if damage == 6 {
+            // Everything was asleep for longer than any certificate lives.
+            world.now += VALIDITY * 20;
+        } else if let Some(kept) = &mut world.secret {
+            match damage {
+                0 => world.secret = None,
+                1 => world.secret = Some(Kept::default()),
+                2 => kept.leaf = None,
+                3 => kept.issuer = None,
+                4 => { kept.bundle.clear(); kept.bundle_is_damaged = true; }
+                _ => world.history.push((now, Vec::new())),
+            }
+        }
+        let now = world.now;
+        run(&mut world, Duration::from_secs(40), now, now, jitter, false);
+        prop_assert!(world.settled(), "{:?}\n{:?}", world.secret, world.bundle());
+        world.verify();
+    }
+
+    /// Replicas that hold a good leaf go on being trusted when the Secret is lost or mangled.
+    #[test]
+    fn losing_the_secret_drops_no_request(lags in proptest::collection::vec(0_u64..3_000, 3), emptied: bool, jitter: u32) {
+        let mut world = start(&lags);
+        world.secret = emptied.then(Kept::default);
+        let now = world.now;
+        run(&mut world, Duration::from_mins(1), now, now, jitter, true);
+        prop_assert!(world.settled());
+    }
+}
+
+/// Left alone, leaves change about every half life and the authority rarely.
+#[test]
+fn a_quiet_life() {
+    let mut world = start(&[0, 1_000]);
+    let now = world.now;
+    run(&mut world, VALIDITY * 30, now, now, 7, true);
+    assert!((3..=7).contains(&world.swaps), "{}", world.swaps);
+    assert!(world.history.len() < 2 + 3 * 8, "the webhook configuration is written on change only");
+}
