@@ -1,1 +1,21 @@
+//! The operator: what it sees of the cluster, who leads, how it serves, what it tells.
+//!
+//! It observes, asks `fairlead-plan` what to do, and carries that out. Decisions do not belong here.
 
+pub mod admission;
+pub mod certificates;
+pub mod config;
+pub mod failure;
+pub mod health;
+pub mod http;
+pub mod install;
+pub mod leader;
+pub mod run;
+pub mod settings;
+pub mod state;
+pub mod supervise;
+pub mod telemetry;
+pub mod watch;
+
+pub use run::{RunError, run};
+pub use settings::Settings;

@@ -1,0 +1,309 @@
+use std::{sync::Arc, time::Duration};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::admission::{Decide, DecideError, Limits, Metrics, RecordOnly, Skip};
+
+fn state(decide: impl Decide) -> Arc<State> {
+    State::new("fairlead-system", Skip::default(), Arc::new(decide), Limits::default(), Metrics::default())
+}
+
+fn review(request: &Value) -> Value {
+    let mut whole = json!({
+        "uid": "u-1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "namespace": "team",
+        "operation": "CREATE",
+        "userInfo": {"username": "somebody"},
+        "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "a", "image": "nginx"}]}},
+        "oldObject": null,
+        "dryRun": false,
+        "options": {"kind": "CreateOptions"},
+    });
+    for (key, value) in request.as_object().cloned().unwrap_or_default() {
+        whole[key] = value;
+    }
+    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": whole})
+}
+
+struct Seen {
+    outcome: Outcome,
+    response: Value,
+}
+
+impl Seen {
+    fn patch(&self) -> Option<Value> {
+        let patch = self.response["response"].get("patch")?.as_str().unwrap();
+        assert_eq!(self.response["response"]["patchType"], "JSONPatch");
+        Some(serde_json::from_slice(&BASE64_STANDARD.decode(patch).unwrap()).unwrap())
+    }
+
+    fn warned(&self) -> bool {
+        self.response["response"].get("warnings").is_some()
+    }
+}
+
+async fn ask_with(state: &State, text: &str) -> Seen {
+    let deadline = Instant::now() + Duration::from_millis(300);
+    let answer = to(state, text.as_bytes(), deadline).await;
+    let response = answer.review.map_or(Value::Null, |review| serde_json::from_slice(&review).unwrap());
+    Seen { outcome: answer.outcome, response }
+}
+
+async fn ask(request: Value) -> Seen {
+    ask_with(&state(RecordOnly), &review(&request).to_string()).await
+}
+
+#[tokio::test]
+async fn a_pod_gets_its_record_and_nothing_else() {
+    let seen = ask(json!({})).await;
+    assert_eq!(seen.outcome, Outcome::Recorded);
+    assert_eq!(seen.response["apiVersion"], "admission.k8s.io/v1");
+    assert_eq!(seen.response["kind"], "AdmissionReview");
+    assert_eq!(seen.response["response"]["uid"], "u-1");
+    assert_eq!(seen.response["response"]["allowed"], true);
+    assert!(!seen.warned());
+    let patch = seen.patch().unwrap();
+    assert_eq!(patch.as_array().unwrap().len(), 1, "{patch}");
+    assert_eq!(patch[0]["op"], "add");
+    assert_eq!(patch[0]["path"], "/metadata/annotations");
+    let record: Value =
+        serde_json::from_str(patch[0]["value"]["fairlead.dev/routes"].as_str().unwrap()).unwrap();
+    assert_eq!(record["images"]["a"]["by"], "original");
+}
+
+#[tokio::test]
+async fn every_kind_of_image_is_recorded() {
+    let object = json!({
+        "metadata": {"annotations": {"x": "y"}},
+        "spec": {
+            "containers": [{"name": "web", "image": "quay.io/\u{e9}\"web", "unknownField": {"deep": [1]}}],
+            "initContainers": [{"name": "setup", "image": "busybox", "restartPolicy": "Always"}],
+            "ephemeralContainers": [{"name": "debug", "image": "alpine"}],
+            "volumes": [{"name": "data", "image": {"reference": "quay.io/data:1", "pullPolicy": "Always"}}, {"name": "tmp", "emptyDir": {}}],
+        },
+        "futureField": true,
+    });
+    let patch = ask(json!({"object": object})).await.patch().unwrap();
+    assert_eq!(patch[0]["path"], "/metadata/annotations/fairlead.dev~1routes");
+    let record: Value = serde_json::from_str(patch[0]["value"].as_str().unwrap()).unwrap();
+    let keys: Vec<_> = record["images"].as_object().unwrap().keys().cloned().collect();
+    assert_eq!(keys, ["debug", "setup", "volume:data", "web"]);
+    assert_eq!(record["images"]["web"]["asked"], "quay.io/\u{e9}\"web");
+}
+
+#[tokio::test]
+async fn a_second_turn_finds_nothing_to_do() {
+    let first = ask(json!({})).await.patch().unwrap();
+    let record = first[0]["value"]["fairlead.dev/routes"].clone();
+    let mut object = review(&json!({}))["request"]["object"].clone();
+    object["metadata"]["annotations"] = json!({"fairlead.dev/routes": record});
+    let seen = ask(json!({"object": object})).await;
+    assert_eq!(seen.outcome, Outcome::Unchanged);
+    assert!(seen.patch().is_none() && !seen.warned());
+}
+
+#[tokio::test]
+async fn forged_records_are_replaced() {
+    for forged in ["nonsense", "{\"v\":1,\"images\":{\"a\":{\"asked\":\"x\",\"used\":\"y\",\"by\":\"z\"}}}"] {
+        let mut object = review(&json!({}))["request"]["object"].clone();
+        object["metadata"]["annotations"] = json!({"fairlead.dev/routes": forged, "keep": "me"});
+        let patch = ask(json!({"object": object})).await.patch().unwrap();
+        assert_eq!(patch[0]["path"], "/metadata/annotations/fairlead.dev~1routes");
+        assert!(patch[0]["value"].as_str().unwrap().contains("\"used\":\"nginx\""), "{patch}");
+    }
+}
+
+#[tokio::test]
+async fn pods_that_the_configuration_skips_are_left_alone() {
+    let config = crate::config::Config::parse("skipLabels: [team=blue]").unwrap().config;
+    let skip = crate::admission::Skip::from(&config);
+    let state = State::new("own", skip, Arc::new(RecordOnly), Limits::default(), Metrics::default());
+    for (team, outcome) in [("blue", Outcome::Skipped), ("red", Outcome::Recorded)] {
+        let mut request = review(&json!({}));
+        request["request"]["object"]["metadata"]["labels"] = json!({"team": team});
+        let seen = ask_with(&state, &request.to_string()).await;
+        assert_eq!((seen.outcome, seen.warned()), (outcome, false), "{team}");
+    }
+}
+
+/// What is odd is let through unchanged. The flag says whether the author of the Pod hears of it.
+#[tokio::test]
+async fn odd_requests_are_let_through() {
+    let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "abc"}}, "spec": {"containers": [{"name": "a", "image": "b"}]}});
+    let cases = [
+        ("own namespace", json!({"namespace": "fairlead-system"}), Outcome::Skipped, false),
+        ("static Pod", json!({"object": mirror}), Outcome::Skipped, false),
+        ("DELETE", json!({"operation": "DELETE", "object": null}), Outcome::Odd, true),
+        ("UPDATE", json!({"operation": "UPDATE"}), Outcome::Odd, true),
+        ("no operation", json!({"operation": null}), Outcome::Odd, true),
+        ("no object", json!({"object": null}), Outcome::Odd, true),
+        (
+            "other kind",
+            json!({"kind": {"group": "apps", "version": "v1", "kind": "Deployment"}}),
+            Outcome::Odd,
+            true,
+        ),
+        ("other version", json!({"kind": {"group": "", "version": "v2", "kind": "Pod"}}), Outcome::Odd, true),
+        ("subresource", json!({"subResource": "ephemeralcontainers"}), Outcome::Odd, true),
+        ("no images", json!({"object": {"metadata": {}, "spec": {}}}), Outcome::Unchanged, false),
+        ("empty object", json!({"object": {}}), Outcome::Unchanged, false),
+        ("object is a list", json!({"object": [1]}), Outcome::Malformed, true),
+        ("object is a text", json!({"object": "pod"}), Outcome::Malformed, true),
+        ("containers are a text", json!({"object": {"spec": {"containers": "x"}}}), Outcome::Malformed, true),
+        (
+            "image is a number",
+            json!({"object": {"spec": {"containers": [{"name": "a", "image": 5}]}}}),
+            Outcome::Malformed,
+            true,
+        ),
+        (
+            "annotation is a number",
+            json!({"object": {"metadata": {"annotations": {"a": 5}}, "spec": {}}}),
+            Outcome::Malformed,
+            true,
+        ),
+        ("kind is a number", json!({"kind": 5}), Outcome::Malformed, true),
+        ("dryRun is a text", json!({"dryRun": "yes"}), Outcome::Malformed, true),
+    ];
+    for (what, request, outcome, warned) in cases {
+        let seen = ask(request).await;
+        assert_eq!((seen.outcome, seen.warned()), (outcome, warned), "{what}: {}", seen.response);
+        assert_eq!(seen.response["response"]["allowed"], true, "{what}");
+        assert_eq!(seen.response["response"]["uid"], "u-1", "{what}");
+        assert!(seen.patch().is_none(), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn missing_fields_do_not_matter() {
+    let text = r#"{"request":{"uid":"u","operation":"CREATE","kind":{"version":"v1","kind":"Pod"},"object":{"spec":{"containers":[{"name":"a","image":"b"}]}}}}"#;
+    let seen = ask_with(&state(RecordOnly), text).await;
+    assert_eq!(seen.outcome, Outcome::Recorded);
+    assert_eq!(seen.patch().unwrap()[0]["path"], "/metadata");
+}
+
+#[tokio::test]
+async fn without_identity_there_is_no_answer() {
+    for text in [
+        "",
+        "{",
+        "null",
+        "[]",
+        "{}",
+        r#"{"request":null}"#,
+        r#"{"request":{}}"#,
+        r#"{"request":{"uid":""}}"#,
+        "\u{0}",
+    ] {
+        let seen = ask_with(&state(RecordOnly), text).await;
+        assert_eq!((seen.outcome, &seen.response), (Outcome::Malformed, &Value::Null), "{text}");
+    }
+}
+
+struct Failing;
+struct Panicking;
+struct PanickingEarly;
+struct Hanging;
+
+impl Decide for Failing {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
+        Box::pin(async { Err("the disk is on fire".into()) })
+    }
+}
+
+impl Decide for Panicking {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
+        Box::pin(async { panic!("a bug") })
+    }
+}
+
+impl Decide for PanickingEarly {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
+        panic!("a bug")
+    }
+}
+
+impl Decide for Hanging {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn every_failure_is_open() {
+    let text = review(&json!({})).to_string();
+    for (state, outcome) in [
+        (state(Failing), Outcome::Error),
+        (state(Panicking), Outcome::Panic),
+        (state(PanickingEarly), Outcome::Panic),
+        (state(Hanging), Outcome::Late),
+    ] {
+        // Twice: a failure must not use anything up.
+        for _ in 0..2 {
+            let seen = ask_with(&state, &text).await;
+            assert_eq!(seen.outcome, outcome);
+            assert_eq!(seen.response["response"]["allowed"], true);
+            assert!(seen.warned() && seen.patch().is_none());
+            assert!(!seen.response.to_string().contains("fire"), "internals are for the log");
+        }
+        assert_eq!(state.deciding.available_permits(), state.limits.deciding);
+    }
+}
+
+#[tokio::test]
+async fn too_many_at_once_are_let_through() {
+    let limits = Limits { deciding: 1, ..Limits::default() };
+    let state = State::new("ns", Skip::default(), Arc::new(Hanging), limits, Metrics::default());
+    let text = review(&json!({})).to_string();
+    let (first, second) = tokio::join!(ask_with(&state, &text), ask_with(&state, &text));
+    let mut outcomes = [first.outcome, second.outcome];
+    outcomes.sort_by_key(|outcome| *outcome as u8);
+    assert_eq!(outcomes, [Outcome::Overload, Outcome::Late]);
+    assert!(first.warned() && second.warned());
+}
+
+#[test]
+fn oversized_requests_are_answered_by_their_beginning() {
+    let text = review(&json!({})).to_string().replace("{\"apiVersion\":\"admission.k8s.io/v1\",", "{");
+    let cut = to_oversized(&text.as_bytes()[..text.len() - 5]);
+    let response: Value = serde_json::from_slice(&cut.review.unwrap()).unwrap();
+    assert_eq!(response["response"]["uid"], "u-1");
+    assert!(to_oversized(b"{").review.is_none());
+}
+
+#[test]
+fn warnings_fit_into_a_header() {
+    let long = shorten(&format!("a\nb{}", "é".repeat(1000)));
+    assert_eq!(long.chars().count(), LONGEST_WARNING);
+    assert!(!long.contains('\n'));
+}
+
+mod properties {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+        /// Whatever arrives, there is an answer, and it never denies.
+        #[test]
+        fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..300), at in 0_usize..800, cut in 0_usize..800) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let mut text = review(&json!({})).to_string().into_bytes();
+            let at = at.min(text.len());
+            let end = (at + cut).min(text.len());
+            text.splice(at..end, bytes);
+            let answer = runtime.block_on(to(&state(RecordOnly), &text, Instant::now() + Duration::from_secs(1)));
+            if let Some(review) = answer.review {
+                let review: Value = serde_json::from_slice(&review).unwrap();
+                prop_assert_eq!(&review["response"]["allowed"], true);
+            }
+        }
+    }
+}

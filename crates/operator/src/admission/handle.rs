@@ -1,0 +1,66 @@
+//! HTTP around the answers: which path, which method, which status.
+
+use axum::{
+    body::Body,
+    http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE},
+};
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    PATH,
+    answer::{self, Answer},
+    body::{Received, receive},
+    metrics::Outcome,
+    state::State,
+};
+
+/// Answers one HTTP request.
+pub(super) async fn handle(state: &State, request: Request<Body>) -> Response<Body> {
+    if request.uri().path() != PATH {
+        return plain(StatusCode::NOT_FOUND, "the webhook is at /mutate/pods\n");
+    }
+    if request.method() != Method::POST {
+        return plain(StatusCode::METHOD_NOT_ALLOWED, "send an AdmissionReview with POST\n");
+    }
+    let arrival = Instant::now();
+    let _in_flight = state.metrics.begin();
+    let answer = answer_within(state, request, arrival).await;
+    state.metrics.answered(answer.outcome, arrival.elapsed());
+    match (answer.review, answer.outcome) {
+        (Some(review), _) => json(review),
+        (None, Outcome::TooLarge) => plain(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large\n"),
+        (None, Outcome::Late | Outcome::Overload) => {
+            plain(StatusCode::SERVICE_UNAVAILABLE, "the request could not be received in time\n")
+        }
+        (None, _) => plain(
+            StatusCode::BAD_REQUEST,
+            "the body is not an AdmissionReview that carries a request with a uid\n",
+        ),
+    }
+}
+
+async fn answer_within(state: &State, request: Request<Body>, arrival: Instant) -> Answer {
+    let deadline = arrival + state.limits.deadline(request.uri().query());
+    let (head, body) = request.into_parts();
+    match timeout_at(deadline, receive(&head.headers, body, state.limits.body, &state.bodies)).await {
+        Ok(Received::Whole(bytes, _memory)) => answer::to(state, &bytes, deadline).await,
+        Ok(Received::TooLarge(prefix)) => answer::to_oversized(&prefix),
+        Ok(Received::Broken) => Answer::without_identity(Outcome::Malformed),
+        Err(_) => Answer::without_identity(Outcome::Late),
+    }
+}
+
+fn json(body: Vec<u8>) -> Response<Body> {
+    respond(StatusCode::OK, "application/json", Body::from(body))
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
+    respond(status, "text/plain; charset=utf-8", Body::from(text))
+}
+
+fn respond(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, axum::http::HeaderValue::from_static(content_type));
+    response
+}

@@ -1,0 +1,33 @@
+//! The admission webhook: asked by the API server about every new Pod, on every replica.
+//!
+//! Nothing here may stop a Pod from being created. Whatever goes wrong, an error, a panic, a request that makes no
+//! sense, too much to do, too little time, the answer is "allowed, unchanged", with a warning that the author of the Pod
+//! sees and a count in the metrics. Only a request from which not even its identity can be read gets an HTTP error,
+//! which the API server treats the same way.
+
+mod answer;
+mod body;
+mod connection;
+mod decide;
+mod handle;
+mod limits;
+mod metrics;
+mod patch;
+mod review;
+mod server;
+mod skip;
+mod state;
+
+pub use self::{
+    decide::{Decide, DecideError, PodRequest, RecordOnly, Verdict},
+    limits::Limits,
+    metrics::Metrics,
+    patch::{Operation, Patch},
+    review::{Annotations, Container, ImageVolume, PodMetadata, PodObject, PodSpec, Text, Volume},
+    server::serve,
+    skip::Skip,
+    state::State,
+};
+
+/// The path that the API server calls.
+pub const PATH: &str = "/mutate/pods";

@@ -1,0 +1,49 @@
+//! What all requests share.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::{decide::Decide, limits::Limits, metrics::Metrics, skip::Skip};
+
+/// The admission webhook, apart from its connections.
+pub struct State {
+    pub(super) own_namespace: String,
+    pub(super) skip: Skip,
+    pub(super) decide: Arc<dyn Decide>,
+    pub(super) limits: Limits,
+    pub(super) metrics: Metrics,
+    pub(super) deciding: Semaphore,
+    /// In KiB.
+    pub(super) bodies: Semaphore,
+}
+
+impl State {
+    /// `own_namespace` is the operator's, whose Pods are never touched; nor are those that `skip` names.
+    pub fn new(
+        own_namespace: &str,
+        skip: Skip,
+        decide: Arc<dyn Decide>,
+        limits: Limits,
+        metrics: Metrics,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            own_namespace: own_namespace.to_owned(),
+            skip,
+            decide,
+            deciding: Semaphore::new(limits.deciding),
+            bodies: Semaphore::new(limits.bodies / 1024),
+            limits,
+            metrics,
+        })
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State")
+            .field("own_namespace", &self.own_namespace)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,94 @@
+//! What can be seen of the certificates from outside: when they end, how far a change has come, how many there were.
+
+use fairlead_plan::certificates::{Stage, WallTime};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CertificateLabel {
+    certificate: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StageLabel {
+    stage: &'static str,
+}
+
+/// Metrics of the certificates.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    not_after: Family<CertificateLabel, Gauge>,
+    rotations: Family<CertificateLabel, Counter>,
+    stage: Family<StageLabel, Gauge>,
+    failures: Counter,
+}
+
+const LEAF: CertificateLabel = CertificateLabel { certificate: "leaf" };
+const AUTHORITY: CertificateLabel = CertificateLabel { certificate: "authority" };
+
+const STAGES: [(Stage, &str); 4] = [
+    (Stage::Missing, "missing"),
+    (Stage::Staged, "staged"),
+    (Stage::Retiring, "retiring"),
+    (Stage::Settled, "settled"),
+];
+
+impl Metrics {
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "fairlead_certificate_not_after_timestamp_seconds",
+            "End of validity of the webhook's leaf and of the authority that signed it",
+            metrics.not_after.clone(),
+        );
+        registry.register(
+            "fairlead_certificate_rotations",
+            "Leaves and authorities that this replica made",
+            metrics.rotations.clone(),
+        );
+        registry.register(
+            "fairlead_certificate_stage",
+            "1 for the stage that the change of authority is in",
+            metrics.stage.clone(),
+        );
+        registry.register(
+            "fairlead_certificate_failures",
+            "Reads and writes of certificates that failed",
+            metrics.failures.clone(),
+        );
+        metrics
+    }
+
+    pub(super) fn serves(&self, not_after: WallTime) {
+        self.not_after.get_or_create(&LEAF).set(seconds(not_after));
+    }
+
+    pub(super) fn authority(&self, not_after: WallTime) {
+        self.not_after.get_or_create(&AUTHORITY).set(seconds(not_after));
+    }
+
+    pub(super) fn made_leaf(&self) {
+        self.rotations.get_or_create(&LEAF).inc();
+    }
+
+    pub(super) fn made_authority(&self) {
+        self.rotations.get_or_create(&AUTHORITY).inc();
+    }
+
+    pub(super) fn failed(&self) {
+        self.failures.inc();
+    }
+
+    pub(super) fn stage(&self, current: Stage) {
+        for (stage, name) in STAGES {
+            self.stage.get_or_create(&StageLabel { stage: name }).set(i64::from(stage == current));
+        }
+    }
+}
+
+fn seconds(time: WallTime) -> i64 {
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,23 @@
+//! The reference table of the documentation, made from the declaration of the keys.
+
+use std::fmt::Write as _;
+
+use super::{declare, keys::Keys, types::Config};
+
+/// One key, described.
+pub(super) struct Row {
+    pub(super) path: String,
+    pub(super) kind: String,
+    pub(super) default: String,
+    pub(super) meaning: &'static str,
+}
+
+/// All keys with what they hold, their defaults and their meaning, as a Markdown table.
+pub fn reference() -> String {
+    let mut table = String::from("| key | value | default | meaning |\n| --- | --- | --- | --- |\n");
+    for row in Keys::describe(|keys| declare::declare(keys, &mut Config::default())) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(table, "| `{}` | {} | {} | {} |", row.path, row.kind, row.default, row.meaning);
+    }
+    table
+}

@@ -1,0 +1,317 @@
+//! The configuration as the program uses it: every value parsed, every default filled in.
+
+use std::collections::BTreeSet;
+
+use fairlead_domain::{duration::Duration, platform::PlatformFilter, selector::Selector};
+
+use super::{monitoring::Monitoring, registries::Registries, values::Choice};
+
+/// The whole configuration. `Default` is what an empty file means.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Config {
+    /// Pods that match one of these are left alone by admission and by every controller.
+    pub skip_labels: Vec<Selector>,
+    pub skip_annotations: Vec<Selector>,
+    pub routing: Routing,
+    pub registries: Registries,
+    pub mirroring: Mirroring,
+    pub monitoring: Monitoring,
+    pub warm: Warm,
+    pub heal: Heal,
+    pub harbor: Harbor,
+    pub nodes: Nodes,
+    pub account: Account,
+    pub metrics: Metrics,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Routing {
+    pub active_check: ActiveCheck,
+    pub probe: Probe,
+    pub pull_secrets: PullSecrets,
+    pub rewrite_on_never_image_pull_policy: bool,
+    pub honor_priorities_on_always_image_pull_policy: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ActiveCheck {
+    /// None: only the deadline of the whole request counts.
+    pub timeout: Option<Duration>,
+    pub resolve_digest: bool,
+    pub stale_mirror_cleanup: StaleMirrorCleanup,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct StaleMirrorCleanup {
+    /// 0 turns it off.
+    pub max_concurrent: u32,
+    pub timeout: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Probe {
+    pub refresh: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct PullSecrets {
+    pub copy: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mirroring {
+    /// None: images are copied as they are, all platforms, same digest.
+    pub platforms: Option<Vec<PlatformFilter>>,
+    pub workers: u32,
+    pub per_registry: u32,
+    pub referrers: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Warm {
+    /// None: the operator's own.
+    pub namespace: Option<String>,
+    pub method: WarmMethod,
+    pub max_pulls_per_node: u32,
+    /// None: no bound.
+    pub max_pulls: Option<u32>,
+    pub pull_deadline: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WarmMethod {
+    /// A Pod on the node runs `true` from the image.
+    Run,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Heal {
+    pub enabled: bool,
+    /// Empty: all.
+    pub namespaces: BTreeSet<String>,
+    pub evict_unpatchable: bool,
+    pub patches_per_second: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Harbor {
+    /// None: the `ProxyCache` controller is off.
+    pub url: Option<String>,
+    pub admin_secret: String,
+    pub admin_secret_key: String,
+    pub retain_on_delete: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nodes {
+    pub insecure_registries: Vec<String>,
+    pub blocked_registries: Vec<String>,
+    pub router: bool,
+    pub migrate_icsp: MigrateIcsp,
+}
+
+/// What happens to `ImageContentSourcePolicy` objects besides being obeyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MigrateIcsp {
+    Off,
+    ToImageSourceDigestPolicy,
+    ToImageDigestMirrorSet,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    pub pinning: Pinning,
+    pub metrics: AccountMetrics,
+    pub annotate: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pinning {
+    Off,
+    OptIn,
+}
+
+/// The finest thing that has metrics of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccountMetrics {
+    Off,
+    Namespace,
+    Workload,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Metrics {
+    pub image_last_monitor_age_minutes: AgeHistogram,
+}
+
+/// The histogram of how long ago images were last looked at upstream.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AgeHistogram {
+    pub buckets: ClassicBuckets,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClassicBuckets {
+    pub kind: BucketKind,
+    pub start: f64,
+    pub factor: f64,
+    pub count: u32,
+    pub min: f64,
+    pub max: f64,
+    pub custom: Vec<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BucketKind {
+    Exponential,
+    ExponentialRange,
+    Custom,
+    Disabled,
+}
+
+impl ClassicBuckets {
+    /// Upper bounds of the buckets, ascending; empty when they are turned off.
+    pub fn bounds(&self) -> Vec<f64> {
+        match self.kind {
+            BucketKind::Exponential => self.series(self.start, self.factor),
+            BucketKind::ExponentialRange => {
+                let steps = f64::from(self.count.saturating_sub(1).max(1));
+                self.series(self.min, (self.max / self.min).powf(1.0 / steps))
+            }
+            BucketKind::Custom => self.custom.clone(),
+            BucketKind::Disabled => Vec::new(),
+        }
+    }
+
+    fn series(&self, start: f64, factor: f64) -> Vec<f64> {
+        (0..self.count).map(|power| start * factor.powf(f64::from(power))).collect()
+    }
+}
+
+impl Default for ActiveCheck {
+    fn default() -> Self {
+        Self {
+            timeout: Some(seconds(1)),
+            resolve_digest: false,
+            stale_mirror_cleanup: StaleMirrorCleanup::default(),
+        }
+    }
+}
+
+impl Default for StaleMirrorCleanup {
+    fn default() -> Self {
+        Self { max_concurrent: 10, timeout: seconds(5) }
+    }
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self { refresh: seconds(30) }
+    }
+}
+
+impl Default for PullSecrets {
+    fn default() -> Self {
+        Self { copy: true }
+    }
+}
+
+impl Default for Mirroring {
+    fn default() -> Self {
+        Self { platforms: None, workers: 8, per_registry: 4, referrers: false }
+    }
+}
+
+impl Default for Warm {
+    fn default() -> Self {
+        Self {
+            namespace: None,
+            method: WarmMethod::Run,
+            max_pulls_per_node: 2,
+            max_pulls: None,
+            pull_deadline: seconds(30 * 60),
+        }
+    }
+}
+
+impl Default for Heal {
+    fn default() -> Self {
+        Self { enabled: true, namespaces: BTreeSet::new(), evict_unpatchable: false, patches_per_second: 20 }
+    }
+}
+
+impl Default for Harbor {
+    fn default() -> Self {
+        Self {
+            url: None,
+            admin_secret: "harbor-admin-password".to_owned(),
+            admin_secret_key: "HARBOR_ADMIN_PASSWORD".to_owned(),
+            retain_on_delete: false,
+        }
+    }
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Self {
+            insecure_registries: Vec::new(),
+            blocked_registries: Vec::new(),
+            router: true,
+            migrate_icsp: MigrateIcsp::Off,
+        }
+    }
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self { pinning: Pinning::OptIn, metrics: AccountMetrics::Workload, annotate: true }
+    }
+}
+
+impl Default for ClassicBuckets {
+    fn default() -> Self {
+        Self {
+            kind: BucketKind::Exponential,
+            start: 1.0,
+            factor: 1.94,
+            count: 12,
+            min: 1.0,
+            max: 1440.0,
+            custom: vec![1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 180.0, 360.0, 720.0, 1440.0],
+        }
+    }
+}
+
+impl Choice for WarmMethod {
+    const ALL: &'static [(&'static str, Self)] = &[("run", Self::Run)];
+}
+
+impl Choice for MigrateIcsp {
+    const ALL: &'static [(&'static str, Self)] = &[
+        ("off", Self::Off),
+        ("ImageSourceDigestPolicy", Self::ToImageSourceDigestPolicy),
+        ("ImageDigestMirrorSet", Self::ToImageDigestMirrorSet),
+    ];
+}
+
+impl Choice for Pinning {
+    const ALL: &'static [(&'static str, Self)] = &[("off", Self::Off), ("opt-in", Self::OptIn)];
+}
+
+impl Choice for AccountMetrics {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("off", Self::Off), ("namespace", Self::Namespace), ("workload", Self::Workload)];
+}
+
+impl Choice for BucketKind {
+    const ALL: &'static [(&'static str, Self)] = &[
+        ("exponential", Self::Exponential),
+        ("exponentialRange", Self::ExponentialRange),
+        ("custom", Self::Custom),
+        ("disabled", Self::Disabled),
+    ];
+}
+
+pub(super) fn seconds(count: u64) -> Duration {
+    std::time::Duration::from_secs(count).into()
+}

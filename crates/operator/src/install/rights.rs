@@ -1,0 +1,179 @@
+//! What the operator may do, and why: one table from which both roles, their explanations and the chart's copy are made.
+//!
+//! A rule of a role has no room for a comment, so each role carries its reasons as an annotation that
+//! `kubectl describe` shows. A test runs the operator under these rights and compares the table with the API server's
+//! audit log: a right that is missing, and a right that nobody uses, both fail it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+
+use super::{CERTIFICATE_SECRET, Certificates, LEASE, NAME};
+
+/// Annotation of a role: the reason of each rule, one line each.
+const REASONS: &str = "fairlead.dev/reasons";
+/// Annotation of a role: rights that a healthy installation may never come to use, and what they are for.
+pub const RARELY_USED: &str = "fairlead.dev/rarely-used";
+
+/// One rule of a role with its reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Right {
+    pub group: String,
+    pub resources: Vec<String>,
+    /// Empty means every object of the resource.
+    pub names: Vec<String>,
+    pub verbs: Vec<&'static str>,
+    pub reason: &'static str,
+    /// Those of the verbs that serve recovery only, each with the case it is for.
+    pub rarely: Vec<(&'static str, &'static str)>,
+}
+
+/// Rights on objects of the whole cluster.
+pub fn cluster_rights(certificates: Certificates) -> Vec<Right> {
+    let mut rights = vec![Right::following(
+        "",
+        "pods",
+        "which images are in use, and what was recorded at their admission",
+    )];
+    for (group, resources) in custom_resources() {
+        rights.push(Right { resources, ..Right::following(&group, "", reason_of_group(&group)) });
+    }
+    if certificates == Certificates::Own {
+        rights.push(
+            Right::new(
+                "admissionregistration.k8s.io",
+                "mutatingwebhookconfigurations",
+                &["get", "patch"],
+                "to keep the CA bundle of its own webhook, and of no other, in step with its certificate",
+            )
+            .named(NAME),
+        );
+    }
+    rights
+}
+
+/// Rights on objects of the operator's own namespace.
+pub fn namespaced_rights(certificates: Certificates) -> Vec<Right> {
+    let mut rights = vec![
+        Right::new(
+            "coordination.k8s.io",
+            "leases",
+            &["create"],
+            "to make the Lease below the first time (Kubernetes cannot limit create to a name)",
+        ),
+        Right::new(
+            "coordination.k8s.io",
+            "leases",
+            &["get", "update"],
+            "to agree with the other replicas on who writes to the cluster",
+        )
+        .named(LEASE),
+    ];
+    if certificates == Certificates::Own {
+        rights.push(Right::new(
+            "",
+            "secrets",
+            &["create"],
+            "to make the Secret below the first time (Kubernetes cannot limit create to a name)",
+        ));
+        rights.push(
+            Right::new(
+                "",
+                "secrets",
+                &["get", "update"],
+                "to share the webhook's certificate between replicas and to rotate it",
+            )
+            .named(CERTIFICATE_SECRET),
+        );
+    }
+    rights
+}
+
+fn reason_of_group(group: &str) -> &'static str {
+    match group {
+        "drop.corewire.io" => "which images nodes should hold before they are needed",
+        "fairlead.dev" => "its own records: which copies it keeps, and which digests it has pinned",
+        "harbor-reef.nvidia.com" => "which proxy caches there should be",
+        "kuik.enix.io" => "where images may come from, where to copy them, and which of them to look after",
+        _ => "which mirrors nodes should pull from",
+    }
+}
+
+/// Plural names by API group.
+fn custom_resources() -> BTreeMap<String, Vec<String>> {
+    let mut by_group = BTreeMap::<String, Vec<String>>::new();
+    for definition in fairlead_api::crds::all() {
+        by_group.entry(definition.spec.group).or_default().push(definition.spec.names.plural);
+    }
+    for plurals in by_group.values_mut() {
+        plurals.sort();
+    }
+    by_group
+}
+
+impl Right {
+    fn new(group: &str, resource: &str, verbs: &[&'static str], reason: &'static str) -> Self {
+        Self {
+            group: group.to_owned(),
+            resources: vec![resource.to_owned()],
+            names: Vec::new(),
+            verbs: verbs.to_vec(),
+            reason,
+            rarely: Vec::new(),
+        }
+    }
+
+    /// To know all objects of a resource, and every change to them from then on.
+    fn following(group: &str, resource: &str, reason: &'static str) -> Self {
+        let old_servers = "API servers before 1.34 do not send a list as part of a watch";
+        Self { rarely: vec![("list", old_servers)], ..Self::new(group, resource, &["list", "watch"], reason) }
+    }
+
+    fn named(mut self, name: &str) -> Self {
+        self.names.push(name.to_owned());
+        self
+    }
+
+    pub fn rule(&self) -> PolicyRule {
+        PolicyRule {
+            api_groups: Some(vec![self.group.clone()]),
+            resources: Some(self.resources.clone()),
+            resource_names: (!self.names.is_empty()).then(|| self.names.clone()),
+            verbs: self.verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+            ..PolicyRule::default()
+        }
+    }
+
+    /// What the rule is about, as kubectl writes it: `pods`, `secrets/fairlead-webhook-tls`,
+    /// `leases.coordination.k8s.io/fairlead-operator`, `cachedimages,pullpolicies.drop.corewire.io`.
+    fn target(&self) -> String {
+        let mut target = self.resources.join(",");
+        for (mark, part) in [('.', self.group.clone()), ('/', self.names.join(","))] {
+            if !part.is_empty() {
+                target.push(mark);
+                target.push_str(&part);
+            }
+        }
+        target
+    }
+}
+
+/// The annotations that explain a role made of these rights.
+pub fn explanation(rights: &[Right]) -> BTreeMap<String, String> {
+    let reasons = rights
+        .iter()
+        .map(|right| format!("{} {}: {}", right.verbs.join(","), right.target(), right.reason))
+        .collect::<Vec<_>>();
+    let mut targets = BTreeMap::<_, Vec<_>>::new();
+    for right in rights {
+        for rare in &right.rarely {
+            targets.entry(rare).or_default().push(right.target());
+        }
+    }
+    let rare = targets.iter().map(|((verb, case), targets)| format!("{verb} {}: {case}", targets.join(" ")));
+    [(REASONS, reasons), (RARELY_USED, rare.collect())]
+        .into_iter()
+        .filter(|(_, lines)| !lines.is_empty())
+        .map(|(name, lines)| (name.to_owned(), lines.join("\n")))
+        .collect()
+}

@@ -1,0 +1,73 @@
+//! How the API server is told to ask the operator about Pods. Every field here leans towards letting a Pod through.
+
+use k8s_openapi::{
+    api::admissionregistration::v1::{
+        MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+        WebhookClientConfig,
+    },
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
+};
+
+use super::{
+    Certificates, NAME, Settings, WEBHOOK_NAME, WEBHOOK_PATH, WEBHOOK_SERVICE, cert_manager,
+    metadata::cluster_wide,
+};
+
+/// Longer than the slowest honest answer, short enough that a dead operator does not hold up a rollout.
+const TIMEOUT_SECONDS: i32 = 5;
+
+/// A mirror Pod is the API server's picture of a static Pod: the kubelet runs what its file says, whatever is written here.
+const NOT_A_MIRROR_POD: &str =
+    "!has(object.metadata.annotations) || !('kubernetes.io/config.mirror' in object.metadata.annotations)";
+
+pub(super) fn configuration(settings: &Settings) -> MutatingWebhookConfiguration {
+    let mut metadata = cluster_wide(NAME);
+    if settings.certificates == Certificates::CertManager {
+        metadata.annotations = Some(cert_manager::inject_annotation(settings));
+    }
+    MutatingWebhookConfiguration { metadata, webhooks: Some(vec![pods(settings)]) }
+}
+
+fn pods(settings: &Settings) -> MutatingWebhook {
+    let one = |text: &str| Some(vec![text.to_owned()]);
+    MutatingWebhook {
+        name: WEBHOOK_NAME.to_owned(),
+        admission_review_versions: vec!["v1".to_owned()],
+        client_config: WebhookClientConfig {
+            service: Some(ServiceReference {
+                name: WEBHOOK_SERVICE.to_owned(),
+                namespace: settings.namespace.clone(),
+                path: Some(WEBHOOK_PATH.to_owned()),
+                port: Some(443),
+            }),
+            // Written by whoever makes the certificate; applying this file again must not take it away.
+            ca_bundle: None,
+            url: None,
+        },
+        failure_policy: Some("Ignore".to_owned()),
+        match_conditions: Some(vec![MatchCondition {
+            name: "not-a-mirror-pod".to_owned(),
+            expression: NOT_A_MIRROR_POD.to_owned(),
+        }]),
+        match_policy: Some("Equivalent".to_owned()),
+        namespace_selector: Some(LabelSelector {
+            match_expressions: Some(vec![LabelSelectorRequirement {
+                key: "kubernetes.io/metadata.name".to_owned(),
+                operator: "NotIn".to_owned(),
+                values: Some(vec![settings.namespace.clone()]),
+            }]),
+            ..LabelSelector::default()
+        }),
+        reinvocation_policy: Some("IfNeeded".to_owned()),
+        rules: Some(vec![RuleWithOperations {
+            api_groups: one(""),
+            api_versions: one("v1"),
+            operations: one("CREATE"),
+            resources: one("pods"),
+            scope: Some("Namespaced".to_owned()),
+        }]),
+        side_effects: "NoneOnDryRun".to_owned(),
+        timeout_seconds: Some(TIMEOUT_SECONDS),
+        ..MutatingWebhook::default()
+    }
+}

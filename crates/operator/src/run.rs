@@ -1,0 +1,226 @@
+//! Puts the parts of the operator together, keeps them running and ends them in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_plan::capability::Capability;
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::watch::Receiver;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::{self, RecordOnly, Skip};
+use crate::certificates::{self, Files, Keeper, Leads, Resolver, system_clock};
+use crate::config::Config;
+use crate::health::{Check, Health, Probe};
+use crate::http::{self, BindError, Endpoint};
+use crate::leader::{self, Election, Leader};
+use crate::settings::{CertificateSource, LEASE, Settings};
+use crate::supervise::{TaskError, Tasks};
+use crate::telemetry::{self, Pulse, Pulses};
+use crate::watch::{self, Board, Resources, Watches};
+
+const WEBHOOK: Endpoint = Endpoint { name: "webhook", flags: "--listen and --webhook-port" };
+const HEALTH: Endpoint = Endpoint { name: "health", flags: "--listen and --health-port" };
+const METRICS: Endpoint = Endpoint { name: "metrics", flags: "--listen and --metrics-port" };
+
+/// Everything has ended this long after the wish to shut down.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
+
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Why the operator ended although nobody asked it to.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error(transparent)]
+    Task(#[from] TaskError),
+}
+
+/// What is being put together.
+struct Assembly {
+    client: Client,
+    settings: Settings,
+    registry: Registry,
+    pulses: Pulses,
+    /// What changes the cluster or answers it. These end first, by themselves, after the wish to shut down.
+    acting: Tasks,
+    shutdown: CancellationToken,
+    /// What sees and tells. These end when the others have.
+    telling: Tasks,
+    stop: CancellationToken,
+}
+
+/// Runs the operator until `shutdown`, or until a part of it fails.
+pub async fn run(
+    settings: Settings,
+    config: Config,
+    client: Client,
+    shutdown: CancellationToken,
+) -> Result<(), RunError> {
+    let mut parts = Assembly {
+        client,
+        settings,
+        registry: Registry::default(),
+        pulses: Pulses::default(),
+        acting: Tasks::default(),
+        shutdown,
+        telling: Tasks::default(),
+        stop: CancellationToken::new(),
+    };
+    telemetry::register(&mut parts.registry);
+    let health = parts.listen(HEALTH, parts.settings.health_port).await?;
+    let metrics = parts.listen(METRICS, parts.settings.metrics_port).await?;
+    let webhook = parts.listen(WEBHOOK, parts.settings.webhook_port).await?;
+
+    let board = parts.watch(turned_off(&config));
+    let leader = parts.elect();
+    let (resolver, certificate) = parts.keep_certificates(leader);
+    parts.admit(webhook, resolver, Skip::from(&config));
+    let probes: Vec<Probe> = vec![Box::new(move || certificate_check(&certificate))];
+    let beat = parts.pulses.add("run loop");
+    parts.tell(health, metrics, board, probes).supervise(&beat).await
+}
+
+impl Assembly {
+    async fn listen(&self, endpoint: Endpoint, port: u16) -> Result<TcpListener, BindError> {
+        http::listen(endpoint, self.settings.listen, port).await
+    }
+
+    fn watch(&mut self, disabled: BTreeMap<Capability, &'static str>) -> Arc<Board> {
+        let metrics = watch::Metrics::register(&mut self.registry);
+        let watches = Watches::new(self.client.clone(), &Resources::default(), disabled, metrics);
+        for (kind, watch) in watches.all {
+            let stop = self.stop.clone();
+            self.telling.spawn(format!("watch {kind}"), async move {
+                stop.run_until_cancelled_owned(watch).await;
+            });
+        }
+        watches.board
+    }
+
+    fn elect(&mut self) -> Leader {
+        let (election, leader) = Election::new(
+            self.client.clone(),
+            &self.settings.namespace,
+            LEASE,
+            &self.settings.identity,
+            leader::Metrics::register(&mut self.registry),
+            self.pulses.add("election"),
+        );
+        self.acting.spawn("election", election.run(self.shutdown.clone()));
+        leader
+    }
+
+    /// Returns where handshakes get their certificate, and whether there is one.
+    fn keep_certificates(&mut self, leader: Leader) -> (Arc<Resolver>, Receiver<bool>) {
+        let metrics = certificates::Metrics::register(&mut self.registry);
+        let pulse = self.pulses.add("certificates");
+        match &self.settings.certificates {
+            CertificateSource::Own(settings) => {
+                let leads: Leads = Arc::new(move || leader.term().is_some());
+                let client = self.client.clone();
+                let keeper = Keeper::new(client, settings.clone(), leads, system_clock(), metrics, pulse);
+                let result = (keeper.resolver(), keeper.ready());
+                self.acting.spawn("certificates", keeper.run(self.shutdown.clone()));
+                result
+            }
+            CertificateSource::Files(directory) => {
+                let files = Files::new(directory, system_clock(), metrics, pulse);
+                let result = (files.resolver(), files.ready());
+                self.acting.spawn("certificates", files.run(self.shutdown.clone()));
+                result
+            }
+        }
+    }
+
+    fn admit(&mut self, listener: TcpListener, resolver: Arc<Resolver>, skip: Skip) {
+        let metrics = admission::Metrics::register(&mut self.registry);
+        let limits = admission::Limits::default();
+        let namespace = &self.settings.namespace;
+        let state = admission::State::new(namespace, skip, Arc::new(RecordOnly), limits, metrics);
+        let serving = admission::serve(listener, resolver, state, self.shutdown.clone());
+        self.acting.spawn_fallible("admission", serving);
+    }
+
+    fn tell(
+        mut self,
+        health: TcpListener,
+        metrics: TcpListener,
+        board: Arc<Board>,
+        probes: Vec<Probe>,
+    ) -> Running {
+        let probes = Health { pulses: self.pulses, board, probes, shutdown: self.shutdown.clone() };
+        let page = telemetry::page::routes(self.registry);
+        self.telling.spawn_fallible("health", http::serve(health, probes.routes(), self.stop.clone()));
+        self.telling.spawn_fallible("metrics", http::serve(metrics, page, self.stop.clone()));
+        Running { acting: self.acting, shutdown: self.shutdown, telling: self.telling, stop: self.stop }
+    }
+}
+
+/// All parts at work.
+struct Running {
+    acting: Tasks,
+    shutdown: CancellationToken,
+    telling: Tasks,
+    stop: CancellationToken,
+}
+
+impl Running {
+    /// Waits for the wish to shut down, or for a task that ends without it, and then ends everything in order.
+    async fn supervise(mut self, beat: &Pulse) -> Result<(), RunError> {
+        let mut ticks = tokio::time::interval(BEAT);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let outcome = loop {
+            tokio::select! {
+                biased;
+                () = self.shutdown.cancelled() => break Ok(()),
+                error = self.acting.first_to_end() => break Err(error),
+                error = self.telling.first_to_end() => break Err(error),
+                _ = ticks.tick() => beat.beat(),
+            }
+        };
+        match &outcome {
+            Ok(()) => tracing::info!("shutting down"),
+            Err(error) => tracing::error!(%error, "shutting down"),
+        }
+        self.wind_down().await;
+        Ok(outcome?)
+    }
+
+    async fn wind_down(mut self) {
+        let begun = Instant::now();
+        self.shutdown.cancel();
+        let mut left = self.acting.finish(SHUTDOWN_LIMIT).await;
+        self.stop.cancel();
+        left.extend(self.telling.finish(SHUTDOWN_LIMIT.saturating_sub(begun.elapsed())).await);
+        let milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if left.is_empty() {
+            tracing::info!(milliseconds, "stopped");
+        } else {
+            tracing::warn!(milliseconds, tasks = ?left, "stopped without waiting any longer for some tasks");
+        }
+    }
+}
+
+/// What the configuration leaves no work for.
+fn turned_off(config: &Config) -> BTreeMap<Capability, &'static str> {
+    let mut off = BTreeMap::new();
+    if !config.heal.enabled {
+        off.insert(Capability::Heal, "heal.enabled is false");
+    }
+    if config.harbor.url.is_none() {
+        off.insert(Capability::Cache, "no Harbor is configured, see harbor.url");
+    }
+    off
+}
+
+fn certificate_check(ready: &Receiver<bool>) -> Check {
+    let passed = *ready.borrow();
+    let detail = if passed { "serving" } else { "waiting for a certificate" };
+    Check { name: "webhook".to_owned(), passed, detail: detail.to_owned() }
+}

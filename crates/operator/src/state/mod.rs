@@ -1,0 +1,14 @@
+//! What the cluster holds, as far as it matters here: indexes fed by watches, read as snapshots.
+//!
+//! A reader gets one consistent view and never waits for the API server. Objects are trimmed before they come here.
+
+mod entry;
+mod intern;
+mod key;
+mod objects;
+mod pods;
+
+pub use entry::{Annotation, Container, Label, Owner, Phase, PodEntry, Role};
+pub use key::Key;
+pub use objects::{Malformed, Snapshot, Store};
+pub use pods::{PodListing, Pods};

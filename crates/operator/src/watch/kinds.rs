@@ -1,0 +1,182 @@
+//! Everything that is watched: Pods, and every custom kind that Fairlead speaks.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::{self, Debug, Formatter};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use fairlead_api::drop::{CachedImage, CachedImageSet, DiscoveryPolicy, PullPolicy};
+use fairlead_api::fairlead::{ImageLedger, ImagePin};
+use fairlead_api::kuik::{
+    ClusterImageSetAvailability, ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror,
+    ReplicatedImageSet,
+};
+use fairlead_api::openshift::{
+    ImageContentSourcePolicy, ImageDigestMirrorSet, ImageSourceDigestPolicy, ImageSourceTagPolicy,
+    ImageTagMirrorSet,
+};
+use fairlead_api::reef::ProxyCache;
+use fairlead_plan::capability::Capability;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
+
+use super::discovery::{Discovery, Kind};
+use super::follow::Follower;
+use super::pod::LeanPod;
+use super::sink::{ObjectSink, PodSink};
+use super::{Board, Metrics};
+use crate::state::{Pods, Store};
+
+macro_rules! resources {
+    ($($field:ident: $kind:ty,)+) => {
+        /// What the cluster holds of every kind that is watched.
+        #[derive(Debug, Clone, Default)]
+        pub struct Resources {
+            pub pods: Pods,
+            $(pub $field: Store<$kind>,)+
+        }
+
+        impl Resources {
+            fn custom_kinds() -> Vec<Kind> {
+                vec![$(kind_of::<$kind>(),)+]
+            }
+
+            fn follow_custom(&self, starter: &Starter) -> Vec<Watch> {
+                vec![$(starter.custom(&self.$field),)+]
+            }
+        }
+    };
+}
+
+resources! {
+    cluster_image_set_mirrors: ClusterImageSetMirror,
+    image_set_mirrors: ImageSetMirror,
+    cluster_replicated_image_sets: ClusterReplicatedImageSet,
+    replicated_image_sets: ReplicatedImageSet,
+    cluster_image_set_availabilities: ClusterImageSetAvailability,
+    cached_images: CachedImage,
+    cached_image_sets: CachedImageSet,
+    discovery_policies: DiscoveryPolicy,
+    pull_policies: PullPolicy,
+    proxy_caches: ProxyCache,
+    image_source_digest_policies: ImageSourceDigestPolicy,
+    image_source_tag_policies: ImageSourceTagPolicy,
+    image_digest_mirror_sets: ImageDigestMirrorSet,
+    image_tag_mirror_sets: ImageTagMirrorSet,
+    image_content_source_policies: ImageContentSourcePolicy,
+    image_ledgers: ImageLedger,
+    image_pins: ImagePin,
+}
+
+/// A watch that runs until it is dropped, with the name of its kind.
+pub(super) type Watch = (&'static str, BoxFuture<'static, ()>);
+
+/// All watches, ready to be spawned.
+pub struct Watches {
+    pub board: Arc<Board>,
+    pub all: Vec<(&'static str, BoxFuture<'static, ()>)>,
+}
+
+impl Debug for Watches {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watches").field("board", &self.board).finish_non_exhaustive()
+    }
+}
+
+impl Watches {
+    /// `disabled` are capabilities that the configuration turned off, and how.
+    pub fn new(
+        client: Client,
+        resources: &Resources,
+        disabled: BTreeMap<Capability, &'static str>,
+        metrics: Metrics,
+    ) -> Self {
+        let pod = kind_of::<LeanPod>();
+        let kinds = Resources::custom_kinds();
+        let names = kinds.iter().map(|kind| kind.name).chain([pod.name]);
+        let board = Arc::new(Board::new(names, disabled, metrics));
+        let discovery = Arc::new(Discovery::new(client.clone(), kinds));
+        let starter = Starter { client: client.clone(), board: board.clone(), discovery };
+        let pods = Follower {
+            client,
+            kind: pod,
+            sink: PodSink::new(pod.name, resources.pods.clone()),
+            board: board.clone(),
+            discovery: None,
+            object: PhantomData,
+        };
+        let mut all = resources.follow_custom(&starter);
+        all.push((pod.name, pods.run().boxed()));
+        Self { board, all }
+    }
+}
+
+struct Starter {
+    client: Client,
+    board: Arc<Board>,
+    discovery: Arc<Discovery>,
+}
+
+impl Starter {
+    fn custom<K>(&self, store: &Store<K>) -> Watch
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    {
+        let kind = kind_of::<K>();
+        let follower = Follower {
+            client: self.client.clone(),
+            kind,
+            sink: ObjectSink::new(kind.name, store.clone()),
+            board: self.board.clone(),
+            discovery: Some(self.discovery.clone()),
+            object: PhantomData,
+        };
+        (kind.name, follower.run().boxed())
+    }
+}
+
+fn kind_of<K: Resource<DynamicType = ()>>() -> Kind {
+    Kind {
+        name: lasting(K::kind(&())),
+        plural: lasting(K::plural(&())),
+        group: lasting(K::group(&())),
+        version: lasting(K::version(&())),
+    }
+}
+
+/// Names are constants in all kinds; the other case would be a few bytes once per process.
+fn lasting(name: Cow<'static, str>) -> &'static str {
+    match name {
+        Cow::Borrowed(name) => name,
+        Cow::Owned(name) => name.leak(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_that_is_installed_is_watched() {
+        let mut installed: Vec<_> =
+            fairlead_api::crds::all().into_iter().map(|crd| (crd.spec.group, crd.spec.names.kind)).collect();
+        let mut watched: Vec<_> = Resources::custom_kinds()
+            .into_iter()
+            .map(|kind| (kind.group.to_owned(), kind.name.to_owned()))
+            .collect();
+        installed.sort();
+        watched.sort();
+        assert_eq!(installed, watched);
+    }
+
+    #[test]
+    fn capabilities_look_for_kinds_that_exist() {
+        let kinds = Resources::custom_kinds();
+        for wanted in Capability::ALL.into_iter().flat_map(Capability::kinds) {
+            assert!(kinds.iter().any(|kind| kind.name == wanted), "{wanted} is no kind of ours");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Watches: one per kind, each supervised on its own, feeding `state`.
+//!
+//! A watch outlives everything a cluster does to it: objects that cannot be read, definitions that are missing, come
+//! late or are taken away, an API server that restarts, rights that are missing. None of these ends the process or
+//! touches another watch; all of them are told, in the log, in metrics and on the readiness page.
+
+mod backoff;
+mod board;
+mod discovery;
+mod follow;
+mod kinds;
+mod metrics;
+pub mod pod;
+mod sink;
+mod tolerant;
+
+pub use board::{Board, Presence, Row};
+pub use kinds::{Resources, Watches};
+pub use metrics::Metrics;
+pub use tolerant::{Tolerant, Unreadable};

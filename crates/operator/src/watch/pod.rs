@@ -1,0 +1,334 @@
+//! A Pod as it is decoded: what is kept, and nothing that would be allocated only to be dropped.
+//!
+//! A Pod of a busy cluster is ten kilobytes of JSON, most of it managed fields, environment and conditions. Fields that
+//! are not named here are skipped over in the text. Absent and null fields read as empty, so no Pod fails to decode.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use fairlead_api::names;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use kube::Resource;
+use kube::api::ObjectMeta;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, de::DeserializeOwned};
+
+/// Annotations that are kept whole, whatever their length.
+const OURS: [&str; 6] = [
+    names::fairlead::ROUTES,
+    names::fairlead::HEALED,
+    names::kuik::ORIGINAL_IMAGES,
+    names::reef::ORIGINAL_UPSTREAMS,
+    names::reef::PATCHED_CONTAINERS,
+    names::reef::PATCHED,
+];
+
+/// Selectors cannot name a longer value.
+const LONGEST_SELECTABLE: usize = 63;
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "Wire")]
+pub struct LeanPod {
+    /// Name, namespace, UID, versions, labels, owners; nothing else is filled.
+    pub metadata: ObjectMeta,
+    /// A key with its value, or without one where the value is too long to matter.
+    pub annotations: Vec<(String, Option<String>)>,
+    pub spec: LeanSpec,
+    pub status: LeanStatus,
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    #[serde(default, deserialize_with = "or_default")]
+    metadata: LeanMeta,
+    #[serde(default, deserialize_with = "or_default")]
+    spec: LeanSpec,
+    #[serde(default, deserialize_with = "or_default")]
+    status: LeanStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LeanMeta {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    deletion_timestamp: Option<Time>,
+    labels: Option<std::collections::BTreeMap<String, String>>,
+    #[serde(default, deserialize_with = "or_default")]
+    annotations: Annotations,
+    owner_references: Option<Vec<OwnerReference>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LeanSpec {
+    pub node_name: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub containers: Vec<LeanContainer>,
+    #[serde(deserialize_with = "or_default")]
+    pub init_containers: Vec<LeanContainer>,
+    #[serde(deserialize_with = "or_default")]
+    pub ephemeral_containers: Vec<LeanContainer>,
+    #[serde(deserialize_with = "or_default")]
+    image_pull_secrets: Vec<SecretName>,
+    #[serde(deserialize_with = "or_default")]
+    volumes: Vec<LeanVolume>,
+}
+
+impl LeanSpec {
+    pub fn pull_secrets(&self) -> impl Iterator<Item = &str> {
+        self.image_pull_secrets.iter().map(|secret| secret.name.as_str()).filter(|name| !name.is_empty())
+    }
+
+    /// Name and image of every volume that is an image.
+    pub fn image_volumes(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.volumes
+            .iter()
+            .filter_map(|volume| Some((volume.name.as_str(), volume.image.as_ref()?.reference.as_str())))
+            .filter(|(_, image)| !image.is_empty())
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct LeanContainer {
+    #[serde(deserialize_with = "or_default")]
+    pub name: String,
+    #[serde(deserialize_with = "or_default")]
+    pub image: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct SecretName {
+    #[serde(deserialize_with = "or_default")]
+    name: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct LeanVolume {
+    #[serde(deserialize_with = "or_default")]
+    name: String,
+    image: Option<LeanImageSource>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct LeanImageSource {
+    #[serde(deserialize_with = "or_default")]
+    reference: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LeanStatus {
+    #[serde(deserialize_with = "or_default")]
+    pub phase: String,
+    #[serde(deserialize_with = "or_default")]
+    pub container_statuses: Vec<LeanContainerStatus>,
+    #[serde(deserialize_with = "or_default")]
+    pub init_container_statuses: Vec<LeanContainerStatus>,
+    #[serde(deserialize_with = "or_default")]
+    pub ephemeral_container_statuses: Vec<LeanContainerStatus>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LeanContainerStatus {
+    #[serde(deserialize_with = "or_default")]
+    pub name: String,
+    #[serde(deserialize_with = "or_default")]
+    pub image: String,
+    #[serde(rename = "imageID", deserialize_with = "or_default")]
+    pub image_id: String,
+    #[serde(deserialize_with = "or_default")]
+    state: LeanState,
+}
+
+impl LeanContainerStatus {
+    pub fn waiting_reason(&self) -> Option<&str> {
+        self.state.waiting.as_ref()?.reason.as_deref()
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct LeanState {
+    waiting: Option<Waiting>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Waiting {
+    reason: Option<String>,
+}
+
+impl From<Wire> for LeanPod {
+    fn from(wire: Wire) -> Self {
+        let meta = wire.metadata;
+        Self {
+            metadata: ObjectMeta {
+                name: meta.name,
+                namespace: meta.namespace,
+                uid: meta.uid,
+                resource_version: meta.resource_version,
+                deletion_timestamp: meta.deletion_timestamp,
+                labels: meta.labels,
+                owner_references: meta.owner_references,
+                ..ObjectMeta::default()
+            },
+            annotations: meta.annotations.0,
+            spec: wire.spec,
+            status: wire.status,
+        }
+    }
+}
+
+/// Null reads like absent, as everywhere in Kubernetes.
+fn or_default<'de, D: Deserializer<'de>, T: Default + DeserializeOwned>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[derive(Default)]
+struct Annotations(Vec<(String, Option<String>)>);
+
+impl<'de> Deserialize<'de> for Annotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Annotations;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("annotations")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut kept = Vec::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    let value = if OURS.contains(&key.as_str()) {
+                        Some(map.next_value::<String>()?)
+                    } else {
+                        map.next_value::<Short>()?.0
+                    };
+                    kept.push((key, value));
+                }
+                Ok(Annotations(kept))
+            }
+        }
+        deserializer.deserialize_map(Pairs)
+    }
+}
+
+/// A text if it is short enough; a long one is not even copied.
+struct Short(Option<String>);
+
+impl<'de> Deserialize<'de> for Short {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Short;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Short((text.len() <= LONGEST_SELECTABLE).then(|| text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+impl Resource for LeanPod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Pod".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "pods".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_capabilities_need_is_kept_and_the_rest_is_not() {
+        let long = "x".repeat(64);
+        let routes = format!("{{\"v\":1,\"images\":{{\"{long}\":{{}}}}}}");
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": "web-0", "namespace": "shop", "uid": "u", "resourceVersion": "12",
+                "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": null,
+                "labels": {"app": "web"},
+                "annotations": {"short": "yes", "long": long, (names::fairlead::ROUTES): routes},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "o", "controller": true}],
+                "managedFields": [{"manager": "x"}],
+            },
+            "spec": {
+                "nodeName": "node-1",
+                "imagePullSecrets": [{"name": "registry"}, {}],
+                "initContainers": [{"name": "prepare", "image": "busybox"}],
+                "containers": [{"name": "web", "image": "nginx:1", "env": [{"name": "A", "value": "b"}]}],
+                "volumes": [{"name": "data", "emptyDir": {}}, {"name": "model", "image": {"reference": "models/llm:3"}}],
+            },
+            "status": {
+                "phase": "Pending",
+                "initContainerStatuses": null,
+                "containerStatuses": [{
+                    "name": "web", "image": "nginx:1", "imageID": "", "ready": false, "restartCount": 0,
+                    "state": {"waiting": {"reason": "ImagePullBackOff", "message": "…"}},
+                }],
+            },
+        });
+        let pod: LeanPod = serde_json::from_str(&pod.to_string()).expect("a Pod");
+        assert_eq!(pod.metadata.name.as_deref(), Some("web-0"));
+        assert_eq!(pod.metadata.managed_fields, None);
+        let value = |key: &str| {
+            pod.annotations.iter().find(|(found, _)| found == key).map(|(_, value)| value.clone())
+        };
+        assert_eq!(value("short"), Some(Some("yes".to_owned())));
+        assert_eq!(value("long"), Some(None));
+        assert_eq!(value(names::fairlead::ROUTES), Some(Some(routes)));
+        assert_eq!(pod.spec.pull_secrets().collect::<Vec<_>>(), ["registry"]);
+        assert_eq!(pod.spec.image_volumes().collect::<Vec<_>>(), [("model", "models/llm:3")]);
+        assert_eq!(pod.status.container_statuses[0].waiting_reason(), Some("ImagePullBackOff"));
+    }
+
+    #[test]
+    fn a_pod_of_which_little_is_known_decodes() {
+        for text in ["{}", r#"{"metadata":null,"spec":{"containers":null},"status":null}"#] {
+            assert!(serde_json::from_str::<LeanPod>(text).is_ok(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Certificates that the program keeps itself, seen by the real API server.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use fairlead_operator::certificates::Settings;
+use fairlead_testkit::eventually;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::replica::{Bench, PATIENCE, Replica, SECRET, create_pod, record};
+
+const LONG: Duration = Duration::from_hours(1);
+
+/// Pods created by several clients, steadily, until told to stop. Every one must carry its record.
+struct Load {
+    stop: Arc<AtomicBool>,
+    created: Arc<AtomicUsize>,
+    creators: Vec<tokio::task::JoinHandle<Result<()>>>,
+}
+
+impl Load {
+    async fn start(bench: &Bench) -> Result<Self> {
+        let (stop, created) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let mut creators = Vec::new();
+        for _ in 0..4 {
+            let (stop, created) = (Arc::clone(&stop), Arc::clone(&created));
+            let (client, namespace) = (bench.cluster.client().await?, bench.namespace.clone());
+            creators.push(tokio::spawn(async move {
+                // Paced, so that the bench measures the rotation and not the machine.
+                let mut pace = tokio::time::interval(Duration::from_millis(200));
+                while !stop.load(Ordering::SeqCst) {
+                    pace.tick().await;
+                    let pod = create_pod(&client, &namespace, &json!({})).await?;
+                    ensure!(record(&pod).is_some(), "Pod {:?} has no record", pod.metadata.name);
+                    created.fetch_add(1, Ordering::SeqCst);
+                }
+                Ok(())
+            }));
+        }
+        Ok(Self { stop, created, creators })
+    }
+
+    /// How many Pods there were; an error if one of them had no record.
+    async fn end(self) -> Result<usize> {
+        self.stop.store(true, Ordering::SeqCst);
+        for creator in self.creators {
+            creator.await??;
+        }
+        Ok(self.created.load(Ordering::SeqCst))
+    }
+}
+
+/// A caller that makes a new connection for every request, and trusts what callers were told to trust a second ago.
+/// API servers keep their connections, and so would notice a wrong leaf late.
+async fn probe(bench: &Bench, ports: [u16; 2], stop: &AtomicBool) -> Result<usize> {
+    let mut trusted: VecDeque<(Instant, String)> = VecDeque::new();
+    let mut handshakes = 0;
+    while !stop.load(Ordering::SeqCst) {
+        trusted.extend(bench.bundles().await?.pop().map(|bundle| (Instant::now(), bundle)));
+        while trusted.get(1).is_some_and(|(since, _)| since.elapsed() > Duration::from_secs(1)) {
+            trusted.pop_front();
+        }
+        let bundle = trusted.front().map(|(_, bundle)| bundle.as_bytes()).unwrap_or_default();
+        let client = reqwest::Client::builder()
+            .tls_certs_only(reqwest::Certificate::from_pem_bundle(bundle)?)
+            .no_proxy()
+            .pool_max_idle_per_host(0)
+            .build()?;
+        for port in ports {
+            let request = client.get(format!("https://127.0.0.1:{port}/"));
+            request.send().await.with_context(|| format!("handshake {handshakes} with port {port}"))?;
+            handshakes += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(handshakes)
+}
+
+/// A new authority by request, new leaves by age, a change of leader in between, and a lost Secret, all under load.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rotation_drops_no_request() -> Result<()> {
+    let bench = Arc::new(Bench::new().await?);
+    let validity = Duration::from_mins(1);
+    let first = Replica::start(&bench, validity, true).await?;
+    let second = Replica::start(&bench, validity, false).await?;
+    bench.register(&[&first, &second]).await?;
+    let authority = bench.wait_settled().await?;
+    for replica in [&first, &second] {
+        wait_for_stage(replica, "settled").await?;
+    }
+    bench.wait_for_records().await?;
+    let mut failed_before = Vec::new();
+    for replica in [&first, &second] {
+        failed_before.push(bench.failed_open(replica).await?);
+    }
+    let load = Load::start(&bench).await?;
+    let ports = [first.port, second.port];
+    let stop = Arc::new(AtomicBool::new(false));
+    let probing = tokio::spawn({
+        let (bench, stop) = (Arc::clone(&bench), Arc::clone(&stop));
+        async move { probe(&bench, ports, &stop).await }
+    });
+
+    bench.annotate_secret("please").await?;
+    eventually(PATIENCE, || bench.secret_text("next-issuer.crt")).await?;
+    first.lead(false);
+    second.lead(true);
+    let by_request = eventually(PATIENCE, || async {
+        let bundle = bench.settled().await?;
+        ensure!(bundle != authority, "still the old authority");
+        Ok(bundle)
+    })
+    .await?;
+
+    let leaf = bench.secret_text("tls.crt").await?;
+    eventually(PATIENCE, || async {
+        ensure!(bench.secret_text("tls.crt").await? != leaf, "still the old leaf");
+        Ok(())
+    })
+    .await?;
+    ensure!(bench.settled().await? == by_request, "a new leaf needs no new authority");
+
+    bench.secrets().delete(SECRET, &DeleteParams::default()).await?;
+    eventually(PATIENCE, || async {
+        ensure!(bench.settled().await? != by_request, "still the old authority");
+        Ok(())
+    })
+    .await?;
+
+    let created = load.end().await?;
+    ensure!(created > 50, "only {created} Pods");
+    stop.store(true, Ordering::SeqCst);
+    let handshakes = probing.await??;
+    ensure!(handshakes > 200, "only {handshakes} handshakes");
+    for (replica, before) in [&first, &second].into_iter().zip(failed_before) {
+        let failures = bench.failed_open(replica).await? - before;
+        ensure!(
+            failures == 0,
+            "the API server got no answer {failures} times:\n{}",
+            bench.complaints(replica)?
+        );
+        let recorded = replica.metric("fairlead_admission_requests_total{result=\"recorded\"}")
+            + replica.metric("fairlead_admission_requests_total{result=\"unchanged\"}");
+        ensure!(
+            recorded >= f64::from(u32::try_from(created)?),
+            "{recorded} of {created}:\n{}",
+            replica.metrics()
+        );
+        wait_for_stage(replica, "settled").await?;
+    }
+    ensure!(first.metric("fairlead_certificate_rotations_total{certificate=\"authority\"}") >= 2.0);
+    ensure!(second.metric("fairlead_certificate_rotations_total{certificate=\"leaf\"}") >= 2.0);
+    first.stop().await?;
+    second.stop().await?;
+    bench.clean_up().await
+}
+
+async fn wait_for_stage(replica: &Replica, stage: &str) -> Result<()> {
+    let line = format!("fairlead_certificate_stage{{stage=\"{stage}\"}}");
+    eventually(PATIENCE, || async {
+        ensure!(replica.metric(&line) > 0.0, "{}", replica.metrics());
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damage_is_mended() -> Result<()> {
+    let bench = Bench::new().await?;
+    let replica = Replica::start(&bench, LONG, true).await?;
+    bench.register(&[&replica]).await?;
+    let authority = bench.wait_settled().await?;
+    bench.wait_for_records().await?;
+
+    // Somebody overwrites the bundle, with nothing or with something else.
+    for overwritten in [None, Some("bm90IGEgY2VydGlmaWNhdGU=")] {
+        let webhook = json!({"name": bench.webhook(&replica), "clientConfig": {"caBundle": overwritten}});
+        let patch = Patch::Strategic(json!({"webhooks": [webhook]}));
+        // Not every API server accepts a bundle that is none; then there is nothing to mend either.
+        let _ = bench.configurations().patch(&bench.configuration, &PatchParams::default(), &patch).await;
+        ensure!(bench.wait_settled().await? == authority);
+        bench.wait_for_records().await?;
+    }
+
+    // Parts of the Secret are mangled: each is made anew, and the rest is left as it is.
+    for key in ["tls.crt", "tls.key", "ca.crt"] {
+        mangle(&bench, key).await?;
+        eventually(PATIENCE, || async {
+            ensure!(bench.secret_text(key).await? != "mangled", "{key} is mangled");
+            ensure!(bench.settled().await? == authority, "{key} alone was mangled");
+            Ok(())
+        })
+        .await?;
+        bench.wait_for_records().await?;
+    }
+    replica.stop().await?;
+    bench.clean_up().await
+}
+
+async fn mangle(bench: &Bench, key: &str) -> Result<()> {
+    let mut secret: Secret = bench.secrets().get(SECRET).await?;
+    secret.data.get_or_insert_default().insert(key.to_owned(), ByteString(b"mangled".to_vec()));
+    bench.secrets().replace(SECRET, &PostParams::default(), &secret).await?;
+    Ok(())
+}
+
+/// Without a leader nothing is written; with one, but without a configuration, the Secret is there and waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_leader_writes_and_a_late_configuration_is_filled() -> Result<()> {
+    let bench = Bench::new().await?;
+    let first = Replica::start(&bench, LONG, false).await?;
+    let second = Replica::start(&bench, LONG, false).await?;
+    for replica in [&first, &second] {
+        wait_for_stage(replica, "missing").await?;
+    }
+    ensure!(bench.secrets().get_opt(SECRET).await?.is_none(), "written by a replica that does not lead");
+    second.lead(true);
+    for replica in [&first, &second] {
+        wait_for_stage(replica, "settled").await?;
+    }
+    ensure!(first.metric("fairlead_certificate_rotations_total{certificate=\"leaf\"}") < 1.0);
+    let secret = bench.secrets().get(SECRET).await?;
+    ensure!(secret.type_.as_deref() == Some("kubernetes.io/tls"), "{:?}", secret.type_);
+
+    bench.register(&[&first, &second]).await?;
+    bench.wait_settled().await?;
+    bench.wait_for_records().await?;
+    first.stop().await?;
+    second.stop().await?;
+    bench.clean_up().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changed_names_make_a_new_leaf_of_the_same_authority() -> Result<()> {
+    let bench = Bench::new().await?;
+    let replica = Replica::start(&bench, LONG, true).await?;
+    bench.register(&[&replica]).await?;
+    let authority = bench.wait_settled().await?;
+    let leaf = bench.secret_text("tls.crt").await?;
+    replica.stop().await?;
+
+    let names = ["127.0.0.1".to_owned(), "webhook.example.com".to_owned()];
+    let settings = Settings::new(&bench.own_namespace, &bench.configuration, &names, LONG)?;
+    let replica = Replica::start_with(&bench, settings, true).await?;
+    let renewed = eventually(PATIENCE, || async {
+        let found = bench.secret_text("tls.crt").await?;
+        ensure!(found != leaf, "still the old leaf");
+        Ok(found)
+    })
+    .await?;
+    ensure!(names_in(&renewed).contains("webhook.example.com"), "{:?}", names_in(&renewed));
+    ensure!(bench.wait_settled().await? == authority);
+    replica.stop().await?;
+    bench.clean_up().await
+}
+
+fn names_in(certificate: &str) -> BTreeSet<String> {
+    let (_, pem) = x509_parser::pem::parse_x509_pem(certificate.as_bytes()).expect("PEM");
+    let parsed = pem.parse_x509().expect("a certificate");
+    let extension = parsed.subject_alternative_name().expect("readable names").expect("names");
+    let name = |name: &x509_parser::extensions::GeneralName<'_>| match name {
+        x509_parser::extensions::GeneralName::DNSName(name) => Some((*name).to_owned()),
+        _ => None,
+    };
+    extension.value.general_names.iter().filter_map(name).collect()
+}

@@ -1,0 +1,14 @@
+//! Behaviour of the operator against a real API server.
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "a failed expectation is how a test, and what helps it, reports"
+)]
+
+mod admission;
+mod certificates;
+mod config;
+mod replica;
