@@ -1,6 +1,7 @@
 //! Who is let in, and the tokens that let them in.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
@@ -9,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use super::handler::{Asked, Reply, Target};
+use super::issuer::Issuer;
 
 /// The way a registry asks who is there.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +39,8 @@ pub struct Bearer {
     pub lifetime: Option<Duration>,
     /// The name of every repository in scopes is preceded by this, as behind some proxies.
     pub scope_prefix: String,
+    /// Signs the tokens, for registries that are not this one.
+    pub issuer: Option<Arc<Issuer>>,
 }
 
 /// Tokens that were given.
@@ -68,6 +72,7 @@ impl Default for Bearer {
             post_only: false,
             lifetime: None,
             scope_prefix: String::new(),
+            issuer: None,
         }
     }
 }
@@ -163,7 +168,10 @@ impl Auth {
             return unauthorized("Basic realm=\"tokens\"");
         }
         tokens.given += 1;
-        let token = format!("token-{}", tokens.given);
+        let service = field.get("service").map(String::as_str).unwrap_or_default();
+        let signed =
+            bearer.issuer.as_ref().and_then(|issuer| issuer.token(service, &scopes, bearer.lifetime).ok());
+        let token = signed.unwrap_or_else(|| format!("token-{}", tokens.given));
         let ends = bearer.lifetime.map(|lifetime| Instant::now() + lifetime);
         tokens.good.insert(token.clone(), Token { scopes, ends });
         let mut answer = json!({"token": token, "access_token": token});

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::handler::Target;
+use super::log::Logged;
 
 /// The parts of the API that faults are aimed at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,7 @@ pub struct Fault {
     route: Option<Route>,
     method: Option<&'static str>,
     path: Option<String>,
+    larger_than: Option<u64>,
     skip: usize,
     left: Option<usize>,
 }
@@ -93,6 +95,13 @@ impl Fault {
         self
     }
 
+    /// Only requests whose body is longer, by what they say of it.
+    #[must_use]
+    pub fn larger_than(mut self, length: u64) -> Self {
+        self.larger_than = Some(length);
+        self
+    }
+
     /// Lets the first requests that fit pass.
     #[must_use]
     pub fn after(mut self, count: usize) -> Self {
@@ -108,10 +117,12 @@ impl Fault {
     }
 
     /// The effects, if this fault strikes this request.
-    pub(super) fn strike(&mut self, method: &str, path: &str, target: &Target) -> Option<Vec<Effect>> {
+    pub(super) fn strike(&mut self, request: &Logged, target: &Target) -> Option<Vec<Effect>> {
+        let length = request.header("content-length").parse::<u64>().unwrap_or_default();
         let fits = self.route.is_none_or(|route| target.route() == Some(route))
-            && self.method.is_none_or(|wanted| wanted == method)
-            && self.path.as_ref().is_none_or(|part| path.contains(part));
+            && self.method.is_none_or(|wanted| wanted == request.method)
+            && self.path.as_ref().is_none_or(|part| request.path.contains(part))
+            && self.larger_than.is_none_or(|bound| length > bound);
         if !fits || self.left == Some(0) {
             return None;
         }

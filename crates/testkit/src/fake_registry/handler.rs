@@ -178,16 +178,18 @@ pub(super) async fn handle(
     let query = parts.uri.query().unwrap_or_default();
     let target = Target::of(path);
     let effects = {
-        let mut state = shared.lock();
-        state.log.begin(Logged {
+        let request = Logged {
             method: method.to_owned(),
             path: path.to_owned(),
             query: query.to_owned(),
             headers: parts.headers.clone(),
             version: parts.version,
             connection: connection.number,
-        });
-        state.faults.iter_mut().find_map(|fault| fault.strike(method, path, &target)).unwrap_or_default()
+        };
+        let mut state = shared.lock();
+        let effects = state.faults.iter_mut().find_map(|fault| fault.strike(&request, &target));
+        state.log.begin(request);
+        effects.unwrap_or_default()
     };
     let _under_way = UnderWay(Arc::clone(&shared));
     if let Some(reply) = interrupt(&effects, &connection).await {

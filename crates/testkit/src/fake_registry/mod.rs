@@ -9,6 +9,7 @@ mod auth;
 mod blobs;
 mod fault;
 mod handler;
+mod issuer;
 mod log;
 mod manifests;
 mod server;
@@ -23,6 +24,7 @@ use tokio::task::JoinHandle;
 
 pub use auth::{Auth, Bearer};
 pub use fault::{Effect, Fault, Route};
+pub use issuer::Issuer;
 pub use log::Logged;
 
 use self::auth::Tokens;
@@ -163,6 +165,10 @@ impl FakeRegistry {
     /// Removes a manifest and leaves its tags behind, as a proxy does that lost part of its cache.
     pub fn lose_manifest(&self, repository: &str, digest: &str) {
         self.shared.lock().store.lose_manifest(repository, digest);
+    }
+
+    pub fn lose_blob(&self, repository: &str, digest: &str) {
+        self.shared.lock().store.delete_blob(repository, digest);
     }
 
     pub fn has_blob(&self, repository: &str, digest: &str) -> bool {

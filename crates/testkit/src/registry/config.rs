@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::Endpoint;
+use crate::fake_registry::Issuer;
 use crate::pki::Authority;
 use crate::workdir;
 
@@ -30,6 +31,15 @@ pub struct RegistryConfig {
     tls: bool,
     delete: bool,
     read_only_from: Option<PathBuf>,
+    tokens: Option<Tokens>,
+}
+
+/// Whose tokens are believed, and where to get them.
+#[derive(Clone, Debug)]
+struct Tokens {
+    realm: String,
+    issuer: String,
+    certificate: String,
 }
 
 pub(super) struct Written {
@@ -52,6 +62,17 @@ impl RegistryConfig {
     #[must_use]
     pub fn user(mut self, name: &str, password: &str) -> Self {
         self.users.push((name.to_owned(), password.to_owned()));
+        self
+    }
+
+    /// Only those get in who bring a token of this issuer, to be had from `realm`.
+    #[must_use]
+    pub fn tokens(mut self, realm: &str, issuer: &Issuer) -> Self {
+        self.tokens = Some(Tokens {
+            realm: realm.to_owned(),
+            issuer: issuer.name().to_owned(),
+            certificate: issuer.certificate().to_owned(),
+        });
         self
     }
 
@@ -108,6 +129,13 @@ impl RegistryConfig {
             workdir::write(&passwords, self.htpasswd()?)?;
             set(&mut config, "auth", json!({"htpasswd": {"realm": "fairlead-test", "path": passwords}}))?;
             endpoint.credentials = self.users.first().cloned();
+        }
+        if let Some(Tokens { realm, issuer, certificate }) = &self.tokens {
+            let bundle = directory.join("tokens.crt");
+            workdir::write(&bundle, certificate)?;
+            let token =
+                json!({"realm": realm, "service": "registry", "issuer": issuer, "rootcertbundle": bundle});
+            set(&mut config, "auth", json!({"token": token}))?;
         }
         let file = directory.join("config.yml");
         // JSON is YAML, too.

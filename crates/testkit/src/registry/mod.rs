@@ -113,7 +113,9 @@ impl Registry {
                 return Ok(Err(ending));
             }
             let status = self.endpoint.request(&client, reqwest::Method::GET, "/v2/").send().await?.status();
-            ensure!(status.is_success(), "the registry answers {status}");
+            // One that wants a token first is up, too.
+            let up = status.is_success() || status == reqwest::StatusCode::UNAUTHORIZED;
+            ensure!(up, "the registry answers {status}");
             Ok(Ok(()))
         });
         match answer

@@ -16,7 +16,7 @@ use operator::Replica;
 use story::Story;
 
 const NAMESPACE: &str = "fairlead-system";
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 /// What a person might write by mistake, and what it should have been.
 const MISTAKE: &str = "\
@@ -53,7 +53,7 @@ async fn show() -> Result<()> {
 
     story.step("A real Kubernetes control plane: etcd, API server, controller manager, scheduler");
     let cluster = Cluster::builder().start().await?;
-    story.say(cluster.kubectl(["version"]).await?);
+    Story::say(cluster.kubectl(["version"]).await?);
 
     story.step("Two image registries, with the same image in both");
     let mut registries = Vec::new();
@@ -61,13 +61,13 @@ async fn show() -> Result<()> {
         let registry = Registry::start(RegistryConfig::new()).await?;
         let image = images::pause()?;
         let digest = registry.endpoint().push("demo/app", "1", &image).await?;
-        story.say(format!("{}/demo/app:1  {digest}", registry.host()));
+        Story::say(format!("{}/demo/app:1  {digest}", registry.host()));
         registries.push(registry);
     }
     let image = format!("{}/demo/app:1", registries.first().context("a registry")?.host());
 
     story.step("Install Fairlead: `fairlead manifests | kubectl apply --server-side -f -`");
-    install(&cluster, &program, &mut story).await?;
+    install(&cluster, &program).await?;
 
     story.step("Two replicas of the operator, under exactly the rights that were installed");
     let first = Replica::start(&cluster, &program, "replica-1").await?;
@@ -76,23 +76,23 @@ async fn show() -> Result<()> {
     point_webhook_at(&cluster, &service).await?;
     first.wait_until_ready().await?;
     second.wait_until_ready().await?;
-    story.say(cluster.kubectl(["-n", NAMESPACE, "get", "lease,secret"]).await?);
+    Story::say(cluster.kubectl(["-n", NAMESPACE, "get", "lease,secret"]).await?);
 
     story.step("Every example is accepted as it is: `kubectl apply -f examples/`");
     // One example is about the namespace of a team.
     cluster.kubectl(["create", "namespace", "my-app"]).await?;
     let examples = repository().join("examples").display().to_string();
     let applied = cluster.kubectl(["apply", "--server-side", "--recursive", "-f", &examples]).await?;
-    story.say(format!("{} objects, for instance:", applied.lines().count()));
-    story.say(cluster.kubectl(["get", "cism,cris,cachedimages,proxycaches,idms"]).await?);
+    Story::say(format!("{} objects, for instance:", applied.lines().count()));
+    Story::say(cluster.kubectl(["get", "cism,cris,cachedimages,proxycaches,idms"]).await?);
 
     story.step("A mistake is answered with the field and the remedy");
-    story.say(MISTAKE);
-    story.say(refusal(&cluster).await?);
+    Story::say(MISTAKE);
+    Story::say(refusal(&cluster).await?);
 
     story.step("A Pod is created, and admission leaves its record on it");
     let record = eventually(SOON, || create_pod(&cluster, &image)).await?;
-    story.say(record);
+    Story::say(record);
 
     story.step("The leader is stopped; the other replica takes over, and Pods go on being admitted");
     let (leader, standby) = if first.leads().await? { (first, second) } else { (second, first) };
@@ -103,9 +103,9 @@ async fn show() -> Result<()> {
         Ok(())
     })
     .await?;
-    story.say(format!("{} leads after {:.1} s", standby.identity(), stopped.elapsed().as_secs_f64()));
+    Story::say(format!("{} leads after {:.1} s", standby.identity(), stopped.elapsed().as_secs_f64()));
     create_pod(&cluster, &image).await?;
-    story.say("a Pod created now carries its record, too");
+    Story::say("a Pod created now carries its record, too");
 
     story.end(&[
         "make cluster        leaves a cluster like this running, with a node when you are root",
@@ -133,7 +133,7 @@ fn program() -> Result<PathBuf> {
     Ok(program)
 }
 
-async fn install(cluster: &Cluster, program: &Path, story: &mut Story) -> Result<()> {
+async fn install(cluster: &Cluster, program: &Path) -> Result<()> {
     let output = tokio::process::Command::new(program).arg("manifests").output().await?;
     anyhow::ensure!(
         output.status.success(),
@@ -143,7 +143,7 @@ async fn install(cluster: &Cluster, program: &Path, story: &mut Story) -> Result
     let file = cluster.directory().join("manifests.yaml");
     std::fs::write(&file, output.stdout)?;
     let applied = cluster.kubectl(["apply", "--server-side", "-f", &file.display().to_string()]).await?;
-    story.say(applied);
+    Story::say(applied);
     Ok(())
 }
 

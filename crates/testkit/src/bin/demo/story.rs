@@ -23,7 +23,7 @@ impl Story {
         println!("\n[{:5.1} s] {}. {title}", self.begun.elapsed().as_secs_f64(), self.steps);
     }
 
-    pub(crate) fn say(&self, text: impl AsRef<str>) {
+    pub(crate) fn say(text: impl AsRef<str>) {
         let lines: Vec<&str> = text.as_ref().lines().filter(|line| !line.trim().is_empty()).collect();
         for line in lines.iter().take(MOST_LINES) {
             println!("    {line}");

@@ -1,0 +1,212 @@
+//! Telling a registry who we are.
+//!
+//! The registry decides how: it challenges, we answer with a password (Basic) or with a token that its token server gave us
+//! for the password (Bearer). Passwords go nowhere else ([`realm`]), tokens are shared and reused ([`cache`]), and what a
+//! registry asked for once is brought along the next time ([`memory`]).
+
+mod cache;
+pub mod challenge;
+pub(crate) mod memory;
+pub mod realm;
+pub mod scope;
+mod source;
+mod token;
+
+use fairlead_domain::keyring::Credential;
+use reqwest::{Url, header::HeaderValue};
+use tokio::time::timeout_at;
+
+use self::{
+    cache::{Held, TokenCache, TokenKey},
+    challenge::{Bearer, Challenge},
+    memory::Scheme,
+    scope::{Scope, combined},
+    source::TokenSource,
+    token::Token,
+};
+use crate::{
+    answer::Answer,
+    context::Context,
+    error::{Detail, Problem},
+    registry::{Registries, Registry},
+    transport::{address::Reach, redirect},
+};
+
+/// What a request carries to say who sends it.
+#[derive(Clone, Debug)]
+pub(crate) enum Authorization {
+    Nothing,
+    Password(HeaderValue),
+    Token(Box<Presented>),
+}
+
+/// A token and what it was asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Presented {
+    token: Token,
+    key: TokenKey,
+    is_new: bool,
+}
+
+impl Authorization {
+    pub(crate) fn header(&self) -> Option<&HeaderValue> {
+        match self {
+            Self::Nothing => None,
+            Self::Password(header) => Some(header),
+            Self::Token(presented) => Some(&presented.token.header),
+        }
+    }
+}
+
+/// On whose behalf a request is made, and what it needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim<'a> {
+    pub(crate) credential: Option<&'a Credential>,
+    pub(crate) scopes: &'a [Scope],
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Authenticator {
+    tokens: TokenCache,
+}
+
+impl Authenticator {
+    /// What to send before the registry has asked, from what it asked before.
+    pub(crate) async fn prepare(
+        &self,
+        registries: &Registries,
+        registry: &Registry,
+        claim: Claim<'_>,
+        context: &Context,
+    ) -> Result<Authorization, Problem> {
+        match registry.with_memory(|memory| memory.scheme()) {
+            None => Ok(Authorization::Nothing),
+            Some(Scheme::Basic) => Ok(claim.credential.map_or(Authorization::Nothing, password)),
+            Some(Scheme::Bearer(server)) => {
+                let scopes = registry.with_memory(|memory| memory.scopes(claim.scopes));
+                let source = TokenSource { registries, registry, server: &server, scopes: &scopes };
+                let token = self.token(source, claim.credential, None, context).await;
+                if token.as_ref().is_err_and(|problem| !problem.depends_on_credential()) {
+                    // The token server may have moved; the next request asks the registry again.
+                    registry.with_memory(memory::Memory::forget);
+                }
+                token.map(|presented| Authorization::Token(Box::new(presented)))
+            }
+        }
+    }
+
+    /// What to send after the registry refused `sent` with a challenge. `None`: there is nothing better.
+    pub(crate) async fn respond(
+        &self,
+        registries: &Registries,
+        registry: &Registry,
+        claim: Claim<'_>,
+        sent: &Authorization,
+        refusal: &Refusal,
+        context: &Context,
+    ) -> Result<Option<Authorization>, Problem> {
+        match challenge::preferred(&refusal.offered) {
+            None => Err(Problem::Unauthorised(unknown_schemes(&refusal.offered))),
+            Some(Challenge::Basic) => {
+                registry.with_memory(memory::Memory::learn_basic);
+                match (claim.credential, sent) {
+                    (None, _) => {
+                        Err(Problem::Unauthorised("it wants a password, and no credential matches".into()))
+                    }
+                    (Some(_), Authorization::Password(_)) => Ok(None),
+                    (Some(credential), _) => Ok(Some(password(credential))),
+                }
+            }
+            Some(Challenge::Bearer(bearer)) => {
+                let base = registry.endpoint.base();
+                let target = redirect::follow(base, &refusal.url, &bearer.realm, refusal.reach, 0)
+                    .map_err(|why| Problem::malformed(format!("its token server cannot be used: {why}")))?;
+                let server = registry
+                    .with_memory(|memory| memory.learn_bearer(target, refusal.reach, bearer, claim.scopes));
+                let scopes = combined(claim.scopes, bearer.scope.as_deref());
+                let source = TokenSource { registries, registry, server: &server, scopes: &scopes };
+                let used = match sent {
+                    // The same token again would be refused again.
+                    Authorization::Token(sent) if sent.is_final(&source.key(claim.credential), bearer) => {
+                        return Ok(None);
+                    }
+                    Authorization::Token(sent) => Some(&sent.token),
+                    _ => None,
+                };
+                let presented = self.token(source, claim.credential, used, context).await?;
+                Ok(Some(Authorization::Token(Box::new(presented))))
+            }
+            Some(Challenge::Other(scheme)) => Err(Problem::Unauthorised(scheme.as_str().into())),
+        }
+    }
+
+    async fn token(
+        &self,
+        source: TokenSource<'_>,
+        credential: Option<&Credential>,
+        used: Option<&Token>,
+        context: &Context,
+    ) -> Result<Presented, Problem> {
+        let key = source.key(credential);
+        let held = self.tokens.get(&key, used, source.fetch(credential, context));
+        match timeout_at(context.deadline, held).await {
+            Ok(held) => held.map(|Held { token, is_new }| Presented { token, key, is_new }),
+            Err(_) => Err(Problem::TimedOut("its token server was asked first".into())),
+        }
+    }
+}
+
+impl Presented {
+    /// Whether a refusal of this token is the last word: it was given just now for this very purpose, or the registry
+    /// says that it is good but does not reach so far.
+    fn is_final(&self, wanted: &TokenKey, challenge: &Bearer) -> bool {
+        self.key == *wanted && (self.is_new || challenge.error.as_deref() == Some("insufficient_scope"))
+    }
+}
+
+/// What a refusal said about how to be let in.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    offered: Vec<Challenge>,
+    url: Url,
+    reach: Option<Reach>,
+}
+
+impl Refusal {
+    pub(crate) fn of(answer: &Answer) -> Self {
+        Self {
+            offered: challenge::challenges(answer.headers()),
+            url: answer.url().clone(),
+            reach: answer.reach(),
+        }
+    }
+}
+
+fn password(credential: &Credential) -> Authorization {
+    match basic(credential) {
+        Some(header) => Authorization::Password(header),
+        None => Authorization::Nothing,
+    }
+}
+
+fn basic(credential: &Credential) -> Option<HeaderValue> {
+    let text = zeroize::Zeroizing::new(format!("Basic {}", *credential.basic()));
+    let mut header = HeaderValue::from_str(&text).ok()?;
+    header.set_sensitive(true);
+    Some(header)
+}
+
+fn unknown_schemes(offered: &[Challenge]) -> Detail {
+    let names: Vec<&str> = offered
+        .iter()
+        .map(|challenge| match challenge {
+            Challenge::Basic => "Basic",
+            Challenge::Bearer(_) => "Bearer without a realm",
+            Challenge::Other(scheme) => scheme,
+        })
+        .collect();
+    if names.is_empty() {
+        return "it does not say how to authenticate".into();
+    }
+    format!("it asks for {}, of which we speak none", names.join(", ")).into()
+}

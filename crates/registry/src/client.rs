@@ -1,0 +1,68 @@
+//! The client: one for the whole process, so that every capability shares connections, tokens, budgets and knowledge.
+
+use std::{fmt, sync::Arc};
+
+use fairlead_domain::{keyring::Credential, reference::Repository};
+use reqwest::dns::Resolve;
+
+use crate::{
+    auth::{Authenticator, scope::Right},
+    error::Error,
+    probe::flight::Flights,
+    registry::Registries,
+    remote::Remote,
+    settings::Settings,
+    transport::resolver::SystemResolver,
+};
+
+/// Clones share everything.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) registries: Registries,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) flights: Flights,
+}
+
+impl Client {
+    pub fn new(settings: Settings) -> Self {
+        Self::with_resolver(settings, Arc::new(SystemResolver))
+    }
+
+    /// A client that resolves names in a way of its own.
+    pub fn with_resolver(settings: Settings, resolver: Arc<dyn Resolve>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                registries: Registries::new(settings, resolver),
+                authenticator: Authenticator::default(),
+                flights: Flights::default(),
+            }),
+        }
+    }
+
+    /// A repository as the holder of these credentials may use it. They are tried in order; without any, and only then,
+    /// access is anonymous. `right` is the most that will be done, so that one token serves for all of it.
+    pub fn remote(
+        &self,
+        repository: &Repository,
+        credentials: impl Into<Arc<[Credential]>>,
+        right: Right,
+    ) -> Result<Remote, Error> {
+        let registry = self
+            .shared
+            .registries
+            .get(&repository.host())
+            .map_err(|problem| problem.during(format!("reach the registry of {repository}")))?;
+        Ok(Remote::new(Arc::clone(&self.shared), registry, repository.clone(), credentials.into(), right))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,122 @@
+//! Which platforms of an index are kept.
+//!
+//! Without a choice everything is, byte for byte. With one, the index is written anew with fewer entries and so has
+//! another digest; entries that state no platform (attestations) are dropped, because they speak of an index that no
+//! longer exists.
+
+use bytes::Bytes;
+use fairlead_domain::{digest::Digest, platform::PlatformFilter};
+use serde_json::Value;
+
+use super::{CopyError, Job};
+use crate::{
+    error::Problem,
+    manifest::{Content, Index, Manifest},
+};
+
+impl Job<'_> {
+    /// The manifest to publish: the source's, or its index reduced to the chosen platforms.
+    pub(super) async fn chosen(&self, root: Manifest) -> Result<Manifest, CopyError> {
+        let wanted = &self.options.platforms;
+        if wanted.is_empty() {
+            return Ok(root);
+        }
+        match root.content().map_err(CopyError::Source)? {
+            Content::Index(index) => reduced(&root, &index, wanted),
+            Content::Image(image) => {
+                let platform = self.source.platform_of(&image, self.context).await.map_err(|problem| {
+                    CopyError::Source(self.source.during(
+                        "find the platform of",
+                        &root.digest.into(),
+                        problem,
+                    ))
+                })?;
+                if wanted.iter().any(|wanted| wanted.matches(&platform)) {
+                    return Ok(root);
+                }
+                Err(CopyError::NoPlatform { offered: platform.to_string(), wanted: wanted.clone() })
+            }
+        }
+    }
+}
+
+/// An index with only those entries that fit one of the platforms.
+fn reduced(manifest: &Manifest, index: &Index, wanted: &[PlatformFilter]) -> Result<Manifest, CopyError> {
+    let fits = |position: usize| {
+        let platform = index.manifests.get(position).and_then(|entry| entry.platform.as_ref());
+        platform.is_some_and(|platform| wanted.iter().any(|wanted| wanted.matches(platform)))
+    };
+    let kept = (0..index.manifests.len()).filter(|position| fits(*position)).count();
+    if kept == index.manifests.len() {
+        return Ok(manifest.clone());
+    }
+    if kept == 0 {
+        let offered = index.platforms().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        return Err(CopyError::NoPlatform { offered, wanted: wanted.to_vec() });
+    }
+    let broken = |error: serde_json::Error| {
+        let problem = Problem::malformed(format!("the index cannot be written anew: {error}"));
+        CopyError::Source(problem.during(format!("choose platforms of {}", manifest.digest)))
+    };
+    let mut document: Value = serde_json::from_slice(&manifest.bytes).map_err(broken)?;
+    if let Some(entries) = document.get_mut("manifests").and_then(Value::as_array_mut) {
+        let mut position = 0;
+        entries.retain(|_| {
+            position += 1;
+            fits(position - 1)
+        });
+    }
+    let bytes = Bytes::from(serde_json::to_vec(&document).map_err(broken)?);
+    Ok(Manifest { media_type: manifest.media_type.clone(), digest: Digest::sha256(&bytes), bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::OCI_INDEX;
+
+    fn index() -> Manifest {
+        let digest = Digest::sha256(b"");
+        let entry = |platform: &str| format!(r#"{{"digest":"{digest}","size":1{platform}}}"#);
+        let platform = |os: &str, architecture: &str| {
+            entry(&format!(r#","platform":{{"os":"{os}","architecture":"{architecture}"}}"#))
+        };
+        let entries = [
+            platform("linux", "amd64"),
+            platform("linux", "arm64"),
+            platform("unknown", "unknown"),
+            entry(""),
+        ];
+        let text =
+            format!(r#"{{"schemaVersion":2,"annotations":{{"a":"b"}},"manifests":[{}]}}"#, entries.join(","));
+        let bytes = Bytes::from(text);
+        Manifest { media_type: OCI_INDEX.into(), digest: Digest::sha256(&bytes), bytes }
+    }
+
+    fn choose(platforms: &[&str]) -> Result<Manifest, CopyError> {
+        let manifest = index();
+        let Content::Index(index) = manifest.content().unwrap() else { panic!("an index") };
+        let wanted: Vec<PlatformFilter> = platforms.iter().map(|text| text.parse().unwrap()).collect();
+        reduced(&manifest, &index, &wanted)
+    }
+
+    #[test]
+    fn entries_of_other_platforms_and_of_none_are_dropped() {
+        let chosen = choose(&["linux/arm64"]).unwrap();
+        let document: Value = serde_json::from_slice(&chosen.bytes).unwrap();
+        assert_eq!(document["manifests"].as_array().unwrap().len(), 1);
+        assert_eq!(document["manifests"][0]["platform"]["architecture"], "arm64");
+        assert_eq!(document["annotations"]["a"], "b", "the rest of the index stays");
+        assert_eq!(chosen.digest, Digest::sha256(&chosen.bytes));
+        assert_eq!(choose(&["linux/arm64"]).unwrap(), chosen, "the same choice gives the same digest");
+    }
+
+    #[test]
+    fn nothing_left_names_what_there_is() {
+        let error = choose(&["linux/s390x", "windows/amd64"]).unwrap_err().to_string();
+        assert!(
+            error.contains("linux/amd64, linux/arm64") && error.contains("linux/s390x, windows/amd64"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! What is known about a destination's blobs.
+//!
+//! Images share layers, and copies of many images run side by side. Whoever needs a blob that is being sent waits for it
+//! instead of sending it again; whoever comes later knows in which repositories it is, and either has nothing to do or
+//! asks the registry to mount it. Knowledge ages, since registries are cleaned up.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fairlead_domain::{digest::Digest, reference::Repository};
+use tokio::{sync::OwnedMutexGuard, time::Instant};
+
+use crate::recent::Recent;
+
+/// Blobs remembered, of all destinations together.
+const MOST_BLOBS: usize = 65_536;
+/// Repositories remembered for one blob.
+const MOST_REPOSITORIES: usize = 4096;
+/// A registry that deletes what nothing names does so rarely; a copy takes minutes at most.
+const GOOD_FOR: Duration = Duration::from_mins(15);
+
+#[derive(Debug)]
+pub(super) struct Ledger {
+    blobs: Mutex<Recent<(String, Digest), Arc<Entry>>>,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self { blobs: Mutex::new(Recent::new(MOST_BLOBS)) }
+    }
+}
+
+/// What is known about one blob at one registry.
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    /// Repositories that hold it, by path, and since when that is known.
+    held: Mutex<HashMap<String, Instant>>,
+    sending: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// What to do about a blob.
+#[derive(Debug)]
+pub(super) enum Standing {
+    /// The repository has it.
+    Held,
+    /// Another repository of the registry has it.
+    Elsewhere(String),
+    /// Nobody is known to have it, and nobody else sends it while the guard lives.
+    Missing(OwnedMutexGuard<()>),
+}
+
+impl Ledger {
+    pub(super) fn entry(&self, repository: &Repository, digest: Digest) -> Arc<Entry> {
+        let key = (repository.host().as_str().to_ascii_lowercase(), digest);
+        let mut blobs = self.blobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = blobs.get(&key) {
+            return Arc::clone(entry);
+        }
+        let entry = Arc::new(Entry::default());
+        blobs.insert(key, Arc::clone(&entry));
+        entry
+    }
+}
+
+impl Entry {
+    /// What is known, after waiting for whoever is sending the blob right now.
+    pub(super) async fn standing(&self, repository: &Repository) -> Standing {
+        if let Some(known) = self.known(repository) {
+            return known;
+        }
+        let guard = Arc::clone(&self.sending).lock_owned().await;
+        self.known(repository).unwrap_or(Standing::Missing(guard))
+    }
+
+    fn known(&self, repository: &Repository) -> Option<Standing> {
+        let mut held = self.lock();
+        let now = Instant::now();
+        held.retain(|_, since| now.saturating_duration_since(*since) < GOOD_FOR);
+        if held.contains_key(repository.path()) {
+            return Some(Standing::Held);
+        }
+        held.keys().next().map(|path| Standing::Elsewhere(path.clone()))
+    }
+
+    pub(super) fn is_held(&self, repository: &Repository) {
+        let mut held = self.lock();
+        if held.len() < MOST_REPOSITORIES {
+            held.insert(repository.path().to_owned(), Instant::now());
+        }
+    }
+
+    /// Takes back what turned out to be wrong.
+    pub(super) fn is_not_held(&self, path: &str) {
+        self.lock().remove(path);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_domain::reference::Reference;
+
+    use super::*;
+
+    fn repository(name: &str) -> Repository {
+        Reference::parse(&format!("r.example/{name}")).unwrap().repository()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_blob_is_sent_once_and_known_afterwards() {
+        let ledger = Ledger::default();
+        let digest = Digest::sha256(b"blob");
+        let entry = ledger.entry(&repository("one"), digest);
+        let Standing::Missing(guard) = entry.standing(&repository("one")).await else {
+            panic!("nobody has it")
+        };
+        let waiting = {
+            let entry = ledger.entry(&repository("two"), digest);
+            tokio::spawn(async move { entry.standing(&repository("two")).await })
+        };
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished(), "it waits for the one who sends");
+        entry.is_held(&repository("one"));
+        drop(guard);
+        assert!(matches!(waiting.await.unwrap(), Standing::Elsewhere(path) if path == "one"));
+        assert!(matches!(entry.standing(&repository("one")).await, Standing::Held));
+        entry.is_not_held("one");
+        assert!(matches!(entry.standing(&repository("one")).await, Standing::Missing(_)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn knowledge_ages_and_registries_are_told_apart() {
+        let ledger = Ledger::default();
+        let digest = Digest::sha256(b"blob");
+        ledger.entry(&repository("one"), digest).is_held(&repository("one"));
+        let other = Reference::parse("other.example/one").unwrap().repository();
+        assert!(matches!(ledger.entry(&other, digest).standing(&other).await, Standing::Missing(_)));
+        tokio::time::advance(GOOD_FOR).await;
+        let entry = ledger.entry(&repository("one"), digest);
+        assert!(matches!(entry.standing(&repository("one")).await, Standing::Missing(_)));
+    }
+}

@@ -1,0 +1,99 @@
+//! Placing manifests at the destination, each after everything it names.
+
+use std::{collections::HashSet, pin::Pin};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::{CopyError, Job, steady::steadily};
+use crate::{
+    error::Problem,
+    manifest::{Content, Descriptor, Manifest, Selector},
+};
+
+/// Indexes of indexes exist; deeper nesting is somebody's game.
+const DEEPEST: u32 = 3;
+/// Manifests of one index that are worked on at once.
+const MANIFESTS_AT_ONCE: usize = 4;
+/// Blobs of one image that are worked on at once; transfers among them are limited for all copies together.
+const BLOBS_AT_ONCE: usize = 16;
+
+impl Job<'_> {
+    /// Brings a manifest and all that it names to the destination, and publishes it under `target` in the end.
+    pub(super) fn place<'b>(
+        &'b self,
+        manifest: &'b Manifest,
+        target: &'b Selector,
+        depth: u32,
+    ) -> Pin<Box<dyn Future<Output = Result<(), CopyError>> + Send + 'b>> {
+        Box::pin(async move {
+            match manifest.content().map_err(CopyError::Source)? {
+                Content::Index(index) => {
+                    if depth == DEEPEST {
+                        return Err(CopyError::TooDeep { digest: Box::new(manifest.digest) });
+                    }
+                    stream::iter(distinct(index.manifests))
+                        .map(|child| self.place_child(child, depth + 1))
+                        .buffer_unordered(MANIFESTS_AT_ONCE)
+                        .try_collect::<()>()
+                        .await?;
+                    self.publish(manifest, target).await.map_err(CopyError::Destination)
+                }
+                Content::Image(image) => {
+                    let mut blobs = distinct(image.layers.into_iter().chain([image.config]));
+                    blobs.retain(|blob| !is_foreign(blob));
+                    // The largest take longest; begun first, they do not end alone.
+                    blobs.sort_by_key(|blob| std::cmp::Reverse(blob.size));
+                    self.place_blobs(&blobs, false).await?;
+                    match self.publish(manifest, target).await {
+                        Ok(()) => Ok(()),
+                        Err(error) if is_about_content(&error.problem) => {
+                            // The destination was cleaned up since we looked; this time everything is looked for.
+                            self.place_blobs(&blobs, true).await?;
+                            self.publish(manifest, target).await.map_err(CopyError::Destination)
+                        }
+                        Err(error) => Err(CopyError::Destination(error)),
+                    }
+                }
+            }
+        })
+    }
+
+    async fn place_child(&self, child: Descriptor, depth: u32) -> Result<(), CopyError> {
+        let target = Selector::from(child.digest);
+        if self.is_there(&target, child.digest).await? {
+            return Ok(());
+        }
+        let manifest = self.read(&target).await.map_err(CopyError::Source)?;
+        self.place(&manifest, &target, depth).await
+    }
+
+    async fn place_blobs(&self, blobs: &[Descriptor], look: bool) -> Result<(), CopyError> {
+        stream::iter(blobs.to_vec())
+            .map(|blob| async move { self.place_blob(&blob, look).await })
+            .buffer_unordered(BLOBS_AT_ONCE)
+            .try_collect::<()>()
+            .await
+    }
+
+    pub(super) async fn publish(&self, manifest: &Manifest, target: &Selector) -> Result<(), crate::Error> {
+        steadily(self.context, || self.destination.put_manifest(target, manifest, self.context)).await?;
+        self.tally.manifest();
+        Ok(())
+    }
+}
+
+fn distinct(descriptors: impl IntoIterator<Item = Descriptor>) -> Vec<Descriptor> {
+    let mut seen = HashSet::new();
+    descriptors.into_iter().filter(|descriptor| seen.insert(descriptor.digest)).collect()
+}
+
+/// Layers that their licence keeps out of registries: runtimes fetch them from their own address.
+fn is_foreign(blob: &Descriptor) -> bool {
+    blob.urls.as_ref().is_some_and(|urls| !urls.is_empty())
+        && (blob.media_type.contains("nondistributable") || blob.media_type.contains(".foreign."))
+}
+
+/// Whether a refused manifest may be refused for parts that are missing.
+fn is_about_content(problem: &Problem) -> bool {
+    matches!(problem, Problem::NotFound(_) | Problem::Rejected { status: 400, .. })
+}

@@ -1,0 +1,95 @@
+//! Telling whoever waits how far a copy is.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fairlead_domain::digest::Digest;
+
+use super::Copied;
+
+/// How a blob came to be at the destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlobOutcome {
+    Sent,
+    /// Taken from another repository of the destination.
+    Mounted,
+    /// It was there already.
+    Present,
+}
+
+/// Something that happened in a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A blob was found to be part of the image.
+    BlobFound {
+        digest: Digest,
+        size: u64,
+    },
+    /// So much of a blob is on its way. Goes back when a transfer is taken up again.
+    BlobMoved {
+        digest: Digest,
+        done: u64,
+        size: u64,
+    },
+    BlobDone {
+        digest: Digest,
+        size: u64,
+        outcome: BlobOutcome,
+    },
+    /// The image can be pulled from the destination.
+    Published {
+        digest: Digest,
+        changed: bool,
+    },
+}
+
+/// Hears of everything that happens, in no particular order among blobs. Must not block.
+pub trait Observer: Send + Sync {
+    fn observe(&self, event: &Event);
+}
+
+impl<F: Fn(&Event) + Send + Sync> Observer for F {
+    fn observe(&self, event: &Event) {
+        self(event);
+    }
+}
+
+/// What a copy did so far.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    sent: AtomicU64,
+    bytes: AtomicU64,
+    mounted: AtomicU64,
+    present: AtomicU64,
+    manifests: AtomicU64,
+}
+
+impl Tally {
+    pub(super) fn blob(&self, outcome: BlobOutcome, size: u64) {
+        match outcome {
+            BlobOutcome::Sent => {
+                self.bytes.fetch_add(size, Ordering::Relaxed);
+                &self.sent
+            }
+            BlobOutcome::Mounted => &self.mounted,
+            BlobOutcome::Present => &self.present,
+        }
+        .fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn manifest(&self) {
+        self.manifests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn finish(&self, digest: Digest, changed: bool) -> Copied {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Copied {
+            digest,
+            changed,
+            blobs_sent: read(&self.sent),
+            bytes_sent: read(&self.bytes),
+            blobs_mounted: read(&self.mounted),
+            blobs_present: read(&self.present),
+            manifests: read(&self.manifests),
+        }
+    }
+}

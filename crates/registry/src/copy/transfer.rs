@@ -1,0 +1,373 @@
+//! One blob on its way from registry to registry.
+//!
+//! The usual case is one request that carries the whole blob. When it breaks, the destination is asked how much it has and
+//! gets the rest; when it refuses so much at once, it gets chunks. The source is read as fast as the destination takes
+//! it, so nothing piles up in between.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use reqwest::Body;
+use tokio::{
+    sync::{Mutex, OwnedSemaphorePermit},
+    time::{Instant, sleep},
+};
+
+use super::{
+    CopyError, Event, Job, Observer,
+    steady::{MOST_FAILURES, pause, steadily},
+};
+use crate::{
+    blob::BlobReader,
+    bounds,
+    context::Context,
+    error::{Error, Problem},
+    manifest::Descriptor,
+    manners::pace::Class,
+    upload::Upload,
+};
+
+/// A registry may take its time to store a blob that it has received.
+const COMMIT: Duration = Duration::from_mins(5);
+/// Time for telling a registry that an upload is given up.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// How a blob is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Everything in one request.
+    Whole,
+    /// In requests of at most so many bytes.
+    Chunks(u64),
+}
+
+impl Way {
+    /// The next smaller way, for destinations behind something that limits the size of requests.
+    fn smaller(self) -> Option<Self> {
+        match self {
+            Self::Whole => Some(Self::Chunks(16 << 20)),
+            Self::Chunks(size) if size > 4 << 20 => Some(Self::Chunks(4 << 20)),
+            Self::Chunks(size) if size > 512 << 10 => Some(Self::Chunks(512 << 10)),
+            Self::Chunks(_) => None,
+        }
+    }
+
+    fn length(self, left: u64, smallest: Option<u64>) -> u64 {
+        match self {
+            Self::Whole => left,
+            Self::Chunks(size) => left.min(size.max(smallest.unwrap_or(0))),
+        }
+    }
+}
+
+/// What to do after the destination failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recovery {
+    /// Wait for a while, ask how much it has and send the rest.
+    Resume(Duration),
+    /// Begin again in this way.
+    Restart(Way),
+    GiveUp,
+}
+
+fn recovery(problem: &Problem, way: Way, failures: u32, jitter: f64, now: SystemTime) -> Recovery {
+    if let Some(pause) = pause(problem, failures, jitter, now) {
+        return Recovery::Resume(pause);
+    }
+    let again = failures < MOST_FAILURES;
+    match problem {
+        // A token may have ended in mid-transfer; the question how far it got fetches another.
+        Problem::Unauthorised(_) if failures == 1 => Recovery::Resume(Duration::ZERO),
+        Problem::NotFound(_) | Problem::Rejected { status: 416, .. } if again => Recovery::Restart(way),
+        Problem::Rejected { status: 413, .. } => way.smaller().map_or(Recovery::GiveUp, Recovery::Restart),
+        // Not every registry takes a blob in one request; all take chunks.
+        Problem::Rejected { status: 400 | 405 | 411 | 501, .. } if way == Way::Whole => {
+            way.smaller().map_or(Recovery::GiveUp, Recovery::Restart)
+        }
+        _ => Recovery::GiveUp,
+    }
+}
+
+pub(super) struct Transfer<'a> {
+    job: &'a Job<'a>,
+    blob: &'a Descriptor,
+    tap: Arc<Mutex<Tap>>,
+    /// Pieces that the destination took of the current request.
+    pieces: Arc<AtomicU64>,
+    _slots: Vec<OwnedSemaphorePermit>,
+}
+
+/// The source's side, from which the bodies of requests are filled.
+struct Tap {
+    reader: BlobReader,
+    /// What was read and did not fit into the last request.
+    rest: Bytes,
+    done: u64,
+    fault: Option<Error>,
+    context: Context,
+    observer: Arc<dyn Observer>,
+    blob: Descriptor,
+    pieces: Arc<AtomicU64>,
+}
+
+impl<'a> Transfer<'a> {
+    /// Waits until both registries and the copier have room for a transfer.
+    pub(super) async fn new(job: &'a Job<'a>, blob: &'a Descriptor) -> Result<Self, CopyError> {
+        let slots = job.slots().await?;
+        let pieces = Arc::new(AtomicU64::new(0));
+        let tap = Tap {
+            reader: job.source.blob(blob),
+            rest: Bytes::new(),
+            done: 0,
+            fault: None,
+            context: job.context.clone(),
+            observer: Arc::clone(job.observer),
+            blob: blob.clone(),
+            pieces: Arc::clone(&pieces),
+        };
+        Ok(Self { job, blob, tap: Arc::new(Mutex::new(tap)), pieces, _slots: slots })
+    }
+
+    pub(super) async fn run(self, upload: Option<Upload>) -> Result<(), CopyError> {
+        let mut open = OpenUpload(match upload {
+            Some(upload) => Some(upload),
+            None => Some(self.begin().await?),
+        });
+        let (mut way, mut failures, mut best) = (Way::Whole, 0, 0);
+        while let Some(upload) = &mut open.0 {
+            let Err(error) = self.send(upload, way).await else {
+                open.0 = None;
+                return Ok(());
+            };
+            if let Some(fault) = self.tap.lock().await.fault.take() {
+                return Err(CopyError::Source(fault));
+            }
+            failures += 1;
+            match recovery(&error.problem, way, failures, fastrand::f64(), SystemTime::now()) {
+                Recovery::GiveUp => return Err(CopyError::Destination(error)),
+                Recovery::Resume(pause) if Instant::now() + pause >= self.job.context.deadline => {
+                    return Err(CopyError::Destination(error));
+                }
+                Recovery::Resume(pause) => sleep(pause).await,
+                Recovery::Restart(next) => {
+                    way = next;
+                    open = OpenUpload(Some(self.begin().await?));
+                    self.rewind(0).await;
+                    continue;
+                }
+            }
+            let offset = self.catch_up(&mut open).await?;
+            self.rewind(offset).await;
+            if offset > best {
+                (best, failures) = (offset, 0);
+            }
+        }
+        Ok(())
+    }
+
+    async fn begin(&self) -> Result<Upload, CopyError> {
+        steadily(self.job.context, || self.job.destination.begin_upload(self.job.context))
+            .await
+            .map_err(CopyError::Destination)
+    }
+
+    /// Asks the destination how much it has; an upload that it no longer knows begins anew.
+    async fn catch_up(&self, open: &mut OpenUpload) -> Result<u64, CopyError> {
+        if let Some(upload) = &mut open.0 {
+            match upload.catch_up(self.job.context).await {
+                Ok(offset) if offset <= self.blob.size => return Ok(offset),
+                Err(error) if matches!(error.problem, Problem::Unreachable(_) | Problem::TimedOut(_)) => {
+                    // Sending again will find out whether it is still away.
+                    return Ok(upload.offset());
+                }
+                _ => {}
+            }
+        }
+        *open = OpenUpload(Some(self.begin().await?));
+        Ok(0)
+    }
+
+    async fn rewind(&self, offset: u64) {
+        let mut tap = self.tap.lock().await;
+        tap.reader.rewind(offset);
+        tap.rest = Bytes::new();
+        tap.done = offset;
+    }
+
+    /// Sends what the destination does not have yet, and closes the upload.
+    async fn send(&self, upload: &mut Upload, way: Way) -> Result<(), Error> {
+        let (digest, size, context) = (&self.blob.digest, self.blob.size, self.job.context);
+        if way == Way::Whole && upload.offset() == 0 {
+            return self.watched(upload.put(digest, size, self.body(size), context)).await;
+        }
+        while upload.offset() < size {
+            let length = way.length(size - upload.offset(), upload.smallest_chunk());
+            self.watched(upload.append_stream(length, self.body(length), context)).await?;
+        }
+        upload.finish(digest, context).await
+    }
+
+    /// Gives a request up when it has begun to move and then stands still.
+    async fn watched(&self, request: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+        self.pieces.store(0, Ordering::Relaxed);
+        tokio::pin!(request);
+        let mut seen = 0;
+        loop {
+            let moving = seen > 0 && seen != u64::MAX;
+            tokio::select! {
+                done = &mut request => return done,
+                () = sleep(if moving { bounds::STALL } else { COMMIT }) => {}
+            }
+            let now = self.pieces.load(Ordering::Relaxed);
+            if now == seen {
+                let problem = Problem::Unreachable("the transfer stands still".into());
+                return Err(self.job.destination.during("write the blob", &self.blob.digest.into(), problem));
+            }
+            seen = now;
+        }
+    }
+
+    /// The next `length` bytes of the source as the body of a request.
+    fn body(&self, length: u64) -> Body {
+        let tap = Arc::clone(&self.tap);
+        let pieces = stream::once(tap.lock_owned()).flat_map(move |tap| {
+            stream::unfold((tap, length), |(mut tap, left)| async move {
+                if left == 0 {
+                    return None;
+                }
+                match tap.piece(left).await {
+                    Ok(piece) => {
+                        let left = left.saturating_sub(piece.len() as u64);
+                        if left == 0 {
+                            tap.pieces.store(u64::MAX, Ordering::Relaxed);
+                        }
+                        Some((Ok(piece), (tap, left)))
+                    }
+                    Err(error) => Some((Err(error), (tap, 0))),
+                }
+            })
+        });
+        Body::wrap_stream(pieces)
+    }
+}
+
+impl Tap {
+    /// The next piece, of at most `most` bytes. What goes wrong at the source is kept for the one who asks later: the
+    /// destination's side sees only that the body broke off.
+    async fn piece(&mut self, most: u64) -> Result<Bytes, io::Error> {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        if self.rest.is_empty() {
+            match self.reader.next(&self.context).await {
+                Ok(Some(piece)) => self.rest = piece,
+                Ok(None) => return Err(io::Error::other("the source ended too early")),
+                Err(error) => {
+                    self.fault = Some(error);
+                    return Err(io::Error::other("the source failed"));
+                }
+            }
+        }
+        let piece = self.rest.split_to(most.min(self.rest.len()));
+        self.done += piece.len() as u64;
+        self.pieces.fetch_add(1, Ordering::Relaxed);
+        self.observer.observe(&Event::BlobMoved {
+            digest: self.blob.digest,
+            done: self.done,
+            size: self.blob.size,
+        });
+        Ok(piece)
+    }
+}
+
+/// An upload that is given up unless it was closed, also when the copy itself is given up.
+struct OpenUpload(Option<Upload>);
+
+impl Drop for OpenUpload {
+    fn drop(&mut self) {
+        if let (Some(upload), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move {
+                let context = Context::new(Class::Background, Instant::now() + FAREWELL);
+                // The registry forgets it by itself in time; this is only politeness.
+                drop(upload.cancel(&context).await);
+            });
+        }
+    }
+}
+
+impl Job<'_> {
+    /// Places for one transfer at both registries and in the copier. They are taken in a fixed order, both at once where
+    /// both are the same registry, so that transfers cannot wait for each other in a circle.
+    async fn slots(&self) -> Result<Vec<OwnedSemaphorePermit>, CopyError> {
+        let (source, destination) = (&self.source.registry, &self.destination.registry);
+        let mut needed = vec![(self.source.repository().host(), source, 1)];
+        if Arc::ptr_eq(source, destination) {
+            needed = vec![(self.source.repository().host(), source, 2)];
+        } else {
+            needed.push((self.destination.repository().host(), destination, 1));
+        }
+        needed.sort_by(|one, other| one.0.cmp(&other.0));
+        let closed = || {
+            let problem =
+                Problem::Misconfigured("maxConnections is too small to copy within one registry".into());
+            CopyError::Destination(problem.during(format!("copy to {}", self.destination.repository())))
+        };
+        let mut slots = Vec::with_capacity(3);
+        for (_, registry, count) in needed {
+            if registry.transfer_capacity < count {
+                return Err(closed());
+            }
+            let slot =
+                Arc::clone(&registry.transfers).acquire_many_owned(count).await.map_err(|_| closed())?;
+            slots.push(slot);
+        }
+        slots.push(Arc::clone(&self.copier.transfers).acquire_owned().await.map_err(|_| closed())?);
+        Ok(slots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Detail;
+
+    fn rejected(status: u16) -> Problem {
+        Problem::Rejected { status, detail: Detail::none() }
+    }
+
+    #[test]
+    fn failures_are_answered_by_what_may_help() {
+        let unreachable = Problem::Unreachable(Detail::none());
+        let chunks = Way::Chunks(16 << 20);
+        for (problem, way, failures, expected) in [
+            (&unreachable, Way::Whole, 1, Recovery::Resume(Duration::from_millis(500))),
+            (&unreachable, Way::Whole, MOST_FAILURES, Recovery::GiveUp),
+            (&Problem::NotFound(Detail::none()), chunks, 1, Recovery::Restart(chunks)),
+            (&Problem::Unauthorised(Detail::none()), chunks, 1, Recovery::Resume(Duration::ZERO)),
+            (&Problem::Unauthorised(Detail::none()), chunks, 2, Recovery::GiveUp),
+            (&rejected(413), Way::Whole, 1, Recovery::Restart(chunks)),
+            (&rejected(413), chunks, 2, Recovery::Restart(Way::Chunks(4 << 20))),
+            (&rejected(413), Way::Chunks(512 << 10), 2, Recovery::GiveUp),
+            (&rejected(405), Way::Whole, 1, Recovery::Restart(chunks)),
+            (&rejected(405), chunks, 1, Recovery::GiveUp),
+            (&Problem::Forbidden(Detail::none()), Way::Whole, 1, Recovery::GiveUp),
+        ] {
+            let found = recovery(problem, way, failures, 1.0, std::time::UNIX_EPOCH);
+            assert_eq!(found, expected, "{problem} {way:?} {failures}");
+        }
+    }
+
+    #[test]
+    fn chunks_are_as_large_as_both_sides_allow() {
+        assert_eq!(Way::Whole.length(100, Some(10)), 100);
+        assert_eq!(Way::Chunks(30).length(100, None), 30);
+        assert_eq!(Way::Chunks(30).length(100, Some(50)), 50);
+        assert_eq!(Way::Chunks(30).length(20, Some(50)), 20, "the last one may be smaller");
+    }
+}

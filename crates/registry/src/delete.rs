@@ -1,0 +1,72 @@
+//! Removing images.
+//!
+//! A tag is deleted as a tag where the registry can do that, because deleting its digest takes every other tag of the same
+//! image with it. Older registries (distribution 2.8) know only digests and answer 400 or 405 to a tag.
+
+use fairlead_domain::{digest::Digest, reference::Tag};
+use reqwest::Method;
+
+use crate::{
+    context::Context,
+    error::{Error, Problem},
+    manifest::Selector,
+    outgoing::Outgoing,
+    remote::Remote,
+};
+
+/// What a deletion removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// The tag alone.
+    Tag,
+    /// The manifest, and with it every tag that named it.
+    Digest(Digest),
+    /// It was not there.
+    Nothing,
+}
+
+impl Remote {
+    /// Deletes a tag, or the manifest it names where the registry cannot delete tags.
+    pub async fn delete_tag(&self, tag: &Tag, context: &Context) -> Result<Deleted, Error> {
+        let selector = Selector::from(tag);
+        let deleted = async {
+            match self.delete(&selector, context).await {
+                Ok(()) => return Ok(Deleted::Tag),
+                Err(Problem::NotFound(_)) => return Ok(Deleted::Nothing),
+                Err(Problem::Rejected { status: 400 | 405 | 501, .. }) => {}
+                Err(problem) => return Err(problem),
+            }
+            let digest = match self.resolve(&selector, context).await {
+                Ok(resolved) => resolved.digest,
+                Err(Error { problem: Problem::NotFound(_), .. }) => return Ok(Deleted::Nothing),
+                Err(error) => return Err(error.problem),
+            };
+            self.remove_digest(digest, context).await
+        };
+        deleted.await.map_err(|problem| self.during("delete", &selector, problem))
+    }
+
+    /// Deletes a manifest and every tag that names it.
+    pub async fn delete_digest(&self, digest: Digest, context: &Context) -> Result<Deleted, Error> {
+        let deleted = self.remove_digest(digest, context).await;
+        deleted.map_err(|problem| self.during("delete", &digest.into(), problem))
+    }
+
+    async fn remove_digest(&self, digest: Digest, context: &Context) -> Result<Deleted, Problem> {
+        match self.delete(&digest.into(), context).await {
+            Ok(()) => Ok(Deleted::Digest(digest)),
+            Err(Problem::NotFound(_)) => Ok(Deleted::Nothing),
+            Err(Problem::Rejected { status: 405, .. }) => {
+                Err(Problem::Rejected { status: 405, detail: "deleting is switched off there".into() })
+            }
+            Err(problem) => Err(problem),
+        }
+    }
+
+    async fn delete(&self, selector: &Selector, context: &Context) -> Result<(), Problem> {
+        let outgoing = Outgoing::api(Method::DELETE, self.path(&format!("manifests/{}", selector.as_str())));
+        let answer = self.call(&outgoing, context).await?;
+        drop(answer.into_permit(context).await);
+        Ok(())
+    }
+}

@@ -1,0 +1,225 @@
+//! One login file: docker's `config.json`, podman's `auth.json`, or the old `.dockercfg`, which has the entries alone.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{ErrorKind, Read},
+    path::{Path, PathBuf},
+};
+
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use fairlead_domain::{
+    keyring::{IdentityKey, Keyring},
+    reference::Host,
+};
+use serde::{Deserialize, Deserializer};
+use zeroize::Zeroizing;
+
+use super::{
+    error::{FileProblem, LoginError},
+    helper::HelperName,
+    place::{host_key, location, shown},
+};
+
+/// A login file with a hundred registries has some 20 KiB.
+const LONGEST_FILE: usize = 1024 * 1024;
+/// The user name that marks a password as an identity token, as docker's helpers do it.
+const IDENTITY_TOKEN_USER: &str = "<token>";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    Config,
+    /// The value of `auths` by itself.
+    Entries,
+}
+
+/// What a file says about who to be where.
+#[derive(Debug)]
+pub(super) struct LoginFile {
+    pub(super) path: PathBuf,
+    pub(super) keyring: Keyring,
+    /// For every registry that is not in `helpers`.
+    helper: Option<HelperName>,
+    /// By host; `None` where the file itself is to be used.
+    helpers: BTreeMap<String, Option<HelperName>>,
+}
+
+impl LoginFile {
+    /// The file's logins, and what in it cannot be used. `Ok(None)` if there is no such file.
+    pub(super) fn read(
+        path: &Path,
+        shape: Shape,
+        identity: &IdentityKey,
+    ) -> Result<Option<(Self, Vec<LoginError>)>, LoginError> {
+        let refuse = |problem| LoginError::File { path: path.to_owned(), problem };
+        let Some(bytes) = bytes_of(path).map_err(refuse)? else {
+            return Ok(None);
+        };
+        let written = Written::parse(&bytes, shape).map_err(refuse)?;
+        let mut file = Self {
+            path: path.to_owned(),
+            keyring: Keyring::new(identity.clone()),
+            helper: None,
+            helpers: BTreeMap::new(),
+        };
+        let problems = file.fill(written);
+        Ok(Some((file, problems.into_iter().map(refuse).collect())))
+    }
+
+    /// The helper that is to be asked first for a registry's login.
+    pub(super) fn helper_for(&self, host: &Host) -> Option<&HelperName> {
+        self.helpers.get(&host_key(host.as_str())).unwrap_or(&self.helper).as_ref()
+    }
+
+    /// Takes over everything that makes sense and returns what does not.
+    fn fill(&mut self, written: Written) -> Vec<FileProblem> {
+        let mut problems = Vec::new();
+        for (place, entry) in written.auths.unwrap_or_default() {
+            if let Err(problem) = self.add(&place, entry.unwrap_or_default()) {
+                problems.push(problem);
+            }
+        }
+        let mut named = |name: Option<String>| match name.filter(|name| !name.is_empty()) {
+            None => None,
+            Some(name) => HelperName::parse(&name).map_err(|problem| problems.push(problem)).ok(),
+        };
+        self.helper = named(written.creds_store);
+        for (place, name) in written.cred_helpers.unwrap_or_default() {
+            self.helpers.insert(host_key(&place), named(name));
+        }
+        problems
+    }
+
+    fn add(&mut self, place: &str, entry: Entry) -> Result<(), FileProblem> {
+        let Some((username, password)) = entry.login(place)? else {
+            return Ok(());
+        };
+        if self.keyring.add_login(&location(place), &username, &password) {
+            Ok(())
+        } else {
+            Err(FileProblem::Place { location: shown(place) })
+        }
+    }
+}
+
+fn bytes_of(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, FileProblem> {
+    let unreadable = |error: std::io::Error| FileProblem::Unreadable(error.to_string());
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(unreadable(error)),
+    };
+    // Room for all of it at once: a buffer that grows leaves copies of what it holds behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(LONGEST_FILE + 1));
+    file.take(LONGEST_FILE as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() > LONGEST_FILE {
+        return Err(FileProblem::TooLarge(LONGEST_FILE));
+    }
+    Ok(Some(bytes))
+}
+
+/// The file as written.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Written {
+    auths: Option<Entries>,
+    #[serde(rename = "credsStore")]
+    creds_store: Option<String>,
+    #[serde(rename = "credHelpers")]
+    cred_helpers: Option<BTreeMap<String, Option<String>>>,
+}
+
+type Entries = BTreeMap<String, Option<Entry>>;
+
+impl Written {
+    fn parse(bytes: &[u8], shape: Shape) -> Result<Self, FileProblem> {
+        // Tools leave an empty file behind when they are stopped while writing, and read it as no logins.
+        if bytes.trim_ascii().is_empty() {
+            return Ok(Self::default());
+        }
+        let parsed = match shape {
+            Shape::Config => serde_json::from_slice(bytes),
+            Shape::Entries => {
+                serde_json::from_slice(bytes).map(|auths| Self { auths: Some(auths), ..Self::default() })
+            }
+        };
+        parsed.map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            // The decoder's own words are dropped: they quote the value.
+            if error.is_data() {
+                FileProblem::Type { line, column }
+            } else {
+                FileProblem::Syntax { line, column }
+            }
+        })
+    }
+}
+
+/// Text that is wiped when dropped.
+pub(super) struct Secret(pub(super) Zeroizing<String>);
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self(Zeroizing::new(text)))
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Entry {
+    username: Option<Secret>,
+    password: Option<Secret>,
+    auth: Option<Secret>,
+    identitytoken: Option<Secret>,
+    registrytoken: Option<Secret>,
+}
+
+type UserAndPassword = (Zeroizing<Vec<u8>>, Zeroizing<Vec<u8>>);
+
+impl Entry {
+    /// `None` for an entry that only names a place, as tools leave them beside a helper.
+    fn login(self, place: &str) -> Result<Option<UserAndPassword>, FileProblem> {
+        let given = |text: &Option<Secret>| text.as_ref().is_some_and(|text| !text.0.is_empty());
+        let bytes = |text: Option<Secret>| {
+            Zeroizing::new(text.map(|text| text.0.as_bytes().to_vec()).unwrap_or_default())
+        };
+        if given(&self.identitytoken) {
+            let user = Zeroizing::new(IDENTITY_TOKEN_USER.as_bytes().to_vec());
+            return Ok(Some((user, bytes(self.identitytoken))));
+        }
+        if let Some(auth) = self.auth.filter(|auth| !auth.0.is_empty()) {
+            return match decode(&auth.0) {
+                Some(login) => Ok(Some(login)),
+                None => Err(FileProblem::Auth { location: shown(place) }),
+            };
+        }
+        if given(&self.username) || given(&self.password) {
+            return Ok(Some((bytes(self.username), bytes(self.password))));
+        }
+        if given(&self.registrytoken) {
+            return Err(FileProblem::RegistryToken { location: shown(place) });
+        }
+        Ok(None)
+    }
+}
+
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+fn decode(auth: &str) -> Option<UserAndPassword> {
+    let pair = Zeroizing::new(BASE64.decode(auth.trim()).ok()?);
+    let at = pair.iter().position(|byte| *byte == b':')?;
+    let (user, password) = (pair.get(..at)?, pair.get(at + 1..)?);
+    // Docker pads what it encodes with zero bytes and takes them off again.
+    let end = password.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    Some((Zeroizing::new(user.to_vec()), Zeroizing::new(password.get(..end)?.to_vec())))
+}

@@ -1,0 +1,132 @@
+//! Requests in the making.
+
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use reqwest::{
+    Body, Method, Request,
+    header::{AUTHORIZATION, HeaderMap},
+};
+
+use crate::{
+    auth::{Authorization, scope::Scope},
+    error::Problem,
+    manners::retry,
+    transport::{address::Reach, redirect::Target},
+};
+
+/// A request in the making. It can be sent more than once unless its body is a stream.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    method: Method,
+    place: Place,
+    headers: HeaderMap,
+    payload: Payload,
+    extra: Option<Scope>,
+    harmless: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// Under the registry's API.
+    Api(String),
+    /// Where an answer pointed to.
+    Pointed(Pointer),
+}
+
+/// An address from an answer, after it was found acceptable.
+#[derive(Clone, Debug)]
+pub(crate) struct Pointer {
+    pub(crate) target: Target,
+    pub(crate) reach: Option<Reach>,
+}
+
+#[derive(Debug)]
+enum Payload {
+    Nothing,
+    Bytes(Bytes),
+    Stream(Mutex<Option<Body>>),
+}
+
+impl Outgoing {
+    pub(crate) fn api(method: Method, path: String) -> Self {
+        Self {
+            method,
+            place: Place::Api(path),
+            headers: HeaderMap::new(),
+            payload: Payload::Nothing,
+            extra: None,
+            harmless: false,
+        }
+    }
+
+    pub(crate) fn pointed(method: Method, pointer: Pointer) -> Self {
+        Self { place: Place::Pointed(pointer), ..Self::api(method, String::new()) }
+    }
+
+    pub(crate) fn headers_mut(&mut self) -> &mut HeaderMap {
+        &mut self.headers
+    }
+
+    pub(crate) fn with_bytes(mut self, bytes: Bytes) -> Self {
+        self.payload = Payload::Bytes(bytes);
+        self
+    }
+
+    pub(crate) fn with_stream(mut self, body: Body) -> Self {
+        self.payload = Payload::Stream(Mutex::new(Some(body)));
+        self
+    }
+
+    /// Asks for another right beside those of the repository.
+    pub(crate) fn with_scope(mut self, scope: Scope) -> Self {
+        self.extra = Some(scope);
+        self
+    }
+
+    pub(crate) fn method(&self) -> &Method {
+        &self.method
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub(crate) fn extra_scope(&self) -> Option<Scope> {
+        self.extra.clone()
+    }
+
+    /// Says that sending it twice does no harm, whatever its method suggests.
+    pub(crate) fn harmless(mut self) -> Self {
+        self.harmless = true;
+        self
+    }
+
+    /// Whether it may be sent again after a failure that leaves open whether it arrived.
+    pub(crate) fn may_be_retried(&self) -> bool {
+        self.is_repeatable() && (self.harmless || retry::is_repeatable(&self.method))
+    }
+
+    pub(crate) fn is_repeatable(&self) -> bool {
+        !matches!(self.payload, Payload::Stream(_))
+    }
+
+    pub(crate) fn request(&self, target: &Target, authorization: &Authorization) -> Result<Request, Problem> {
+        let mut request = Request::new(self.method.clone(), target.url.clone());
+        request.headers_mut().clone_from(&self.headers);
+        if target.at_home
+            && let Some(header) = authorization.header()
+        {
+            request.headers_mut().insert(AUTHORIZATION, header.clone());
+        }
+        *request.body_mut() = match &self.payload {
+            Payload::Nothing => None,
+            Payload::Bytes(bytes) => Some(bytes.clone().into()),
+            Payload::Stream(body) => {
+                let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
+                Some(body.ok_or_else(|| Problem::Unreachable("a stream cannot be sent twice".into()))?)
+            }
+        };
+        Ok(request)
+    }
+}

@@ -1,0 +1,124 @@
+//! Probes under way, shared by everybody who asks the same.
+//!
+//! "The same" means the same image, the same credentials in the same order, and the same way of asking: an answer never
+//! reaches somebody with other credentials. Each probe runs by itself, not on behalf of a caller, and is forgotten when
+//! it ends; remembering answers is for those who know how long they are good.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use fairlead_domain::{
+    keyring::{Credential, CredentialId},
+    reference::Reference,
+    verdict::Verdict,
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+use super::{ProbeOptions, ask};
+use crate::{
+    client::{Client, Shared},
+    context::Context,
+    error::{Detail, Problem},
+    manners::pace::Class,
+};
+
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    under_way: Mutex<HashMap<Key, Flight>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    reference: Reference,
+    credentials: Vec<CredentialId>,
+    options: ProbeOptions,
+}
+
+#[derive(Clone, Debug)]
+struct Flight {
+    outcome: watch::Receiver<Option<Outcome>>,
+    class: Arc<watch::Sender<Class>>,
+    deadline: Instant,
+}
+
+type Outcome = Result<Verdict, Problem>;
+
+impl Flights {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Flight>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for the probe under way, or starts one.
+pub(super) async fn join(
+    client: &Client,
+    reference: &Reference,
+    credentials: &[Credential],
+    options: ProbeOptions,
+    context: &Context,
+) -> Verdict {
+    let key = Key {
+        reference: reference.pulled(),
+        credentials: credentials.iter().map(Credential::id).collect(),
+        options,
+    };
+    while !context.has_passed() {
+        let mut flight = board(client, &key, credentials, context);
+        let waiting = flight.outcome.wait_for(Option::is_some);
+        let outcome = match timeout_at(context.deadline, waiting).await {
+            Ok(Ok(outcome)) => outcome.clone(),
+            Ok(Err(_)) => Some(Err(Problem::Unreachable("the probe ended without an answer".into()))),
+            Err(_) => None,
+        };
+        match outcome {
+            // It ended because its first caller had less time than this one: ask again in the time that is left.
+            Some(Err(Problem::TimedOut(_))) if flight.deadline < context.deadline => {}
+            Some(outcome) => return outcome.unwrap_or_else(|problem| problem.verdict()),
+            None => break,
+        }
+    }
+    Problem::TimedOut(Detail::none()).verdict()
+}
+
+fn board(client: &Client, key: &Key, credentials: &[Credential], context: &Context) -> Flight {
+    let mut under_way = client.shared.flights.lock();
+    if let Some(flight) = under_way.get(key) {
+        if context.class() == Class::Admission {
+            flight
+                .class
+                .send_if_modified(|class| std::mem::replace(class, Class::Admission) != Class::Admission);
+        }
+        return flight.clone();
+    }
+    let (class, urgency) = watch::channel(context.class());
+    let (told, outcome) = watch::channel(None);
+    let flight = Flight { outcome, class: Arc::new(class), deadline: context.deadline };
+    under_way.insert(key.clone(), flight.clone());
+    let landing = Landing { shared: Arc::clone(&client.shared), key: key.clone() };
+    let (client, credentials) = (client.clone(), Arc::from(credentials));
+    let context = Context::shared(urgency, context.deadline);
+    tokio::spawn(async move {
+        let outcome = ask(&client, &landing.key.reference, credentials, landing.key.options, &context).await;
+        // Those who come from now on ask anew; those who wait are told.
+        drop(landing);
+        told.send_replace(Some(outcome));
+    });
+    flight
+}
+
+/// Takes a probe off the list of those under way, also when it ends by a panic.
+struct Landing {
+    shared: Arc<Shared>,
+    key: Key,
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        self.shared.flights.lock().remove(&self.key);
+    }
+}

@@ -1,0 +1,127 @@
+//! Is an image there? The question asked most, by admission, watch and people.
+
+pub(crate) mod flight;
+
+use std::{sync::Arc, time::SystemTime};
+
+use fairlead_domain::{digest::Digest, keyring::Credential, reference::Reference, verdict::Verdict};
+
+use crate::{
+    auth::scope::Right,
+    client::Client,
+    context::Context,
+    error::Problem,
+    manifest::{Selector, transfer::head_is_not_supported},
+    manners::quota::Quota,
+    remote::Remote,
+};
+
+/// How a probe asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ProbeOptions {
+    pub method: ProbeMethod,
+    /// After a tag was found, ask for its digest as well: a caching proxy may know a tag whose image it no longer has.
+    pub check_digest: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ProbeMethod {
+    /// Headers only, which registries do not count as a pull. Where they make no sense, the manifest is read.
+    #[default]
+    Head,
+    /// Reads the manifest, for registries whose HEAD is wrong.
+    Get,
+}
+
+impl Client {
+    /// Asks whether an image is there, for the holder of these credentials. Never fails: what prevents an answer is an
+    /// answer too.
+    ///
+    /// Callers that ask the same at the same time share one request. It goes on when a caller gives up, so that nobody's
+    /// haste spoils the answer for the others.
+    pub async fn probe(
+        &self,
+        reference: &Reference,
+        credentials: &[Credential],
+        options: ProbeOptions,
+        context: &Context,
+    ) -> Verdict {
+        flight::join(self, reference, credentials, options, context).await
+    }
+}
+
+/// The outcome of one probe.
+pub(crate) async fn ask(
+    client: &Client,
+    reference: &Reference,
+    credentials: Arc<[Credential]>,
+    options: ProbeOptions,
+    context: &Context,
+) -> Result<Verdict, Problem> {
+    let remote =
+        client.remote(&reference.repository(), credentials, Right::Pull).map_err(|error| error.problem)?;
+    let selector = Selector::of(reference);
+    let digest = remote.look(&selector, options.method, context).await?;
+    if selector.digest().is_none() && options.check_digest {
+        match remote.look_again(digest, options.method, context).await {
+            Ok(()) => {}
+            Err(Problem::NotFound(_)) => {
+                let told = format!(
+                    "the tag is there but its manifest {digest} is not; a proxy may serve an old tag"
+                );
+                return Err(Problem::NotFound(told.into()));
+            }
+            Err(problem) if options.method == ProbeMethod::Head && head_is_not_supported(&problem) => {}
+            Err(problem) => return Err(problem),
+        }
+    }
+    Ok(Verdict::Available { digest: Some(digest) })
+}
+
+impl Remote {
+    /// Looks a manifest up and returns its digest.
+    async fn look(
+        &self,
+        selector: &Selector,
+        method: ProbeMethod,
+        context: &Context,
+    ) -> Result<Digest, Problem> {
+        if method == ProbeMethod::Head {
+            match self.head(selector, context).await {
+                Ok(stated) => {
+                    within_quota(&stated.quota)?;
+                    if let Some(resolved) = stated.resolved {
+                        return Ok(resolved.digest);
+                    }
+                }
+                Err(problem) if head_is_not_supported(&problem) => {}
+                Err(problem) => return Err(problem),
+            }
+        }
+        let (manifest, quota) = self.get(selector, context).await?;
+        within_quota(&quota)?;
+        Ok(manifest.digest)
+    }
+
+    /// Looks the manifest up by the digest that its tag was found to have, in the same way.
+    async fn look_again(
+        &self,
+        digest: Digest,
+        method: ProbeMethod,
+        context: &Context,
+    ) -> Result<(), Problem> {
+        let quota = match method {
+            ProbeMethod::Head => self.head(&digest.into(), context).await?.quota,
+            ProbeMethod::Get => self.get(&digest.into(), context).await?.1,
+        };
+        within_quota(&quota)
+    }
+}
+
+/// A registry that answers and says in the same breath that nothing is left would refuse the pull that follows.
+fn within_quota(quota: &Quota) -> Result<(), Problem> {
+    if quota.is_exhausted() {
+        return Err(Problem::quota(quota, "its last answer said that no request is left", SystemTime::now()));
+    }
+    Ok(())
+}

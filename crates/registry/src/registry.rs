@@ -1,0 +1,157 @@
+//! One registry: its address, its connections, its health, and what it asked for when it last wanted to know who we are.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use fairlead_domain::reference::Host;
+use reqwest::{Url, dns::Resolve};
+use tokio::sync::Semaphore;
+
+use crate::{
+    auth::memory::Memory,
+    bounds,
+    error::Problem,
+    peer::{Peer, Trial},
+    recent::Recent,
+    settings::{RegistrySettings, Settings},
+    transport::{
+        Profile, Transport,
+        endpoint::Endpoint,
+        tls::{Trust, TrustError},
+    },
+};
+
+#[derive(Debug)]
+pub(crate) struct Registry {
+    pub(crate) settings: RegistrySettings,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) transport: Transport,
+    pub(crate) peer: Arc<Peer>,
+    /// Blobs moving to or from the registry. A transfer holds a connection and waits for one elsewhere, so the number is
+    /// kept below that of the connections.
+    pub(crate) transfers: Arc<Semaphore>,
+    pub(crate) transfer_capacity: u32,
+    /// What the registry's challenges taught, so that the next request comes prepared.
+    memory: Mutex<Memory>,
+}
+
+impl Registry {
+    fn new(
+        host: &Host,
+        settings: &Settings,
+        trust: &Trust,
+        resolver: &Arc<dyn Resolve>,
+    ) -> Result<Self, Problem> {
+        let own = settings.of(host).clone();
+        let settled = own.ca_file.is_some() || own.insecure_skip_verify;
+        let endpoint = Endpoint::new(host, own.plain_http, settled)
+            .ok_or_else(|| Problem::Unreachable(format!("{host} is not an address").into()))?;
+        let away = match &own.ca_file {
+            Some(path) => trust.with_authorities(path)?,
+            None => trust.usual()?,
+        };
+        let home = if own.insecure_skip_verify { Trust::blind()? } else { away.clone() };
+        let transport = Transport::new(Profile {
+            home,
+            away,
+            resolver: Arc::clone(resolver),
+            connections: usize::try_from(own.budget.connections.get()).unwrap_or(usize::MAX),
+            user_agent: settings.user_agent.clone(),
+            direct: host.is_loopback(),
+        })?;
+        let peer = Peer::new(own.budget, settings.patience);
+        let transfer_capacity = own.budget.for_background().min(bounds::TRANSFERS);
+        Ok(Self {
+            settings: own,
+            endpoint,
+            transport,
+            peer,
+            transfers: Arc::new(Semaphore::new(usize::try_from(transfer_capacity).unwrap_or(1))),
+            transfer_capacity,
+            memory: Mutex::default(),
+        })
+    }
+
+    /// The address of an API path such as `team/app/tags/list`.
+    pub(crate) fn api(&self, path: &str) -> Result<Url, Problem> {
+        let base = self.endpoint.base();
+        base.join(&format!("v2/{path}")).map_err(|error| Problem::malformed(error.to_string()))
+    }
+
+    pub(crate) fn trial(&self) -> Trial {
+        let base = self.endpoint.base();
+        Trial {
+            client: self.transport.home().clone(),
+            url: base.join("v2/").unwrap_or_else(|_| base.clone()),
+        }
+    }
+
+    pub(crate) fn with_memory<T>(&self, use_it: impl FnOnce(&mut Memory) -> T) -> T {
+        use_it(&mut self.memory.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl From<TrustError> for Problem {
+    fn from(error: TrustError) -> Self {
+        Self::Misconfigured(error.to_string().into())
+    }
+}
+
+/// The registries in use. Whoever asks for the same host, in whatever case, shares everything of it.
+pub(crate) struct Registries {
+    settings: Settings,
+    trust: Trust,
+    resolver: Arc<dyn Resolve>,
+    known: Mutex<Recent<String, Arc<Registry>>>,
+    /// Servers that issue tokens and are not registries themselves, by host and port.
+    token_servers: Mutex<Recent<String, Arc<Peer>>>,
+}
+
+impl Registries {
+    pub(crate) fn new(settings: Settings, resolver: Arc<dyn Resolve>) -> Self {
+        Self {
+            settings,
+            trust: Trust::default(),
+            resolver,
+            known: Mutex::new(Recent::new(bounds::REGISTRIES)),
+            token_servers: Mutex::new(Recent::new(bounds::REGISTRIES)),
+        }
+    }
+
+    /// A registry whose settings cannot be used is not remembered: a repaired file works at the next call.
+    pub(crate) fn get(&self, host: &Host) -> Result<Arc<Registry>, Problem> {
+        let name = host.as_str().to_ascii_lowercase();
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(registry) = lock().get(&name) {
+            return Ok(Arc::clone(registry));
+        }
+        // Made outside the lock, since it may read files; if two callers do so at once, the first one's is kept.
+        let made = Arc::new(Registry::new(host, &self.settings, &self.trust, &self.resolver)?);
+        let mut known = lock();
+        if let Some(registry) = known.get(&name) {
+            return Ok(Arc::clone(registry));
+        }
+        known.insert(name, Arc::clone(&made));
+        Ok(made)
+    }
+
+    pub(crate) fn token_server(&self, url: &Url) -> Arc<Peer> {
+        let port = url.port_or_known_default().unwrap_or_default();
+        let name = format!("{}:{port}", url.host_str().unwrap_or_default());
+        let mut servers = self.token_servers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(peer) = servers.get(&name) {
+            return Arc::clone(peer);
+        }
+        let peer = Peer::new(self.settings.default.budget, self.settings.patience);
+        servers.insert(name, Arc::clone(&peer));
+        peer
+    }
+}
+
+impl fmt::Debug for Registries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registries").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,72 @@
+//! What an administrator can say about registries, already checked and typed.
+
+use std::{collections::HashMap, num::NonZeroU32, path::PathBuf};
+
+use fairlead_domain::reference::Host;
+
+use crate::manners::{breaker::Patience, gate::Budget, pace::Rate};
+
+/// Settings of one registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegistrySettings {
+    /// Speak plain HTTP to a host that is not loopback.
+    pub plain_http: bool,
+    /// Certificate authorities to trust beside the system's, PEM.
+    pub ca_file: Option<PathBuf>,
+    /// Accept any certificate of the registry's own host.
+    pub insecure_skip_verify: bool,
+    /// Hosts, with or without port, that may be given this registry's passwords in exchange for tokens.
+    pub token_hosts: Vec<String>,
+    pub budget: Budget,
+}
+
+impl Default for RegistrySettings {
+    fn default() -> Self {
+        Self {
+            plain_http: false,
+            ca_file: None,
+            insecure_skip_verify: false,
+            token_hosts: Vec::new(),
+            budget: Budget {
+                rate: Some(Rate { per_second: number(50), burst: number(100) }),
+                connections: number(16),
+            },
+        }
+    }
+}
+
+fn number(value: u32) -> NonZeroU32 {
+    NonZeroU32::new(value).unwrap_or(NonZeroU32::MIN)
+}
+
+/// Settings of the whole client.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// For every registry that has none of its own.
+    pub default: RegistrySettings,
+    registries: HashMap<String, RegistrySettings>,
+    pub patience: Patience,
+    pub user_agent: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            default: RegistrySettings::default(),
+            registries: HashMap::new(),
+            patience: Patience::default(),
+            user_agent: concat!("fairlead/", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
+    }
+}
+
+impl Settings {
+    /// Gives a registry settings of its own. Host names are compared without regard to case, as DNS does.
+    pub fn set(&mut self, host: &Host, settings: RegistrySettings) {
+        self.registries.insert(host.as_str().to_ascii_lowercase(), settings);
+    }
+
+    pub fn of(&self, host: &Host) -> &RegistrySettings {
+        self.registries.get(&host.as_str().to_ascii_lowercase()).unwrap_or(&self.default)
+    }
+}

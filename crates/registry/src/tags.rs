@@ -1,0 +1,75 @@
+//! The tags of a repository.
+
+use std::collections::BTreeSet;
+
+use fairlead_domain::reference::Tag;
+use reqwest::Method;
+use serde::Deserialize;
+
+use crate::{
+    bounds,
+    context::Context,
+    error::{Error, Problem},
+    outgoing::Outgoing,
+    remote::Remote,
+};
+
+/// Tags found, in the order of their text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tags {
+    pub tags: BTreeSet<Tag>,
+    /// False when there are more than were asked for.
+    pub complete: bool,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    /// `null` in a repository without tags.
+    #[serde(default)]
+    tags: Option<Vec<String>>,
+}
+
+impl Remote {
+    /// Lists tags, at most `most` of them.
+    pub async fn tags(&self, most: usize, context: &Context) -> Result<Tags, Error> {
+        self.list_tags(most, context)
+            .await
+            .map_err(|problem| problem.during(format!("list the tags of {}", self.repository())))
+    }
+
+    async fn list_tags(&self, most: usize, context: &Context) -> Result<Tags, Problem> {
+        let path = self.path("tags/list");
+        let paged = Outgoing::api(Method::GET, format!("{path}?n={}", bounds::TAGS_PER_PAGE));
+        let mut answer = match self.call(&paged, context).await {
+            // A registry that allows fewer per page than we ask for says so; it may choose.
+            Err(Problem::Rejected { status: 400, .. }) => {
+                self.call(&Outgoing::api(Method::GET, path), context).await?
+            }
+            answer => answer?,
+        };
+        let mut found = Tags::default();
+        for _ in 0..bounds::PAGES {
+            let next = self.next_page(&answer)?;
+            let body = answer.bytes("the list of tags", bounds::TAGS_PAGE, context).await?;
+            let page: Page = serde_json::from_slice(&body)
+                .map_err(|error| Problem::malformed(format!("the list of tags cannot be read: {error}")))?;
+            let before = found.tags.len();
+            for tag in page.tags.unwrap_or_default() {
+                if found.tags.len() == most {
+                    return Ok(found);
+                }
+                // What is no tag cannot be pulled by it; there is nothing to do about it here.
+                found.tags.extend(Tag::parse(&tag));
+            }
+            let Some(next) = next else {
+                found.complete = true;
+                return Ok(found);
+            };
+            if found.tags.len() == before {
+                return Err(Problem::malformed("its list of tags leads on and on without a new one"));
+            }
+            answer = self.call(&Outgoing::pointed(Method::GET, next), context).await?;
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,79 @@
+//! Where a registry's API is and in which scheme it is spoken to.
+//!
+//! TLS always, except where plain HTTP is configured and on loopback hosts. A loopback registry may speak either, so the
+//! first handshake decides: if what answers speaks no TLS, plain HTTP is used from then on. For any other host such a
+//! fallback would let whoever sits on the path switch encryption off.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fairlead_domain::reference::Host;
+use reqwest::Url;
+
+#[derive(Debug)]
+pub struct Endpoint {
+    secure: Url,
+    plain: Url,
+    use_plain: AtomicBool,
+    may_fall_back: bool,
+}
+
+impl Endpoint {
+    /// `None` when the host cannot be an address (a port beyond 65535, for example).
+    ///
+    /// `settled` says that the scheme follows from the settings (a private authority, verification switched off) and is
+    /// not to be found out.
+    pub fn new(host: &Host, plain_http: bool, settled: bool) -> Option<Self> {
+        let at = |scheme: &str| Url::parse(&format!("{scheme}://{}/", host.endpoint())).ok();
+        Some(Self {
+            secure: at("https")?,
+            plain: at("http")?,
+            use_plain: AtomicBool::new(plain_http),
+            may_fall_back: host.is_loopback() && !plain_http && !settled,
+        })
+    }
+
+    pub fn base(&self) -> &Url {
+        if self.use_plain.load(Ordering::Relaxed) { &self.plain } else { &self.secure }
+    }
+
+    /// Switches to plain HTTP after a handshake that something without TLS answered. False where that is not allowed.
+    pub fn fall_back(&self) -> bool {
+        if self.may_fall_back {
+            self.use_plain.store(true, Ordering::Relaxed);
+        }
+        self.may_fall_back
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(host: &str, plain_http: bool, settled: bool) -> Endpoint {
+        Endpoint::new(&Host::parse(host).unwrap(), plain_http, settled).unwrap()
+    }
+
+    #[test]
+    fn tls_unless_configured_or_on_this_machine() {
+        assert_eq!(endpoint("docker.io", false, false).base().as_str(), "https://registry-1.docker.io/");
+        assert_eq!(
+            endpoint("r.example.com:5000", false, false).base().as_str(),
+            "https://r.example.com:5000/"
+        );
+        assert_eq!(endpoint("r.example.com:5000", true, false).base().as_str(), "http://r.example.com:5000/");
+        assert_eq!(endpoint("[::1]:5000", false, false).base().as_str(), "https://[::1]:5000/");
+        assert!(Endpoint::new(&Host::parse("r.example.com:99999").unwrap(), false, false).is_none());
+    }
+
+    #[test]
+    fn only_loopback_falls_back() {
+        for host in ["localhost:5000", "127.0.0.1:5000", "[::1]:5000", "r.localhost"] {
+            let endpoint = endpoint(host, false, false);
+            assert!(endpoint.fall_back(), "{host}");
+            assert_eq!(endpoint.base().scheme(), "http");
+        }
+        assert!(!endpoint("r.example.com", false, false).fall_back());
+        assert!(!endpoint("10.0.0.1:5000", false, false).fall_back());
+        assert!(!endpoint("localhost:5000", false, true).fall_back(), "a configured authority means TLS");
+    }
+}

@@ -1,0 +1,152 @@
+//! Connections: whom we talk to, how, and where we refuse to be led.
+//!
+//! Each registry has one pool of connections to itself, and beside it, made when first needed, pools for the places it
+//! points to (storage, token servers). Those are kept apart by the neighbourhood the pointer came from, so a connection
+//! that a loopback registry may use is never reused on behalf of a public one.
+
+pub mod address;
+pub mod endpoint;
+pub mod failure;
+pub mod redirect;
+pub mod resolver;
+pub mod tls;
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use hyper_util::client::proxy::matcher::Matcher;
+use reqwest::{Client, Url, dns::Resolve, redirect::Policy};
+use rustls::ClientConfig;
+
+use self::{address::Reach, resolver::GuardedResolver, tls::TrustError};
+
+/// A host that does not accept a connection in this time is as good as down, even to a caller with more patience.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections are kept for the next round of the watch's busier registries, but not for ever.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// Registries send a handful of headers; more is an attack on memory. (HTTP/1 buffers are bounded by the library.)
+const MOST_HEADERS: usize = 128;
+const LONGEST_HEADER_LIST: u32 = 64 * 1024;
+
+/// How a registry's transport is made.
+pub struct Profile {
+    /// Trust towards the registry's own host.
+    pub home: ClientConfig,
+    /// Trust towards every other host: never blind, whatever was configured for the registry.
+    pub away: ClientConfig,
+    pub resolver: Arc<dyn Resolve>,
+    pub connections: usize,
+    pub user_agent: String,
+    /// Loopback is never reached through a proxy.
+    pub direct: bool,
+}
+
+pub struct Transport {
+    profile: Profile,
+    home: Client,
+    /// One pool for each neighbourhood an answer can come from, in the order of [`Reach`].
+    guarded: [OnceLock<Client>; 4],
+    /// Where a proxy resolves the names, guarding them here is neither possible nor needed.
+    proxied: OnceLock<Client>,
+    proxies: Matcher,
+}
+
+impl Transport {
+    pub fn new(profile: Profile) -> Result<Self, TrustError> {
+        let home = profile.client(profile.home.clone(), Arc::clone(&profile.resolver), profile.direct)?;
+        Ok(Self {
+            profile,
+            home,
+            guarded: Default::default(),
+            proxied: OnceLock::new(),
+            proxies: Matcher::from_system(),
+        })
+    }
+
+    /// Connections to the registry itself.
+    pub fn home(&self) -> &Client {
+        &self.home
+    }
+
+    /// Connections to a place that an answer from `peer` pointed to.
+    pub fn away(&self, url: &Url, peer: Option<Reach>) -> Result<&Client, TrustError> {
+        let resolver = &self.profile.resolver;
+        if self.is_proxied(url) {
+            return self.made(&self.proxied, || Arc::clone(resolver), false);
+        }
+        let from = peer.unwrap_or(Reach::Public);
+        let [public, private, link_local, loopback] = &self.guarded;
+        let pool = match from {
+            Reach::Public | Reach::Unusable => public,
+            Reach::Private => private,
+            Reach::LinkLocal => link_local,
+            Reach::Loopback => loopback,
+        };
+        self.made(pool, || Arc::new(GuardedResolver { inner: Arc::clone(resolver), from }), true)
+    }
+
+    /// The neighbourhood an answer came from, if it came from the host itself and not from a proxy.
+    pub fn reach(&self, answer: &reqwest::Response) -> Option<Reach> {
+        if !self.profile.direct && self.is_proxied(answer.url()) {
+            return None;
+        }
+        answer.remote_addr().map(|address| Reach::of(address.ip()))
+    }
+
+    fn is_proxied(&self, url: &Url) -> bool {
+        url.as_str().parse().is_ok_and(|uri| self.proxies.intercept(&uri).is_some())
+    }
+
+    fn made<'a>(
+        &self,
+        pool: &'a OnceLock<Client>,
+        resolver: impl FnOnce() -> Arc<dyn Resolve>,
+        direct: bool,
+    ) -> Result<&'a Client, TrustError> {
+        if let Some(client) = pool.get() {
+            return Ok(client);
+        }
+        let client = self.profile.client(self.profile.away.clone(), resolver(), direct)?;
+        Ok(pool.get_or_init(|| client))
+    }
+}
+
+impl Profile {
+    fn client(
+        &self,
+        tls: ClientConfig,
+        resolver: Arc<dyn Resolve>,
+        direct: bool,
+    ) -> Result<Client, TrustError> {
+        let builder = Client::builder()
+            .tls_backend_preconfigured(tls)
+            .dns_resolver(resolver)
+            // Redirects are followed by hand, one by one, after a decision about each.
+            .redirect(Policy::none())
+            .user_agent(&self.user_agent)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_max_idle_per_host(self.connections)
+            .tcp_keepalive(Duration::from_secs(30))
+            .http1_max_headers(MOST_HEADERS)
+            .http2_max_header_list_size(LONGEST_HEADER_LIST)
+            .referer(false);
+        let builder = if direct { builder.no_proxy() } else { builder };
+        builder.build().map_err(|error| TrustError::Setup(error.to_string()))
+    }
+}
+
+impl fmt::Debug for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profile").field("direct", &self.direct).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transport").finish_non_exhaustive()
+    }
+}

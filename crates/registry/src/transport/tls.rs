@@ -1,0 +1,162 @@
+//! Whom we believe to be a registry: the system's certificate authorities, private ones where configured, anybody where
+//! the administrator said so.
+//!
+//! The provider is named here instead of being taken from the process, so that the library works the same in every
+//! program that uses it. One configuration is shared by all registries without settings of their own, and with it the
+//! store of TLS sessions.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+};
+use thiserror::Error;
+
+/// Why no TLS configuration could be made for a registry.
+#[derive(Clone, Debug, Error)]
+pub enum TrustError {
+    #[error("cannot read the certificates in {}: {reason}; check caFile", .path.display())]
+    Unreadable { path: PathBuf, reason: String },
+    #[error("{} holds no certificate in PEM form; check caFile", .path.display())]
+    Empty { path: PathBuf },
+    #[error("a certificate in {} cannot be used as an authority: {reason}; check caFile", .path.display())]
+    Invalid { path: PathBuf, reason: String },
+    #[error("TLS cannot be set up: {0}")]
+    Setup(String),
+}
+
+/// The configurations in use. The system's authorities are read once, when first needed.
+#[derive(Debug, Default)]
+pub struct Trust {
+    system: OnceLock<RootCertStore>,
+    usual: OnceLock<ClientConfig>,
+}
+
+impl Trust {
+    /// The configuration for registries with no settings of their own.
+    pub fn usual(&self) -> Result<ClientConfig, TrustError> {
+        if let Some(config) = self.usual.get() {
+            return Ok(config.clone());
+        }
+        let config = verifying(self.system().clone())?;
+        Ok(self.usual.get_or_init(|| config).clone())
+    }
+
+    /// The system's authorities and those of a file.
+    pub fn with_authorities(&self, path: &Path) -> Result<ClientConfig, TrustError> {
+        let unreadable = |reason: String| TrustError::Unreadable { path: path.to_owned(), reason };
+        let mut roots = self.system().clone();
+        let before = roots.len();
+        let found = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(error.to_string()))?;
+        for certificate in found {
+            let certificate = certificate.map_err(|error| unreadable(error.to_string()))?;
+            roots
+                .add(certificate)
+                .map_err(|error| TrustError::Invalid { path: path.to_owned(), reason: error.to_string() })?;
+        }
+        if roots.len() == before {
+            return Err(TrustError::Empty { path: path.to_owned() });
+        }
+        verifying(roots)
+    }
+
+    /// Accepts any certificate, for registries that are configured so.
+    pub fn blind() -> Result<ClientConfig, TrustError> {
+        let provider = Arc::new(ring::default_provider());
+        let verifier = Arc::new(AnyCertificate { provider: Arc::clone(&provider) });
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| TrustError::Setup(error.to_string()))?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_no_client_auth();
+        Ok(speaking_http(config))
+    }
+
+    fn system(&self) -> &RootCertStore {
+        self.system.get_or_init(|| {
+            let mut roots = RootCertStore::empty();
+            let found = rustls_native_certs::load_native_certs();
+            // A single odd file on the system must not cost the others; without any, handshakes say so.
+            roots.add_parsable_certificates(found.certs);
+            roots
+        })
+    }
+}
+
+fn verifying(roots: RootCertStore) -> Result<ClientConfig, TrustError> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| TrustError::Setup(error.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(speaking_http(config))
+}
+
+fn speaking_http(mut config: ClientConfig) -> ClientConfig {
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config
+}
+
+#[derive(Debug)]
+struct AnyCertificate {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_authority_file_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = directory.path().join("missing.pem");
+        let error = Trust::default().with_authorities(&missing).unwrap_err().to_string();
+        assert!(error.contains("missing.pem") && error.contains("caFile"), "{error}");
+        let empty = directory.path().join("empty.pem");
+        std::fs::write(&empty, "no certificate here").unwrap();
+        let error = Trust::default().with_authorities(&empty).unwrap_err().to_string();
+        assert!(error.contains("empty.pem holds no certificate"), "{error}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Tags, referrers, platforms and deletion.
+
+use anyhow::{Result, bail};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Tag;
+use fairlead_registry::manifest::{OCI_INDEX, OCI_MANIFEST, Selector};
+use fairlead_registry::{Deleted, ErrorClass, Right, fallback_tag};
+use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
+use fairlead_testkit::images;
+use serde_json::json;
+
+use crate::support::{client, image, patiently, reference, remote};
+
+#[tokio::test]
+async fn tags_are_listed_page_by_page_and_within_a_bound() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let tags: Vec<String> = (0..25).map(|number| format!("v{number:02}")).collect();
+    for tag in &tags {
+        registry.hold("app", tag, &image("a")?);
+    }
+    registry.behave(|behaviour| behaviour.tags_per_page = 10);
+    let client = client();
+    let remote = remote(&client, &reference(&registry, "app")?, Right::Pull)?;
+    let found = remote.tags(1000, &patiently()).await?;
+    assert!(found.complete);
+    assert_eq!(found.tags.iter().map(Tag::as_str).collect::<Vec<_>>(), tags);
+    assert_eq!(registry.count("GET", "tags/list"), 3);
+    let some = remote.tags(12, &patiently()).await?;
+    assert_eq!((some.tags.len(), some.complete), (12, false));
+
+    registry.inject(Fault::status(400).on(Route::Tags).times(1));
+    assert!(remote.tags(1000, &patiently()).await?.complete, "a page size may be refused");
+    registry.inject(Fault::new(Effect::Answer(200, "application/json", br#"{"tags":null}"#.to_vec())));
+    assert!(remote.tags(1000, &patiently()).await?.tags.is_empty());
+    registry.heal();
+    registry.inject(Fault::new(Effect::Header("link", "</v2/app/tags/list?n=1>; rel=next".into())));
+    let error = remote.tags(100_000, &patiently()).await.unwrap_err();
+    assert!(error.to_string().contains("on and on"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn referrers_are_found_with_and_without_the_registrys_help() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let subject: Digest = registry.hold("app", "1", &image("a")?).parse()?;
+    let client = client();
+    let remote = remote(&client, &reference(&registry, "app")?, Right::Pull)?;
+    assert_eq!(remote.referrers(&subject, &patiently()).await?.manifests, []);
+    let signature = json!({
+        "schemaVersion": 2, "mediaType": OCI_MANIFEST, "artifactType": "application/vnd.example.signature",
+        "config": {"mediaType": "x/y", "digest": Digest::sha256(b"{}"), "size": 2}, "layers": [],
+        "subject": {"mediaType": OCI_MANIFEST, "digest": subject, "size": 1},
+    });
+    let signature = registry.hold_manifest("app", "sha256:", OCI_MANIFEST, signature.to_string());
+    let found = remote.referrers(&subject, &patiently()).await?;
+    assert_eq!(found.fallback_tag, None);
+    assert_eq!(found.manifests[0].digest.to_string(), signature);
+    assert_eq!(found.manifests[0].artifact_type.as_deref(), Some("application/vnd.example.signature"));
+
+    registry.behave(|behaviour| behaviour.referrers = false);
+    assert_eq!(remote.referrers(&subject, &patiently()).await?.manifests, []);
+    let Some(tag) = fallback_tag(&subject) else { bail!("a digest has a tag") };
+    let list = json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [
+        {"mediaType": OCI_MANIFEST, "digest": signature, "size": 5},
+    ]});
+    registry.hold_manifest("app", tag.as_str(), OCI_INDEX, list.to_string());
+    let found = remote.referrers(&subject, &patiently()).await?;
+    assert_eq!(found.fallback_tag, Some(tag));
+    assert_eq!(found.manifests[0].digest.to_string(), signature);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_platform_is_looked_up_in_an_index_or_in_the_image_itself() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let multi = images::multi_platform(&["amd64", "arm64"])?;
+    registry.hold("app", "multi", &multi);
+    registry.hold("app", "single", &images::ImageBuilder::new().architecture("arm64").build()?);
+    let client = client();
+    let remote = remote(&client, &reference(&registry, "app")?, Right::Pull)?;
+    let find = async |tag: &str, platform: &str| {
+        let selector = Selector::from(&Tag::parse(tag)?);
+        Ok::<_, anyhow::Error>(
+            remote.manifest_for(&selector, &platform.parse()?, &patiently()).await?.digest.to_string(),
+        )
+    };
+    let child = multi.manifests()[1].digest();
+    assert_eq!(find("multi", "linux/arm64").await?, child);
+    let missing = find("multi", "linux/s390x").await.unwrap_err().to_string();
+    assert!(missing.contains("linux/amd64, linux/arm64"), "{missing}");
+    assert!(find("single", "arm64").await.is_ok());
+    assert!(find("single", "amd64").await.is_err());
+    Ok(())
+}
+
+#[tokio::test]
+async fn deleting_a_tag_leaves_the_others_where_the_registry_can() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let digest: Digest = registry.hold("app", "1", &image("a")?).parse()?;
+    registry.hold("app", "2", &image("a")?);
+    let client = client();
+    let remote = remote(&client, &reference(&registry, "app")?, Right::Delete)?;
+    let (one, two) = (Tag::parse("1")?, Tag::parse("2")?);
+    assert_eq!(remote.delete_tag(&one, &patiently()).await?, Deleted::Tag);
+    assert_eq!(remote.delete_tag(&one, &patiently()).await?, Deleted::Nothing);
+    assert!(registry.digest_of("app", "2").is_some());
+    registry.behave(|behaviour| behaviour.delete_tags = false);
+    assert_eq!(remote.delete_tag(&two, &patiently()).await?, Deleted::Digest(digest));
+    assert_eq!(remote.delete_tag(&two, &patiently()).await?, Deleted::Nothing);
+    assert_eq!(remote.delete_digest(digest, &patiently()).await?, Deleted::Nothing);
+    registry.hold("app", "2", &image("a")?);
+    registry.inject(Fault::status(405).method("DELETE"));
+    let error = remote.delete_tag(&two, &patiently()).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Broken);
+    assert!(error.to_string().contains("switched off"), "{error}");
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Manners: budgets, shared questions, registries that are down.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use fairlead_domain::verdict::{Verdict, VerdictKind};
+use fairlead_registry::{Budget, Class, Context, ProbeOptions, Rate};
+use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault};
+
+use crate::support::{
+    asked, available_again, client, client_for, image, in_background, logins, number, patiently, probe,
+    reference, within,
+};
+
+#[tokio::test]
+async fn the_same_question_is_asked_once() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    registry.inject(Fault::new(Effect::Delay(Duration::from_millis(200))));
+    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let verdicts = futures::future::join_all((0..50).map(|_| probe(&client, &image, &[]))).await;
+    assert!(verdicts.iter().all(Verdict::is_available));
+    assert_eq!(registry.requests().len(), 1);
+    probe(&client, &image, &[]).await;
+    assert_eq!(registry.requests().len(), 2, "answers are not kept here");
+    Ok(())
+}
+
+#[tokio::test]
+async fn holders_of_other_credentials_ask_for_themselves() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    registry.inject(Fault::new(Effect::Delay(Duration::from_millis(200))));
+    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let (ada, bob) = (logins(&image, &[("ada", "x")]), logins(&image, &[("bob", "x")]));
+    tokio::join!(probe(&client, &image, &ada), probe(&client, &image, &bob), probe(&client, &image, &[]));
+    assert_eq!(registry.requests().len(), 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_caller_that_gives_up_spoils_nothing() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    registry.inject(Fault::new(Effect::Delay(Duration::from_millis(300))));
+    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let hasty = {
+        let (client, image) = (client.clone(), image.clone());
+        tokio::spawn(async move { probe(&client, &image, &[]).await })
+    };
+    asked(&registry).await?;
+    let patient = probe(&client, &image, &[]);
+    hasty.abort();
+    assert!(patient.await.is_available());
+    assert_eq!(registry.requests().len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_caller_with_more_time_asks_again_when_the_first_one_ran_out() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    registry.inject(Fault::new(Effect::Hang).times(1));
+    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let options = ProbeOptions::default();
+    let (hasty, time) = (within(Duration::from_millis(300)), patiently());
+    let (hurried, patient) =
+        tokio::join!(client.probe(&image, &[], options, &hasty), client.probe(&image, &[], options, &time));
+    assert_eq!(hurried.kind(), VerdictKind::Unreachable);
+    assert!(patient.is_available(), "{patient}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn requests_keep_to_the_budget_and_admission_goes_first() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    for count in 0..12 {
+        registry.hold("app", &count.to_string(), &image(&count.to_string())?);
+    }
+    let client = client_for(&registry.host(), |settings| {
+        settings.budget.rate = Some(Rate { per_second: number(20), burst: number(2) });
+    })?;
+    let started = Instant::now();
+    let mut waiting = Vec::new();
+    for count in 0..10 {
+        let (client, image) = (client.clone(), reference(&registry, &format!("app:{count}"))?);
+        waiting.push(tokio::spawn(async move {
+            client.probe(&image, &[], ProbeOptions::default(), &in_background()).await
+        }));
+    }
+    asked(&registry).await?;
+    assert!(probe(&client, &reference(&registry, "app:11")?, &[]).await.is_available());
+    let before_admission = registry.requests().iter().position(|request| request.path.ends_with("/11"));
+    assert!(before_admission.is_some_and(|position| position < 5), "{before_admission:?}");
+    for task in waiting {
+        assert!(task.await?.is_available());
+    }
+    assert!(started.elapsed() >= Duration::from_millis(400), "11 requests at 20 a second, 2 at once");
+    Ok(())
+}
+
+#[tokio::test]
+async fn connections_are_limited() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.inject(Fault::new(Effect::Delay(Duration::from_millis(50))));
+    let client = client_for(&registry.host(), |settings| {
+        settings.budget = Budget { rate: None, connections: number(3) };
+    })?;
+    let mut images = Vec::new();
+    for count in 0..30 {
+        images.push(reference(&registry, &format!("app:{count}"))?);
+    }
+    futures::future::join_all(images.iter().map(|image| probe(&client, image, &[]))).await;
+    assert_eq!(registry.requests().len(), 30);
+    assert_eq!(registry.peak_in_flight(), 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn background_work_waits_for_a_quota_and_admission_is_told() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    let image = reference(&registry, "app:1")?;
+    let refusal = Fault::status(429).and(Effect::Header("retry-after", "1".into()));
+    registry.inject(refusal.times(1));
+    let client = client();
+    let options = ProbeOptions::default();
+    assert_eq!(probe(&client, &image, &[]).await.kind(), VerdictKind::RateLimited);
+    let started = Instant::now();
+    assert_eq!(probe(&client, &image, &[]).await.kind(), VerdictKind::RateLimited);
+    assert!(started.elapsed() < Duration::from_millis(500), "admission looks at its alternatives at once");
+    assert!(client.probe(&image, &[], options, &in_background()).await.is_available());
+    assert_eq!(registry.requests().len(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn another_account_has_another_quota() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    let image = reference(&registry, "app:1")?;
+    registry.inject(Fault::status(429).and(Effect::Header("retry-after", "60".into())).times(1));
+    let client = client();
+    assert_eq!(probe(&client, &image, &[]).await.kind(), VerdictKind::RateLimited);
+    assert!(probe(&client, &image, &logins(&image, &[("ada", "x")])).await.is_available());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dead_registry_costs_one_slow_call() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    registry.inject(Fault::new(Effect::Hang));
+    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let options = ProbeOptions::default();
+    let first = client.probe(&image, &[], options, &within(Duration::from_millis(700))).await;
+    assert_eq!(first.kind(), VerdictKind::Unreachable);
+    let started = Instant::now();
+    for count in 0..100 {
+        let image = reference(&registry, &format!("app:{count}"))?;
+        let verdict = client.probe(&image, &[], options, &within(Duration::from_secs(5))).await;
+        assert_eq!(verdict.kind(), VerdictKind::Unreachable);
+        assert!(verdict.reason().contains("a moment ago"), "{verdict}");
+    }
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    assert_eq!(registry.count("HEAD", "manifests"), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_registry_that_comes_back_is_noticed_without_a_caller_paying_for_it() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    registry.inject(Fault::new(Effect::Drop));
+    let (client, image) = (client(), reference(&registry, "app:1")?);
+    assert_eq!(probe(&client, &image, &[]).await.kind(), VerdictKind::Unreachable);
+    assert_eq!(registry.count("HEAD", "manifests"), 3, "asked three times, then left alone");
+    registry.heal();
+    available_again(&client, &image).await?;
+    assert!(registry.count("GET", "/v2/") >= 1, "a trial of our own found out");
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_registry_that_is_down_does_not_slow_another() -> Result<()> {
+    let (dead, alive) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
+    alive.hold("app", "1", &image("a")?);
+    dead.inject(Fault::new(Effect::Hang));
+    let client = client();
+    let hanging = reference(&dead, "app:1")?;
+    let deadline = Context::new(Class::Admission, tokio::time::Instant::now() + Duration::from_secs(3));
+    let started = Instant::now();
+    let working = reference(&alive, "app:1")?;
+    let (_, quick) = tokio::join!(client.probe(&hanging, &[], ProbeOptions::default(), &deadline), async {
+        let verdict = probe(&client, &working, &[]).await;
+        (verdict, started.elapsed())
+    });
+    assert!(quick.0.is_available() && quick.1 < Duration::from_secs(2), "{quick:?}");
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! What the tests share: clients, credentials, references, deadlines.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use fairlead_domain::keyring::{Credential, IdentityKey, Keyring};
+use fairlead_domain::reference::{Host, Reference};
+use fairlead_domain::verdict::Verdict;
+use fairlead_registry::copy::{Copied, Copier, CopyError, CopyOptions, Event, Observer, Place};
+use fairlead_registry::{
+    Class, Client, Context, Patience, ProbeOptions, RegistrySettings, Remote, Right, Settings,
+};
+use fairlead_testkit::eventually;
+use fairlead_testkit::fake_registry::FakeRegistry;
+use fairlead_testkit::images::{self, Image};
+use tokio::time::Instant;
+
+pub(crate) fn number(value: u32) -> NonZeroU32 {
+    NonZeroU32::new(value).unwrap_or(NonZeroU32::MIN)
+}
+
+/// Settings in which a registry that failed is tried again soon, so that tests need not wait.
+pub(crate) fn settings() -> Settings {
+    let patience = Patience {
+        first_pause: Duration::from_millis(200),
+        longest_pause: Duration::from_millis(400),
+        interest: Duration::from_mins(1),
+    };
+    let mut settings = Settings::default();
+    settings.patience = patience;
+    settings
+}
+
+pub(crate) fn client() -> Client {
+    Client::new(settings())
+}
+
+/// A client with settings for one registry.
+pub(crate) fn client_for(host: &str, change: impl FnOnce(&mut RegistrySettings)) -> Result<Client> {
+    let mut settings = settings();
+    let mut own = settings.default.clone();
+    change(&mut own);
+    settings.set(&Host::parse(host)?, own);
+    Ok(Client::new(settings))
+}
+
+pub(crate) fn within(time: Duration) -> Context {
+    Context::new(Class::Admission, Instant::now() + time)
+}
+
+/// Enough time for anything that works.
+pub(crate) fn patiently() -> Context {
+    within(Duration::from_secs(20))
+}
+
+pub(crate) fn in_background() -> Context {
+    Context::new(Class::Background, Instant::now() + Duration::from_secs(20))
+}
+
+pub(crate) fn reference(registry: &FakeRegistry, rest: &str) -> Result<Reference> {
+    parse(&format!("{}/{rest}", registry.host()))
+}
+
+pub(crate) fn parse(text: &str) -> Result<Reference> {
+    Reference::parse(text).with_context(|| text.to_owned())
+}
+
+/// A small image that differs from others by its label.
+pub(crate) fn image(label: &str) -> Result<Image> {
+    images::ImageBuilder::new().file("/content", label.as_bytes(), 0o644)?.label("which", label).build()
+}
+
+/// Credentials for an image, given as user and password for its registry, in the order of trial.
+pub(crate) fn logins(image: &Reference, pairs: &[(&str, &str)]) -> Vec<Credential> {
+    let mut keyring = Keyring::new(IdentityKey::new([9; 32]));
+    for (user, password) in pairs {
+        assert!(keyring.add_login(image.host().as_str(), user.as_bytes(), password.as_bytes()));
+    }
+    keyring.lookup(&image.repository())
+}
+
+pub(crate) async fn probe(client: &Client, image: &Reference, credentials: &[Credential]) -> Verdict {
+    client.probe(image, credentials, ProbeOptions::default(), &patiently()).await
+}
+
+pub(crate) fn remote(client: &Client, image: &Reference, right: Right) -> Result<Remote> {
+    Ok(client.remote(&image.repository(), Vec::new(), right)?)
+}
+
+/// Waits until the registry has been asked at least once.
+pub(crate) async fn asked(registry: &FakeRegistry) -> Result<()> {
+    eventually(Duration::from_secs(5), || async {
+        ensure!(!registry.requests().is_empty(), "nobody asked");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until an image is available again.
+pub(crate) async fn available_again(client: &Client, image: &Reference) -> Result<()> {
+    eventually(Duration::from_secs(10), || async {
+        let verdict = probe(client, image, &[]).await;
+        ensure!(verdict.is_available(), "{verdict}");
+        Ok(())
+    })
+    .await
+}
+
+/// An image that anybody may use.
+pub(crate) fn place(reference: &Reference) -> Place {
+    Place { reference: reference.clone(), credentials: Arc::from([]) }
+}
+
+/// Copies without watching.
+pub(crate) async fn copy(
+    copier: &Copier,
+    source: &Reference,
+    destination: &Reference,
+    options: &CopyOptions,
+) -> Result<Copied, CopyError> {
+    let nobody: Arc<dyn Observer> = Arc::new(|_: &Event| {});
+    copier.copy(&place(source), &place(destination), options, &nobody, &in_background()).await
+}
+
+/// An image with one layer of the given bytes for each.
+pub(crate) fn layered(layers: &[&[u8]]) -> Result<Image> {
+    let mut builder = images::ImageBuilder::new();
+    for (position, layer) in layers.iter().enumerate() {
+        builder = builder.file(&format!("/layer-{position}"), layer, 0o644)?;
+    }
+    builder.build()
+}
+
+/// Bytes that differ by a number and do not repeat.
+pub(crate) fn bytes(number: u64, length: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(number);
+    std::iter::repeat_with(|| random.u8(..)).take(length).collect()
+}
