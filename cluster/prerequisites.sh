@@ -23,6 +23,14 @@ need go "Go 1.26 or later. Install it from https://go.dev/dl/ (unpack to /usr/lo
 need cc "a C compiler. On Debian: apt-get install build-essential"
 ((failed == 0)) || exit 1
 
+# The static binary of the image is built for a target that a fresh toolchain does not have.
+readonly MUSL=x86_64-unknown-linux-musl
+if command -v rustup >/dev/null && ! (cd "$(dirname "$0")/.." && rustup target list --installed) | grep -qx "$MUSL"; then
+  echo "Adding the Rust target $MUSL" >&2
+  (cd "$(dirname "$0")/.." && rustup target add "$MUSL") >&2 ||
+    echo "Without it the test of the image fails, and nothing else: rustup target add $MUSL" >&2
+fi
+
 missing=()
 for entry in "${PACKAGES[@]}"; do
   read -r package file <<<"$entry"

@@ -1,0 +1,51 @@
+//! The way to the API server.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+/// Installations live here unless somebody says otherwise.
+const DEFAULT_NAMESPACE: &str = "fairlead-system";
+
+/// An API server that does not take a connection within this time is down.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// Where the program runs.
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    /// Namespace of the Pod this runs in, or the default one.
+    pub(crate) namespace: String,
+}
+
+/// By the named kubeconfig or context; else by the service account of the Pod this runs in; else by the user's kubeconfig.
+pub(crate) async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Connection> {
+    let in_pod =
+        kubeconfig.is_none() && context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    let (mut config, namespace) = if in_pod {
+        let config = Config::incluster().context("cannot use the ServiceAccount of this Pod")?;
+        let namespace = config.default_namespace.clone();
+        (config, namespace)
+    } else {
+        (by_kubeconfig(kubeconfig, context).await?, DEFAULT_NAMESPACE.to_owned())
+    };
+    config.connect_timeout = Some(CONNECT_LIMIT);
+    // Whoever asks knows how long an answer is worth waiting for; retries below would hide an outage from them.
+    config.default_retry = false;
+    let client = Client::try_from(config).context("cannot set up the connection to the API server")?;
+    Ok(Connection { client, namespace })
+}
+
+async fn by_kubeconfig(path: Option<&Path>, context: Option<&str>) -> Result<Config> {
+    let kubeconfig = match path {
+        Some(path) => Kubeconfig::read_from(path)
+            .with_context(|| format!("cannot read kubeconfig {}", path.display()))?,
+        None => Kubeconfig::read().context(
+            "this does not run in a Pod and there is no kubeconfig to use; name one with --kubeconfig",
+        )?,
+    };
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    Config::from_custom_kubeconfig(kubeconfig, &options).await.context("cannot use the kubeconfig")
+}

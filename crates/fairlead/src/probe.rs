@@ -1,0 +1,162 @@
+//! `fairlead probe`: asks registries whether images are there, as admission would.
+
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use fairlead_domain::duration::Duration;
+use fairlead_domain::reference::Reference;
+use fairlead_registry::login::Logins;
+use fairlead_registry::{Class, Client, Context, ProbeOptions};
+use futures::{Stream, StreamExt, stream};
+use tokio::time::Instant;
+
+use self::report::Report;
+use crate::access::{self, Access};
+use crate::references;
+
+mod report;
+
+/// Enough to keep many registries busy at once; each of them has its own, lower limit.
+const AT_ONCE: usize = 64;
+/// The status for "this could not even be asked", which is what clap uses for arguments it does not understand.
+const MISUSED: u8 = 2;
+
+/// Ask registries whether images can be pulled, and print a line for each
+///
+/// Logins are those of docker and podman: their files and credential helpers. Ends with 0 if every image is available, with
+/// 1 if one is not, and with 2 if the question makes no sense.
+#[derive(Debug, Args)]
+pub(crate) struct Probe {
+    /// Image references
+    #[arg(value_name = "REF", required_unless_present = "file")]
+    references: Vec<Reference>,
+    /// File with further references, one on each line; - is standard input
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Print a JSON object on each line, as soon as it is known
+    #[arg(long)]
+    json: bool,
+    /// How long to wait for an answer about one image
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    timeout: Duration,
+    /// After a tag was found, ask for its digest, too: a proxy may know a tag whose image it no longer has
+    #[arg(long)]
+    digest: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+impl Probe {
+    pub(crate) fn run(mut self) -> ExitCode {
+        match self.probe() {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("Error: {error:#}");
+                MISUSED.into()
+            }
+        }
+    }
+
+    /// Whether every image is available.
+    fn probe(&mut self) -> Result<bool> {
+        let mut images = std::mem::take(&mut self.references);
+        if let Some(file) = &self.file {
+            images.extend(references::read(file)?);
+        }
+        ensure!(!images.is_empty(), "there is nothing to probe: the list has no references");
+        ensure!(!self.timeout.is_zero(), "--timeout must be more than nothing");
+        let asker = Asker {
+            client: Client::new(self.access.settings()?),
+            logins: self.access.logins()?,
+            options: ProbeOptions { check_digest: self.digest, ..ProbeOptions::default() },
+            timeout: self.timeout.as_std(),
+            warned: Mutex::default(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the runtime")?;
+        let all_available = runtime.block_on(async {
+            let reports = asker.ask_all(&images);
+            if self.json { print_json(reports).await } else { print_table(reports).await }
+        })?;
+        // Probes that nobody waits for any more, and names that are still being resolved, must not hold up the end.
+        runtime.shutdown_background();
+        Ok(all_available)
+    }
+}
+
+struct Asker {
+    client: Client,
+    logins: Option<Logins>,
+    options: ProbeOptions,
+    timeout: std::time::Duration,
+    warned: Mutex<HashSet<String>>,
+}
+
+impl Asker {
+    /// The answers in the order of the images, each as soon as it and those before it are there.
+    fn ask_all(&self, images: &[Reference]) -> impl Stream<Item = Report> {
+        stream::iter(images.iter().cloned()).map(|image| self.ask(image)).buffered(AT_ONCE)
+    }
+
+    async fn ask(&self, image: Reference) -> Report {
+        let credentials = match &self.logins {
+            Some(logins) => {
+                let found = logins.find(&image.repository()).await;
+                found.problems.iter().for_each(|problem| self.warn_once(problem.to_string()));
+                found.credentials
+            }
+            None => Vec::new(),
+        };
+        // A person waits, which is as urgent as a Pod that waits.
+        let started = Instant::now();
+        let context = Context::new(Class::Admission, started + self.timeout);
+        let verdict = self.client.probe(&image, &credentials, self.options, &context).await;
+        Report::new(image, verdict, started.elapsed())
+    }
+
+    fn warn_once(&self, problem: String) {
+        let mut warned = self.warned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !warned.contains(&problem) {
+            access::warn(&problem);
+            warned.insert(problem);
+        }
+    }
+}
+
+async fn print_json(reports: impl Stream<Item = Report>) -> Result<bool> {
+    let mut reports = std::pin::pin!(reports);
+    let mut all_available = true;
+    while let Some(report) = reports.next().await {
+        all_available &= report.is_available();
+        let line = serde_json::to_string(&report).context("cannot write a report")?;
+        if !write(&format!("{line}\n"))? {
+            // The reader has seen enough; what it has not seen is not known to be good.
+            return Ok(false);
+        }
+    }
+    Ok(all_available)
+}
+
+async fn print_table(reports: impl Stream<Item = Report>) -> Result<bool> {
+    let reports: Vec<Report> = reports.collect().await;
+    write(&report::table(&reports))?;
+    Ok(reports.iter().all(Report::is_available))
+}
+
+/// Whether somebody still reads.
+fn write(text: &str) -> Result<bool> {
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error).context("cannot write to standard output"),
+    }
+}

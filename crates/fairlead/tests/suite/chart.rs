@@ -1,0 +1,371 @@
+//! The Helm chart through the real helm: its defaults are the plain manifests, its values are checked, and its switches
+//! do what the documentation says.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    process::Command,
+};
+
+use anyhow::{Result, ensure};
+use fairlead_operator::install::{Certificates, cluster_rights, explanation, namespaced_rights};
+use fairlead_testkit::assets::{Assets, Group};
+use serde_json::{Map, Value, json};
+
+use crate::yaml::{assert_generated, documents, fairlead, repository, title};
+
+/// What `helm template` makes of values, or what it says against them.
+pub fn template(values: &Value) -> Result<Vec<Value>> {
+    let file = tempfile::Builder::new().suffix(".json").tempfile()?;
+    std::fs::write(file.path(), serde_json::to_vec(values)?)?;
+    template_file(file.path(), "fairlead")
+}
+
+fn template_file(values: &Path, release: &str) -> Result<Vec<Value>> {
+    let home = tempfile::tempdir()?;
+    let helm = Assets::build(&[Group::Helm])?.program("helm")?;
+    let output = Command::new(helm)
+        .args(["template", release])
+        .arg(repository().join("charts/fairlead"))
+        .args(["--namespace", "fairlead-system", "--kube-version", "1.33.0", "--values"])
+        .arg(values)
+        .env_clear()
+        .env("HOME", home.path())
+        .output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    documents(&String::from_utf8(output.stdout)?)
+}
+
+fn find<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+    objects.iter().find(|object| object["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"))
+}
+
+fn operator(objects: &[Value]) -> &Value {
+    &find(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+}
+
+#[test]
+fn generated_files_of_the_chart_are_up_to_date() {
+    let directory = repository().join("charts/fairlead/files/crds");
+    let mut expected = BTreeMap::new();
+    for definition in fairlead_api::crds::all() {
+        let text = fairlead_api::crds::to_yaml(&definition).unwrap();
+        expected.insert(fairlead_api::crds::file_name(&definition), text);
+    }
+    for (name, text) in &expected {
+        assert_generated(&format!("charts/fairlead/files/crds/{name}"), text);
+    }
+    for file in std::fs::read_dir(directory).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        assert!(expected.contains_key(&name), "charts/fairlead/files/crds/{name} has no kind: delete it");
+    }
+
+    let rights = |certificates| {
+        let role = |rights: Vec<_>| {
+            json!({
+                "annotations": explanation(&rights),
+                "rules": rights.iter().map(fairlead_operator::install::Right::rule).collect::<Vec<_>>(),
+            })
+        };
+        json!({ "cluster": role(cluster_rights(certificates)), "namespaced": role(namespaced_rights(certificates)) })
+    };
+    let rights =
+        json!({ "self": rights(Certificates::Own), "cert-manager": rights(Certificates::CertManager) });
+    let text = format!(
+        "# Rights of the operator with either maker of certificates, from crates/operator/src/install/rights.rs (`make bless`).\n{}",
+        serde_saphyr::to_string(&rights).unwrap()
+    );
+    assert_generated("charts/fairlead/files/rights.yaml", &text);
+}
+
+#[test]
+fn the_chart_is_the_version_of_the_program() {
+    let chart = std::fs::read_to_string(repository().join("charts/fairlead/Chart.yaml")).unwrap();
+    let chart = &documents(&chart).unwrap()[0];
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn defaults_of_the_chart_are_the_plain_manifests() {
+    for (values, option) in [
+        (json!({}), "self"),
+        (json!({ "manager": { "webhook": { "certificates": "cert-manager" } } }), "cert-manager"),
+    ] {
+        let plain = fairlead(&["manifests", "--without-namespace", "--certificates", option]).unwrap();
+        let plain = by_title(documents(&plain).unwrap());
+        let chart = by_title(template(&values).unwrap());
+        assert_eq!(plain.keys().collect::<Vec<_>>(), chart.keys().collect::<Vec<_>>());
+        for (name, object) in &plain {
+            let difference = first_difference("", object, &chart[name]);
+            assert_eq!(
+                difference, None,
+                "{name} with certificates by {option}: plain manifests and chart differ"
+            );
+        }
+    }
+}
+
+/// Where two values part, and what either has there.
+fn first_difference(path: &str, left: &Value, right: &Value) -> Option<String> {
+    match (left, right) {
+        _ if left == right => None,
+        (Value::Object(left), Value::Object(right)) => {
+            let keys = left.keys().chain(right.keys()).collect::<BTreeSet<_>>();
+            let field = |fields: &Map<String, Value>, key| fields.get(key).cloned().unwrap_or_default();
+            keys.into_iter().find_map(|key| {
+                first_difference(&format!("{path}/{key}"), &field(left, key), &field(right, key))
+            })
+        }
+        (Value::Array(left), Value::Array(right)) if left.len() == right.len() => left
+            .iter()
+            .zip(right)
+            .enumerate()
+            .find_map(|(index, (left, right))| first_difference(&format!("{path}/{index}"), left, right)),
+        _ => Some(format!("{path} is {left} and {right}")),
+    }
+}
+
+/// Without what only Helm writes, and without what says who manages an object.
+fn by_title(objects: Vec<Value>) -> BTreeMap<String, Value> {
+    objects
+        .into_iter()
+        .map(|mut object| {
+            for place in ["/metadata", "/spec/template/metadata"] {
+                let Some(metadata) = object.pointer_mut(place).and_then(Value::as_object_mut) else {
+                    continue;
+                };
+                if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
+                    labels.retain(|key, _| key != "helm.sh/chart" && key != "app.kubernetes.io/managed-by");
+                }
+                if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+                    annotations.remove("helm.sh/resource-policy");
+                    if annotations.is_empty() {
+                        metadata.remove("annotations");
+                    }
+                }
+            }
+            (title(&object), object)
+        })
+        .collect()
+}
+
+#[test]
+fn every_definition_is_kept_at_uninstall_and_each_group_has_its_switch() {
+    let groups = fairlead_api::crds::groups();
+    let definitions = |values: &Value| {
+        let objects = template(values).unwrap();
+        objects.into_iter().filter(|object| object["kind"] == "CustomResourceDefinition").collect::<Vec<_>>()
+    };
+    let all = definitions(&json!({}));
+    assert_eq!(all.len(), fairlead_api::crds::all().len());
+    for definition in &all {
+        assert_eq!(
+            definition["metadata"]["annotations"]["helm.sh/resource-policy"],
+            "keep",
+            "{}",
+            title(definition)
+        );
+    }
+    for group in &groups {
+        let left = definitions(&json!({ "crds": { "groups": { group: false } } }));
+        assert!(left.len() < all.len(), "{group} has no switch");
+        assert!(left.iter().all(|definition| definition["spec"]["group"] != group.as_str()), "{group}");
+    }
+    assert!(definitions(&json!({ "crds": { "create": false } })).is_empty());
+}
+
+#[test]
+fn a_misspelt_or_impossible_value_is_refused_with_its_path() {
+    for (values, named) in [
+        (json!({ "manger": {} }), "manger"),
+        (json!({ "manager": { "replica": 2 } }), "replica"),
+        (json!({ "manager": { "replicas": 0 } }), "replicas"),
+        (json!({ "manager": { "image": { "pullPolicy": "Sometimes" } } }), "pullPolicy"),
+        (json!({ "manager": { "webhook": { "certificates": "vault" } } }), "certificates"),
+        (json!({ "crds": { "groups": { "example.com": true } } }), "example.com"),
+        (json!({ "serviceAccount": { "create": false } }), "serviceAccount.name"),
+        (
+            json!({ "manager": { "webhook": { "certificates": "cert-manager", "createCertificateIssuer": false } } }),
+            "certificateIssuerRef",
+        ),
+    ] {
+        let error = template(&values).expect_err(&format!("{values} was accepted")).to_string();
+        assert!(error.contains(named), "{values}: {error}");
+    }
+}
+
+/// Every value that kuik's chart has, set to something else than its default.
+#[test]
+fn a_values_file_of_kuik_is_understood() {
+    let objects = template(&json!({
+        "manager": {
+            "replicas": 3,
+            "image": { "repository": "example.com/fairlead", "tag": "1", "pullPolicy": "Always" },
+            "verbosity": "DEBUG",
+            "imagePullSecrets": [{ "name": "pull" }, "bare"],
+            "podAnnotations": { "a": "b" },
+            "podSecurityContext": { "fsGroup": 1 },
+            "securityContext": { "runAsUser": 7 },
+            "nodeSelector": { "pool": "system" },
+            "tolerations": [{ "operator": "Exists" }],
+            "affinity": { "nodeAffinity": {} },
+            "topologySpreadConstraints": [{ "maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule" }],
+            "env": [{ "name": "HTTPS_PROXY", "value": "http://proxy" }],
+            "deploymentStrategy": { "type": "Recreate", "rollingUpdate": null },
+            "priorityClassName": "system-cluster-critical",
+            "pdb": { "create": true, "minAvailable": 1, "maxUnavailable": "50%" },
+            "readinessProbe": { "periodSeconds": 7 },
+            "livenessProbe": { "periodSeconds": 8 },
+            "resources": { "requests": { "cpu": "1" }, "limits": { "cpu": "2", "memory": "1Gi" } },
+            "serviceMonitor": {
+                "create": true,
+                "scrapeInterval": "15s",
+                "scrapeTimeout": "5s",
+                "extraLabels": { "release": "prometheus" },
+                "relabelings": [{ "action": "labelmap", "regex": "a" }],
+            },
+            "webhook": {
+                "createCertificateIssuer": false,
+                "certificateIssuerRef": { "kind": "Issuer", "name": "kube-image-keeper-selfsigned-issuer" },
+                "namespaceSelector": {
+                    "matchExpressions": [{ "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"] }],
+                    "matchLabels": { "team": "a" },
+                },
+            },
+        },
+        "rbac": { "create": true },
+        "serviceAccount": { "create": true, "name": "keeper", "annotations": { "role": "x" }, "extraLabels": { "l": "m" } },
+        "configuration": { "routing": { "activeCheck": { "timeout": "2s" } } },
+    }))
+    .unwrap();
+
+    let pod = &find(&objects, "Deployment")["spec"]["template"];
+    assert_eq!(find(&objects, "Deployment")["spec"]["replicas"], 3);
+    assert_eq!(find(&objects, "Deployment")["spec"]["strategy"], json!({ "type": "Recreate" }));
+    assert_eq!(pod["metadata"]["annotations"]["a"], "b");
+    assert!(pod["metadata"]["annotations"]["checksum/config"].is_string());
+    let spec = &pod["spec"];
+    assert_eq!(spec["imagePullSecrets"], json!([{ "name": "pull" }, { "name": "bare" }]));
+    assert_eq!(spec["serviceAccountName"], "keeper");
+    assert_eq!(spec["securityContext"]["fsGroup"], 1);
+    assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(spec["nodeSelector"], json!({ "kubernetes.io/os": "linux", "pool": "system" }));
+    assert_eq!(spec["tolerations"], json!([{ "operator": "Exists" }]));
+    assert_eq!(spec["affinity"], json!({ "nodeAffinity": {} }));
+    assert_eq!(spec["topologySpreadConstraints"][0]["topologyKey"], "rack");
+    assert_eq!(spec["priorityClassName"], "system-cluster-critical");
+    let container = operator(&objects);
+    assert_eq!(container["image"], "example.com/fairlead:1");
+    assert_eq!(container["imagePullPolicy"], "Always");
+    assert_eq!(container["args"], json!(["operator", "--log-level=debug"]));
+    assert_eq!(container["env"][2], json!({ "name": "HTTPS_PROXY", "value": "http://proxy" }));
+    assert_eq!(container["securityContext"]["runAsUser"], 7);
+    assert_eq!(container["readinessProbe"]["periodSeconds"], 7);
+    assert_eq!(container["livenessProbe"]["periodSeconds"], 8);
+    assert_eq!(container["resources"]["limits"], json!({ "cpu": "2", "memory": "1Gi" }));
+
+    let budget = &find(&objects, "PodDisruptionBudget")["spec"];
+    assert_eq!((&budget["maxUnavailable"], budget.get("minAvailable")), (&json!("50%"), None));
+    let monitor = find(&objects, "ServiceMonitor");
+    assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
+    assert_eq!(monitor["spec"]["endpoints"][0]["interval"], "15s");
+    let account = find(&objects, "ServiceAccount");
+    assert_eq!(account["metadata"]["name"], "keeper");
+    assert_eq!(account["metadata"]["annotations"], json!({ "role": "x" }));
+    assert_eq!(account["metadata"]["labels"]["l"], "m");
+    for binding in ["ClusterRoleBinding", "RoleBinding"] {
+        assert_eq!(find(&objects, binding)["subjects"][0]["name"], "keeper");
+    }
+    assert!(!objects.iter().any(|object| object["kind"] == "Certificate"), "cert-manager was not asked for");
+
+    let selector = &find(&objects, "MutatingWebhookConfiguration")["webhooks"][0]["namespaceSelector"];
+    let excluded = selector["matchExpressions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["values"][0])
+        .collect::<Vec<_>>();
+    assert_eq!(excluded, ["fairlead-system", "kube-system"]);
+    assert_eq!(selector["matchLabels"], json!({ "team": "a" }));
+
+    let text = find(&objects, "ConfigMap")["data"]["config.yaml"].as_str().unwrap();
+    assert_eq!(documents(text).unwrap(), [json!({ "routing": { "activeCheck": { "timeout": "2s" } } })]);
+}
+
+#[test]
+fn another_configuration_starts_new_pods() {
+    let checksum = |configuration: Value| {
+        let objects = template(&json!({ "configuration": configuration })).unwrap();
+        find(&objects, "Deployment")["spec"]["template"]["metadata"]["annotations"]["checksum/config"].clone()
+    };
+    let one = checksum(json!({ "skipLabels": ["a"] }));
+    assert!(one.is_string());
+    assert_ne!(one, checksum(json!({ "skipLabels": ["b"] })));
+}
+
+#[test]
+fn switches_leave_out_what_they_name() {
+    let kinds = |values: Value| {
+        let objects = template(&values).unwrap();
+        objects.iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for (values, gone) in [
+        (
+            json!({ "rbac": { "create": false } }),
+            vec!["ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding"],
+        ),
+        (json!({ "networkPolicy": { "create": false } }), vec!["NetworkPolicy"]),
+        (json!({ "manager": { "pdb": { "create": false } } }), vec!["PodDisruptionBudget"]),
+        (json!({ "manager": { "replicas": 1 } }), vec!["PodDisruptionBudget"]),
+        (json!({ "serviceAccount": { "create": false, "name": "there" } }), vec!["ServiceAccount"]),
+    ] {
+        let left = kinds(values.clone());
+        assert!(gone.iter().all(|kind| !left.iter().any(|found| found == kind)), "{values}: {left:?}");
+    }
+}
+
+/// The table of values in the documentation names every value there is, with its default where that is a plain one.
+#[test]
+fn every_value_is_documented_with_its_default() {
+    let read = |path: &str| std::fs::read_to_string(repository().join(path)).unwrap();
+    let page = read("docs/install.md");
+    let rows = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .filter_map(|line| line.split_once("` | "))
+        .collect::<BTreeMap<_, _>>();
+    let values = documents(&read("charts/fairlead/values.yaml")).unwrap().remove(0);
+    let mut leaves = Vec::new();
+    collect("", &values, &rows, &mut leaves);
+    for (path, value) in leaves {
+        let row =
+            rows.get(path.as_str()).unwrap_or_else(|| panic!("docs/install.md says nothing about {path}"));
+        if !value.is_object() || value == json!({}) {
+            let text = value
+                .as_str()
+                .filter(|text| !text.is_empty())
+                .map_or_else(|| value.to_string(), str::to_owned);
+            assert!(
+                row.starts_with(&format!("`{text}` |")),
+                "docs/install.md has another default for {path}: {row}"
+            );
+        }
+    }
+}
+
+/// Values down to the depth at which the documentation speaks of them.
+fn collect(path: &str, value: &Value, rows: &BTreeMap<&str, &str>, leaves: &mut Vec<(String, Value)>) {
+    if path == "crds.groups" {
+        return;
+    }
+    match value.as_object() {
+        Some(fields) if !fields.is_empty() && !rows.contains_key(path) => {
+            for (name, value) in fields {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                collect(&path, value, rows, leaves);
+            }
+        }
+        _ => leaves.push((path.to_owned(), value.clone())),
+    }
+}

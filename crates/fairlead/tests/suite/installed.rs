@@ -1,0 +1,219 @@
+//! The operator as it runs once it is installed: the real program, under the rights of the installed `ServiceAccount`.
+//!
+//! A test cluster has no network for Pods, so the program runs beside it, and the installed webhook is told to look for it
+//! by address instead of by Service.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use fairlead_api::names::{fairlead::ROUTES, kubernetes::CONFIG_MIRROR};
+use fairlead_operator::install::{CERTIFICATE_SECRET, LEASE, NAME, WEBHOOK_PATH, WEBHOOK_SERVICE};
+use fairlead_testkit::{Cluster, Process, Program, Signal, eventually, unique};
+use k8s_openapi::api::{
+    admissionregistration::v1::MutatingWebhookConfiguration,
+    coordination::v1::Lease,
+    core::v1::{Pod, Secret},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use serde_json::{Value, json};
+
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// A running operator.
+#[derive(Debug)]
+pub struct Operator {
+    process: Process,
+    identity: String,
+    namespace: String,
+}
+
+impl Operator {
+    /// Starts the operator as the `ServiceAccount` that is installed in `namespace`, and connects the webhook to it.
+    pub async fn start(cluster: &Cluster, namespace: &str) -> Result<Self> {
+        Self::start_with(cluster, namespace, "--certificate-name=127.0.0.1").await
+    }
+
+    /// The same with a certificate that somebody else keeps in a directory.
+    pub async fn start_with_certificate_in(
+        cluster: &Cluster,
+        namespace: &str,
+        directory: &Path,
+    ) -> Result<Self> {
+        Self::start_with(cluster, namespace, &format!("--certificates-dir={}", directory.display())).await
+    }
+
+    async fn start_with(cluster: &Cluster, namespace: &str, certificates: &str) -> Result<Self> {
+        let kubeconfig = cluster.kubeconfig_as(namespace, NAME).await?;
+        let identity = unique("installed");
+        let process = Program::new(env!("CARGO_BIN_EXE_fairlead"))
+            .args(["operator", "--log-format=json", "--listen=127.0.0.1", certificates])
+            .args(["--webhook-port=0", "--metrics-port=0", "--health-port=0"])
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .arg(format!("--namespace={namespace}"))
+            .arg(format!("--identity={identity}"))
+            .start()
+            .await?;
+        let operator = Self { process, identity, namespace: namespace.to_owned() };
+        let url = format!("https://{}{WEBHOOK_PATH}", operator.address("webhook").await?);
+        let patch = json!([
+            { "op": "remove", "path": "/webhooks/0/clientConfig/service" },
+            { "op": "add", "path": "/webhooks/0/clientConfig/url", "value": url },
+        ]);
+        patch_webhook(cluster, &patch).await?;
+        Ok(operator)
+    }
+
+    /// Where it listens, by its own word.
+    async fn address(&self, endpoint: &str) -> Result<String> {
+        let line = self.process.wait_for_log(&format!("\"endpoint\":\"{endpoint}\""), DEADLINE).await?;
+        let line: Value = serde_json::from_str(&line)?;
+        line["address"].as_str().map(str::to_owned).with_context(|| format!("no address in {line}"))
+    }
+
+    /// Waits until it does all that an installed operator does: ready, leading, certified, and asked about Pods.
+    pub async fn works(&self, cluster: &Cluster) -> Result<()> {
+        self.keeps_its_certificate(cluster).await.context("it does not keep its certificate")?;
+        self.serves(cluster).await
+    }
+
+    /// [`Operator::works`], but for the certificate.
+    pub async fn serves(&self, cluster: &Cluster) -> Result<()> {
+        self.is_ready().await.context("it does not become ready")?;
+        self.leads(cluster).await.context("it does not lead")?;
+        admits_with_record(cluster).await.context("it is not asked about Pods")
+    }
+
+    /// Its own Pods, which meet the standard that their namespace enforces, and mirrors of static Pods are created
+    /// without it being asked. Only to be called while it [`Operator::works`].
+    pub async fn leaves_alone_what_it_should(&self, cluster: &Cluster) -> Result<()> {
+        let client = cluster.client().await?;
+        let own: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
+        let selector = ListParams::default().labels("app.kubernetes.io/name=fairlead");
+        own.delete_collection(&DeleteParams::default().grace_period(0), &selector).await?;
+        eventually(DEADLINE, || async {
+            let pods = own.list(&selector).await?.items;
+            let alive =
+                pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect::<Vec<_>>();
+            ensure!(alive.len() == 2, "there are {} Pods of the Deployment", alive.len());
+            let asked = alive.iter().any(|pod| pod.annotations().contains_key(ROUTES));
+            ensure!(!asked, "the operator was asked about its own Pods");
+            Ok(())
+        })
+        .await?;
+
+        let namespace = cluster.namespace("mirrored").await?;
+        let mut mirror = pod("mirror");
+        mirror.annotations_mut().insert(CONFIG_MIRROR.to_owned(), "hash".to_owned());
+        mirror.spec.get_or_insert_default().node_name = Some("somewhere".to_owned());
+        let mirror =
+            Api::<Pod>::namespaced(client, &namespace).create(&PostParams::default(), &mirror).await?;
+        ensure!(!mirror.annotations().contains_key(ROUTES), "the operator was asked about a mirror Pod");
+        Ok(())
+    }
+
+    async fn is_ready(&self) -> Result<()> {
+        let url = format!("http://{}/readyz", self.address("health").await?);
+        eventually(DEADLINE, || async {
+            let answer = reqwest::get(&url).await?;
+            let status = answer.status();
+            ensure!(status.is_success(), "{url} answers {status}: {}", answer.text().await?);
+            Ok(())
+        })
+        .await
+        .with_context(|| self.process.log_tail())
+    }
+
+    async fn leads(&self, cluster: &Cluster) -> Result<()> {
+        let leases: Api<Lease> = Api::namespaced(cluster.client().await?, &self.namespace);
+        eventually(DEADLINE, || async {
+            let holder = leases.get(LEASE).await?.spec.and_then(|spec| spec.holder_identity);
+            ensure!(holder.as_deref() == Some(&self.identity), "the Lease is held by {holder:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    async fn keeps_its_certificate(&self, cluster: &Cluster) -> Result<()> {
+        let client = cluster.client().await?;
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), &self.namespace);
+        let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client);
+        eventually(DEADLINE, || async {
+            let data = secrets.get(CERTIFICATE_SECRET).await?.data.unwrap_or_default();
+            ensure!(
+                data.contains_key("tls.crt"),
+                "the Secret holds {:?} only",
+                data.keys().collect::<Vec<_>>()
+            );
+            let webhook = webhooks.get(NAME).await?.webhooks.unwrap_or_default().into_iter().next();
+            let bundle = webhook.and_then(|webhook| webhook.client_config.ca_bundle).unwrap_or_default();
+            ensure!(!bundle.0.is_empty(), "the webhook has no CA bundle");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Asks for a new certificate the way a person would, and waits until it is there.
+    pub async fn rotates_its_certificate(&self, cluster: &Cluster) -> Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(cluster.client().await?, &self.namespace);
+        let certificate = async || {
+            let data = secrets.get(CERTIFICATE_SECRET).await?.data.unwrap_or_default();
+            data.get("tls.crt").cloned().context("the Secret has no certificate")
+        };
+        let before = certificate().await?;
+        let secret =
+            ["secret", CERTIFICATE_SECRET, "--namespace", &self.namespace, "fairlead.dev/rotate=now"];
+        cluster.kubectl(["annotate"].iter().chain(&secret)).await?;
+        eventually(DEADLINE, || async {
+            ensure!(
+                certificate().await? != before,
+                "the certificate is still the old one: {}",
+                self.process.log_tail()
+            );
+            Ok(())
+        })
+        .await?;
+        admits_with_record(cluster).await.context("it is not asked about Pods after a rotation")
+    }
+
+    /// Ends it politely, and lets the webhook look for a Service again, as it does in every real installation.
+    pub async fn stop(self, cluster: &Cluster) -> Result<()> {
+        self.process.signal(Signal::Terminate).await?;
+        let ending = self.process.wait(Duration::from_secs(15)).await?;
+        ensure!(ending.code == Some(0), "it ended with {ending:?}: {}", self.process.log_tail());
+        let service = json!({ "name": WEBHOOK_SERVICE, "namespace": self.namespace, "path": WEBHOOK_PATH, "port": 443 });
+        let patch = json!([
+            { "op": "remove", "path": "/webhooks/0/clientConfig/url" },
+            { "op": "add", "path": "/webhooks/0/clientConfig/service", "value": service },
+        ]);
+        patch_webhook(cluster, &patch).await
+    }
+}
+
+async fn patch_webhook(cluster: &Cluster, patch: &Value) -> Result<()> {
+    let patch = format!("--patch={patch}");
+    cluster.kubectl(["patch", "mutatingwebhookconfiguration", NAME, "--type=json", &patch]).await.map(drop)
+}
+
+/// Waits until a new Pod carries the record of admission.
+async fn admits_with_record(cluster: &Cluster) -> Result<()> {
+    let namespace = cluster.namespace("admitted").await?;
+    let pods: Api<Pod> = Api::namespaced(cluster.client().await?, &namespace);
+    eventually(DEADLINE, || async {
+        let pod = pods.create(&PostParams::default(), &pod("asked-about")).await?;
+        ensure!(pod.annotations().contains_key(ROUTES), "the Pod was admitted without a record");
+        Ok(())
+    })
+    .await
+}
+
+/// A Pod as people write them.
+pub fn pod(prefix: &str) -> Pod {
+    let pod = json!({
+        "metadata": { "generateName": format!("{prefix}-") },
+        "spec": { "containers": [{ "name": "main", "image": "registry.example.com/app:1" }] },
+    });
+    serde_json::from_value(pod).expect("a Pod")
+}

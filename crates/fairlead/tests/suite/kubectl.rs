@@ -1,0 +1,100 @@
+//! kubectl as a person uses it, on objects that a test holds as values.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use fairlead_operator::install::{DEFAULT_NAMESPACE, NAME};
+use fairlead_testkit::{Cluster, eventually};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, ResourceExt, api::ListParams};
+use serde_json::{Value, json};
+
+use crate::yaml::title;
+
+/// `kubectl apply --server-side`, as the documentation says.
+pub async fn apply(cluster: &Cluster, objects: &[Value], options: &[&str]) -> Result<()> {
+    run(cluster, &["apply", "--server-side"], objects, options).await
+}
+
+pub async fn create(cluster: &Cluster, objects: &[Value], options: &[&str]) -> Result<()> {
+    run(cluster, &["create"], objects, options).await
+}
+
+pub async fn delete(cluster: &Cluster, objects: &[Value]) -> Result<()> {
+    run(cluster, &["delete", "--ignore-not-found"], objects, &[]).await
+}
+
+async fn run(cluster: &Cluster, command: &[&str], objects: &[Value], options: &[&str]) -> Result<()> {
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
+    let file = tempfile::Builder::new().suffix(".json").tempfile()?;
+    std::fs::write(file.path(), serde_json::to_vec(&list)?)?;
+    let path = file.path().to_str().context("the temporary file has an odd name")?;
+    cluster.kubectl(command.iter().chain(&["--filename", path]).chain(options)).await.map(drop)
+}
+
+pub async fn get(cluster: &Cluster, object: &Value) -> Result<Value> {
+    let mut arguments = vec!["get".to_owned(), "--output=json".to_owned()];
+    arguments.extend(address(object));
+    Ok(serde_json::from_str(&cluster.kubectl(arguments).await?)?)
+}
+
+/// Waits until every definition in the cluster is served. (`kubectl wait` fails on one that has no status yet.)
+pub async fn definitions_are_served(cluster: &Cluster) -> Result<()> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client().await?);
+    eventually(Duration::from_mins(1), || async {
+        for definition in definitions.list(&ListParams::default()).await? {
+            let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_deref());
+            let served = conditions
+                .unwrap_or_default()
+                .iter()
+                .any(|condition| condition.type_ == "Established" && condition.status == "True");
+            ensure!(served, "{} is not served yet", definition.name_any());
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Versions of the stored objects: any write that changed something shows here.
+pub async fn versions(cluster: &Cluster, objects: &[Value]) -> Result<BTreeMap<String, String>> {
+    let mut versions = BTreeMap::new();
+    for object in objects {
+        let metadata = &get(cluster, object).await?["metadata"];
+        // The status of some kinds moves by itself; their generation counts changes of the specification.
+        let moves = ["Deployment", "PodDisruptionBudget", "CustomResourceDefinition"].map(Value::from);
+        let version = if moves.contains(&object["kind"]) {
+            &metadata["generation"]
+        } else {
+            &metadata["resourceVersion"]
+        };
+        versions.insert(title(object), version.to_string());
+    }
+    Ok(versions)
+}
+
+/// The bundle that API servers are told to trust, as base64.
+pub async fn ca_bundle(cluster: &Cluster) -> Result<String> {
+    let path = "--output=jsonpath={.webhooks[0].clientConfig.caBundle}";
+    cluster.kubectl(["get", "mutatingwebhookconfiguration", NAME, path]).await
+}
+
+pub async fn replicas(cluster: &Cluster) -> Result<String> {
+    let path = "--output=jsonpath={.spec.replicas}";
+    cluster.kubectl(["get", "deployment", NAME, "--namespace", DEFAULT_NAMESPACE, path]).await
+}
+
+/// An object as kubectl's arguments name it.
+pub fn address(object: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, version) =
+        object["apiVersion"].as_str().and_then(|text| text.split_once('/')).unwrap_or(("", "v1"));
+    let kind = match group {
+        "" => text(&object["kind"]),
+        _ => format!("{}.{version}.{group}", text(&object["kind"])),
+    };
+    let mut address = vec![kind, text(&object["metadata"]["name"])];
+    if let Some(namespace) = object["metadata"]["namespace"].as_str() {
+        address.extend(["--namespace".to_owned(), namespace.to_owned()]);
+    }
+    address
+}

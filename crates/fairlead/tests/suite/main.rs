@@ -1,0 +1,29 @@
+//! The program as a whole, as separate processes against a real API server.
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "a test that fails may do so by any means"
+)]
+
+mod chart;
+mod cli;
+mod docs;
+mod image;
+mod install;
+mod installed;
+mod kubectl;
+mod kuik;
+mod leader;
+mod memory;
+mod probe;
+mod release;
+mod replica;
+mod rights;
+mod takeover;
+mod watch;
+mod workspace;
+mod yaml;

@@ -1,0 +1,176 @@
+//! Compares what the installed roles grant with what the operator did, by the API server's audit log: nothing it needs
+//! may be missing, and nothing may be granted that it does not use, unless the role itself says what it is for.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use fairlead_operator::install::{NAME, RARELY_USED};
+use fairlead_testkit::{Cluster, audit::AuditEvent};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use kube::{Api, ResourceExt};
+
+/// One thing that a role permits: a verb on a resource, or on one object of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Grant {
+    verb: String,
+    group: String,
+    resource: String,
+    /// Empty means any.
+    name: String,
+    /// Empty means all.
+    namespace: String,
+}
+
+impl Grant {
+    fn covers(&self, event: &AuditEvent) -> bool {
+        let resource = match event.subresource.as_str() {
+            "" => event.resource.clone(),
+            sub => format!("{}/{sub}", event.resource),
+        };
+        self.verb == event.verb
+            && self.group == event.api_group
+            && self.resource == resource
+            && (self.name.is_empty() || self.name == event.name)
+            && (self.namespace.is_empty() || self.namespace == event.namespace)
+    }
+
+    /// As the annotation of a role writes it.
+    fn title(&self) -> String {
+        let mut title = format!("{} {}", self.verb, self.resource);
+        for (mark, part) in [('.', &self.group), ('/', &self.name)] {
+            if !part.is_empty() {
+                title.push(mark);
+                title.push_str(part);
+            }
+        }
+        title
+    }
+}
+
+/// Fails with all missing and all unused rights of the operator that is installed in `namespace`, but for those that its
+/// roles explain.
+pub async fn check(cluster: &Cluster, namespace: &str) -> Result<()> {
+    let (grants, explained) = granted(cluster, namespace).await?;
+    judge(&grants, &explained, &requests(cluster, namespace)?)
+}
+
+/// The same without any exception.
+pub async fn check_that_all_are_used(cluster: &Cluster, namespace: &str) -> Result<()> {
+    let (grants, _) = granted(cluster, namespace).await?;
+    judge(&grants, &BTreeSet::new(), &requests(cluster, namespace)?)
+}
+
+fn requests(cluster: &Cluster, namespace: &str) -> Result<Vec<AuditEvent>> {
+    let user = format!("system:serviceaccount:{namespace}:{NAME}");
+    let events = cluster.audit_events()?.into_iter().filter(|event| event.user == user).collect::<Vec<_>>();
+    ensure!(!events.is_empty(), "the audit log knows no request of {user}");
+    Ok(events)
+}
+
+fn judge(grants: &[Grant], explained: &BTreeSet<String>, events: &[AuditEvent]) -> Result<()> {
+    let refused =
+        events.iter().filter(|event| matches!(event.code, 401 | 403)).map(describe).collect::<BTreeSet<_>>();
+    ensure!(refused.is_empty(), "rights are missing; refused were: {refused:#?}");
+    let unused = grants
+        .iter()
+        .filter(|grant| !events.iter().any(|event| grant.covers(event)))
+        .map(Grant::title)
+        .filter(|title| !explained.contains(title))
+        .collect::<Vec<_>>();
+    ensure!(unused.is_empty(), "granted, but neither used nor explained by {RARELY_USED}: {unused:#?}");
+    Ok(())
+}
+
+fn describe(event: &AuditEvent) -> String {
+    format!("{} {} ({})", event.verb, event.uri, event.code)
+}
+
+async fn granted(cluster: &Cluster, namespace: &str) -> Result<(Vec<Grant>, BTreeSet<String>)> {
+    let client = cluster.client().await?;
+    let cluster_role = Api::<ClusterRole>::all(client.clone()).get(NAME).await.context("no ClusterRole")?;
+    let role = Api::<Role>::namespaced(client, namespace).get(NAME).await.context("no Role")?;
+    let mut grants = expand(cluster_role.rules.as_deref().unwrap_or_default(), "");
+    grants.extend(expand(role.rules.as_deref().unwrap_or_default(), namespace));
+    let explained = [cluster_role.annotations(), role.annotations()]
+        .into_iter()
+        .filter_map(|annotations| annotations.get(RARELY_USED))
+        .flat_map(|text| text.lines())
+        .filter_map(|line| line.split_once(": "))
+        .flat_map(|(rare, _)| single_titles(rare))
+        .collect();
+    Ok((grants, explained))
+}
+
+/// `list pods a,b.example.com` is `list pods`, `list a.example.com` and `list b.example.com`.
+fn single_titles(rare: &str) -> Vec<String> {
+    let mut words = rare.split(' ');
+    let verb = words.next().unwrap_or_default();
+    let targets = words.flat_map(|target| {
+        let (resources, rest) = target.split_at(target.find(['.', '/']).unwrap_or(target.len()));
+        resources.split(',').map(move |resource| format!("{resource}{rest}"))
+    });
+    targets.map(|target| format!("{verb} {target}")).collect()
+}
+
+fn expand(rules: &[PolicyRule], namespace: &str) -> Vec<Grant> {
+    let mut grants = Vec::new();
+    for rule in rules {
+        let names = rule.resource_names.clone().unwrap_or_else(|| vec![String::new()]);
+        for verb in &rule.verbs {
+            for group in rule.api_groups.iter().flatten() {
+                for resource in rule.resources.iter().flatten() {
+                    grants.extend(names.iter().map(|name| Grant {
+                        verb: verb.clone(),
+                        group: group.clone(),
+                        resource: resource.clone(),
+                        name: name.clone(),
+                        namespace: namespace.to_owned(),
+                    }));
+                }
+            }
+        }
+    }
+    grants
+}
+
+#[test]
+fn an_explanation_covers_each_of_its_resources() {
+    let titles = single_titles("list pods a,b.example.com secrets/one");
+    assert_eq!(titles, ["list pods", "list a.example.com", "list b.example.com", "list secrets/one"]);
+}
+
+#[test]
+fn a_missing_right_and_a_right_too_many_are_both_found() {
+    let rules = [PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec!["secrets".to_owned()]),
+        resource_names: Some(vec!["one".to_owned()]),
+        verbs: vec!["get".to_owned(), "update".to_owned()],
+        ..PolicyRule::default()
+    }];
+    let grants = expand(&rules, "here");
+    let event = |verb: &str, name: &str, code| AuditEvent {
+        stage: "ResponseComplete".to_owned(),
+        user: "operator".to_owned(),
+        user_agent: String::new(),
+        verb: verb.to_owned(),
+        api_group: String::new(),
+        resource: "secrets".to_owned(),
+        subresource: String::new(),
+        namespace: "here".to_owned(),
+        name: name.to_owned(),
+        uri: format!("/{name}"),
+        code,
+    };
+    let nothing = BTreeSet::new();
+    let used = [event("get", "one", 404), event("update", "one", 200)];
+    judge(&grants, &nothing, &used).unwrap();
+
+    let unused = judge(&grants, &nothing, &used[..1]).unwrap_err().to_string();
+    assert!(unused.contains("update secrets/one"), "{unused}");
+    judge(&grants, &["update secrets/one".to_owned()].into(), &used[..1]).unwrap();
+    let another = [event("get", "one", 200), event("update", "two", 200)];
+    judge(&grants, &nothing, &another).unwrap_err();
+    let refused = [event("get", "one", 200), event("update", "one", 200), event("list", "", 403)];
+    assert!(judge(&grants, &nothing, &refused).unwrap_err().to_string().contains("list"));
+}
