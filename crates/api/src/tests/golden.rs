@@ -11,7 +11,7 @@ use crate::crds;
 const REWRITE: &str = "FAIRLEAD_BLESS";
 
 #[test]
-fn committed_definitions_are_up_to_date() {
+fn generated_definitions_are_up_to_date() {
     let generated =
         crds::all().iter().map(|crd| (crds::file_name(crd), crds::to_yaml(crd).unwrap())).collect();
     assert_committed("deploy/crds", &generated);
@@ -42,7 +42,7 @@ pub(super) fn assert_committed(directory: &str, generated: &BTreeMap<String, Str
         .collect();
     assert!(
         differing.is_empty(),
-        "{directory} differs from the types in {differing:?}: run {REWRITE}=1 cargo test -p fairlead-api --lib, and commit"
+        "{directory} differs from the types in {differing:?}: run make bless, and commit"
     );
 }
 
