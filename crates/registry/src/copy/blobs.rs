@@ -9,6 +9,7 @@ use super::{
     transfer::Transfer,
 };
 use crate::{
+    error::{Error, ErrorClass},
     manifest::Descriptor,
     upload::{Mount, Upload},
 };
@@ -53,8 +54,9 @@ impl Job<'_> {
         match self.mount(blob, known.as_ref()).await? {
             Ok(()) => Ok(BlobOutcome::Mounted),
             Err(upload) => {
-                // Either it is gone from there or this registry mounts nothing.
+                // Either it is gone from there or this registry mounts nothing; both are true from now on.
                 entry.is_not_held(path);
+                self.copier.ledger.mounts_nothing(self.destination.repository());
                 self.send(blob, Some(upload)).await
             }
         }
@@ -92,16 +94,19 @@ impl Job<'_> {
         blob: &Descriptor,
         from: Option<&Repository>,
     ) -> Result<Result<(), Upload>, CopyError> {
-        let Some(from) = from else {
-            let upload = steadily(self.context, || self.destination.begin_upload(self.context)).await;
-            return upload.map(Err).map_err(CopyError::Destination);
-        };
-        let mounted =
-            steadily(self.context, || self.destination.mount(&blob.digest, from, self.context)).await;
-        match mounted.map_err(CopyError::Destination)? {
-            Mount::Done => Ok(Ok(())),
-            Mount::Refused(upload) => Ok(Err(*upload)),
+        if let Some(from) = from {
+            let mounted =
+                steadily(self.context, || self.destination.mount(&blob.digest, from, self.context)).await;
+            match mounted {
+                Ok(Mount::Done) => return Ok(Ok(())),
+                Ok(Mount::Refused(upload)) => return Ok(Err(*upload)),
+                // No right to read there, or no idea what was asked: an upload may still work.
+                Err(error) if is_refusal(&error) => {}
+                Err(error) => return Err(CopyError::Destination(error)),
+            }
         }
+        let upload = steadily(self.context, || self.destination.begin_upload(self.context)).await;
+        upload.map(Err).map_err(CopyError::Destination)
     }
 
     async fn send(&self, blob: &Descriptor, upload: Option<Upload>) -> Result<BlobOutcome, CopyError> {
@@ -117,4 +122,8 @@ impl Job<'_> {
             .ok()
             .map(|image| image.repository())
     }
+}
+
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.class(), ErrorClass::Denied | ErrorClass::Absent | ErrorClass::Broken)
 }

@@ -13,7 +13,7 @@ use std::{
 use fairlead_domain::{digest::Digest, reference::Repository};
 use tokio::{sync::OwnedMutexGuard, time::Instant};
 
-use crate::recent::Recent;
+use crate::{bounds, recent::Recent};
 
 /// Blobs remembered, of all destinations together.
 const MOST_BLOBS: usize = 65_536;
@@ -24,12 +24,25 @@ const GOOD_FOR: Duration = Duration::from_mins(15);
 
 #[derive(Debug)]
 pub(super) struct Ledger {
-    blobs: Mutex<Recent<(String, Digest), Arc<Entry>>>,
+    blobs: Mutex<Recent<Key, Arc<Entry>>>,
+    /// Registries that mount nothing: each of their repositories is on its own.
+    isolating: Mutex<Recent<String, ()>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    host: String,
+    /// Set where repositories do not share their blobs.
+    path: Option<String>,
+    digest: Digest,
 }
 
 impl Default for Ledger {
     fn default() -> Self {
-        Self { blobs: Mutex::new(Recent::new(MOST_BLOBS)) }
+        Self {
+            blobs: Mutex::new(Recent::new(MOST_BLOBS)),
+            isolating: Mutex::new(Recent::new(bounds::REGISTRIES)),
+        }
     }
 }
 
@@ -54,7 +67,9 @@ pub(super) enum Standing {
 
 impl Ledger {
     pub(super) fn entry(&self, repository: &Repository, digest: Digest) -> Arc<Entry> {
-        let key = (repository.host().as_str().to_ascii_lowercase(), digest);
+        let host = host_of(repository);
+        let isolated = self.isolating.lock().unwrap_or_else(PoisonError::into_inner).get(&host).is_some();
+        let key = Key { host, path: isolated.then(|| repository.path().to_owned()), digest };
         let mut blobs = self.blobs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = blobs.get(&key) {
             return Arc::clone(entry);
@@ -63,6 +78,15 @@ impl Ledger {
         blobs.insert(key, Arc::clone(&entry));
         entry
     }
+
+    /// Takes note that the registry does not mount what another of its repositories holds.
+    pub(super) fn mounts_nothing(&self, repository: &Repository) {
+        self.isolating.lock().unwrap_or_else(PoisonError::into_inner).insert(host_of(repository), ());
+    }
+}
+
+fn host_of(repository: &Repository) -> String {
+    repository.host().as_str().to_ascii_lowercase()
 }
 
 impl Entry {
@@ -132,6 +156,18 @@ mod tests {
         assert!(matches!(entry.standing(&repository("one")).await, Standing::Held));
         entry.is_not_held("one");
         assert!(matches!(entry.standing(&repository("one")).await, Standing::Missing(_)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn repositories_that_share_nothing_do_not_wait_for_each_other() {
+        let ledger = Ledger::default();
+        let digest = Digest::sha256(b"blob");
+        ledger.mounts_nothing(&repository("one"));
+        let (one, two) = (ledger.entry(&repository("one"), digest), ledger.entry(&repository("two"), digest));
+        let Standing::Missing(_sending) = one.standing(&repository("one")).await else {
+            panic!("nobody has it")
+        };
+        assert!(matches!(two.standing(&repository("two")).await, Standing::Missing(_)));
     }
 
     #[tokio::test(start_paused = true)]

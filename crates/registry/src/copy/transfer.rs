@@ -147,14 +147,21 @@ impl<'a> Transfer<'a> {
                 open.0 = None;
                 return Ok(());
             };
-            if let Some(fault) = self.tap.lock().await.fault.take() {
-                return Err(CopyError::Source(fault));
-            }
             failures += 1;
-            match recovery(&error.problem, way, failures, fastrand::f64(), SystemTime::now()) {
-                Recovery::GiveUp => return Err(CopyError::Destination(error)),
+            let (jitter, now) = (fastrand::f64(), SystemTime::now());
+            // If the source failed, the destination saw only that the body broke off.
+            let fault = self.tap.lock().await.fault.take();
+            let (error, step) = if let Some(fault) = fault {
+                let pause = pause(&fault.problem, failures, jitter, now);
+                (CopyError::Source(fault), pause.map_or(Recovery::GiveUp, Recovery::Resume))
+            } else {
+                let step = recovery(&error.problem, way, failures, jitter, now);
+                (CopyError::Destination(error), step)
+            };
+            match step {
+                Recovery::GiveUp => return Err(error),
                 Recovery::Resume(pause) if Instant::now() + pause >= self.job.context.deadline => {
-                    return Err(CopyError::Destination(error));
+                    return Err(error);
                 }
                 Recovery::Resume(pause) => sleep(pause).await,
                 Recovery::Restart(next) => {

@@ -155,6 +155,27 @@ async fn a_registry_that_mounts_nothing_gets_every_blob_sent() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_mount_that_is_forbidden_is_done_without() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let image = layered(&[&bytes(1, 5000)])?;
+    registry.hold("one", "1", &image);
+    for status in [401, 403, 405] {
+        registry.heal();
+        registry.inject(Fault::status(status).method("POST").times(2));
+        let destination = reference(&registry, &format!("two-{status}:1"))?;
+        let done = copy(
+            &Copier::new(&client()),
+            &reference(&registry, "one:1")?,
+            &destination,
+            &CopyOptions::default(),
+        )
+        .await?;
+        assert_eq!(done.blobs_sent, 2, "{status}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn content_that_is_there_is_not_sent_again() -> Result<()> {
     let (from, to) = two_registries().await?;
     let image = layered(&[&bytes(1, 3_000_000), &bytes(2, 1000)])?;

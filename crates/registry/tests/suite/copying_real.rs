@@ -113,6 +113,31 @@ async fn a_registry_with_tokens_is_copied_to_and_probed() -> Result<()> {
 }
 
 #[tokio::test]
+async fn registries_that_are_killed_in_mid_copy_are_waited_for() -> Result<()> {
+    for kill_source in [true, false] {
+        let from = Registry::start(RegistryConfig::new()).await?;
+        let to = Registry::start(RegistryConfig::new()).await?;
+        let image = layered(&[&bytes(1, 16_000_000), &bytes(2, 8_000_000)])?;
+        let digest = from.endpoint().push("app", "1", &image).await?;
+        let copier = Copier::new(&client());
+        let (source, destination) = (at(&from, "app:1")?, at(&to, "app:1")?);
+        let copying =
+            tokio::spawn(async move { copy(&copier, &source, &destination, &CopyOptions::default()).await });
+        eventually(Duration::from_secs(20), || async {
+            ensure!(to.accesses()?.iter().any(|access| access.method == "POST"), "no upload yet");
+            Ok(())
+        })
+        .await?;
+        let killed = if kill_source { &from } else { &to };
+        killed.kill().await?;
+        killed.start_again().await?;
+        assert_eq!(copying.await??.digest.to_string(), digest, "source killed: {kill_source}");
+        assert!(probe(&client(), &at(&to, "app:1")?, &[]).await.is_available());
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_wire_that_is_cut_in_mid_copy_is_survived() -> Result<()> {
     for release in releases() {
         let from = Registry::start(RegistryConfig::new()).await?;

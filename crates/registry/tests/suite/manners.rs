@@ -100,6 +100,35 @@ async fn requests_keep_to_the_budget_and_admission_goes_first() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_question_becomes_urgent_when_a_pod_waits_for_it() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    for name in ["a", "b", "c", "wanted"] {
+        registry.hold("app", name, &image(name)?);
+    }
+    let client = client_for(&registry.host(), |settings| {
+        settings.budget.rate = Some(Rate { per_second: number(4), burst: number(1) });
+    })?;
+    let mut waiting = Vec::new();
+    for name in ["a", "b", "c", "wanted"] {
+        let (own, image) = (client.clone(), reference(&registry, &format!("app:{name}"))?);
+        waiting.push(tokio::spawn(async move {
+            own.probe(&image, &[], ProbeOptions::default(), &in_background()).await
+        }));
+        tokio::task::yield_now().await;
+    }
+    asked(&registry).await?;
+    assert!(probe(&client, &reference(&registry, "app:wanted")?, &[]).await.is_available());
+    for task in waiting {
+        assert!(task.await?.is_available());
+    }
+    let order: Vec<_> = registry.requests().iter().map(|request| request.path.clone()).collect();
+    let place = order.iter().position(|path| path.ends_with("/wanted"));
+    assert!(place.is_some_and(|place| place <= 1), "{order:?}");
+    assert_eq!(order.len(), 4, "and is still asked once: {order:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn connections_are_limited() -> Result<()> {
     let registry = FakeRegistry::start().await?;
     registry.inject(Fault::new(Effect::Delay(Duration::from_millis(50))));
@@ -153,7 +182,7 @@ async fn a_dead_registry_costs_one_slow_call() -> Result<()> {
     registry.inject(Fault::new(Effect::Hang));
     let (client, image) = (client(), reference(&registry, "app:1")?);
     let options = ProbeOptions::default();
-    let first = client.probe(&image, &[], options, &within(Duration::from_millis(700))).await;
+    let first = client.probe(&image, &[], options, &within(Duration::from_secs(3))).await;
     assert_eq!(first.kind(), VerdictKind::Unreachable);
     let started = Instant::now();
     for count in 0..100 {

@@ -318,3 +318,27 @@ fn interrupted(start: Bytes, cut: bool, connection: Arc<Connection>) -> Body {
     };
     Body::from_stream(stream::once(async { Ok(start) }).chain(stream::once(end)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_understood_whatever_a_repository_is_called() {
+        let named = |path: &str| (Target::of(path).route(), Target::of(path).repository().map(str::to_owned));
+        for (path, route, repository) in [
+            ("/v2/", Some(Route::Base), None),
+            ("/token", Some(Route::Token), None),
+            ("/v2/a/b/manifests/latest", Some(Route::Manifests), Some("a/b")),
+            ("/v2/manifests/manifests/1", Some(Route::Manifests), Some("manifests")),
+            ("/v2/a/blobs/sha256:0", Some(Route::Blobs), Some("a")),
+            ("/v2/a/blobs/uploads/", Some(Route::Uploads), Some("a")),
+            ("/v2/a/blobs/uploads/upload-1", Some(Route::Uploads), Some("a")),
+            ("/v2/a/tags/list", Some(Route::Tags), Some("a")),
+            ("/v2/a/referrers/sha256:0", Some(Route::Referrers), Some("a")),
+            ("/elsewhere", None, None),
+        ] {
+            assert_eq!(named(path), (route, repository.map(str::to_owned)), "{path}");
+        }
+    }
+}
