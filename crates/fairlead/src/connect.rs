@@ -13,6 +13,10 @@ const DEFAULT_NAMESPACE: &str = "fairlead-system";
 /// An API server that does not take a connection within this time is down.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
+/// A connection on which nothing arrives for this long is dead. Watches are renewed every minute and so are never silent
+/// for longer; everything else has shorter limits of its own.
+const SILENCE_LIMIT: Duration = Duration::from_secs(75);
+
 /// Where the program runs.
 pub(crate) struct Connection {
     pub(crate) client: Client,
@@ -32,6 +36,8 @@ pub(crate) async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) ->
         (by_kubeconfig(kubeconfig, context).await?, DEFAULT_NAMESPACE.to_owned())
     };
     config.connect_timeout = Some(CONNECT_LIMIT);
+    config.read_timeout = Some(SILENCE_LIMIT);
+    config.reset_reader_on_write = true;
     // Whoever asks knows how long an answer is worth waiting for; retries below would hide an outage from them.
     config.default_retry = false;
     let client = Client::try_from(config).context("cannot set up the connection to the API server")?;

@@ -137,7 +137,7 @@ where
                 events.next().await
             };
             match event {
-                Some(Ok(Event::Init)) if listing => {
+                Some(Ok(Event::Init)) if listing && manner.streaming => {
                     // It broke off, perhaps because its time was over.
                     listing = false;
                     broken_lists += 1;
@@ -169,6 +169,10 @@ where
                     let failure = Failure::from(&error);
                     self.board.failed(self.kind.name, &failure);
                     failing = true;
+                    // What came before must not wait until it works again.
+                    if std::mem::take(&mut unpublished) > 0 {
+                        self.publish();
+                    }
                     not_found = if failure.class == Class::Absent { not_found + 1 } else { 0 };
                     if not_found >= ABSENT_AFTER && self.is_gone().await {
                         return;
@@ -176,7 +180,7 @@ where
                     tokio::time::sleep(backoff.next(fastrand::f64())).await;
                 }
                 // The stream has no end of its own; were it to end, it would be begun anew.
-                None => return,
+                None => events = self.events(manner),
             }
         }
     }

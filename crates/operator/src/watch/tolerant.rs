@@ -150,12 +150,8 @@ mod tests {
 
     #[test]
     fn an_event_with_a_bad_object_is_an_event() {
-        let event = json!({"type": "MODIFIED", "object": map("bad", &json!([]))}).to_string();
         // The API server writes the type first, which is what lets the object be read in place.
-        let event = format!(
-            r#"{{"type":"MODIFIED","object":{}}}"#,
-            &event[event.find(r#""object":"#).unwrap() + 9..event.rfind(r#","type""#).unwrap()]
-        );
+        let event = format!(r#"{{"type":"MODIFIED","object":{}}}"#, map("bad", &json!([])));
         let event: WatchEvent<Tolerant<ConfigMap>> = serde_json::from_str(&event).expect("an event");
         assert!(matches!(event, WatchEvent::Modified(Tolerant(Err(_)))));
     }
