@@ -1,15 +1,20 @@
 //! How commands reach registries and who they are there: the same flags for every command that talks to one.
 
+use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use fairlead_domain::keyring::IdentityKey;
-use fairlead_domain::reference::Host;
+use fairlead_domain::keyring::{Credential, IdentityKey};
+use fairlead_domain::reference::{Host, Repository};
 use fairlead_registry::Settings;
 use fairlead_registry::login::{Environment, Logins};
 use fairlead_registry::transport::tls::Trust;
+
+/// Which of these flags help where a registry's certificate is not trusted.
+pub(crate) const TLS_HINT: &str = " (with this command: --ca-file HOST=FILE, or --plain-http HOST)";
 
 #[derive(Debug, Args)]
 pub(crate) struct Access {
@@ -40,9 +45,8 @@ fn ca_file(text: &str) -> Result<CaFile> {
 }
 
 impl Access {
-    /// Settings of the client. A file of authorities that cannot be used is found out here, before anything is asked.
-    pub(crate) fn settings(&self) -> Result<Settings> {
-        let mut settings = Settings::default();
+    /// Settings of the client, the given ones with what the flags say. A file of authorities that cannot be used is found out here, before anything is asked.
+    pub(crate) fn settings(&self, mut settings: Settings) -> Result<Settings> {
         let mut change = |host: &Host, change: &dyn Fn(&mut fairlead_registry::RegistrySettings)| {
             let mut own = settings.of(host).clone();
             change(&mut own);
@@ -59,9 +63,9 @@ impl Access {
     }
 
     /// The logins this person has; none for `--anonymous`.
-    pub(crate) fn logins(&self) -> Result<Option<Logins>> {
+    pub(crate) fn person(&self) -> Result<Person> {
         if self.anonymous {
-            return Ok(None);
+            return Ok(Person { logins: None, told: Mutex::default() });
         }
         let mut environment = Environment::from_variables(|name| std::env::var_os(name));
         environment.user_id = std::fs::metadata("/proc/self").ok().map(|process| process.uid());
@@ -72,7 +76,36 @@ impl Access {
         for problem in logins.problems() {
             warn(problem);
         }
-        Ok(Some(logins))
+        Ok(Person { logins: Some(logins), told: Mutex::default() })
+    }
+}
+
+/// Who runs the command, as registries know them.
+pub(crate) struct Person {
+    logins: Option<Logins>,
+    told: Mutex<HashSet<String>>,
+}
+
+impl Person {
+    /// The credentials for a repository. What was wrong on the way is told once, however often it is met.
+    pub(crate) async fn credentials(
+        &self,
+        repository: &Repository,
+        warn: impl Fn(&String),
+    ) -> Vec<Credential> {
+        let Some(logins) = &self.logins else {
+            return Vec::new();
+        };
+        let found = logins.find(repository).await;
+        for problem in found.problems {
+            let problem = problem.to_string();
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            if !told.contains(&problem) {
+                warn(&problem);
+                told.insert(problem);
+            }
+        }
+        found.credentials
     }
 }
 

@@ -3,10 +3,12 @@
 mod access;
 mod config;
 mod connect;
+mod copy;
 mod crds;
 mod logging;
 mod manifests;
 mod operator;
+mod output;
 mod probe;
 mod references;
 
@@ -32,6 +34,7 @@ struct Arguments {
 enum Command {
     Operator(Box<operator::Operator>),
     Probe(Box<probe::Probe>),
+    Copy(Box<copy::CopyImages>),
     Manifests(manifests::Manifests),
     Crds(crds::Crds),
     Config(config::Config),
@@ -51,6 +54,7 @@ impl Command {
     fn run(self) -> Result<ExitCode> {
         match self {
             Self::Probe(probe) => return Ok(probe.run()),
+            Self::Copy(copy) => return Ok(copy.run()),
             Self::Operator(operator) => operator.run(),
             Self::Manifests(manifests) => print(&manifests.render()?),
             Self::Crds(crds) => print(&crds.render()?),

@@ -1,30 +1,25 @@
 //! `fairlead probe`: asks registries whether images are there, as admission would.
 
-use std::collections::HashSet;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use fairlead_domain::duration::Duration;
 use fairlead_domain::reference::Reference;
-use fairlead_registry::login::Logins;
-use fairlead_registry::{Class, Client, Context, ProbeOptions};
+use fairlead_registry::{Class, Client, Context, ProbeOptions, Settings};
 use futures::{Stream, StreamExt, stream};
 use tokio::time::Instant;
 
 use self::report::Report;
-use crate::access::{self, Access};
+use crate::access::{self, Access, Person};
+use crate::output::{MISUSED, write};
 use crate::references;
 
 mod report;
 
 /// Enough to keep many registries busy at once; each of them has its own, lower limit.
 const AT_ONCE: usize = 64;
-/// The status for "this could not even be asked", which is what clap uses for arguments it does not understand.
-const MISUSED: u8 = 2;
 
 /// Ask registries whether images can be pulled, and print a line for each
 ///
@@ -72,11 +67,10 @@ impl Probe {
         ensure!(!images.is_empty(), "there is nothing to probe: the list has no references");
         ensure!(!self.timeout.is_zero(), "--timeout must be more than nothing");
         let asker = Asker {
-            client: Client::new(self.access.settings()?),
-            logins: self.access.logins()?,
+            client: Client::new(self.access.settings(Settings::default())?),
+            person: self.access.person()?,
             options: ProbeOptions { check_digest: self.digest, ..ProbeOptions::default() },
             timeout: self.timeout.as_std(),
-            warned: Mutex::default(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -94,10 +88,9 @@ impl Probe {
 
 struct Asker {
     client: Client,
-    logins: Option<Logins>,
+    person: Person,
     options: ProbeOptions,
     timeout: std::time::Duration,
-    warned: Mutex<HashSet<String>>,
 }
 
 impl Asker {
@@ -107,27 +100,12 @@ impl Asker {
     }
 
     async fn ask(&self, image: Reference) -> Report {
-        let credentials = match &self.logins {
-            Some(logins) => {
-                let found = logins.find(&image.repository()).await;
-                found.problems.iter().for_each(|problem| self.warn_once(problem.to_string()));
-                found.credentials
-            }
-            None => Vec::new(),
-        };
+        let credentials = self.person.credentials(&image.repository(), access::warn).await;
         // A person waits, which is as urgent as a Pod that waits.
         let started = Instant::now();
         let context = Context::new(Class::Admission, started + self.timeout);
         let verdict = self.client.probe(&image, &credentials, self.options, &context).await;
         Report::new(image, verdict, started.elapsed())
-    }
-
-    fn warn_once(&self, problem: String) {
-        let mut warned = self.warned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if !warned.contains(&problem) {
-            access::warn(&problem);
-            warned.insert(problem);
-        }
     }
 }
 
@@ -149,14 +127,4 @@ async fn print_table(reports: impl Stream<Item = Report>) -> Result<bool> {
     let reports: Vec<Report> = reports.collect().await;
     write(&report::table(&reports))?;
     Ok(reports.iter().all(Report::is_available))
-}
-
-/// Whether somebody still reads.
-fn write(text: &str) -> Result<bool> {
-    let mut output = io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(error).context("cannot write to standard output"),
-    }
 }

@@ -1,4 +1,5 @@
-//! Lists of image references in files and on standard input: one on each line, empty lines and comments left out.
+//! Lists in files and on standard input, such as of image references: one entry on each line, empty lines and comments left
+//! out.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,8 +13,13 @@ const LONGEST_LIST: u64 = 16 * 1024 * 1024;
 /// One mistake is told, so are a few; nobody reads thousands.
 const MOST_MISTAKES: usize = 10;
 
-/// The references of a file, or of standard input where it is `-`.
+/// The image references of a file, or of standard input where it is `-`.
 pub(crate) fn read(file: &Path) -> Result<Vec<Reference>> {
+    read_list(file, "image references", |line| Ok(Reference::parse(line)?))
+}
+
+/// The entries of a list of something, each made of its line.
+pub(crate) fn read_list<T>(file: &Path, of: &str, entry: impl FnMut(&str) -> Result<T>) -> Result<Vec<T>> {
     let mut text = String::new();
     let name = if file == Path::new("-") { PathBuf::from("standard input") } else { file.to_owned() };
     let name = name.display();
@@ -27,17 +33,17 @@ pub(crate) fn read(file: &Path) -> Result<Vec<Reference>> {
         .read_to_string(&mut text)
         .with_context(|| format!("cannot read the list {name}"))?;
     ensure!(length as u64 <= LONGEST_LIST, "{name} has more than {LONGEST_LIST} bytes; split it");
-    parse(&text).with_context(|| format!("{name} is not a list of image references"))
+    parse(&text, entry).with_context(|| format!("{name} is not a list of {of}"))
 }
 
-fn parse(text: &str) -> Result<Vec<Reference>> {
-    let mut references = Vec::new();
+fn parse<T>(text: &str, mut entry: impl FnMut(&str) -> Result<T>) -> Result<Vec<T>> {
+    let mut entries = Vec::new();
     let mut mistakes = Vec::new();
     let lines = text.lines().map(str::trim).zip(1..);
     for (line, number) in lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#')) {
-        match Reference::parse(line) {
-            Ok(reference) => references.push(reference),
-            Err(error) => mistakes.push(format!("line {number}: {error}")),
+        match entry(line) {
+            Ok(entry) => entries.push(entry),
+            Err(error) => mistakes.push(format!("line {number}: {error:#}")),
         }
     }
     let more = mistakes.len().saturating_sub(MOST_MISTAKES);
@@ -48,24 +54,28 @@ fn parse(text: &str) -> Result<Vec<Reference>> {
     if !mistakes.is_empty() {
         bail!("{}", mistakes.join("\n"));
     }
-    Ok(references)
+    Ok(entries)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn images(text: &str) -> Result<Vec<Reference>> {
+        parse(text, |line| Ok(Reference::parse(line)?))
+    }
+
     #[test]
     fn lines_are_references() {
-        let found = parse("nginx\r\n\n  # a comment\n  quay.io/a/b:1  \n").unwrap();
+        let found = images("nginx\r\n\n  # a comment\n  quay.io/a/b:1  \n").unwrap();
         let names: Vec<_> = found.iter().map(Reference::written).collect();
         assert_eq!(names, ["nginx", "quay.io/a/b:1"]);
-        assert!(parse("").unwrap().is_empty());
+        assert!(images("").unwrap().is_empty());
     }
 
     #[test]
     fn every_mistake_has_its_line() {
-        let error = parse(&format!("nginx\nquay.io/A\n{}", "a:b:c\n".repeat(12))).unwrap_err().to_string();
+        let error = images(&format!("nginx\nquay.io/A\n{}", "a:b:c\n".repeat(12))).unwrap_err().to_string();
         assert!(error.contains("line 2: \"quay.io/A\"") && error.contains("character 9"), "{error}");
         assert!(error.contains("line 3: ") && error.ends_with("and 3 more lines"), "{error}");
     }

@@ -7,6 +7,9 @@ use fairlead_domain::verdict::Verdict;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::access::TLS_HINT;
+use crate::output::one_line;
+
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     /// As it was given.
@@ -32,7 +35,7 @@ impl Report {
             _ => None,
         };
         let hint = match &verdict {
-            Verdict::TlsError { .. } => " (with this command: --ca-file HOST=FILE, or --plain-http HOST)",
+            Verdict::TlsError { .. } => TLS_HINT,
             _ => "",
         };
         Self {
@@ -82,11 +85,6 @@ pub(crate) fn table(reports: &[Report]) -> String {
         text.push('\n');
     }
     text
-}
-
-/// Words that partly come from strangers must neither break the line nor speak to the terminal.
-fn one_line(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 
 mod chart;
 mod cli;
+mod copy;
 mod docs;
 mod image;
 mod install;
@@ -19,6 +20,7 @@ mod kubectl;
 mod kuik;
 mod leader;
 mod memory;
+mod person;
 mod probe;
 mod release;
 mod replica;

@@ -1,11 +1,6 @@
 //! `fairlead probe` as a person runs it: real registries, the login files of docker and podman, helpers on the PATH.
 
-use std::{
-    io::Write,
-    path::PathBuf,
-    process::{Command, Stdio},
-    time::Duration,
-};
+use std::{process::Command, time::Duration};
 
 use anyhow::Result;
 use fairlead_testkit::{
@@ -13,95 +8,18 @@ use fairlead_testkit::{
     fake_registry::{Auth, Bearer, Effect, FakeRegistry, Fault},
     images,
 };
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use serde_json::json;
 
-const PASSWORD: &str = "correct horse battery staple";
-
-/// A person with a home of their own and nothing else in the environment.
-struct Person {
-    home: TempDir,
-}
-
-struct Outcome {
-    status: Option<i32>,
-    output: String,
-    errors: String,
-}
+use crate::person::{Outcome, PASSWORD, Person, base64, login};
 
 impl Person {
-    fn new() -> Result<Self> {
-        Ok(Self { home: tempfile::tempdir()? })
-    }
-
-    fn path(&self, file: &str) -> PathBuf {
-        self.home.path().join(file)
-    }
-
-    fn write(&self, file: &str, content: &str) -> Result<PathBuf> {
-        let path = self.path(file);
-        std::fs::create_dir_all(path.parent().unwrap())?;
-        std::fs::write(&path, content)?;
-        Ok(path)
-    }
-
     fn probe(&self, args: &[&str]) -> Result<Outcome> {
         self.probe_with(args, "")
     }
 
     fn probe_with(&self, args: &[&str], input: &str) -> Result<Outcome> {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fairlead"))
-            .arg("probe")
-            .args(args)
-            .env_clear()
-            .env("HOME", self.home.path())
-            .env("PATH", format!("{}:/usr/bin:/bin", self.path("bin").display()))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        child.stdin.take().unwrap().write_all(input.as_bytes())?;
-        let output = child.wait_with_output()?;
-        let outcome = Outcome {
-            status: output.status.code(),
-            output: String::from_utf8(output.stdout)?,
-            errors: String::from_utf8(output.stderr)?,
-        };
-        let encoded = base64(&format!("u:{PASSWORD}"));
-        for secret in [PASSWORD, encoded.as_str()] {
-            assert!(
-                !outcome.output.contains(secret) && !outcome.errors.contains(secret),
-                "a password is shown"
-            );
-        }
-        Ok(outcome)
+        self.run(&[&["probe"], args].concat(), input)
     }
-}
-
-impl Outcome {
-    fn is(&self, status: i32) -> &Self {
-        assert_eq!(self.status, Some(status), "{}{}", self.output, self.errors);
-        self
-    }
-
-    /// The words of each line.
-    fn rows(&self) -> Vec<Vec<&str>> {
-        self.output.lines().map(|line| line.split_whitespace().collect()).collect()
-    }
-
-    fn objects(&self) -> Vec<Value> {
-        self.output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-}
-
-fn base64(text: &str) -> String {
-    let output =
-        Command::new("sh").args(["-c", r#"printf %s "$1" | base64 -w0"#, "sh", text]).output().unwrap();
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn login(host: &str, pair: &str) -> String {
-    json!({"auths": {host: {"auth": base64(pair)}}}).to_string()
 }
 
 /// A registry that holds `team/app:1`, and the image's digest.
