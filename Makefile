@@ -5,14 +5,20 @@ SHELL := /bin/bash
 # Tests of the real node need root; without it they are shown as ignored, never as passed.
 NODE_TESTS := $(if $(filter 0,$(shell id -u)),--include-ignored)
 
+# The whole workspace, so that programs and tests share what is compiled: features are chosen by what is built together.
+BUILD := cargo build --workspace --bins --locked
+PROGRAMS := $(or $(CARGO_TARGET_DIR),target)/debug
+
 .PHONY: help
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: prerequisites assets ## Set up a real control plane and two registries, and show the operator at work
-	cargo build --quiet --bin fairlead
-	cargo run --quiet -p fairlead-testkit --bin demo
+demo: ## Set up a real control plane and two registries, and show the operator at work
+	@cluster/prerequisites.sh demo
+	@cluster/build.sh programs controlplane registry >/dev/null
+	$(BUILD)
+	@$(PROGRAMS)/demo
 
 .PHONY: test
 test: prerequisites assets lint ## Set up everything and run every check and test
@@ -34,11 +40,13 @@ bless: ## Write the generated files again (CRDs, manifests, chart, reference) af
 
 .PHONY: cluster
 cluster: prerequisites assets ## Leave a real cluster with a node and two registries running, and say how to use it
-	cargo run --quiet -p fairlead-testkit --bin cluster -- up
+	$(BUILD)
+	@$(PROGRAMS)/cluster up
 
 .PHONY: cluster-down
 cluster-down: ## End the cluster of `make cluster`
-	cargo run --quiet -p fairlead-testkit --bin cluster -- down
+	$(BUILD)
+	@$(PROGRAMS)/cluster down
 
 .PHONY: prerequisites
 prerequisites:

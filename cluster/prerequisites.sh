@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes sure that what the tests need is on this machine. As root on Debian, missing packages are installed; elsewhere
-# they are named. Fails only without what nothing works without: Rust, Go and a C compiler.
+# Makes sure that what the tests need, or with the argument `demo` what the demo needs, is on this machine. As root on
+# Debian, missing packages are installed; elsewhere they are named. Fails only without what nothing works without: Rust,
+# Go and a C compiler.
 set -euo pipefail
 
 # package, and a file that tells whether it is there
@@ -22,6 +23,8 @@ need cargo "Rust. Install it with: curl --proto '=https' --tlsv1.2 -sSf https://
 need go "Go 1.26 or later. Install it from https://go.dev/dl/ (unpack to /usr/local, put /usr/local/go/bin on the PATH)"
 need cc "a C compiler. On Debian: apt-get install build-essential"
 ((failed == 0)) || exit 1
+# The demo has no node and builds no image: nothing else is needed for it.
+[[ "${1:-}" != demo ]] || exit 0
 
 # The static binary of the image is built for a target that a fresh toolchain does not have.
 readonly MUSL=x86_64-unknown-linux-musl
