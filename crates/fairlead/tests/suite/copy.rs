@@ -196,14 +196,17 @@ async fn signatures_come_along_on_request() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interruption_leaves_nothing_half_done() -> Result<()> {
     let (from, to) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
-    from.hold("app", "1", &images::empty()?);
+    let image = images::empty()?;
+    from.hold("app", "1", &image);
     to.inject(Fault::new(Effect::Hang).on(Route::Uploads).method("PUT"));
     let person = Person::new()?;
     let [source, target] = [&from, &to].map(|registry| format!("{}/app:1", registry.host()));
     let child = person.start(&["copy", &source, &target])?;
     let id = child.id().to_string();
     let begun = eventually(Duration::from_secs(20), || async {
-        ensure!(to.open_uploads() > 0, "no upload yet");
+        // An upload whose opening was not answered yet could not be given up: nobody knows its address.
+        let sent = to.requests().iter().filter(|request| request.method == "PUT").count();
+        ensure!(sent == image.blobs().len(), "{sent} of {} blobs are being sent", image.blobs().len());
         Ok(())
     })
     .await;
