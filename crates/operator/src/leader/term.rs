@@ -101,11 +101,6 @@ impl Leader {
         Self { state }
     }
 
-    /// Changes of leadership, for those who only want to know.
-    pub fn subscribe(&self) -> watch::Receiver<Leadership> {
-        self.state.clone()
-    }
-
     /// The present term, while this replica leads.
     pub fn term(&self) -> Option<Term> {
         match &*self.state.borrow() {
