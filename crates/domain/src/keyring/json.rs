@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 const REPLACEMENT: &str = "\u{fffd}";
 const ESCAPED_REPLACEMENT: &str = "\\ufffd";
-/// Length of `\uXXXX`.
+/// Length of an escaped code unit: a backslash, `u` and four digits.
 const ESCAPE: usize = 6;
 
 pub(super) fn tidied(data: &[u8]) -> Zeroizing<String> {
