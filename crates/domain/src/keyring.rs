@@ -6,6 +6,7 @@
 mod config;
 mod credential;
 mod glob;
+mod joined;
 mod json;
 mod place;
 #[cfg(test)]

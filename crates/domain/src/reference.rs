@@ -105,6 +105,13 @@ impl Reference {
         self.slice(self.host_end + 1, self.name_end)
     }
 
+    /// The places that it lies in, as texts, from its registry down to its repository.
+    pub fn places(&self) -> impl Iterator<Item = &str> {
+        let name = self.name();
+        let above = name.match_indices('/').filter_map(|(at, _)| name.get(..at));
+        above.chain(std::iter::once(name))
+    }
+
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.path().split('/')
     }

@@ -2,14 +2,18 @@
 //!
 //! Everything is compiled once, when a policy changes, and matched many times, when Pods arrive.
 
+pub mod bits;
 pub mod filter;
 pub mod label;
 pub mod pattern;
+pub mod pods;
 pub mod set;
 
 pub use self::{
-    filter::{FilterError, FilterItem, ImageFilter, PodFacts, PodMatcher, Rules, Scope},
+    bits::Bits,
+    filter::{FilterError, FilterItem, ImageFilter, ItemError, PodFacts, PodMatcher, Rules, Scope},
     label::{Labels, Selector, SelectorError},
     pattern::{Pattern, PatternError, PatternProblem},
+    pods::PodMatcherSet,
     set::{FilterSet, Matched, PatternId, PatternSet},
 };

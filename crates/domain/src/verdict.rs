@@ -115,6 +115,11 @@ impl Verdict {
         matches!(self, Self::Available { .. })
     }
 
+    /// Whether an image may be pulled as far as anybody can tell: it is there, or nothing speaks against it.
+    pub fn is_usable(&self) -> bool {
+        matches!(self, Self::Available { .. } | Self::Unknown { .. })
+    }
+
     pub fn digest(&self) -> Option<Digest> {
         match self {
             Self::Available { digest } => *digest,

@@ -4,7 +4,13 @@
 //! as arguments, so a decision can be printed, compared in a test and replayed. Nothing here performs input or
 //! output: the operator carries decisions out.
 
+pub mod admission;
 pub mod capability;
 pub mod certificates;
 pub mod leadership;
+pub mod policy_status;
+pub mod pull_secrets;
 pub mod records;
+pub mod routing;
+pub mod routing_events;
+pub mod verdict_age;

@@ -1,28 +1,28 @@
-//! The record that admission leaves on a Pod: for every image, what was asked for, what is used instead, by whose
-//! decision and why. Healing and the inventory read it later.
+//! What admission writes on a Pod: for every image, what was asked for, what is used instead, by whose decision and why;
+//! and, for those who read kuik's and harbor-reef's annotations, the originals of the images that changed.
 //!
-//! Anybody may write annotations, so what is found on an incoming Pod is believed only as far as it agrees with the Pod
-//! itself. And a record must never cost a Pod its creation: the API server refuses Pods with too many annotations, so
-//! the record gives way first.
+//! Anybody may write annotations, so what is found on an incoming Pod is a claim: it counts only as far as it agrees with
+//! the Pod itself and with the policies of today. And a record must never cost a Pod its creation: the API server refuses
+//! Pods with too many annotations, so the records give way first.
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
-
+mod claims;
+mod originals;
+mod shrink;
 #[cfg(test)]
 mod tests;
 
-/// The annotation that holds the record.
-pub const ANNOTATION: &str = "fairlead.dev/routes";
+use std::collections::BTreeMap;
+
+use fairlead_api::names;
+use serde::{Deserialize, Serialize};
+
+pub use self::claims::Claims;
 
 /// The only version there is. A record of another version is replaced.
 pub const VERSION: u32 = 1;
 
 /// The decision is the original itself, not a policy's.
 pub const BY_ORIGINAL: &str = "original";
-
-/// Why an image stays as it is while no policy is applied to it.
-pub const WHY_NOT_ROUTED: &str = "images are recorded and not routed by this version";
 
 /// What one record may take of a Pod's annotations.
 pub const MOST_BYTES: usize = 64 * 1024;
@@ -32,9 +32,6 @@ const MOST_ANNOTATION_BYTES: usize = 256 * 1024;
 
 /// Left free for whoever annotates the Pod later.
 const SPARED_BYTES: usize = 16 * 1024;
-
-/// What `"omitted"` may take, and the comma that the last entry does not have.
-const COUNT_BYTES: usize = 40;
 
 /// The whole record, as it is written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,8 +44,16 @@ pub struct Record {
     pub omitted: usize,
 }
 
+impl Record {
+    /// The record that a text is, if it is one of a version known here and of a size that could be ours.
+    pub fn parse(text: &str) -> Option<Self> {
+        let record = (text.len() <= MOST_BYTES).then(|| serde_json::from_str::<Self>(text).ok())??;
+        (record.v == VERSION).then_some(record)
+    }
+}
+
 /// What was decided for one image.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     pub asked: String,
     pub used: String,
@@ -56,10 +61,15 @@ pub struct Route {
     pub by: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
+    /// Of what is used, where the registry told it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
+    /// What else the image may be taken from, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alternatives: Vec<String>,
+    /// Nothing that was asked answered.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unavailable: bool,
 }
 
 impl Route {
@@ -70,139 +80,149 @@ impl Route {
             used: image.to_owned(),
             by: BY_ORIGINAL.to_owned(),
             why: why.to_owned(),
-            digest: String::new(),
-            alternatives: Vec::new(),
+            ..Self::default()
         }
     }
 
-    /// Whether the entry can be about the image that the Pod names now.
-    fn fits(&self, image: &str) -> bool {
-        self.used == image && (self.by != BY_ORIGINAL || self.asked == self.used)
+    pub fn is_rewritten(&self) -> bool {
+        self.asked != self.used
     }
 }
 
-/// What is known of an incoming Pod.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Pod<'a> {
-    /// The record that is already on it, from an earlier turn of this webhook or from anybody else.
-    pub record: Option<&'a str>,
+/// The annotations of an incoming Pod, as far as they matter here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// `fairlead.dev/routes`
+    pub routes: Option<&'a str>,
+    /// `kuik.enix.io/original-images`
+    pub originals: Option<&'a str>,
+    /// `harbor.rewrite/original-upstreams`
+    pub upstreams: Option<&'a str>,
     /// Bytes of all other annotations, keys and values.
-    pub other_annotation_bytes: usize,
-    pub images: Vec<Image<'a>>,
+    pub other_bytes: usize,
+}
+
+impl<'a> Found<'a> {
+    pub fn of(annotations: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut found = Self::default();
+        for (key, value) in annotations {
+            match key {
+                names::fairlead::ROUTES => found.routes = Some(value),
+                names::kuik::ORIGINAL_IMAGES => found.originals = Some(value),
+                names::reef::ORIGINAL_UPSTREAMS => found.upstreams = Some(value),
+                _ => found.other_bytes += key.len() + value.len(),
+            }
+        }
+        found
+    }
 }
 
 /// Where an image stands in a Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place<'a> {
-    /// Container, init container or ephemeral container: their names differ from one another.
     Container(&'a str),
+    Init(&'a str),
+    Ephemeral(&'a str),
     Volume(&'a str),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Image<'a> {
-    pub place: Place<'a>,
-    pub reference: &'a str,
-}
-
 impl Place<'_> {
-    fn key(&self) -> String {
+    /// Names of containers of all kinds differ from one another.
+    pub fn key(&self) -> String {
         match self {
-            Self::Container(name) => (*name).to_owned(),
+            Self::Container(name) | Self::Init(name) | Self::Ephemeral(name) => (*name).to_owned(),
             Self::Volume(name) => format!("volume:{name}"),
         }
     }
+
+    /// The key in kuik's annotation.
+    fn kuik_key(&self) -> String {
+        match self {
+            Self::Container(name) => (*name).to_owned(),
+            Self::Init(name) => format!("init:{name}"),
+            Self::Ephemeral(name) => format!("ephemeral:{name}"),
+            Self::Volume(name) => format!("volume:{name}"),
+        }
+    }
+
+    /// The key in harbor-reef's annotation, which knows the containers that can be healed.
+    fn reef_key(&self) -> Option<&str> {
+        match self {
+            Self::Container(name) | Self::Init(name) => Some(name),
+            Self::Ephemeral(_) | Self::Volume(_) => None,
+        }
+    }
 }
 
-/// What to do about the record of a Pod.
+/// What was decided for one image of a Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// The Pod carries the right record, or has no image to record.
-    Unchanged,
-    /// Write this text.
-    Write(String),
-    /// The other annotations leave no room.
-    NoRoom,
+pub struct Entry<'a> {
+    pub place: Place<'a>,
+    pub route: Route,
 }
 
-/// Builds the record of a Pod. `decide` says what becomes of an image that has no believable entry yet.
-pub fn record(pod: &Pod<'_>, decide: impl Fn(&Image<'_>) -> Route) -> Outcome {
-    let found = pod.record.map(believe);
-    let mut images = BTreeMap::new();
-    for image in &pod.images {
-        let key = image.place.key();
-        let known =
-            found.as_ref().and_then(|found| found.get(&key)).filter(|route| route.fits(image.reference));
-        images.entry(key).or_insert_with(|| known.cloned().unwrap_or_else(|| decide(image)));
-    }
-    if images.is_empty() && pod.record.is_none() {
-        return Outcome::Unchanged;
-    }
-    let free =
-        MOST_ANNOTATION_BYTES.saturating_sub(SPARED_BYTES + ANNOTATION.len() + pod.other_annotation_bytes);
-    match shrink(images, free.min(MOST_BYTES)) {
-        Some(text) if pod.record == Some(text.as_str()) => Outcome::Unchanged,
-        Some(text) => Outcome::Write(text),
-        None => Outcome::NoRoom,
-    }
+/// What to do about the annotations of a Pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Annotations {
+    /// Name and new text; none takes the annotation away.
+    pub changes: Vec<(&'static str, Option<String>)>,
+    /// What the other annotations left no room for.
+    pub left_out: Vec<&'static str>,
 }
 
-/// The entries of a record that somebody wrote; none if it is not a record.
-fn believe(text: &str) -> BTreeMap<String, Route> {
-    if text.len() > MOST_BYTES {
-        return BTreeMap::new();
-    }
-    match serde_json::from_str::<Record>(text) {
-        Ok(record) if record.v == VERSION => record.images,
-        _ => BTreeMap::new(),
-    }
+/// The annotations that a Pod should have, as changes to those that it has. Annotations that say the same already are not
+/// among the changes.
+pub fn annotations(found: &Found<'_>, entries: Vec<Entry<'_>>) -> Annotations {
+    write(found, BTreeMap::new(), entries)
 }
 
-/// Writes the record within `limit` bytes: first alternatives go, then reasons, then whole entries, those that only say
-/// "as asked" before the others. None if not a single entry fits.
-fn shrink(images: BTreeMap<String, Route>, limit: usize) -> Option<String> {
-    let mut record = Record { v: VERSION, images, omitted: 0 };
-    let mut text = write(&record)?;
-    if text.len() > limit {
-        record.images.values_mut().for_each(|route| route.alternatives.clear());
-        text = write(&record)?;
-    }
-    if text.len() > limit {
-        record.images.values_mut().for_each(|route| route.why.clear());
-        text = write(&record)?;
-    }
-    if text.len() > limit {
-        // The count of what is left out takes some room itself.
-        let mut excess = text.len() + COUNT_BYTES - limit;
-        let (plain, rewritten): (Vec<_>, Vec<_>) =
-            record.images.iter().rev().partition(|(_, route)| route.by == BY_ORIGINAL);
-        let mut omitted = Vec::new();
-        for (key, route) in plain.into_iter().chain(rewritten) {
-            if excess == 0 {
-                break;
+/// The annotations of a Pod that is running already and of which some images are new: what is recorded of the others
+/// stays.
+pub fn amended(found: &Found<'_>, entries: Vec<Entry<'_>>) -> Annotations {
+    let recorded = found.routes.and_then(Record::parse).map(|record| record.images);
+    write(found, recorded.unwrap_or_default(), entries)
+}
+
+fn write(found: &Found<'_>, mut images: BTreeMap<String, Route>, entries: Vec<Entry<'_>>) -> Annotations {
+    let mut result = Annotations::default();
+    let mut free = MOST_ANNOTATION_BYTES.saturating_sub(SPARED_BYTES + found.other_bytes);
+    let originals = originals::for_kuik(found.originals, &entries);
+    let upstreams = originals::for_reef(found.upstreams, &entries);
+    for (name, before, after) in [
+        (names::kuik::ORIGINAL_IMAGES, found.originals, originals),
+        (names::reef::ORIGINAL_UPSTREAMS, found.upstreams, upstreams),
+    ] {
+        let after = match after {
+            originals::Change::None => before.map(str::to_owned),
+            originals::Change::Remove => None,
+            originals::Change::Write(text) if name.len() + text.len() <= free => Some(text),
+            originals::Change::Write(_) => {
+                result.left_out.push(name);
+                before.map(str::to_owned)
             }
-            excess = excess.saturating_sub(entry_bytes(key, route)?);
-            omitted.push(key.clone());
+        };
+        free = free.saturating_sub(after.as_ref().map_or(0, |text| name.len() + text.len()));
+        if after.as_deref() != before {
+            result.changes.push((name, after));
         }
-        if omitted.len() == record.images.len() {
-            return None;
-        }
-        for key in &omitted {
-            record.images.remove(key);
-        }
-        record.omitted = omitted.len();
-        text = write(&record)?;
     }
-    Some(text)
-}
-
-/// What an entry takes of the text: key, colon, value, comma.
-fn entry_bytes(key: &str, route: &Route) -> Option<usize> {
-    Some(serde_json::to_string(key).ok()?.len() + serde_json::to_string(route).ok()?.len() + 2)
-}
-
-fn write(record: &Record) -> Option<String> {
-    serde_json::to_string(record).ok()
+    if entries.is_empty() && found.routes.is_none() {
+        return result;
+    }
+    images.extend(entries.into_iter().map(|entry| (entry.place.key(), entry.route)));
+    let limit = free.saturating_sub(names::fairlead::ROUTES.len()).min(MOST_BYTES);
+    match shrink::write(images, limit) {
+        Some(text) if found.routes == Some(text.as_str()) => {}
+        Some(text) => result.changes.push((names::fairlead::ROUTES, Some(text))),
+        None => {
+            result.left_out.push(names::fairlead::ROUTES);
+            // A record that is there is not about this Pod as it is now.
+            if found.routes.is_some() {
+                result.changes.push((names::fairlead::ROUTES, None));
+            }
+        }
+    }
+    result
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]

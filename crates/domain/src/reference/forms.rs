@@ -9,44 +9,40 @@ use super::{DEFAULT_TAG, Location, Reference};
 /// One to three texts, each starting with the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forms {
-    texts: Vec<String>,
-    host_end: usize,
-    /// Where the name ends, which all forms share.
-    name_end: usize,
+    /// Its normalised text is always one of them, and mostly the only one.
+    reference: Reference,
+    others: Vec<String>,
 }
 
 impl Forms {
     pub(super) fn of(reference: &Reference) -> Self {
-        let (name, normalised) = (reference.name(), reference.as_str().to_owned());
-        let texts = match (reference.tag(), reference.digest_text()) {
-            (None, None) => vec![format!("{name}:{DEFAULT_TAG}"), normalised],
-            (Some(_), None) => vec![normalised],
-            (Some(tag), Some(digest)) => {
-                vec![normalised, format!("{name}:{tag}"), format!("{name}@{digest}")]
-            }
-            (None, Some(digest)) => vec![normalised, format!("{name}:{digest}")],
+        let name = reference.name();
+        let others = match (reference.tag(), reference.digest_text()) {
+            (None, None) => vec![format!("{name}:{DEFAULT_TAG}")],
+            (Some(_), None) => Vec::new(),
+            (Some(tag), Some(digest)) => vec![format!("{name}:{tag}"), format!("{name}@{digest}")],
+            (None, Some(digest)) => vec![format!("{name}:{digest}")],
         };
-        Self { texts, host_end: reference.host_end, name_end: reference.name_end }
+        Self { reference: reference.clone(), others }
     }
 
     /// The whole texts, host included.
     pub fn iter(&self) -> impl Iterator<Item = &str> + Clone {
-        self.texts.iter().map(String::as_str)
+        self.after(0)
     }
 
     /// The texts after the host, starting with a slash.
     pub fn paths(&self) -> impl Iterator<Item = &str> + Clone {
-        self.after(self.host_end)
+        self.after(self.reference.host_end)
     }
 
     /// The texts after a place, as the filters of replicated upstreams see them; `None` when the image is not there.
     pub fn below(&self, place: &Location) -> Option<impl Iterator<Item = &str> + Clone> {
-        let name = self.texts.first()?.get(..self.name_end)?;
-        let rest = name.strip_prefix(place.as_str())?;
-        (rest.is_empty() || rest.starts_with('/')).then(|| self.after(place.as_str().len()))
+        place.contains(&self.reference).then(|| self.after(place.as_str().len()))
     }
 
     fn after(&self, offset: usize) -> impl Iterator<Item = &str> + Clone {
-        self.texts.iter().filter_map(move |text| text.get(offset..))
+        let texts = std::iter::once(self.reference.as_str()).chain(self.others.iter().map(String::as_str));
+        texts.filter_map(move |text| text.get(offset..))
     }
 }

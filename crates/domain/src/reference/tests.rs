@@ -180,6 +180,13 @@ fn familiar_names() {
 }
 
 #[test]
+fn places_that_enclose_it() {
+    let places = |written: &str| parse(written).places().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(places("nginx:1"), ["docker.io", "docker.io/library", "docker.io/library/nginx"]);
+    assert_eq!(places("reg:5000/a"), ["reg:5000", "reg:5000/a"]);
+}
+
+#[test]
 fn forms_for_filters() {
     let forms = |written: &str| parse(written).forms().iter().map(str::to_owned).collect::<BTreeSet<_>>();
     let set = |texts: &[String]| texts.iter().cloned().collect::<BTreeSet<_>>();

@@ -4,6 +4,8 @@
 //! OR-ed, and a group without an include lets everything pass. The older image filter lists patterns; with both of its
 //! lists empty it lets *nothing* pass. Which of the two applies is decided here, once.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use super::{
@@ -58,6 +60,11 @@ impl FilterError {
     pub fn field(&self) -> &str {
         &self.field
     }
+
+    /// What is wrong, without the field.
+    pub fn problem(&self) -> &ItemError {
+        &self.source
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -70,9 +77,9 @@ pub enum ItemError {
 
 /// Includes and excludes of one kind.
 #[derive(Debug, Clone)]
-struct Group<T> {
-    include: Vec<T>,
-    exclude: Vec<T>,
+pub(super) struct Group<T> {
+    pub(super) include: Vec<T>,
+    pub(super) exclude: Vec<T>,
 }
 
 impl<T> Group<T> {
@@ -98,8 +105,12 @@ impl<T> Group<T> {
         Ok(Self { include: list("include", rules.include)?, exclude: list("exclude", rules.exclude)? })
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.include.is_empty() && self.exclude.is_empty()
+    }
+
     /// A group without an include lets everything pass that it does not exclude.
-    fn passes(&self, matches: impl Fn(&T) -> bool) -> bool {
+    pub(super) fn passes(&self, matches: impl Fn(&T) -> bool) -> bool {
         (self.include.is_empty() || self.include.iter().any(&matches)) && !self.exclude.iter().any(&matches)
     }
 }
@@ -176,28 +187,49 @@ impl std::fmt::Debug for PodFacts<'_> {
     }
 }
 
-/// Which Pods pass: by labels, annotations and namespace, each judged by itself.
+/// Which Pods pass: by labels, annotations and namespace, each judged by itself. Clones share what was compiled.
 #[derive(Debug, Clone)]
-pub struct PodMatcher {
-    labels: Group<Selector>,
-    annotations: Group<Selector>,
-    namespaces: Group<Pattern>,
+pub struct PodMatcher(Arc<PodGroups>);
+
+#[derive(Debug)]
+pub(super) struct PodGroups {
+    pub(super) labels: Group<Selector>,
+    pub(super) annotations: Group<Selector>,
+    pub(super) namespaces: Group<Pattern>,
 }
 
 impl PodMatcher {
     /// Every item of a unified filter that is not about images.
     pub fn compile(rules: Rules<'_>) -> Result<Self, FilterError> {
-        Ok(Self {
+        Ok(Self(Arc::new(PodGroups {
             labels: Group::compile(rules, "label", Selector::parse)?,
             annotations: Group::compile(rules, "annotation", Selector::parse)?,
             namespaces: Group::compile(rules, "namespace", Pattern::parse)?,
-        })
+        })))
     }
 
     pub fn matches(&self, pod: &PodFacts<'_>) -> bool {
-        self.namespaces.passes(|pattern| pattern.matches(pod.namespace))
-            && self.labels.passes(|selector| selector.matches(pod.labels))
-            && self.annotations.passes(|selector| selector.matches(pod.annotations))
+        self.refused_for(pod).is_none()
+    }
+
+    /// What keeps a Pod from passing: its namespace, labels or annotations; `None` if it passes.
+    pub fn refused_for(&self, pod: &PodFacts<'_>) -> Option<&'static str> {
+        if !self.0.namespaces.passes(|pattern| pattern.matches(pod.namespace)) {
+            return Some("namespace");
+        }
+        if !self.0.labels.passes(|selector| selector.matches(pod.labels)) {
+            return Some("labels");
+        }
+        (!self.0.annotations.passes(|selector| selector.matches(pod.annotations))).then_some("annotations")
+    }
+
+    pub(super) fn matches_labels(&self, labels: &dyn Labels, annotations: &dyn Labels) -> bool {
+        self.0.labels.passes(|selector| selector.matches(labels))
+            && self.0.annotations.passes(|selector| selector.matches(annotations))
+    }
+
+    pub(super) fn groups(&self) -> &PodGroups {
+        &self.0
     }
 }
 

@@ -18,11 +18,32 @@ pub use self::parse::{Expected, SelectorError};
 /// Anything that holds labels or annotations.
 pub trait Labels {
     fn value(&self, key: &str) -> Option<&str>;
+
+    /// Shows every pair. Pairs that `value` does not find may be among them.
+    fn each(&self, visit: &mut dyn FnMut(&str, &str));
+}
+
+/// No labels at all.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoLabels;
+
+impl Labels for NoLabels {
+    fn value(&self, _: &str) -> Option<&str> {
+        None
+    }
+
+    fn each(&self, _: &mut dyn FnMut(&str, &str)) {}
 }
 
 impl Labels for BTreeMap<String, String> {
     fn value(&self, key: &str) -> Option<&str> {
         self.get(key).map(String::as_str)
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&str, &str)) {
+        for (key, value) in self {
+            visit(key, value);
+        }
     }
 }
 
@@ -30,17 +51,33 @@ impl<S: std::hash::BuildHasher> Labels for HashMap<String, String, S> {
     fn value(&self, key: &str) -> Option<&str> {
         self.get(key).map(String::as_str)
     }
+
+    fn each(&self, visit: &mut dyn FnMut(&str, &str)) {
+        for (key, value) in self {
+            visit(key, value);
+        }
+    }
 }
 
 impl<L: Labels> Labels for Option<L> {
     fn value(&self, key: &str) -> Option<&str> {
         self.as_ref().and_then(|labels| labels.value(key))
     }
+
+    fn each(&self, visit: &mut dyn FnMut(&str, &str)) {
+        if let Some(labels) = self {
+            labels.each(visit);
+        }
+    }
 }
 
 impl<L: Labels + ?Sized> Labels for &L {
     fn value(&self, key: &str) -> Option<&str> {
         (**self).value(key)
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&str, &str)) {
+        (**self).each(visit);
     }
 }
 
@@ -79,9 +116,37 @@ impl Selector {
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
+
+    /// What has to be there for it to judge an object otherwise than one without any label. One of the sets is enough to
+    /// look out for: if it has nothing in common with the object's labels, the selector judges as if there were none.
+    pub(super) fn signs(&self) -> Vec<Vec<Sign<'_>>> {
+        // A requirement that nothing fulfils keeps the whole from matching until it is met itself, so any one such
+        // requirement will do. Where there is none, the whole matches, until any of them is broken.
+        let (met, unmet): (Vec<_>, Vec<_>) = self.requirements.iter().partition(|one| one.matches(None));
+        if unmet.is_empty() {
+            return vec![met.into_iter().flat_map(Requirement::signs).collect()];
+        }
+        unmet.into_iter().map(|one| one.signs().collect()).collect()
+    }
+}
+
+/// A label that changes what a selector says: this key, with this value or with any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Sign<'s> {
+    pub(super) key: &'s str,
+    pub(super) value: Option<&'s str>,
 }
 
 impl Requirement {
+    fn signs(&self) -> impl Iterator<Item = Sign<'_>> {
+        let (values, any): (&[Box<str>], bool) = match &self.test {
+            Test::In(values) | Test::NotIn(values) => (values, false),
+            Test::Exists | Test::Absent | Test::Above(_) | Test::Below(_) => (&[], true),
+        };
+        let sign = |value| Sign { key: &self.key, value };
+        values.iter().map(|value| Some(&**value)).chain(any.then_some(None)).map(sign)
+    }
+
     fn matches(&self, value: Option<&str>) -> bool {
         // A value that is no integer is neither above nor below one.
         let number = || value.and_then(|value| value.parse::<i64>().ok());

@@ -101,7 +101,7 @@ pub struct Pattern(Arc<Compiled>);
 struct Compiled {
     text: Box<str>,
     matcher: Matcher,
-    needles: Option<Vec<Vec<u8>>>,
+    needles: Vec<Vec<Vec<u8>>>,
 }
 
 enum Matcher {
@@ -112,6 +112,11 @@ enum Matcher {
         prefix: Box<str>,
         then: AsciiSet,
         least: usize,
+    },
+    /// One character of each set, and then at least so many of one more: `docker.io/library/.+`, as most people write it.
+    Classes {
+        each: Box<[AsciiSet]>,
+        then: Option<(AsciiSet, usize)>,
     },
     Automaton(Regex),
 }
@@ -127,7 +132,7 @@ impl Pattern {
             return Err(refuse((0, PatternProblem::TooLong)));
         }
         let node = syntax::Reader::read(text).map_err(refuse)?;
-        let needles = Needles::of(&node).map(Needles::into_texts);
+        let needles = Needles::choices(&node);
         let matcher = match simple(&node) {
             Some(matcher) => matcher,
             None => automaton(&node).ok_or_else(|| refuse((0, PatternProblem::TooLarge)))?,
@@ -146,6 +151,18 @@ impl Pattern {
             Matcher::Prefix { prefix, then, least } => text
                 .strip_prefix(&**prefix)
                 .is_some_and(|rest| rest.len() >= *least && rest.bytes().all(|byte| then.contains(byte))),
+            Matcher::Classes { each, then } => {
+                let Some((start, rest)) = text.as_bytes().split_at_checked(each.len()) else {
+                    return false;
+                };
+                each.iter().zip(start).all(|(set, byte)| set.contains(*byte))
+                    && match then {
+                        Some((set, least)) => {
+                            rest.len() >= *least && rest.iter().all(|byte| set.contains(*byte))
+                        }
+                        None => rest.is_empty(),
+                    }
+            }
             Matcher::Automaton(regex) => regex.is_match(text),
         }
     }
@@ -158,10 +175,10 @@ impl Pattern {
         }
     }
 
-    /// Texts of which at least one occurs, but for case, in everything that it matches; `None` when nothing in
-    /// particular has to.
-    pub(super) fn needles(&self) -> Option<&[Vec<u8>]> {
-        self.0.needles.as_deref()
+    /// Several lists of texts, the most telling first. Of each list at least one text occurs, but for case, in everything
+    /// that it matches. Empty when nothing in particular has to occur.
+    pub(super) fn needles(&self) -> &[Vec<Vec<u8>>] {
+        &self.0.needles
     }
 }
 
@@ -179,25 +196,25 @@ fn simple(node: &Node) -> Option<Matcher> {
     while let [rest @ .., Node::Look(Look::TextEnd)] = nodes {
         nodes = rest;
     }
-    let mut prefix = String::new();
-    let mut rest = nodes;
-    while let [Node::Class(set), tail @ ..] = rest
-        && let Some(byte) = set.single()
-    {
-        prefix.push(byte.into());
-        rest = tail;
-    }
-    match rest {
-        [] => Some(Matcher::Fixed(prefix.into())),
-        [Node::Repeat { node, least, most: None }] => match **node {
-            Node::Class(then) => {
-                let least = usize::try_from(*least).ok()?;
-                Some(Matcher::Prefix { prefix: prefix.into(), then, least })
-            }
-            _ => None,
-        },
+    let classes = nodes.iter().map_while(|node| match node {
+        Node::Class(set) => Some(*set),
         _ => None,
-    }
+    });
+    let each: Box<[AsciiSet]> = classes.collect();
+    let then = match nodes.get(each.len()..)? {
+        [] => None,
+        [Node::Repeat { node, least, most: None }] => match **node {
+            Node::Class(then) => Some((then, usize::try_from(*least).ok()?)),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let prefix: Option<String> = each.iter().map(|set| set.single().map(char::from)).collect();
+    Some(match (prefix, then) {
+        (Some(fixed), None) => Matcher::Fixed(fixed.into()),
+        (Some(prefix), Some((then, least))) => Matcher::Prefix { prefix: prefix.into(), then, least },
+        (None, then) => Matcher::Classes { each, then },
+    })
 }
 
 fn automaton(node: &Node) -> Option<Matcher> {

@@ -6,51 +6,17 @@
 
 use std::collections::HashMap;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
-use super::{filter::ImageFilter, pattern::Pattern};
+use super::{
+    bits::{Bits, Group},
+    filter::ImageFilter,
+    pattern::Pattern,
+};
 
 /// A pattern's place in a [`PatternSet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PatternId(usize);
-
-/// Members of `0..n`, one bit each.
-#[derive(Debug, Clone, Default)]
-struct Bits(Vec<u64>);
-
-impl Bits {
-    fn new(length: usize) -> Self {
-        Self(vec![0; length.div_ceil(64)])
-    }
-
-    /// `true` if the member is new.
-    fn insert(&mut self, member: usize) -> bool {
-        let Some(word) = self.0.get_mut(member / 64) else {
-            return false;
-        };
-        let bit = 1 << (member % 64);
-        let new = *word & bit == 0;
-        *word |= bit;
-        new
-    }
-
-    fn contains(&self, member: usize) -> bool {
-        self.0.get(member / 64).is_some_and(|word| word >> (member % 64) & 1 == 1)
-    }
-
-    fn iter(&self) -> impl Iterator<Item = usize> {
-        self.0.iter().enumerate().flat_map(|(index, word)| {
-            let mut left = *word;
-            std::iter::from_fn(move || {
-                let bit = left.trailing_zeros();
-                (left != 0).then(|| {
-                    left &= left - 1;
-                    index * 64 + bit as usize
-                })
-            })
-        })
-    }
-}
 
 /// The patterns that matched.
 #[derive(Debug, Clone, Default)]
@@ -114,12 +80,21 @@ impl PatternSet {
         let mut places: HashMap<&[u8], usize> = HashMap::new();
         let mut needed_by: Vec<Vec<usize>> = Vec::new();
         let mut always = Vec::new();
+        // The name of a registry that all patterns begin with tells nothing; what sets them apart does.
+        let mut popular: HashMap<&[u8], usize> = HashMap::new();
+        for text in self.patterns.iter().flat_map(Pattern::needles).flatten() {
+            *popular.entry(text).or_default() += 1;
+        }
+        let work = |texts: &&Vec<Vec<u8>>| -> usize {
+            let users = |text: &Vec<u8>| popular.get(&**text).copied().unwrap_or_default();
+            texts.iter().map(|text| users(text) * by_chance(text)).sum()
+        };
         for (id, pattern) in self.patterns.iter().enumerate() {
             if let Some(text) = pattern.fixed() {
                 fixed.entry(text.into()).or_default().push(id);
                 continue;
             }
-            let Some(texts) = pattern.needles() else {
+            let Some(texts) = pattern.needles().iter().min_by_key(work) else {
                 always.push(id);
                 continue;
             };
@@ -134,11 +109,7 @@ impl PatternSet {
                 }
             }
         }
-        let finder = AhoCorasick::builder()
-            .match_kind(MatchKind::Standard)
-            .ascii_case_insensitive(true)
-            .build(&needles)
-            .ok();
+        let finder = if needles.is_empty() { None } else { finder(&needles) };
         if finder.is_none() {
             // The texts to look for did not fit; every pattern is then matched each time.
             always.extend(needed_by.drain(..).flatten());
@@ -163,7 +134,7 @@ impl PatternSet {
             };
             index.fixed.get(text).into_iter().flatten().copied().for_each(&mut attempt);
             index.always.iter().copied().for_each(&mut attempt);
-            tried.0.fill(0);
+            tried.clear();
             for found in index.finder.iter().flat_map(|finder| finder.find_overlapping_iter(text)) {
                 let users = index.needed_by.get(found.pattern().as_usize());
                 for id in users.into_iter().flatten().copied() {
@@ -177,43 +148,63 @@ impl PatternSet {
     }
 }
 
-/// Compiled image filters by number, matched together.
+/// Compiled filters by number, matched together.
 #[derive(Debug, Default)]
 pub struct FilterSet {
     patterns: PatternSet,
     /// By pattern: the filters that include, and those that exclude, what it matches.
-    including: Vec<Vec<usize>>,
-    excluding: Vec<Vec<usize>>,
-    /// Filters that apply to everything they do not exclude.
-    open: Vec<usize>,
+    including: Vec<Group>,
+    excluding: Vec<Group>,
+    /// Filters that let everything pass that they do not exclude.
+    open: Bits,
     filters: usize,
+}
+
+/// A filter as a set sees it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Member<'f> {
+    pub(super) include: &'f [Pattern],
+    pub(super) exclude: &'f [Pattern],
+    pub(super) open: bool,
 }
 
 impl FilterSet {
     /// Numbers the filters in the order given, from 0.
     pub fn new<'f>(filters: impl IntoIterator<Item = &'f ImageFilter>) -> Self {
-        let mut set = Self::default();
-        for filter in filters {
-            set.push(filter);
-        }
-        set.patterns.build();
-        set
+        Self::of_members(filters.into_iter().map(|filter| Member {
+            include: filter.include(),
+            exclude: filter.exclude(),
+            open: filter.is_open(),
+        }))
     }
 
-    fn push(&mut self, filter: &ImageFilter) {
-        let number = self.filters;
-        self.filters += 1;
-        if filter.is_open() {
-            self.open.push(number);
+    pub(super) fn of_members<'f>(members: impl IntoIterator<Item = Member<'f>>) -> Self {
+        let mut patterns = PatternSet::default();
+        let (mut including, mut excluding) = (Vec::new(), Vec::new());
+        let mut open = Vec::new();
+        let mut filters = 0;
+        for (number, member) in members.into_iter().enumerate() {
+            filters = number + 1;
+            if member.open {
+                open.push(number);
+            }
+            for (listed, users) in [(member.include, &mut including), (member.exclude, &mut excluding)] {
+                for pattern in listed {
+                    note(users, patterns.insert(pattern), number);
+                }
+            }
         }
-        for pattern in filter.include() {
-            let id = self.patterns.insert(pattern);
-            note(&mut self.including, id, number);
-        }
-        for pattern in filter.exclude() {
-            let id = self.patterns.insert(pattern);
-            note(&mut self.excluding, id, number);
-        }
+        patterns.build();
+        let group = |users: Vec<Vec<usize>>| users.into_iter().map(|one| Group::new(one, filters)).collect();
+        let mut set = Self {
+            patterns,
+            including: group(including),
+            excluding: group(excluding),
+            open: Bits::new(filters),
+            filters,
+        };
+        Group::new(open, filters).add_to(&mut set.open);
+        set
     }
 
     /// Number of filters.
@@ -225,22 +216,47 @@ impl FilterSet {
         self.filters == 0
     }
 
-    /// The filters that let an image pass, in ascending order, given the image's forms.
-    pub fn matching<'t>(&self, forms: impl IntoIterator<Item = &'t str>) -> Vec<usize> {
-        let matched = self.patterns.matches(forms);
-        let mut included = Bits::new(self.filters);
-        let mut excluded = Bits::new(self.filters);
-        for number in &self.open {
-            included.insert(*number);
+    /// The filters that let a thing pass, given its forms: one form that is included suffices, one that is excluded too.
+    pub fn matching<'t>(&self, forms: impl IntoIterator<Item = &'t str>) -> Bits {
+        let mut passing = self.open.clone();
+        if self.patterns.is_empty() {
+            return passing;
         }
+        let matched = self.patterns.matches(forms);
+        let mut excluded = Bits::new(self.filters);
         for PatternId(id) in matched.iter() {
-            for (uses, marked) in [(&self.including, &mut included), (&self.excluding, &mut excluded)] {
-                for number in uses.get(id).into_iter().flatten() {
-                    marked.insert(*number);
+            for (groups, marked) in [(&self.including, &mut passing), (&self.excluding, &mut excluded)] {
+                if let Some(group) = groups.get(id) {
+                    group.add_to(marked);
                 }
             }
         }
-        included.iter().filter(|number| !excluded.contains(*number)).collect()
+        passing.take_out(&excluded);
+        passing
+    }
+}
+
+/// Texts of so many bytes together, of whatever number of patterns, are looked for at the same speed. The automaton that
+/// does it takes up to 256 times their size; beyond, one that is smaller and several times slower does.
+const FAST_LIMIT: usize = 16 << 10;
+
+fn finder(needles: &[&[u8]]) -> Option<AhoCorasick> {
+    let mut builder = AhoCorasick::builder();
+    // Our texts are short: searching them for a rare character first costs more than it saves.
+    builder.match_kind(MatchKind::Standard).ascii_case_insensitive(true).prefilter(false);
+    if needles.iter().map(|text| text.len()).sum::<usize>() <= FAST_LIMIT {
+        builder.kind(Some(AhoCorasickKind::DFA));
+    }
+    builder.build(needles).ok()
+}
+
+/// How much more often than a long text a short one occurs where it means nothing; a guess that only costs time.
+fn by_chance(text: &[u8]) -> usize {
+    match text.len() {
+        0 | 1 => 16,
+        2 => 8,
+        3 => 2,
+        _ => 1,
     }
 }
 
@@ -289,7 +305,8 @@ mod tests {
             &[""],
             &[],
         ] {
-            assert_eq!(set.matching(texts.iter().copied()), one_by_one(&filters, texts), "{texts:?}");
+            let together: Vec<usize> = set.matching(texts.iter().copied()).iter().collect();
+            assert_eq!(together, one_by_one(&filters, texts), "{texts:?}");
         }
     }
 
@@ -310,11 +327,25 @@ mod tests {
     }
 
     #[test]
+    fn looks_for_what_sets_patterns_apart() {
+        let mut set = PatternSet::default();
+        for n in 0..100 {
+            set.insert(&Pattern::parse(&format!(r"registry\.example\.com/(a|b)/app-{n}:.+")).unwrap());
+        }
+        set.build();
+        let index = set.index.as_ref().unwrap();
+        assert!(index.needed_by.iter().all(|users| users.len() == 1), "{:?}", index.needed_by);
+        let matched = set.matches(["registry.example.com/b/app-42:1"]);
+        assert_eq!(matched.iter().collect::<Vec<_>>(), [PatternId(42)]);
+    }
+
+    #[test]
     fn many_filters_keep_their_numbers() {
         let filters: Vec<_> = (0..200).map(|n| filter(&[&format!(r"quay\.io/team-{n}/.+")], &[])).collect();
         let set = FilterSet::new(&filters);
-        assert_eq!(set.matching(["quay.io/team-137/app:1"]), [137]);
-        assert_eq!(set.matching(["quay.io/team-1/app:1", "quay.io/team-199/app:1"]), [1, 199]);
-        assert_eq!(set.matching(["quay.io/team-999/app:1"]), [0usize; 0]);
+        let matching = |texts: &[&str]| set.matching(texts.iter().copied()).iter().collect::<Vec<_>>();
+        assert_eq!(matching(&["quay.io/team-137/app:1"]), [137]);
+        assert_eq!(matching(&["quay.io/team-1/app:1", "quay.io/team-199/app:1"]), [1, 199]);
+        assert_eq!(matching(&["quay.io/team-999/app:1"]), [0usize; 0]);
     }
 }

@@ -248,7 +248,8 @@ fn many_at_once_match_as_each_alone() {
                 ImageFilter::legacy(&chunk[..split], &chunk[split..]).unwrap()
             })
             .collect();
-        let together = FilterSet::new(&filters).matching(texts.iter().map(String::as_str));
+        let together: Vec<usize> =
+            FilterSet::new(&filters).matching(texts.iter().map(String::as_str)).iter().collect();
         let alone: Vec<usize> = filters
             .iter()
             .enumerate()

@@ -1,172 +1,220 @@
+use fairlead_api::names::{fairlead::ROUTES, kuik::ORIGINAL_IMAGES, reef::ORIGINAL_UPSTREAMS};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
 
-fn pod<'a>(record: Option<&'a str>, images: &[(&'a str, &'a str)]) -> Pod<'a> {
-    let place = |name: &'a str| match name.strip_prefix("volume:") {
-        Some(volume) => Place::Volume(volume),
-        None => Place::Container(name),
-    };
-    let images = images.iter().map(|(name, reference)| Image { place: place(name), reference }).collect();
-    Pod { record, other_annotation_bytes: 0, images }
+const MIRROR: &str = "ClusterImageSetMirror//m";
+
+fn rewritten(asked: &str, used: &str) -> Route {
+    Route { used: used.to_owned(), by: MIRROR.to_owned(), ..Route::original(asked, "it answered first") }
 }
 
-fn original(image: &Image<'_>) -> Route {
-    Route::original(image.reference, WHY_NOT_ROUTED)
+fn kept(image: &str) -> Route {
+    Route::original(image, "no policy applies")
 }
 
-fn written(outcome: Outcome) -> String {
-    match outcome {
-        Outcome::Write(text) => text,
-        other => panic!("{other:?}"),
-    }
+fn entries<'a>(routes: &[(Place<'a>, Route)]) -> Vec<Entry<'a>> {
+    routes.iter().map(|(place, route)| Entry { place: *place, route: route.clone() }).collect()
 }
 
-fn parsed(outcome: Outcome) -> Value {
-    serde_json::from_str(&written(outcome)).unwrap()
+/// What an annotation becomes; `null` where it is taken away, nothing where it stays as it is.
+fn change(annotations: &Annotations, name: &str) -> Option<Value> {
+    let (_, text) = annotations.changes.iter().find(|(found, _)| *found == name)?;
+    Some(text.as_ref().map_or(Value::Null, |text| serde_json::from_str(text).unwrap()))
 }
 
 #[test]
-fn every_image_has_an_entry() {
-    let value = parsed(record(
-        &pod(None, &[("web", "nginx"), ("init", "busybox:1"), ("volume:data", "quay.io/data@sha256:x")]),
-        original,
-    ));
+fn every_image_has_an_entry_and_only_changed_ones_have_originals() {
+    let routes = entries(&[
+        (Place::Container("web"), rewritten("nginx", "m.io/library/nginx")),
+        (Place::Container("side"), kept("busybox:1")),
+        (Place::Init("setup"), rewritten("quay.io/a:1", "m.io/a:1")),
+        (Place::Ephemeral("debug"), rewritten("quay.io/d:1", "m.io/d:1")),
+        (Place::Volume("data"), rewritten("quay.io/v@sha256:x", "m.io/v@sha256:x")),
+    ]);
+    let result = annotations(&Found::default(), routes);
+    let routes = change(&result, ROUTES).unwrap();
     assert_eq!(
-        value,
-        json!({"v": 1, "images": {
-            "web": {"asked": "nginx", "used": "nginx", "by": "original", "why": WHY_NOT_ROUTED},
-            "init": {"asked": "busybox:1", "used": "busybox:1", "by": "original", "why": WHY_NOT_ROUTED},
-            "volume:data": {"asked": "quay.io/data@sha256:x", "used": "quay.io/data@sha256:x", "by": "original", "why": WHY_NOT_ROUTED},
-        }})
+        routes["images"]["web"],
+        json!({"asked": "nginx", "used": "m.io/library/nginx", "by": MIRROR, "why": "it answered first"})
     );
+    let keys: Vec<_> = routes["images"].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["debug", "setup", "side", "volume:data", "web"]);
+    assert_eq!(
+        change(&result, ORIGINAL_IMAGES).unwrap(),
+        json!({"web": "nginx", "init:setup": "quay.io/a:1", "ephemeral:debug": "quay.io/d:1", "volume:data": "quay.io/v@sha256:x"})
+    );
+    assert_eq!(change(&result, ORIGINAL_UPSTREAMS).unwrap(), json!({"web": "nginx", "setup": "quay.io/a:1"}));
+    assert!(result.left_out.is_empty());
 }
 
 #[test]
-fn nothing_to_record() {
-    assert_eq!(record(&pod(None, &[]), original), Outcome::Unchanged);
-    assert_eq!(parsed(record(&pod(Some("forged"), &[]), original)), json!({"v": 1, "images": {}}));
+fn nothing_changed_means_our_record_alone() {
+    let result = annotations(&Found::default(), entries(&[(Place::Container("web"), kept("nginx"))]));
+    assert_eq!(result.changes.len(), 1);
+    assert_eq!(result.changes[0].0, ROUTES);
+    assert_eq!(annotations(&Found::default(), Vec::new()), Annotations::default());
+}
+
+#[test]
+fn what_others_wrote_for_harbor_stays() {
+    let routes = || {
+        entries(&[
+            (Place::Container("web"), rewritten("nginx", "m.io/nginx")),
+            (Place::Container("api"), rewritten("api", "m.io/api")),
+        ])
+    };
+    let found = Found { upstreams: Some(r#"{"web":"written by a person","gone":"x"}"#), ..Found::default() };
+    let result = annotations(&found, routes());
+    assert_eq!(
+        change(&result, ORIGINAL_UPSTREAMS).unwrap(),
+        json!({"web": "written by a person", "gone": "x", "api": "api"})
+    );
+    let found = Found { upstreams: Some("not JSON"), ..Found::default() };
+    assert_eq!(change(&annotations(&found, routes()), ORIGINAL_UPSTREAMS), None);
+}
+
+#[test]
+fn forged_originals_are_corrected() {
+    let found = Found { originals: Some(r#"{"web":"forged","other":"stays"}"#), ..Found::default() };
+    let result = annotations(&found, entries(&[(Place::Container("web"), kept("nginx"))]));
+    assert_eq!(change(&result, ORIGINAL_IMAGES).unwrap(), json!({"other": "stays"}));
+    let found = Found { originals: Some(r#"{"web":"forged"}"#), ..Found::default() };
+    let result = annotations(&found, entries(&[(Place::Container("web"), kept("nginx"))]));
+    assert_eq!(change(&result, ORIGINAL_IMAGES), Some(Value::Null), "an empty one is taken away");
+    let found = Found { originals: Some("nonsense"), ..Found::default() };
+    let result = annotations(&found, entries(&[(Place::Container("web"), kept("nginx"))]));
+    assert_eq!(change(&result, ORIGINAL_IMAGES), None, "nobody can read it");
+    let result = annotations(&found, entries(&[(Place::Container("web"), rewritten("a", "b"))]));
+    assert_eq!(change(&result, ORIGINAL_IMAGES).unwrap(), json!({"web": "a"}));
 }
 
 #[test]
 fn a_second_turn_changes_nothing() {
-    let images = [("web", "nginx"), ("volume:data", "d")];
-    let first = written(record(&pod(None, &images), original));
-    assert_eq!(record(&pod(Some(&first), &images), original), Outcome::Unchanged);
-}
-
-#[test]
-fn entries_are_believed_only_while_they_agree_with_the_pod() {
-    let ours = |used: &str| json!({"asked": "nginx", "used": used, "by": "ClusterImageSetMirror//m", "why": "w", "alternatives": ["x"]});
-    let note = |images: Value| json!({"v": 1, "images": images}).to_string();
-    let by = |record_text: &str| {
-        let value =
-            parsed(record(&pod(Some(record_text), &[("web", "mirror/nginx"), ("new", "b")]), original));
-        value["images"]["web"]["by"].as_str().unwrap().to_owned()
+    let routes = || {
+        entries(&[
+            (Place::Container("web"), rewritten("nginx", "m.io/library/nginx")),
+            (Place::Volume("data"), kept("d")),
+        ])
     };
-    assert_eq!(
-        by(&note(json!({"web": ours("mirror/nginx")}))),
-        "ClusterImageSetMirror//m",
-        "our own, found at reinvocation"
-    );
-    assert_eq!(by(&note(json!({"web": ours("other/nginx")}))), "original", "the image has changed since");
-    assert_eq!(by(&note(json!({"api": ours("mirror/nginx")}))), "original", "about another container");
-    assert_eq!(
-        by(&note(json!({"web": {"asked": "evil", "used": "mirror/nginx", "by": "original"}}))),
-        "original",
-        "contradicts itself"
-    );
-    for forged in [
-        "",
-        "{",
-        "[]",
-        "null",
-        "5",
-        "{\"v\":1}",
-        "{\"v\":2,\"images\":{}}",
-        &note(json!({"web": 5})),
-        &note(json!({"web": {"used": "mirror/nginx"}})),
-    ] {
-        assert_eq!(by(forged), "original", "{forged}");
-    }
-    let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
-    assert_eq!(by(&deep), "original");
+    let first = annotations(&Found::default(), routes());
+    let text = |name| {
+        first.changes.iter().find(|(found, _)| *found == name).and_then(|(_, text)| text.as_deref()).unwrap()
+    };
+    let found = Found {
+        routes: Some(text(ROUTES)),
+        originals: Some(text(ORIGINAL_IMAGES)),
+        upstreams: Some(text(ORIGINAL_UPSTREAMS)),
+        other_bytes: 0,
+    };
+    assert_eq!(annotations(&found, routes()), Annotations::default());
+    let claims = Claims::read(&found);
+    assert_eq!(claims.asked(&Place::Container("web"), "m.io/library/nginx"), Some("nginx"));
+    assert_eq!(claims.asked(&Place::Container("web"), "m.io/library/other"), None, "about another image");
+    assert_eq!(claims.asked(&Place::Container("api"), "m.io/library/nginx"), None, "about another container");
+    assert_eq!(claims.asked(&Place::Volume("data"), "d"), None);
 }
 
 #[test]
-fn entries_of_containers_that_are_gone_go_too() {
-    let text = written(record(&pod(None, &[("a", "1"), ("b", "2")]), original));
-    let value = parsed(record(&pod(Some(&text), &[("a", "1")]), original));
-    assert_eq!(value["images"].as_object().unwrap().len(), 1);
+fn claims_are_read_from_kuiks_annotation_where_ours_says_nothing() {
+    let found = Found { originals: Some(r#"{"web":"nginx","init:web2":"busybox"}"#), ..Found::default() };
+    let claims = Claims::read(&found);
+    assert_eq!(claims.asked(&Place::Container("web"), "m.io/nginx"), Some("nginx"));
+    assert_eq!(claims.asked(&Place::Container("web"), "nginx"), None, "the original itself");
+    assert_eq!(claims.asked(&Place::Init("web2"), "m.io/busybox"), Some("busybox"));
+    assert_eq!(claims.asked(&Place::Container("web2"), "m.io/busybox"), None);
+    let record = json!({"v": 1, "images": {"web": kept("m.io/nginx")}}).to_string();
+    let claims = Claims::read(&Found { routes: Some(&record), ..found });
+    assert_eq!(claims.asked(&Place::Container("web"), "m.io/nginx"), None, "ours is newer");
+}
+
+#[test]
+fn forgeries_claim_nothing() {
+    let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    let long = format!("\"{}\"", "x".repeat(MOST_BYTES));
+    for forged in ["", "{", "[]", "null", "5", "{\"v\":1}", "{\"v\":2,\"images\":{}}", &deep, &long] {
+        let found = Found { routes: Some(forged), originals: Some(forged), ..Found::default() };
+        assert_eq!(Claims::read(&found).asked(&Place::Container("web"), "x"), None, "{forged:.40}");
+    }
+    let original = json!({"v": 1, "images": {"web": {"asked": "evil", "used": "x", "by": "original"}}});
+    let claims = Claims::read(&Found { routes: Some(&original.to_string()), ..Found::default() });
+    assert_eq!(claims.asked(&Place::Container("web"), "x"), None, "contradicts itself");
 }
 
 #[test]
 fn detail_goes_before_entries_and_rewritten_ones_stay_longest() {
     let names: Vec<String> = (0..400).map(|n| format!("container-{n:04}")).collect();
     let image = "registry.example.com/team/application:1.2.3";
-    let images: Vec<_> = names.iter().map(|name| (name.as_str(), image)).collect();
-    let decide = |rewritten: bool| {
-        move |image: &Image<'_>| Route {
-            by: if rewritten && image.place == Place::Container("container-0399") {
-                "ImageSetMirror/n/m"
-            } else {
-                BY_ORIGINAL
-            }
-            .to_owned(),
+    let all = || {
+        let route = |name: &str| Route {
+            by: if name == "container-0399" { MIRROR } else { BY_ORIGINAL }.to_owned(),
             alternatives: vec!["mirror.example.com/a".to_owned(); 4],
-            ..Route::original(image.reference, WHY_NOT_ROUTED)
-        }
+            ..Route::original(image, "images are recorded and nothing else was done to them")
+        };
+        names.iter().map(move |name| Entry { place: Place::Container(name), route: route(name) })
     };
-    let whole = written(record(&pod(None, &images[..50]), decide(false)));
-    assert!(whole.contains("alternatives") && whole.contains("why"));
+    let record = |result: &Annotations| change(result, ROUTES).unwrap();
+    let few = record(&annotations(&Found::default(), all().take(50).collect())).to_string();
+    assert!(few.contains("alternatives") && few.contains("why"));
 
-    let text = written(record(&pod(None, &images), decide(true)));
-    assert!(text.len() <= MOST_BYTES);
-    assert!(!text.contains("alternatives"));
-    let value: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(value["images"].as_object().unwrap().len(), 400, "without detail all fit");
+    let whole = record(&annotations(&Found::default(), all().collect()));
+    assert!(!whole.to_string().contains("alternatives"));
+    assert_eq!(whole["images"].as_object().unwrap().len(), 400, "without detail all fit");
 
-    let mut crowded = pod(None, &images);
-    crowded.other_annotation_bytes = MOST_ANNOTATION_BYTES - SPARED_BYTES - 8_000;
-    let text = written(record(&crowded, decide(true)));
-    let value: Value = serde_json::from_str(&text).unwrap();
-    assert!(text.len() <= 8_000, "{}", text.len());
+    let mut crowded = Found { other_bytes: MOST_ANNOTATION_BYTES - SPARED_BYTES - 8_000, ..Found::default() };
+    let result = annotations(&crowded, all().collect());
+    let value = record(&result);
     let kept = value["images"].as_object().unwrap();
     assert_eq!(kept.len() + usize::try_from(value["omitted"].as_u64().unwrap()).unwrap(), 400);
     assert!(kept.contains_key("container-0399"), "what was rewritten is kept before what was not");
 
-    // The same Pod again: the bounded record is stable too.
-    crowded.record = Some(&text);
-    assert_eq!(record(&crowded, decide(true)), Outcome::Unchanged);
+    let text = result.changes[0].1.clone().unwrap();
+    assert!(text.len() <= 8_000, "{}", text.len());
+    crowded.routes = Some(&text);
+    assert_eq!(annotations(&crowded, all().collect()), Annotations::default(), "stable");
 }
 
 #[test]
-fn a_crowded_pod_is_left_alone() {
-    let crowded = Pod { other_annotation_bytes: MOST_ANNOTATION_BYTES, ..pod(None, &[("a", "b")]) };
-    assert_eq!(record(&crowded, original), Outcome::NoRoom);
+fn a_crowded_pod_loses_records_and_not_its_images() {
+    let crowded =
+        Found { other_bytes: MOST_ANNOTATION_BYTES, routes: Some("somebody's"), ..Found::default() };
+    let result = annotations(&crowded, entries(&[(Place::Container("a"), rewritten("b", "c"))]));
+    assert_eq!(result.changes, [(ROUTES, None)]);
+    assert_eq!(result.left_out, [ORIGINAL_IMAGES, ORIGINAL_UPSTREAMS, ROUTES]);
 }
 
 proptest! {
     /// Whatever is on the Pod, the outcome is small enough, can be read, is about this Pod, and is stable.
     #[test]
-    fn any_record_becomes_a_right_one(
-        found in proptest::option::of("(?s).{0,60}|\\{\"v\":1,\"images\":\\{\"a\":\\{\"asked\":\".\",\"used\":\".\",\"by\":\".\"\\}\\}\\}"),
-        images in proptest::collection::vec(("[a-c]{1,2}", "(?s).{1,200}"), 0..6),
-        others in 0_usize..300_000,
+    fn any_annotations_become_right_ones(
+        found in proptest::collection::vec(proptest::option::of("(?s).{0,60}|\\{\"[a-c]\":\".\"\\}|\\{\"v\":1,\"images\":\\{\"a\":\\{\"asked\":\".\",\"used\":\".\",\"by\":\".\"\\}\\}\\}"), 3),
+        images in proptest::collection::btree_map("[a-c]{1,2}", ("(?s).{1,200}", proptest::option::of("(?s).{1,200}")), 0..6),
+        other_bytes in 0_usize..300_000,
     ) {
-        let images: Vec<_> = images.iter().map(|(name, image)| (name.as_str(), image.as_str())).collect();
-        let mut incoming = pod(found.as_deref(), &images);
-        incoming.other_annotation_bytes = others;
-        if let Outcome::Write(text) = record(&incoming, original) {
-            prop_assert!(text.len() <= MOST_BYTES);
-            prop_assert!(text.len() + others + ANNOTATION.len() <= MOST_ANNOTATION_BYTES);
-            let read: Record = serde_json::from_str(&text).unwrap();
-            for (key, route) in &read.images {
-                prop_assert!(images.iter().any(|(name, image)| name == key && *image == route.used));
-            }
-            let again = Pod { record: Some(&text), ..incoming.clone() };
-            prop_assert_eq!(record(&again, original), Outcome::Unchanged);
+        let mut state = [found[0].clone(), found[1].clone(), found[2].clone()];
+        let names = [ROUTES, ORIGINAL_IMAGES, ORIGINAL_UPSTREAMS];
+        let all = || images.iter().map(|(name, (image, used))| Entry {
+            place: Place::Container(name),
+            route: used.as_ref().map_or_else(|| kept(image), |used| rewritten(image, used)),
+        }).collect::<Vec<_>>();
+        let size = |state: &[Option<String>; 3]| -> usize {
+            names.iter().zip(state).filter_map(|(name, text)| Some(name.len() + text.as_ref()?.len())).sum::<usize>() + other_bytes
+        };
+        let view = |state: &[Option<String>; 3]| -> Annotations {
+            annotations(&Found { routes: state[0].as_deref(), originals: state[1].as_deref(), upstreams: state[2].as_deref(), other_bytes }, all())
+        };
+        let before = size(&state);
+        for (name, text) in view(&state).changes {
+            let at = names.iter().position(|known| *known == name).unwrap();
+            state[at] = text;
         }
+        prop_assert!(size(&state) <= before.max(MOST_ANNOTATION_BYTES));
+        if let Some(record) = state[0].as_deref().and_then(Record::parse) {
+            for (key, route) in &record.images {
+                prop_assert!(images.get(key).is_some_and(|(asked, _)| *asked == route.asked));
+            }
+        }
+        prop_assert_eq!(view(&state).changes, vec![], "stable");
     }
 }

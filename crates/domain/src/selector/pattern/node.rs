@@ -96,8 +96,14 @@ pub(super) struct Needles(Vec<Vec<u8>>);
 const NEEDLE_LIMIT: usize = 16;
 
 impl Needles {
-    pub(super) fn into_texts(self) -> Vec<Vec<u8>> {
-        self.0
+    /// All that a pattern has to choose from, the longest texts first.
+    pub(super) fn choices(node: &Node) -> Vec<Vec<Vec<u8>>> {
+        let mut all = match node {
+            Node::Concat(nodes) => Self::of_parts(nodes),
+            node => Self::of(node).into_iter().collect(),
+        };
+        all.sort_by_key(|needles| std::cmp::Reverse(needles.worth()));
+        all.into_iter().map(|needles| needles.0).collect()
     }
 
     /// Longer needles occur by chance less often; that is all that makes one choice better than another.
@@ -105,11 +111,8 @@ impl Needles {
         self.0.iter().map(Vec::len).min().unwrap_or(0)
     }
 
-    fn better(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        match (one, other) {
-            (Some(one), Some(other)) => Some(if other.worth() > one.worth() { other } else { one }),
-            (one, other) => one.or(other),
-        }
+    fn better(one: Self, other: Self) -> Self {
+        if other.worth() > one.worth() { other } else { one }
     }
 
     /// The best needles of a pattern, `None` when nothing in particular has to occur.
@@ -117,7 +120,7 @@ impl Needles {
         match node {
             Node::Class(set) => set.letter().map(|byte| Self(vec![vec![byte]])),
             Node::Look(_) => None,
-            Node::Concat(nodes) => Self::of_sequence(nodes),
+            Node::Concat(nodes) => Self::of_parts(nodes).into_iter().reduce(Self::better),
             Node::Alternate(nodes) => {
                 let all: Option<Vec<_>> = nodes.iter().map(Self::of).collect();
                 let texts: Vec<_> = all?.into_iter().flat_map(|needles| needles.0).collect();
@@ -133,8 +136,9 @@ impl Needles {
         }
     }
 
-    fn of_sequence(nodes: &[Node]) -> Option<Self> {
-        let mut best = None;
+    /// What has to occur in a sequence, one after the other.
+    fn of_parts(nodes: &[Node]) -> Vec<Self> {
+        let mut parts = Vec::new();
         let mut run = Vec::new();
         for node in nodes {
             if let Node::Class(set) = node
@@ -147,10 +151,11 @@ impl Needles {
             if matches!(node, Node::Look(_)) {
                 continue;
             }
-            best = Self::better(best, Self::of_run(&mut run));
-            best = Self::better(best, Self::of(node));
+            parts.extend(Self::of_run(&mut run));
+            parts.extend(Self::of(node));
         }
-        Self::better(best, Self::of_run(&mut run))
+        parts.extend(Self::of_run(&mut run));
+        parts
     }
 
     fn of_run(run: &mut Vec<u8>) -> Option<Self> {

@@ -96,19 +96,30 @@ fn common_shapes_need_no_automaton() {
     let shape = |pattern: &str| match &Pattern::parse(pattern).unwrap().0.matcher {
         Matcher::Fixed(_) => "fixed",
         Matcher::Prefix { .. } => "prefix",
+        Matcher::Classes { .. } => "classes",
         Matcher::Automaton(_) => "automaton",
     };
     assert_eq!(shape(r"^docker\.io/library/nginx:1$"), "fixed");
     assert_eq!(shape(r"docker\.io/(library/).*"), "prefix");
     assert_eq!(shape(".*"), "prefix");
-    assert_eq!(shape("docker.io/.*"), "automaton");
+    assert_eq!(shape("docker.io/.*"), "classes");
+    assert_eq!(shape("[a-z]x:[0-9]"), "classes");
+    assert_eq!(shape(".*/nginx:.+"), "automaton");
+    let matches = |pattern: &str, text: &str| Pattern::parse(pattern).unwrap().matches(text);
+    assert!(matches("docker.io/.+", "docker.io/a") && matches("docker.io/.+", "docker-io/a"));
+    assert!(!matches("docker.io/.+", "docker.io/") && !matches("docker.io/.+", "docker.io"));
+    assert!(!matches("docker.io/.+", "docker.io/\n") && !matches("docker.io/.+", "docker.io/é"));
+    assert!(matches("a.c", "abc") && !matches("a.c", "abcd") && !matches("a.c", "ab"));
 }
 
 #[test]
 fn needles_are_the_longest_texts_that_must_occur() {
     let needles = |pattern: &str| {
         let texts = Pattern::parse(pattern).unwrap().0.needles.clone();
-        texts.map(|texts| texts.into_iter().map(|text| String::from_utf8(text).unwrap()).collect::<Vec<_>>())
+        texts
+            .into_iter()
+            .next()
+            .map(|texts| texts.into_iter().map(|text| String::from_utf8(text).unwrap()).collect::<Vec<_>>())
     };
     let some = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
     assert_eq!(needles(r".*/app-17:.+"), some(&["/app-17:"]));

@@ -1,0 +1,111 @@
+//! What becomes of one image of a Pod that is being admitted: from what the Pod and its annotations say to the route
+//! that is recorded.
+
+#[cfg(test)]
+mod tests;
+
+use fairlead_domain::{reference::Reference, verdict::Verdict};
+
+use crate::{
+    records::Route,
+    routing::{Alternatives, Decision, Origin, PodPolicies, PullPolicy, Rules},
+};
+
+/// Recorded alternatives are for healing, which tries them one after the other; more would never be reached.
+const MOST_ALTERNATIVES: usize = 16;
+
+/// One image with all places it may come from.
+#[derive(Debug)]
+pub struct Planned {
+    /// What the author of the Pod asked for, as written.
+    pub asked: String,
+    /// The places, or why there is nothing to choose from.
+    pub places: Result<Alternatives, String>,
+}
+
+/// Plans one image.
+///
+/// `claimed` is what an annotation says was asked for before the image became what it is. It is believed only if the
+/// policies, asked about it, offer the present image: then the whole choice is made anew for it, so a restored Pod is not
+/// tied to a mirror that has gone since. A claim that does not hold is as good as none.
+pub fn plan(
+    policies: &PodPolicies<'_>,
+    image: &str,
+    claimed: Option<&str>,
+    pull_policy: Option<&str>,
+    rules: &Rules,
+) -> Planned {
+    let present = Reference::parse(image);
+    if let (Some(claimed), Ok(present)) = (claimed, &present)
+        && let Ok(asked) = Reference::parse(claimed)
+    {
+        let places = policies.alternatives(&asked, PullPolicy::effective(pull_policy, &asked), rules);
+        let offered = |origin: &Origin| !matches!(origin, Origin::Original);
+        if places.list().iter().any(|place| place.reference == *present && offered(&place.origin)) {
+            return Planned { asked: claimed.to_owned(), places: Ok(places) };
+        }
+    }
+    let places = match present {
+        Ok(present) => {
+            Ok(policies.alternatives(&present, PullPolicy::effective(pull_policy, &present), rules))
+        }
+        Err(error) => Err(format!("it cannot be read: {error}")),
+    };
+    Planned { asked: image.to_owned(), places }
+}
+
+impl Planned {
+    /// The places to ask, if anything is to be asked.
+    pub fn to_ask(&self) -> Option<&Alternatives> {
+        self.places.as_ref().ok().filter(|places| places.needs_probe())
+    }
+
+    /// The route that was decided on. `verdicts` are those that the decision was made with.
+    pub fn route(&self, decision: Decision, verdicts: &[Option<Verdict>]) -> Route {
+        let Ok(places) = &self.places else { return self.kept() };
+        let (index, why) = match decision {
+            Decision::Use { index, why } => (index, why),
+            Decision::Keep { why } => {
+                let unavailable = places.needs_probe();
+                return Route {
+                    unavailable,
+                    alternatives: self.others(&self.asked),
+                    ..Route::original(&self.asked, &why)
+                };
+            }
+            // Nobody decides before everything is known; if somebody did, the image stays.
+            Decision::Wait => return self.kept(),
+        };
+        let Some(place) = places.list().get(index) else { return self.kept() };
+        let verdict = verdicts.get(index).and_then(Option::as_ref);
+        let is_original = place.reference == *places.original();
+        let used = if is_original { self.asked.clone() } else { place.reference.to_string() };
+        Route {
+            by: if is_original { Origin::Original.by() } else { place.origin.by() },
+            why,
+            digest: verdict.and_then(Verdict::digest).map(|digest| digest.to_string()).unwrap_or_default(),
+            alternatives: self.others(place.reference.as_str()),
+            unavailable: verdict.is_some_and(|verdict| !verdict.is_usable()),
+            asked: self.asked.clone(),
+            used,
+        }
+    }
+
+    /// The image stays as it was asked for, without anything having been asked.
+    pub fn kept(&self) -> Route {
+        match &self.places {
+            Err(why) => Route::original(&self.asked, why),
+            Ok(places) => match places.decide(&[]) {
+                Decision::Keep { why } | Decision::Use { why, .. } => Route::original(&self.asked, &why),
+                Decision::Wait => Route::original(&self.asked, "nothing was asked"),
+            },
+        }
+    }
+
+    fn others(&self, used: &str) -> Vec<String> {
+        let places = self.places.as_ref().map(Alternatives::list).unwrap_or_default();
+        let others = places.iter().map(|place| place.reference.as_str()).filter(|place| *place != used);
+        let others = others.take(MOST_ALTERNATIVES).map(str::to_owned).collect::<Vec<_>>();
+        if places.len() > 1 { others } else { Vec::new() }
+    }
+}

@@ -1,0 +1,162 @@
+//! What a policy object says about itself in its status: whether it is in use, and if not, which field to correct.
+//!
+//! A broken object disables itself only, so its own status is where people look. `Ready` says for every kind whether
+//! routing uses the object. Mirror kinds carry `Accepted` beside it, which stays this module's alone: once their images
+//! are copied too, whoever copies decides about `Ready`, and what is said here is the part of it that [`judge`] gives.
+
+use fairlead_api::conditions::{self, Condition, Finding, reasons, types};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::routing::{Policy, PolicyError, PolicyKind};
+
+#[cfg(test)]
+mod tests;
+
+/// A message is read in a terminal; what is longer names the first problems and counts the others.
+const LONGEST_MESSAGE: usize = 1024;
+
+/// What became of an object.
+#[derive(Debug, Clone, Copy)]
+pub enum Outcome<'a> {
+    /// Routing uses it. `secrets` are the Secrets it names that cannot be used, each with the reason and a remedy.
+    Compiled { policy: &'a Policy, secrets: &'a [String] },
+    /// It makes no sense.
+    Refused(&'a PolicyError),
+    /// It is stored in a form that its kind does not have.
+    Unreadable { error: &'a str },
+}
+
+/// Whether an object is in use as a whole, and why not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judgement {
+    pub holds: bool,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// What is stored in the status, as far as it matters here.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Stored<'a> {
+    /// Of the object itself.
+    pub generation: Option<i64>,
+    pub observed_generation: Option<i64>,
+    pub upstream_count: Option<u32>,
+    pub conditions: &'a [Condition],
+}
+
+/// The fields of the status that belong to this module, as they are applied.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Of replicated sets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_count: Option<u32>,
+    pub conditions: Vec<Condition>,
+}
+
+/// The status to write, if it says something else than what is stored.
+pub fn wanted(
+    kind: PolicyKind,
+    outcome: &Outcome<'_>,
+    stored: &Stored<'_>,
+    now: Timestamp,
+) -> Option<Status> {
+    let findings = findings(kind, outcome);
+    let merged = conditions::merge(stored.conditions, &findings, stored.generation, now);
+    let own = |condition: &Condition| findings.iter().any(|finding| finding.type_ == condition.type_);
+    let status = Status {
+        observed_generation: stored.generation,
+        upstream_count: upstream_count(kind, outcome),
+        conditions: merged.iter().filter(|condition| own(condition)).cloned().collect(),
+    };
+    // Of an object that cannot be read, the conditions are all that is known of what is stored.
+    let same_numbers = matches!(outcome, Outcome::Unreadable { .. })
+        || (status.observed_generation, status.upstream_count)
+            == (stored.observed_generation, stored.upstream_count);
+    let unchanged = same_numbers && merged == stored.conditions;
+    (!unchanged).then_some(status)
+}
+
+fn findings(kind: PolicyKind, outcome: &Outcome<'_>) -> Vec<Finding> {
+    let Judgement { holds, reason, message } = judge(kind, outcome);
+    let carried: &[_] = if is_mirror(kind) { &[types::ACCEPTED, types::READY] } else { &[types::READY] };
+    carried.iter().map(|type_| Finding::new(type_, holds, reason, message.as_str())).collect()
+}
+
+/// Whether routing uses the object, all of it.
+pub fn judge(kind: PolicyKind, outcome: &Outcome<'_>) -> Judgement {
+    let not = |reason, message: String| Judgement { holds: false, reason, message };
+    match outcome {
+        Outcome::Unreadable { error } => not(
+            reasons::INVALID_SPEC,
+            joined(
+                "the stored object cannot be read and is not used: correct the field and apply it again",
+                [error],
+            ),
+        ),
+        Outcome::Refused(error) => {
+            let reason = if error.is_filter() { reasons::INVALID_FILTER } else { reasons::INVALID_SPEC };
+            not(reason, joined("not used until this is corrected", [error]))
+        }
+        Outcome::Compiled { policy, secrets } => {
+            let problems = policy.problems().iter().map(ToString::to_string);
+            let all = problems.chain(secrets.iter().cloned()).collect::<Vec<_>>();
+            if !policy.problems().is_empty() {
+                not(reasons::DEGRADED, joined("used, but for entries that do not work", &all))
+            } else if !secrets.is_empty() {
+                not(reasons::SECRET_UNAVAILABLE, joined("used, but without credentials", &all))
+            } else {
+                Judgement { holds: true, reason: reasons::READY, message: offered(kind, policy.offered()) }
+            }
+        }
+    }
+}
+
+fn offered(kind: PolicyKind, count: usize) -> String {
+    let noun = if is_mirror(kind) { "mirror" } else { "upstream" };
+    match count {
+        0 => format!("in use, but it offers no {noun}"),
+        1 => format!("in use: 1 {noun} is offered"),
+        count => format!("in use: {count} {noun}s are offered"),
+    }
+}
+
+fn upstream_count(kind: PolicyKind, outcome: &Outcome<'_>) -> Option<u32> {
+    let count = match outcome {
+        Outcome::Compiled { policy, .. } => policy.offered(),
+        Outcome::Refused(_) | Outcome::Unreadable { .. } => 0,
+    };
+    (!is_mirror(kind)).then(|| u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+fn is_mirror(kind: PolicyKind) -> bool {
+    matches!(kind, PolicyKind::ClusterImageSetMirror | PolicyKind::ImageSetMirror)
+}
+
+/// A sentence and the things it is about, as many as fit.
+fn joined(sentence: &str, things: impl IntoIterator<Item = impl ToString>) -> String {
+    let mut text = sentence.to_owned();
+    let mut left_out = 0_usize;
+    for (number, thing) in things.into_iter().enumerate() {
+        let thing = thing.to_string();
+        let mark = if number == 0 { ": " } else { "; " };
+        if number == 0 && text.len() + thing.len() > LONGEST_MESSAGE {
+            let room = thing.floor_char_boundary(LONGEST_MESSAGE - text.len());
+            text.push_str(mark);
+            text.push_str(&thing[..room]);
+            text.push('…');
+        } else if left_out > 0 || text.len() + thing.len() > LONGEST_MESSAGE {
+            left_out += 1;
+        } else {
+            text.push_str(mark);
+            text.push_str(&thing);
+        }
+    }
+    if left_out > 0 {
+        text = format!("{text}; and {left_out} more");
+    }
+    text
+}

@@ -1,0 +1,245 @@
+//! From custom resources to policies.
+//!
+//! A filter that does not compile disables its whole object, because nobody can tell what it was meant to leave out. A
+//! mirror or upstream that does not work is left out alone, and reported.
+
+use std::sync::Arc;
+
+use fairlead_api::kuik::{
+    self, ClusterImageSetMirror, ClusterReplicatedImageSet, CredentialSecret, ImageSetMirror,
+    ReplicatedImageSet,
+};
+use fairlead_domain::{
+    reference::Location,
+    selector::{FilterError, FilterItem, ImageFilter, PodMatcher, Rules, Scope},
+};
+
+use super::{
+    identity::{PolicyId, PolicyKind, SecretName},
+    policy::{Mirror, Offer, Policy, PolicyError, PolicyProblem, Upstream},
+};
+
+/// Name, namespace and UID of an object, without naming the type that holds them.
+macro_rules! identity {
+    ($kind:ident, $object:expr) => {
+        identity(
+            PolicyKind::$kind,
+            $object.metadata.namespace.as_deref(),
+            $object.metadata.name.as_deref(),
+            $object.metadata.uid.as_deref(),
+        )
+    };
+}
+
+impl Policy {
+    pub fn cluster_mirror(object: &ClusterImageSetMirror) -> Result<Self, PolicyError> {
+        let (id, spec) = (identity!(ClusterImageSetMirror, object)?, &object.spec);
+        mirrors(id, spec.priority, &spec.filter, &spec.image_filter, &spec.mirrors)
+    }
+
+    pub fn mirror(object: &ImageSetMirror) -> Result<Self, PolicyError> {
+        let (id, spec) = (identity!(ImageSetMirror, object)?, &object.spec);
+        mirrors(id, spec.priority, &spec.filter, &spec.image_filter, &spec.mirrors)
+    }
+
+    pub fn cluster_replicated(object: &ClusterReplicatedImageSet) -> Result<Self, PolicyError> {
+        let (id, spec) = (identity!(ClusterReplicatedImageSet, object)?, &object.spec);
+        upstreams(id, spec.priority, &spec.filter, &spec.upstreams)
+    }
+
+    pub fn replicated(object: &ReplicatedImageSet) -> Result<Self, PolicyError> {
+        let (id, spec) = (identity!(ReplicatedImageSet, object)?, &object.spec);
+        upstreams(id, spec.priority, &spec.filter, &spec.upstreams)
+    }
+}
+
+fn identity(
+    kind: PolicyKind,
+    namespace: Option<&str>,
+    name: Option<&str>,
+    uid: Option<&str>,
+) -> Result<Arc<PolicyId>, PolicyError> {
+    let missing = |field: &str, remedy: &str| PolicyError {
+        field: format!("metadata.{field}"),
+        message: format!("is missing: {remedy}"),
+        filter: false,
+    };
+    let given = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(Arc::<str>::from);
+    let name = given(name).ok_or_else(|| missing("name", "give the object a name"))?;
+    let namespace = if kind.is_cluster_scoped() {
+        None
+    } else {
+        Some(given(namespace).ok_or_else(|| {
+            missing("namespace", &format!("every {kind} lives in the namespace whose Pods it serves"))
+        })?)
+    };
+    Ok(Arc::new(PolicyId { kind, namespace, name, uid: uid.unwrap_or_default().into() }))
+}
+
+fn mirrors(
+    id: Arc<PolicyId>,
+    priority: i64,
+    filter: &kuik::Filter,
+    image_filter: &kuik::ImageFilter,
+    entries: &[kuik::Mirror],
+) -> Result<Policy, PolicyError> {
+    let items = Items::read(id.kind, filter)?;
+    let scope = Scope::decide(items.rules(), &image_filter.include, &image_filter.exclude)
+        .map_err(|error| broken_filter(&error))?;
+    let mut problems = Vec::new();
+    let mut mirrors = Vec::with_capacity(entries.len());
+    for (entry, written) in entries.iter().enumerate() {
+        let at = format!("spec.mirrors[{entry}]");
+        let compiled = location(&at, &written.registry, &written.path).and_then(|(_, place)| {
+            let secret = secret(&at, &id, written.credential_secret.as_ref())?;
+            Ok(Mirror { entry, place, priority: written.priority, secret })
+        });
+        keep(compiled, &mut mirrors, &mut problems);
+    }
+    let offer = Offer::Mirrors { images: scope.images, mirrors };
+    Ok(Policy { id, priority, pods: scope.pods, offer, problems })
+}
+
+fn upstreams(
+    id: Arc<PolicyId>,
+    priority: i64,
+    filter: &kuik::Filter,
+    entries: &[kuik::Upstream],
+) -> Result<Policy, PolicyError> {
+    let items = Items::read(id.kind, filter)?;
+    let pods = PodMatcher::compile(items.rules()).map_err(|error| broken_filter(&error))?;
+    let mut problems = Vec::new();
+    let mut upstreams = Vec::with_capacity(entries.len());
+    for (entry, written) in entries.iter().enumerate() {
+        let at = format!("spec.upstreams[{entry}]");
+        let compiled = location(&at, &written.registry, &written.path).and_then(|(registry, place)| {
+            let images = ImageFilter::legacy(&written.image_filter.include, &written.image_filter.exclude)
+                .map_err(|error| PolicyProblem {
+                    field: format!("{at}.{}", error.field()),
+                    message: error.problem().to_string(),
+                })?;
+            let secret = secret(&at, &id, written.credential_secret.as_ref())?;
+            let (priority, discarded) = (written.priority, written.discard_alternative);
+            Ok(Upstream { entry, registry, place, images, priority, discarded, secret })
+        });
+        keep(compiled, &mut upstreams, &mut problems);
+    }
+    Ok(Policy { id, priority, pods, offer: Offer::Upstreams(upstreams), problems })
+}
+
+fn keep<T>(compiled: Result<T, PolicyProblem>, entries: &mut Vec<T>, problems: &mut Vec<PolicyProblem>) {
+    match compiled {
+        Ok(entry) => entries.push(entry),
+        Err(problem) => problems.push(problem),
+    }
+}
+
+/// The registry alone, and the registry with the path.
+fn location(at: &str, registry: &str, path: &str) -> Result<(Location, Location), PolicyProblem> {
+    let alone = Location::new(registry, "")
+        .map_err(|error| PolicyProblem { field: format!("{at}.registry"), message: error.to_string() })?;
+    let place = Location::new(registry, path)
+        .map_err(|error| PolicyProblem { field: format!("{at}.path"), message: error.to_string() })?;
+    Ok((alone, place))
+}
+
+/// The Secret of an entry. A namespaced object can name Secrets of its own namespace only, whatever is written.
+fn secret(
+    at: &str,
+    id: &PolicyId,
+    written: Option<&CredentialSecret>,
+) -> Result<Option<SecretName>, PolicyProblem> {
+    let Some(written) = written else {
+        return Ok(None);
+    };
+    let missing = |field: &str, remedy: &str| PolicyProblem {
+        field: format!("{at}.credentialSecret.{field}"),
+        message: format!("is missing: {remedy}"),
+    };
+    if written.name.is_empty() {
+        return Err(missing("name", "name the Secret, or take credentialSecret out"));
+    }
+    let namespace = match &id.namespace {
+        Some(own) => Arc::clone(own),
+        None => match written.namespace.as_deref() {
+            Some(namespace) if !namespace.is_empty() => namespace.into(),
+            _ => {
+                return Err(missing(
+                    "namespace",
+                    "name the namespace of the Secret, because a cluster-wide object has none of its own",
+                ));
+            }
+        },
+    };
+    Ok(Some(SecretName { namespace, name: written.name.as_str().into() }))
+}
+
+fn broken_filter(error: &FilterError) -> PolicyError {
+    PolicyError {
+        field: format!("spec.{}", error.field()),
+        message: error.problem().to_string(),
+        filter: true,
+    }
+}
+
+/// The items of a unified filter, each with its one key.
+struct Items<'a> {
+    include: Vec<FilterItem<'a>>,
+    exclude: Vec<FilterItem<'a>>,
+}
+
+impl<'a> Items<'a> {
+    fn read(kind: PolicyKind, filter: &'a kuik::Filter) -> Result<Self, PolicyError> {
+        let list = |name: &str, items: &'a [kuik::FilterItem]| {
+            let read = |(index, item)| single_key(kind, &format!("spec.filter.{name}[{index}]"), item);
+            items.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()
+        };
+        Ok(Self { include: list("include", &filter.include)?, exclude: list("exclude", &filter.exclude)? })
+    }
+
+    fn rules(&self) -> Rules<'_> {
+        Rules { include: &self.include, exclude: &self.exclude }
+    }
+}
+
+/// The schema demands all of this too; manifests in files and objects from before the schema have not met it.
+fn single_key<'a>(
+    kind: PolicyKind,
+    at: &str,
+    item: &'a kuik::FilterItem,
+) -> Result<FilterItem<'a>, PolicyError> {
+    let refuse = |key: &str, message: &str| PolicyError {
+        field: format!("{at}{key}"),
+        message: message.to_owned(),
+        filter: false,
+    };
+    let mut keys = [
+        item.image.as_deref().map(FilterItem::Image),
+        item.label.as_deref().map(FilterItem::Label),
+        item.annotation.as_deref().map(FilterItem::Annotation),
+        item.namespace.as_deref().map(FilterItem::Namespace),
+    ]
+    .into_iter()
+    .flatten();
+    let (Some(item), None) = (keys.next(), keys.next()) else {
+        return Err(refuse(
+            "",
+            "an item sets exactly one of image, label, annotation and namespace: write one item for each",
+        ));
+    };
+    match (item, kind) {
+        (FilterItem::Image(_), PolicyKind::ClusterReplicatedImageSet | PolicyKind::ReplicatedImageSet) => {
+            Err(refuse(
+                ".image",
+                "this kind chooses images by upstream: move the pattern to spec.upstreams[].imageFilter",
+            ))
+        }
+        (FilterItem::Namespace(_), PolicyKind::ImageSetMirror | PolicyKind::ReplicatedImageSet) => {
+            Err(refuse(
+                ".namespace",
+                "an object that lives in a namespace serves that namespace only: take the item out",
+            ))
+        }
+        _ => Ok(item),
+    }
+}

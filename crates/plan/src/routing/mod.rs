@@ -1,0 +1,29 @@
+//! Routing: from the policies of a cluster and one image of a Pod to the ordered list of places to try, and the choice.
+//!
+//! A custom resource is compiled once into a [`Policy`], all policies together into an [`Index`]. The index tells
+//! which policies concern a Pod ([`PodPolicies`]) and what they offer for an image ([`Alternatives`]); what registries
+//! said then leads to a [`Decision`]. Nothing here asks a registry or reads a Secret.
+
+mod alternatives;
+mod choice;
+mod compile;
+pub mod explain;
+mod identity;
+mod index;
+mod layer;
+mod policy;
+mod pull;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use fairlead_domain::selector::PodFacts;
+
+pub use self::{
+    alternatives::{Alternative, Alternatives, Origin, SecretUse},
+    choice::{Decision, judge},
+    identity::{PolicyId, PolicyKind, SecretName},
+    index::{Index, PodPolicies},
+    policy::{Policy, PolicyError, PolicyProblem},
+    pull::{PullPolicy, Rules},
+};
