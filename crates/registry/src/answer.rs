@@ -1,19 +1,20 @@
 //! An answer whose body has not been read yet, and the bounded ways to read it.
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use reqwest::{
     Response, StatusCode, Url,
     header::{CONTENT_LENGTH, HeaderMap},
 };
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     bounds,
     context::Context,
     error::{Detail, Problem, words_of},
     manners::{gate::Permit, quota::Quota},
+    peer::{Peer, Trial},
     transport::{address::Reach, failure::Failure},
 };
 
@@ -24,11 +25,40 @@ pub(crate) struct Answer {
     quota: Quota,
     reach: Option<Reach>,
     permit: Permit,
+    rest: Option<Rest>,
+}
+
+/// Tells how the body of an answer went, which says as much about a server as its first line.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    peer: Arc<Peer>,
+    trial: Trial,
+    /// Bytes that are still to come, where the server said how many there are.
+    missing: Option<u64>,
+}
+
+impl Rest {
+    pub(crate) fn new(peer: &Arc<Peer>, trial: Trial, response: &Response) -> Self {
+        Self { peer: Arc::clone(peer), trial, missing: length_of(response.headers()) }
+    }
+
+    /// Takes a piece off what is missing. True at the end.
+    fn came(&mut self, piece: Option<&Bytes>) -> bool {
+        let Some(piece) = piece else { return true };
+        self.missing = self.missing.map(|missing| missing.saturating_sub(piece.len() as u64));
+        self.missing == Some(0)
+    }
 }
 
 impl Answer {
-    pub(crate) fn new(response: Response, quota: Quota, reach: Option<Reach>, permit: Permit) -> Self {
-        Self { response, quota, reach, permit }
+    pub(crate) fn new(
+        response: Response,
+        quota: Quota,
+        reach: Option<Reach>,
+        permit: Permit,
+        rest: Option<Rest>,
+    ) -> Self {
+        Self { response, quota, reach, permit, rest }
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -45,7 +75,7 @@ impl Answer {
     }
 
     pub(crate) fn content_length(&self) -> Option<u64> {
-        self.headers().get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+        length_of(self.headers())
     }
 
     pub(crate) fn url(&self) -> &Url {
@@ -63,7 +93,7 @@ impl Answer {
     /// Reads what is left of a short body, so that the connection can be used again, and keeps the place in line.
     pub(crate) async fn into_permit(mut self, context: &Context) -> Permit {
         let mut left = bounds::ERROR_BODY;
-        while let Ok(Ok(Some(chunk))) = timeout_at(context.deadline, self.chunk()).await {
+        while let Ok(Some(chunk)) = self.chunk(context.deadline, "the answer").await {
             let Some(rest) = left.checked_sub(chunk.len()) else {
                 break;
             };
@@ -73,8 +103,24 @@ impl Answer {
     }
 
     /// The next piece of the body, `None` at its end.
-    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Problem> {
-        self.response.chunk().await.map_err(|error| Problem::of_failure(Failure::of(&error)))
+    pub(crate) async fn chunk(&mut self, until: Instant, what: &str) -> Result<Option<Bytes>, Problem> {
+        let since = Instant::now();
+        let problem = match timeout_at(until, self.response.chunk()).await {
+            Ok(Ok(piece)) => {
+                if self.rest.as_mut().is_some_and(|rest| rest.came(piece.as_ref()))
+                    && let Some(rest) = self.rest.take()
+                {
+                    rest.peer.completed();
+                }
+                return Ok(piece);
+            }
+            Ok(Err(error)) => Problem::of_failure(Failure::of(&error)),
+            Err(_) => Problem::TimedOut(format!("{what} arrives too slowly").into()),
+        };
+        if let Some(rest) = self.rest.take() {
+            rest.peer.broke_off(&problem, since, &rest.trial);
+        }
+        Err(problem)
     }
 
     /// The whole body, if it keeps to the bound.
@@ -90,10 +136,7 @@ impl Answer {
         }
         let mut body = BytesMut::new();
         loop {
-            let chunk = timeout_at(context.deadline, self.chunk())
-                .await
-                .map_err(|_| Problem::TimedOut(format!("{what} arrives too slowly").into()))??;
-            match chunk {
+            match self.chunk(context.deadline, what).await? {
                 None => return Ok(body.freeze()),
                 Some(chunk) if body.len() + chunk.len() > bound => {
                     drop(chunk);
@@ -122,4 +165,8 @@ impl Answer {
         Problem::of_status(status, &quota, &words, SystemTime::now())
             .unwrap_or_else(|| Problem::Malformed(Detail::from(format!("status {status} was not expected"))))
     }
+}
+
+fn length_of(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }

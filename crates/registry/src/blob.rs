@@ -6,7 +6,7 @@ use reqwest::{
     Method, StatusCode,
     header::{ACCEPT, CONTENT_RANGE, HeaderValue, RANGE},
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::{
     answer::Answer,
@@ -178,9 +178,10 @@ impl BlobReader {
             None => self.open(context).await?,
         };
         let patience = context.deadline.min(Instant::now() + bounds::STALL);
-        let chunk = timeout_at(patience, answer.chunk())
-            .await
-            .map_err(|_| Problem::Unreachable("the transfer stands still".into()))??;
+        let chunk = match answer.chunk(patience, "the blob").await {
+            Err(Problem::TimedOut(_)) => Err(Problem::Unreachable("the transfer stands still".into())),
+            outcome => outcome,
+        }?;
         if chunk.is_some() {
             self.answer = Some(answer);
         }

@@ -149,7 +149,7 @@ impl Problem {
 
     pub(crate) fn of_failure(failure: Failure) -> Self {
         match failure {
-            Failure::Unreachable(reason) => Self::Unreachable(reason.into()),
+            Failure::Unreachable(reason) | Failure::Unsent(reason) => Self::Unreachable(reason.into()),
             Failure::Tls(reason) | Failure::NotTls(reason) => Self::Tls(reason.into()),
             Failure::Forbidden(forbidden) => {
                 Self::Malformed(format!("it leads to an address that is not contacted: {forbidden}").into())

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use reqwest::{Client, Request};
+use reqwest::{Client, Method, Request};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    answer::Answer,
+    answer::{Answer, Rest},
     context::Context,
     error::{Detail, Problem},
     manners::{
@@ -25,11 +25,13 @@ pub(crate) struct Fault {
     pub(crate) passing: bool,
     /// What answered speaks no TLS.
     pub(crate) no_tls: bool,
+    /// It was ours: what we were sending broke off.
+    ours: bool,
 }
 
 impl From<Problem> for Fault {
     fn from(problem: Problem) -> Self {
-        Self { problem, passing: false, no_tls: false }
+        Self { problem, passing: false, no_tls: false, ours: false }
     }
 }
 
@@ -37,7 +39,8 @@ impl From<Failure> for Fault {
     fn from(failure: Failure) -> Self {
         let passing = matches!(failure, Failure::Unreachable(_));
         let no_tls = matches!(failure, Failure::NotTls(_));
-        Self { problem: Problem::of_failure(failure), passing, no_tls }
+        let ours = matches!(failure, Failure::Unsent(_));
+        Self { problem: Problem::of_failure(failure), passing, no_tls, ours }
     }
 }
 
@@ -58,18 +61,21 @@ pub(crate) async fn exchange(
     trial: &(dyn Fn() -> Trial + Sync),
 ) -> Result<Answer, Fault> {
     let permit = peer.enter(account, context).await?;
+    let reads = *request.method() == Method::GET;
     let started = Instant::now();
     match send(client, request, context).await {
         Ok(response) => {
             let quota = Quota::read(response.headers(), SystemTime::now());
             let status = response.status();
-            peer.answered(&Answered { status, quota: &quota, account, started, trial });
+            let goes_on = reads && status.is_success();
+            peer.answered(&Answered { status, quota: &quota, account, goes_on, started, trial });
             let reach = transport.reach(&response);
-            Ok(Answer::new(response, quota, reach, permit))
+            let rest = goes_on.then(|| Rest::new(peer, trial(), &response));
+            Ok(Answer::new(response, quota, reach, permit, rest))
         }
         Err(fault) => {
             // A registry that speaks no TLS is there; how to speak to it is the caller's decision.
-            if !fault.no_tls {
+            if !fault.no_tls && !fault.ours {
                 peer.failed(&fault.problem, started, trial);
             }
             Err(fault)
@@ -88,7 +94,7 @@ pub(crate) async fn visit(
 ) -> Result<Answer, Fault> {
     let response = send(client, request, context).await?;
     let reach = transport.reach(&response);
-    Ok(Answer::new(response, Quota::default(), reach, permit))
+    Ok(Answer::new(response, Quota::default(), reach, permit, None))
 }
 
 async fn send(client: &Client, request: Request, context: &Context) -> Result<reqwest::Response, Fault> {

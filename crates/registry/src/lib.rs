@@ -10,6 +10,7 @@
 
 mod answer;
 pub mod auth;
+mod authorities;
 mod blob;
 mod bounds;
 mod client;
@@ -18,6 +19,7 @@ pub mod copy;
 mod delete;
 mod error;
 mod exchange;
+mod health;
 pub mod login;
 pub mod manifest;
 pub mod manners;
@@ -35,6 +37,8 @@ pub mod transport;
 mod upload;
 
 #[cfg(test)]
+mod mutation;
+#[cfg(test)]
 mod tests;
 
 pub use self::{
@@ -44,6 +48,7 @@ pub use self::{
     context::Context,
     delete::Deleted,
     error::{Detail, Error, ErrorClass, Problem},
+    health::RegistryHealth,
     manners::{
         breaker::Patience,
         gate::Budget,

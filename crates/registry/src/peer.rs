@@ -1,16 +1,19 @@
 //! One server we talk to, as all callers together see it: its budget, its quota, and whether it is alive.
 
 use std::{
+    ops::{Deref, DerefMut},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::{Duration, SystemTime},
 };
 
+use futures::{StreamExt, stream::FuturesUnordered};
 use reqwest::{Client, StatusCode, Url};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, interval, sleep_until, timeout};
 
 use crate::{
     context::Context,
     error::Problem,
+    health::Vitals,
     manners::{
         breaker::{Breaker, Health, Patience},
         gate::{Account, Budget, Gate, Permit, Refused},
@@ -20,6 +23,8 @@ use crate::{
 
 /// A trial has its own patience: the callers are not waiting for it.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// A request to a server that was down may hang even when the server is back, so a trial does not rely on one.
+const NEXT_ATTEMPT: Duration = Duration::from_millis(1500);
 /// A caller with less time than this says nothing about the server when it gives up.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -27,6 +32,8 @@ const SHORTEST_PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) struct Peer {
     gate: Arc<Gate>,
     health: Mutex<Watched>,
+    /// The part of `health` that others look at, told anew whenever it changes.
+    pub(crate) vitals: Vitals,
 }
 
 #[derive(Debug)]
@@ -43,6 +50,38 @@ struct Watched {
 pub(crate) struct Trial {
     pub(crate) client: Client,
     pub(crate) url: Url,
+    /// Where else there may be a sign of life: a server that was silent from the start has not said what it speaks.
+    pub(crate) other_scheme: Option<Url>,
+}
+
+impl Trial {
+    /// Whether there is a sign of life: an answer to one of the requests sent one after the other while none is answered.
+    async fn is_answered(&self) -> bool {
+        let mut attempts = FuturesUnordered::new();
+        let mut next = interval(NEXT_ATTEMPT);
+        loop {
+            tokio::select! {
+                Some(alive) = attempts.next() => {
+                    if alive || attempts.is_empty() {
+                        return alive;
+                    }
+                }
+                _ = next.tick() => attempts.push(self.attempt()),
+            }
+        }
+    }
+
+    async fn attempt(&self) -> bool {
+        let answers = async |url: &Url| {
+            let answer = self.client.get(url.clone()).send().await;
+            answer.is_ok_and(|answer| health_of(answer.status()) == Health::Answered)
+        };
+        answers(&self.url).await
+            || match &self.other_scheme {
+                Some(url) => answers(url).await,
+                None => false,
+            }
+    }
 }
 
 impl Peer {
@@ -51,6 +90,7 @@ impl Peer {
         Arc::new(Self {
             gate: Gate::new(budget, now),
             health: Mutex::new(Watched { breaker: Breaker::new(patience, now), cause: None, trials: false }),
+            vitals: Vitals::default(),
         })
     }
 
@@ -70,7 +110,7 @@ impl Peer {
         Ok(permit)
     }
 
-    fn check_alive(&self) -> Result<(), Problem> {
+    pub(crate) fn check_alive(&self) -> Result<(), Problem> {
         let mut health = self.lock();
         if health.breaker.admits(Instant::now()) {
             return Ok(());
@@ -85,7 +125,10 @@ impl Peer {
             _ => 0,
         };
         self.gate.learn(answer.account, answer.quota.hold(answer.status, refusals));
-        let health = health_of(answer.status);
+        let health = match health_of(answer.status) {
+            Health::Answered if answer.goes_on => Health::Begun,
+            health => health,
+        };
         let problem = || Problem::Unreachable(format!("it answered with status {}", answer.status).into());
         self.record(health, answer.started, problem, answer.trial);
     }
@@ -103,6 +146,28 @@ impl Peer {
             _ => Health::Failed,
         };
         self.record(health, started, || problem.clone(), trial);
+    }
+
+    /// Takes note that an answer that had begun is complete.
+    pub(crate) fn completed(&self) {
+        let now = Instant::now();
+        self.lock().breaker.record(Health::Answered, now, now);
+    }
+
+    /// Takes note of an answer that began and was not completed; `since` is when its next piece was waited for.
+    pub(crate) fn broke_off(self: &Arc<Self>, problem: &Problem, since: Instant, trial: &Trial) {
+        if matches!(problem, Problem::TimedOut(_)) {
+            self.failed(problem, since, || trial.clone());
+        } else {
+            self.record(Health::BrokenOff, since, || problem.clone(), || trial.clone());
+        }
+    }
+
+    /// Forgets failures that something of ours was the reason for.
+    pub(crate) fn forget_failures(&self) {
+        let mut watched = self.lock();
+        watched.breaker.reset();
+        watched.cause = None;
     }
 
     fn record(
@@ -125,8 +190,9 @@ impl Peer {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Watched> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_> {
+        let watched = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked { watched, vitals: &self.vitals }
     }
 
     /// When the next trial is due. `None` ends the trials, and notes that they ended under the same lock.
@@ -138,11 +204,39 @@ impl Peer {
     }
 }
 
+/// The health in the hands of somebody who may change it. What became of it is told before anybody else gets hold of it.
+struct Locked<'a> {
+    watched: MutexGuard<'a, Watched>,
+    vitals: &'a Vitals,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Watched;
+
+    fn deref(&self) -> &Watched {
+        &self.watched
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Watched {
+        &mut self.watched
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.vitals.tell(self.watched.breaker.is_open(), self.watched.cause.as_ref());
+    }
+}
+
 /// What an answer tells about the server that gave it.
 pub(crate) struct Answered<'a> {
     pub(crate) status: StatusCode,
     pub(crate) quota: &'a Quota,
     pub(crate) account: Account,
+    /// More of it is to come, and how that went will be told.
+    pub(crate) goes_on: bool,
     pub(crate) started: Instant,
     pub(crate) trial: &'a (dyn Fn() -> Trial + Sync),
 }
@@ -185,8 +279,7 @@ async fn send_trials(peer: Weak<Peer>, trial: Trial) {
         sleep_until(due).await;
         let Some(peer) = peer.upgrade() else { return };
         peer.lock().breaker.begin_trial();
-        let answer = timeout(TRIAL_TIMEOUT, trial.client.get(trial.url.clone()).send()).await;
-        let alive = matches!(answer, Ok(Ok(answer)) if health_of(answer.status()) == Health::Answered);
+        let alive = timeout(TRIAL_TIMEOUT, trial.is_answered()).await.unwrap_or(false);
         peer.lock().breaker.end_trial(alive, fastrand::f64(), Instant::now());
     }
 }

@@ -42,6 +42,11 @@ impl<K: Hash + Eq + Clone, V> Recent<K, V> {
         self.entries.insert(key, Entry { value, last_use: self.uses });
     }
 
+    /// Looking at everything is no use of anything.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.entries.iter().map(|(key, entry)| (key, &entry.value))
+    }
+
     /// Drops the older half at once, so that the search for the oldest is paid once in many insertions.
     fn make_room(&mut self) {
         let mut ages: Vec<u64> = self.entries.values().map(|entry| entry.last_use).collect();

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     auth::memory::Memory,
+    authorities::Authorities,
     bounds,
     error::Problem,
     peer::{Peer, Trial},
@@ -34,7 +35,9 @@ pub(crate) struct Registry {
     pub(crate) transfers: Arc<Semaphore>,
     pub(crate) transfer_capacity: u32,
     /// What the registry's challenges taught, so that the next request comes prepared.
-    memory: Mutex<Memory>,
+    memory: Arc<Mutex<Memory>>,
+    /// Where the registry's authorities are read from, if it has some of its own.
+    authorities: Option<Authorities>,
 }
 
 impl Registry {
@@ -45,6 +48,8 @@ impl Registry {
         resolver: &Arc<dyn Resolve>,
     ) -> Result<Self, Problem> {
         let own = settings.of(host).clone();
+        // Looked at before it is read: a change in between is then noticed at the next look.
+        let authorities = own.ca_file.clone().map(Authorities::new);
         let settled = own.ca_file.is_some() || own.insecure_skip_verify;
         let endpoint = Endpoint::new(host, own.plain_http, settled)
             .ok_or_else(|| Problem::Unreachable(format!("{host} is not an address").into()))?;
@@ -70,8 +75,20 @@ impl Registry {
             peer,
             transfers: Arc::new(Semaphore::new(usize::try_from(transfer_capacity).unwrap_or(1))),
             transfer_capacity,
-            memory: Mutex::default(),
+            memory: Arc::default(),
+            authorities,
         })
+    }
+
+    /// Takes over what callers share and what was learnt; only connections and trust are new.
+    fn in_place_of(self, former: &Self) -> Self {
+        former.peer.forget_failures();
+        Self {
+            peer: Arc::clone(&former.peer),
+            transfers: Arc::clone(&former.transfers),
+            memory: Arc::clone(&former.memory),
+            ..self
+        }
     }
 
     /// The address of an API path such as `team/app/tags/list`.
@@ -81,10 +98,11 @@ impl Registry {
     }
 
     pub(crate) fn trial(&self) -> Trial {
-        let base = self.endpoint.base();
+        let ping = |base: &Url| base.join("v2/").unwrap_or_else(|_| base.clone());
         Trial {
             client: self.transport.home().clone(),
-            url: base.join("v2/").unwrap_or_else(|_| base.clone()),
+            url: ping(self.endpoint.base()),
+            other_scheme: self.endpoint.other_scheme().map(ping),
         }
     }
 
@@ -124,8 +142,22 @@ impl Registries {
     pub(crate) fn get(&self, host: &Host) -> Result<Arc<Registry>, Problem> {
         let name = host.as_str().to_ascii_lowercase();
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(registry) = lock().get(&name) {
-            return Ok(Arc::clone(registry));
+        let found = lock().get(&name).map(Arc::clone);
+        if let Some(former) = found {
+            if !former.authorities.as_ref().is_some_and(Authorities::have_changed) {
+                return Ok(former);
+            }
+            match Registry::new(host, &self.settings, &self.trust, &self.resolver) {
+                Ok(made) => {
+                    let made = Arc::new(made.in_place_of(&former));
+                    lock().insert(name, Arc::clone(&made));
+                    return Ok(made);
+                }
+                Err(problem) => {
+                    tracing::warn!(registry = %host, %problem, "the authorities known so far stay in use");
+                    return Ok(former);
+                }
+            }
         }
         // Made outside the lock, since it may read files; if two callers do so at once, the first one's is kept.
         let made = Arc::new(Registry::new(host, &self.settings, &self.trust, &self.resolver)?);
@@ -135,6 +167,18 @@ impl Registries {
         }
         known.insert(name, Arc::clone(&made));
         Ok(made)
+    }
+
+    /// A registry that was used before.
+    pub(crate) fn find(&self, host: &Host) -> Option<Arc<Registry>> {
+        let name = host.as_str().to_ascii_lowercase();
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned()
+    }
+
+    /// The registries in use, by name.
+    pub(crate) fn all(&self) -> Vec<(String, Arc<Registry>)> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().map(|(name, registry)| (name.clone(), Arc::clone(registry))).collect()
     }
 
     pub(crate) fn token_server(&self, url: &Url) -> Arc<Peer> {

@@ -25,7 +25,10 @@ use crate::{
     manners::retry,
     outgoing::{Outgoing, Place, Pointer},
     registry::Registry,
-    transport::redirect::{self, Target},
+    transport::{
+        failure::Failure,
+        redirect::{self, Target},
+    },
 };
 
 /// Rounds of challenge and answer: one to learn what is wanted, one more if a token turned out to be too old.
@@ -198,6 +201,7 @@ impl Remote {
                 exchange(&self.registry.peer, transport.home(), transport, request, account, context, &trial)
                     .await?
             } else {
+                transport.judge(&target.url, reach).await.map_err(Failure::Forbidden)?;
                 let permit = match permit.take() {
                     Some(permit) => permit,
                     None => self.registry.peer.enter(account, context).await?,

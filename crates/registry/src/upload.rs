@@ -100,8 +100,18 @@ impl Upload {
 
     /// Sends everything at once and closes the upload. The body must be `size` bytes long.
     pub async fn put(&self, digest: &Digest, size: u64, body: Body, context: &Context) -> Result<(), Error> {
+        self.put_with(digest, size, |outgoing| outgoing.with_stream(body), context).await
+    }
+
+    async fn put_with(
+        &self,
+        digest: &Digest,
+        size: u64,
+        fill: impl FnOnce(Outgoing) -> Outgoing,
+        context: &Context,
+    ) -> Result<(), Error> {
         let put = async {
-            let mut outgoing = Outgoing::pointed(Method::PUT, self.closing(digest)).with_stream(body);
+            let mut outgoing = fill(Outgoing::pointed(Method::PUT, self.closing(digest)));
             let headers = outgoing.headers_mut();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
             headers.insert(CONTENT_LENGTH, HeaderValue::from(size));
@@ -110,6 +120,12 @@ impl Upload {
             Ok(())
         };
         put.await.map_err(|problem| self.failed(digest, problem))
+    }
+
+    /// Sends everything at once from memory and closes the upload.
+    pub async fn put_bytes(&self, digest: &Digest, bytes: Bytes, context: &Context) -> Result<(), Error> {
+        let size = bytes.len() as u64;
+        self.put_with(digest, size, |outgoing| outgoing.with_bytes(bytes), context).await
     }
 
     /// Sends the next chunk.

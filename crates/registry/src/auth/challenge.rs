@@ -284,6 +284,16 @@ mod tests {
         }
 
         #[test]
+        fn challenges_with_something_wrong_are_read_within_bounds(
+            bytes in crate::mutation::mutated(vec![
+                r#"Bearer realm="https://a/t",service="b",scope="repository:a/b:pull,push",error="x""#.into(),
+                r#"Negotiate YII/+abc==, Basic realm="a, \\"b\\"", Bearer realm=c"#.replace("\\\\", "\\"),
+            ]),
+        ) {
+            prop_assert!(parse(&bytes).len() <= MOST_CHALLENGES);
+        }
+
+        #[test]
         fn quoted_text_comes_back_whole(realm in "[ -~]{0,60}", service in "[ -~]{1,40}") {
             let quote = |text: &str| text.replace('\\', r"\\").replace('"', "\\\"");
             let header = format!("Basic realm=\"x\", Bearer realm=\"{}\",service=\"{}\"", quote(&realm), quote(&service));

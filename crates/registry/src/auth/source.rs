@@ -16,6 +16,7 @@ use crate::{
     exchange::exchange,
     peer::Trial,
     registry::{Registries, Registry},
+    transport::failure::Failure,
 };
 
 /// The user name by which docker's credential helpers mark a password as an identity token.
@@ -96,9 +97,11 @@ impl TokenSource<'_> {
             let peer = &self.registry.peer;
             return Ok(exchange(peer, transport.home(), transport, request, account, context, &trial).await?);
         }
+        let judged = transport.judge(&self.server.url, self.server.reach).await;
+        judged.map_err(|forbidden| of_token_server(Problem::of_failure(Failure::Forbidden(forbidden))))?;
         let client = transport.away(&self.server.url, self.server.reach)?;
         let peer = self.registries.token_server(&self.server.url);
-        let trial = || Trial { client: client.clone(), url: origin(&self.server.url) };
+        let trial = || Trial { client: client.clone(), url: origin(&self.server.url), other_scheme: None };
         let answer = exchange(&peer, client, transport, request, account, context, &trial).await;
         answer.map_err(|fault| of_token_server(fault.problem))
     }

@@ -6,10 +6,10 @@ use super::{
     BlobOutcome, CopyError, Event, Job,
     ledger::{Entry, Standing},
     steady::steadily,
-    transfer::Transfer,
+    transfer::{OpenUpload, Transfer},
 };
 use crate::{
-    error::{Error, ErrorClass},
+    error::{Error, ErrorClass, Problem},
     manifest::Descriptor,
     upload::{Mount, Upload},
 };
@@ -17,6 +17,11 @@ use crate::{
 /// Below this size it is cheaper to send a blob than to ask for it first. A request to mount it from the destination
 /// itself is both: the registry says that it is there, or opens the upload.
 const SMALL: u64 = 1024 * 1024;
+/// Up to this size a blob is read as a whole before it is sent. Nobody then waits at one registry for the other, so many
+/// can be under way, which is what a copy of many small images needs most.
+const HELD: usize = 128 * 1024;
+/// Blobs that are held at once, in all copies together: at most 4 MiB.
+pub(super) const MOST_HELD: usize = 32;
 
 impl Job<'_> {
     /// Makes sure that the destination has a blob. With `look`, nothing that was known before is believed.
@@ -68,9 +73,7 @@ impl Job<'_> {
         let source = self.source.repository();
         let neighbour = (source.host() == own.host() && source != own).then_some(source);
         if blob.size > SMALL || neighbour.is_some() {
-            let found = self
-                .destination
-                .blob_size(&blob.digest, self.context)
+            let found = steadily(self.context, || self.destination.blob_size(&blob.digest, self.context))
                 .await
                 .map_err(CopyError::Destination)?;
             if found == Some(blob.size) {
@@ -110,9 +113,44 @@ impl Job<'_> {
     }
 
     async fn send(&self, blob: &Descriptor, upload: Option<Upload>) -> Result<BlobOutcome, CopyError> {
+        let mut open = OpenUpload(upload);
+        if blob.size <= HELD as u64 && self.send_held(blob, &mut open).await? {
+            return Ok(BlobOutcome::Sent);
+        }
         let transfer = Transfer::new(self, blob).await?;
-        transfer.run(upload).await?;
+        transfer.run(open).await?;
         Ok(BlobOutcome::Sent)
+    }
+
+    /// Reads a small blob and sends it. False if the destination wants it in another way.
+    async fn send_held(&self, blob: &Descriptor, open: &mut OpenUpload) -> Result<bool, CopyError> {
+        let Ok(_place) = self.copier.held.acquire().await else { return Ok(false) };
+        let read = || async {
+            let bytes = self.source.small_blob(blob, HELD, self.context).await;
+            bytes.map_err(|problem| self.source.during("read the blob", &blob.digest.into(), problem))
+        };
+        let bytes = steadily(self.context, read).await.map_err(CopyError::Source)?;
+        let upload = match open.0.take() {
+            Some(upload) => upload,
+            None => steadily(self.context, || self.destination.begin_upload(self.context))
+                .await
+                .map_err(CopyError::Destination)?,
+        };
+        let upload = &*open.0.insert(upload);
+        // How much of a failed attempt arrived is not known. If that matters, the next attempt is told so.
+        let sent =
+            steadily(self.context, || upload.put_bytes(&blob.digest, bytes.clone(), self.context)).await;
+        match sent {
+            Ok(()) => {
+                open.0 = None;
+                Ok(true)
+            }
+            Err(error) if is_about_the_way(&error.problem) => {
+                open.give_up();
+                Ok(false)
+            }
+            Err(error) => Err(CopyError::Destination(error)),
+        }
     }
 
     /// Another repository of the destination's registry.
@@ -122,6 +160,11 @@ impl Job<'_> {
             .ok()
             .map(|image| image.repository())
     }
+}
+
+/// Whether a blob may be accepted if it is sent in another way, or once more from the beginning.
+fn is_about_the_way(problem: &Problem) -> bool {
+    matches!(problem, Problem::Rejected { .. } | Problem::NotFound(_) | Problem::Unauthorised(_))
 }
 
 fn is_refusal(error: &Error) -> bool {

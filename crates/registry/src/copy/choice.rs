@@ -8,7 +8,7 @@ use bytes::Bytes;
 use fairlead_domain::{digest::Digest, platform::PlatformFilter};
 use serde_json::Value;
 
-use super::{CopyError, Job};
+use super::{CopyError, Job, steady::steadily};
 use crate::{
     error::Problem,
     manifest::{Content, Index, Manifest},
@@ -24,13 +24,13 @@ impl Job<'_> {
         match root.content().map_err(CopyError::Source)? {
             Content::Index(index) => reduced(&root, &index, wanted),
             Content::Image(image) => {
-                let platform = self.source.platform_of(&image, self.context).await.map_err(|problem| {
-                    CopyError::Source(self.source.during(
-                        "find the platform of",
-                        &root.digest.into(),
-                        problem,
-                    ))
-                })?;
+                let find = || async {
+                    let found = self.source.platform_of(&image, self.context).await;
+                    found.map_err(|problem| {
+                        self.source.during("find the platform of", &root.digest.into(), problem)
+                    })
+                };
+                let platform = steadily(self.context, find).await.map_err(CopyError::Source)?;
                 if wanted.iter().any(|wanted| wanted.matches(&platform)) {
                     return Ok(root);
                 }

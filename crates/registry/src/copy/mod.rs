@@ -20,11 +20,11 @@ use std::sync::Arc;
 use fairlead_domain::{digest::Digest, keyring::Credential, platform::PlatformFilter, reference::Reference};
 use tokio::sync::Semaphore;
 
+use self::{blobs::MOST_HELD, ledger::Ledger, progress::Tally, steady::steadily};
 pub use self::{
     errors::CopyError,
     progress::{BlobOutcome, Event, Observer},
 };
-use self::{ledger::Ledger, progress::Tally, steady::steadily};
 use crate::{
     auth::scope::Right,
     client::Client,
@@ -34,7 +34,7 @@ use crate::{
     remote::Remote,
 };
 
-/// Transfers under way at once, in all copies together. Each holds at most a few hundred kilobytes.
+/// Transfers under way at once, in all copies together; see [`crate::bounds::TRANSFERS`] for each registry.
 const TRANSFERS: usize = 8;
 
 /// An image with the credentials to use for it.
@@ -78,6 +78,8 @@ pub struct Copier {
     client: Client,
     ledger: Arc<Ledger>,
     transfers: Arc<Semaphore>,
+    /// Room for blobs that are held in memory.
+    held: Arc<Semaphore>,
 }
 
 /// Everything one copy works with.
@@ -102,6 +104,7 @@ impl Copier {
             client: client.clone(),
             ledger: Arc::default(),
             transfers: Arc::new(Semaphore::new(transfers.max(1))),
+            held: Arc::new(Semaphore::new(MOST_HELD)),
         }
     }
 

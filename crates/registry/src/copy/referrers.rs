@@ -8,7 +8,7 @@ use fairlead_domain::{digest::Digest, reference::Tag};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::json;
 
-use super::{CopyError, Job};
+use super::{CopyError, Job, steady::steadily};
 use crate::{
     manifest::{Content, Descriptor, Manifest, OCI_INDEX, Selector},
     referrers::{Referrers, fallback_tag},
@@ -35,16 +35,16 @@ impl Job<'_> {
     }
 
     async fn copy_subjects(&self, digest: Digest) -> Result<(), CopyError> {
-        let found = self.source.referrers(&digest, self.context).await.map_err(CopyError::Source)?.manifests;
+        let found = steadily(self.context, || self.source.referrers(&digest, self.context)).await;
+        let found = found.map_err(CopyError::Source)?.manifests;
         if found.is_empty() {
             return Ok(());
         }
         for referrer in &found {
             self.copy_named(&referrer.digest.into()).await?;
         }
-        let known =
-            self.destination.referrers(&digest, self.context).await.map_err(CopyError::Destination)?;
-        match known {
+        let known = steadily(self.context, || self.destination.referrers(&digest, self.context)).await;
+        match known.map_err(CopyError::Destination)? {
             Referrers { manifests, fallback_tag: Some(tag) } => self.list_under(&tag, manifests, found).await,
             _ => Ok(()),
         }

@@ -37,6 +37,9 @@ use crate::{
 
 /// A registry may take its time to store a blob that it has received.
 const COMMIT: Duration = Duration::from_mins(5);
+/// The HTTP library keeps up to sixteen pieces of a body ready to be sent, however large they are. What comes from the
+/// source in one piece can be twenty times this long; a quarter of a mebibyte on its way is enough.
+const PIECE: usize = 16 * 1024;
 /// Time for telling a registry that an upload is given up.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -136,11 +139,10 @@ impl<'a> Transfer<'a> {
         Ok(Self { job, blob, tap: Arc::new(Mutex::new(tap)), pieces, _slots: slots })
     }
 
-    pub(super) async fn run(self, upload: Option<Upload>) -> Result<(), CopyError> {
-        let mut open = OpenUpload(match upload {
-            Some(upload) => Some(upload),
-            None => Some(self.begin().await?),
-        });
+    pub(super) async fn run(self, mut open: OpenUpload) -> Result<(), CopyError> {
+        if open.0.is_none() {
+            open.0 = Some(self.begin().await?);
+        }
         let (mut way, mut failures, mut best) = (Way::Whole, 0, 0);
         while let Some(upload) = &mut open.0 {
             let Err(error) = self.send(upload, way).await else {
@@ -270,7 +272,7 @@ impl Tap {
     /// The next piece, of at most `most` bytes. What goes wrong at the source is kept for the one who asks later: the
     /// destination's side sees only that the body broke off.
     async fn piece(&mut self, most: u64) -> Result<Bytes, io::Error> {
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let most = usize::try_from(most).unwrap_or(PIECE).min(PIECE);
         if self.rest.is_empty() {
             match self.reader.next(&self.context).await {
                 Ok(Some(piece)) => self.rest = piece,
@@ -294,10 +296,17 @@ impl Tap {
 }
 
 /// An upload that is given up unless it was closed, also when the copy itself is given up.
-struct OpenUpload(Option<Upload>);
+pub(super) struct OpenUpload(pub(super) Option<Upload>);
 
 impl Drop for OpenUpload {
     fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+impl OpenUpload {
+    /// Tells the registry, without waiting for that.
+    pub(super) fn give_up(&mut self) {
         if let (Some(upload), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(async move {
                 let context = Context::new(Class::Background, Instant::now() + FAREWELL);

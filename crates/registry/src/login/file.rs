@@ -223,3 +223,59 @@ fn decode(auth: &str) -> Option<UserAndPassword> {
     let end = password.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     Some((Zeroizing::new(user.to_vec()), Zeroizing::new(password.get(..end)?.to_vec())))
 }
+
+#[cfg(test)]
+mod tests {
+    use fairlead_domain::reference::Reference;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PASSWORD: &str = "correcthorsebattery";
+
+    fn valid() -> Vec<String> {
+        let auth = BASE64.encode(format!("ada:{PASSWORD}"));
+        let entries = format!(
+            r#"{{"https://index.docker.io/v1/":{{"auth":"{auth}"}},"r.example.com/team":{{"username":"ada","password":"{PASSWORD}"}},"*.example.org":{{"identitytoken":"{PASSWORD}"}},"a":null}}"#
+        );
+        vec![
+            format!(
+                r#"{{"auths":{entries},"credsStore":"pass","credHelpers":{{"r.example.com":"gcr","b":null}}}}"#
+            ),
+            entries,
+        ]
+    }
+
+    fn read(bytes: &[u8]) {
+        for shape in [Shape::Config, Shape::Entries] {
+            let Ok(written) = Written::parse(bytes, shape) else { continue };
+            let mut file = LoginFile {
+                path: PathBuf::new(),
+                keyring: Keyring::new(IdentityKey::new([0; 32])),
+                helper: None,
+                helpers: BTreeMap::new(),
+            };
+            for problem in file.fill(written) {
+                let told = problem.to_string();
+                assert!(!told.contains(PASSWORD) && told.len() < 2000, "{told}");
+            }
+            for image in ["nginx", "r.example.com/team/app"] {
+                let repository = Reference::parse(image).unwrap().repository();
+                let _ = file.helper_for(&repository.host()).is_some();
+                drop(file.keyring.lookup(&repository));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn files_with_something_wrong_are_read_or_refused_and_show_nothing(bytes in crate::mutation::mutated(valid())) {
+            read(&bytes);
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            read(&bytes);
+        }
+    }
+}

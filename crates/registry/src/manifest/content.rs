@@ -191,7 +191,32 @@ mod tests {
         assert!(Content::read(OCI_MANIFEST, manifest.as_bytes()).is_err());
     }
 
+    fn valid() -> Vec<String> {
+        let descriptor = |more: &str| format!(r#"{{"mediaType":"a/b","digest":"{DIGEST}","size":7{more}}}"#);
+        let platform = r#","platform":{"os":"linux","architecture":"arm64","variant":"v8","os.version":"1"}"#;
+        let (plain, with_platform) = (descriptor(""), descriptor(platform));
+        let with_urls = descriptor(r#","urls":["https://a.example/b"],"annotations":{"c":"d"}"#);
+        vec![
+            format!(
+                r#"{{"schemaVersion":2,"mediaType":"{OCI_INDEX}","manifests":[{with_platform},{plain}]}}"#
+            ),
+            format!(
+                r#"{{"schemaVersion":2,"mediaType":"{OCI_MANIFEST}","config":{plain},"layers":[{plain},{with_urls}],"subject":{plain}}}"#
+            ),
+        ]
+    }
+
     proptest! {
+        #[test]
+        fn manifests_with_something_wrong_are_read_or_refused(bytes in crate::mutation::mutated(valid())) {
+            for kind in [OCI_INDEX, OCI_MANIFEST] {
+                if let Ok(Content::Index(index)) = Content::read(kind, &bytes) {
+                    drop(index.platforms().map(Platform::to_string).collect::<Vec<_>>());
+                }
+            }
+            drop(media_type_of(None, &bytes));
+        }
+
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             drop(media_type_of(None, &bytes));

@@ -40,6 +40,10 @@ const ENOUGH: u32 = 3;
 pub enum Health {
     /// It answered: also with 401, 404 or 429.
     Answered,
+    /// It began to answer. That it is there is known; whether the call succeeds is told by how the rest goes.
+    Begun,
+    /// An answer that had begun broke off. What breaks at one moment, however many answers, is one failure.
+    BrokenOff,
     /// It failed quickly: refused, reset, TLS failure, 5xx. Three in a row are enough.
     Failed,
     /// It kept a patient caller waiting for nothing. Once is enough: the next caller would wait as long.
@@ -49,8 +53,8 @@ pub enum Health {
 impl Health {
     fn strikes(self) -> u32 {
         match self {
-            Self::Answered => 0,
-            Self::Failed => 1,
+            Self::Answered | Self::Begun => 0,
+            Self::Failed | Self::BrokenOff => 1,
             Self::Silent => ENOUGH,
         }
     }
@@ -76,12 +80,30 @@ pub struct Breaker {
     patience: Patience,
     state: State,
     last_answer: Option<Instant>,
+    last_strike: Option<Instant>,
     last_interest: Instant,
 }
 
 impl Breaker {
     pub fn new(patience: Patience, now: Instant) -> Self {
-        Self { patience, state: State::Closed { strikes: 0 }, last_answer: None, last_interest: now }
+        Self {
+            patience,
+            state: State::Closed { strikes: 0 },
+            last_answer: None,
+            last_strike: None,
+            last_interest: now,
+        }
+    }
+
+    /// Forgets failures whose reason is gone.
+    pub fn reset(&mut self) {
+        self.state = State::Closed { strikes: 0 };
+        self.last_strike = None;
+    }
+
+    /// Whether callers are turned away. Unlike [`Self::admits`], asking this shows no interest in the registry.
+    pub fn is_open(&self) -> bool {
+        !matches!(self.state, State::Closed { .. })
     }
 
     /// Whether a caller may go through.
@@ -90,21 +112,30 @@ impl Breaker {
         matches!(self.state, State::Closed { .. })
     }
 
-    /// Takes note of a call that began at `started`. Returns true when this opened the breaker, so that somebody begins
+    /// Takes note of a call that began at `started`, or whose rest was waited for since then. Returns true when this opened the breaker, so that somebody begins
     /// to send trials.
     pub fn record(&mut self, health: Health, started: Instant, now: Instant) -> bool {
-        if health == Health::Answered {
+        let strikes = match (health, self.state) {
+            (Health::Begun, State::Closed { strikes }) => Some(strikes),
+            (Health::Begun | Health::Answered, _) => Some(0),
+            _ => None,
+        };
+        if let Some(strikes) = strikes {
             self.last_answer = Some(now);
-            self.state = State::Closed { strikes: 0 };
+            self.state = State::Closed { strikes };
             return false;
         }
         // Others were answered while this call failed: the registry is there, this request was the trouble.
         if self.last_answer.is_some_and(|answer| answer > started) {
             return false;
         }
+        if health == Health::BrokenOff && self.last_strike.is_some_and(|strike| strike >= started) {
+            return false;
+        }
         let State::Closed { strikes } = self.state else {
             return false;
         };
+        self.last_strike = Some(now);
         let strikes = strikes + health.strikes();
         if strikes < ENOUGH {
             self.state = State::Closed { strikes };

@@ -36,6 +36,11 @@ impl Endpoint {
         if self.use_plain.load(Ordering::Relaxed) { &self.plain } else { &self.secure }
     }
 
+    /// The plain address, while it is not known yet which of the two the registry speaks.
+    pub fn other_scheme(&self) -> Option<&Url> {
+        (self.may_fall_back && !self.use_plain.load(Ordering::Relaxed)).then_some(&self.plain)
+    }
+
     /// Switches to plain HTTP after a handshake that something without TLS answered. False where that is not allowed.
     pub fn fall_back(&self) -> bool {
         if self.may_fall_back {

@@ -21,18 +21,23 @@ pub enum Failure {
     Forbidden(ForbiddenAddress),
     /// An answer that is no HTTP.
     Malformed(String),
+    /// What we were sending broke off.
+    Unsent(String),
 }
 
 impl Failure {
     pub fn of(error: &reqwest::Error) -> Self {
         let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
         let mut reasons = Vec::new();
-        let mut malformed = false;
+        let (mut malformed, mut unsent) = (false, false);
         while let Some(current) = cause {
             if let Some(found) = Self::decisive(current) {
                 return found;
             }
-            malformed |= current.downcast_ref::<hyper::Error>().is_some_and(is_malformed);
+            if let Some(error) = current.downcast_ref::<hyper::Error>() {
+                malformed |= is_malformed(error);
+                unsent |= error.is_user();
+            }
             if current.downcast_ref::<reqwest::Error>().is_none() {
                 reasons.push(current.to_string());
             }
@@ -41,7 +46,11 @@ impl Failure {
         // Outer layers repeat the inner ones; the innermost two say what happened and where.
         let reason = reasons.iter().rev().take(2).rev().cloned().collect::<Vec<_>>().join(": ");
         let reason = if reason.is_empty() { "the connection failed".to_owned() } else { reason };
-        if malformed { Self::Malformed(reason) } else { Self::Unreachable(reason) }
+        match (malformed, unsent) {
+            (_, true) => Self::Unsent(reason),
+            (true, false) => Self::Malformed(reason),
+            (false, false) => Self::Unreachable(reason),
+        }
     }
 
     fn decisive(cause: &(dyn StdError + 'static)) -> Option<Self> {

@@ -21,10 +21,18 @@ use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{Client, Url, dns::Resolve, redirect::Policy};
 use rustls::ClientConfig;
 
-use self::{address::Reach, resolver::GuardedResolver, tls::TrustError};
+use tokio::time::timeout;
+
+use self::{
+    address::Reach,
+    resolver::{ForbiddenAddress, GuardedResolver},
+    tls::TrustError,
+};
 
 /// A host that does not accept a connection in this time is as good as down, even to a caller with more patience.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Behind a proxy the outside's names are often unknown, and finding that out can take long.
+const JUDGEMENT: Duration = Duration::from_secs(2);
 /// Connections are kept for the next round of the watch's busier registries, but not for ever.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Registries send a handful of headers; more is an attack on memory. (HTTP/1 buffers are bounded by the library.)
@@ -49,7 +57,7 @@ pub struct Transport {
     home: Client,
     /// One pool for each neighbourhood an answer can come from, in the order of [`Reach`].
     guarded: [OnceLock<Client>; 4],
-    /// Where a proxy resolves the names, guarding them here is neither possible nor needed.
+    /// A proxy resolves the names itself, so they are judged before it is asked: see [`Self::judge`].
     proxied: OnceLock<Client>,
     proxies: Matcher,
 }
@@ -86,6 +94,26 @@ impl Transport {
             Reach::Loopback => loopback,
         };
         self.made(pool, || Arc::new(GuardedResolver { inner: Arc::clone(resolver), from }), true)
+    }
+
+    /// Judges a place before a proxy is asked for it. What the proxy makes of the name cannot be seen from here; but a name
+    /// that leads to this machine or to the metadata service for us is not given to it. One that we cannot resolve may be
+    /// known to the proxy alone.
+    pub async fn judge(&self, url: &Url, peer: Option<Reach>) -> Result<(), ForbiddenAddress> {
+        let (Some(url::Host::Domain(text)), true) = (url.host(), self.is_proxied(url)) else {
+            return Ok(());
+        };
+        let Ok(name) = text.parse() else { return Ok(()) };
+        let Ok(Ok(found)) = timeout(JUDGEMENT, self.profile.resolver.resolve(name)).await else {
+            return Ok(());
+        };
+        let from = peer.unwrap_or(Reach::Public);
+        for reach in found.map(|address| Reach::of(address.ip())) {
+            if matches!(reach, Reach::Loopback | Reach::LinkLocal) && !from.may_lead_to(reach) {
+                return Err(ForbiddenAddress { name: text.to_owned(), reach });
+            }
+        }
+        Ok(())
     }
 
     /// The neighbourhood an answer came from, if it came from the host itself and not from a proxy.
@@ -148,5 +176,63 @@ impl fmt::Debug for Profile {
 impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transport").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use reqwest::dns::{Addrs, Name, Resolving};
+
+    use super::*;
+    use crate::transport::tls::Trust;
+
+    struct Fixed(Option<SocketAddr>);
+
+    impl Resolve for Fixed {
+        fn resolve(&self, _: Name) -> Resolving {
+            let found = self.0;
+            Box::pin(async move {
+                let address = found.ok_or("no such name")?;
+                Ok(Box::new(std::iter::once(address)) as Addrs)
+            })
+        }
+    }
+
+    async fn judged(address: &str, no_proxy: &str, peer: Option<Reach>) -> Result<(), String> {
+        let trust = Trust::blind().unwrap();
+        let address = address.parse().ok().map(|address| SocketAddr::new(address, 0));
+        let mut transport = Transport::new(Profile {
+            home: trust.clone(),
+            away: trust,
+            resolver: Arc::new(Fixed(address)),
+            connections: 1,
+            user_agent: String::new(),
+            direct: false,
+        })
+        .unwrap();
+        transport.proxies = Matcher::builder().all("http://proxy.example:3128").no(no_proxy).build();
+        let url = Url::parse("https://storage.example/x").unwrap();
+        transport.judge(&url, peer).await.map_err(|forbidden| forbidden.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_proxy_is_not_asked_for_what_is_known_to_be_inside() {
+        for (address, described) in
+            [("169.254.169.254", "a link-local address"), ("127.0.0.1", "a loopback address")]
+        {
+            let expected = format!("storage.example resolves to {described} and the registry is not there");
+            assert_eq!(judged(address, "", None).await, Err(expected));
+            // Then it is not the proxy that is asked, and the guarded resolver judges.
+            assert_eq!(judged(address, "storage.example", None).await, Ok(()));
+        }
+        assert_eq!(
+            judged("127.0.0.1", "", Some(Reach::Loopback)).await,
+            Ok(()),
+            "the registry is there itself"
+        );
+        assert_eq!(judged("1.1.1.1", "", None).await, Ok(()));
+        assert_eq!(judged("unknown", "", None).await, Ok(()), "the proxy may know it");
     }
 }

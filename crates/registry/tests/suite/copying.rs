@@ -449,3 +449,35 @@ async fn errors_say_which_side_failed() -> Result<()> {
     assert!(matches!(&error, CopyError::Destination(_)) && error.class() == ErrorClass::Denied, "{error}");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_registry_that_is_away_for_a_moment_is_waited_for_at_every_step() -> Result<()> {
+    let image = layered(&[&bytes(1, 2_000_000), &bytes(2, 1000)])?;
+    for (at_source, route, method) in [
+        (true, Route::Manifests, "GET"),
+        (true, Route::Referrers, "GET"),
+        (true, Route::Blobs, "GET"),
+        (false, Route::Manifests, "HEAD"),
+        (false, Route::Blobs, "HEAD"),
+        (false, Route::Uploads, "POST"),
+        (false, Route::Uploads, "PUT"),
+        (false, Route::Manifests, "PUT"),
+    ] {
+        let (from, to) = two_registries().await?;
+        let digest = from.hold("app", "1", &image);
+        let away = if at_source { &from } else { &to };
+        // More often than one request is repeated, so that the registry counts as down in between.
+        away.inject(Fault::new(Effect::Drop).on(route).method(method).times(4));
+        let (source, destination) = (reference(&from, "app:1")?, reference(&to, "app:1")?);
+        let options = CopyOptions { referrers: true, ..CopyOptions::default() };
+        let copied = copy(&Copier::new(&client()), &source, &destination, &options).await;
+        let copied = copied.map_err(|error| anyhow::anyhow!("{method} {route:?}: {error}"))?;
+        assert_eq!(copied.digest.to_string(), digest, "{method} {route:?}");
+        eventually(Duration::from_secs(5), || async {
+            ensure!(to.open_uploads() == 0, "{method} {route:?}: {} uploads are open", to.open_uploads());
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}

@@ -1,18 +1,23 @@
 //! Registries that mean harm, and settings that open doors on purpose.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use fairlead_domain::reference::Host;
 use fairlead_domain::verdict::VerdictKind;
 use fairlead_registry::manifest::Selector;
 use fairlead_registry::{Client, Right};
+use fairlead_testkit::eventually;
 use fairlead_testkit::fake_registry::{Auth, Bearer, Effect, FakeRegistry, Fault, Route};
 use fairlead_testkit::pki::Authority;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use crate::support::{client, client_for, image, logins, parse, patiently, probe, reference, settings};
+use crate::support::{
+    available_again, client, client_for, image, logins, parse, patiently, probe, reference, settings,
+};
 
 #[tokio::test]
 async fn credentials_do_not_follow_a_redirect_to_another_host() -> Result<()> {
@@ -186,6 +191,48 @@ async fn private_authorities_and_blind_trust_are_settings() -> Result<()> {
     let blind = client_for(&registry.host(), |settings| settings.insecure_skip_verify = true)?;
     assert!(probe(&blind, &image, &[]).await.is_available());
     Ok(())
+}
+
+#[tokio::test]
+async fn a_changed_authority_file_is_read_again() -> Result<()> {
+    let (right, wrong) = (Authority::new("right")?, Authority::new("wrong")?);
+    let registry = FakeRegistry::start_tls(&right.issue(&["127.0.0.1"])?).await?;
+    registry.hold("app", "1", &image("a")?);
+    let image = reference(&registry, "app:1")?;
+    let directory = tempfile::tempdir()?;
+    let ca_file = directory.path().join("ca.pem");
+    std::fs::write(&ca_file, wrong.certificate())?;
+    let client = client_for(&registry.host(), |settings| settings.ca_file = Some(ca_file.clone()))?;
+    // Often enough that the registry counts as down, which must not outlive the reason for it.
+    for _ in 0..4 {
+        assert_eq!(probe(&client, &image, &[]).await.kind(), VerdictKind::TlsError);
+    }
+    replace(&ca_file, right.certificate())?;
+    available_again(&client, &image).await?;
+
+    replace(&ca_file, "not a certificate")?;
+    for _ in 0..30 {
+        let verdict = probe(&client, &image, &[]).await;
+        assert!(verdict.is_available(), "a file that went bad leaves what was known: {verdict}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    replace(&ca_file, wrong.certificate())?;
+    eventually(Duration::from_secs(10), || async {
+        let verdict = probe(&client, &image, &[]).await;
+        ensure!(
+            verdict.kind() == VerdictKind::TlsError,
+            "an authority that left is still trusted: {verdict}"
+        );
+        Ok(())
+    })
+    .await
+}
+
+/// As mounted files change: another file takes the place at once.
+fn replace(path: &Path, content: &str) -> Result<()> {
+    let new = path.with_extension("new");
+    std::fs::write(&new, content)?;
+    Ok(std::fs::rename(new, path)?)
 }
 
 #[tokio::test]

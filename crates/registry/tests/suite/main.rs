@@ -5,6 +5,7 @@ mod blobs;
 mod copying;
 mod copying_real;
 mod defence;
+mod health;
 mod listing;
 mod manners;
 mod probing;

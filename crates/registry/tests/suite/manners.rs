@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use fairlead_domain::verdict::{Verdict, VerdictKind};
-use fairlead_registry::{Budget, Class, Context, ProbeOptions, Rate};
-use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault};
+use fairlead_registry::copy::{Copier, CopyError, CopyOptions};
+use fairlead_registry::{Budget, Class, Context, ProbeMethod, ProbeOptions, Rate};
+use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
 
 use crate::support::{
-    asked, available_again, client, client_for, image, in_background, logins, number, patiently, probe,
-    reference, within,
+    asked, available_again, bytes, client, client_for, copy, image, in_background, layered, logins, number,
+    patiently, probe, reference, within,
 };
 
 #[tokio::test]
@@ -225,5 +226,56 @@ async fn one_registry_that_is_down_does_not_slow_another() -> Result<()> {
         (verdict, started.elapsed())
     });
     assert!(quick.0.is_available() && quick.1 < Duration::from_secs(2), "{quick:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_registry_whose_answers_break_off_is_left_alone_for_a_while() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    registry.inject(Fault::new(Effect::Truncate(10)).on(Route::Manifests));
+    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let options = ProbeOptions { method: ProbeMethod::Get, ..ProbeOptions::default() };
+    for _ in 0..3 {
+        let verdict = client.probe(&image, &[], options, &patiently()).await;
+        assert_eq!(verdict.kind(), VerdictKind::Unreachable, "{verdict}");
+    }
+    let told = client.probe(&image, &[], options, &patiently()).await;
+    assert!(told.reason().contains("a moment ago"), "{told}");
+    assert_eq!(registry.count("GET", "manifests"), 3);
+    registry.heal();
+    available_again(&client, &image).await
+}
+
+#[tokio::test]
+async fn a_registry_that_falls_silent_in_mid_answer_costs_one_slow_call() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    registry.inject(Fault::new(Effect::Stall(10)).on(Route::Manifests));
+    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let options = ProbeOptions { method: ProbeMethod::Get, ..ProbeOptions::default() };
+    let first = client.probe(&image, &[], options, &within(Duration::from_secs(1))).await;
+    assert_eq!(first.kind(), VerdictKind::Unreachable, "{first}");
+    let started = Instant::now();
+    let told = client.probe(&image, &[], options, &within(Duration::from_secs(10))).await;
+    assert!(told.reason().contains("a moment ago"), "{told}");
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_source_that_lies_is_not_held_against_the_destination() -> Result<()> {
+    let (source, destination) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
+    let layers: Vec<Vec<u8>> = (0..6).map(|number| bytes(number, 200_000)).collect();
+    let layers: Vec<&[u8]> = layers.iter().map(Vec::as_slice).collect();
+    source.hold("app", "1", &layered(&layers)?);
+    source.inject(Fault::new(Effect::Corrupt).on(Route::Blobs));
+    let client = client();
+    let copier = Copier::new(&client);
+    let (from, to) = (reference(&source, "app:1")?, reference(&destination, "app:1")?);
+    let error = copy(&copier, &from, &to, &CopyOptions::default()).await.unwrap_err();
+    assert!(matches!(error, CopyError::Source(_)), "{error}");
+    let verdict = probe(&client, &to, &[]).await;
+    assert_eq!(verdict.kind(), VerdictKind::NotFound, "it answers: {verdict}");
     Ok(())
 }

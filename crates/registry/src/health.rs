@@ -1,0 +1,97 @@
+//! Whether a registry is down, for those who must not wait to be told.
+//!
+//! The breaker's own state changes with every call and is behind a lock. What others act on changes rarely: that a
+//! registry went down, why, and when it came back.
+
+use std::sync::Arc;
+
+use fairlead_domain::{reference::Host, verdict::Verdict};
+use tokio::{sync::watch, time::Instant};
+
+use crate::{client::Client, error::Problem, peer::Peer};
+
+#[derive(Debug, Default)]
+pub(crate) struct Vitals {
+    told: watch::Sender<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    /// What callers get to hear while it is down.
+    down: Option<Verdict>,
+    recovered: Option<Instant>,
+}
+
+impl Vitals {
+    /// Takes note of the state of things. Called often, and usually nothing has changed.
+    pub(crate) fn tell(&self, is_down: bool, cause: Option<&Problem>) {
+        if self.told.borrow().down.is_some() == is_down {
+            return;
+        }
+        self.told.send_modify(|told| {
+            if is_down {
+                let unknown = Problem::Unreachable("it did not answer lately".into());
+                told.down = Some(cause.unwrap_or(&unknown).verdict());
+            } else {
+                told.down = None;
+                told.recovered = Some(Instant::now());
+            }
+        });
+    }
+}
+
+/// The health of one registry, as far as it is known. Clones share it.
+#[derive(Clone, Debug)]
+pub struct RegistryHealth {
+    peer: Arc<Peer>,
+}
+
+impl RegistryHealth {
+    /// What every caller is told while the registry is down; `None` when it is not known to be down. Asking counts as
+    /// interest in the registry, so that trials go on.
+    pub fn down(&self) -> Option<Verdict> {
+        let verdict = self.peer.vitals.told.borrow().down.clone()?;
+        // An answer from here spares the caller the call that would have shown interest.
+        self.peer.check_alive().is_err().then_some(verdict)
+    }
+
+    pub fn is_down(&self) -> bool {
+        self.peer.vitals.told.borrow().down.is_some()
+    }
+
+    /// When the registry was last found to be back after an outage.
+    pub fn recovered(&self) -> Option<Instant> {
+        self.peer.vitals.told.borrow().recovered
+    }
+
+    /// Returns once the registry is down, with what callers are told.
+    pub async fn goes_down(&self) -> Verdict {
+        let mut news = self.peer.vitals.told.subscribe();
+        // The sender lives as long as the peer, which is held here.
+        let told = news.wait_for(|told| told.down.is_some()).await.ok().and_then(|told| told.down.clone());
+        match told {
+            Some(verdict) => verdict,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Client {
+    /// The health of a registry, also of one that was never used. `None`: its settings cannot be used.
+    pub fn health(&self, host: &Host) -> Option<RegistryHealth> {
+        let registry = self.shared.registries.get(host).ok()?;
+        Some(RegistryHealth { peer: Arc::clone(&registry.peer) })
+    }
+
+    /// What every caller is told about a registry that is known to be down, without asking it anything.
+    pub fn is_down(&self, host: &Host) -> Option<Verdict> {
+        let registry = self.shared.registries.find(host)?;
+        RegistryHealth { peer: Arc::clone(&registry.peer) }.down()
+    }
+
+    /// The registries in use and their health, by lower-case host.
+    pub fn healths(&self) -> Vec<(String, RegistryHealth)> {
+        let all = self.shared.registries.all().into_iter();
+        all.map(|(name, registry)| (name, RegistryHealth { peer: Arc::clone(&registry.peer) })).collect()
+    }
+}

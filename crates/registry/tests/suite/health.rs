@@ -1,0 +1,72 @@
+//! Knowing that a registry is down, and that it is back.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use fairlead_domain::verdict::VerdictKind;
+use fairlead_registry::{Client, ProbeOptions};
+use fairlead_testkit::eventually;
+use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault};
+
+use crate::support::{available_again, client, image, parse, probe, reference, within};
+
+async fn down(client: &Client, registry: &FakeRegistry) -> Result<()> {
+    registry.inject(Fault::new(Effect::Hang));
+    let image = reference(registry, "app:1")?;
+    let verdict =
+        client.probe(&image, &[], ProbeOptions::default(), &within(Duration::from_millis(1500))).await;
+    assert_eq!(verdict.kind(), VerdictKind::Unreachable);
+    Ok(())
+}
+
+#[tokio::test]
+async fn everybody_can_see_that_a_registry_is_down_and_that_it_is_back() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let host = image.host();
+    assert!(client.is_down(&host).is_none() && client.healths().is_empty(), "nothing was asked yet");
+    let health = client.health(&host).context("a registry with usual settings")?;
+    assert!(!health.is_down() && health.recovered().is_none());
+
+    let (told, downed) = tokio::join!(health.goes_down(), down(&client, &registry));
+    downed?;
+    assert_eq!(Some(&told), client.is_down(&host).as_ref());
+    assert_eq!((told.kind(), health.down()), (VerdictKind::Unreachable, Some(told)));
+    assert!(client.healths().iter().any(|(name, health)| *name == registry.host() && health.is_down()));
+
+    registry.heal();
+    available_again(&client, &image).await?;
+    assert!(client.is_down(&host).is_none() && !health.is_down() && health.down().is_none());
+    assert!(health.recovered().is_some());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_trial_that_hangs_does_not_hide_that_the_registry_is_back() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    let client = client();
+    down(&client, &registry).await?;
+    eventually(Duration::from_secs(5), || async {
+        ensure!(registry.count("GET", "/v2/") > 0, "no trial yet");
+        Ok(())
+    })
+    .await?;
+    registry.heal();
+    let back = Instant::now();
+    available_again(&client, &reference(&registry, "app:1")?).await?;
+    assert!(back.elapsed() < Duration::from_secs(3), "noticed after {:?}", back.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_registry_that_refuses_connections_is_down_after_one_question() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let image = parse(&format!("{}/app:1", registry.host()))?;
+    drop(registry);
+    let client = client();
+    assert_eq!(probe(&client, &image, &[]).await.kind(), VerdictKind::Unreachable);
+    assert!(client.is_down(&image.host()).is_some());
+    Ok(())
+}
