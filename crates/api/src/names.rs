@@ -9,6 +9,9 @@ pub mod fairlead {
     /// Pod annotation: alternatives that healing has already tried.
     pub const HEALED: &str = "fairlead.dev/healed";
 
+    /// Annotation on a copied pull secret: when it was last applied.
+    pub const APPLIED_AT: &str = "fairlead.dev/applied-at";
+
     /// Label on an `ImageLedger` or `ImagePin`: kind of the object it belongs to.
     pub const OWNER_KIND: &str = "fairlead.dev/owner-kind";
     /// Label on an `ImageLedger` or `ImagePin`: UID of the object it belongs to. UIDs fit a label, names may not.

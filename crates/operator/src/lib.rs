@@ -2,19 +2,25 @@
 //!
 //! It observes, asks `fairlead-plan` what to do, and carries that out. Decisions do not belong here.
 
+pub mod accounts;
 pub mod admission;
 pub mod certificates;
 pub mod config;
+pub mod events;
 pub mod failure;
 pub mod health;
 pub mod http;
 pub mod install;
 pub mod leader;
+pub mod pace;
+pub mod policies;
 pub mod run;
+pub mod secrets;
 pub mod settings;
 pub mod state;
 pub mod supervise;
 pub mod telemetry;
+pub mod verdicts;
 pub mod watch;
 
 pub use run::{RunError, run};

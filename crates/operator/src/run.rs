@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_plan::capability::Capability;
+use fairlead_plan::routing::PolicyId;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -12,12 +13,15 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{self, RecordOnly, Skip};
+use crate::admission::{self, Rewrites, Router, Skip, Surroundings};
 use crate::certificates::{self, Files, Keeper, Leads, Resolver, system_clock};
 use crate::config::Config;
+use crate::events::{self, Errors, Events};
 use crate::health::{Check, Health, Probe};
 use crate::http::{self, BindError, Endpoint};
 use crate::leader::{self, Election, Leader};
+use crate::policies::{self, Policies, Statuses};
+use crate::secrets::copies;
 use crate::settings::{CertificateSource, LEASE, Settings};
 use crate::supervise::{TaskError, Tasks};
 use crate::telemetry::{self, Pulse, Pulses};
@@ -77,10 +81,14 @@ pub async fn run(
     let metrics = parts.listen(METRICS, parts.settings.metrics_port).await?;
     let webhook = parts.listen(WEBHOOK, parts.settings.webhook_port).await?;
 
-    let board = parts.watch(turned_off(&config));
+    let resources = Resources::default();
+    let board = parts.watch(&resources, turned_off(&config));
     let leader = parts.elect();
-    let (resolver, certificate) = parts.keep_certificates(leader);
-    parts.admit(webhook, resolver, Skip::from(&config));
+    let (resolver, certificate) = parts.keep_certificates(leader.clone());
+    let errors = Errors::default();
+    let around = parts.route(&config, &resources, &board, &leader);
+    parts.tell_events(&resources, &leader, errors.clone());
+    parts.admit(webhook, resolver, &config, around, errors);
     let probes: Vec<Probe> = vec![Box::new(move || certificate_check(&certificate))];
     let beat = parts.pulses.add("run loop");
     parts.tell(health, metrics, board, probes).supervise(&beat).await
@@ -91,9 +99,9 @@ impl Assembly {
         http::listen(endpoint, self.settings.listen, port).await
     }
 
-    fn watch(&mut self, disabled: BTreeMap<Capability, &'static str>) -> Arc<Board> {
+    fn watch(&mut self, resources: &Resources, disabled: BTreeMap<Capability, &'static str>) -> Arc<Board> {
         let metrics = watch::Metrics::register(&mut self.registry);
-        let watches = Watches::new(self.client.clone(), &Resources::default(), disabled, metrics);
+        let watches = Watches::new(self.client.clone(), resources, disabled, metrics);
         for (kind, watch) in watches.all {
             let stop = self.stop.clone();
             self.telling.spawn(format!("watch {kind}"), async move {
@@ -138,11 +146,70 @@ impl Assembly {
         }
     }
 
-    fn admit(&mut self, listener: TcpListener, resolver: Arc<Resolver>, skip: Skip) {
+    /// Starts what routing rests on: compiled policies, verdicts, Secrets and their copies.
+    fn route(
+        &mut self,
+        config: &Config,
+        resources: &Resources,
+        board: &Arc<Board>,
+        leader: &Leader,
+    ) -> Surroundings {
+        let metrics = policies::Metrics::register(&mut self.registry);
+        let policies = Policies::new(resources, metrics.clone());
+        let accounts = resources.accounts.clone();
+        let (around, recorder) =
+            Surroundings::new(&self.client, config, policies.clone(), accounts, &mut self.registry);
+        self.telling.spawn("policies", policies.clone().run(self.stop.clone()));
+        self.telling.spawn("verdicts", around.verdicts.clone().run(self.stop.clone()));
+        let named = {
+            let policies = policies.clone();
+            move || {
+                policies
+                    .current()
+                    .policies()
+                    .flat_map(|policy| policy.secret_uses().collect::<Vec<_>>())
+                    .collect()
+            }
+        };
+        self.telling.spawn("secrets", around.secrets.clone().run(named, self.stop.clone()));
+        self.acting.spawn("records of ephemeral containers", recorder.run(self.shutdown.clone()));
+
+        let (client, problems) = (self.client.clone(), around.secrets.problems().clone());
+        let problems = move |policy: &PolicyId| problems.of(policy);
+        let statuses = Statuses::new(client.clone(), resources, policies, problems, policies::RATE, metrics);
+        self.acting.spawn("policy status", statuses.run(leader.clone()));
+        let copies = copies::Controller::new(client, around.copies.clone(), resources.clone(), board.clone());
+        let leader = leader.clone();
+        self.acting.spawn("pull secrets", async move {
+            leader.while_leading(|term| copies.clone().run(term)).await;
+        });
+        around
+    }
+
+    fn tell_events(&mut self, resources: &Resources, leader: &Leader, errors: Errors) {
+        let source = events::Source {
+            identity: self.settings.identity.clone(),
+            namespace: self.settings.namespace.clone(),
+            deployment: crate::install::NAME.to_owned(),
+        };
+        let metrics = events::Metrics::register(&mut self.registry);
+        let events = Events::new(self.client.clone(), source, resources.pods.clone(), errors, metrics);
+        self.acting.spawn("events", events.run(leader.clone()));
+    }
+
+    fn admit(
+        &mut self,
+        listener: TcpListener,
+        resolver: Arc<Resolver>,
+        config: &Config,
+        around: Surroundings,
+        errors: Errors,
+    ) {
         let metrics = admission::Metrics::register(&mut self.registry);
+        let router = Router::new(around, config, Rewrites::register(&mut self.registry));
         let limits = admission::Limits::default();
-        let namespace = &self.settings.namespace;
-        let state = admission::State::new(namespace, skip, Arc::new(RecordOnly), limits, metrics);
+        let (namespace, skip) = (&self.settings.namespace, Skip::from(config));
+        let state = admission::State::new(namespace, skip, Arc::new(router), limits, metrics, errors);
         let serving = admission::serve(listener, resolver, state, self.shutdown.clone());
         self.acting.spawn_fallible("admission", serving);
     }

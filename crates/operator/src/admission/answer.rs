@@ -4,10 +4,11 @@ use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    decide::{PodRequest, Verdict},
+    decide::{PodRequest, Subject, Verdict},
     metrics::Outcome,
     review::{PodObject, Request, Review, uid_of_prefix},
     state::State,
@@ -26,14 +27,14 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    fn new(uid: &str, api_version: &str, outcome: Outcome, verdict: Verdict) -> Self {
+    fn new(uid: &str, api_version: &str, outcome: Outcome, verdict: &Verdict) -> Self {
         let review = render(uid, api_version, verdict);
         Self { outcome, review }
     }
 
     /// Allowed and unchanged, with a word about why.
     fn open(uid: &str, api_version: &str, outcome: Outcome, warning: impl Into<String>) -> Self {
-        Self::new(uid, api_version, outcome, Verdict { patch: None, warnings: vec![warning.into()] })
+        Self::new(uid, api_version, outcome, &warned(warning))
     }
 
     pub(super) fn without_identity(outcome: Outcome) -> Self {
@@ -76,44 +77,69 @@ pub(super) async fn to(state: &State, body: &[u8], deadline: Instant) -> Answer 
     };
     // A caller of another version gets an answer that it can at least recognise.
     let version = if review.api_version.is_empty() { API_VERSION } else { &review.api_version };
-    if let Some(what) = not_a_new_pod(&request) {
-        let warning =
-            format!("{what} is not what this webhook is for: let its configuration send only CREATE of Pods");
-        return Answer::open(&request.uid, version, Outcome::Odd, warning);
-    }
-    let Some(object) = request.object else {
-        return Answer::open(&request.uid, version, Outcome::Odd, "the request came without its Pod");
+    let (outcome, verdict) = match answer_request(state, &request, deadline).await {
+        Ok(answer) => answer,
+        Err((outcome, warning)) => (outcome, warned(warning)),
     };
-    let pod = match serde_json::from_str::<PodObject<'_>>(object.get()) {
-        Ok(pod) => pod,
-        Err(error) => {
-            tracing::warn!(%error, namespace = &*request.namespace, "a Pod could not be read and was left as it is");
-            return Answer::open(
-                &request.uid,
-                version,
-                Outcome::Malformed,
-                format!("this Pod could not be read: {error}"),
+    Answer::new(&request.uid, version, outcome, &verdict)
+}
+
+/// Answers a request that can be read. What cannot be decided upon is let through with a word about why.
+async fn answer_request(
+    state: &State,
+    request: &Request<'_>,
+    deadline: Instant,
+) -> Result<(Outcome, Verdict), (Outcome, String)> {
+    let for_debugging = match what_is_asked(request) {
+        Asked::NewPod => false,
+        Asked::EphemeralContainers => true,
+        Asked::Other(what) => {
+            let told = format!(
+                "{what} is not what this webhook is for: let its configuration send only CREATE of pods and UPDATE of pods/ephemeralcontainers"
             );
+            return Err((Outcome::Odd, told));
         }
     };
+    let missing = || (Outcome::Odd, "the request came without its Pod".to_owned());
+    let pod = read(request.object.ok_or_else(missing)?, request)?;
     let is_own = *request.namespace == *state.own_namespace;
-    if is_own || pod.is_mirror_pod() || state.skip.matches(object.get()) {
-        return Answer::new(&request.uid, version, Outcome::Skipped, Verdict::default());
+    if is_own || pod.is_mirror_pod() || state.skip.matches(&pod) {
+        return Ok((Outcome::Skipped, Verdict::default()));
     }
+    let before = if for_debugging {
+        read(request.old_object.ok_or_else(missing)?, request)?
+    } else {
+        PodObject::default()
+    };
     let question = PodRequest {
         namespace: &request.namespace,
+        subject: if for_debugging {
+            Subject::EphemeralContainers { before: &before }
+        } else {
+            Subject::NewPod
+        },
         dry_run: request.dry_run.unwrap_or(false),
         pod: &pod,
         deadline,
     };
-    let (outcome, verdict) = decide(state, &question).await;
-    Answer::new(&request.uid, version, outcome, verdict)
+    Ok(decide(state, &question).await)
+}
+
+fn read<'a>(object: &'a RawValue, request: &Request<'_>) -> Result<PodObject<'a>, (Outcome, String)> {
+    serde_json::from_str(object.get()).map_err(|error| {
+        tracing::warn!(%error, namespace = &*request.namespace, "a Pod could not be read and was left as it is");
+        (Outcome::Malformed, format!("this Pod could not be read: {error}"))
+    })
+}
+
+/// The Pod stays as it is, and whoever creates it is told something.
+fn warned(warning: impl Into<String>) -> Verdict {
+    Verdict { warnings: vec![warning.into()], ..Verdict::default() }
 }
 
 /// Decides within the deadline, and survives whatever happens meanwhile.
 async fn decide(state: &State, question: &PodRequest<'_>) -> (Outcome, Verdict) {
-    let open =
-        |outcome, warning: &str| (outcome, Verdict { patch: None, warnings: vec![warning.to_owned()] });
+    let open = |outcome, warning: &str| (outcome, warned(warning));
     let Ok(permit) = timeout_at(question.deadline, state.deciding.acquire()).await else {
         return open(
             Outcome::Overload,
@@ -126,10 +152,15 @@ async fn decide(state: &State, question: &PodRequest<'_>) -> (Outcome, Verdict) 
     drop(permit);
     match result {
         Ok(Ok(Ok(verdict))) => {
-            let outcome = if verdict.patch.is_some() { Outcome::Recorded } else { Outcome::Unchanged };
+            let outcome = match &verdict {
+                verdict if verdict.rewritten => Outcome::Rewritten,
+                verdict if verdict.patch.is_empty() => Outcome::Unchanged,
+                _ => Outcome::Recorded,
+            };
             (outcome, verdict)
         }
         Ok(Ok(Err(error))) => {
+            state.errors.note(&format!("deciding about a Pod failed: {error}"));
             tracing::warn!(
                 error,
                 namespace = question.namespace,
@@ -141,6 +172,7 @@ async fn decide(state: &State, question: &PodRequest<'_>) -> (Outcome, Verdict) 
             )
         }
         Ok(Err(_panic)) => {
+            state.errors.note("deciding about a Pod panicked, which is a bug");
             tracing::error!(
                 namespace = question.namespace,
                 "deciding about a Pod panicked, it was left as it is; this is a bug"
@@ -151,27 +183,36 @@ async fn decide(state: &State, question: &PodRequest<'_>) -> (Outcome, Verdict) 
             )
         }
         Err(_late) => {
+            state.errors.note("deciding about a Pod took too long");
             open(Outcome::Late, "deciding about this Pod took too long; its images stay as they are")
         }
     }
 }
 
-/// What a request is about, if it is not about the creation of a Pod.
-fn not_a_new_pod(request: &Request<'_>) -> Option<String> {
-    let kind = &request.kind;
-    let is_pod = kind.group.is_empty() && &*kind.version == "v1" && &*kind.kind == "Pod";
-    if is_pod && &*request.operation == "CREATE" && request.sub_resource.is_empty() {
-        return None;
-    }
-    let subresource =
-        if request.sub_resource.is_empty() { String::new() } else { format!("/{}", &*request.sub_resource) };
-    Some(format!(
-        "{} of {} {}/{}{subresource}",
-        &*request.operation, &*kind.kind, &*kind.group, &*kind.version
-    ))
+/// What a request is about.
+enum Asked {
+    NewPod,
+    EphemeralContainers,
+    Other(String),
 }
 
-fn render(uid: &str, api_version: &str, verdict: Verdict) -> Option<Vec<u8>> {
+fn what_is_asked(request: &Request<'_>) -> Asked {
+    let kind = &request.kind;
+    let is_pod = kind.group.is_empty() && &*kind.version == "v1" && &*kind.kind == "Pod";
+    match (is_pod, &*request.operation, &*request.sub_resource) {
+        (true, "CREATE", "") => Asked::NewPod,
+        (true, "UPDATE", "ephemeralcontainers") => Asked::EphemeralContainers,
+        (_, operation, subresource) => {
+            let slash = if subresource.is_empty() { "" } else { "/" };
+            Asked::Other(format!(
+                "{operation} of {} {}/{}{slash}{subresource}",
+                &*kind.kind, &*kind.group, &*kind.version
+            ))
+        }
+    }
+}
+
+fn render(uid: &str, api_version: &str, verdict: &Verdict) -> Option<Vec<u8>> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Review<'a> {
@@ -193,7 +234,7 @@ fn render(uid: &str, api_version: &str, verdict: Verdict) -> Option<Vec<u8>> {
         warnings: Vec<String>,
     }
 
-    let patch = verdict.patch.and_then(|patch| patch.encode().ok());
+    let patch = if verdict.patch.is_empty() { None } else { verdict.patch.encode().ok() };
     let warnings = verdict.warnings.iter().map(|warning| shorten(&format!("fairlead: {warning}"))).collect();
     let patch_type = patch.is_some().then_some("JSONPatch");
     let response = Response { uid, allowed: true, patch_type, patch, warnings };

@@ -3,16 +3,20 @@
 
 use std::error::Error;
 
-use fairlead_plan::records::{self, Outcome, Route, WHY_NOT_ROUTED};
+use fairlead_plan::records::Place;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::{patch::Patch, review::PodObject};
+use super::{
+    patch::Patch,
+    review::{PodImage, PodObject},
+};
 
-/// A Pod that is about to be created.
+/// A Pod about which the API server asks.
 #[derive(Debug)]
 pub struct PodRequest<'a> {
     pub namespace: &'a str,
+    pub subject: Subject<'a>,
     /// Nothing may be written anywhere.
     pub dry_run: bool,
     pub pod: &'a PodObject<'a>,
@@ -20,11 +24,37 @@ pub struct PodRequest<'a> {
     pub deadline: Instant,
 }
 
+/// What the API server is about to do.
+#[derive(Debug, Clone, Copy)]
+pub enum Subject<'a> {
+    NewPod,
+    /// Containers are added to a running Pod for debugging. Of the answer only their images count: the API server puts
+    /// back everything else.
+    EphemeralContainers {
+        before: &'a PodObject<'a>,
+    },
+}
+
+impl PodRequest<'_> {
+    /// The images to decide about.
+    pub(super) fn images(&self) -> Vec<PodImage<'_>> {
+        let mut images = self.pod.images();
+        if let Subject::EphemeralContainers { before } = self.subject {
+            let known = before.spec.as_ref().and_then(|spec| spec.ephemeral_containers.as_deref());
+            let is_known = |name: &str| known.into_iter().flatten().any(|container| *container.name == *name);
+            images.retain(|image| matches!(image.place, Place::Ephemeral(name) if !is_known(name)));
+        }
+        images
+    }
+}
+
 /// What becomes of the Pod.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Verdict {
-    /// None: the Pod stays as it is.
-    pub patch: Option<Patch>,
+    /// Empty: the Pod stays as it is.
+    pub patch: Patch,
+    /// Whether an image is not the one that the Pod came with.
+    pub rewritten: bool,
     /// Shown to whoever creates the Pod.
     pub warnings: Vec<String>,
 }
@@ -34,30 +64,4 @@ pub type DecideError = Box<dyn Error + Send + Sync>;
 /// Decides about Pods. An error, a panic and a missed deadline all leave the Pod as it is.
 pub trait Decide: Send + Sync + 'static {
     fn decide<'a>(&'a self, request: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>>;
-}
-
-/// Leaves every image as it is, and records that.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct RecordOnly;
-
-impl Decide for RecordOnly {
-    fn decide<'a>(&'a self, request: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
-        let outcome = records::record(&request.pod.to_record(), |image| {
-            Route::original(image.reference, WHY_NOT_ROUTED)
-        });
-        let verdict = match outcome {
-            Outcome::Unchanged => Verdict::default(),
-            Outcome::Write(text) => Verdict {
-                patch: Some(Patch::annotate(request.pod, records::ANNOTATION, text)),
-                warnings: Vec::new(),
-            },
-            Outcome::NoRoom => Verdict {
-                patch: None,
-                warnings: vec![
-                    "the other annotations of this Pod leave no room for a record of its images".to_owned(),
-                ],
-            },
-        };
-        Box::pin(std::future::ready(Ok(verdict)))
-    }
 }

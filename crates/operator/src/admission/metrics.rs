@@ -8,10 +8,12 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// How a request ended. Every one but the first three is worth a look.
+/// How a request ended. Every one but the first four is worth a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The Pod got its record.
+    /// The Pod got another image.
+    Rewritten,
+    /// The Pod got its record and kept its images.
     Recorded,
     /// The Pod had the right record already.
     Unchanged,
@@ -35,6 +37,7 @@ struct ResultLabel {
 impl Outcome {
     fn name(self) -> &'static str {
         match self {
+            Self::Rewritten => "rewritten",
             Self::Recorded => "recorded",
             Self::Unchanged => "unchanged",
             Self::Skipped => "skipped",
@@ -46,6 +49,31 @@ impl Outcome {
             Self::Error => "error",
             Self::Panic => "panic",
         }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyLabel {
+    policy: String,
+}
+
+/// Images that were given another reference, by the policy that offered it.
+#[derive(Debug, Clone, Default)]
+pub struct Rewrites(Family<PolicyLabel, Counter>);
+
+impl Rewrites {
+    pub fn register(registry: &mut Registry) -> Self {
+        let rewrites = Self::default();
+        registry.register(
+            "fairlead_admission_rewrites",
+            "Images that were given another reference at admission, by the policy that offered it",
+            rewrites.0.clone(),
+        );
+        rewrites
+    }
+
+    pub(super) fn count(&self, policy: &str) {
+        self.0.get_or_create(&PolicyLabel { policy: policy.to_owned() }).inc();
     }
 }
 

@@ -9,21 +9,27 @@ mod answer;
 mod body;
 mod connection;
 mod decide;
+mod ephemeral;
 mod handle;
 mod limits;
 mod metrics;
 mod patch;
 mod review;
+mod route;
 mod server;
 mod skip;
 mod state;
 
 pub use self::{
-    decide::{Decide, DecideError, PodRequest, RecordOnly, Verdict},
+    decide::{Decide, DecideError, PodRequest, Subject, Verdict},
+    ephemeral::{Notice, Recorder, Records},
     limits::Limits,
-    metrics::Metrics,
+    metrics::{Metrics, Rewrites},
     patch::{Operation, Patch},
-    review::{Annotations, Container, ImageVolume, PodMetadata, PodObject, PodSpec, Text, Volume},
+    review::{
+        Container, ImageVolume, Pairs, PodImage, PodMetadata, PodObject, PodSpec, SecretName, Text, Volume,
+    },
+    route::{Router, Surroundings},
     server::serve,
     skip::Skip,
     state::State,

@@ -4,15 +4,16 @@
 
 use std::{borrow::Cow, fmt, ops::Deref};
 
-use fairlead_plan::records;
+use fairlead_api::names;
+use fairlead_domain::selector::Labels;
+use fairlead_plan::records::{Found, Place};
 use serde::{
     Deserialize, Deserializer,
     de::{self, MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
 
-/// A static Pod's image in the API: changing it changes nothing on the node.
-const MIRROR_POD: &str = "kubernetes.io/config.mirror";
+const DEFAULT_SERVICE_ACCOUNT: &str = "default";
 
 /// Text borrowed from the request where it needs no unescaping. Absent and null are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,6 +24,12 @@ impl Deref for Text<'_> {
 
     fn deref(&self) -> &str {
         &self.0
+    }
+}
+
+impl Text<'_> {
+    fn unless_empty(&self) -> Option<&str> {
+        Some(&**self).filter(|text| !text.is_empty())
     }
 }
 
@@ -81,6 +88,8 @@ pub(super) struct Request<'a> {
     /// Kept as text: if the Pod cannot be read, the request can still be answered.
     #[serde(borrow, default)]
     pub(super) object: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) old_object: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -106,7 +115,13 @@ pub struct PodObject<'a> {
 #[derive(Debug, Default, Deserialize)]
 pub struct PodMetadata<'a> {
     #[serde(borrow, default)]
-    pub annotations: Option<Annotations<'a>>,
+    pub name: Text<'a>,
+    #[serde(borrow, default)]
+    pub uid: Text<'a>,
+    #[serde(borrow, default)]
+    pub labels: Option<Pairs<'a>>,
+    #[serde(borrow, default)]
+    pub annotations: Option<Pairs<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -120,14 +135,21 @@ pub struct PodSpec<'a> {
     pub ephemeral_containers: Option<Vec<Container<'a>>>,
     #[serde(borrow, default)]
     pub volumes: Option<Vec<Volume<'a>>>,
+    #[serde(borrow, default)]
+    pub image_pull_secrets: Option<Vec<SecretName<'a>>>,
+    #[serde(borrow, default)]
+    pub service_account_name: Text<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Container<'a> {
     #[serde(borrow, default)]
     pub name: Text<'a>,
     #[serde(borrow, default)]
     pub image: Text<'a>,
+    #[serde(borrow, default)]
+    pub image_pull_policy: Text<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -139,84 +161,137 @@ pub struct Volume<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ImageVolume<'a> {
     #[serde(borrow, default)]
     pub reference: Text<'a>,
+    #[serde(borrow, default)]
+    pub pull_policy: Text<'a>,
 }
 
-/// The annotations that mean something here, and how much room the others take.
+#[derive(Debug, Default, Deserialize)]
+pub struct SecretName<'a> {
+    #[serde(borrow, default)]
+    pub name: Text<'a>,
+}
+
+/// Labels or annotations. Of a key that is there twice the last counts, as for the API server.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Annotations<'a> {
-    pub routes: Option<Text<'a>>,
-    pub is_mirror_pod: bool,
-    pub other_bytes: usize,
-}
+pub struct Pairs<'a>(Vec<(Text<'a>, Text<'a>)>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AnnotationsVisitor;
+        struct PairsVisitor;
 
-        impl<'de> Visitor<'de> for AnnotationsVisitor {
-            type Value = Annotations<'de>;
+        impl<'de> Visitor<'de> for PairsVisitor {
+            type Value = Pairs<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of annotations")
+                f.write_str("a map of texts")
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-                let mut annotations = Annotations::default();
-                while let Some((key, value)) = map.next_entry::<Text<'de>, Text<'de>>()? {
-                    if &*key == records::ANNOTATION {
-                        annotations.routes = Some(value);
-                    } else {
-                        annotations.is_mirror_pod |= &*key == MIRROR_POD;
-                        annotations.other_bytes += key.len() + value.len();
-                    }
+                let mut pairs = Vec::with_capacity(map.size_hint().unwrap_or(8));
+                while let Some(pair) = map.next_entry::<Text<'de>, Text<'de>>()? {
+                    pairs.push(pair);
                 }
-                Ok(annotations)
+                Ok(Pairs(pairs))
             }
         }
 
-        deserializer.deserialize_map(AnnotationsVisitor)
+        deserializer.deserialize_map(PairsVisitor)
     }
 }
 
-impl PodObject<'_> {
-    pub(super) fn is_mirror_pod(&self) -> bool {
-        self.annotations().is_some_and(|annotations| annotations.is_mirror_pod)
+impl Labels for Pairs<'_> {
+    fn value(&self, key: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(found, _)| **found == *key).map(|(_, value)| &**value)
     }
 
-    pub(super) fn annotations(&self) -> Option<&Annotations<'_>> {
+    fn each(&self, visit: &mut dyn FnMut(&str, &str)) {
+        for (key, value) in &self.0 {
+            visit(key, value);
+        }
+    }
+}
+
+type PlaceOf<'p> = fn(&'p str) -> Place<'p>;
+
+/// One image of a Pod, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodImage<'a> {
+    pub place: Place<'a>,
+    /// Where in its list.
+    pub position: usize,
+    pub reference: &'a str,
+    /// As written; API servers fill it in for containers.
+    pub pull_policy: Option<&'a str>,
+}
+
+impl<'a> PodObject<'a> {
+    pub(super) fn labels(&self) -> Option<&Pairs<'a>> {
+        self.metadata.as_ref()?.labels.as_ref()
+    }
+
+    pub(super) fn annotations(&self) -> Option<&Pairs<'a>> {
         self.metadata.as_ref()?.annotations.as_ref()
     }
 
-    /// The Pod as the record sees it. Containers and volumes without name or image are invalid, which the API server
-    /// will say; there is nothing to record about them.
-    pub(super) fn to_record(&self) -> records::Pod<'_> {
-        let annotations = self.annotations();
-        let spec = self.spec.as_ref();
-        let containers = spec
-            .into_iter()
-            .flat_map(|spec| [&spec.init_containers, &spec.containers, &spec.ephemeral_containers])
-            .flatten()
-            .flatten()
-            .map(|container| {
-                (records::Place::Container(&container.name), &*container.name, &*container.image)
-            });
-        let volumes =
-            spec.and_then(|spec| spec.volumes.as_deref()).unwrap_or_default().iter().filter_map(|volume| {
-                let image = volume.image.as_ref()?;
-                Some((records::Place::Volume(&volume.name), &*volume.name, &*image.reference))
-            });
-        records::Pod {
-            record: annotations.and_then(|annotations| annotations.routes.as_deref()),
-            other_annotation_bytes: annotations.map_or(0, |annotations| annotations.other_bytes),
-            images: containers
-                .chain(volumes)
-                .filter(|(_, name, reference)| !name.is_empty() && !reference.is_empty())
-                .map(|(place, _, reference)| records::Image { place, reference })
-                .collect(),
+    pub(super) fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations()?.value(key)
+    }
+
+    /// A static Pod's image in the API: changing it changes nothing on the node.
+    pub(super) fn is_mirror_pod(&self) -> bool {
+        self.annotation(names::kubernetes::CONFIG_MIRROR).is_some()
+    }
+
+    /// What earlier turns, and others, recorded on the Pod.
+    pub(super) fn found(&self) -> Found<'_> {
+        let pairs = self.annotations().into_iter().flat_map(|pairs| &pairs.0);
+        Found::of(pairs.map(|(key, value)| (&**key, &**value)))
+    }
+
+    /// Every image. Containers and volumes without name or image are invalid, which the API server will say; there is
+    /// nothing to decide about them.
+    pub(super) fn images<'p>(&'p self) -> Vec<PodImage<'p>> {
+        let Some(spec) = &self.spec else { return Vec::new() };
+        let mut images = Vec::with_capacity(8);
+        let kinds: [(PlaceOf<'p>, _); 3] = [
+            (Place::Init, &spec.init_containers),
+            (Place::Container, &spec.containers),
+            (Place::Ephemeral, &spec.ephemeral_containers),
+        ];
+        for (place, containers) in kinds {
+            for (position, container) in containers.iter().flatten().enumerate() {
+                let (name, reference) = (&*container.name, &*container.image);
+                if !name.is_empty() && !reference.is_empty() {
+                    let pull_policy = container.image_pull_policy.unless_empty();
+                    images.push(PodImage { place: place(name), position, reference, pull_policy });
+                }
+            }
         }
+        for (position, volume) in spec.volumes.iter().flatten().enumerate() {
+            let Some(image) = &volume.image else { continue };
+            let (name, reference) = (&*volume.name, &*image.reference);
+            if !name.is_empty() && !reference.is_empty() {
+                let pull_policy = image.pull_policy.unless_empty();
+                images.push(PodImage { place: Place::Volume(name), position, reference, pull_policy });
+            }
+        }
+        images
+    }
+
+    /// The service account, which API servers fill in.
+    pub(super) fn service_account(&self) -> &str {
+        let name = self.spec.as_ref().and_then(|spec| spec.service_account_name.unless_empty());
+        name.unwrap_or(DEFAULT_SERVICE_ACCOUNT)
+    }
+
+    /// The pull secrets that are on the Pod already.
+    pub(super) fn pull_secrets(&self) -> impl Iterator<Item = &str> {
+        let secrets = self.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten());
+        secrets.filter_map(|secret| secret.name.unless_empty())
     }
 }
 
@@ -305,7 +380,7 @@ mod tests {
             r#"{"spec":{"containers":[{"name":"a"},{"image":"b"},{}],"volumes":[{"name":"v","emptyDir":{}},{"name":"w","image":{}}]}}"#,
         ] {
             let pod: PodObject<'_> = serde_json::from_str(text).unwrap();
-            assert!(pod.to_record().images.is_empty(), "{text}");
+            assert!(pod.images().is_empty(), "{text}");
         }
     }
 }

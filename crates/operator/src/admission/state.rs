@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::{decide::Decide, limits::Limits, metrics::Metrics, skip::Skip};
+use crate::events::Errors;
 
 /// The admission webhook, apart from its connections.
 pub struct State {
@@ -13,6 +14,8 @@ pub struct State {
     pub(super) decide: Arc<dyn Decide>,
     pub(super) limits: Limits,
     pub(super) metrics: Metrics,
+    /// Takes what went wrong inside, for those who look after the operator.
+    pub(super) errors: Errors,
     pub(super) deciding: Semaphore,
     /// In KiB.
     pub(super) bodies: Semaphore,
@@ -26,6 +29,7 @@ impl State {
         decide: Arc<dyn Decide>,
         limits: Limits,
         metrics: Metrics,
+        errors: Errors,
     ) -> Arc<Self> {
         Arc::new(Self {
             own_namespace: own_namespace.to_owned(),
@@ -35,6 +39,7 @@ impl State {
             bodies: Semaphore::new(limits.bodies / 1024),
             limits,
             metrics,
+            errors,
         })
     }
 }

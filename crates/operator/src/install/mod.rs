@@ -19,6 +19,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::certificates;
+use crate::config::Config;
 use metadata::VERSION;
 
 pub use rights::{RARELY_USED, Right, cluster_rights, explanation, namespaced_rights};
@@ -36,9 +37,9 @@ pub const DEFAULT_NAMESPACE: &str = "fairlead-system";
 pub const WEBHOOK_SERVICE: &str = certificates::Settings::SERVICE;
 const METRICS_SERVICE: &str = "fairlead-metrics";
 pub const CERTIFICATE_SECRET: &str = certificates::Settings::SECRET;
-const CONFIG_MAP: &str = "fairlead-config";
-const CONFIG_KEY: &str = "config.yaml";
-const WEBHOOK_NAME: &str = "pods.fairlead.dev";
+pub const CONFIG_MAP: &str = "fairlead-config";
+pub const CONFIG_KEY: &str = "config.yaml";
+pub const WEBHOOK_NAME: &str = "pods.fairlead.dev";
 const IMAGE_REPOSITORY: &str = "ghcr.io/fairlead/fairlead";
 const WEBHOOK_PORT: i32 = 9443;
 const METRICS_PORT: i32 = 8080;
@@ -62,6 +63,15 @@ pub enum Certificates {
     Own,
     /// cert-manager, which then writes both; the program gets no right to.
     CertManager,
+}
+
+/// What becomes of the pull secrets that cluster-scoped policies name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PullSecrets {
+    /// They are copied to the namespaces of Pods that need them.
+    Copied,
+    /// They stay where they are, and the program gets no right to write Secrets.
+    Kept,
 }
 
 impl Default for Settings {
@@ -98,6 +108,13 @@ pub enum InstallError {
 }
 
 impl Settings {
+    /// As the configuration says. One that cannot be read is not installed in the first place.
+    fn pull_secrets(&self) -> PullSecrets {
+        let config = self.configuration.as_deref().and_then(|text| Config::parse(text).ok());
+        let copied = config.is_none_or(|parsed| parsed.config.routing.pull_secrets.copy);
+        if copied { PullSecrets::Copied } else { PullSecrets::Kept }
+    }
+
     pub fn check(&self) -> Result<(), InstallError> {
         let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         let name = self.namespace.as_bytes();

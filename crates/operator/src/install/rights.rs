@@ -8,12 +8,17 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-use super::{CERTIFICATE_SECRET, Certificates, LEASE, NAME};
+use super::{CERTIFICATE_SECRET, Certificates, LEASE, NAME, PullSecrets};
+use crate::events::INTERNAL_ERRORS;
 
 /// Annotation of a role: the reason of each rule, one line each.
 const REASONS: &str = "fairlead.dev/reasons";
 /// Annotation of a role: rights that a healthy installation may never come to use, and what they are for.
 pub const RARELY_USED: &str = "fairlead.dev/rarely-used";
+
+/// Kinds that say where images may come from.
+const POLICIES: [&str; 4] =
+    ["clusterimagesetmirrors", "imagesetmirrors", "clusterreplicatedimagesets", "replicatedimagesets"];
 
 /// One rule of a role with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,15 +34,82 @@ pub struct Right {
 }
 
 /// Rights on objects of the whole cluster.
-pub fn cluster_rights(certificates: Certificates) -> Vec<Right> {
+pub fn cluster_rights(certificates: Certificates, pull_secrets: PullSecrets) -> Vec<Right> {
     let mut rights = vec![Right::following(
         "",
         "pods",
         "which images are in use, and what was recorded at their admission",
     )];
+    rights.push(
+        Right::new(
+            "",
+            "pods",
+            &["get", "patch"],
+            "to record what was decided about containers that are added for debugging, which admission cannot write",
+        )
+        .rarely(&["get", "patch"], "nobody debugs a Pod with an ephemeral container"),
+    );
+    rights.push(Right::following(
+        "",
+        "serviceaccounts",
+        "which accounts permit only the pull secrets that they list",
+    ));
+    rights.push(
+        Right::new(
+            "",
+            "secrets",
+            &["get"],
+            "to ask registries as the Pods and policies would that name these Secrets; none is listed or watched",
+        )
+        .rarely(&["get"], "no Pod and no policy names a pull secret"),
+    );
+    if pull_secrets == PullSecrets::Copied {
+        rights.push(
+            Right::new(
+                "",
+                "secrets",
+                &["create", "patch", "delete"],
+                "to keep copies of the pull secrets of cluster-scoped policies where Pods need them; see routing.pullSecrets.copy",
+            )
+            .rarely(&["create", "patch", "delete"], "no cluster-scoped policy names a pull secret"),
+        );
+        rights.push(
+            Right::new(
+                "",
+                "namespaces",
+                &["list"],
+                "to look in each, by their known names, for copies of pull secrets that are no longer needed",
+            )
+            .rarely(&["list"], "no cluster-scoped policy names a pull secret"),
+        );
+    }
+    rights.push(
+        Right::new("", "events", &["create"], "to tell on a Pod what was done to its images")
+            .rarely(&["create"], "no image was ever given another reference"),
+    );
     for (group, resources) in custom_resources() {
         rights.push(Right { resources, ..Right::following(&group, "", reason_of_group(&group)) });
     }
+    rights.push(
+        Right::new(
+            "kuik.enix.io",
+            "",
+            &["patch"],
+            "to say in each policy whether it is in force, and why not",
+        )
+        .of(POLICIES.iter().map(|plural| format!("{plural}/status")))
+        .rarely(&["patch"], "there is no policy"),
+    );
+    rights.push(
+        Right::new(
+            "kuik.enix.io",
+            "",
+            &["patch"],
+            "to let go of policies that kuik left a finalizer on, once the copies of their pull secrets are gone",
+        )
+        .of(["clusterimagesetmirrors", "clusterreplicatedimagesets"].map(str::to_owned))
+        .rarely(&["patch"], "no policy of kuik's days is deleted"),
+    );
     if certificates == Certificates::Own {
         rights.push(
             Right::new(
@@ -68,6 +140,22 @@ pub fn namespaced_rights(certificates: Certificates) -> Vec<Right> {
             "to agree with the other replicas on who writes to the cluster",
         )
         .named(LEASE),
+        Right::new(
+            "",
+            "events",
+            &["get", "patch"],
+            "to tell of internal errors in one event, however many there are",
+        )
+        .named(INTERNAL_ERRORS)
+        .rarely(&["get", "patch"], "there was no internal error"),
+        Right::new(
+            "apps",
+            "deployments",
+            &["get"],
+            "to show that event where `kubectl describe` looks for it",
+        )
+        .named(NAME)
+        .rarely(&["get"], "there was no internal error"),
     ];
     if certificates == Certificates::Own {
         rights.push(Right::new(
@@ -127,6 +215,16 @@ impl Right {
     fn following(group: &str, resource: &str, reason: &'static str) -> Self {
         let old_servers = "API servers before 1.34 do not send a list as part of a watch";
         Self { rarely: vec![("list", old_servers)], ..Self::new(group, resource, &["list", "watch"], reason) }
+    }
+
+    fn of(mut self, resources: impl IntoIterator<Item = String>) -> Self {
+        self.resources = resources.into_iter().collect();
+        self
+    }
+
+    fn rarely(mut self, verbs: &[&'static str], case: &'static str) -> Self {
+        self.rarely.extend(verbs.iter().map(|verb| (*verb, case)));
+        self
     }
 
     fn named(mut self, name: &str) -> Self {

@@ -48,18 +48,48 @@ fn every_namespaced_object_is_in_the_chosen_namespace_and_nothing_names_another(
     }
 }
 
+/// Role, resource and verb of everything that is granted.
+fn granted(objects: &[Value]) -> BTreeSet<(String, String, String)> {
+    let mut granted = BTreeSet::new();
+    for name in ["ClusterRole", "Role"] {
+        for rule in kind(objects, name)["rules"].as_array().unwrap() {
+            for resource in rule["resources"].as_array().unwrap() {
+                for verb in rule["verbs"].as_array().unwrap() {
+                    let text = |value: &Value| value.as_str().unwrap().to_owned();
+                    granted.insert((name.to_owned(), text(resource), text(verb)));
+                }
+            }
+        }
+    }
+    granted
+}
+
+#[test]
+fn secrets_are_never_listed_and_written_elsewhere_only_while_they_are_copied() {
+    let verbs = |configuration: &str| {
+        let configuration = Some(configuration.to_owned());
+        let objects = installed(&Settings { configuration, ..Settings::default() });
+        let granted = granted(&objects).into_iter();
+        let of_secrets = granted.filter(|(role, resource, _)| role == "ClusterRole" && resource == "secrets");
+        of_secrets.map(|(_, _, verb)| verb).collect::<Vec<_>>()
+    };
+    assert_eq!(verbs("{}"), ["create", "delete", "get", "patch"]);
+    assert_eq!(verbs("routing: {pullSecrets: {copy: false}}"), ["get"]);
+}
+
 #[test]
 fn cert_manager_takes_the_rights_to_write_certificates_from_the_operator() {
     let settings = Settings { certificates: Certificates::CertManager, ..Settings::default() };
     let objects = installed(&settings);
-    let granted = [kind(&objects, "ClusterRole"), kind(&objects, "Role")]
-        .iter()
-        .flat_map(|role| role["rules"].as_array().unwrap())
-        .flat_map(|rule| rule["resources"].as_array().unwrap())
-        .map(|resource| resource.as_str().unwrap().to_owned())
-        .collect::<BTreeSet<_>>();
-    assert!(!granted.contains("secrets"), "{granted:?}");
-    assert!(!granted.contains("mutatingwebhookconfigurations"), "{granted:?}");
+    let granted = granted(&objects);
+    assert!(
+        !granted.contains(&("Role".to_owned(), "secrets".to_owned(), "update".to_owned())),
+        "{granted:?}"
+    );
+    assert!(
+        granted.iter().all(|(_, resource, _)| resource != "mutatingwebhookconfigurations"),
+        "{granted:?}"
+    );
     let container = &kind(&objects, "Deployment")["spec"]["template"]["spec"]["containers"][0];
     assert!(container["args"].as_array().unwrap().contains(&json!("--certificates-dir=/certificates")));
     let annotations = &kind(&objects, "MutatingWebhookConfiguration")["metadata"]["annotations"];

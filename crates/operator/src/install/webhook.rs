@@ -28,8 +28,18 @@ pub(super) fn configuration(settings: &Settings) -> MutatingWebhookConfiguration
     MutatingWebhookConfiguration { metadata, webhooks: Some(vec![pods(settings)]) }
 }
 
-fn pods(settings: &Settings) -> MutatingWebhook {
+fn rule(operation: &str, resource: &str) -> RuleWithOperations {
     let one = |text: &str| Some(vec![text.to_owned()]);
+    RuleWithOperations {
+        api_groups: one(""),
+        api_versions: one("v1"),
+        operations: one(operation),
+        resources: one(resource),
+        scope: Some("Namespaced".to_owned()),
+    }
+}
+
+fn pods(settings: &Settings) -> MutatingWebhook {
     MutatingWebhook {
         name: WEBHOOK_NAME.to_owned(),
         admission_review_versions: vec!["v1".to_owned()],
@@ -59,13 +69,7 @@ fn pods(settings: &Settings) -> MutatingWebhook {
             ..LabelSelector::default()
         }),
         reinvocation_policy: Some("IfNeeded".to_owned()),
-        rules: Some(vec![RuleWithOperations {
-            api_groups: one(""),
-            api_versions: one("v1"),
-            operations: one("CREATE"),
-            resources: one("pods"),
-            scope: Some("Namespaced".to_owned()),
-        }]),
+        rules: Some(vec![rule("CREATE", "pods"), rule("UPDATE", "pods/ephemeralcontainers")]),
         side_effects: "NoneOnDryRun".to_owned(),
         timeout_seconds: Some(TIMEOUT_SECONDS),
         ..MutatingWebhook::default()

@@ -79,6 +79,8 @@ pub type Annotation = (Arc<str>, Option<Arc<str>>);
 pub struct PodEntry {
     pub key: Key,
     pub uid: Arc<str>,
+    /// When it was created, in seconds since 1970. 0: not known.
+    pub created: i64,
     pub phase: Phase,
     pub deleting: bool,
     pub node: Option<Arc<str>>,
@@ -93,6 +95,11 @@ impl PodEntry {
     /// The images that the specification names, repeated where they are used twice.
     pub fn images(&self) -> impl Iterator<Item = &Arc<str>> {
         self.containers.iter().map(|container| &container.image)
+    }
+
+    /// Value of an annotation; of those that are not ours only short ones are known.
+    pub fn annotation(&self, key: &str) -> Option<&Arc<str>> {
+        self.annotations.iter().find(|(found, _)| &**found == key)?.1.as_ref()
     }
 }
 
@@ -131,6 +138,7 @@ impl Shared {
         PodEntry {
             key: self.key(metadata),
             uid: Arc::from(metadata.uid.as_deref().unwrap_or_default()),
+            created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             phase: Phase::parse(&pod.status.phase),
             deleting: metadata.deletion_timestamp.is_some(),
             node: pod.spec.node_name.as_deref().map(|node| self.texts.get(node)),

@@ -2,12 +2,15 @@
 //!
 //! A reader gets one consistent view and never waits for the API server. Objects are trimmed before they come here.
 
+mod changes;
 mod entry;
 mod intern;
 mod key;
 mod objects;
 mod pods;
 
+pub(crate) use changes::Bell;
+pub use changes::Changes;
 pub use entry::{Annotation, Container, Label, Owner, Phase, PodEntry, Role};
 pub use key::Key;
 pub use objects::{Malformed, Snapshot, Store};

@@ -7,14 +7,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use fairlead_api::conditions::Condition;
 
 use super::Key;
+use super::changes::{Bell, Changes};
 
 /// An object as it is stored, which is not as its kind says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed {
+    pub uid: String,
+    pub generation: Option<i64>,
     pub resource_version: String,
+    /// Names the field that is wrong.
     pub error: String,
+    /// What its status says, if that much can be read.
+    pub conditions: Vec<Condition>,
 }
 
 /// Every object of one kind at one moment.
@@ -40,17 +47,18 @@ impl<K> Clone for Snapshot<K> {
 #[derive(Debug)]
 pub struct Store<K> {
     current: Arc<ArcSwap<Snapshot<K>>>,
+    changed: Arc<Bell>,
 }
 
 impl<K> Clone for Store<K> {
     fn clone(&self) -> Self {
-        Self { current: self.current.clone() }
+        Self { current: self.current.clone(), changed: self.changed.clone() }
     }
 }
 
 impl<K> Default for Store<K> {
     fn default() -> Self {
-        Self { current: Arc::new(ArcSwap::from_pointee(Snapshot::default())) }
+        Self { current: Arc::new(ArcSwap::from_pointee(Snapshot::default())), changed: Arc::default() }
     }
 }
 
@@ -59,7 +67,13 @@ impl<K> Store<K> {
         self.current.load_full()
     }
 
+    /// Word of every snapshot that follows. To miss none, listen first and look then.
+    pub fn changes(&self) -> Changes {
+        self.changed.listen()
+    }
+
     pub(crate) fn replace(&self, snapshot: Snapshot<K>) {
         self.current.store(Arc::new(snapshot));
+        self.changed.ring();
     }
 }

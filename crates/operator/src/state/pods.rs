@@ -10,6 +10,7 @@ use kube::api::ObjectMeta;
 
 use crate::watch::pod::LeanPod;
 
+use super::changes::{Bell, Changes};
 use super::entry::Shared;
 use super::{Key, PodEntry};
 
@@ -52,6 +53,7 @@ impl Index {
 #[derive(Debug, Clone, Default)]
 pub struct Pods {
     index: Arc<RwLock<Index>>,
+    changed: Arc<Bell>,
 }
 
 impl Pods {
@@ -73,6 +75,20 @@ impl Pods {
         self.read(|index| index.pods.values().cloned().collect())
     }
 
+    pub fn get(&self, key: &Key) -> Option<Arc<PodEntry>> {
+        self.read(|index| index.pods.get(key).cloned())
+    }
+
+    /// The Pods that `wanted` chooses, in no order. It is asked about every Pod of the cluster and must be quick.
+    pub fn select(&self, wanted: impl Fn(&PodEntry) -> bool) -> Vec<Arc<PodEntry>> {
+        self.read(|index| index.pods.values().filter(|entry| wanted(entry)).cloned().collect())
+    }
+
+    /// Word of every change that follows. To miss none, listen first and look then.
+    pub fn changes(&self) -> Changes {
+        self.changed.listen()
+    }
+
     /// The Pods whose specification names `image` exactly so, in order of namespace and name.
     pub fn using(&self, image: &str) -> Vec<Arc<PodEntry>> {
         self.read(|index| {
@@ -87,6 +103,7 @@ impl Pods {
 
     fn write(&self, change: impl FnOnce(&mut Index)) {
         change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
+        self.changed.ring();
     }
 }
 
@@ -137,6 +154,7 @@ impl PodListing {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use serde_json::json;
 
     use super::*;
@@ -169,6 +187,24 @@ mod tests {
         listing.deleted(&pod("a", "nginx").metadata);
         assert_eq!((pods.len(), pods.image_count()), (1, 1));
         assert!(pods.using("nginx").is_empty());
+    }
+
+    #[test]
+    fn readers_hear_of_changes_and_find_them() {
+        let pods = Pods::default();
+        let mut changes = pods.changes();
+        let mut listing = PodListing::new(pods.clone());
+        listing.begin();
+        listing.listed(&pod("a", "nginx"));
+        assert_eq!(changes.next().now_or_never(), None, "readers do not see it yet");
+        listing.finish();
+        listing.applied(&pod("b", "redis"));
+        assert_eq!(changes.next().now_or_never(), Some(()));
+        assert_eq!(changes.next().now_or_never(), None, "both were told at once");
+        assert_eq!(names(&pods.select(|entry| entry.images().any(|image| &**image == "redis"))), ["b"]);
+        listing.deleted(&pod("b", "redis").metadata);
+        assert_eq!(changes.next().now_or_never(), Some(()));
+        assert_eq!(pods.get(&Key { namespace: "shop".into(), name: "b".into() }), None);
     }
 
     #[test]

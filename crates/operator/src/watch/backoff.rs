@@ -1,5 +1,5 @@
 //! Pauses between attempts that fail: short at first, so that a restart of the API server is over quickly, longer while
-//! it stays away, and never the same for all watches, so that they do not come back at the same instant.
+//! it stays away, and never the same for everybody, so that they do not come back at the same instant.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(8);
 
 #[derive(Debug, Default)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
     /// The pause after one more failure. `chance` in 0..1 moves it by up to half either way.
-    pub(super) fn next(&mut self, chance: f64) -> Duration {
+    pub(crate) fn next(&mut self, chance: f64) -> Duration {
         let doubled = SHORTEST.saturating_mul(1 << self.failures.min(10));
         self.failures = self.failures.saturating_add(1);
         jittered(doubled.min(LONGEST), 0.5, chance)
     }
 
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
 }
 
 /// `length`, changed by up to `spread` of it either way.
-pub(super) fn jittered(length: Duration, spread: f64, chance: f64) -> Duration {
+pub(crate) fn jittered(length: Duration, spread: f64, chance: f64) -> Duration {
     length.mul_f64(1.0 - spread + 2.0 * spread * chance.clamp(0.0, 1.0))
 }
 

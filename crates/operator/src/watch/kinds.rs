@@ -1,4 +1,4 @@
-//! Everything that is watched: Pods, and every custom kind that Fairlead speaks.
+//! Everything that is watched: Pods, `ServiceAccount`s, and every custom kind that Fairlead speaks.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -28,6 +28,7 @@ use super::follow::Follower;
 use super::pod::LeanPod;
 use super::sink::{ObjectSink, PodSink};
 use super::{Board, Metrics};
+use crate::accounts::{AccountSink, Accounts, LeanAccount};
 use crate::state::{Pods, Store};
 
 macro_rules! resources {
@@ -36,6 +37,7 @@ macro_rules! resources {
         #[derive(Debug, Clone, Default)]
         pub struct Resources {
             pub pods: Pods,
+            pub accounts: Accounts,
             $(pub $field: Store<$kind>,)+
         }
 
@@ -94,22 +96,31 @@ impl Watches {
         disabled: BTreeMap<Capability, &'static str>,
         metrics: Metrics,
     ) -> Self {
-        let pod = kind_of::<LeanPod>();
+        let (pod, account) = (kind_of::<LeanPod>(), kind_of::<LeanAccount>());
         let kinds = Resources::custom_kinds();
-        let names = kinds.iter().map(|kind| kind.name).chain([pod.name]);
+        let names = kinds.iter().map(|kind| kind.name).chain([pod.name, account.name]);
         let board = Arc::new(Board::new(names, disabled, metrics));
         let discovery = Arc::new(Discovery::new(client.clone(), kinds));
         let starter = Starter { client: client.clone(), board: board.clone(), discovery };
         let pods = Follower {
-            client,
+            client: client.clone(),
             kind: pod,
             sink: PodSink::new(pod.name, resources.pods.clone()),
             board: board.clone(),
             discovery: None,
             object: PhantomData,
         };
+        let accounts = Follower {
+            client,
+            kind: account,
+            sink: AccountSink::new(resources.accounts.clone()),
+            board: board.clone(),
+            discovery: None,
+            object: PhantomData,
+        };
         let mut all = resources.follow_custom(&starter);
         all.push((pod.name, pods.run().boxed()));
+        all.push((account.name, accounts.run().boxed()));
         Self { board, all }
     }
 }

@@ -4,14 +4,14 @@
 //! late or are taken away, an API server that restarts, rights that are missing. None of these ends the process or
 //! touches another watch; all of them are told, in the log, in metrics and on the readiness page.
 
-mod backoff;
+pub(crate) mod backoff;
 mod board;
 mod discovery;
 mod follow;
 mod kinds;
 mod metrics;
 pub mod pod;
-mod sink;
+pub(crate) mod sink;
 mod tolerant;
 
 pub use board::{Board, Presence, Row};

@@ -30,7 +30,7 @@ const LONGEST_SELECTABLE: usize = 63;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "Wire")]
 pub struct LeanPod {
-    /// Name, namespace, UID, versions, labels, owners; nothing else is filled.
+    /// Name, namespace, UID, version, times, labels, owners; nothing else is filled.
     pub metadata: ObjectMeta,
     /// A key with its value, or without one where the value is too long to matter.
     pub annotations: Vec<(String, Option<String>)>,
@@ -55,6 +55,7 @@ struct LeanMeta {
     namespace: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
+    creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
     labels: Option<std::collections::BTreeMap<String, String>>,
     #[serde(default, deserialize_with = "or_default")]
@@ -176,6 +177,7 @@ impl From<Wire> for LeanPod {
                 namespace: meta.namespace,
                 uid: meta.uid,
                 resource_version: meta.resource_version,
+                creation_timestamp: meta.creation_timestamp,
                 deletion_timestamp: meta.deletion_timestamp,
                 labels: meta.labels,
                 owner_references: meta.owner_references,
@@ -314,6 +316,8 @@ mod tests {
         let pod: LeanPod = serde_json::from_str(&pod.to_string()).expect("a Pod");
         assert_eq!(pod.metadata.name.as_deref(), Some("web-0"));
         assert_eq!(pod.metadata.managed_fields, None);
+        let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string());
+        assert_eq!(created.as_deref(), Some("2026-01-01T00:00:00Z"));
         let value = |key: &str| {
             pod.annotations.iter().find(|(found, _)| found == key).map(|(_, value)| value.clone())
         };

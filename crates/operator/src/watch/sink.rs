@@ -11,14 +11,14 @@ use crate::state::{Key, Malformed, PodListing, Pods, Snapshot, Store};
 
 /// How many objects are known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) objects: usize,
-    pub(super) malformed: usize,
-    pub(super) images: Option<usize>,
+pub(crate) struct Counts {
+    pub(crate) objects: usize,
+    pub(crate) malformed: usize,
+    pub(crate) images: Option<usize>,
 }
 
 /// Takes the events of one kind.
-pub(super) trait Sink<K>: Send {
+pub(crate) trait Sink<K>: Send {
     /// A list begins; what it brings replaces everything once it is complete.
     fn begin(&mut self);
     fn listed(&mut self, object: Tolerant<K>);
@@ -47,8 +47,11 @@ impl Faults {
     fn note(&mut self, unreadable: Unreadable) {
         let key = Key::of(&unreadable.metadata);
         let malformed = Malformed {
+            uid: unreadable.metadata.uid.unwrap_or_default(),
+            generation: unreadable.metadata.generation,
             resource_version: unreadable.metadata.resource_version.unwrap_or_default(),
             error: unreadable.error,
+            conditions: unreadable.conditions,
         };
         let known =
             self.current.get(&key).is_some_and(|known| known.resource_version == malformed.resource_version);

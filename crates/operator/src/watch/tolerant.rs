@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use fairlead_api::conditions::Condition;
 use kube::Resource;
 use kube::api::ObjectMeta;
 use serde::{Deserialize, Deserializer};
@@ -24,12 +25,24 @@ pub struct Unreadable {
     pub metadata: ObjectMeta,
     /// Names the field that is wrong.
     pub error: String,
+    /// What its status says, if that much can be read: whoever reports the error there can leave the rest as it is.
+    pub conditions: Vec<Condition>,
 }
 
 #[derive(Deserialize)]
 struct OnlyMetadata {
     #[serde(default)]
     metadata: ObjectMeta,
+}
+
+#[derive(Deserialize)]
+struct OnlyConditions {
+    status: Conditions,
+}
+
+#[derive(Deserialize)]
+struct Conditions {
+    conditions: Vec<Condition>,
 }
 
 impl<'de, K> Deserialize<'de> for Tolerant<K>
@@ -47,7 +60,10 @@ where
         let OnlyMetadata { mut metadata } =
             serde_json::from_str(text.get()).map_err(serde::de::Error::custom)?;
         trim(&mut metadata);
-        Ok(Self(Err(Unreadable { metadata, error: find_error::<K>(text.get()) })))
+        let conditions = serde_json::from_str::<OnlyConditions>(text.get())
+            .map(|found| found.status.conditions)
+            .unwrap_or_default();
+        Ok(Self(Err(Unreadable { metadata, error: find_error::<K>(text.get()), conditions })))
     }
 }
 
@@ -146,6 +162,20 @@ mod tests {
         let unreadable = list.items[1].0.as_ref().expect_err("a number is not a string");
         assert_eq!(unreadable.error, "data.k: invalid type: integer `3`, expected a string");
         assert_eq!(unreadable.metadata.resource_version.as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn conditions_of_a_bad_object_are_read_where_they_can_be() {
+        let condition = json!({
+            "type": "Ready", "status": "False", "reason": "InvalidSpec", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        for (status, wanted) in [(json!({"conditions": [condition]}), 1), (json!({"conditions": 7}), 0)] {
+            let mut object = map("bad", &json!({"k": 3}));
+            object["status"] = status;
+            let object: Tolerant<ConfigMap> = serde_json::from_str(&object.to_string()).expect("an object");
+            assert_eq!(object.0.expect_err("a number is not a string").conditions.len(), wanted);
+        }
     }
 
     #[test]

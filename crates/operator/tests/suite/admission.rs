@@ -9,8 +9,9 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::{
-    admission::{self, Decide, DecideError, Limits, Metrics, PodRequest, RecordOnly, Skip, State, Verdict},
+    admission::{self, Decide, DecideError, Limits, Metrics, PodRequest, Skip, State, Verdict},
     certificates::{self, Files, system_clock},
+    events::Errors,
     telemetry::Pulses,
 };
 use fairlead_testkit::{eventually, install_crypto};
@@ -27,7 +28,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::replica::{Bench, Replica, record};
+use crate::replica::{Bench, Replica, record, router};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_get_their_record_from_the_api_server_on() -> Result<()> {
@@ -38,7 +39,7 @@ async fn pods_get_their_record_from_the_api_server_on() -> Result<()> {
     bench.wait_for_records().await?;
 
     let pod = bench.create_pod(&bench.namespace, &json!({})).await?;
-    let expected = |image: &str| json!({"asked": image, "used": image, "by": "original", "why": "images are recorded and not routed by this version"});
+    let expected = |image: &str| json!({"asked": image, "used": image, "by": "original", "why": "no policy offers an alternative"});
     let images = json!({"setup": expected("busybox:1"), "web": expected("nginx:1")});
     ensure!(record(&pod) == Some(json!({"v": 1, "images": images})), "{:?}", pod.metadata.annotations);
 
@@ -88,6 +89,12 @@ async fn pods_get_their_record_from_the_api_server_on() -> Result<()> {
     bench.clean_up().await
 }
 
+/// A client for an API server that is not there.
+fn nowhere() -> Result<kube::Client> {
+    install_crypto();
+    Ok(kube::Client::try_from(kube::Config::new("http://127.0.0.1:9".parse()?))?)
+}
+
 /// A webhook with a certificate from files, and a client that trusts it.
 struct Webhook {
     address: SocketAddr,
@@ -111,8 +118,14 @@ impl Webhook {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let mut registry = prometheus_client::registry::Registry::default();
-        let state =
-            State::new("own", Skip::default(), Arc::new(decide), limits, Metrics::register(&mut registry));
+        let state = State::new(
+            "own",
+            Skip::default(),
+            Arc::new(decide),
+            limits,
+            Metrics::register(&mut registry),
+            Errors::default(),
+        );
         let stop = shutdown.clone();
         let serving = tokio::spawn(async move {
             admission::serve(listener, resolver, state, stop).await.expect("the webhook serves");
@@ -182,7 +195,8 @@ fn pod() -> Value {
 
 #[tokio::test]
 async fn what_the_wire_says() -> Result<()> {
-    let webhook = Webhook::start(RecordOnly, Limits { body: 64 * 1024, ..Limits::default() }).await?;
+    let webhook =
+        Webhook::start(router(&nowhere()?), Limits { body: 64 * 1024, ..Limits::default() }).await?;
     let client = webhook.client()?;
     let post = |body: String| client.post(webhook.url("/mutate/pods?timeout=5s")).body(body);
 
@@ -229,7 +243,7 @@ async fn what_the_wire_says() -> Result<()> {
 
 #[tokio::test]
 async fn both_versions_of_http_are_spoken() -> Result<()> {
-    let webhook = Webhook::start(RecordOnly, Limits::default()).await?;
+    let webhook = Webhook::start(router(&nowhere()?), Limits::default()).await?;
     let directory = webhook.directory.path();
     for (client, version) in [
         (client_for(directory, reqwest::ClientBuilder::http1_only)?, reqwest::Version::HTTP_11),
@@ -330,7 +344,7 @@ async fn useless_connections_are_closed() -> Result<()> {
         idle: Duration::from_millis(300),
         ..Limits::default()
     };
-    let webhook = Webhook::start(RecordOnly, limits).await?;
+    let webhook = Webhook::start(router(&nowhere()?), limits).await?;
     let mut silent = Vec::new();
     for _ in 0..4 {
         silent.push(TcpStream::connect(webhook.address).await?);
@@ -387,8 +401,14 @@ async fn certificates_from_files_are_followed() -> Result<()> {
     ready.wait_for(|ready| *ready).await?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
-    let state =
-        State::new("own", Skip::default(), Arc::new(RecordOnly), Limits::default(), Metrics::default());
+    let state = State::new(
+        "own",
+        Skip::default(),
+        Arc::new(router(&nowhere()?)),
+        Limits::default(),
+        Metrics::default(),
+        Errors::default(),
+    );
     let serving = tokio::spawn(admission::serve(listener, resolver, state, shutdown.clone()));
 
     let ask = |client: reqwest::Client| async move {

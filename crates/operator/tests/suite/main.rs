@@ -11,4 +11,9 @@
 mod admission;
 mod certificates;
 mod config;
+mod events;
+mod leading;
+mod policies;
 mod replica;
+mod secrets;
+mod verdicts;

@@ -11,9 +11,13 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::{
-    admission::{self, Limits, RecordOnly, Skip, State},
+    admission::{self, Limits, Rewrites, Router, Skip, State, Surroundings},
     certificates::{self, Keeper, Leads, Settings, system_clock},
+    config::Config,
+    events::Errors,
+    policies::{self, Policies},
     telemetry::Pulses,
+    watch::Resources,
 };
 use fairlead_testkit::{Cluster, Part, eventually, install_crypto, shared, unique};
 use k8s_openapi::api::{
@@ -222,16 +226,17 @@ impl Replica {
         let client = bench.cluster.client().await?;
         let metrics = certificates::Metrics::register(&mut registry);
         let pulse = Pulses::default().add("certificates");
-        let keeper = Keeper::new(client, settings, asks, system_clock(), metrics, pulse);
+        let keeper = Keeper::new(client.clone(), settings, asks, system_clock(), metrics, pulse);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let metrics = admission::Metrics::register(&mut registry);
         let state = State::new(
             &bench.own_namespace,
             Skip::default(),
-            Arc::new(RecordOnly),
+            Arc::new(router(&client)),
             Limits::default(),
             metrics,
+            Errors::default(),
         );
         let serving = admission::serve(listener, keeper.resolver(), state, shutdown.clone());
         let tasks = vec![
@@ -270,4 +275,13 @@ impl Replica {
         }
         Ok(())
     }
+}
+
+/// Routing by no policy at all.
+pub fn router(client: &Client) -> Router {
+    let (resources, config) = (Resources::default(), Config::default());
+    let policies = Policies::new(&resources, policies::Metrics::default());
+    let accounts = resources.accounts.clone();
+    let (around, _) = Surroundings::new(client, &config, policies, accounts, &mut Registry::default());
+    Router::new(around, &config, Rewrites::default())
 }

@@ -5,10 +5,18 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::admission::{Decide, DecideError, Limits, Metrics, RecordOnly, Skip};
+use crate::{
+    admission::{Decide, DecideError, Limits, Metrics, Skip, route::tests::idle},
+    events::Errors,
+};
 
 fn state(decide: impl Decide) -> Arc<State> {
-    State::new("fairlead-system", Skip::default(), Arc::new(decide), Limits::default(), Metrics::default())
+    skipping(Skip::default(), decide)
+}
+
+fn skipping(skip: Skip, decide: impl Decide) -> Arc<State> {
+    let (limits, metrics) = (Limits::default(), Metrics::default());
+    State::new("fairlead-system", skip, Arc::new(decide), limits, metrics, Errors::default())
 }
 
 fn review(request: &Value) -> Value {
@@ -55,7 +63,7 @@ async fn ask_with(state: &State, text: &str) -> Seen {
 }
 
 async fn ask(request: Value) -> Seen {
-    ask_with(&state(RecordOnly), &review(&request).to_string()).await
+    ask_with(&state(idle()), &review(&request).to_string()).await
 }
 
 #[tokio::test]
@@ -122,7 +130,7 @@ async fn forged_records_are_replaced() {
 async fn pods_that_the_configuration_skips_are_left_alone() {
     let config = crate::config::Config::parse("skipLabels: [team=blue]").unwrap().config;
     let skip = crate::admission::Skip::from(&config);
-    let state = State::new("own", skip, Arc::new(RecordOnly), Limits::default(), Metrics::default());
+    let state = skipping(skip, idle());
     for (team, outcome) in [("blue", Outcome::Skipped), ("red", Outcome::Recorded)] {
         let mut request = review(&json!({}));
         request["request"]["object"]["metadata"]["labels"] = json!({"team": team});
@@ -182,7 +190,7 @@ async fn odd_requests_are_let_through() {
 #[tokio::test]
 async fn missing_fields_do_not_matter() {
     let text = r#"{"request":{"uid":"u","operation":"CREATE","kind":{"version":"v1","kind":"Pod"},"object":{"spec":{"containers":[{"name":"a","image":"b"}]}}}}"#;
-    let seen = ask_with(&state(RecordOnly), text).await;
+    let seen = ask_with(&state(idle()), text).await;
     assert_eq!(seen.outcome, Outcome::Recorded);
     assert_eq!(seen.patch().unwrap()[0]["path"], "/metadata");
 }
@@ -200,7 +208,7 @@ async fn without_identity_there_is_no_answer() {
         r#"{"request":{"uid":""}}"#,
         "\u{0}",
     ] {
-        let seen = ask_with(&state(RecordOnly), text).await;
+        let seen = ask_with(&state(idle()), text).await;
         assert_eq!((seen.outcome, &seen.response), (Outcome::Malformed, &Value::Null), "{text}");
     }
 }
@@ -258,7 +266,8 @@ async fn every_failure_is_open() {
 #[tokio::test]
 async fn too_many_at_once_are_let_through() {
     let limits = Limits { deciding: 1, ..Limits::default() };
-    let state = State::new("ns", Skip::default(), Arc::new(Hanging), limits, Metrics::default());
+    let state =
+        State::new("ns", Skip::default(), Arc::new(Hanging), limits, Metrics::default(), Errors::default());
     let text = review(&json!({})).to_string();
     let (first, second) = tokio::join!(ask_with(&state, &text), ask_with(&state, &text));
     let mut outcomes = [first.outcome, second.outcome];
@@ -294,12 +303,12 @@ mod properties {
         /// Whatever arrives, there is an answer, and it never denies.
         #[test]
         fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..300), at in 0_usize..800, cut in 0_usize..800) {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let mut text = review(&json!({})).to_string().into_bytes();
             let at = at.min(text.len());
             let end = (at + cut).min(text.len());
             text.splice(at..end, bytes);
-            let answer = runtime.block_on(to(&state(RecordOnly), &text, Instant::now() + Duration::from_secs(1)));
+            let answer = runtime.block_on(async { to(&state(idle()), &text, Instant::now() + Duration::from_secs(1)).await });
             if let Some(review) = answer.review {
                 let review: Value = serde_json::from_slice(&review).unwrap();
                 prop_assert_eq!(&review["response"]["allowed"], true);

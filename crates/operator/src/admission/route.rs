@@ -1,0 +1,164 @@
+//! Routes the images of a Pod: observes the policies and what is known of registries, lets the planner decide, and turns
+//! the decision into a patch.
+//!
+//! Whatever goes wrong on the way concerns one place, one Secret or one image; the rest of the Pod is routed all the same,
+//! and its author is told.
+
+mod choose;
+mod pull_secrets;
+#[cfg(test)]
+pub(super) mod tests;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use fairlead_domain::selector::PodFacts;
+use fairlead_plan::{
+    admission::{self, Planned},
+    records::{self, Claims, Entry},
+    routing::Rules,
+};
+use futures::{FutureExt, future::BoxFuture};
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+use super::{
+    decide::{Decide, DecideError, PodRequest, Subject, Verdict},
+    ephemeral::{Notice, Recorder, Records},
+    metrics::Rewrites,
+    patch::Patch,
+    review::PodImage,
+};
+use crate::{
+    accounts::Accounts,
+    certificates::system_clock,
+    config::Config,
+    policies::Policies,
+    secrets::{self, Copies, Secrets},
+    verdicts::{self, NodeTrust, VerdictSettings, Verdicts},
+};
+
+/// Kept back of a request's time for putting the answer together.
+const RESERVE: Duration = Duration::from_millis(100);
+
+/// Shown to the author of a Pod; more would only push one another out of sight.
+const MOST_WARNINGS: usize = 8;
+
+/// What routing needs of the rest of the operator.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    pub policies: Policies,
+    pub verdicts: Verdicts,
+    pub secrets: Secrets,
+    pub copies: Copies,
+    pub accounts: Accounts,
+    /// Takes what could not be written at admission.
+    pub records: Records,
+}
+
+impl Surroundings {
+    /// Makes everything and starts nothing. The recorder is to be run for as long as Pods are admitted.
+    pub fn new(
+        client: &Client,
+        config: &Config,
+        policies: Policies,
+        accounts: Accounts,
+        registry: &mut Registry,
+    ) -> (Self, Recorder) {
+        let registries = verdicts::client(config);
+        let metrics = verdicts::Metrics::register(registry, &registries);
+        let verdicts = Verdicts::new(registries, VerdictSettings::from(config), metrics);
+        let metrics = secrets::Metrics::register(registry);
+        let secrets = Secrets::new(client.clone(), metrics.clone());
+        let copying = config.routing.pull_secrets.copy;
+        let copies = Copies::new(client.clone(), secrets.clone(), copying, system_clock(), metrics);
+        let (records, recorder) = Records::new(client.clone(), registry);
+        (Self { policies, verdicts, secrets, copies, accounts, records }, recorder)
+    }
+}
+
+/// Decides about every image of a Pod.
+#[derive(Debug)]
+pub struct Router {
+    around: Surroundings,
+    rules: Rules,
+    trust: NodeTrust,
+    rewrites: Rewrites,
+}
+
+impl Router {
+    pub fn new(around: Surroundings, config: &Config, rewrites: Rewrites) -> Self {
+        let routing = &config.routing;
+        let rules = Rules {
+            rewrite_on_never: routing.rewrite_on_never_image_pull_policy,
+            honor_priorities_on_always: routing.honor_priorities_on_always_image_pull_policy,
+        };
+        Self { around, rules, trust: NodeTrust::from(config), rewrites }
+    }
+
+    fn plan(&self, request: &PodRequest<'_>, images: &[PodImage<'_>]) -> Vec<Planned> {
+        let (labels, annotations) = (request.pod.labels(), request.pod.annotations());
+        let facts = PodFacts { namespace: request.namespace, labels: &labels, annotations: &annotations };
+        let index = self.around.policies.current();
+        let policies = index.for_pod(&facts);
+        let claims = Claims::read(&request.pod.found());
+        let plan = |image: &PodImage<'_>| {
+            let claimed = claims.asked(&image.place, image.reference);
+            admission::plan(&policies, image.reference, claimed, image.pull_policy, &self.rules)
+        };
+        images.iter().map(plan).collect()
+    }
+
+    async fn route(&self, request: &PodRequest<'_>) -> Verdict {
+        let images = request.images();
+        let planned = self.plan(request, &images);
+        let deadline = request.deadline.checked_sub(RESERVE).unwrap_or_else(Instant::now);
+        let mut warnings = Warnings::default();
+        let secrets = self.pull_secrets(request, &planned, deadline, &mut warnings).await;
+        let routes = self.choose(&planned, &secrets, deadline).await;
+
+        let mut patch = Patch::default();
+        let mut rewritten = false;
+        for (image, route) in images.iter().zip(&routes) {
+            if image.reference != route.used {
+                rewritten = true;
+                patch.image(image, &route.used);
+                self.rewrites.count(&route.by);
+            }
+            if route.unavailable {
+                warnings.add(format!("{}: {}", image.place.key(), route.why));
+            }
+        }
+        let entries =
+            images.iter().zip(routes).map(|(image, route)| Entry { place: image.place, route }).collect();
+        match request.subject {
+            Subject::NewPod => {
+                patch.pull_secrets(request.pod, secrets.to_add);
+                let annotations = records::annotations(&request.pod.found(), entries);
+                patch.annotations(request.pod, annotations.changes);
+                for name in annotations.left_out {
+                    warnings.add(format!("the other annotations of this Pod leave no room for {name}"));
+                }
+            }
+            Subject::EphemeralContainers { .. } if request.dry_run => {}
+            Subject::EphemeralContainers { .. } => self.around.records.note(Notice::new(request, entries)),
+        }
+        Verdict { patch, rewritten, warnings: warnings.0.into_iter().take(MOST_WARNINGS).collect() }
+    }
+}
+
+impl Decide for Router {
+    fn decide<'a>(&'a self, request: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
+        self.route(request).map(Ok).boxed()
+    }
+}
+
+/// What the author of a Pod should know, each once.
+#[derive(Debug, Default)]
+struct Warnings(BTreeSet<String>);
+
+impl Warnings {
+    fn add(&mut self, warning: String) {
+        self.0.insert(warning);
+    }
+}

@@ -1,0 +1,140 @@
+//! Finds out which places are available, all at once, and stops as soon as the choice is clear.
+
+use fairlead_domain::{keyring::Credential, verdict::Verdict};
+use fairlead_plan::{
+    admission::Planned,
+    records::Route,
+    routing::{Alternative, Alternatives, Decision, judge},
+};
+use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Router, pull_secrets::PullSecrets};
+use crate::verdicts::NodeTrust;
+
+/// One place and what is needed to ask about it.
+struct Question<'a> {
+    place: &'a Alternative,
+    credentials: Vec<Credential>,
+    trust: &'a NodeTrust,
+}
+
+impl Question<'_> {
+    fn judged(&self, verdict: Verdict) -> Verdict {
+        if verdict.is_available() {
+            return verdict;
+        }
+        let trust = self.trust.trust_node_credentials(self.place.reference.host().as_str());
+        judge(self.place, verdict, !self.credentials.is_empty(), trust)
+    }
+}
+
+impl Router {
+    /// The routes of all images. Whoever has to wait waits at the same time as the others.
+    pub(super) async fn choose(
+        &self,
+        planned: &[Planned],
+        secrets: &PullSecrets,
+        deadline: Instant,
+    ) -> Vec<Route> {
+        let mut routes = Vec::with_capacity(planned.len());
+        let mut waiting = Vec::new();
+        for image in planned {
+            let Some(places) = image.to_ask() else {
+                routes.push(image.kept());
+                continue;
+            };
+            let mut verdicts = vec![None; places.list().len()];
+            let questions = self.look_up(places, secrets, &mut verdicts);
+            match places.decide(&verdicts) {
+                Decision::Wait => {
+                    let position = routes.len();
+                    // Its place is taken until the answer is there.
+                    routes.push(Route::default());
+                    waiting.push(async move {
+                        let decision = self.ask(places, &questions, &mut verdicts, deadline).await;
+                        self.heed_refusals(&questions, &verdicts, secrets);
+                        (position, image.route(decision, &verdicts))
+                    });
+                }
+                decision => routes.push(image.route(decision, &verdicts)),
+            }
+        }
+        for (position, route) in join_all(waiting).await {
+            if let Some(place) = routes.get_mut(position) {
+                *place = route;
+            }
+        }
+        routes
+    }
+
+    /// Fills in what is known already, in order, up to the first that can be used.
+    fn look_up<'a>(
+        &'a self,
+        places: &'a Alternatives,
+        secrets: &PullSecrets,
+        verdicts: &mut [Option<Verdict>],
+    ) -> Vec<Question<'a>> {
+        let mut questions = Vec::with_capacity(places.list().len());
+        let mut settled = false;
+        for (place, verdict) in places.list().iter().zip(verdicts) {
+            if settled {
+                break;
+            }
+            let credentials = secrets.credentials(place);
+            let question = Question { place, credentials, trust: &self.trust };
+            *verdict = self
+                .around
+                .verdicts
+                .known(&place.reference, &question.credentials)
+                .map(|verdict| question.judged(verdict));
+            settled = verdict.as_ref().is_some_and(Verdict::is_usable);
+            questions.push(question);
+        }
+        questions
+    }
+
+    /// Asks about everything that is not known, until the choice is clear or the time is up.
+    async fn ask(
+        &self,
+        places: &Alternatives,
+        questions: &[Question<'_>],
+        verdicts: &mut [Option<Verdict>],
+        deadline: Instant,
+    ) -> Decision {
+        let unknown = verdicts.iter().enumerate().filter(|(_, verdict)| verdict.is_none());
+        let mut answers: FuturesUnordered<_> = unknown
+            .filter_map(|(index, _)| Some((index, questions.get(index)?)))
+            .map(|(index, question)| async move {
+                let verdict = self
+                    .around
+                    .verdicts
+                    .ask(&question.place.reference, &question.credentials, deadline)
+                    .await;
+                (index, question.judged(verdict))
+            })
+            .collect();
+        while let Ok(Some((index, verdict))) = timeout_at(deadline, answers.next()).await {
+            if let Some(place) = verdicts.get_mut(index) {
+                *place = Some(verdict);
+            }
+            match places.decide(verdicts) {
+                Decision::Wait => {}
+                decision => return decision,
+            }
+        }
+        for verdict in verdicts.iter_mut().filter(|verdict| verdict.is_none()) {
+            *verdict = Some(Verdict::Unreachable { reason: "no answer in time".into() });
+        }
+        places.decide(verdicts)
+    }
+
+    /// A credential that a registry refuses may have been replaced since it was read.
+    fn heed_refusals(&self, questions: &[Question<'_>], verdicts: &[Option<Verdict>], secrets: &PullSecrets) {
+        for (question, verdict) in questions.iter().zip(verdicts) {
+            if matches!(verdict, Some(Verdict::Unauthorised { .. })) && !question.credentials.is_empty() {
+                secrets.of(question.place).for_each(|name| self.around.secrets.distrust(name));
+            }
+        }
+    }
+}

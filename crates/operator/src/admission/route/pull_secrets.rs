@@ -1,0 +1,193 @@
+//! The pull secrets that a Pod brings and those that its alternatives need.
+//!
+//! What counts is what the kubelet will have: a place that can only be reached with a secret that the Pod will not carry is
+//! asked about without it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use fairlead_domain::keyring::Credential;
+use fairlead_plan::{
+    admission::Planned,
+    routing::{Alternative, Alternatives, SecretName, SecretUse},
+};
+use futures::future::{join, join_all};
+use tokio::time::Instant;
+
+use super::{Router, Warnings};
+use crate::{
+    admission::decide::{PodRequest, Subject},
+    secrets::{CopyError, Keys, Read},
+};
+
+/// Secrets as the kubelet will see them.
+#[derive(Debug, Default)]
+pub(super) struct PullSecrets {
+    /// Of the Pod, in its order.
+    pod: Vec<(SecretName, Arc<Keys>)>,
+    /// Of policies, by the Secret that the policy names.
+    policies: BTreeMap<SecretName, Arc<Keys>>,
+    /// Names to put on the Pod.
+    pub(super) to_add: Vec<String>,
+}
+
+impl PullSecrets {
+    /// The credentials for one place, in the order in which the kubelet tries them.
+    pub(super) fn credentials(&self, place: &Alternative) -> Vec<Credential> {
+        if self.pod.is_empty() && self.policies.is_empty() {
+            return Vec::new();
+        }
+        let own = place.secrets.iter().filter_map(|used| self.policies.get(&used.secret));
+        let keys = self.pod.iter().map(|(_, keys)| keys).chain(own).map(Arc::as_ref);
+        Keys::lookup(keys, &place.reference.repository())
+    }
+
+    /// The Secrets that may have been used for a place.
+    pub(super) fn of<'a>(&'a self, place: &'a Alternative) -> impl Iterator<Item = &'a SecretName> {
+        let own = place.secrets.iter().map(|used| &used.secret);
+        self.pod.iter().map(|(name, _)| name).chain(own)
+    }
+}
+
+/// A Secret that a policy wants a Pod to use, and the name that it has in the Pod's namespace.
+struct Wanted<'a> {
+    used: &'a SecretUse,
+    local: String,
+}
+
+impl Router {
+    pub(super) async fn pull_secrets(
+        &self,
+        request: &PodRequest<'_>,
+        planned: &[Planned],
+        deadline: Instant,
+        warnings: &mut Warnings,
+    ) -> PullSecrets {
+        let places: Vec<_> =
+            planned.iter().filter_map(Planned::to_ask).flat_map(Alternatives::list).collect();
+        // Most Pods are about no policy: nothing is read for them.
+        if places.is_empty() {
+            return PullSecrets::default();
+        }
+        let present: Vec<&str> = request.pod.pull_secrets().collect();
+        let wanted = self.wanted(request, &places, &present, warnings);
+        if present.is_empty() && wanted.is_empty() {
+            return PullSecrets::default();
+        }
+        let namespace: Arc<str> = request.namespace.into();
+        let of_pod = present.iter().map(|name| {
+            let name = SecretName { namespace: Arc::clone(&namespace), name: (*name).into() };
+            async move {
+                let read = self.around.secrets.read(&name, deadline).await;
+                (name, read)
+            }
+        });
+        let of_policies = wanted.iter().map(|wanted| async move {
+            let reading = self.around.secrets.read(&wanted.used.secret, deadline);
+            let (read, copied) = join(reading, self.copied(request, wanted, deadline)).await;
+            (wanted, read, copied)
+        });
+        let (of_pod, of_policies) = join(join_all(of_pod), join_all(of_policies)).await;
+
+        let mut secrets = PullSecrets::default();
+        for (name, read) in of_pod {
+            match usable(&format!("pull secret {}", name.name), read) {
+                // The Pod may carry it under a policy's name too; it counts once, in the Pod's order.
+                Ok(keys) => secrets.pod.push((name, keys)),
+                Err(told) => warnings.add(told),
+            }
+        }
+        for (wanted, read, copied) in of_policies {
+            if let Err(error) = &copied {
+                warnings.add(told(wanted, error));
+                // The others may still come about, and a Pod cannot be given a secret later.
+                if matches!(error, CopyError::Foreign { .. } | CopyError::Source { .. }) {
+                    continue;
+                }
+            }
+            if !present.contains(&wanted.local.as_str()) && !secrets.to_add.contains(&wanted.local) {
+                secrets.to_add.push(wanted.local.clone());
+            }
+            // The author of the Pod need not learn what Secrets other namespaces hold.
+            match usable(&format!("the pull secret of {}", wanted.used.by), read) {
+                Ok(keys) => {
+                    secrets.policies.insert(wanted.used.secret.clone(), keys);
+                }
+                Err(told) => warnings.add(told),
+            }
+        }
+        secrets
+    }
+
+    /// The Secrets of policies that the Pod can have, each once.
+    fn wanted<'a>(
+        &self,
+        request: &PodRequest<'_>,
+        places: &[&'a Alternative],
+        present: &[&str],
+        warnings: &mut Warnings,
+    ) -> Vec<Wanted<'a>> {
+        let mut wanted: Vec<Wanted<'a>> = Vec::new();
+        let account = request.pod.service_account();
+        let permitted = self.around.accounts.permitted(request.namespace, account);
+        for used in places.iter().flat_map(|place| &place.secrets) {
+            if wanted.iter().any(|known| known.used.secret == used.secret && known.used.by == used.by) {
+                continue;
+            }
+            // Where copies are turned off, somebody has other means to give Pods and nodes their credentials.
+            let Ok(local) = self.around.copies.name_of(used, request.namespace) else { continue };
+            let is_present = present.contains(&local.as_str());
+            if matches!(request.subject, Subject::EphemeralContainers { .. }) && !is_present {
+                continue;
+            }
+            if let Some(permitted) = &permitted
+                && !is_present
+                && !permitted.contains(&local)
+            {
+                warnings.add(format!(
+                    "service account {account} permits only the secrets it lists, so pull secret {local} of {} is not added; list it there",
+                    used.by
+                ));
+                continue;
+            }
+            wanted.push(Wanted { used, local });
+        }
+        wanted
+    }
+
+    /// Sees to it that the Secret is in the Pod's namespace.
+    async fn copied(
+        &self,
+        request: &PodRequest<'_>,
+        wanted: &Wanted<'_>,
+        deadline: Instant,
+    ) -> Result<(), CopyError> {
+        if request.dry_run {
+            return Ok(());
+        }
+        self.around.copies.ensure(wanted.used, request.namespace, deadline).await.map(drop)
+    }
+}
+
+/// What the author of the Pod is told, who need not learn what Secrets other namespaces hold.
+fn told(wanted: &Wanted<'_>, error: &CopyError) -> String {
+    let what = match error {
+        CopyError::Foreign { .. } => {
+            format!("cannot be copied: {} is there and is no copy; rename or delete it", wanted.local)
+        }
+        CopyError::Source { problem, .. } => format!("{problem}"),
+        CopyError::TimeIsUp { .. } => "could not be copied in time".to_owned(),
+        CopyError::Failed { .. } | CopyError::Disabled { .. } | CopyError::NamespacedOwner { .. } => {
+            "could not be copied; the operator's log has more".to_owned()
+        }
+    };
+    format!("the pull secret of {} {what}", wanted.used.by)
+}
+
+fn usable(what: &str, read: Read) -> Result<Arc<Keys>, String> {
+    match read {
+        Read::Keys(keys) => Ok(keys),
+        Read::Missing => Err(format!("{what} does not exist")),
+        Read::Unusable(why) => Err(format!("{what} cannot be used: {why}")),
+        Read::Failed(why) => Err(format!("{what} could not be read: {why}")),
+    }
+}

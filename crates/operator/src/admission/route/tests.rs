@@ -1,0 +1,201 @@
+//! Routing with registries that misbehave, up to the patch and the warnings that leave the webhook.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use fairlead_api::kuik::ClusterReplicatedImageSet;
+use fairlead_testkit::{
+    fake_registry::{Auth, Effect, FakeRegistry, Fault},
+    images::{self, Image},
+};
+use kube::Resource;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    admission::review::PodObject,
+    policies,
+    state::{Key, Snapshot},
+    watch::Resources,
+};
+
+/// A client for an API server that is not there.
+fn nowhere() -> Client {
+    fairlead_testkit::install_crypto();
+    let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+    Client::try_from(config).unwrap()
+}
+
+fn assemble(resources: &Resources, config: &str) -> Router {
+    let config = Config::parse(config).unwrap().config;
+    let policies = Policies::new(resources, policies::Metrics::default());
+    let accounts = resources.accounts.clone();
+    let (around, _recorder) =
+        Surroundings::new(&nowhere(), &config, policies, accounts, &mut Registry::default());
+    Router::new(around, &config, Rewrites::default())
+}
+
+/// Routes by no policy at all.
+pub(in crate::admission) fn idle() -> Router {
+    assemble(&Resources::default(), "")
+}
+
+/// Routes images of one registry to others that hold the same, in order.
+async fn replicated(registries: &[&FakeRegistry], config: &str) -> Router {
+    let upstream = |registry: &&FakeRegistry| json!({"registry": registry.host(), "path": "/team", "imageFilter": {"include": ["/team/.*"]}});
+    let set: ClusterReplicatedImageSet = serde_json::from_value(json!({
+        "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ClusterReplicatedImageSet",
+        "metadata": {"name": "replicas", "uid": "u", "generation": 1},
+        "spec": {"upstreams": registries.iter().map(upstream).collect::<Vec<_>>()},
+    }))
+    .unwrap();
+    let resources = Resources::default();
+    let objects = BTreeMap::from([(Key::of(set.meta()), Arc::new(set))]);
+    resources.cluster_replicated_image_sets.replace(Snapshot { objects, malformed: BTreeMap::new() });
+    let router = assemble(&resources, config);
+    let policies = router.around.policies.clone();
+    tokio::spawn(policies.clone().run(CancellationToken::new()));
+    fairlead_testkit::eventually(Duration::from_secs(10), || async {
+        anyhow::ensure!(policies.current().policies().count() == 1, "not compiled yet");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    router
+}
+
+async fn holding(image: &Image) -> FakeRegistry {
+    let registry = FakeRegistry::start().await.unwrap();
+    registry.hold("team/app", "1", image);
+    registry
+}
+
+struct Seen {
+    image: String,
+    route: Value,
+    warnings: Vec<String>,
+    took: Duration,
+}
+
+async fn admit(router: &Router, image: &str) -> Seen {
+    admit_within(router, image, Duration::from_secs(4)).await
+}
+
+async fn admit_within(router: &Router, image: &str, time: Duration) -> Seen {
+    let mut object = json!({
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "app", "image": image, "imagePullPolicy": "IfNotPresent"}]},
+    });
+    let text = object.to_string();
+    let pod: PodObject<'_> = serde_json::from_str(&text).unwrap();
+    let begun = Instant::now();
+    let request = PodRequest {
+        namespace: "team",
+        subject: Subject::NewPod,
+        dry_run: false,
+        pod: &pod,
+        deadline: begun + time,
+    };
+    let verdict = router.decide(&request).await.unwrap();
+    let took = begun.elapsed();
+    let patch: json_patch::Patch =
+        serde_json::from_value(serde_json::to_value(&verdict.patch).unwrap()).unwrap();
+    json_patch::patch(&mut object, &patch).unwrap();
+    let record = object["metadata"]["annotations"]["fairlead.dev/routes"].as_str().unwrap();
+    let record: Value = serde_json::from_str(record).unwrap();
+    let image = object["spec"]["containers"][0]["image"].as_str().unwrap().to_owned();
+    Seen { image, route: record["images"]["app"].clone(), warnings: verdict.warnings, took }
+}
+
+fn reference(registry: &FakeRegistry) -> String {
+    format!("{}/team/app:1", registry.host())
+}
+
+#[tokio::test]
+async fn a_slow_answer_of_the_first_beats_a_quick_one_of_the_second() {
+    let image = images::empty().unwrap();
+    let (first, second) = (holding(&image).await, holding(&image).await);
+    first.inject(Fault::new(Effect::Delay(Duration::from_millis(300))));
+    let router = replicated(&[&first, &second], "").await;
+    let seen = admit(&router, &reference(&first)).await;
+    assert_eq!(seen.image, reference(&first));
+    assert_eq!(seen.route["digest"], image.digest());
+    assert!(seen.warnings.is_empty(), "{:?}", seen.warnings);
+}
+
+#[tokio::test]
+async fn whatever_is_wrong_with_the_first_the_second_is_used() {
+    let image = images::empty().unwrap();
+    for (fault, said) in [
+        (Fault::status(404), "not-found"),
+        (Fault::status(500), "unreachable"),
+        (Fault::status(429), "rate-limited"),
+        (Fault::new(Effect::Drop), "unreachable"),
+    ] {
+        let (first, second) = (holding(&image).await, holding(&image).await);
+        first.inject(fault);
+        let router = replicated(&[&first, &second], "").await;
+        let seen = admit(&router, &reference(&first)).await;
+        assert_eq!(seen.image, reference(&second), "{said}: {}", seen.route);
+        assert!(seen.route["why"].as_str().unwrap().contains(said), "{said}: {}", seen.route);
+        assert_eq!(seen.route["by"], "ClusterReplicatedImageSet//replicas");
+    }
+}
+
+#[tokio::test]
+async fn a_silent_registry_is_waited_for_once() {
+    let image = images::empty().unwrap();
+    let (first, second) = (holding(&image).await, holding(&image).await);
+    first.inject(Fault::new(Effect::Hang));
+    let router = replicated(&[&first, &second], "").await;
+    let seen = admit(&router, &reference(&first)).await;
+    assert_eq!(seen.image, reference(&second));
+    assert!(seen.took < Duration::from_millis(1_500), "waited {:?}", seen.took);
+    for tag in ["1", "2", "3"] {
+        let seen = admit(&router, &format!("{}/team/app:{tag}", first.host())).await;
+        assert!(seen.took < Duration::from_millis(500), "{tag} waited {:?}", seen.took);
+    }
+}
+
+#[tokio::test]
+async fn little_time_is_enough_for_an_answer() {
+    let image = images::empty().unwrap();
+    let (first, second) = (holding(&image).await, holding(&image).await);
+    first.inject(Fault::new(Effect::Hang));
+    let router = replicated(&[&first, &second], "").await;
+    let seen = admit_within(&router, &reference(&first), Duration::from_millis(500)).await;
+    assert_eq!(seen.image, reference(&second), "{}", seen.route);
+    assert!(seen.took < Duration::from_millis(500), "{:?}", seen.took);
+}
+
+#[tokio::test]
+async fn nothing_answers_and_the_author_is_told() {
+    let image = images::empty().unwrap();
+    let (first, second) = (holding(&image).await, holding(&image).await);
+    for registry in [&first, &second] {
+        registry.inject(Fault::status(404));
+    }
+    let router = replicated(&[&first, &second], "").await;
+    let seen = admit(&router, &reference(&first)).await;
+    assert_eq!(seen.image, reference(&first));
+    assert_eq!(seen.route["unavailable"], true);
+    assert!(
+        seen.warnings.iter().any(|told| told.starts_with("app: none of 2 is available")),
+        "{:?}",
+        seen.warnings
+    );
+}
+
+/// Nodes may hold credentials that nobody told us of.
+#[tokio::test]
+async fn an_original_that_asks_for_a_login_keeps_its_place() {
+    let image = images::empty().unwrap();
+    let (first, second) = (holding(&image).await, holding(&image).await);
+    first.require(Auth::basic("ann", "secret"));
+    let router = replicated(&[&first, &second], "").await;
+    assert_eq!(admit(&router, &reference(&first)).await.image, reference(&first));
+    assert_eq!(admit(&router, &reference(&second)).await.image, reference(&second), "an upstream does not");
+    let config = "registries: {default: {trustNodeCredentials: false}}";
+    let router = replicated(&[&first, &second], config).await;
+    assert_eq!(admit(&router, &reference(&first)).await.image, reference(&second));
+}

@@ -1,0 +1,76 @@
+//! What the metrics page says about events.
+
+use fairlead_plan::routing_events::Kind;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfEvents {
+    reason: &'static str,
+    result: &'static str,
+}
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    Created,
+    /// It was there already.
+    Exists,
+    /// Its Pod was gone, or too old by the time it could have been emitted.
+    Late,
+    /// There were too many at once.
+    Dropped,
+    /// The API server does not take it.
+    Failed,
+}
+
+impl Fate {
+    const ALL: [Self; 5] = [Self::Created, Self::Exists, Self::Late, Self::Dropped, Self::Failed];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Exists => "exists",
+            Self::Late => "late",
+            Self::Dropped => "dropped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    events: Family<OfEvents, Counter>,
+}
+
+impl Metrics {
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "fairlead_events",
+            "Kubernetes events about Pods, by what became of them",
+            metrics.events.clone(),
+        );
+        for kind in Kind::ALL {
+            for fate in Fate::ALL {
+                drop(metrics.events.get_or_create(&labels(kind, fate)));
+            }
+        }
+        metrics
+    }
+
+    pub(super) fn count(&self, kind: Kind, fate: Fate) {
+        self.events.get_or_create(&labels(kind, fate)).inc();
+    }
+
+    /// How many events of a kind ended this way.
+    pub fn counted(&self, kind: Kind, fate: Fate) -> u64 {
+        self.events.get_or_create(&labels(kind, fate)).get()
+    }
+}
+
+fn labels(kind: Kind, fate: Fate) -> OfEvents {
+    OfEvents { reason: kind.reason(), result: fate.name() }
+}

@@ -1,0 +1,70 @@
+//! Kubernetes events, by the lease holder alone.
+//!
+//! At admission a Pod has no UID and often no name, so the webhook writes none. What was done to a Pod's images is read
+//! from the record on it when the watch shows it; internal errors of the operator become one event on its own Deployment.
+//! Events are news, not state: they are paced, bounded, and given up rather than allowed to pile up.
+
+mod errors;
+mod metrics;
+mod pods;
+mod post;
+
+use std::fmt;
+
+use kube::Client;
+
+pub use errors::{Errors, INTERNAL_ERRORS};
+pub use metrics::{Fate, Metrics};
+
+use post::Post;
+
+use crate::leader::{Leader, Term};
+use crate::state::Pods;
+
+/// Who emits events, and about which installation.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// This replica.
+    pub identity: String,
+    /// Of the operator.
+    pub namespace: String,
+    /// Name of the operator's Deployment.
+    pub deployment: String,
+}
+
+/// The emitter of events.
+pub struct Events {
+    source: Source,
+    post: Post,
+    pods: Pods,
+    errors: Errors,
+    metrics: Metrics,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+impl Events {
+    pub fn new(client: Client, source: Source, pods: Pods, errors: Errors, metrics: Metrics) -> Self {
+        let post = Post::new(client, source.identity.clone());
+        Self { source, post, pods, errors, metrics }
+    }
+
+    /// Emits whenever this replica leads, until the election is over.
+    pub async fn run(self, leader: Leader) {
+        let this = &self;
+        leader.while_leading(|term| async move { this.lead(&term).await }).await;
+    }
+
+    async fn lead(&self, term: &Term) {
+        let (sender, receiver) = tokio::sync::mpsc::channel(pods::QUEUE);
+        let looking = pods::look(&self.pods, &sender, &self.metrics);
+        // Requests make large futures, which the task would otherwise carry along even while another replica leads.
+        let sending = Box::pin(pods::send(&self.post, &self.pods, receiver, &self.metrics, term));
+        let telling = Box::pin(errors::tell(&self.post, &self.source, &self.errors, term));
+        term.token().run_until_cancelled(async { tokio::join!(looking, sending, telling) }).await;
+    }
+}

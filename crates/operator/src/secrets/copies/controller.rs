@@ -1,0 +1,70 @@
+//! Renews and removes copies while this replica leads.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use kube::Client;
+use tokio::time::MissedTickBehavior;
+
+use super::{Copies, work::Work};
+use crate::{
+    leader::Term,
+    watch::{Board, Presence, Resources},
+};
+
+/// How often policies and Pods are compared with what is known of the copies.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Kinds whose objects may own copies.
+const OWNERS: [&str; 2] = ["ClusterImageSetMirror", "ClusterReplicatedImageSet"];
+
+/// The leader's part of copying. To be run with [`crate::leader::Leader::while_leading`].
+#[derive(Clone)]
+pub struct Controller {
+    client: Client,
+    copies: Copies,
+    resources: Resources,
+    board: Arc<Board>,
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller").field("copies", &self.copies).finish_non_exhaustive()
+    }
+}
+
+impl Controller {
+    pub fn new(client: Client, copies: Copies, resources: Resources, board: Arc<Board>) -> Self {
+        Self { client, copies, resources, board }
+    }
+
+    /// Works until the term ends. What was learnt is forgotten with it: others may act after that.
+    pub async fn run(self, term: Term) {
+        let mut ticks = tokio::time::interval(LOOK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut work = Work::new(self.client.clone(), self.copies.clone(), self.resources.clone());
+        let ended = term.token().clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = ended.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            if !self.sees_everything() {
+                continue;
+            }
+            // On the heap: what a pass keeps between requests would be carried by everything around it.
+            if ended.run_until_cancelled(Box::pin(work.pass(&term))).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Policies and Pods that are not known yet must not look like ones that are gone.
+    fn sees_everything(&self) -> bool {
+        let rows = self.board.rows();
+        let row = |kind: &str| rows.iter().find(|row| row.kind == kind);
+        let served = |kind: &str| row(kind).is_some_and(|row| row.presence == Presence::Served && row.synced);
+        let absent = |kind: &str| row(kind).is_some_and(|row| row.presence == Presence::Absent);
+        served("Pod") && OWNERS.iter().all(|kind| served(kind) || absent(kind))
+    }
+}

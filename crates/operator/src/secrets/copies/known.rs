@@ -1,0 +1,73 @@
+//! Copies that are known to be there, and attempts that failed lately: what admission need not ask for again.
+
+use std::{collections::HashMap, time::Duration};
+
+use fairlead_plan::pull_secrets::{Content, Place};
+use tokio::time::Instant;
+
+use super::CopyError;
+
+/// See `fairlead_plan::pull_secrets::GRACE` for why it is not longer.
+const THERE: Duration = Duration::from_mins(10);
+
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+const LAST_RETRY: Duration = Duration::from_mins(1);
+
+/// Beyond this, what has expired is dropped, and if that does not help, everything: it can be asked for again.
+const MOST: usize = 65_536;
+
+#[derive(Debug, Clone)]
+pub(super) enum State {
+    There,
+    Failed(CopyError),
+    Unknown,
+}
+
+#[derive(Debug)]
+enum Memory {
+    There { content: Content },
+    Failed { error: CopyError, failures: u32 },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    entries: HashMap<Place, (Memory, Instant)>,
+}
+
+impl Known {
+    pub(super) fn state(&self, place: &Place, wanted: Content, now: Instant) -> State {
+        match self.entries.get(place) {
+            Some((_, until)) if *until <= now => State::Unknown,
+            Some((Memory::There { content }, _)) if *content == wanted => State::There,
+            Some((Memory::Failed { error, .. }, _)) => State::Failed(error.clone()),
+            Some((Memory::There { .. }, _)) | None => State::Unknown,
+        }
+    }
+
+    pub(super) fn there(&mut self, place: &Place, content: Content, now: Instant) {
+        self.insert(place, Memory::There { content }, now + THERE, now);
+    }
+
+    pub(super) fn failed(&mut self, place: &Place, error: CopyError, now: Instant) {
+        let failures = match self.entries.get(place) {
+            Some((Memory::Failed { failures, .. }, _)) => failures.saturating_add(1),
+            _ => 0,
+        };
+        let pause = FIRST_RETRY.saturating_mul(1 << failures.min(8)).min(LAST_RETRY);
+        self.insert(place, Memory::Failed { error, failures }, now + pause, now);
+    }
+
+    pub(super) fn forget(&mut self, place: &Place) {
+        self.entries.remove(place);
+    }
+
+    fn insert(&mut self, place: &Place, memory: Memory, until: Instant, now: Instant) {
+        if self.entries.len() >= MOST {
+            self.entries.retain(|_, (_, until)| *until > now);
+            if self.entries.len() >= MOST {
+                self.entries.clear();
+            }
+        }
+        self.entries.insert(place.clone(), (memory, until));
+    }
+}

@@ -1,0 +1,84 @@
+//! What the metrics page says about Secrets and their copies.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+
+use super::Read;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReadLabel {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CopyLabel {
+    action: &'static str,
+}
+
+/// What became of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Done {
+    Applied,
+    Deleted,
+    Refused,
+    Failed,
+}
+
+impl Done {
+    const ALL: [Self; 4] = [Self::Applied, Self::Deleted, Self::Refused, Self::Failed];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Deleted => "deleted",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    reads: Family<ReadLabel, Counter>,
+    copies: Family<CopyLabel, Counter>,
+}
+
+impl Metrics {
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "fairlead_secret_reads",
+            "Secrets read from the API server, by what was found",
+            metrics.reads.clone(),
+        );
+        registry.register(
+            "fairlead_pull_secret_copies",
+            "Copies of pull secrets, by what was done: applied, deleted, refused because the name is taken, failed",
+            metrics.copies.clone(),
+        );
+        for result in ["keys", "missing", "unusable", "failed"] {
+            drop(metrics.reads.get_or_create(&ReadLabel { result }));
+        }
+        for action in Done::ALL {
+            drop(metrics.copies.get_or_create(&CopyLabel { action: action.name() }));
+        }
+        metrics
+    }
+
+    pub(super) fn read(&self, read: &Read) {
+        let result = match read {
+            Read::Keys(_) => "keys",
+            Read::Missing => "missing",
+            Read::Unusable(_) => "unusable",
+            Read::Failed(_) => "failed",
+        };
+        self.reads.get_or_create(&ReadLabel { result }).inc();
+    }
+
+    pub(super) fn copy(&self, done: Done) {
+        self.copies.get_or_create(&CopyLabel { action: done.name() }).inc();
+    }
+}

@@ -1,0 +1,201 @@
+//! What can be seen from outside of asking registries.
+//!
+//! Registries are named in labels, up to a bound, since their names come from Pods; images never are.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use fairlead_domain::verdict::VerdictKind;
+use fairlead_registry::Client;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{
+        MetricType,
+        counter::Counter,
+        family::Family,
+        gauge::{ConstGauge, Gauge},
+        histogram::Histogram,
+    },
+    registry::Registry,
+};
+
+use super::refresh::Outcome;
+
+/// Registries with labels of their own. A cluster uses some dozen; more are somebody playing with names.
+const MOST_REGISTRIES: usize = 200;
+const OTHERS: &str = "other";
+
+/// Why a registry was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Somebody wanted to know now.
+    Admission,
+    Refresh,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProbeLabels {
+    registry: String,
+    source: &'static str,
+    verdict: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RegistryLabel {
+    registry: String,
+}
+
+/// Metrics of verdicts and of the probes behind them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    probes: Family<ProbeLabels, Counter>,
+    duration: Histogram,
+    lookups: Family<ResultLabel, Counter>,
+    // Looked up once: counting is part of every answer from memory.
+    hits: Counter,
+    misses: Counter,
+    down: Counter,
+    refreshes: Family<ResultLabel, Counter>,
+    kept: Gauge,
+    named: Arc<Mutex<HashSet<String>>>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        // From a registry next door to the longest that an API server waits.
+        let buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
+        let lookups = Family::<ResultLabel, Counter>::default();
+        let lookup = |result| lookups.get_or_create(&ResultLabel { result }).clone();
+        let (hits, misses, down) = (lookup("hit"), lookup("miss"), lookup("registry-down"));
+        let refreshes = Family::<ResultLabel, Counter>::default();
+        for outcome in Outcome::ALL {
+            drop(refreshes.get_or_create(&ResultLabel { result: outcome.name() }));
+        }
+        Self {
+            probes: Family::default(),
+            duration: Histogram::new(buckets),
+            lookups,
+            hits,
+            misses,
+            down,
+            refreshes,
+            kept: Gauge::default(),
+            named: Arc::default(),
+        }
+    }
+}
+
+impl Metrics {
+    pub fn register(registry: &mut Registry, client: &Client) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "fairlead_probes",
+            "Probes of images, by registry, by what asked for them and by what they found",
+            metrics.probes.clone(),
+        );
+        registry.register(
+            "fairlead_probe_duration_seconds",
+            "Time from a question to a registry to its answer, waiting for the registry's budget included",
+            metrics.duration.clone(),
+        );
+        registry.register(
+            "fairlead_verdict_lookups",
+            "Looks for what is known about an image, by what they found",
+            metrics.lookups.clone(),
+        );
+        registry.register(
+            "fairlead_verdict_refreshes",
+            "Refreshes of verdicts in use, by what became of the verdict",
+            metrics.refreshes.clone(),
+        );
+        registry.register("fairlead_verdicts", "Verdicts in memory", metrics.kept.clone());
+        registry.register_collector(Box::new(Down(client.clone())));
+        metrics
+    }
+
+    pub(super) fn hit(&self) {
+        self.hits.inc();
+    }
+
+    pub(super) fn missed(&self) {
+        self.misses.inc();
+    }
+
+    /// A registry that is down was the answer.
+    pub(super) fn answered_for_registry(&self) {
+        self.down.inc();
+    }
+
+    pub(super) fn probed(&self, host: &str, source: Source, found: VerdictKind, after: Duration) {
+        let source = match source {
+            Source::Admission => "admission",
+            Source::Refresh => "refresh",
+        };
+        let labels = ProbeLabels { registry: self.name(host), source, verdict: found.name() };
+        self.probes.get_or_create(&labels).inc();
+        self.duration.observe(after.as_secs_f64());
+    }
+
+    pub(super) fn refreshed(&self, outcome: Outcome) {
+        self.refreshes.get_or_create(&ResultLabel { result: outcome.name() }).inc();
+    }
+
+    pub(super) fn kept(&self, verdicts: usize) {
+        self.kept.set(i64::try_from(verdicts).unwrap_or(i64::MAX));
+    }
+
+    /// The host as a label, while there are not too many of them.
+    pub(super) fn name(&self, host: &str) -> String {
+        let host = host.to_ascii_lowercase();
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        if named.contains(&host) {
+            return host;
+        }
+        if named.len() >= MOST_REGISTRIES {
+            return OTHERS.to_owned();
+        }
+        named.insert(host.clone());
+        host
+    }
+}
+
+/// Which registries are down, read from the client at each scrape.
+#[derive(Debug)]
+struct Down(Client);
+
+impl Collector for Down {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let mut healths = self.0.healths();
+        if healths.is_empty() {
+            return Ok(());
+        }
+        // Those that are down are what this is looked at for.
+        healths.sort_by_cached_key(|(name, health)| (!health.is_down(), name.clone()));
+        let others = healths.split_off(healths.len().min(MOST_REGISTRIES));
+        let mut states: Vec<_> =
+            healths.into_iter().map(|(registry, health)| (registry, health.is_down())).collect();
+        if !others.is_empty() {
+            states.push((OTHERS.to_owned(), others.iter().any(|(_, health)| health.is_down())));
+        }
+        let mut metric = encoder.encode_descriptor(
+            "fairlead_registry_down",
+            "Whether a registry counts as down: 1 until a trial of ours is answered",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (registry, is_down) in states {
+            ConstGauge::new(i64::from(is_down)).encode(metric.encode_family(&RegistryLabel { registry })?)?;
+        }
+        Ok(())
+    }
+}

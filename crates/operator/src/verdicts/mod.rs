@@ -1,0 +1,154 @@
+//! What is known about the availability of images, for all who would otherwise ask registries the same question again.
+//!
+//! Admission reads it on the path of every Pod, so an answer from memory must cost next to nothing, and a registry that
+//! is down must not be waited for. A verdict serves only those who would ask with the same credentials; without any,
+//! everybody. How long verdicts are good is decided in [`fairlead_plan::verdict_age`].
+
+mod cache;
+mod flight;
+mod metrics;
+mod refresh;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use fairlead_domain::{keyring::Credential, reference::Reference, verdict::Verdict};
+use fairlead_registry::{Class, Client, Context, RegistryHealth};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    cache::{Asked, Boarding, Cache, Found, Image, Look},
+    metrics::Source,
+};
+pub use self::{
+    metrics::Metrics,
+    settings::{NodeTrust, VerdictSettings, client, settings},
+};
+
+/// A probe that runs out of time says so itself, to everybody at once; callers give it the chance to.
+const MARGIN: Duration = Duration::from_millis(25);
+
+/// Clones share everything.
+#[derive(Clone, Debug)]
+pub struct Verdicts {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    client: Client,
+    settings: VerdictSettings,
+    cache: Cache,
+    metrics: Metrics,
+}
+
+impl Verdicts {
+    pub fn new(client: Client, settings: VerdictSettings, metrics: Metrics) -> Self {
+        let cache = Cache::new(settings.capacity, settings.ages());
+        Self { shared: Arc::new(Shared { client, settings, cache, metrics }) }
+    }
+
+    /// What is known without asking anybody. While a registry is down that is known of all its images, asked for before
+    /// or not.
+    pub fn known(&self, image: &Reference, credentials: &[Credential]) -> Option<Verdict> {
+        let known = self.look(&self.shared.cache.asked(image, credentials));
+        if known.is_none() {
+            self.shared.metrics.missed();
+        }
+        known
+    }
+
+    /// What is known, or what a probe finds out before the deadline and within the time that a probe may take.
+    ///
+    /// The probe does not depend on its callers: however early they leave, it goes on and what it finds is kept.
+    pub async fn ask(&self, image: &Reference, credentials: &[Credential], deadline: Instant) -> Verdict {
+        let asked = self.shared.cache.asked(image, credentials);
+        if let Some(known) = self.look(&asked) {
+            return known;
+        }
+        let mut told = match self.shared.cache.board(&asked, Instant::now()) {
+            Boarding::Known(verdict) => return verdict,
+            Boarding::Joined(told) => told,
+            Boarding::First(image, telling) => {
+                let told = telling.subscribe();
+                self.take_off(image, telling);
+                told
+            }
+        };
+        let started = Instant::now();
+        let timeout = self.shared.settings.timeout.map(|timeout| started + timeout + MARGIN);
+        let until = timeout.map_or(deadline, |timeout| timeout.min(deadline));
+        let outcome = timeout_at(until, told.wait_for(Option::is_some)).await;
+        match outcome {
+            Ok(Ok(verdict)) => verdict.clone().unwrap_or_else(|| no_answer(started)),
+            Ok(Err(_)) | Err(_) => no_answer(started),
+        }
+    }
+
+    /// Takes note of what another function found out about an image with these credentials.
+    pub fn learn(&self, image: &Reference, credentials: &[Credential], verdict: Verdict) {
+        let image = self.shared.cache.asked(image, credentials).own();
+        let health = self.health(&image);
+        self.land(image, verdict, health);
+    }
+
+    /// Refreshes verdicts in use and forgets those that nobody asks for.
+    pub async fn run(self, shutdown: CancellationToken) {
+        shutdown.run_until_cancelled_owned(refresh::run(self)).await;
+    }
+
+    fn look(&self, asked: &Asked<'_>) -> Option<Verdict> {
+        let metrics = &self.shared.metrics;
+        match self.shared.cache.look(asked, Instant::now()) {
+            Look::Known(verdict) => {
+                metrics.hit();
+                Some(verdict)
+            }
+            Look::Down(verdict) => {
+                metrics.answered_for_registry();
+                Some(verdict)
+            }
+            Look::Outdated => None,
+            Look::Absent => {
+                let down = self.shared.client.is_down(&asked.reference().host())?;
+                metrics.answered_for_registry();
+                Some(down)
+            }
+        }
+    }
+
+    fn health(&self, image: &Image) -> Option<RegistryHealth> {
+        self.shared.client.health(&image.reference().host())
+    }
+
+    async fn probe(&self, image: &Image, class: Class, source: Source) -> Verdict {
+        let Shared { client, settings, metrics, .. } = &*self.shared;
+        let started = Instant::now();
+        let context = Context::new(class, started + settings.patience());
+        let verdict =
+            client.probe(image.reference(), image.credentials(), settings.options(), &context).await;
+        metrics.probed(image.reference().host().as_str(), source, verdict.kind(), started.elapsed());
+        verdict
+    }
+
+    fn land(&self, image: Image, verdict: Verdict, health: Option<RegistryHealth>) {
+        self.shared.cache.keep(image, found(verdict, health));
+    }
+}
+
+fn found(verdict: Verdict, health: Option<RegistryHealth>) -> Found {
+    Found { verdict, health, at: Instant::now(), wall_clock: SystemTime::now(), jitter: fastrand::f64() }
+}
+
+fn no_answer(since: Instant) -> Verdict {
+    let waited = Duration::from_millis(u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX));
+    Verdict::Unreachable {
+        reason: format!("there was no answer within {waited:?}; see routing.activeCheck.timeout").into(),
+    }
+}

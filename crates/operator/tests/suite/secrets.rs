@@ -1,0 +1,7 @@
+//! Secrets, their copies and accounts that restrict their use, on a real API server.
+
+mod accounts;
+mod bench;
+mod controlling;
+mod copying;
+mod reading;

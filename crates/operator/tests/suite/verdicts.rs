@@ -1,0 +1,361 @@
+//! What is known about images, and what registries get to see of it.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use fairlead_domain::{
+    keyring::{Credential, IdentityKey, Keyring},
+    reference::Reference,
+    verdict::{Verdict, VerdictKind},
+};
+use fairlead_operator::{
+    config::Config,
+    verdicts::{Metrics, VerdictSettings, Verdicts, client},
+};
+use fairlead_testkit::{
+    eventually,
+    fake_registry::{Auth, Effect, FakeRegistry, Fault, Route},
+    images::{Image, ImageBuilder},
+};
+use futures::future::join_all;
+use prometheus_client::registry::Registry;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Verdicts as the operator has them, refreshed in the background until dropped.
+struct Bench {
+    verdicts: Verdicts,
+    metrics: Registry,
+    _running: DropGuard,
+}
+
+impl Bench {
+    fn start(config: &str) -> Result<Self> {
+        let config = Config::parse(config)?.config;
+        let client = client(&config);
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry, &client);
+        let verdicts = Verdicts::new(client, VerdictSettings::from(&config), metrics);
+        let shutdown = CancellationToken::new();
+        tokio::spawn(verdicts.clone().run(shutdown.clone()));
+        Ok(Self { verdicts, metrics: registry, _running: shutdown.drop_guard() })
+    }
+
+    async fn ask(&self, image: &Reference, credentials: &[Credential]) -> Verdict {
+        self.verdicts.ask(image, credentials, tokio::time::Instant::now() + 4 * SECOND).await
+    }
+
+    fn known(&self, image: &Reference) -> Option<Verdict> {
+        self.verdicts.known(image, &[])
+    }
+
+    fn page(&self) -> Result<String> {
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &self.metrics)?;
+        Ok(page)
+    }
+
+    /// Waits until this is known of the image, without ever asking the registry for it.
+    async fn learns(&self, image: &Reference, within: Duration, kind: VerdictKind) -> Result<()> {
+        eventually(within, || async {
+            let known = self.known(image);
+            ensure!(known.as_ref().is_some_and(|known| known.kind() == kind), "{known:?}");
+            Ok(())
+        })
+        .await
+    }
+}
+
+fn reference(registry: &FakeRegistry, rest: &str) -> Result<Reference> {
+    Reference::parse(&format!("{}/{rest}", registry.host())).context("a reference")
+}
+
+fn image(label: &str) -> Result<Image> {
+    ImageBuilder::new().file("/content", label.as_bytes(), 0o644)?.build()
+}
+
+fn login(image: &Reference, user: &str) -> Vec<Credential> {
+    let mut keyring = Keyring::new(IdentityKey::new([9; 32]));
+    assert!(keyring.add_login(image.host().as_str(), user.as_bytes(), b"secret"));
+    keyring.lookup(&image.repository())
+}
+
+/// Manifests that were asked for, not counting how we said who we are.
+fn questions(registry: &FakeRegistry) -> usize {
+    registry.count("HEAD", "/manifests/")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_pods_with_one_image_are_one_request() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    registry.inject(Fault::new(Effect::Delay(Duration::from_millis(200))));
+    let (bench, image) = (Bench::start("{}")?, reference(&registry, "app:1")?);
+    assert_eq!(bench.known(&image), None);
+    let verdicts = join_all((0..50).map(|_| bench.ask(&image, &[]))).await;
+    assert!(verdicts.iter().all(Verdict::is_available), "{verdicts:?}");
+    assert_eq!(bench.known(&image).as_ref(), verdicts.first());
+    for _ in 0..50 {
+        bench.ask(&image, &[]).await;
+    }
+    assert_eq!(registry.requests().len(), 1);
+    let page = bench.page()?;
+    let counted = format!(
+        "fairlead_probes_total{{registry=\"{}\",source=\"admission\",verdict=\"available\"}} 1",
+        registry.host()
+    );
+    assert!(page.contains(&counted), "{page}");
+    assert!(
+        page.contains(&format!("fairlead_registry_down{{registry=\"{}\"}} 0", registry.host())),
+        "{page}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_one_namespace_may_see_is_not_told_to_another() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    registry.require(Auth::Basic(HashMap::from([("ada".to_owned(), "secret".to_owned())])));
+    let (bench, image) = (Bench::start("{}")?, reference(&registry, "app:1")?);
+    let (ada, bob) = (login(&image, "ada"), login(&image, "bob"));
+    assert!(bench.ask(&image, &ada).await.is_available());
+    assert_eq!(bench.verdicts.known(&image, &bob), None);
+    assert_eq!(bench.known(&image), None);
+    assert_eq!(bench.ask(&image, &bob).await.kind(), VerdictKind::Unauthorised);
+    assert_eq!(bench.ask(&image, &[]).await.kind(), VerdictKind::Unauthorised);
+    assert!(bench.verdicts.known(&image, &ada).is_some_and(|known| known.is_available()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_leaves_its_answer_behind() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    registry.inject(Fault::new(Effect::Delay(Duration::from_millis(400))));
+    let (bench, image) = (Bench::start("{}")?, reference(&registry, "app:1")?);
+
+    let hasty = tokio::time::Instant::now() + Duration::from_millis(100);
+    let verdict = bench.verdicts.ask(&image, &[], hasty).await;
+    assert_eq!(verdict.kind(), VerdictKind::Unreachable, "its own deadline passed");
+    assert_eq!(bench.known(&image), None, "which is nobody else's business");
+    bench.learns(&image, 2 * SECOND, VerdictKind::Available).await?;
+
+    let other = reference(&registry, "other:1")?;
+    registry.hold("other", "1", &self::image("b")?);
+    let task = {
+        let (verdicts, other) = (bench.verdicts.clone(), other.clone());
+        tokio::spawn(async move { verdicts.ask(&other, &[], tokio::time::Instant::now() + SECOND).await })
+    };
+    eventually(2 * SECOND, || async {
+        ensure!(questions(&registry) == 2);
+        Ok(())
+    })
+    .await?;
+    task.abort();
+    bench.learns(&other, 2 * SECOND, VerdictKind::Available).await?;
+    assert_eq!(questions(&registry), 2);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_registry_is_waited_for_once_and_used_again_when_it_is_back() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let mut images = Vec::new();
+    for count in 0..50 {
+        registry.hold("app", &count.to_string(), &image(&count.to_string())?);
+        images.push(reference(&registry, &format!("app:{count}"))?);
+    }
+    registry.inject(Fault::new(Effect::Hang));
+    let bench = Bench::start("{}")?;
+    let started = Instant::now();
+    let first = join_all(images.iter().take(8).map(|image| bench.ask(image, &[]))).await;
+    assert!(first.iter().all(|verdict| verdict.kind() == VerdictKind::Unreachable), "{first:?}");
+    assert!(started.elapsed() < SECOND * 3 / 2, "{:?}", started.elapsed());
+
+    // For longer than a trial takes, so that trials are part of it.
+    let silence = questions(&registry);
+    while started.elapsed() < 4 * SECOND {
+        for image in &images {
+            let asked = Instant::now();
+            let verdict = bench.ask(image, &[]).await;
+            assert_eq!(verdict.kind(), VerdictKind::Unreachable);
+            assert!(bench.known(image).is_some(), "also of images that were never asked for");
+            assert!(asked.elapsed() < Duration::from_millis(200), "waited {:?}", asked.elapsed());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(questions(&registry), silence, "a registry that is down is left alone");
+    let down = format!("fairlead_registry_down{{registry=\"{}\"}} 1", registry.host());
+    assert!(bench.page()?.contains(&down));
+
+    registry.heal();
+    let back = Instant::now();
+    for image in &images {
+        eventually(5 * SECOND, || async {
+            let verdict = bench.ask(image, &[]).await;
+            ensure!(verdict.is_available(), "{verdict}");
+            Ok(())
+        })
+        .await?;
+    }
+    assert!(back.elapsed() < 4 * SECOND, "used again after {:?}", back.elapsed());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_that_dies_behind_good_news_is_found_out_by_a_refresh() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let mut images = Vec::new();
+    for count in 0..5 {
+        registry.hold("app", &count.to_string(), &image("a")?);
+        images.push(reference(&registry, &format!("app:{count}"))?);
+    }
+    let bench = Bench::start("routing: {probe: {refresh: 1s}}")?;
+    for image in &images {
+        assert!(bench.ask(image, &[]).await.is_available());
+    }
+    registry.inject(Fault::new(Effect::Hang));
+    for image in &images {
+        bench.learns(image, 4 * SECOND, VerdictKind::Unreachable).await?;
+    }
+    registry.heal();
+    for image in &images {
+        eventually(5 * SECOND, || async {
+            let verdict = bench.ask(image, &[]).await;
+            ensure!(verdict.is_available(), "{verdict}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn whoever_waits_when_a_registry_is_found_dead_waits_no_longer() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.inject(Fault::new(Effect::Hang));
+    let bench = Bench::start("{}")?;
+    let (early, late) = (reference(&registry, "early:1")?, reference(&registry, "late:1")?);
+    let late = async {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let asked = Instant::now();
+        let verdict = bench.ask(&late, &[]).await;
+        (verdict, asked.elapsed())
+    };
+    let (_, (verdict, waited)) = tokio::join!(bench.ask(&early, &[]), late);
+    assert_eq!(verdict.kind(), VerdictKind::Unreachable);
+    assert!(waited < Duration::from_millis(700), "waited {waited:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_that_only_looks_alive_makes_nobody_wait_twice() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    registry.inject(Fault::new(Effect::Hang).on(Route::Manifests));
+    let (bench, image) = (Bench::start("{}")?, reference(&registry, "app:1")?);
+    assert_eq!(bench.ask(&image, &[]).await.kind(), VerdictKind::Unreachable);
+    let started = Instant::now();
+    while started.elapsed() < 6 * SECOND {
+        let asked = Instant::now();
+        assert_eq!(bench.ask(&image, &[]).await.kind(), VerdictKind::Unreachable);
+        assert!(
+            asked.elapsed() < Duration::from_millis(400),
+            "waited {:?} after {:?}",
+            asked.elapsed(),
+            started.elapsed()
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(questions(&registry) < 8, "{}", questions(&registry));
+    registry.heal();
+    bench.learns(&image, 4 * SECOND, VerdictKind::Available).await
+}
+
+#[tokio::test]
+async fn an_image_that_was_deleted_is_noticed_without_anybody_waiting() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let digest = registry.hold("app", "1", &image("a")?);
+    registry.hold("unused", "1", &image("b")?);
+    let bench = Bench::start("routing: {probe: {refresh: 1s}}")?;
+    let (image, unused) = (reference(&registry, "app:1")?, reference(&registry, "unused:1")?);
+    assert!(bench.ask(&image, &[]).await.is_available());
+    assert!(bench.ask(&unused, &[]).await.is_available());
+    registry.lose_manifest("app", &digest);
+    bench.learns(&image, 4 * SECOND, VerdictKind::NotFound).await?;
+    assert_eq!(registry.count("HEAD", "/unused/"), 1, "what nobody asks for is not refreshed");
+    assert!(registry.count("HEAD", "/app/") <= 3, "and the rest no more than once in the interval");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_image_that_was_just_pushed_is_found_within_seconds() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let (bench, image) = (Bench::start("{}")?, reference(&registry, "app:1")?);
+    for _ in 0..20 {
+        assert_eq!(bench.ask(&image, &[]).await.kind(), VerdictKind::NotFound);
+    }
+    assert_eq!(questions(&registry), 1);
+    registry.hold("app", "1", &self::image("a")?);
+    eventually(3 * SECOND, || async {
+        let verdict = bench.ask(&image, &[]).await;
+        ensure!(verdict.is_available(), "{verdict}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_registry_that_wants_to_be_left_alone_is() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    registry.inject(Fault::status(429).and(Effect::Header("retry-after", "2".into())).times(1));
+    let (bench, image) = (Bench::start("{}")?, reference(&registry, "app:1")?);
+    let started = Instant::now();
+    assert_eq!(bench.ask(&image, &[]).await.kind(), VerdictKind::RateLimited);
+    while started.elapsed() < SECOND {
+        assert_eq!(bench.ask(&image, &[]).await.kind(), VerdictKind::RateLimited);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(questions(&registry), 1);
+    eventually(4 * SECOND, || async {
+        let verdict = bench.ask(&image, &[]).await;
+        ensure!(verdict.is_available(), "{verdict}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_others_found_out_is_used() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let (bench, image) = (Bench::start("{}")?, reference(&registry, "app:1")?);
+    bench.verdicts.learn(&image, &[], Verdict::Available { digest: None });
+    assert!(bench.ask(&image, &[]).await.is_available());
+    bench.verdicts.learn(&image, &[], Verdict::NotFound { reason: "a copy was deleted".into() });
+    assert_eq!(bench.ask(&image, &[]).await.kind(), VerdictKind::NotFound);
+    assert!(registry.requests().is_empty());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_names_stays_within_bounds() -> Result<()> {
+    let bench = Bench::start("{}")?;
+    for count in 0..40_000 {
+        let image = Reference::parse(&format!("r.example/team/app-{count}:1"))?;
+        bench.verdicts.learn(&image, &[], Verdict::Available { digest: None });
+    }
+    eventually(5 * SECOND, || async {
+        let page = bench.page()?;
+        let line = page.lines().find(|line| line.starts_with("fairlead_verdicts ")).context("no gauge")?;
+        let kept: usize = line.rsplit(' ').next().unwrap_or_default().parse()?;
+        ensure!((8_000..=16_384).contains(&kept), "{kept}");
+        Ok(())
+    })
+    .await
+}
