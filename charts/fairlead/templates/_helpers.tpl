@@ -37,9 +37,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* Rules and reasons of both roles, made from the same table as `fairlead manifests`. */}}
 {{- define "fairlead.rights" -}}
 {{- $all := .Files.Get "files/rights.yaml" | fromYaml -}}
-{{- if include "fairlead.certManager" . -}}
-{{ toYaml (index $all "cert-manager") }}
-{{- else -}}
-{{ toYaml (index $all "self") }}
-{{- end }}
+{{- $maker := ternary "cert-manager" "self" (eq (include "fairlead.certManager" .) "true") -}}
+{{- $copies := dig "routing" "pullSecrets" "copy" true (.Values.configuration | default dict) -}}
+{{ toYaml (index $all $maker (ternary "copied" "kept" $copies)) }}
 {{- end }}

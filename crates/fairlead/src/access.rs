@@ -62,6 +62,11 @@ impl Access {
         Ok(settings)
     }
 
+    /// Whether the person chose a file of logins, rather than leaving it to habit.
+    pub(crate) fn names_logins(&self) -> bool {
+        self.authfile.is_some()
+    }
+
     /// The logins this person has; none for `--anonymous`.
     pub(crate) fn person(&self) -> Result<Person> {
         if self.anonymous {
@@ -114,7 +119,7 @@ pub(crate) fn warn(problem: &impl std::fmt::Display) {
     eprintln!("Warning: {problem}");
 }
 
-fn identity_key() -> Result<IdentityKey> {
+pub(crate) fn identity_key() -> Result<IdentityKey> {
     let mut random = [0; 32];
     rustls::crypto::ring::default_provider()
         .secure_random

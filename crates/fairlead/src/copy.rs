@@ -53,7 +53,7 @@ pub(crate) struct CopyImages {
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// How many images to copy at once
-    #[arg(long, value_name = "N", default_value = "8")]
+    #[arg(long, value_name = "N", default_value = "16")]
     jobs: NonZeroUsize,
     /// Copy only this platform of an image that is for several, such as linux/arm64; may be given several times
     #[arg(long = "platform", value_name = "OS/ARCH[/VARIANT]")]

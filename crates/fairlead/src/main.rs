@@ -5,6 +5,7 @@ mod config;
 mod connect;
 mod copy;
 mod crds;
+mod explain;
 mod logging;
 mod manifests;
 mod operator;
@@ -13,10 +14,11 @@ mod probe;
 mod references;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// The allocator of the static C library that releases are built with is slow under several threads.
 #[global_allocator]
@@ -33,6 +35,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Operator(Box<operator::Operator>),
+    Explain(Box<explain::Explain>),
     Probe(Box<probe::Probe>),
     Copy(Box<copy::CopyImages>),
     Manifests(manifests::Manifests),
@@ -41,7 +44,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command.run() {
+    match arguments().command.run() {
         Ok(status) => status,
         Err(error) => {
             eprintln!("Error: {error:#}");
@@ -50,9 +53,20 @@ fn main() -> ExitCode {
     }
 }
 
+/// kubectl runs `kubectl-fairlead` where a person types `kubectl fairlead`, so that is what usage texts must say.
+fn arguments() -> Arguments {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let mut command = Arguments::command();
+    if Path::new(&called).file_stem().is_some_and(|name| name == "kubectl-fairlead") {
+        command = command.bin_name("kubectl fairlead");
+    }
+    Arguments::from_arg_matches(&command.get_matches_mut()).unwrap_or_else(|error| error.exit())
+}
+
 impl Command {
     fn run(self) -> Result<ExitCode> {
         match self {
+            Self::Explain(explain) => return explain.run(),
             Self::Probe(probe) => return Ok(probe.run()),
             Self::Copy(copy) => return Ok(copy.run()),
             Self::Operator(operator) => operator.run(),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use fairlead_operator::install::{Certificates, cluster_rights, explanation, namespaced_rights};
+use fairlead_operator::install::{Certificates, PullSecrets, cluster_rights, explanation, namespaced_rights};
 use fairlead_testkit::assets::{Assets, Group};
 use serde_json::{Map, Value, json};
 
@@ -60,19 +60,23 @@ fn generated_files_of_the_chart_are_up_to_date() {
         assert!(expected.contains_key(&name), "charts/fairlead/files/crds/{name} has no kind: delete it");
     }
 
-    let rights = |certificates| {
+    let rights = |certificates, pull_secrets| {
         let role = |rights: Vec<_>| {
             json!({
                 "annotations": explanation(&rights),
                 "rules": rights.iter().map(fairlead_operator::install::Right::rule).collect::<Vec<_>>(),
             })
         };
-        json!({ "cluster": role(cluster_rights(certificates)), "namespaced": role(namespaced_rights(certificates)) })
+        json!({
+            "cluster": role(cluster_rights(certificates, pull_secrets)),
+            "namespaced": role(namespaced_rights(certificates)),
+        })
     };
+    let rights = |certificates| json!({ "copied": rights(certificates, PullSecrets::Copied), "kept": rights(certificates, PullSecrets::Kept) });
     let rights =
         json!({ "self": rights(Certificates::Own), "cert-manager": rights(Certificates::CertManager) });
     let text = format!(
-        "# Rights of the operator with either maker of certificates, from crates/operator/src/install/rights.rs (`make bless`).\n{}",
+        "# Rights of the operator with either maker of certificates, and with pull secrets copied or kept where they are, from crates/operator/src/install/rights.rs (`make bless`).\n{}",
         serde_saphyr::to_string(&rights).unwrap()
     );
     assert_generated("charts/fairlead/files/rights.yaml", &text);

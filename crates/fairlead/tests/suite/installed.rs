@@ -8,7 +8,7 @@ use std::{path::Path, time::Duration};
 use anyhow::{Context, Result, ensure};
 use fairlead_api::names::{fairlead::ROUTES, kubernetes::CONFIG_MIRROR};
 use fairlead_operator::install::{CERTIFICATE_SECRET, LEASE, NAME, WEBHOOK_PATH, WEBHOOK_SERVICE};
-use fairlead_testkit::{Cluster, Process, Program, Signal, eventually, unique};
+use fairlead_testkit::{Cluster, eventually, operator::point_webhook_at};
 use k8s_openapi::api::{
     admissionregistration::v1::MutatingWebhookConfiguration,
     coordination::v1::Lease,
@@ -24,16 +24,13 @@ const DEADLINE: Duration = Duration::from_mins(1);
 
 /// A running operator.
 #[derive(Debug)]
-pub struct Operator {
-    process: Process,
-    identity: String,
-    namespace: String,
-}
+pub struct Operator(pub fairlead_testkit::Operator);
 
 impl Operator {
     /// Starts the operator as the `ServiceAccount` that is installed in `namespace`, and connects the webhook to it.
     pub async fn start(cluster: &Cluster, namespace: &str) -> Result<Self> {
-        Self::start_with(cluster, namespace, "--certificate-name=127.0.0.1").await
+        let builder = fairlead_testkit::Operator::of(env!("CARGO_BIN_EXE_fairlead")).namespace(namespace);
+        Self::connect(cluster, builder.start_installed(cluster).await?).await
     }
 
     /// The same with a certificate that somebody else keeps in a directory.
@@ -42,35 +39,15 @@ impl Operator {
         namespace: &str,
         directory: &Path,
     ) -> Result<Self> {
-        Self::start_with(cluster, namespace, &format!("--certificates-dir={}", directory.display())).await
-    }
-
-    async fn start_with(cluster: &Cluster, namespace: &str, certificates: &str) -> Result<Self> {
         let kubeconfig = cluster.kubeconfig_as(namespace, NAME).await?;
-        let identity = unique("installed");
-        let process = Program::new(env!("CARGO_BIN_EXE_fairlead"))
-            .args(["operator", "--log-format=json", "--listen=127.0.0.1", certificates])
-            .args(["--webhook-port=0", "--metrics-port=0", "--health-port=0"])
-            .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .arg(format!("--namespace={namespace}"))
-            .arg(format!("--identity={identity}"))
-            .start()
-            .await?;
-        let operator = Self { process, identity, namespace: namespace.to_owned() };
-        let url = format!("https://{}{WEBHOOK_PATH}", operator.address("webhook").await?);
-        let patch = json!([
-            { "op": "remove", "path": "/webhooks/0/clientConfig/service" },
-            { "op": "add", "path": "/webhooks/0/clientConfig/url", "value": url },
-        ]);
-        patch_webhook(cluster, &patch).await?;
-        Ok(operator)
+        let builder = fairlead_testkit::Operator::of(env!("CARGO_BIN_EXE_fairlead")).namespace(namespace);
+        let operator = builder.arg(format!("--certificates-dir={}", directory.display())).start(&kubeconfig);
+        Self::connect(cluster, operator.await?).await
     }
 
-    /// Where it listens, by its own word.
-    async fn address(&self, endpoint: &str) -> Result<String> {
-        let line = self.process.wait_for_log(&format!("\"endpoint\":\"{endpoint}\""), DEADLINE).await?;
-        let line: Value = serde_json::from_str(&line)?;
-        line["address"].as_str().map(str::to_owned).with_context(|| format!("no address in {line}"))
+    async fn connect(cluster: &Cluster, operator: fairlead_testkit::Operator) -> Result<Self> {
+        point_webhook_at(cluster, operator.webhook).await?;
+        Ok(Self(operator))
     }
 
     /// Waits until it does all that an installed operator does: ready, leading, certified, and asked about Pods.
@@ -81,7 +58,7 @@ impl Operator {
 
     /// [`Operator::works`], but for the certificate.
     pub async fn serves(&self, cluster: &Cluster) -> Result<()> {
-        self.is_ready().await.context("it does not become ready")?;
+        self.0.wait_until_ready(DEADLINE).await.context("it does not become ready")?;
         self.leads(cluster).await.context("it does not lead")?;
         admits_with_record(cluster).await.context("it is not asked about Pods")
     }
@@ -90,7 +67,7 @@ impl Operator {
     /// without it being asked. Only to be called while it [`Operator::works`].
     pub async fn leaves_alone_what_it_should(&self, cluster: &Cluster) -> Result<()> {
         let client = cluster.client().await?;
-        let own: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
+        let own: Api<Pod> = Api::namespaced(client.clone(), &self.0.namespace);
         let selector = ListParams::default().labels("app.kubernetes.io/name=fairlead");
         own.delete_collection(&DeleteParams::default().grace_period(0), &selector).await?;
         eventually(DEADLINE, || async {
@@ -114,23 +91,11 @@ impl Operator {
         Ok(())
     }
 
-    async fn is_ready(&self) -> Result<()> {
-        let url = format!("http://{}/readyz", self.address("health").await?);
-        eventually(DEADLINE, || async {
-            let answer = reqwest::get(&url).await?;
-            let status = answer.status();
-            ensure!(status.is_success(), "{url} answers {status}: {}", answer.text().await?);
-            Ok(())
-        })
-        .await
-        .with_context(|| self.process.log_tail())
-    }
-
     async fn leads(&self, cluster: &Cluster) -> Result<()> {
-        let leases: Api<Lease> = Api::namespaced(cluster.client().await?, &self.namespace);
+        let leases: Api<Lease> = Api::namespaced(cluster.client().await?, &self.0.namespace);
         eventually(DEADLINE, || async {
             let holder = leases.get(LEASE).await?.spec.and_then(|spec| spec.holder_identity);
-            ensure!(holder.as_deref() == Some(&self.identity), "the Lease is held by {holder:?}");
+            ensure!(holder.as_deref() == Some(&self.0.identity), "the Lease is held by {holder:?}");
             Ok(())
         })
         .await
@@ -138,7 +103,7 @@ impl Operator {
 
     async fn keeps_its_certificate(&self, cluster: &Cluster) -> Result<()> {
         let client = cluster.client().await?;
-        let secrets: Api<Secret> = Api::namespaced(client.clone(), &self.namespace);
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), &self.0.namespace);
         let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client);
         eventually(DEADLINE, || async {
             let data = secrets.get(CERTIFICATE_SECRET).await?.data.unwrap_or_default();
@@ -157,20 +122,20 @@ impl Operator {
 
     /// Asks for a new certificate the way a person would, and waits until it is there.
     pub async fn rotates_its_certificate(&self, cluster: &Cluster) -> Result<()> {
-        let secrets: Api<Secret> = Api::namespaced(cluster.client().await?, &self.namespace);
+        let secrets: Api<Secret> = Api::namespaced(cluster.client().await?, &self.0.namespace);
         let certificate = async || {
             let data = secrets.get(CERTIFICATE_SECRET).await?.data.unwrap_or_default();
             data.get("tls.crt").cloned().context("the Secret has no certificate")
         };
         let before = certificate().await?;
         let secret =
-            ["secret", CERTIFICATE_SECRET, "--namespace", &self.namespace, "fairlead.dev/rotate=now"];
+            ["secret", CERTIFICATE_SECRET, "--namespace", &self.0.namespace, "fairlead.dev/rotate=now"];
         cluster.kubectl(["annotate"].iter().chain(&secret)).await?;
         eventually(DEADLINE, || async {
             ensure!(
                 certificate().await? != before,
                 "the certificate is still the old one: {}",
-                self.process.log_tail()
+                self.0.process.log_tail()
             );
             Ok(())
         })
@@ -180,10 +145,8 @@ impl Operator {
 
     /// Ends it politely, and lets the webhook look for a Service again, as it does in every real installation.
     pub async fn stop(self, cluster: &Cluster) -> Result<()> {
-        self.process.signal(Signal::Terminate).await?;
-        let ending = self.process.wait(Duration::from_secs(15)).await?;
-        ensure!(ending.code == Some(0), "it ended with {ending:?}: {}", self.process.log_tail());
-        let service = json!({ "name": WEBHOOK_SERVICE, "namespace": self.namespace, "path": WEBHOOK_PATH, "port": 443 });
+        self.0.stop().await?;
+        let service = json!({ "name": WEBHOOK_SERVICE, "namespace": self.0.namespace, "path": WEBHOOK_PATH, "port": 443 });
         let patch = json!([
             { "op": "remove", "path": "/webhooks/0/clientConfig/url" },
             { "op": "add", "path": "/webhooks/0/clientConfig/service", "value": service },

@@ -9,7 +9,7 @@ use fairlead_testkit::{Cluster, Ending, Signal, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 
-use crate::replica::{Replica, SOON};
+use crate::replica::{self, Replica, SOON};
 
 const AFTER_KILL: Duration = Duration::from_secs(15);
 const AFTER_TERM: Duration = Duration::from_secs(3);
@@ -18,14 +18,14 @@ const SELF_DEMOTION: Duration = Duration::from_secs(8);
 
 /// A leader and a standby that knows it.
 async fn pair(cluster: &Cluster, namespace: &str) -> Result<(Replica, Replica)> {
-    let first = Replica::start(&cluster.kubeconfig(), namespace, "first").await?;
+    let first = replica::start(&cluster.kubeconfig(), namespace, "first").await?;
     first.wait_to_lead(SOON).await?;
     let second = standby(cluster, namespace).await?;
     Ok((first, second))
 }
 
 async fn standby(cluster: &Cluster, namespace: &str) -> Result<Replica> {
-    let second = Replica::start(&cluster.kubeconfig(), namespace, "second").await?;
+    let second = replica::start(&cluster.kubeconfig(), namespace, "second").await?;
     let line = second.wait_to_say("standing by", SOON).await?;
     ensure!(line["holder"] == "first", "{line}");
     Ok(second)
@@ -133,7 +133,7 @@ async fn cut_off(name: &str, fault: fn(&fairlead_testkit::ApiProxy)) -> Result<(
     let namespace = cluster.namespace(name).await?;
     let proxy = cluster.proxy().await?;
     let through = cluster.kubeconfig_through(&proxy, &cluster.kubeconfig())?;
-    let first = Arc::new(Replica::start(&through, &namespace, "first").await?);
+    let first = Arc::new(replica::start(&through, &namespace, "first").await?);
     first.wait_to_lead(SOON).await?;
     let second = Arc::new(standby(cluster, &namespace).await?);
     let judge = Judge::watch(first.clone(), second.clone());

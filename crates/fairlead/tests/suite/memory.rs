@@ -14,7 +14,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::replica::{Replica, SOON};
+use crate::replica::{self, SOON};
 
 const POD_COUNT: &str = "fairlead_watched_objects{kind=\"Pod\"}";
 const IMAGES: usize = 500;
@@ -42,7 +42,7 @@ async fn pods_are_kept_in_little_memory_also_while_they_are_listed_again() -> Re
     // It would collect Pods whose owners do not exist.
     cluster.kill(Part::ControllerManager).await?;
 
-    let empty = Replica::start(&cluster.kubeconfig(), &namespace, "empty").await?;
+    let empty = replica::start(&cluster.kubeconfig(), &namespace, "empty").await?;
     empty.wait_until_ready(SOON).await?;
     let without_pods = empty.process.peak_memory()?;
     empty.process.kill().await?;
@@ -50,7 +50,7 @@ async fn pods_are_kept_in_little_memory_also_while_they_are_listed_again() -> Re
     fill(&cluster, &namespace, 0..count).await?;
     let wire = cluster.proxy().await?;
     let kubeconfig = cluster.kubeconfig_through(&wire, &cluster.kubeconfig())?;
-    let replica = Replica::start(&kubeconfig, &namespace, "only").await?;
+    let replica = replica::start(&kubeconfig, &namespace, "only").await?;
     replica.wait_until_ready(FILLED).await?;
     let after_list = replica.process.peak_memory()?;
     let known = replica.metric(POD_COUNT).await?.unwrap_or_default();

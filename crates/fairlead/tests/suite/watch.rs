@@ -13,7 +13,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::replica::{Replica, SOON};
+use crate::replica::{self, SOON};
 
 /// A definition that appears is noticed within this time.
 const NOTICED: Duration = Duration::from_secs(12);
@@ -77,7 +77,7 @@ async fn definitions_that_come_and_go_and_objects_that_cannot_be_read() -> Resul
     let cluster = Cluster::builder().start().await?;
     let client = cluster.client().await?;
     let namespace = cluster.namespace("watch").await?;
-    let replica = Replica::start(&cluster.kubeconfig(), &namespace, "only").await?;
+    let replica = replica::start(&cluster.kubeconfig(), &namespace, "only").await?;
 
     // Nothing is installed: ready all the same, and it says what is off.
     replica.wait_until_ready(SOON).await?;
@@ -108,7 +108,7 @@ async fn definitions_that_come_and_go_and_objects_that_cannot_be_read() -> Resul
     ensure!(error.starts_with("spec.priority: "), "the field is not named: {error}");
 
     // A process that finds it in its first list fares no better and no worse.
-    let other = Replica::start(&cluster.kubeconfig(), &namespace, "other").await?;
+    let other = replica::start(&cluster.kubeconfig(), &namespace, "other").await?;
     other.wait_until_ready(SOON).await?;
     ensure!((other.metric(known).await?, other.metric(malformed).await?) == (Some(2.0), Some(1.0)));
     drop(other);
@@ -148,7 +148,7 @@ async fn an_api_server_that_restarts_is_waited_for() -> Result<()> {
     for crd in crds::all() {
         install(&client, &crd).await?;
     }
-    let replica = Replica::start(&cluster.kubeconfig(), &namespace, "only").await?;
+    let replica = replica::start(&cluster.kubeconfig(), &namespace, "only").await?;
     replica.wait_until_ready(SOON).await?;
     replica.wait_to_lead(SOON).await?;
     let pid = replica.process.pid();
@@ -228,7 +228,7 @@ async fn a_missing_right_is_named_and_taken_up_when_it_is_granted() -> Result<()
         .await?;
 
     let kubeconfig = cluster.kubeconfig_as(&namespace, "operator").await?;
-    let replica = Replica::start(&kubeconfig, &namespace, "only").await?;
+    let replica = replica::start(&kubeconfig, &namespace, "only").await?;
     replica.wait_to_lead(SOON).await?;
     eventually(SOON, || async {
         let (status, page) = replica.readiness().await?;

@@ -1,0 +1,386 @@
+//! `fairlead explain`: what becomes of an image and why, as admission would decide, from a cluster or from files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::{Args, ValueEnum};
+use fairlead_domain::duration::Duration;
+use fairlead_domain::reference::Reference;
+use fairlead_operator::config::Config;
+use fairlead_operator::install::DEFAULT_NAMESPACE;
+use fairlead_operator::verdicts;
+use fairlead_plan::routing::Index;
+use fairlead_registry::Client;
+
+use self::asking::Asker;
+use self::cluster::{Cluster, Installation};
+use self::files::Manifests;
+use self::planning::Planner;
+use self::policies::Policies;
+use self::report::Report;
+use self::secrets::Secrets;
+use self::subject::{MadeUp, Subject};
+use crate::access::{self, Access};
+use crate::connect::connect;
+use crate::output::write;
+
+mod asking;
+mod cluster;
+mod files;
+mod planning;
+mod policies;
+mod report;
+mod secrets;
+mod subject;
+mod table;
+
+/// The status for "there is an image that can be had from nowhere".
+const NOTHING_AVAILABLE: u8 = 3;
+
+/// Where Pods go that nobody puts anywhere.
+const DEFAULT_POD_NAMESPACE: &str = "default";
+
+/// Say from where an image is pulled and why: every alternative in order, whether it is available, and the choice
+///
+/// Policies are read from the cluster, or from files with --policies; then no cluster is needed. Ends with 0 if everything
+/// was explained, with 1 if what was asked about cannot be read, with 2 for wrong arguments, and with 3 if some image is
+/// available from nowhere.
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// Images, or Pods of the cluster as pod/NAME
+    #[arg(value_name = "IMAGE|pod/NAME", required_unless_present = "files")]
+    targets: Vec<String>,
+    /// File with Pods, or with Deployments, Jobs and other workloads that make Pods; - is standard input; may be given
+    /// several times
+    #[arg(short, long = "filename", value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Read policies, and the Secrets beside them, from this file or directory instead of the cluster; may be given several
+    /// times
+    #[arg(long, value_name = "FILE|DIR")]
+    policies: Vec<PathBuf>,
+    /// The operator's configuration [default: what the cluster's operator has; without a cluster the built-in defaults]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Namespace of the Pod [default: the kubeconfig's, else default]
+    #[arg(short, long, value_name = "NS")]
+    namespace: Option<String>,
+    /// Labels of the Pod that an IMAGE is asked in
+    #[arg(long, value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = pair)]
+    labels: Vec<(String, String)>,
+    /// Annotations of the Pod that an IMAGE is asked in
+    #[arg(long, value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = pair)]
+    annotations: Vec<(String, String)>,
+    /// Pull policy of an IMAGE [default: what the API server fills in]
+    #[arg(long, value_name = "POLICY", value_enum)]
+    pull_policy: Option<PullPolicyArgument>,
+    /// Do not ask registries; only say in which order they would be asked
+    #[arg(long)]
+    no_probe: bool,
+    /// How long registries have to answer, all together
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    timeout: Duration,
+    /// Form of the answer
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
+    output: Output,
+    /// Kubeconfig to connect with [default: the Pod's service account, else the user's kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Namespace of the operator [default: where the webhook's Service is, else fairlead-system]
+    #[arg(long, value_name = "NS")]
+    operator_namespace: Option<String>,
+    #[command(flatten)]
+    access: Access,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum PullPolicyArgument {
+    Always,
+    IfNotPresent,
+    Never,
+}
+
+impl PullPolicyArgument {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Always => "Always",
+            Self::IfNotPresent => "IfNotPresent",
+            Self::Never => "Never",
+        }
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String)> {
+    let (key, value) = text.split_once('=').context("write the key, '=' and the value")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// What is asked about, as the arguments name it.
+enum Target<'a> {
+    Pod(&'a str),
+    Image(&'a str),
+}
+
+impl Target<'_> {
+    fn parse(text: &str) -> Result<Target<'_>> {
+        match text.split_once('/') {
+            Some(("pod" | "pods" | "po", name)) if !name.contains('/') => Ok(Target::Pod(name)),
+            _ => {
+                Reference::parse(text)?;
+                Ok(Target::Image(text))
+            }
+        }
+    }
+}
+
+impl Explain {
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        ensure!(!self.timeout.is_zero(), "--timeout must be more than nothing");
+        let targets = self.targets.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>>>()?;
+        let (given, beside) = (read(&self.files)?, read(&self.policies)?);
+        // An error says that a provider was chosen before, which is what is wanted.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the runtime")?;
+        let report = runtime.block_on(self.explain(&targets, &given, beside))?;
+        // Probes that nobody waits for any more, and names that are still being resolved, must not hold up the end.
+        runtime.shutdown_background();
+        self.print(&report)?;
+        let status = if report.has_unavailable() { NOTHING_AVAILABLE.into() } else { ExitCode::SUCCESS };
+        Ok(status)
+    }
+
+    async fn explain(&self, targets: &[Target<'_>], given: &Manifests, beside: Manifests) -> Result<Report> {
+        let cluster = self.cluster(targets).await?;
+        let namespace = self.namespace.as_deref();
+        let namespace = namespace
+            .or(cluster.as_ref().map(Cluster::namespace))
+            .unwrap_or(DEFAULT_POD_NAMESPACE)
+            .to_owned();
+        let subjects = self.subjects(targets, given, cluster.as_ref(), &namespace).await?;
+        let mut report = Report::default();
+        report.warnings.extend(self.unused_policies(given));
+        // Without policies there is nothing to explain, so a cluster that does not answer is found out here.
+        let policies =
+            self.all_policies(&subjects, beside, cluster.as_ref(), &namespace, &mut report).await?;
+
+        let installation = match &cluster {
+            Some(cluster) => Some(cluster.installation().await),
+            None => None,
+        };
+        let operator_namespace = self.operator_namespace(installation.as_ref());
+        let config = self.configuration(cluster.as_ref(), operator_namespace, &mut report.warnings).await?;
+
+        let mut secrets = self.secrets(cluster.as_ref())?;
+        secrets.add_manifests(&given.objects, &namespace);
+        secrets.add_manifests(&policies.manifests, &namespace);
+        if let Some(cluster) = &cluster
+            && !self.no_probe
+        {
+            report.warnings.extend(secrets.load_accounts(&subjects, cluster).await);
+        }
+
+        let planner = Planner { index: &policies.index, config: &config, operator_namespace };
+        let mut images = Vec::new();
+        for subject in &subjects {
+            let exempt = match (&cluster, &installation) {
+                (Some(cluster), Some(installation)) => cluster.exempt(installation, &subject.namespace).await,
+                _ => None,
+            };
+            images.extend(planner.plan(subject, exempt));
+        }
+        if let Some(installation) = installation {
+            report.warnings.extend(installation.warnings);
+        }
+        if let Some(cluster) = &cluster
+            && !self.no_probe
+        {
+            let names = asking::needed_secrets(&images, &secrets, &config);
+            secrets.load(names, cluster).await;
+        }
+        let client = if self.no_probe { None } else { Some(self.client(&config)?) };
+        let asker = Asker { client, timeout: self.timeout.as_std(), config: &config, secrets: &secrets };
+        report.images = asker.ask(images).await;
+        Ok(report)
+    }
+}
+
+/// The policies that hold, and the manifests they were read from.
+struct AllPolicies {
+    index: Index,
+    manifests: Vec<files::Manifest>,
+}
+
+impl Explain {
+    /// A cluster is needed for its policies or for its Pods; whoever brings both needs none.
+    async fn cluster(&self, targets: &[Target<'_>]) -> Result<Option<Cluster>> {
+        let names_pod = targets.iter().any(|target| matches!(target, Target::Pod(_)));
+        if !self.policies.is_empty() && !names_pod {
+            return Ok(None);
+        }
+        let connection = connect(self.kubeconfig.as_deref(), self.context.as_deref()).await;
+        let connection = if names_pod {
+            connection.context("Pods are read from a cluster")
+        } else {
+            connection.context(
+                "policies are read from a cluster; to explain without one, name files with --policies",
+            )
+        }?;
+        Ok(Some(Cluster::new(connection.client)))
+    }
+
+    async fn subjects(
+        &self,
+        targets: &[Target<'_>],
+        given: &Manifests,
+        cluster: Option<&Cluster>,
+        namespace: &str,
+    ) -> Result<Vec<Subject>> {
+        if let Some(broken) = given.broken.first() {
+            bail!("{broken}");
+        }
+        let map = |pairs: &[(String, String)]| pairs.iter().cloned().collect::<BTreeMap<_, _>>();
+        let made_up = MadeUp {
+            labels: map(&self.labels),
+            annotations: map(&self.annotations),
+            pull_policy: self.pull_policy.map(|policy| policy.name().to_owned()),
+        };
+        let mut subjects = Vec::new();
+        for target in targets {
+            subjects.push(match target {
+                Target::Image(image) => made_up.with(image, namespace),
+                Target::Pod(name) => {
+                    let cluster = cluster.context("a Pod of the cluster needs a cluster")?;
+                    Subject::running(cluster.pod(namespace, name).await?)
+                }
+            });
+        }
+        let in_files = given.objects.iter().filter_map(|manifest| Subject::of(manifest, namespace));
+        for subject in in_files {
+            subjects.push(subject.map_err(|broken| anyhow!("{broken}"))?);
+        }
+        ensure!(
+            !subjects.is_empty(),
+            "there is nothing to explain: {} no Pod and no workload that makes Pods",
+            if self.files.len() == 1 { "the file holds" } else { "the files hold" }
+        );
+        if let Some(subject) = subjects.iter().find(|subject| subject.images.is_empty()) {
+            bail!("there is nothing to explain: {subject} names no image");
+        }
+        Ok(subjects)
+    }
+
+    /// Policies count only where they are asked for, which is easily forgotten when they stand beside the Pod.
+    fn unused_policies(&self, given: &Manifests) -> Option<String> {
+        let count =
+            given.objects.iter().filter(|manifest| policies::kind(&manifest.object).is_some()).count();
+        let is_read_as_well = self.files.iter().all(|file| self.policies.contains(file));
+        (count > 0 && !is_read_as_well).then(|| {
+            format!(
+                "{count} policies among the manifests of -f are not used; name their file with --policies"
+            )
+        })
+    }
+
+    async fn all_policies(
+        &self,
+        subjects: &[Subject],
+        beside: Manifests,
+        cluster: Option<&Cluster>,
+        namespace: &str,
+        report: &mut Report,
+    ) -> Result<AllPolicies> {
+        let mut policies = Policies::default();
+        if self.policies.is_empty() {
+            let cluster = cluster.context("policies without a cluster need --policies")?;
+            let namespaces: BTreeSet<&str> =
+                subjects.iter().map(|subject| subject.namespace.as_str()).collect();
+            let listed = cluster.policies(&namespaces).await?;
+            report.warnings.extend(listed.warnings);
+            for object in listed.objects {
+                policies.add(None, object, namespace);
+            }
+        } else {
+            policies.add_manifests(&beside.objects, namespace);
+            report.broken.extend(beside.broken);
+        }
+        report.broken.extend(policies.broken);
+        report.warnings.extend(policies.warnings);
+        Ok(AllPolicies { index: Index::new(policies.compiled), manifests: beside.objects })
+    }
+
+    fn operator_namespace<'a>(&'a self, installation: Option<&'a Installation>) -> &'a str {
+        let seen = || installation.and_then(|installation| installation.namespace.as_deref());
+        self.operator_namespace.as_deref().or_else(seen).unwrap_or(DEFAULT_NAMESPACE)
+    }
+
+    async fn configuration(
+        &self,
+        cluster: Option<&Cluster>,
+        operator_namespace: &str,
+        warnings: &mut Vec<String>,
+    ) -> Result<Config> {
+        if let Some(file) = &self.config {
+            return Ok(Config::load(Some(file), |_| None)?.config);
+        }
+        let Some(cluster) = cluster else { return Ok(Config::default()) };
+        let (mut config, told) = cluster.configuration(operator_namespace).await;
+        warnings.extend(told);
+        let registries = &mut config.registries;
+        for options in registries.hosts.values_mut().chain([&mut registries.default]) {
+            let missing = options.ca_file.take_if(|file| !std::path::Path::new(file).exists());
+            warnings.extend(missing.map(|file| {
+                format!("the operator trusts the authorities in {file}, which is not here: use --ca-file HOST=FILE")
+            }));
+        }
+        Ok(config)
+    }
+
+    /// In a cluster the Secrets decide, as for the operator; somebody who names a file of logins wants them to count, too.
+    fn secrets(&self, cluster: Option<&Cluster>) -> Result<Secrets> {
+        let is_wanted = !self.no_probe && (cluster.is_none() || self.access.names_logins());
+        let person = if is_wanted { Some(self.access.person()?) } else { None };
+        Ok(Secrets::new(access::identity_key()?, person))
+    }
+
+    fn client(&self, config: &Config) -> Result<Client> {
+        Ok(Client::new(self.access.settings(verdicts::settings(config))?))
+    }
+
+    fn print(&self, report: &Report) -> Result<()> {
+        let text = match self.output {
+            Output::Json => {
+                let json = serde_json::to_string_pretty(report).context("cannot write the explanation")?;
+                format!("{json}\n")
+            }
+            Output::Table => {
+                for warning in &report.warnings {
+                    access::warn(warning);
+                }
+                table::table(report)
+            }
+        };
+        write(&text).map(drop)
+    }
+}
+
+fn read(paths: &[PathBuf]) -> Result<Manifests> {
+    let mut manifests = Manifests::default();
+    for path in paths {
+        manifests.read(path)?;
+    }
+    Ok(manifests)
+}

@@ -1,0 +1,271 @@
+//! What a cluster is asked, with the rights of the person who asks. Whatever they may not see is named, so that nobody
+//! takes half an explanation for a whole one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use fairlead_api::kuik::{
+    ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror, ReplicatedImageSet,
+};
+use fairlead_operator::config::Config;
+use fairlead_operator::install::{CONFIG_KEY, CONFIG_MAP, WEBHOOK_NAME};
+use fairlead_plan::routing::SecretName;
+use futures::future::join_all;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
+use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList};
+use kube::core::{Selector, SelectorExt};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+const FORBIDDEN: u16 = 403;
+const NOT_FOUND: u16 = 404;
+const TOO_MANY_REQUESTS: u16 = 429;
+
+/// How often a list is asked for again, and after which time.
+const ATTEMPTS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(250);
+
+pub(crate) struct Cluster {
+    client: Client,
+}
+
+/// What the cluster says about the operator in it.
+pub(crate) struct Installation {
+    /// Where the operator runs.
+    pub(crate) namespace: Option<String>,
+    webhook: Option<MutatingWebhook>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Policies as they are stored.
+#[derive(Default)]
+pub(crate) struct Listed {
+    pub(crate) objects: Vec<Value>,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Cluster {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// The namespace that the kubeconfig prefers.
+    pub(crate) fn namespace(&self) -> &str {
+        self.client.default_namespace()
+    }
+
+    pub(crate) async fn pod(&self, namespace: &str, name: &str) -> Result<Pod> {
+        Api::<Pod>::namespaced(self.client.clone(), namespace).get(name).await.map_err(|error| {
+            match code(&error) {
+                NOT_FOUND => anyhow!(
+                    "there is no Pod {name} in namespace {namespace}; name the namespace with -n, and write an image \
+                     of that name in full: docker.io/pod/{name}"
+                ),
+                _ => anyhow!("cannot read Pod {namespace}/{name}: {}", told(&error)),
+            }
+        })
+    }
+
+    /// Every policy that the person may see. Those of namespaces are looked for in all of them, else in `namespaces`.
+    pub(crate) async fn policies(&self, namespaces: &BTreeSet<&str>) -> Result<Listed> {
+        let kinds = [
+            (ApiResource::erase::<ClusterImageSetMirror>(&()), true),
+            (ApiResource::erase::<ImageSetMirror>(&()), false),
+            (ApiResource::erase::<ClusterReplicatedImageSet>(&()), true),
+            (ApiResource::erase::<ReplicatedImageSet>(&()), false),
+        ];
+        let lists = join_all(kinds.iter().map(|(kind, wide)| self.list(kind, *wide, namespaces))).await;
+        let mut all = Listed::default();
+        for listed in lists {
+            let Listed { objects, warnings } = listed?;
+            all.objects.extend(objects);
+            all.warnings.extend(warnings);
+        }
+        Ok(all)
+    }
+
+    async fn list(&self, kind: &ApiResource, wide: bool, namespaces: &BTreeSet<&str>) -> Result<Listed> {
+        let mut listed = Listed::default();
+        let everywhere = Api::<DynamicObject>::all_with(self.client.clone(), kind);
+        match list(&everywhere).await {
+            Ok(list) => listed.add(kind, list.items)?,
+            Err(error) if code(&error) == NOT_FOUND => listed.warnings.push(format!(
+                "the cluster does not know the kind {}: install its definition with `fairlead crds`",
+                kind.kind
+            )),
+            Err(error) if code(&error) == FORBIDDEN && !wide => {
+                listed.warnings.push(format!(
+                    "you may not list objects of kind {} in all namespaces; only those of {} are looked at",
+                    kind.kind,
+                    namespaces.iter().copied().collect::<Vec<_>>().join(", ")
+                ));
+                for namespace in namespaces {
+                    let here = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, kind);
+                    match list(&here).await {
+                        Ok(list) => listed.add(kind, list.items)?,
+                        Err(error) => {
+                            listed.warnings.push(without(
+                                kind,
+                                &format!(" of namespace {namespace}"),
+                                &error,
+                            ));
+                        }
+                    }
+                }
+            }
+            Err(error) if code(&error) == FORBIDDEN => listed.warnings.push(without(kind, "", &error)),
+            Err(error) => return Err(anyhow!("cannot list objects of kind {}: {}", kind.kind, told(&error))),
+        }
+        Ok(listed)
+    }
+
+    /// Names of the Secrets that Pods of a `ServiceAccount` pull with, where they name none themselves.
+    pub(crate) async fn account(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<ServiceAccount>, String> {
+        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), namespace);
+        accounts.get_opt(name).await.map_err(|error| {
+            format!(
+                "cannot read ServiceAccount {namespace}/{name}, so Secrets that it names are not used: {}",
+                told(&error)
+            )
+        })
+    }
+
+    pub(crate) async fn secret(&self, name: &SecretName) -> Result<Option<Secret>, String> {
+        let secrets = Api::<Secret>::namespaced(self.client.clone(), &name.namespace);
+        secrets.get_opt(&name.name).await.map_err(|error| match code(&error) {
+            FORBIDDEN => "you may not read it".to_owned(),
+            _ => format!("it cannot be read: {}", told(&error)),
+        })
+    }
+
+    /// Whether and how the API server asks an operator about Pods.
+    pub(crate) async fn installation(&self) -> Installation {
+        let configurations = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
+        let mut installation = Installation { namespace: None, webhook: None, warnings: Vec::new() };
+        match configurations.list(&ListParams::default()).await {
+            Ok(list) => {
+                let webhooks = list.items.into_iter().flat_map(|one| one.webhooks.unwrap_or_default());
+                installation.webhook = webhooks.into_iter().find(|webhook| webhook.name == WEBHOOK_NAME);
+                let service =
+                    installation.webhook.as_ref().and_then(|one| one.client_config.service.as_ref());
+                installation.namespace = service.map(|service| service.namespace.clone());
+                if installation.webhook.is_none() {
+                    installation.warnings.push(format!(
+                        "no webhook {WEBHOOK_NAME} is configured in this cluster, so nothing routes its Pods; this is what \
+                         would happen if Fairlead were installed"
+                    ));
+                }
+            }
+            // Whether the operator is there is a detail that most people may not see, and need not.
+            Err(error) if code(&error) == FORBIDDEN => {}
+            Err(error) => {
+                installation
+                    .warnings
+                    .push(format!("cannot tell whether Fairlead is installed: {}", told(&error)));
+            }
+        }
+        installation
+    }
+
+    /// The operator's configuration, and what to say about it.
+    pub(crate) async fn configuration(&self, namespace: &str) -> (Config, Option<String>) {
+        let maps = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
+        let name = format!("ConfigMap {namespace}/{CONFIG_MAP}");
+        let instead = "the defaults are assumed; --config FILE names the operator's configuration";
+        let text = match maps.get_opt(CONFIG_MAP).await {
+            Ok(Some(map)) => map.data.unwrap_or_default().remove(CONFIG_KEY).unwrap_or_default(),
+            // Plain manifests without a configuration install none: then the defaults are the truth.
+            Ok(None) => return (Config::default(), None),
+            Err(error) => {
+                let warning = format!("cannot read {name}: {}; {instead}", told(&error));
+                return (Config::default(), Some(warning));
+            }
+        };
+        match Config::parse(&text) {
+            Ok(loaded) => (loaded.config, None),
+            Err(error) => (Config::default(), Some(format!("{name} is not valid, {instead}: {error}"))),
+        }
+    }
+
+    /// Why the API server does not ask the operator about Pods of a namespace, as far as that can be seen.
+    pub(crate) async fn exempt(&self, installation: &Installation, namespace: &str) -> Option<String> {
+        let selector = installation.webhook.as_ref()?.namespace_selector.clone()?;
+        let selector = Selector::try_from(selector).ok()?;
+        let labels = match Api::<Namespace>::all(self.client.clone()).get_opt(namespace).await {
+            Ok(found) => found?.metadata.labels.unwrap_or_default(),
+            // Every namespace has this one.
+            Err(_) => BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), namespace.to_owned())]),
+        };
+        (!selector.matches(&labels)).then(|| {
+            format!(
+                "the namespaceSelector of the webhook {WEBHOOK_NAME} leaves namespace {namespace} out, so the operator \
+                 never sees its Pods"
+            )
+        })
+    }
+}
+
+impl Listed {
+    fn add(&mut self, kind: &ApiResource, items: Vec<DynamicObject>) -> Result<()> {
+        for item in items {
+            let mut object =
+                serde_json::to_value(item).context("an object of the cluster cannot be written as JSON")?;
+            // Lists leave out what all their items have in common.
+            if let Some(fields) = object.as_object_mut() {
+                fields.insert("apiVersion".to_owned(), json!(kind.api_version));
+                fields.insert("kind".to_owned(), json!(kind.kind));
+            }
+            self.objects.push(object);
+        }
+        Ok(())
+    }
+}
+
+/// A kind that was installed a moment ago, and an API server that has much to do, ask to come again.
+async fn list(api: &Api<DynamicObject>) -> kube::Result<ObjectList<DynamicObject>> {
+    let mut again = 0..ATTEMPTS;
+    loop {
+        match api.list(&ListParams::default()).await {
+            Err(error) if code(&error) == TOO_MANY_REQUESTS && again.next().is_some() => sleep(PAUSE).await,
+            result => return result,
+        }
+    }
+}
+
+fn without(kind: &ApiResource, where_: &str, error: &kube::Error) -> String {
+    format!("objects of kind {}{where_} are left out of this explanation: {}", kind.kind, told(error))
+}
+
+fn code(error: &kube::Error) -> u16 {
+    match error {
+        kube::Error::Api(status) => status.code,
+        _ => 0,
+    }
+}
+
+/// The API server's own words where it spoke, else everything that is known about the failure.
+fn told(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        error => {
+            let mut told = error.to_string();
+            let mut cause = error.source();
+            while let Some(one) = cause {
+                let words = one.to_string();
+                if !told.ends_with(&words) {
+                    told.extend([": ", &words]);
+                }
+                cause = one.source();
+            }
+            told
+        }
+    }
+}

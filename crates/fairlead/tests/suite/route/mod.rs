@@ -1,0 +1,8 @@
+//! Routing as people meet it: a real API server, the installed operator under its own rights, real registries.
+
+mod credentials;
+mod faults;
+mod images;
+mod node;
+pub mod rig;
+mod transport;
