@@ -8,15 +8,19 @@ NODE_TESTS := $(if $(filter 0,$(shell id -u)),--include-ignored)
 # The whole workspace, so that programs and tests share what is compiled: features are chosen by what is built together.
 BUILD := cargo build --workspace --bins --locked
 PROGRAMS := $(or $(CARGO_TARGET_DIR),target)/debug
+RELEASED := $(or $(CARGO_TARGET_DIR),target)/release
+# Registries that are measured keep what they hold in memory if there is room: else it is the disk that is measured.
+BENCH_DIR ?= $(shell room=$$(df --output=avail /dev/shm 2>/dev/null | tail -n1); \
+  if [ "$${room:-0}" -gt 16000000 ]; then echo /dev/shm; else echo $${TMPDIR:-/tmp}; fi)
 
 .PHONY: help
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: ## Set up a real control plane and two registries, and show the operator at work
+demo: ## Set up a real cluster and two registries, and show a Pod surviving the loss of its registry
 	@cluster/prerequisites.sh demo
-	@cluster/build.sh programs controlplane registry >/dev/null
+	@cluster/build.sh programs controlplane registry $(if $(filter 0,$(shell id -u)),containerd) >/dev/null
 	$(BUILD)
 	@$(PROGRAMS)/demo
 
@@ -30,9 +34,16 @@ lint: ## Formatting and lints
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
 
 .PHONY: bench
-bench: prerequisites assets ## Measure: filters matched together, and the memory of an operator that knows 10,000 Pods
-	cargo bench --quiet -p fairlead-domain --bench filters
-	FAIRLEAD_TEST_PODS=10000 cargo test --quiet --release -p fairlead --test suite memory -- --nocapture
+bench: prerequisites assets ## Measure beside other programs: copies, probes, filters, memory; fails if a bar is not held
+	@cluster/build.sh programs registry crane >/dev/null
+	cargo build --release --workspace --bin fairlead --bin bench --locked
+	cargo bench --workspace --bench filters --bench probes --no-run --locked
+	@failed=0; \
+	  TMPDIR=$(BENCH_DIR) $(RELEASED)/bench copies || failed=1; \
+	  TMPDIR=$(BENCH_DIR) cargo bench --quiet --workspace --bench probes || failed=1; \
+	  cargo bench --quiet --workspace --bench filters || failed=1; \
+	  FAIRLEAD_TEST_PODS=10000 cargo test --quiet --release -p fairlead --test suite memory -- --nocapture || failed=1; \
+	  if ((failed)); then echo "Something above was not held or could not be measured."; exit 1; fi
 
 .PHONY: bless
 bless: ## Write the generated files again (CRDs, manifests, chart, reference) after a change of the types

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the programs that test clusters run, once per machine, into a cache outside the checkout.
 #
-#   cluster/build.sh [PART...]    parts: see the table below; without arguments all of them
+#   cluster/build.sh [PART...]    parts: see the lists below; without arguments all of the first
 #
 # Prints the directory that holds the programs as its only line on standard output; progress goes to standard error.
 # A part is built again only when its sources or pinned versions change, so a fresh clone finds what another one built.
@@ -14,9 +14,12 @@ readonly KUBERNETES_VERSION=v1.36.4
 readonly REGISTRY=github.com/distribution/distribution/v3/cmd/registry@v3.1.2
 readonly KWOK=sigs.k8s.io/kwok/cmd/kwok@v0.8.0
 readonly HELM=helm.sh/helm/v4/cmd/helm@v4.3.1
+readonly CRANE=github.com/google/go-containerregistry/cmd/crane@v0.22.1
 
 # Cheap and most wanted first: tests that need the control plane only can begin while the rest is still built.
 readonly PARTS=(programs controlplane registry containerd kwok helm)
+# Built only when named: what `make bench` compares with.
+readonly FURTHER_PARTS=(crane)
 
 if [[ -n "${FAIRLEAD_TEST_ASSETS:-}" ]]; then
   if [[ ! -d "$FAIRLEAD_TEST_ASSETS" ]]; then
@@ -34,7 +37,7 @@ say() { printf '[assets %4ds] %s\n' "$SECONDS" "$*" >&2; }
 
 duration_of() {
   case $1 in
-    programs) echo "a few seconds" ;;
+    programs | crane) echo "a few seconds" ;;
     controlplane) echo "about 6 minutes on 2 cores" ;;
     *) echo "about 2 minutes on 2 cores" ;;
   esac
@@ -51,6 +54,7 @@ inputs_of() {
     registry) echo "$REGISTRY" ;;
     kwok) echo "$KWOK" ;;
     helm) echo "$HELM" ;;
+    crane) echo "$CRANE" ;;
   esac
   declare -f "build_$1"
 }
@@ -83,6 +87,8 @@ build_registry() { GOBIN="$1" go install -trimpath -ldflags '-s -w' "$REGISTRY";
 build_kwok() { GOBIN="$1" go install -trimpath -ldflags '-s -w' "$KWOK"; }
 
 build_helm() { GOBIN="$1" go install -trimpath -ldflags '-s -w' "$HELM"; }
+
+build_crane() { GOBIN="$1" go install -trimpath -ldflags '-s -w' "$CRANE"; }
 
 require_go() {
   if ! command -v go >/dev/null; then
@@ -125,7 +131,7 @@ wanted=("$@")
 ((${#wanted[@]})) || wanted=("${PARTS[@]}")
 declare -A directory
 all=
-for part in "${PARTS[@]}"; do
+for part in "${PARTS[@]}" "${FURTHER_PARTS[@]}"; do
   key=$(key_of "$part")
   directory[$part]=$cache/parts/$part-$key
   all+=$key
@@ -135,7 +141,7 @@ mkdir -p "$assets"
 
 for part in "${wanted[@]}"; do
   if [[ -z "${directory[$part]:-}" ]]; then
-    echo "unknown part '$part'; there are: ${PARTS[*]}" >&2
+    echo "unknown part '$part'; there are: ${PARTS[*]} ${FURTHER_PARTS[*]}" >&2
     exit 1
   fi
   if [[ ! -d "${directory[$part]}" ]]; then

@@ -5,11 +5,14 @@
 set -euo pipefail
 
 # package, and a file that tells whether it is there
-readonly PACKAGES=(
+readonly NODE_PACKAGES=(
   "runc /usr/sbin/runc"                                  # the node: starts containers
   "containernetworking-plugins /usr/lib/cni/ptp"         # the node: gives Pods a network
+)
+readonly TEST_PACKAGES=(
   "docker-registry /usr/bin/docker-registry"             # registry 2.8, which deletes differently from 3
   "musl-tools /usr/bin/musl-gcc"                         # the static binary of the image
+  "skopeo /usr/bin/skopeo"                               # what copies are compared with
 )
 
 failed=0
@@ -23,19 +26,24 @@ need cargo "Rust. Install it with: curl --proto '=https' --tlsv1.2 -sSf https://
 need go "Go 1.26 or later. Install it from https://go.dev/dl/ (unpack to /usr/local, put /usr/local/go/bin on the PATH)"
 need cc "a C compiler. On Debian: apt-get install build-essential"
 ((failed == 0)) || exit 1
-# The demo has no node and builds no image: nothing else is needed for it.
-[[ "${1:-}" != demo ]] || exit 0
+packages=("${NODE_PACKAGES[@]}")
+if [[ "${1:-}" == demo ]]; then
+  # Only root can have a node, and the demo builds no image: nothing else is needed for it.
+  [[ $(id -u) == 0 ]] || exit 0
+else
+  packages+=("${TEST_PACKAGES[@]}")
+fi
 
 # The static binary of the image is built for a target that a fresh toolchain does not have.
 readonly MUSL=x86_64-unknown-linux-musl
-if command -v rustup >/dev/null && ! (cd "$(dirname "$0")/.." && rustup target list --installed) | grep -qx "$MUSL"; then
+if [[ "${1:-}" != demo ]] && command -v rustup >/dev/null && ! (cd "$(dirname "$0")/.." && rustup target list --installed) | grep -qx "$MUSL"; then
   echo "Adding the Rust target $MUSL" >&2
   (cd "$(dirname "$0")/.." && rustup target add "$MUSL") >&2 ||
     echo "Without it the test of the image fails, and nothing else: rustup target add $MUSL" >&2
 fi
 
 missing=()
-for entry in "${PACKAGES[@]}"; do
+for entry in "${packages[@]}"; do
   read -r package file <<<"$entry"
   [[ -e "$file" ]] || missing+=("$package")
 done

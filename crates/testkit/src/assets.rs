@@ -19,6 +19,8 @@ pub enum Group {
     /// Simulated nodes.
     Kwok,
     Helm,
+    /// What copies are compared with.
+    Crane,
 }
 
 impl Group {
@@ -30,6 +32,7 @@ impl Group {
             Self::Registry => "registry",
             Self::Kwok => "kwok",
             Self::Helm => "helm",
+            Self::Crane => "crane",
         }
     }
 }

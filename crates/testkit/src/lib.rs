@@ -9,6 +9,8 @@ pub mod cluster;
 pub mod fake_registry;
 pub mod images;
 pub mod load;
+pub mod measure;
+pub mod operator;
 pub mod pki;
 pub mod poll;
 pub mod process;
@@ -25,6 +27,7 @@ mod workdir;
 
 pub use cluster::{Cluster, ClusterBuilder, Part, shared};
 pub use names::unique;
+pub use operator::Operator;
 pub use poll::eventually;
 pub use process::{Ending, Process, Program};
 pub use proxy::ApiProxy;

@@ -1,0 +1,96 @@
+//! Whoever answers: the operator or the bare handler, each a process of its own, also under valgrind.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use fairlead_testkit::{Process, Program, eventually};
+
+/// The operator's own namespace.
+pub(crate) const NAMESPACE: &str = "fairlead-system";
+
+/// Clock ticks per second in `/proc`, the same on every Linux.
+const TICKS: u64 = 100;
+
+pub(crate) struct Server {
+    process: Process,
+    address: SocketAddr,
+}
+
+/// How long a server may take to start; under valgrind everything takes longer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience(pub(crate) Duration);
+
+impl Server {
+    /// Runs a command that logs the address of its webhook.
+    pub(crate) async fn start(command: Vec<String>, patience: Patience) -> Result<Self> {
+        let mut words = command.into_iter();
+        let program = words.next().context("a command has a program")?;
+        let process = Program::new(program).args(words).start().await?;
+        let address = address_of(&process, "webhook", patience).await?;
+        Ok(Self { process, address })
+    }
+
+    /// Runs the command of an operator, and waits until it is ready.
+    pub(crate) async fn start_operator(command: Vec<String>, patience: Patience) -> Result<Self> {
+        let server = Self::start(command, patience).await?;
+        let url = format!("http://{}/readyz", address_of(&server.process, "health", patience).await?);
+        eventually(patience.0, || async {
+            let answer = reqwest::get(&url).await?;
+            ensure!(answer.status().is_success(), "the operator is not ready: {}", answer.text().await?);
+            Ok(())
+        })
+        .await
+        .with_context(|| server.process.log_tail())?;
+        Ok(server)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Processor time so far, of all its threads, in user space and in the kernel.
+    pub(crate) fn processor_time(&self) -> Result<Duration> {
+        let pid = self.process.pid().context("the server has ended")?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // The name, in brackets, may hold anything; everything after it is numbers.
+        let fields = stat.rsplit_once(')').context("an odd /proc/PID/stat")?.1.split_whitespace();
+        let ticks: u64 = fields.skip(11).take(2).map(str::parse::<u64>).sum::<Result<_, _>>()?;
+        Ok(Duration::from_millis(ticks * 1000 / TICKS))
+    }
+}
+
+async fn address_of(process: &Process, endpoint: &str, patience: Patience) -> Result<SocketAddr> {
+    let line = process.wait_for_log(&format!("\"endpoint\":\"{endpoint}\""), patience.0).await?;
+    let line: serde_json::Value = serde_json::from_str(&line)?;
+    let address = line.get("address").and_then(serde_json::Value::as_str);
+    Ok(address.with_context(|| format!("no address in {line}"))?.parse()?)
+}
+
+/// The command of the bare handler.
+pub(crate) fn bare(certificates: &Path) -> Result<Vec<String>> {
+    let program = std::env::current_exe()?.display().to_string();
+    let certificates = format!("--certificates-dir={}", certificates.display());
+    Ok(vec![program, "bare-admission".to_owned(), certificates])
+}
+
+/// The command of the operator, under the rights of `kubeconfig`.
+pub(crate) fn operator(program: &Path, kubeconfig: &Path, certificates: &Path) -> Vec<String> {
+    vec![
+        program.display().to_string(),
+        "operator".to_owned(),
+        "--log-format=json".to_owned(),
+        "--listen=127.0.0.1".to_owned(),
+        "--webhook-port=0".to_owned(),
+        "--metrics-port=0".to_owned(),
+        "--health-port=0".to_owned(),
+        format!("--namespace={NAMESPACE}"),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--certificates-dir={}", certificates.display()),
+    ]
+}

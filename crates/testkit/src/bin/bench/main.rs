@@ -1,0 +1,54 @@
+//! `make bench`: the product measured beside other programs that do the same, with bars that hold or do not.
+//!
+//! Each measurement is a module of its own and a command of this program, which ends with a failure if a bar is not held.
+
+#![allow(clippy::print_stdout, reason = "a measurement is there to be read")]
+
+mod admission;
+mod copies;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measures the product
+#[derive(Parser)]
+#[command(name = "bench", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Admit Pods: the operator with many policies, beside a handler that only reads the review
+    Admission(admission::Admission),
+    /// Read reviews and admit the Pods, and nothing else
+    BareAdmission(admission::Bare),
+    /// Keep connections to a webhook busy with reviews of Pods
+    AdmissionLoad(admission::Load),
+    /// Copy images between two registries: fairlead, skopeo, crane and the bare cost of sending the same bytes
+    Copies(copies::Copies),
+    /// Send the blobs of a directory to a registry, eight at once, and nothing else
+    Floor(copies::Floor),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    fairlead_testkit::install_crypto();
+    let outcome = match Arguments::parse().command {
+        Command::Admission(admission) => admission.run().await,
+        Command::BareAdmission(bare) => bare.run().await.map(|()| true),
+        Command::AdmissionLoad(load) => load.run().await.map(|()| true),
+        Command::Copies(copies) => copies.run().await,
+        Command::Floor(floor) => floor.run().await.map(|()| true),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("The measurement could not go on: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The real operator as a process of its own, as tests, the demo and the bench see it: its addresses, its log, its probes,
+//! its metrics.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::{Cluster, Process, Program, Signal, eventually};
+
+/// Time for what should happen at once on a machine that has other things to do.
+pub const SOON: Duration = Duration::from_mins(1);
+
+/// The name of everything that is installed for the operator.
+const NAME: &str = "fairlead";
+
+/// What a person would write on the command line.
+#[derive(Debug, Clone)]
+pub struct OperatorBuilder {
+    program: PathBuf,
+    namespace: String,
+    identity: String,
+    arguments: Vec<String>,
+}
+
+impl OperatorBuilder {
+    #[must_use]
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        namespace.clone_into(&mut self.namespace);
+        self
+    }
+
+    #[must_use]
+    pub fn identity(mut self, identity: &str) -> Self {
+        identity.clone_into(&mut self.identity);
+        self
+    }
+
+    #[must_use]
+    pub fn arg(mut self, argument: impl Into<String>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    #[must_use]
+    pub fn config(self, file: &Path) -> Self {
+        self.arg(format!("--config={}", file.display()))
+    }
+
+    /// Starts it with a kubeconfig, and waits until it listens.
+    pub async fn start(self, kubeconfig: &Path) -> Result<Operator> {
+        crate::install_crypto();
+        let program = Program::new(&self.program)
+            .args(["operator", "--log-format=json", "--listen=127.0.0.1"])
+            .args(["--webhook-port=0", "--metrics-port=0", "--health-port=0"])
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .arg(format!("--namespace={}", self.namespace))
+            .arg(format!("--identity={}", self.identity))
+            .args(self.arguments);
+        let process = program.start().await?;
+        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(2)).build()?;
+        let address = async |endpoint| listening(&process, endpoint).await;
+        let (health, metrics, webhook) =
+            (address("health").await?, address("metrics").await?, address("webhook").await?);
+        let (namespace, identity) = (self.namespace, self.identity);
+        Ok(Operator { process, namespace, identity, health, metrics, webhook, http })
+    }
+
+    /// Starts it under the rights that are installed in its namespace, with a certificate that API servers of this machine
+    /// accept.
+    pub async fn start_installed(self, cluster: &Cluster) -> Result<Operator> {
+        let kubeconfig = cluster.kubeconfig_as(&self.namespace, NAME).await?;
+        self.arg("--certificate-name=127.0.0.1").start(&kubeconfig).await
+    }
+}
+
+/// A running operator; dropping it kills it.
+#[derive(Debug)]
+pub struct Operator {
+    pub process: Process,
+    pub namespace: String,
+    pub identity: String,
+    pub health: SocketAddr,
+    pub metrics: SocketAddr,
+    pub webhook: SocketAddr,
+    http: reqwest::Client,
+}
+
+impl Operator {
+    pub fn of(program: impl Into<PathBuf>) -> OperatorBuilder {
+        OperatorBuilder {
+            program: program.into(),
+            namespace: "fairlead-system".to_owned(),
+            identity: crate::unique("operator"),
+            arguments: Vec::new(),
+        }
+    }
+
+    /// Log lines with this message, in order.
+    pub fn said(&self, message: &str) -> Result<Vec<Value>> {
+        let logs = self.process.logs()?;
+        let lines = logs.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        Ok(lines.filter(|line| line.get("message").and_then(Value::as_str) == Some(message)).collect())
+    }
+
+    /// Waits for a log line with this message and returns the first.
+    pub async fn wait_to_say(&self, message: &str, deadline: Duration) -> Result<Value> {
+        let line = self.process.wait_for_log(&format!("\"message\":\"{message}\""), deadline).await?;
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    pub async fn leads(&self) -> Result<bool> {
+        Ok(self.metric("fairlead_leader").await? == Some(1.0))
+    }
+
+    pub async fn wait_to_lead(&self, deadline: Duration) -> Result<()> {
+        eventually(deadline, || async {
+            ensure!(self.leads().await?, "does not lead:\n{}", self.process.log_tail());
+            Ok(())
+        })
+        .await
+    }
+
+    /// The whole metrics page.
+    pub async fn page(&self) -> Result<String> {
+        Ok(self.get(self.metrics, "/metrics").await?.1)
+    }
+
+    /// Value of one line of the metrics page, named with its labels.
+    pub async fn metric(&self, series: &str) -> Result<Option<f64>> {
+        let page = self.page().await?;
+        let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        Ok(value.map(str::parse).transpose()?)
+    }
+
+    pub async fn wait_for_metric(&self, series: &str, wanted: Option<f64>, deadline: Duration) -> Result<()> {
+        eventually(deadline, || async {
+            let found = self.metric(series).await?;
+            ensure!(found == wanted, "{series} is {found:?}, not {wanted:?}; {}", self.process.log_tail());
+            Ok(())
+        })
+        .await
+    }
+
+    /// Answer of the readiness probe, with every check in words.
+    pub async fn readiness(&self) -> Result<(u16, String)> {
+        self.get(self.health, "/readyz?verbose").await
+    }
+
+    pub async fn liveness(&self) -> Result<(u16, String)> {
+        self.get(self.health, "/healthz").await
+    }
+
+    pub async fn wait_until_ready(&self, deadline: Duration) -> Result<()> {
+        eventually(deadline, || async {
+            let (status, page) = self.readiness().await?;
+            ensure!(status == 200, "{} is not ready:\n{page}\n{}", self.identity, self.process.log_tail());
+            Ok(())
+        })
+        .await
+    }
+
+    /// Ends it politely.
+    pub async fn stop(&self) -> Result<()> {
+        self.process.signal(Signal::Terminate).await?;
+        let ending = self.process.wait(Duration::from_secs(15)).await?;
+        ensure!(
+            ending.code == Some(0),
+            "{} ended with {ending:?}: {}",
+            self.identity,
+            self.process.log_tail()
+        );
+        Ok(())
+    }
+
+    async fn get(&self, address: SocketAddr, path: &str) -> Result<(u16, String)> {
+        let answer = self.http.get(format!("http://{address}{path}")).send().await?;
+        let status = answer.status().as_u16();
+        Ok((status, answer.text().await?))
+    }
+}
+
+async fn listening(process: &Process, endpoint: &str) -> Result<SocketAddr> {
+    let line = process.wait_for_log(&format!("\"endpoint\":\"{endpoint}\""), SOON).await?;
+    let line: Value = serde_json::from_str(&line)?;
+    let address = line.get("address").and_then(Value::as_str);
+    Ok(address.with_context(|| format!("no address in {line}"))?.parse()?)
+}
+
+/// The API server of a test cluster cannot reach Services, so its webhook is told to look for the operator by address.
+pub async fn point_webhook_at(cluster: &Cluster, address: SocketAddr) -> Result<()> {
+    let patch = serde_json::json!([
+        {"op": "remove", "path": "/webhooks/0/clientConfig/service"},
+        {"op": "add", "path": "/webhooks/0/clientConfig/url", "value": format!("https://{address}/mutate/pods")},
+    ]);
+    let patch = format!("--patch={patch}");
+    cluster.kubectl(["patch", "mutatingwebhookconfiguration", NAME, "--type=json", &patch]).await.map(drop)
+}
