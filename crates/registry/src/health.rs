@@ -43,7 +43,7 @@ impl Vitals {
 /// The health of one registry, as far as it is known. Clones share it.
 #[derive(Clone, Debug)]
 pub struct RegistryHealth {
-    peer: Arc<Peer>,
+    pub(crate) peer: Arc<Peer>,
 }
 
 impl RegistryHealth {

@@ -20,6 +20,7 @@ mod delete;
 mod error;
 mod exchange;
 mod health;
+mod life;
 pub mod login;
 pub mod manifest;
 pub mod manners;

@@ -14,10 +14,11 @@ use crate::{
     context::Context,
     error::Problem,
     health::Vitals,
+    life::Signs,
     manners::{
         breaker::{Breaker, Health, Patience},
         gate::{Account, Budget, Gate, Permit, Refused},
-        quota::Quota,
+        quota::{Hold, Quota},
     },
 };
 
@@ -34,6 +35,7 @@ pub(crate) struct Peer {
     health: Mutex<Watched>,
     /// The part of `health` that others look at, told anew whenever it changes.
     pub(crate) vitals: Vitals,
+    pub(crate) signs: Signs,
 }
 
 #[derive(Debug)]
@@ -74,7 +76,7 @@ impl Trial {
     async fn attempt(&self) -> bool {
         let answers = async |url: &Url| {
             let answer = self.client.get(url.clone()).send().await;
-            answer.is_ok_and(|answer| health_of(answer.status()) == Health::Answered)
+            answer.is_ok_and(|answer| is_sign_of_life(answer.status()))
         };
         answers(&self.url).await
             || match &self.other_scheme {
@@ -91,6 +93,7 @@ impl Peer {
             gate: Gate::new(budget, now),
             health: Mutex::new(Watched { breaker: Breaker::new(patience, now), cause: None, trials: false }),
             vitals: Vitals::default(),
+            signs: Signs::new(budget.rate, now),
         })
     }
 
@@ -151,6 +154,7 @@ impl Peer {
     /// Takes note that an answer that had begun is complete.
     pub(crate) fn completed(&self) {
         let now = Instant::now();
+        self.signs.hear(now);
         self.lock().breaker.record(Health::Answered, now, now);
     }
 
@@ -161,6 +165,25 @@ impl Peer {
         } else {
             self.record(Health::BrokenOff, since, || problem.clone(), || trial.clone());
         }
+    }
+
+    /// Takes note of a sign of life. It is no answer to anything that callers want, so their failures keep their weight.
+    pub(crate) fn gave_sign(&self, status: StatusCode, quota: &Quota) {
+        self.signs.hear_check(Instant::now());
+        let hold = quota.hold(status, self.gate.refusals(None));
+        if hold != Hold::default() {
+            self.gate.learn(None, hold);
+        }
+    }
+
+    /// Takes note that there was no sign of life since `started`, although it was asked for twice.
+    pub(crate) fn gave_no_sign(
+        self: &Arc<Self>,
+        problem: &Problem,
+        started: Instant,
+        trial: impl FnOnce() -> Trial,
+    ) {
+        self.record(Health::Silent, started, || problem.clone(), trial);
     }
 
     /// Forgets failures that something of ours was the reason for.
@@ -177,8 +200,12 @@ impl Peer {
         problem: impl FnOnce() -> Problem,
         trial: impl FnOnce() -> Trial,
     ) {
+        let now = Instant::now();
+        if matches!(health, Health::Answered | Health::Begun) {
+            self.signs.hear(now);
+        }
         let mut watched = self.lock();
-        let opened = watched.breaker.record(health, started, Instant::now());
+        let opened = watched.breaker.record(health, started, now);
         if !opened {
             return;
         }
@@ -248,6 +275,11 @@ fn health_of(status: StatusCode) -> Health {
     }
 }
 
+/// Whether an answer shows that the server is there and well.
+pub(crate) fn is_sign_of_life(status: StatusCode) -> bool {
+    health_of(status) == Health::Answered
+}
+
 /// Whoever is told about an earlier failure must see that it was an earlier one.
 fn lately(problem: Problem) -> Problem {
     let detail = |reason: &str| format!("it failed a moment ago and is being watched ({reason})");
@@ -280,6 +312,10 @@ async fn send_trials(peer: Weak<Peer>, trial: Trial) {
         let Some(peer) = peer.upgrade() else { return };
         peer.lock().breaker.begin_trial();
         let alive = timeout(TRIAL_TIMEOUT, trial.is_answered()).await.unwrap_or(false);
-        peer.lock().breaker.end_trial(alive, fastrand::f64(), Instant::now());
+        let now = Instant::now();
+        if alive {
+            peer.signs.hear_check(now);
+        }
+        peer.lock().breaker.end_trial(alive, fastrand::f64(), now);
     }
 }

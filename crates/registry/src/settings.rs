@@ -27,10 +27,7 @@ impl Default for RegistrySettings {
             ca_file: None,
             insecure_skip_verify: false,
             token_hosts: Vec::new(),
-            budget: Budget {
-                rate: Some(Rate { per_second: number(50), burst: number(100) }),
-                connections: number(16),
-            },
+            budget: Budget { rate: Some(Rate::per_second(50.0, number(100))), connections: number(16) },
         }
     }
 }

@@ -176,7 +176,8 @@ pub struct MirrorSetStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["image".into()]))]
     pub matching_images: Vec<MatchingImage>,
-    /// `Ready`: whether every image in use is on every mirror, and if not, why.
+    /// `Accepted`: whether the specification was understood and is in force, and if not, which field to
+    /// correct. `Ready`: whether every image in use is on every mirror, and if not, why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::conditions::list")]
     pub conditions: Vec<Condition>,

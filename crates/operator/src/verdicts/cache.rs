@@ -86,6 +86,8 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) enum Look {
     Known(Verdict),
+    /// It is known, but the registry should be asked for a sign of life by whoever gets this.
+    Unheard(Verdict),
     /// The registry is down, whatever was known about the image.
     Down(Verdict),
     /// Something was known, and the registry is not down.
@@ -141,6 +143,9 @@ impl Cache {
             return Look::Down(verdict);
         }
         match entry.standing(self.ages, now) {
+            Standing::Good | Standing::Renew if entry.wants_check(now) => {
+                Look::Unheard(entry.verdict.clone())
+            }
             Standing::Good | Standing::Renew => Look::Known(entry.verdict.clone()),
             Standing::Gone => Look::Outdated,
         }
@@ -274,6 +279,11 @@ impl Entry {
         let recovered = recovered.filter(|at| *at > self.found);
         let since = |moment: Instant| -> Duration { now.saturating_duration_since(moment) };
         verdict_age::standing(&self.verdict, self.span, ages, since(self.found), recovered.map(since))
+    }
+
+    /// Only good news can be spoilt by the death of a registry.
+    fn wants_check(&self, now: Instant) -> bool {
+        self.verdict.is_available() && self.health.as_ref().is_some_and(|health| health.wants_check(now))
     }
 
     fn registry_is_down(&self) -> bool {

@@ -17,7 +17,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use fairlead_domain::{keyring::Credential, reference::Reference, verdict::Verdict};
+use fairlead_domain::{
+    keyring::Credential,
+    reference::{Host, Reference},
+    verdict::Verdict,
+};
 use fairlead_registry::{Class, Client, Context, RegistryHealth};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -55,7 +59,8 @@ impl Verdicts {
     }
 
     /// What is known without asking anybody. While a registry is down that is known of all its images, asked for before
-    /// or not.
+    /// or not. Good news of a registry that was silent for a moment has it asked in the background whether it is still
+    /// there; so this needs a runtime around it.
     pub fn known(&self, image: &Reference, credentials: &[Credential]) -> Option<Verdict> {
         let known = self.look(&self.shared.cache.asked(image, credentials));
         if known.is_none() {
@@ -110,6 +115,11 @@ impl Verdicts {
                 metrics.hit();
                 Some(verdict)
             }
+            Look::Unheard(verdict) => {
+                metrics.hit();
+                self.check(asked.reference().host());
+                Some(verdict)
+            }
             Look::Down(verdict) => {
                 metrics.answered_for_registry();
                 Some(verdict)
@@ -121,6 +131,12 @@ impl Verdicts {
                 Some(down)
             }
         }
+    }
+
+    /// Finds out in passing whether a registry is still there. If it is not, that is known of all its images.
+    fn check(&self, host: Host) {
+        let (client, patience) = (self.shared.client.clone(), self.shared.settings.check_patience());
+        tokio::spawn(async move { client.check(&host, patience).await });
     }
 
     fn health(&self, image: &Image) -> Option<RegistryHealth> {

@@ -15,6 +15,8 @@ const CAPACITY: usize = 16_384;
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 /// Where only the deadline of each caller counts: the longest that an API server waits for us.
 const UNTOLD_PATIENCE: Duration = Duration::from_secs(5);
+/// A registry that gives no sign of life for so long is down, however long a probe may take.
+const LONGEST_CHECK: Duration = Duration::from_secs(2);
 /// However fresh somebody wants verdicts to be, registries are not asked more often.
 const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
 /// A registry that is down is tried again at this pace, so that it is used again soon after it is back.
@@ -54,6 +56,11 @@ impl VerdictSettings {
         self.timeout.map_or(UNTOLD_PATIENCE, |timeout| timeout.max(LEAST_PATIENCE))
     }
 
+    /// How long a registry may take for a sign of life.
+    pub(super) fn check_patience(&self) -> Duration {
+        self.patience().min(LONGEST_CHECK)
+    }
+
     pub(super) fn ages(&self) -> Ages {
         Ages { refresh: self.refresh, patience: self.patience() }
     }
@@ -90,23 +97,13 @@ fn registry(options: Registry) -> RegistrySettings {
         insecure_skip_verify: options.insecure_skip_verify,
         token_hosts: options.token_hosts,
         budget: Budget {
-            rate: Some(Rate {
-                per_second: whole(options.requests_per_second),
-                burst: NonZeroU32::new(options.burst).unwrap_or(NonZeroU32::MIN),
-            }),
+            rate: Some(Rate::per_second(
+                options.requests_per_second,
+                NonZeroU32::new(options.burst).unwrap_or(NonZeroU32::MIN),
+            )),
             connections: NonZeroU32::new(options.max_connections).unwrap_or(NonZeroU32::MIN),
         },
     }
-}
-
-/// The client counts whole requests; less than one in a second is one.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "bounded to the type's range first"
-)]
-fn whole(per_second: f64) -> NonZeroU32 {
-    NonZeroU32::new(per_second.clamp(1.0, f64::from(u32::MAX)) as u32).unwrap_or(NonZeroU32::MIN)
 }
 
 /// Of which registries nodes may hold credentials that we do not see.
@@ -160,7 +157,7 @@ mod tests {
         let settings = settings(&config(text));
         let number = |value| NonZeroU32::new(value).unwrap();
         let budget = |per_second, burst, connections| Budget {
-            rate: Some(Rate { per_second: number(per_second), burst: number(burst) }),
+            rate: Some(Rate::per_second(per_second, number(burst))),
             connections: number(connections),
         };
         let own = settings.of(&Host::parse("reg.example:5000").unwrap());
@@ -171,13 +168,13 @@ mod tests {
                 ca_file: Some("/etc/ca.pem".into()),
                 insecure_skip_verify: true,
                 token_hosts: vec!["auth.example".to_owned()],
-                budget: budget(2, 3, 4),
+                budget: budget(2.5, 3, 4),
             }
         );
         let other = settings.of(&Host::parse("docker.io").unwrap());
         assert_eq!(
             (other.budget, other.token_hosts.as_slice()),
-            (budget(20, 40, 8), &["login.example".to_owned()][..])
+            (budget(20.0, 40, 8), &["login.example".to_owned()][..])
         );
     }
 

@@ -42,7 +42,7 @@ fn at(verdict: Verdict, at: Instant) -> Found {
 
 fn known(cache: &Cache, text: &str, credentials: &[Credential], now: Instant) -> Option<Verdict> {
     match cache.look(&cache.asked(&image(text), credentials), now) {
-        Look::Known(verdict) => Some(verdict),
+        Look::Known(verdict) | Look::Unheard(verdict) => Some(verdict),
         Look::Down(_) | Look::Outdated | Look::Absent => None,
     }
 }

@@ -1,5 +1,7 @@
 //! What is known about images, and what registries get to see of it.
 
+mod life;
+
 use std::{
     collections::HashMap,
     time::{Duration, Instant},

@@ -46,7 +46,8 @@ pub enum Health {
     BrokenOff,
     /// It failed quickly: refused, reset, TLS failure, 5xx. Three in a row are enough.
     Failed,
-    /// It kept a patient caller waiting for nothing. Once is enough: the next caller would wait as long.
+    /// It kept a patient caller waiting for nothing, or gave no sign of life when asked for one. Once is enough: the next
+    /// caller would fare no better.
     Silent,
 }
 

@@ -321,7 +321,7 @@ mod tests {
 
     fn gate(per_second: Option<u32>, burst: u32, connections: u32) -> Arc<Gate> {
         let number = |value| NonZeroU32::new(value).unwrap();
-        let rate = per_second.map(|rate| Rate { per_second: number(rate), burst: number(burst) });
+        let rate = per_second.map(|rate| Rate::per_second(f64::from(rate), number(burst)));
         Gate::new(Budget { rate, connections: number(connections) }, Instant::now())
     }
 

@@ -19,8 +19,24 @@ pub enum Class {
 /// Requests per second and burst of one registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    pub per_second: NonZeroU32,
-    pub burst: NonZeroU32,
+    interval: Duration,
+    burst: NonZeroU32,
+}
+
+/// The slowest pace: whoever wants less means never, and an instant that far away still exists.
+const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
+
+impl Rate {
+    /// So many requests per second, also less than one, and so many at once after a pause. `requests` is above zero.
+    pub fn per_second(requests: f64, burst: NonZeroU32) -> Self {
+        let interval = Duration::try_from_secs_f64(requests.recip()).unwrap_or(LONGEST_INTERVAL);
+        Self { interval: interval.min(LONGEST_INTERVAL), burst }
+    }
+
+    /// The time that one request takes out of the budget.
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
 }
 
 /// A budget in use.
@@ -36,12 +52,7 @@ pub struct Pace {
 impl Pace {
     pub fn new(rate: Rate, now: Instant) -> Self {
         let burst = rate.burst.get();
-        Self {
-            interval: Duration::from_secs(1) / rate.per_second.get(),
-            burst,
-            reserved: burst / 4,
-            spent_until: now,
-        }
+        Self { interval: rate.interval, burst, reserved: burst / 4, spent_until: now }
     }
 
     /// Takes one request out of the budget, or says when one will be there.
@@ -77,7 +88,7 @@ mod tests {
     use super::*;
 
     fn rate(per_second: u32, burst: u32) -> Rate {
-        Rate { per_second: NonZeroU32::new(per_second).unwrap(), burst: NonZeroU32::new(burst).unwrap() }
+        Rate::per_second(f64::from(per_second), NonZeroU32::new(burst).unwrap())
     }
 
     fn taken(pace: &mut Pace, class: Class, now: Instant) -> usize {
@@ -92,6 +103,25 @@ mod tests {
         assert_eq!(pace.take(Class::Admission, start), Err(start + Duration::from_millis(20)));
         assert_eq!(taken(&mut pace, Class::Admission, start + Duration::from_millis(100)), 5);
         assert_eq!(taken(&mut pace, Class::Admission, start + Duration::from_hours(1)), 100);
+    }
+
+    #[test]
+    fn a_pace_is_kept_as_it_was_written() {
+        let start = Instant::now();
+        for (requests, millis) in [(2.5, 400), (0.5, 2000), (0.01, 100_000), (1000.0, 1)] {
+            let mut pace = Pace::new(Rate::per_second(requests, NonZeroU32::MIN), start);
+            pace.take(Class::Admission, start).unwrap();
+            let ready = start + Duration::from_millis(millis);
+            assert_eq!(pace.take(Class::Admission, start), Err(ready), "{requests} a second");
+        }
+        for (requests, interval) in [
+            (f64::MIN_POSITIVE, LONGEST_INTERVAL),
+            (0.0, LONGEST_INTERVAL),
+            (f64::NAN, LONGEST_INTERVAL),
+            (f64::INFINITY, Duration::ZERO),
+        ] {
+            assert_eq!(Rate::per_second(requests, NonZeroU32::MIN).interval(), interval, "{requests}");
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ use self::{
     resolver::{ForbiddenAddress, GuardedResolver},
     tls::TrustError,
 };
+use crate::bounds;
 
 /// A host that does not accept a connection in this time is as good as down, even to a caller with more patience.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,6 +36,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const JUDGEMENT: Duration = Duration::from_secs(2);
 /// Connections are kept for the next round of the watch's busier registries, but not for ever.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// All requests share one HTTP/2 connection, so one that was lost unnoticed (a route that changed, a firewall that forgot
+/// it) would make the registry look dead for as long as the operating system believes in it. A ping goes out only while
+/// a request is open and nothing has come for this long.
+const PING_AFTER: Duration = Duration::from_secs(3);
+const PING_TIMEOUT: Duration = Duration::from_secs(3);
+/// The same below HTTP: an unused connection is looked after, and what is not acknowledged for as long as a transfer may
+/// stand still was lost.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_AGAIN: Duration = Duration::from_secs(10);
 /// Registries send a handful of headers; more is an attack on memory. (HTTP/1 buffers are bounded by the library.)
 const MOST_HEADERS: usize = 128;
 const LONGEST_HEADER_LIST: u32 = 64 * 1024;
@@ -158,10 +168,15 @@ impl Profile {
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(self.connections)
-            .tcp_keepalive(Duration::from_secs(30))
+            .tcp_keepalive(KEEP_ALIVE)
+            .tcp_keepalive_interval(KEEP_ALIVE_AGAIN)
+            .http2_keep_alive_interval(PING_AFTER)
+            .http2_keep_alive_timeout(PING_TIMEOUT)
             .http1_max_headers(MOST_HEADERS)
             .http2_max_header_list_size(LONGEST_HEADER_LIST)
             .referer(false);
+        #[cfg(target_os = "linux")]
+        let builder = builder.tcp_user_timeout(bounds::STALL);
         let builder = if direct { builder.no_proxy() } else { builder };
         builder.build().map_err(|error| TrustError::Setup(error.to_string()))
     }

@@ -1,14 +1,21 @@
 //! Knowing that a registry is down, and that it is back.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use fairlead_domain::verdict::VerdictKind;
 use fairlead_registry::{Client, ProbeOptions};
 use fairlead_testkit::eventually;
 use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault};
+use fairlead_testkit::pki::Authority;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
-use crate::support::{available_again, client, image, parse, probe, reference, within};
+use crate::support::{available_again, client, client_for, image, parse, probe, reference, within};
 
 async fn down(client: &Client, registry: &FakeRegistry) -> Result<()> {
     registry.inject(Fault::new(Effect::Hang));
@@ -68,5 +75,46 @@ async fn a_registry_that_refuses_connections_is_down_after_one_question() -> Res
     let client = client();
     assert_eq!(probe(&client, &image, &[]).await.kind(), VerdictKind::Unreachable);
     assert!(client.is_down(&image.host()).is_some());
+    Ok(())
+}
+
+/// Forwards connections until they are lost; lost ones stay open and carry nothing any more, as after a route was lost
+/// and found again elsewhere. New ones work.
+async fn forgetful_wire(target: SocketAddr) -> Result<(SocketAddr, watch::Sender<u32>)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let address = listener.local_addr()?;
+    let (losses, mut lost) = watch::channel(0);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            lost.mark_unchanged();
+            let mut lost = lost.clone();
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(target).await?;
+                tokio::select! {
+                    end = copy_bidirectional(&mut client, &mut server) => end.map(drop),
+                    _ = lost.changed() => std::future::pending().await,
+                }
+            });
+        }
+    });
+    Ok((address, losses))
+}
+
+#[tokio::test]
+async fn a_connection_that_was_lost_unnoticed_does_not_keep_a_registry_down() -> Result<()> {
+    let authority = Authority::new("Test")?;
+    let registry = FakeRegistry::start_tls(&authority.issue(&["127.0.0.1"])?).await?;
+    registry.hold("app", "1", &image("a")?);
+    let (wire, losses) = forgetful_wire(registry.address()).await?;
+    let client = client_for(&wire.to_string(), |settings| settings.insecure_skip_verify = true)?;
+    let image = parse(&format!("{wire}/app:1"))?;
+    assert!(probe(&client, &image, &[]).await.is_available());
+    losses.send_replace(1);
+    let verdict =
+        client.probe(&image, &[], ProbeOptions::default(), &within(Duration::from_millis(600))).await;
+    assert_eq!(verdict.kind(), VerdictKind::Unreachable, "over the one connection there is");
+    let lost = Instant::now();
+    available_again(&client, &image).await?;
+    println!("used again after {:?}", lost.elapsed());
     Ok(())
 }

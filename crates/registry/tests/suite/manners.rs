@@ -79,7 +79,7 @@ async fn requests_keep_to_the_budget_and_admission_goes_first() -> Result<()> {
         registry.hold("app", &count.to_string(), &image(&count.to_string())?);
     }
     let client = client_for(&registry.host(), |settings| {
-        settings.budget.rate = Some(Rate { per_second: number(20), burst: number(2) });
+        settings.budget.rate = Some(Rate::per_second(20.0, number(2)));
     })?;
     let started = Instant::now();
     let mut waiting = Vec::new();
@@ -107,7 +107,7 @@ async fn a_question_becomes_urgent_when_a_pod_waits_for_it() -> Result<()> {
         registry.hold("app", name, &image(name)?);
     }
     let client = client_for(&registry.host(), |settings| {
-        settings.budget.rate = Some(Rate { per_second: number(4), burst: number(1) });
+        settings.budget.rate = Some(Rate::per_second(4.0, number(1)));
     })?;
     let mut waiting = Vec::new();
     for name in ["a", "b", "c", "wanted"] {

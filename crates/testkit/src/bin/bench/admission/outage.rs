@@ -16,6 +16,8 @@ const WARM_UP: f64 = 0.5;
 /// Configuration's default for a probe, in seconds, and what the machine may add.
 const LONGEST_FIRST: f64 = 1.0 + 0.1;
 const MOST_MEDIAN: f64 = 1.5;
+/// How long the registry refuses connections before it is back.
+const RESTART: Duration = Duration::from_millis(500);
 /// Seconds until a registry that answers again is used again.
 const BACK: f64 = 10.0;
 
@@ -36,7 +38,7 @@ struct Round {
 pub(crate) async fn outage(stage: &mut Stage, rounds: usize, seconds: f64) -> Result<Vec<Bar>> {
     stage.policies(POLICIES).await?;
     stage.wire.stall();
-    let operator = Server::start_operator(stage.operator(), Patience(SOON)).await?;
+    let operator = stage.fresh_operator(stage.operator(), Patience(SOON)).await?;
     let mut load = stage.load(&operator, Shape::of(1), SOON.as_secs_f64());
     (load.requests, load.expect) = (Some(IMAGES), Some(stage.second()));
     let first = load.elsewhere().await?;
@@ -97,6 +99,9 @@ async fn round(stage: &Stage, operator: &Server, seconds: f64) -> Result<Round> 
         load.elsewhere().await
     };
     let dead = measure(stage.second()).await?;
+    // As after a restart: connections from before are lost, and bytes on their way with them.
+    stage.wire.cut();
+    tokio::time::sleep(RESTART).await;
     stage.wire.heal();
     let (back, _) = stage.until_all_from(operator, &stage.first()).await?;
     let healthy = measure(stage.first()).await?;

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -38,10 +38,7 @@ pub(crate) async fn create(
             };
             let object: DynamicObject = serde_json::from_value(policy)?;
             let kind = object.types.clone().map(|types| types.kind).unwrap_or_default();
-            let resource = ApiResource::from_gvk_with_plural(
-                &GroupVersionKind::gvk("kuik.enix.io", "v1alpha1", &kind),
-                plural,
-            );
+            let resource = resource(&kind, plural);
             let api: Api<DynamicObject> = match object.metadata.namespace.clone() {
                 Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
                 None => Api::all_with(client.clone(), &resource),
@@ -54,6 +51,21 @@ pub(crate) async fn create(
         .buffer_unordered(AT_ONCE)
         .try_collect()
         .await
+}
+
+/// How many policies say in their status what became of them.
+pub(crate) async fn answered(client: &Client) -> Result<usize> {
+    let mut count = 0;
+    for (kind, plural) in KINDS {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(kind, plural));
+        let all = api.list(&ListParams::default()).await.with_context(|| format!("listing {kind}"))?;
+        count += all.iter().filter(|policy| policy.data.pointer("/status/conditions").is_some()).count();
+    }
+    Ok(count)
+}
+
+fn resource(kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("kuik.enix.io", "v1alpha1", kind), plural)
 }
 
 fn matching(source: &str, mirrors: &[String]) -> Value {

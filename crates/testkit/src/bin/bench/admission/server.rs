@@ -32,13 +32,20 @@ impl Server {
         Ok(Self { process, address })
     }
 
-    /// Runs the command of an operator, and waits until it is ready.
-    pub(crate) async fn start_operator(command: Vec<String>, patience: Patience) -> Result<Self> {
+    /// Runs the command of an operator, and waits until it is ready and follows so many policies.
+    pub(crate) async fn start_operator(
+        command: Vec<String>,
+        policies: usize,
+        patience: Patience,
+    ) -> Result<Self> {
         let server = Self::start(command, patience).await?;
-        let url = format!("http://{}/readyz", address_of(&server.process, "health", patience).await?);
+        let ready = format!("http://{}/readyz", address_of(&server.process, "health", patience).await?);
+        let metrics = format!("http://{}/metrics", address_of(&server.process, "metrics", patience).await?);
         eventually(patience.0, || async {
-            let answer = reqwest::get(&url).await?;
+            let answer = reqwest::get(&ready).await?;
             ensure!(answer.status().is_success(), "the operator is not ready: {}", answer.text().await?);
+            let followed = followed(&reqwest::get(&metrics).await?.text().await?);
+            ensure!(followed == policies, "the operator follows {followed} of {policies} policies");
             Ok(())
         })
         .await
@@ -63,6 +70,13 @@ impl Server {
         let ticks: u64 = fields.skip(11).take(2).map(str::parse::<u64>).sum::<Result<_, _>>()?;
         Ok(Duration::from_millis(ticks * 1000 / TICKS))
     }
+}
+
+/// How many policies work, of all kinds, according to a page of metrics.
+fn followed(page: &str) -> usize {
+    let of_kinds = page.lines().filter(|line| line.starts_with("fairlead_policies{"));
+    let used = of_kinds.filter(|line| line.contains("state=\"used\""));
+    used.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum()
 }
 
 async fn address_of(process: &Process, endpoint: &str, patience: Patience) -> Result<SocketAddr> {

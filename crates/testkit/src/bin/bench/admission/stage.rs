@@ -25,6 +25,7 @@ const AT_ONCE: usize = 8;
 pub(crate) const CONNECTIONS: usize = 8;
 /// Everything is known by then, or it never will be.
 const WARM: Duration = Duration::from_mins(2);
+const SETTLED: Duration = Duration::from_mins(5);
 
 pub(crate) struct Stage {
     cluster: Cluster,
@@ -146,9 +147,24 @@ impl Stage {
         Ok((begun.elapsed(), slowest))
     }
 
+    /// An operator that follows all policies, and knows nothing about images yet.
+    pub(crate) async fn fresh_operator(&self, command: Vec<String>, patience: Patience) -> Result<Server> {
+        let server = Server::start_operator(command, self.policies, patience).await?;
+        let client = self.cluster.client().await?;
+        // Whoever leads writes to every new policy once, which takes its time and is not what is measured.
+        eventually(SETTLED, || async {
+            let count = policies::answered(&client).await?;
+            ensure!(count == self.policies, "{count} of {} policies have a status", self.policies);
+            Ok(())
+        })
+        .await
+        .with_context(|| server.process().log_tail())?;
+        Ok(server)
+    }
+
     /// An operator that knows everything it needs to send Pods to the first mirror.
     pub(crate) async fn warm_operator(&self, command: Vec<String>, patience: Patience) -> Result<Server> {
-        let server = Server::start_operator(command, patience).await?;
+        let server = self.fresh_operator(command, patience).await?;
         self.until_all_from(&server, &self.first()).await.with_context(|| server.process().log_tail())?;
         Ok(server)
     }
