@@ -81,9 +81,21 @@ pub fn wanted(
 }
 
 fn findings(kind: PolicyKind, outcome: &Outcome<'_>) -> Vec<Finding> {
-    let Judgement { holds, reason, message } = judge(kind, outcome);
-    let carried: &[_] = if is_mirror(kind) { &[types::ACCEPTED, types::READY] } else { &[types::READY] };
-    carried.iter().map(|type_| Finding::new(type_, holds, reason, message.as_str())).collect()
+    let finding = |type_, outcome: &Outcome<'_>| {
+        let Judgement { holds, reason, message } = judge(kind, outcome);
+        Finding::new(type_, holds, reason, message)
+    };
+    let mut findings = Vec::with_capacity(2);
+    if is_mirror(kind) {
+        // A Secret is not part of the specification.
+        let specification = match *outcome {
+            Outcome::Compiled { policy, .. } => Outcome::Compiled { policy, secrets: &[] },
+            other => other,
+        };
+        findings.push(finding(types::ACCEPTED, &specification));
+    }
+    findings.push(finding(types::READY, outcome));
+    findings
 }
 
 /// Whether routing uses the object, all of it.

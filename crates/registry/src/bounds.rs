@@ -28,5 +28,5 @@ pub(crate) const STALL: Duration = Duration::from_secs(30);
 /// Registries whose state is kept. More names than this in use at once are somebody playing with names.
 pub(crate) const REGISTRIES: usize = 1024;
 /// Blobs moving to or from one registry at once. Less than all that move at once, so that one registry that stands still
-/// does not stop the copies between others. Each may have two mebibytes in the library's buffers.
-pub(crate) const TRANSFERS: u32 = 5;
+/// does not stop the copies between others. Each may have three mebibytes in buffers of the HTTP library.
+pub(crate) const TRANSFERS: u32 = 4;

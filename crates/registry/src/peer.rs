@@ -18,6 +18,7 @@ use crate::{
     manners::{
         breaker::{Breaker, Health, Patience},
         gate::{Account, Budget, Gate, Permit, Refused},
+        pace::Class,
         quota::{Hold, Quota},
     },
 };
@@ -170,8 +171,9 @@ impl Peer {
     /// Takes note of a sign of life. It is no answer to anything that callers want, so their failures keep their weight.
     pub(crate) fn gave_sign(&self, status: StatusCode, quota: &Quota) {
         self.signs.hear_check(Instant::now());
-        let hold = quota.hold(status, self.gate.refusals(None));
-        if hold != Hold::default() {
+        // Admission wants something else of the registry, and may be given it.
+        let hold = Hold { everyone: None, ..quota.hold(status, 0) };
+        if hold != Hold::default() && self.gate.held_until(Class::Admission, None).is_none() {
             self.gate.learn(None, hold);
         }
     }

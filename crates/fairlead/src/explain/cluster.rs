@@ -17,7 +17,7 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebho
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList};
 use kube::core::{Selector, SelectorExt};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -216,6 +216,14 @@ impl Cluster {
 impl Listed {
     fn add(&mut self, kind: &ApiResource, items: Vec<DynamicObject>) -> Result<()> {
         for item in items {
+            if item.metadata.deletion_timestamp.is_some() {
+                self.warnings.push(format!(
+                    "{}/{} is being deleted and offers nothing more",
+                    kind.kind,
+                    item.name_any()
+                ));
+                continue;
+            }
             let mut object =
                 serde_json::to_value(item).context("an object of the cluster cannot be written as JSON")?;
             // Lists leave out what all their items have in common.

@@ -14,7 +14,6 @@ use tokio::time::Instant;
 use super::Source;
 use super::post::{Letter, Post, Refusal};
 use crate::failure::Failure;
-use crate::leader::Term;
 
 const REASON: &str = "InternalError";
 
@@ -108,15 +107,13 @@ impl Tally {
 }
 
 /// Tells about errors as long as it runs.
-pub(super) async fn tell(post: &Post, source: &Source, errors: &Errors, term: &Term) {
+pub(super) async fn tell(post: &Post, source: &Source, errors: &Errors) {
     let mut told = None;
     loop {
         let tally = errors.take().await;
         let begun = Instant::now();
-        if !term.holds() {
-            return errors.put_back(&tally);
-        }
-        if let Err(failure) = write(post, source, &tally).await {
+        // Requests make large futures, and errors are rare.
+        if let Err(failure) = Box::pin(write(post, source, &tally)).await {
             if told.replace(failure.class) != Some(failure.class) {
                 tracing::warn!(
                     error = %failure,

@@ -1,7 +1,7 @@
-//! Kubernetes events, by the lease holder alone.
+//! Kubernetes events: about Pods by the lease holder alone, about internal errors by whoever met them.
 //!
 //! At admission a Pod has no UID and often no name, so the webhook writes none. What was done to a Pod's images is read
-//! from the record on it when the watch shows it; internal errors of the operator become one event on its own Deployment.
+//! from the record on it when the watch shows it; internal errors of all replicas become one event on their Deployment.
 //! Events are news, not state: they are paced, bounded, and given up rather than allowed to pile up.
 
 mod errors;
@@ -53,10 +53,13 @@ impl Events {
         Self { source, post, pods, errors, metrics }
     }
 
-    /// Emits whenever this replica leads, until the election is over.
+    /// Tells about Pods whenever this replica leads, and about its own errors always, until the election is over.
     pub async fn run(self, leader: Leader) {
         let this = &self;
-        leader.while_leading(|term| async move { this.lead(&term).await }).await;
+        tokio::select! {
+            () = leader.while_leading(|term| async move { this.lead(&term).await }) => {}
+            () = errors::tell(&self.post, &self.source, &self.errors) => {}
+        }
     }
 
     async fn lead(&self, term: &Term) {
@@ -64,7 +67,6 @@ impl Events {
         let looking = pods::look(&self.pods, &sender, &self.metrics);
         // Requests make large futures, which the task would otherwise carry along even while another replica leads.
         let sending = Box::pin(pods::send(&self.post, &self.pods, receiver, &self.metrics, term));
-        let telling = Box::pin(errors::tell(&self.post, &self.source, &self.errors, term));
-        term.token().run_until_cancelled(async { tokio::join!(looking, sending, telling) }).await;
+        term.token().run_until_cancelled(async { tokio::join!(looking, sending) }).await;
     }
 }

@@ -33,7 +33,7 @@ pub fn judge(
     trust_node_credentials: bool,
 ) -> Verdict {
     match verdict {
-        Verdict::Unauthorised { reason } | Verdict::Forbidden { reason }
+        Verdict::Unauthorised { reason }
             if trust_node_credentials && !had_credentials && alternative.is_original() =>
         {
             let reason = format!("{reason}; no credential of ours matches, nodes may hold one");
@@ -41,10 +41,6 @@ pub fn judge(
         }
         verdict => verdict,
     }
-}
-
-fn is_usable(verdict: &Verdict) -> bool {
-    matches!(verdict, Verdict::Available { .. } | Verdict::Unknown { .. })
 }
 
 impl Alternatives {
@@ -57,7 +53,7 @@ impl Alternatives {
         let mut failed = Vec::new();
         for (index, alternative) in self.list.iter().enumerate() {
             match verdicts.get(index) {
-                Some(Some(verdict)) if is_usable(verdict) => {
+                Some(Some(verdict)) if verdict.is_usable() => {
                     return Decision::Use { index, why: self.why_used(&failed, verdict) };
                 }
                 Some(Some(verdict)) => failed.push((alternative, verdict)),

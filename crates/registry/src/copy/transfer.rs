@@ -37,9 +37,6 @@ use crate::{
 
 /// A registry may take its time to store a blob that it has received.
 const COMMIT: Duration = Duration::from_mins(5);
-/// The HTTP library keeps up to sixteen pieces of a body ready to be sent, however large they are. What comes from the
-/// source in one piece can be twenty times this long; a quarter of a mebibyte on its way is enough.
-const PIECE: usize = 16 * 1024;
 /// Time for telling a registry that an upload is given up.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -272,7 +269,7 @@ impl Tap {
     /// The next piece, of at most `most` bytes. What goes wrong at the source is kept for the one who asks later: the
     /// destination's side sees only that the body broke off.
     async fn piece(&mut self, most: u64) -> Result<Bytes, io::Error> {
-        let most = usize::try_from(most).unwrap_or(PIECE).min(PIECE);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         if self.rest.is_empty() {
             match self.reader.next(&self.context).await {
                 Ok(Some(piece)) => self.rest = piece,

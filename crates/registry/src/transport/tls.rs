@@ -80,14 +80,19 @@ impl Trust {
     }
 
     fn system(&self) -> &RootCertStore {
-        self.system.get_or_init(|| {
-            let mut roots = RootCertStore::empty();
-            let found = rustls_native_certs::load_native_certs();
-            // A single odd file on the system must not cost the others; without any, handshakes say so.
-            roots.add_parsable_certificates(found.certs);
-            roots
-        })
+        self.system.get_or_init(|| authorities(rustls_native_certs::load_native_certs().certs))
     }
+}
+
+/// The system's authorities; where it has none, as in an image that holds nothing but a program, Mozilla's.
+fn authorities(system: Vec<CertificateDer<'static>>) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    // A single odd file on the system must not cost the others.
+    roots.add_parsable_certificates(system);
+    if roots.is_empty() {
+        roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
+    }
+    roots
 }
 
 fn verifying(roots: RootCertStore) -> Result<ClientConfig, TrustError> {
@@ -147,6 +152,17 @@ impl ServerCertVerifier for AnyCertificate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_system_without_authorities_trusts_mozillas() {
+        assert!(authorities(Vec::new()).len() > 100);
+        assert!(
+            authorities(vec![CertificateDer::from(vec![0])]).len() > 100,
+            "an odd file is as good as none"
+        );
+        let own = webpki_root_certs::TLS_SERVER_ROOT_CERTS[..1].to_vec();
+        assert_eq!(authorities(own).len(), 1, "a system that has some is not second-guessed");
+    }
 
     #[test]
     fn a_bad_authority_file_is_named() {

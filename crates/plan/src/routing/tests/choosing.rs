@@ -126,13 +126,12 @@ fn an_original_that_wants_credentials_we_do_not_have_is_unknown() {
     let list = three();
     let (original, copy) = (&list.list()[0], &list.list()[1]);
     let refused = || Verdict::Unauthorised { reason: "401".into() };
-    let forbidden = || Verdict::Forbidden { reason: "403".into() };
-    for verdict in [refused, forbidden] {
-        assert!(matches!(judge(original, verdict(), false, true), Verdict::Unknown { .. }));
-        assert_eq!(judge(original, verdict(), true, true), verdict(), "our credential was refused");
-        assert_eq!(judge(original, verdict(), false, false), verdict(), "nodes are said to hold none");
-        assert_eq!(judge(copy, verdict(), false, true), verdict(), "only the original keeps its place");
-    }
+    assert!(matches!(judge(original, refused(), false, true), Verdict::Unknown { .. }));
+    assert_eq!(judge(original, refused(), true, true), refused(), "our credential was refused");
+    assert_eq!(judge(original, refused(), false, false), refused(), "nodes are said to hold none");
+    assert_eq!(judge(copy, refused(), false, true), refused(), "only the original keeps its place");
+    let forbidden = Verdict::Forbidden { reason: "403".into() };
+    assert_eq!(judge(original, forbidden.clone(), false, true), forbidden, "it does not ask who we are");
     assert_eq!(judge(original, missing(), false, true), missing());
     assert_eq!(judge(original, available(), false, true), available());
     let set = replicated(ClusterReplicatedImageSet, "r", -1, &["quay.io", "r.io"]);
