@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what the tests need, or with the argument `demo` what the demo needs, is on this machine. As root on
+# Makes sure that what the tests need, or with the argument `demo` or `bench` what those need, is on this machine. As root on
 # Debian, missing packages are installed; elsewhere they are named. Fails only without what nothing works without: Rust,
 # Go and a C compiler.
 set -euo pipefail
@@ -13,6 +13,9 @@ readonly TEST_PACKAGES=(
   "docker-registry /usr/bin/docker-registry"             # registry 2.8, which deletes differently from 3
   "musl-tools /usr/bin/musl-gcc"                         # the static binary of the image
   "skopeo /usr/bin/skopeo"                               # what copies are compared with
+)
+readonly BENCH_PACKAGES=(
+  "valgrind /usr/bin/valgrind"                           # counts instructions
 )
 
 failed=0
@@ -33,6 +36,7 @@ if [[ "${1:-}" == demo ]]; then
 else
   packages+=("${TEST_PACKAGES[@]}")
 fi
+[[ "${1:-}" != bench ]] || packages+=("${BENCH_PACKAGES[@]}")
 
 # The static binary of the image is built for a target that a fresh toolchain does not have.
 readonly MUSL=x86_64-unknown-linux-musl

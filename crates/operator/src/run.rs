@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fairlead_plan::capability::Capability;
@@ -25,7 +26,7 @@ use crate::secrets::copies;
 use crate::settings::{CertificateSource, LEASE, Settings};
 use crate::supervise::{TaskError, Tasks};
 use crate::telemetry::{self, Pulse, Pulses};
-use crate::watch::{self, Board, Resources, Watches};
+use crate::watch::{self, Board, Resources, Row, Watches};
 
 const WEBHOOK: Endpoint = Endpoint { name: "webhook", flags: "--listen and --webhook-port" };
 const HEALTH: Endpoint = Endpoint { name: "health", flags: "--listen and --health-port" };
@@ -87,9 +88,10 @@ pub async fn run(
     let (resolver, certificate) = parts.keep_certificates(leader.clone());
     let errors = Errors::default();
     let around = parts.route(&config, &resources, &board, &leader);
+    let policies = policies_check(around.policies.clone(), board.clone());
     parts.tell_events(&resources, &leader, errors.clone());
     parts.admit(webhook, resolver, &config, around, errors);
-    let probes: Vec<Probe> = vec![Box::new(move || certificate_check(&certificate))];
+    let probes: Vec<Probe> = vec![Box::new(move || certificate_check(&certificate)), policies];
     let beat = parts.pulses.add("run loop");
     parts.tell(health, metrics, board, probes).supervise(&beat).await
 }
@@ -284,6 +286,20 @@ fn turned_off(config: &Config) -> BTreeMap<Capability, &'static str> {
         off.insert(Capability::Cache, "no Harbor is configured, see harbor.url");
     }
     off
+}
+
+/// Passes once the policies that were there at the start are compiled, and from then on.
+fn policies_check(policies: Policies, board: Arc<Board>) -> Probe {
+    let passed = AtomicBool::new(false);
+    Box::new(move || {
+        let listed = || board.rows().iter().filter(|row| Policies::follows(row.kind)).all(Row::ready);
+        if !passed.load(Ordering::Relaxed) && listed() && policies.is_up_to_date() {
+            passed.store(true, Ordering::Relaxed);
+        }
+        let passed = passed.load(Ordering::Relaxed);
+        let detail = if passed { "compiled" } else { "waiting for the first to be compiled" };
+        Check { name: "policies".to_owned(), passed, detail: detail.to_owned() }
+    })
 }
 
 fn certificate_check(ready: &Receiver<bool>) -> Check {

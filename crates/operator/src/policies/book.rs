@@ -100,6 +100,25 @@ impl Book {
         Self { entries, index, generation: self.generation + 1 }
     }
 
+    /// Whether it knows every object in the version that is there now.
+    pub(super) fn covers(&self, view: &View) -> bool {
+        fn covered<K: PolicyObject>(book: &Book, snapshot: &Snapshot<K>) -> bool {
+            let knows = |key: &Key| book.entries.get(&Name { kind: K::KIND, key: key.clone() });
+            snapshot.malformed.keys().all(|key| knows(key).is_some())
+                && snapshot.objects.iter().all(|(key, object)| {
+                    let metadata = object.meta();
+                    metadata.deletion_timestamp.is_some()
+                        || knows(key).is_some_and(|entry| {
+                            entry.is_of(metadata.uid.as_deref().unwrap_or_default(), metadata.generation)
+                        })
+                })
+        }
+        covered(self, &view.cluster_mirrors)
+            && covered(self, &view.mirrors)
+            && covered(self, &view.cluster_sets)
+            && covered(self, &view.sets)
+    }
+
     pub(super) fn problems(&self) -> Vec<Problem> {
         let judged = self.entries.iter().map(|(name, entry)| {
             let Judgement { holds, reason, message } =

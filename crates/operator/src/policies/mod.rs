@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fairlead_plan::routing::Index;
+use fairlead_plan::routing::{Index, PolicyKind};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -57,9 +57,20 @@ impl Policies {
         }
     }
 
+    /// Whether objects of the kind are policies.
+    pub fn follows(kind: &str) -> bool {
+        PolicyKind::ALL.iter().any(|policy| policy.name() == kind)
+    }
+
     /// All policies that work, as they are now.
     pub fn current(&self) -> Arc<Index> {
         self.shared.book.load().index.clone()
+    }
+
+    /// Whether everything that the watches have brought so far has been compiled.
+    pub fn is_up_to_date(&self) -> bool {
+        let view = self.shared.sources.view();
+        self.shared.book.load().covers(&view)
     }
 
     /// How often the index was replaced.

@@ -43,6 +43,7 @@ async fn many_pods_at_once_cost_few_requests() -> Result<()> {
     let (asked, copy) =
         (format!("{}/team/app:1", source.host()), format!("{}/copies/team/app:1", target.host()));
     let before = (source.accesses()?.len(), target.accesses()?.len());
+    let begun = Instant::now();
     let all: Vec<_> = stream::iter(0..200)
         .map(|_| async { rig.create(&namespace, &pod(&asked)).await })
         .buffer_unordered(16)
@@ -52,6 +53,9 @@ async fn many_pods_at_once_cost_few_requests() -> Result<()> {
         ensure!(image(created) == copy, "{}", image(created));
     }
     let asked_for = (source.accesses()?.len() - before.0, target.accesses()?.len() - before.1);
-    ensure!(asked_for.0 <= 3 && asked_for.1 <= 3, "200 Pods cost {asked_for:?} requests");
+    // Besides what the images cost, a registry in use is asked for a sign of life every two seconds.
+    let most = 3 + begun.elapsed().as_secs() / 2;
+    let few = |count: usize| u64::try_from(count).is_ok_and(|count| count <= most);
+    ensure!(few(asked_for.0) && few(asked_for.1), "200 Pods cost {asked_for:?} requests in {:?}", begun.elapsed());
     Ok(())
 }
