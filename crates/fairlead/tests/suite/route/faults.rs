@@ -56,6 +56,10 @@ async fn many_pods_at_once_cost_few_requests() -> Result<()> {
     // Besides what the images cost, a registry in use is asked for a sign of life every two seconds.
     let most = 3 + begun.elapsed().as_secs() / 2;
     let few = |count: usize| u64::try_from(count).is_ok_and(|count| count <= most);
-    ensure!(few(asked_for.0) && few(asked_for.1), "200 Pods cost {asked_for:?} requests in {:?}", begun.elapsed());
+    ensure!(
+        few(asked_for.0) && few(asked_for.1),
+        "200 Pods cost {asked_for:?} requests in {:?}",
+        begun.elapsed()
+    );
     Ok(())
 }
