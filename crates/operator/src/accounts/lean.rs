@@ -1,10 +1,11 @@
 //! A `ServiceAccount` as it is decoded: its name, whether it restricts, and its pull secrets.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::collections::BTreeSet;
 
-use k8s_openapi::NamespaceResourceScope;
-use kube::{Resource, api::ObjectMeta};
+use kube::api::ObjectMeta;
 use serde::Deserialize;
+
+use crate::watch::core_kind;
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "Wire")]
@@ -65,34 +66,7 @@ impl From<Wire> for LeanAccount {
     }
 }
 
-impl Resource for LeanAccount {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "ServiceAccount".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "serviceaccounts".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+core_kind!(LeanAccount, "ServiceAccount", "serviceaccounts");
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@
 
 pub(crate) mod backoff;
 mod board;
+mod core_kind;
 mod discovery;
 mod follow;
 mod kinds;
@@ -13,6 +14,8 @@ mod metrics;
 pub mod pod;
 pub(crate) mod sink;
 mod tolerant;
+
+pub(crate) use core_kind::core_kind;
 
 pub use board::{Board, Presence, Row};
 pub use kinds::{Resources, Watches};

@@ -3,16 +3,15 @@
 //! A Pod of a busy cluster is ten kilobytes of JSON, most of it managed fields, environment and conditions. Fields that
 //! are not named here are skipped over in the text. Absent and null fields read as empty, so no Pod fails to decode.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use fairlead_api::names;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
-use kube::Resource;
 use kube::api::ObjectMeta;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de::DeserializeOwned};
+
+use super::core_kind;
 
 /// Annotations that are kept whole, whatever their length.
 const OURS: [&str; 6] = [
@@ -248,34 +247,7 @@ impl<'de> Deserialize<'de> for Short {
     }
 }
 
-impl Resource for LeanPod {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Pod".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "pods".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+core_kind!(LeanPod, "Pod", "pods");
 
 #[cfg(test)]
 mod tests {
