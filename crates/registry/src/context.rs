@@ -1,5 +1,7 @@
 //! What a caller brings to every call: how urgent it is and until when an answer is of use.
 
+use std::{sync::Arc, time::Duration};
+
 use tokio::{sync::watch, time::Instant};
 
 use crate::manners::pace::Class;
@@ -9,6 +11,10 @@ use crate::manners::pace::Class;
 pub struct Context {
     urgency: Urgency,
     pub deadline: Instant,
+    /// How long one request may take from the moment it is sent.
+    answer: Option<Duration>,
+    /// Told when the request at hand was sent, and nothing while it waits in line.
+    sent: Option<Arc<watch::Sender<Option<Instant>>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -20,11 +26,42 @@ enum Urgency {
 
 impl Context {
     pub fn new(class: Class, deadline: Instant) -> Self {
-        Self { urgency: Urgency::Fixed(class), deadline }
+        Self { urgency: Urgency::Fixed(class), deadline, answer: None, sent: None }
     }
 
-    pub(crate) fn shared(class: watch::Receiver<Class>, deadline: Instant) -> Self {
-        Self { urgency: Urgency::Shared(class), deadline }
+    /// Sets how long each request may take once it is sent; waiting in line before that does not count.
+    #[must_use]
+    pub fn answered_within(self, limit: Duration) -> Self {
+        Self { answer: Some(limit), ..self }
+    }
+
+    /// Has somebody told since when an answer is awaited; nothing while a request waits in line.
+    #[must_use]
+    pub fn telling_when_sent(self, sent: watch::Sender<Option<Instant>>) -> Self {
+        Self { sent: Some(Arc::new(sent)), ..self }
+    }
+
+    /// The same call on behalf of several callers.
+    pub(crate) fn shared(&self, class: watch::Receiver<Class>) -> Self {
+        Self { urgency: Urgency::Shared(class), ..self.clone() }
+    }
+
+    /// A request gets in line.
+    pub(crate) fn queue(&self) {
+        self.tell(None);
+    }
+
+    /// A request is sent now. Returns until when it may be answered.
+    pub(crate) fn send(&self) -> Instant {
+        let now = Instant::now();
+        self.tell(Some(now));
+        self.answer.map_or(self.deadline, |limit| self.deadline.min(now + limit))
+    }
+
+    fn tell(&self, at: Option<Instant>) {
+        if let Some(sent) = &self.sent {
+            sent.send_if_modified(|told| std::mem::replace(told, at) != at);
+        }
     }
 
     pub fn class(&self) -> Class {

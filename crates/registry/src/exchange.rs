@@ -60,6 +60,7 @@ pub(crate) async fn exchange(
     context: &Context,
     trial: &(dyn Fn() -> Trial + Sync),
 ) -> Result<Answer, Fault> {
+    context.queue();
     let permit = peer.enter(account, context).await?;
     let reads = *request.method() == Method::GET;
     let started = Instant::now();
@@ -98,7 +99,7 @@ pub(crate) async fn visit(
 }
 
 async fn send(client: &Client, request: Request, context: &Context) -> Result<reqwest::Response, Fault> {
-    match timeout_at(context.deadline, client.execute(request)).await {
+    match timeout_at(context.send(), client.execute(request)).await {
         Ok(Ok(response)) => Ok(response),
         Ok(Err(error)) => Err(Failure::of(&error).into()),
         Err(_) => Err(Problem::TimedOut(Detail::none()).into()),

@@ -53,7 +53,7 @@ struct Entry {
 #[derive(Debug)]
 struct Flight {
     image: Image,
-    told: watch::Receiver<Option<Verdict>>,
+    told: watch::Receiver<Progress>,
 }
 
 /// An image, and the credentials with which it is asked for.
@@ -98,9 +98,18 @@ pub(super) enum Look {
 pub(super) enum Boarding {
     /// It was found out a moment ago.
     Known(Verdict),
-    Joined(watch::Receiver<Option<Verdict>>),
+    Joined(watch::Receiver<Progress>),
     /// Nobody else is asking: whoever gets this must ask, and tell.
-    First(Image, watch::Sender<Option<Verdict>>),
+    First(Image, watch::Sender<Progress>),
+}
+
+/// How far a probe has come.
+#[derive(Clone, Debug)]
+pub(super) enum Progress {
+    /// It waits for its turn, since all who ask a registry share one budget.
+    InLine,
+    Sent(Instant),
+    Told(Verdict),
 }
 
 /// What there is to do after a look at everything.
@@ -162,7 +171,7 @@ impl Cache {
             return Boarding::Joined(flight.told.clone());
         }
         let image = asked.own();
-        let (telling, told) = watch::channel(None);
+        let (telling, told) = watch::channel(Progress::InLine);
         shard.flights.insert(asked.hash, Flight { image: image.clone(), told });
         Boarding::First(image, telling)
     }

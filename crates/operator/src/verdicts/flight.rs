@@ -1,41 +1,52 @@
 //! A probe under way on behalf of everybody who waits for it, and of those who will ask later.
 
-use fairlead_domain::verdict::Verdict;
 use fairlead_registry::Class;
 use tokio::sync::watch;
 
-use super::{Verdicts, cache::Image, metrics::Source};
+use super::{
+    Verdicts,
+    cache::{Image, Progress},
+    metrics::Source,
+};
 
 impl Verdicts {
-    pub(super) fn take_off(&self, image: Image, telling: watch::Sender<Option<Verdict>>) {
+    pub(super) fn take_off(&self, image: Image, telling: watch::Sender<Progress>) {
         let landing = Landing { verdicts: self.clone(), image: image.clone() };
         tokio::spawn(self.clone().fly(image, telling, landing));
     }
 
-    async fn fly(self, image: Image, telling: watch::Sender<Option<Verdict>>, landing: Landing) {
+    async fn fly(self, image: Image, telling: watch::Sender<Progress>, landing: Landing) {
         let mut landing = Some(landing);
         let health = self.health(&image);
-        let mut probe = std::pin::pin!(self.probe(&image, Class::Admission, Source::Admission));
-        let down = async {
+        let (sending, mut sent) = watch::channel(None);
+        let context = self.context(Class::Admission).telling_when_sent(sending);
+        let mut probe = std::pin::pin!(self.probe(&image, &context, Source::Admission));
+        let mut down = std::pin::pin!(async {
             match &health {
                 Some(health) => health.goes_down().await,
                 None => std::future::pending().await,
             }
-        };
-        let verdict = tokio::select! {
-            biased;
-            verdict = &mut probe => verdict,
-            down = down => {
-                // Somebody else's call showed that the registry is down: nobody waits any longer. What becomes of this
-                // call is still of use when the registry only seems to be back.
-                landing.take();
-                telling.send_replace(Some(down));
-                probe.await
+        });
+        let verdict = loop {
+            tokio::select! {
+                biased;
+                verdict = &mut probe => break verdict,
+                down = &mut down => {
+                    // Somebody else's call showed that the registry is down: nobody waits any longer. What becomes of
+                    // this call is still of use when the registry only seems to be back.
+                    landing.take();
+                    telling.send_replace(Progress::Told(down));
+                    break probe.await;
+                }
+                Ok(()) = sent.changed() => {
+                    let sent = *sent.borrow_and_update();
+                    telling.send_replace(sent.map_or(Progress::InLine, Progress::Sent));
+                }
             }
         };
-        self.land(image.clone(), verdict.clone(), health);
+        self.land(image.clone(), verdict.clone(), health.clone());
         drop(landing);
-        telling.send_replace(Some(verdict));
+        telling.send_replace(Progress::Told(verdict));
     }
 }
 

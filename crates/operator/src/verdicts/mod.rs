@@ -27,8 +27,9 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    cache::{Asked, Boarding, Cache, Found, Image, Look},
+    cache::{Asked, Boarding, Cache, Found, Image, Look, Progress},
     metrics::Source,
+    settings::UNTOLD_PATIENCE,
 };
 pub use self::{
     metrics::Metrics,
@@ -87,12 +88,17 @@ impl Verdicts {
             }
         };
         let started = Instant::now();
-        let timeout = self.shared.settings.timeout.map(|timeout| started + timeout + MARGIN);
-        let until = timeout.map_or(deadline, |timeout| timeout.min(deadline));
-        let outcome = timeout_at(until, told.wait_for(Option::is_some)).await;
-        match outcome {
-            Ok(Ok(verdict)) => verdict.clone().unwrap_or_else(|| no_answer(started)),
-            Ok(Err(_)) | Err(_) => no_answer(started),
+        loop {
+            let progress = told.borrow_and_update().clone();
+            // The time of a probe begins when it is sent: what is ahead of it in our own line is not the registry's fault.
+            let until = match (&progress, self.shared.settings.timeout) {
+                (Progress::Told(verdict), _) => return verdict.clone(),
+                (Progress::Sent(at), Some(timeout)) => deadline.min(*at + timeout + MARGIN),
+                (Progress::InLine | Progress::Sent(_), _) => deadline,
+            };
+            if !matches!(timeout_at(until, told.changed()).await, Ok(Ok(()))) {
+                return no_answer(&progress, started);
+            }
         }
     }
 
@@ -143,12 +149,21 @@ impl Verdicts {
         self.shared.client.health(&image.reference().host())
     }
 
-    async fn probe(&self, image: &Image, class: Class, source: Source) -> Verdict {
+    /// Work in the background gives way; whoever admits a Pod stays in line as long as its API server waits.
+    fn context(&self, class: Class) -> Context {
+        let (now, patience) = (Instant::now(), self.shared.settings.patience());
+        match class {
+            Class::Admission => {
+                Context::new(class, now + patience.max(UNTOLD_PATIENCE)).answered_within(patience)
+            }
+            Class::Background => Context::new(class, now + patience),
+        }
+    }
+
+    async fn probe(&self, image: &Image, context: &Context, source: Source) -> Verdict {
         let Shared { client, settings, metrics, .. } = &*self.shared;
         let started = Instant::now();
-        let context = Context::new(class, started + settings.patience());
-        let verdict =
-            client.probe(image.reference(), image.credentials(), settings.options(), &context).await;
+        let verdict = client.probe(image.reference(), image.credentials(), settings.options(), context).await;
         metrics.probed(image.reference().host().as_str(), source, verdict.kind(), started.elapsed());
         verdict
     }
@@ -162,7 +177,12 @@ fn found(verdict: Verdict, health: Option<RegistryHealth>) -> Found {
     Found { verdict, health, at: Instant::now(), wall_clock: SystemTime::now(), jitter: fastrand::f64() }
 }
 
-fn no_answer(since: Instant) -> Verdict {
+fn no_answer(progress: &Progress, since: Instant) -> Verdict {
+    if matches!(progress, Progress::InLine) {
+        let reason =
+            "other requests to the registry were first in line; see registries.<host>.requestsPerSecond";
+        return Verdict::Unreachable { reason: reason.into() };
+    }
     let waited = Duration::from_millis(u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX));
     Verdict::Unreachable {
         reason: format!("there was no answer within {waited:?}; see routing.activeCheck.timeout").into(),

@@ -42,7 +42,8 @@ pub(super) async fn run(verdicts: Verdicts) {
 
 async fn refresh(verdicts: Verdicts, image: Image) {
     let started = Instant::now();
-    let verdict = verdicts.probe(&image, Class::Background, Source::Refresh).await;
+    let context = verdicts.context(Class::Background);
+    let verdict = verdicts.probe(&image, &context, Source::Refresh).await;
     let late = started.elapsed() >= verdicts.shared.settings.patience();
     let health = verdicts.health(&image);
     let is_down = health.as_ref().is_some_and(RegistryHealth::is_down);

@@ -14,7 +14,7 @@ const CAPACITY: usize = 16_384;
 /// be down after a fair chance to answer.
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 /// Where only the deadline of each caller counts: the longest that an API server waits for us.
-const UNTOLD_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const UNTOLD_PATIENCE: Duration = Duration::from_secs(5);
 /// A registry that gives no sign of life for so long is down, however long a probe may take.
 const LONGEST_CHECK: Duration = Duration::from_secs(2);
 /// However fresh somebody wants verdicts to be, registries are not asked more often.

@@ -361,3 +361,24 @@ async fn a_flood_of_names_stays_within_bounds() -> Result<()> {
     })
     .await
 }
+
+/// Many images that nobody asked about before, of one registry, in the same moment: the budget lets a hundred requests
+/// through at once and the others one after the other. That is our own line, and no reason to call an image unreachable.
+#[tokio::test]
+async fn waiting_in_our_own_line_does_not_count_against_the_registry() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let image = ImageBuilder::new().label("for", "the line").build()?;
+    let names: Vec<String> = (0..120).map(|number| format!("team/app-{number}")).collect();
+    for name in &names {
+        registry.hold(name, "1", &image);
+    }
+    let bench = Bench::start("")?;
+    let references: Vec<Reference> = names
+        .iter()
+        .map(|name| Ok(Reference::parse(&format!("{}/{name}:1", registry.host()))?))
+        .collect::<Result<_>>()?;
+    let verdicts = join_all(references.iter().map(|reference| bench.ask(reference, &[]))).await;
+    let missed: Vec<_> = verdicts.iter().filter(|verdict| !verdict.is_available()).collect();
+    ensure!(missed.is_empty(), "{} of 120, for instance: {:?}", missed.len(), missed.first());
+    Ok(())
+}

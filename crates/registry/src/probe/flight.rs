@@ -101,7 +101,7 @@ fn board(client: &Client, key: &Key, credentials: &[Credential], context: &Conte
     under_way.insert(key.clone(), flight.clone());
     let landing = Landing { shared: Arc::clone(&client.shared), key: key.clone() };
     let (client, credentials) = (client.clone(), Arc::from(credentials));
-    let context = Context::shared(urgency, context.deadline);
+    let context = context.shared(urgency);
     tokio::spawn(async move {
         let outcome = ask(&client, &landing.key.reference, credentials, landing.key.options, &context).await;
         // Those who come from now on ask anew; those who wait are told.
