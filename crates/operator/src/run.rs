@@ -177,9 +177,10 @@ impl Assembly {
         self.acting.spawn("records of ephemeral containers", recorder.run(self.shutdown.clone()));
 
         let (client, problems) = (self.client.clone(), around.secrets.problems().clone());
+        let word = problems.changes();
         let problems = move |policy: &PolicyId| problems.of(policy);
         let statuses = Statuses::new(client.clone(), resources, policies, problems, policies::RATE, metrics);
-        self.acting.spawn("policy status", statuses.run(leader.clone()));
+        self.acting.spawn("policy status", statuses.heeding(word).run(leader.clone()));
         let copies = copies::Controller::new(client, around.copies.clone(), resources.clone(), board.clone());
         let leader = leader.clone();
         self.acting.spawn("pull secrets", async move {

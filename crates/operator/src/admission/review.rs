@@ -13,8 +13,6 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-const DEFAULT_SERVICE_ACCOUNT: &str = "default";
-
 /// Text borrowed from the request where it needs no unescaping. Absent and null are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Text<'a>(Cow<'a, str>);
@@ -282,10 +280,9 @@ impl<'a> PodObject<'a> {
         images
     }
 
-    /// The service account, which API servers fill in.
+    /// The service account, which API servers fill in before they ask.
     pub(super) fn service_account(&self) -> &str {
-        let name = self.spec.as_ref().and_then(|spec| spec.service_account_name.unless_empty());
-        name.unwrap_or(DEFAULT_SERVICE_ACCOUNT)
+        self.spec.as_ref().map_or("", |spec| &spec.service_account_name)
     }
 
     /// The pull secrets that are on the Pod already.

@@ -15,6 +15,7 @@ use fairlead_plan::policy_status::{self, Outcome, Status, Stored};
 use fairlead_plan::routing::{PolicyId, PolicyKind};
 use jiff::Timestamp;
 use kube::Client;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::attempts::Attempts;
@@ -49,6 +50,8 @@ pub struct Statuses {
     policies: Policies,
     sources: Sources,
     secrets: SecretProblems,
+    /// Tells when what `secrets` answers may have changed.
+    word: Option<watch::Receiver<u64>>,
     writer: Writer,
     rate: Rate,
     metrics: Metrics,
@@ -57,6 +60,17 @@ pub struct Statuses {
 impl std::fmt::Debug for Statuses {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Statuses").field("rate", &self.rate).finish_non_exhaustive()
+    }
+}
+
+/// Waits for word; for ever where none comes.
+async fn next(word: &mut Option<watch::Receiver<u64>>) {
+    let heard = match word {
+        Some(word) => word.changed().await.is_ok(),
+        None => false,
+    };
+    if !heard {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -96,10 +110,17 @@ impl Statuses {
             policies,
             sources: Sources::from(resources),
             secrets: Arc::new(secrets),
+            word: None,
             writer: Writer::new(client),
             rate,
             metrics,
         }
+    }
+
+    /// Looks again at once when there is word that something changed about Secrets.
+    #[must_use]
+    pub fn heeding(self, word: watch::Receiver<u64>) -> Self {
+        Self { word: Some(word), ..self }
     }
 
     /// Writes whenever this replica leads, until the election is over.
@@ -116,6 +137,7 @@ impl Statuses {
     async fn keep_written(&self, term: &Term) {
         let mut objects = self.sources.changes();
         let mut compiled = self.policies.changes();
+        let mut word = self.word.clone();
         let mut pace = Pace::new(self.rate);
         let mut attempts = Attempts::default();
         let mut backoff = Backoff::default();
@@ -130,6 +152,7 @@ impl Statuses {
                     tokio::select! {
                         () = objects.next() => {}
                         () = compiled.next() => {}
+                        () = next(&mut word) => {}
                         () = tokio::time::sleep_until(again) => {}
                     }
                     tokio::time::sleep_until(begun + SHORTEST_INTERVAL).await;

@@ -12,13 +12,12 @@ use k8s_openapi::api::{
     core::v1::{Event, Namespace, Pod},
 };
 use kube::{
-    Api, Client, Config, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
-    config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::json;
 
-use crate::leading::{Leading, SOON};
+use crate::leading::{Leading, SOON, client_through};
 
 /// Every replica sees the Pods of the whole cluster, so who emitted an event can be told only in a cluster of one's own.
 enum Shared {
@@ -254,12 +253,8 @@ async fn no_event_is_lost_or_doubled_by_an_outage() -> Result<()> {
     const COUNT: usize = 70;
     let bench = Bench::alone().await?;
     let proxy = bench.cluster.proxy().await?;
-    let kubeconfig = bench.cluster.kubeconfig_through(&proxy, &bench.cluster.kubeconfig())?;
-    let config =
-        Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &KubeConfigOptions::default())
-            .await?;
-    let replica =
-        Leading::start_with(Client::try_from(config)?, &bench.own_namespace, "only", |_| Vec::new());
+    let client = client_through(&bench.cluster, &proxy).await?;
+    let replica = Leading::start_with(client, &bench.own_namespace, "only", |_| Vec::new());
     replica.wait_ready().await?;
     let mut pods = Vec::new();
     for number in 0..COUNT {

@@ -12,8 +12,11 @@ use fairlead_operator::{
     watch::{self, Board, Resources, Watches},
 };
 use fairlead_plan::routing::PolicyId;
-use fairlead_testkit::{Cluster, eventually};
-use kube::Client;
+use fairlead_testkit::{ApiProxy, Cluster, eventually};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +26,13 @@ pub const LEASE: &str = "fairlead-operator";
 
 /// Faster than in a cluster that has other things to do.
 const RATE: Rate = Rate { per_second: 100, burst: 100 };
+
+/// A client behind a wire that can be cut.
+pub async fn client_through(cluster: &Cluster, wire: &ApiProxy) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig_through(wire, &cluster.kubeconfig())?)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
 
 pub struct Leading {
     pub policies: Policies,

@@ -8,14 +8,13 @@ use fairlead_testkit::{Cluster, eventually, install_crypto};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Api, Client, Config,
+    Api, Client,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
-    config::{KubeConfigOptions, Kubeconfig},
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
 
-use crate::leading::{Leading, SOON};
+use crate::leading::{Leading, SOON, client_through};
 
 const GROUP: &str = "kuik.enix.io";
 const PLURALS: [(&str, &str); 4] = [
@@ -313,11 +312,7 @@ async fn nothing_is_lost_while_the_api_server_cannot_be_reached() -> Result<()> 
     const COUNT: usize = 150;
     let bench = Bench::new().await?;
     let proxy = bench.cluster.proxy().await?;
-    let kubeconfig = bench.cluster.kubeconfig_through(&proxy, &bench.cluster.kubeconfig())?;
-    let config =
-        Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &KubeConfigOptions::default())
-            .await?;
-    let client = Client::try_from(config)?;
+    let client = client_through(&bench.cluster, &proxy).await?;
     let replica = Leading::start_with(client, &bench.own_namespace, "one", |_| Vec::new());
     replica.wait_ready().await?;
     for number in 0..COUNT {

@@ -37,6 +37,18 @@ async fn a_dead_registry_is_avoided_and_used_again_when_it_is_back() -> Result<(
         ensure!(annotation(&moved, name) == Some(json!({"app": asked})), "{name}");
     }
     event(&moved, "ImageRewritten", &other).await?;
+    let page = rig.operator.0.page().await?;
+    let by = found["by"].as_str().context("a policy")?;
+    for series in [
+        format!("fairlead_admission_rewrites_total{{policy=\"{by}\"}} "),
+        format!("fairlead_registry_down{{registry=\"{}\"}} 1", first.host()),
+        "fairlead_admission_requests_total{result=\"rewritten\"} ".to_owned(),
+        "fairlead_verdict_lookups_total{result=\"hit\"} ".to_owned(),
+    ] {
+        ensure!(page.lines().any(|line| line.starts_with(&series)), "no {series} in\n{page}");
+    }
+    let probed = format!("fairlead_probes_total{{registry=\"{}\"", second.host());
+    ensure!(page.lines().any(|line| line.starts_with(&probed) && line.contains("available")), "{page}");
 
     first.start_again().await?;
     rig.create_until(&namespace, &pod(&asked), |pod| image(pod) == asked).await?;
