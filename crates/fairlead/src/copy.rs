@@ -107,6 +107,7 @@ impl CopyImages {
             options: CopyOptions {
                 platforms: std::mem::take(&mut self.platforms),
                 referrers: self.referrers,
+                ..CopyOptions::default()
             },
             timeout: self.timeout.as_std(),
             progress: Arc::default(),

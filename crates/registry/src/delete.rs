@@ -23,6 +23,8 @@ pub enum Deleted {
     Digest(Digest),
     /// It was not there.
     Nothing,
+    /// Nothing, since the registry deletes no tags; the manifest may still be deleted by its digest.
+    Unsupported,
 }
 
 impl Remote {
@@ -30,11 +32,9 @@ impl Remote {
     pub async fn delete_tag(&self, tag: &Tag, context: &Context) -> Result<Deleted, Error> {
         let selector = Selector::from(tag);
         let deleted = async {
-            match self.delete(&selector, context).await {
-                Ok(()) => return Ok(Deleted::Tag),
-                Err(Problem::NotFound(_)) => return Ok(Deleted::Nothing),
-                Err(Problem::Rejected { status: 400 | 405 | 501, .. }) => {}
-                Err(problem) => return Err(problem),
+            match self.remove_tag(&selector, context).await? {
+                Deleted::Unsupported => {}
+                deleted => return Ok(deleted),
             }
             let digest = match self.resolve(&selector, context).await {
                 Ok(resolved) => resolved.digest,
@@ -46,10 +46,26 @@ impl Remote {
         deleted.await.map_err(|problem| self.during("delete", &selector, problem))
     }
 
+    /// Deletes a tag and nothing else, or says that the registry cannot do that.
+    pub async fn delete_tag_only(&self, tag: &Tag, context: &Context) -> Result<Deleted, Error> {
+        let selector = Selector::from(tag);
+        let deleted = self.remove_tag(&selector, context).await;
+        deleted.map_err(|problem| self.during("delete", &selector, problem))
+    }
+
     /// Deletes a manifest and every tag that names it.
     pub async fn delete_digest(&self, digest: Digest, context: &Context) -> Result<Deleted, Error> {
         let deleted = self.remove_digest(digest, context).await;
         deleted.map_err(|problem| self.during("delete", &digest.into(), problem))
+    }
+
+    async fn remove_tag(&self, selector: &Selector, context: &Context) -> Result<Deleted, Problem> {
+        match self.delete(selector, context).await {
+            Ok(()) => Ok(Deleted::Tag),
+            Err(Problem::NotFound(_)) => Ok(Deleted::Nothing),
+            Err(Problem::Rejected { status: 400 | 405 | 501, .. }) => Ok(Deleted::Unsupported),
+            Err(problem) => Err(problem),
+        }
     }
 
     async fn remove_digest(&self, digest: Digest, context: &Context) -> Result<Deleted, Problem> {

@@ -33,6 +33,7 @@ mod referrers;
 mod registry;
 mod remote;
 mod settings;
+mod shared;
 mod tags;
 pub mod transport;
 mod upload;
@@ -59,6 +60,7 @@ pub use self::{
     referrers::{Referrers, fallback_tag},
     remote::Remote,
     settings::{RegistrySettings, Settings},
+    shared::Shared,
     tags::Tags,
     upload::{Mount, Upload},
 };

@@ -64,6 +64,10 @@ impl Remote {
         &self.repository
     }
 
+    pub(crate) fn credentials(&self) -> &[Credential] {
+        &self.credentials
+    }
+
     pub(crate) fn path(&self, rest: &str) -> String {
         format!("{}/{rest}", self.repository.path())
     }

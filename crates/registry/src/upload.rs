@@ -20,6 +20,8 @@ use crate::{
     remote::Remote,
 };
 
+/// What the registry has may still grow for a moment, after the connection that carried it is gone.
+const MOST_CANCELLATIONS: u32 = 4;
 const SMALLEST_CHUNK_HEADER: &str = "oci-chunk-min-length";
 
 /// An upload that was opened and not closed yet.
@@ -199,11 +201,21 @@ impl Upload {
         }
     }
 
-    /// Gives the upload up, so that the registry need not keep what it has of it.
-    pub async fn cancel(&self, context: &Context) -> Result<(), Error> {
-        match self.remote.call(&Outgoing::pointed(Method::DELETE, self.location.clone()), context).await {
-            Ok(_) | Err(Problem::NotFound(_)) => Ok(()),
-            Err(problem) => Err(self.remote.upload_failed("give up an upload to", problem)),
+    /// Gives the upload up, so that the registry need not keep what it has of it. Distribution wants to be told how much
+    /// that is, which is not known of a request that was broken off: then it is asked first. Its release 2 does not tell
+    /// either and keeps the upload until it cleans up.
+    pub async fn cancel(&mut self, context: &Context) -> Result<(), Error> {
+        let mut attempts = 0;
+        loop {
+            let outgoing = Outgoing::pointed(Method::DELETE, self.location.clone());
+            attempts += 1;
+            match self.remote.call(&outgoing, context).await {
+                Ok(_) | Err(Problem::NotFound(_)) => return Ok(()),
+                Err(Problem::Rejected { status: 416, .. }) if attempts < MOST_CANCELLATIONS => {
+                    self.catch_up(context).await?;
+                }
+                Err(problem) => return Err(self.remote.upload_failed("give up an upload to", problem)),
+            }
         }
     }
 

@@ -134,6 +134,7 @@ mod tests {
         };
         let copied = Copied {
             digest: Digest::sha256(b"x"),
+            source_digest: Digest::sha256(b"x"),
             changed: true,
             blobs_sent: 3,
             bytes_sent: 3 << 20,

@@ -27,6 +27,8 @@ pub(super) struct Ledger {
     blobs: Mutex<Recent<Key, Arc<Entry>>>,
     /// Registries that mount nothing: each of their repositories is on its own.
     isolating: Mutex<Recent<String, ()>>,
+    /// Whether a registry lacked the blob that it was last asked for.
+    lacking: Mutex<Recent<String, bool>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +44,7 @@ impl Default for Ledger {
         Self {
             blobs: Mutex::new(Recent::new(MOST_BLOBS)),
             isolating: Mutex::new(Recent::new(bounds::REGISTRIES)),
+            lacking: Mutex::new(Recent::new(bounds::REGISTRIES)),
         }
     }
 }
@@ -83,9 +86,20 @@ impl Ledger {
     pub(super) fn mounts_nothing(&self, repository: &Repository) {
         self.isolating.lock().unwrap_or_else(PoisonError::into_inner).insert(host_of(repository), ());
     }
+
+    /// Whether the registry will probably lack the next blob: images come in series that are there or are not.
+    pub(super) fn probably_lacks(&self, repository: &Repository) -> bool {
+        let mut lacking = self.lacking.lock().unwrap_or_else(PoisonError::into_inner);
+        lacking.get(&host_of(repository)).is_some_and(|lacked| *lacked)
+    }
+
+    /// Takes note whether the registry lacked a blob that nothing was known about.
+    pub(super) fn lacked(&self, repository: &Repository, lacked: bool) {
+        self.lacking.lock().unwrap_or_else(PoisonError::into_inner).insert(host_of(repository), lacked);
+    }
 }
 
-fn host_of(repository: &Repository) -> String {
+pub(super) fn host_of(repository: &Repository) -> String {
     repository.host().as_str().to_ascii_lowercase()
 }
 

@@ -77,6 +77,7 @@ impl Job<'_> {
 
     pub(super) async fn publish(&self, manifest: &Manifest, target: &Selector) -> Result<(), crate::Error> {
         steadily(self.context, || self.destination.put_manifest(target, manifest, self.context)).await?;
+        self.is_published(target);
         self.tally.manifest();
         Ok(())
     }

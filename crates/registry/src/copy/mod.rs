@@ -3,24 +3,34 @@
 //! A copy is verbatim unless platforms are chosen: every manifest keeps its bytes and so its digest. Content goes first,
 //! the manifest that names it last, so whatever interrupts a copy leaves nothing behind that could be pulled. Blobs are
 //! streamed from one registry to the other, verified on the way, and sent only if they are not there already; what one
-//! copy learnt about a destination saves the next one its requests.
+//! copy learnt about a destination saves the next one its requests. The destination is looked at first: most copies that
+//! somebody asks for exist, and then two questions settle it.
 
 mod blobs;
 mod choice;
 mod errors;
 mod ledger;
 mod manifests;
+mod names;
 mod progress;
 mod referrers;
 mod steady;
+mod tag_book;
 mod transfer;
 
 use std::sync::Arc;
 
-use fairlead_domain::{digest::Digest, keyring::Credential, platform::PlatformFilter, reference::Reference};
+use fairlead_domain::{
+    digest::Digest,
+    keyring::Credential,
+    platform::PlatformFilter,
+    reference::{Reference, Tag},
+};
 use tokio::sync::Semaphore;
 
-use self::{blobs::MOST_HELD, ledger::Ledger, progress::Tally, steady::steadily};
+use self::{
+    blobs::MOST_HELD, ledger::Ledger, names::Names, progress::Tally, steady::steadily, tag_book::TagBook,
+};
 pub use self::{
     errors::CopyError,
     progress::{BlobOutcome, Event, Observer},
@@ -52,6 +62,12 @@ pub struct CopyOptions {
     pub platforms: Vec<PlatformFilter>,
     /// Signatures, attestations and whatever else refers to the image.
     pub referrers: bool,
+    /// The tag by which a destination that is named by a digest alone keeps the image, since many registries remove what
+    /// has no tag. Destinations with a tag need none.
+    pub hold: Option<Tag>,
+    /// The digest that the source is known to have: the source is then not asked whether an image that is there is the
+    /// right one. What is copied is the source's own, whatever is stated here.
+    pub known_source: Option<Digest>,
 }
 
 /// What a copy did.
@@ -59,6 +75,8 @@ pub struct CopyOptions {
 pub struct Copied {
     /// The digest at the destination.
     pub digest: Digest,
+    /// The digest of the source: another one where platforms were chosen.
+    pub source_digest: Digest,
     /// False when the destination had the image already.
     pub changed: bool,
     /// Blobs that were sent, and their bytes.
@@ -77,6 +95,7 @@ pub struct Copied {
 pub struct Copier {
     client: Client,
     ledger: Arc<Ledger>,
+    tag_book: Arc<TagBook>,
     transfers: Arc<Semaphore>,
     /// Room for blobs that are held in memory.
     held: Arc<Semaphore>,
@@ -103,12 +122,14 @@ impl Copier {
         Self {
             client: client.clone(),
             ledger: Arc::default(),
+            tag_book: Arc::default(),
             transfers: Arc::new(Semaphore::new(transfers.max(1))),
             held: Arc::new(Semaphore::new(MOST_HELD)),
         }
     }
 
     /// Copies an image. A destination with a tag gets that tag; one with a digest must come out with that digest.
+    /// Dropping the future ends the copy; what it had begun to send is given up in the background.
     pub async fn copy(
         &self,
         source: &Place,
@@ -135,18 +156,74 @@ impl Copier {
 
 impl Job<'_> {
     async fn run(self, source: &Place, destination: &Place) -> Result<Copied, CopyError> {
-        let root = self.read(&Selector::of(&source.reference)).await.map_err(CopyError::Source)?;
+        let selector = Selector::of(&source.reference);
+        let names = Names::of(&destination.reference, self.options.hold.as_ref());
+        let found = self.look_for(&names.main).await?;
+        if let Some(found) = found
+            && self.is_settled_by_digest()
+            && self.source_digest(&selector).await? == found
+        {
+            names.check(found)?;
+            return Ok(self.finish(found, found, false));
+        }
+        let root = match self.read(&selector).await {
+            Ok(root) => root,
+            Err(error) => return self.hold_without_source(&names, &selector, error).await,
+        };
+        let source_digest = root.digest;
         let root = self.chosen(root).await?;
-        let target = target(&destination.reference, root.digest)?;
-        let changed = !self.is_there(&target, root.digest).await?;
+        names.check(root.digest)?;
+        let changed = found != Some(root.digest);
         if changed {
-            self.place(&root, &target, 0).await?;
+            self.place(&root, &names.main, 0).await?;
+            if let Some(hold) = &names.hold_beside {
+                self.publish(&root, hold).await.map_err(CopyError::Destination)?;
+            }
         }
         if self.options.referrers {
             self.copy_referrers(&root).await?;
         }
-        self.observer.observe(&Event::Published { digest: root.digest, changed });
-        Ok(self.tally.finish(root.digest, changed))
+        Ok(self.finish(root.digest, source_digest, changed))
+    }
+
+    fn finish(&self, digest: Digest, source_digest: Digest, changed: bool) -> Copied {
+        self.observer.observe(&Event::Published { digest, changed });
+        self.tally.finish(digest, source_digest, changed)
+    }
+
+    /// Whether nothing is left to do once both sides are known to have the same digest. Chosen platforms and referrers are
+    /// found out only by reading the manifest.
+    fn is_settled_by_digest(&self) -> bool {
+        self.options.platforms.is_empty() && !self.options.referrers
+    }
+
+    /// What the source's name stands for, with as little as possible asked of the source.
+    async fn source_digest(&self, selector: &Selector) -> Result<Digest, CopyError> {
+        if let Some(known) = self.known_digest(selector) {
+            return Ok(known);
+        }
+        let resolved = steadily(self.context, || self.source.resolve(selector, self.context)).await;
+        Ok(resolved.map_err(CopyError::Source)?.digest)
+    }
+
+    fn known_digest(&self, selector: &Selector) -> Option<Digest> {
+        selector.digest().or(self.options.known_source)
+    }
+
+    /// Gives an image that is there by its digest the tag that holds it, when its source cannot be read any more.
+    async fn hold_without_source(
+        &self,
+        names: &Names,
+        selector: &Selector,
+        error: Error,
+    ) -> Result<Copied, CopyError> {
+        let held = names.held().filter(|held| self.known_digest(selector) == Some(*held));
+        let Some(digest) = held else { return Err(CopyError::Source(error)) };
+        let Ok(root) = self.destination.manifest(&digest.into(), self.context).await else {
+            return Err(CopyError::Source(error));
+        };
+        self.publish(&root, &names.main).await.map_err(CopyError::Destination)?;
+        Ok(self.finish(digest, digest, true))
     }
 
     /// A manifest of the source.
@@ -157,21 +234,6 @@ impl Job<'_> {
     /// Whether the destination holds this very manifest under this name. Then it holds all of the image, since registries
     /// take a manifest only when its parts are there.
     async fn is_there(&self, target: &Selector, digest: Digest) -> Result<bool, CopyError> {
-        match steadily(self.context, || self.destination.resolve(target, self.context)).await {
-            Ok(resolved) => Ok(resolved.digest == digest),
-            Err(error) if error.problem.is_absence() => Ok(false),
-            Err(error) => Err(CopyError::Destination(error)),
-        }
-    }
-}
-
-/// Under which name an image with this digest is to be found at the destination.
-fn target(wanted: &Reference, digest: Digest) -> Result<Selector, CopyError> {
-    match (wanted.tag(), wanted.digest()) {
-        (_, Some(stated)) if stated.algorithm() == digest.algorithm() && stated != digest => {
-            Err(CopyError::OtherDigest { wanted: Box::new(stated), found: Box::new(digest) })
-        }
-        (None, Some(stated)) => Ok(stated.into()),
-        _ => Ok(Selector::of(&wanted.without_digest())),
+        Ok(self.look_for(target).await? == Some(digest))
     }
 }

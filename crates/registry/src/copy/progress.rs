@@ -80,10 +80,11 @@ impl Tally {
         self.manifests.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn finish(&self, digest: Digest, changed: bool) -> Copied {
+    pub(super) fn finish(&self, digest: Digest, source_digest: Digest, changed: bool) -> Copied {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Copied {
             digest,
+            source_digest,
             changed,
             blobs_sent: read(&self.sent),
             bytes_sent: read(&self.bytes),

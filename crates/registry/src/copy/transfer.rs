@@ -304,7 +304,7 @@ impl Drop for OpenUpload {
 impl OpenUpload {
     /// Tells the registry, without waiting for that.
     pub(super) fn give_up(&mut self) {
-        if let (Some(upload), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+        if let (Some(mut upload), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(async move {
                 let context = Context::new(Class::Background, Instant::now() + FAREWELL);
                 // The registry forgets it by itself in time; this is only politeness.

@@ -115,7 +115,7 @@ async fn a_blob_is_written_whole_or_in_chunks_and_can_be_resumed() -> Result<()>
     upload.finish(&digest, &patiently()).await?;
     assert!(registry.has_blob("app", &digest.to_string()));
 
-    let upload = remote.begin_upload(&patiently()).await?;
+    let mut upload = remote.begin_upload(&patiently()).await?;
     let wrong =
         upload.put(&Digest::sha256(b"else"), 4, Bytes::from_static(b"this").into(), &patiently()).await;
     assert!(wrong.unwrap_err().to_string().contains("DIGEST_INVALID"));

@@ -64,14 +64,14 @@ async fn chosen_platforms_are_copied_and_no_others() -> Result<()> {
     from.hold("app", "1", &image);
     let copier = Copier::new(&client());
     let (source, destination) = (reference(&from, "app:1")?, reference(&to, "app:1")?);
-    let options = CopyOptions { platforms: vec!["linux/arm64".parse()?], referrers: false };
+    let options = CopyOptions { platforms: vec!["linux/arm64".parse()?], ..CopyOptions::default() };
     let done = copy(&copier, &source, &destination, &options).await?;
     assert_ne!(done.digest.to_string(), image.digest());
     assert_eq!(done.manifests, 2);
     assert!(to.digest_of("app", &image.manifests()[1].digest()).is_some());
     assert!(to.digest_of("app", &image.manifests()[0].digest()).is_none());
 
-    let none = CopyOptions { platforms: vec!["windows/amd64".parse()?], referrers: false };
+    let none = CopyOptions { platforms: vec!["windows/amd64".parse()?], ..CopyOptions::default() };
     let error = copy(&copier, &source, &destination, &none).await.unwrap_err();
     assert!(error.to_string().contains("linux/amd64, linux/arm64, linux/s390x"), "{error}");
     let single = images::ImageBuilder::new().architecture("arm64").build()?;

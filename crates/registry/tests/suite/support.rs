@@ -15,6 +15,7 @@ use fairlead_registry::{
 use fairlead_testkit::eventually;
 use fairlead_testkit::fake_registry::FakeRegistry;
 use fairlead_testkit::images::{self, Image};
+use fairlead_testkit::registry::{Access, Registry};
 use tokio::time::Instant;
 
 pub(crate) fn number(value: u32) -> NonZeroU32 {
@@ -65,6 +66,24 @@ pub(crate) fn reference(registry: &FakeRegistry, rest: &str) -> Result<Reference
 
 pub(crate) fn parse(text: &str) -> Result<Reference> {
     Reference::parse(text).with_context(|| text.to_owned())
+}
+
+/// An image of a real registry.
+pub(crate) fn at(registry: &Registry, rest: &str) -> Result<Reference> {
+    parse(&format!("{}/{rest}", registry.endpoint().host()))
+}
+
+/// Every request a real registry has answered. It writes some of them down after it has answered.
+pub(crate) async fn asked_of(registry: &Registry) -> Result<Vec<Access>> {
+    let mut last = registry.accesses()?;
+    loop {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let now = registry.accesses()?;
+        if now.len() == last.len() {
+            return Ok(now);
+        }
+        last = now;
+    }
 }
 
 /// A small image that differs from others by its label.
