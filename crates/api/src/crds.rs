@@ -23,7 +23,7 @@ const KINDS: &[Kind] = &[
     Kind::of::<drop::CachedImageSet>(),
     Kind::of::<drop::DiscoveryPolicy>(),
     Kind::of::<drop::PullPolicy>(),
-    Kind::of::<fairlead::ImageLedger>(),
+    Kind::in_one_piece::<fairlead::ImageLedger>(),
     Kind::of::<fairlead::ImagePin>(),
     Kind::of::<kuik::ClusterImageSetAvailability>(),
     Kind::of::<kuik::ClusterImageSetMirror>(),
@@ -44,6 +44,15 @@ impl Kind {
         K: CustomResourceExt + Resource<DynamicType = ()> + Serialize + DeserializeOwned,
     {
         Self { define: define::<K>, round_trip: round_trip::<K> }
+    }
+
+    /// A kind whose status is written together with its spec, because the program writes both. The derive macro makes a
+    /// subresource of every status.
+    const fn in_one_piece<K>() -> Self
+    where
+        K: CustomResourceExt + Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+    {
+        Self { define: define_in_one_piece::<K>, round_trip: round_trip::<K> }
     }
 
     /// The definition to install.
@@ -117,6 +126,17 @@ where
             });
         }
         root.required = root.required.take().filter(|required| !required.is_empty());
+    }
+    crd
+}
+
+fn define_in_one_piece<K>() -> CustomResourceDefinition
+where
+    K: CustomResourceExt + Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let mut crd = define::<K>();
+    for version in &mut crd.spec.versions {
+        version.subresources = None;
     }
     crd
 }

@@ -16,6 +16,8 @@ pub mod fairlead {
     pub const OWNER_KIND: &str = "fairlead.dev/owner-kind";
     /// Label on an `ImageLedger` or `ImagePin`: UID of the object it belongs to. UIDs fit a label, names may not.
     pub const OWNER_UID: &str = "fairlead.dev/owner-uid";
+    /// Annotation on an `ImageLedger`: JSON list of references that a probe saw otherwise than the ledger has them.
+    pub const LOOK_AGAIN: &str = "fairlead.dev/look-again";
     /// Label on an `ImagePin`: revision of the workload that the pins hold for.
     pub const REVISION: &str = "fairlead.dev/revision";
 }

@@ -7,10 +7,15 @@
 pub mod admission;
 pub mod capability;
 pub mod certificates;
+pub mod copy_queue;
 pub mod leadership;
+pub mod ledger;
+pub mod mirroring;
 pub mod policy_status;
 pub mod pull_secrets;
 pub mod records;
 pub mod routing;
 pub mod routing_events;
+pub mod usage;
 pub mod verdict_age;
+pub mod watching;

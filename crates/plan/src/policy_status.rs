@@ -1,8 +1,8 @@
 //! What a policy object says about itself in its status: whether it is in use, and if not, which field to correct.
 //!
 //! A broken object disables itself only, so its own status is where people look. `Ready` says for every kind whether
-//! routing uses the object. Mirror kinds carry `Accepted` beside it, which stays this module's alone: once their images
-//! are copied too, whoever copies decides about `Ready`, and what is said here is the part of it that [`judge`] gives.
+//! the object does what it says. A mirror object that works is not told here: whoever copies its images does that, in one
+//! write with the counts, and what [`accepted`] and [`judge`] give is a part of it.
 
 use fairlead_api::conditions::{self, Condition, Finding, reasons, types};
 use jiff::Timestamp;
@@ -64,6 +64,9 @@ pub fn wanted(
     stored: &Stored<'_>,
     now: Timestamp,
 ) -> Option<Status> {
+    if is_mirror(kind) && matches!(outcome, Outcome::Compiled { .. }) {
+        return None;
+    }
     let findings = findings(kind, outcome);
     let merged = conditions::merge(stored.conditions, &findings, stored.generation, now);
     let own = |condition: &Condition| findings.iter().any(|finding| finding.type_ == condition.type_);
@@ -81,21 +84,27 @@ pub fn wanted(
 }
 
 fn findings(kind: PolicyKind, outcome: &Outcome<'_>) -> Vec<Finding> {
-    let finding = |type_, outcome: &Outcome<'_>| {
-        let Judgement { holds, reason, message } = judge(kind, outcome);
-        Finding::new(type_, holds, reason, message)
-    };
     let mut findings = Vec::with_capacity(2);
     if is_mirror(kind) {
-        // A Secret is not part of the specification.
-        let specification = match *outcome {
-            Outcome::Compiled { policy, .. } => Outcome::Compiled { policy, secrets: &[] },
-            other => other,
-        };
-        findings.push(finding(types::ACCEPTED, &specification));
+        findings.push(accepted(kind, outcome));
     }
-    findings.push(finding(types::READY, outcome));
+    findings.push(finding(types::READY, kind, outcome));
     findings
+}
+
+/// Whether the specification of a mirror object was understood.
+pub fn accepted(kind: PolicyKind, outcome: &Outcome<'_>) -> Finding {
+    // A Secret is not part of the specification.
+    let specification = match *outcome {
+        Outcome::Compiled { policy, .. } => Outcome::Compiled { policy, secrets: &[] },
+        other => other,
+    };
+    finding(types::ACCEPTED, kind, &specification)
+}
+
+fn finding(type_: &'static str, kind: PolicyKind, outcome: &Outcome<'_>) -> Finding {
+    let Judgement { holds, reason, message } = judge(kind, outcome);
+    Finding::new(type_, holds, reason, message)
 }
 
 /// Whether routing uses the object, all of it.

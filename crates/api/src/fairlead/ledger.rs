@@ -1,20 +1,25 @@
-//! The ledger of mirrored images: who owns a copy, what it must contain, and how long it is kept.
+//! The ledger of mirrored and watched images: who owns a copy, what it must contain, how long it is kept, and what the
+//! last look at a watched image found.
 //!
-//! A mirror object that matches thousands of images has several ledgers, each of bounded size. The registry is the truth about
+//! An object that matches thousands of images has several ledgers, each of bounded size. The registry is the truth about
 //! what exists; the ledger is the truth about what is ours. Its content is in `spec`, which backups keep, and `status` only
-//! sums it up.
+//! sums it up. Both are written at once, so the definition has no status subresource: a ledger that is rewritten often must
+//! not cost two writes each time.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema, core::Rule};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{conditions::Condition, kuik::MAX_MIRRORS};
+use crate::{
+    conditions::Condition,
+    kuik::{Availability, MAX_MIRRORS},
+};
 
 /// Copies in one ledger, over all its entries: large enough for few objects, small enough to rewrite on every change.
 pub const MAX_COPIES: usize = 500;
 
-/// Images of one mirror object, and their copies.
+/// Images of one object, and their copies.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "fairlead.dev",
@@ -26,18 +31,18 @@ pub const MAX_COPIES: usize = 500;
     namespaced,
     status = "ImageLedgerStatus",
     derive = "PartialEq",
-    doc = "Record of the copies that Fairlead made for a ClusterImageSetMirror or ImageSetMirror. Fairlead writes it; edit the mirror object instead.",
-    printcolumn = r#"{"name": "Kind", "type": "string", "jsonPath": ".spec.owner.kind", "description": "Kind of the object that the copies were made for."}"#,
-    printcolumn = r#"{"name": "Owner", "type": "string", "jsonPath": ".spec.owner.name", "description": "Name of the object that the copies were made for."}"#,
+    doc = "Record of the copies that Fairlead made for a ClusterImageSetMirror or ImageSetMirror, or of the images that it watches for a ClusterImageSetAvailability. Fairlead writes it; edit that object instead.",
+    printcolumn = r#"{"name": "Kind", "type": "string", "jsonPath": ".spec.owner.kind", "description": "Kind of the object that the ledger belongs to."}"#,
+    printcolumn = r#"{"name": "Owner", "type": "string", "jsonPath": ".spec.owner.name", "description": "Name of the object that the ledger belongs to."}"#,
     printcolumn = r#"{"name": "Images", "type": "integer", "jsonPath": ".status.imageCount", "description": "Images in this ledger."}"#,
     printcolumn = r#"{"name": "Mirrored", "type": "integer", "jsonPath": ".status.mirroredCount", "description": "Copies that are in place."}"#,
-    printcolumn = r#"{"name": "Failed", "type": "integer", "jsonPath": ".status.failedCount", "description": "Copies that failed or were refused."}"#,
+    printcolumn = r#"{"name": "Failed", "type": "integer", "jsonPath": ".status.failedCount", "description": "Copies that failed or were refused, and watched images that cannot be pulled."}"#,
     printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status", "description": "Whether every copy is in place."}"#,
     printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "Time since the object was created."}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ImageLedgerSpec {
-    /// The object that the copies were made for.
+    /// The object that the ledger belongs to.
     #[x_kube(validation = Rule::new("self == oldSelf").message("owner cannot be changed: a ledger belongs to one object for life"))]
     pub owner: LedgerOwner,
     /// The images, each once.
@@ -54,12 +59,12 @@ fn at_most_max_copies() -> Rule {
         ))
 }
 
-/// A mirror object.
+/// An object whose images are mirrored or watched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerOwner {
-    /// `ClusterImageSetMirror` or `ImageSetMirror`.
-    #[schemars(extend("enum" = ["ClusterImageSetMirror", "ImageSetMirror"]))]
+    /// `ClusterImageSetMirror`, `ImageSetMirror` or `ClusterImageSetAvailability`.
+    #[schemars(extend("enum" = ["ClusterImageSetMirror", "ImageSetMirror", "ClusterImageSetAvailability"]))]
     pub kind: String,
     /// Name of the object. An `ImageSetMirror` is in the namespace of the ledger.
     #[schemars(schema_with = "crate::schema::object_name")]
@@ -73,7 +78,7 @@ pub struct LedgerOwner {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerEntry {
-    /// Reference of the image that is copied.
+    /// Reference of the image that is copied or watched.
     #[schemars(schema_with = "crate::schema::image_reference")]
     pub source: String,
     /// Digest that the source had when it was last looked at.
@@ -89,6 +94,9 @@ pub struct LedgerEntry {
     #[schemars(length(max = MAX_MIRRORS))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub mirrors: Vec<LedgerCopy>,
+    /// What the last look found. Only in ledgers of a `ClusterImageSetAvailability`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<LedgerWatch>,
 }
 
 /// One copy.
@@ -122,6 +130,26 @@ pub struct LedgerCopy {
     pub last_error: Option<String>,
 }
 
+/// What the watch knows of one image.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerWatch {
+    /// What the last look found.
+    #[serde(default)]
+    pub status: Availability,
+    /// When it was last looked at. Absent: never yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::timestamp")]
+    pub last_monitor: Option<Time>,
+    /// Why the last look did not find it available.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub last_error: Option<String>,
+    /// Whether a Pod asked for exactly this image, rather than being given it in place of another.
+    #[serde(default)]
+    pub original: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum CopyState {
     Pending,
@@ -135,19 +163,17 @@ pub enum CopyState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageLedgerStatus {
-    /// Generation of the ledger that this status sums up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
     /// Number of images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_count: Option<u32>,
     /// Number of copies that are in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirrored_count: Option<u32>,
-    /// Number of copies that failed or were refused.
+    /// Number of copies that failed or were refused, and of watched images that could not be pulled at the last look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_count: Option<u32>,
-    /// `Ready`: whether every copy is in place, and if not, why.
+    /// `Ready`: whether every copy is in place, and if not, why. A ledger of watched images has none: the object that it
+    /// belongs to has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::conditions::list")]
     pub conditions: Vec<Condition>,

@@ -5,7 +5,7 @@ mod pin;
 
 pub use ledger::{
     CopyState, ImageLedger, ImageLedgerSpec, ImageLedgerStatus, LedgerCopy, LedgerEntry, LedgerOwner,
-    MAX_COPIES,
+    LedgerWatch, MAX_COPIES,
 };
 pub use pin::{ImagePin, ImagePinSpec, ImagePinStatus, PinnedImage, PinnedWorkload};
 

@@ -1,7 +1,7 @@
 //! The fairlead.dev kinds: nobody but the program writes them, and a program with a fault must not spoil them either.
 
 use anyhow::{Context, Result, ensure};
-use fairlead_api::fairlead::{ImageLedger, ImagePin};
+use fairlead_api::fairlead::{ImageLedger, ImageLedgerStatus, ImagePin};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
@@ -132,6 +132,16 @@ async fn image_ledger() -> Result<()> {
             "spec.entries[0].mirrors[1].lastError",
             "1024",
         ),
+        refusal(
+            change("/spec/entries/0/watch", json!({ "status": "Gone", "original": true })),
+            "spec.entries[0].watch.status",
+            "\"NotFound\"",
+        ),
+        refusal(
+            change("/spec/entries/0/watch", json!({ "lastError": "x".repeat(1025) })),
+            "spec.entries[0].watch.lastError",
+            "1024",
+        ),
         refusal(change("/spec/entries", entries(501)), "spec.entries", "continue in another ImageLedger"),
         refusal(change("/spec/entries/0/mirror", json!([])), "spec.entries[0].mirror", "unknown field"),
     ];
@@ -142,6 +152,11 @@ async fn image_ledger() -> Result<()> {
             change("/spec/entries", entries(500)),
             change("/spec/entries", json!([])),
             without("/spec/entries"),
+            change("/spec/owner/kind", "ClusterImageSetAvailability"),
+            change(
+                "/spec/entries/0/watch",
+                json!({ "status": "NotFound", "lastMonitor": "2026-02-03T04:05:06Z", "lastError": "gone", "original": true }),
+            ),
         ],
     )
     .await
@@ -219,7 +234,7 @@ async fn what_is_pinned_stays_pinned() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_full_ledger_fits_into_one_object() -> Result<()> {
+async fn a_full_ledger_fits_into_one_object_and_is_written_in_one_piece() -> Result<()> {
     let client = crate::definitions::client().await?;
     let namespace = fairlead_testkit::shared().await.namespace("ledger").await?;
     let ledgers: Api<ImageLedger> = Api::namespaced(client, &namespace);
@@ -232,6 +247,12 @@ async fn a_full_ledger_fits_into_one_object() -> Result<()> {
     ensure!(size < 512 * 1024, "{} has {size} bytes", applied.name_any());
     let managed = serde_json::to_vec(&applied.metadata.managed_fields)?.len();
     ensure!(managed < 4 * 1024, "the record of who owns which field has {managed} bytes");
+
+    let mut watched = applied;
+    watched.spec.entries.clear();
+    watched.status = Some(ImageLedgerStatus { image_count: Some(0), ..ImageLedgerStatus::default() });
+    let replaced = ledgers.replace("good", &PostParams::default(), &watched).await?;
+    ensure!(replaced.spec.entries.is_empty() && replaced.status == watched.status, "one write carries both");
     ledgers.delete("good", &DeleteParams::default()).await?;
     Ok(())
 }

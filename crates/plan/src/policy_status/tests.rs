@@ -87,6 +87,19 @@ fn a_mirror_also_says_whether_it_was_accepted_and_leaves_other_conditions_alone(
 }
 
 #[test]
+fn a_mirror_that_works_is_told_by_whoever_copies_its_images() {
+    let policy = mirror(".*").unwrap();
+    let secret = ["Secret shop/pull does not exist: create it".to_owned()];
+    assert_eq!(wanted(MIRROR, &compiled(&policy, &secret), &Stored::default(), at(10)), None);
+    let accepted = accepted(MIRROR, &compiled(&policy, &secret));
+    assert_eq!(
+        (accepted.type_, accepted.status, accepted.message.as_str()),
+        ("Accepted", ConditionStatus::True, "in use: 1 mirror is offered"),
+        "a Secret is not part of the specification"
+    );
+}
+
+#[test]
 fn reasons_tell_what_kind_of_trouble_it_is() {
     let secret = vec!["Secret shop/pull does not exist: create it".to_owned()];
     let good = set(&json!([upstream("a.example")])).unwrap();

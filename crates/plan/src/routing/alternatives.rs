@@ -141,6 +141,26 @@ impl Alternatives {
         self.routed && !self.list.is_empty() && !only_original
     }
 
+    /// Leaves out places that are here as copies only, where each would be the copy of another image. `foreign` is told
+    /// what is copied and where to.
+    pub fn withhold(&mut self, foreign: impl Fn(&Reference, &Reference) -> bool) {
+        let notes = &mut self.notes;
+        self.list.retain(|alternative| {
+            let mut origins = std::iter::once(&alternative.origin).chain(&alternative.also);
+            let withheld = origins.all(|origin| match origin {
+                Origin::Mirror { of, .. } => foreign(of, &alternative.reference),
+                Origin::Original | Origin::Upstream { .. } => false,
+            });
+            if withheld {
+                notes.push(format!(
+                    "{} is not tried: what is there was copied from another image",
+                    alternative.reference
+                ));
+            }
+            !withheld
+        });
+    }
+
     /// An image that the kubelet will not pull, and that no setting asks to route: it stays as it is.
     pub(super) fn untouched(image: &Reference) -> Self {
         Self {

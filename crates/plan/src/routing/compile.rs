@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use fairlead_api::kuik::{
-    self, ClusterImageSetMirror, ClusterReplicatedImageSet, CredentialSecret, ImageSetMirror,
+    self, Cleanup, ClusterImageSetMirror, ClusterReplicatedImageSet, CredentialSecret, ImageSetMirror,
     ReplicatedImageSet,
 };
 use fairlead_domain::{
+    duration::Duration,
     reference::Location,
     selector::{FilterError, FilterItem, ImageFilter, PodMatcher, Rules, Scope},
 };
@@ -34,12 +35,12 @@ macro_rules! identity {
 impl Policy {
     pub fn cluster_mirror(object: &ClusterImageSetMirror) -> Result<Self, PolicyError> {
         let (id, spec) = (identity!(ClusterImageSetMirror, object)?, &object.spec);
-        mirrors(id, spec.priority, &spec.filter, &spec.image_filter, &spec.mirrors)
+        mirrors(id, spec.priority, (&spec.filter, &spec.image_filter), &spec.cleanup, &spec.mirrors)
     }
 
     pub fn mirror(object: &ImageSetMirror) -> Result<Self, PolicyError> {
         let (id, spec) = (identity!(ImageSetMirror, object)?, &object.spec);
-        mirrors(id, spec.priority, &spec.filter, &spec.image_filter, &spec.mirrors)
+        mirrors(id, spec.priority, (&spec.filter, &spec.image_filter), &spec.cleanup, &spec.mirrors)
     }
 
     pub fn cluster_replicated(object: &ClusterReplicatedImageSet) -> Result<Self, PolicyError> {
@@ -53,7 +54,7 @@ impl Policy {
     }
 }
 
-fn identity(
+pub(crate) fn identity(
     kind: PolicyKind,
     namespace: Option<&str>,
     name: Option<&str>,
@@ -79,25 +80,39 @@ fn identity(
 fn mirrors(
     id: Arc<PolicyId>,
     priority: i64,
-    filter: &kuik::Filter,
-    image_filter: &kuik::ImageFilter,
+    (filter, image_filter): (&kuik::Filter, &kuik::ImageFilter),
+    cleanup: &Cleanup,
     entries: &[kuik::Mirror],
 ) -> Result<Policy, PolicyError> {
-    let items = Items::read(id.kind, filter)?;
-    let scope = Scope::decide(items.rules(), &image_filter.include, &image_filter.exclude)
-        .map_err(|error| broken_filter(&error))?;
+    let scope = scope(id.kind, filter, image_filter)?;
     let mut problems = Vec::new();
     let mut mirrors = Vec::with_capacity(entries.len());
     for (entry, written) in entries.iter().enumerate() {
         let at = format!("spec.mirrors[{entry}]");
         let compiled = location(&at, &written.registry, &written.path).and_then(|(_, place)| {
             let secret = secret(&at, &id, written.credential_secret.as_ref())?;
-            Ok(Mirror { entry, place, priority: written.priority, secret })
+            let cleanup = retention(written.cleanup.as_ref().unwrap_or(cleanup));
+            Ok(Mirror { entry, place, priority: written.priority, secret, cleanup })
         });
         keep(compiled, &mut mirrors, &mut problems);
     }
-    let offer = Offer::Mirrors { images: scope.images, mirrors };
+    let offer = Offer::Mirrors { images: scope.images, mirrors, cleanup: retention(cleanup) };
     Ok(Policy { id, priority, pods: scope.pods, offer, problems })
+}
+
+/// Which images an object that selects images itself is about, and whose.
+pub(crate) fn scope(
+    kind: PolicyKind,
+    filter: &kuik::Filter,
+    image_filter: &kuik::ImageFilter,
+) -> Result<Scope, PolicyError> {
+    let items = Items::read(kind, filter)?;
+    Scope::decide(items.rules(), &image_filter.include, &image_filter.exclude)
+        .map_err(|error| broken_filter(&error))
+}
+
+fn retention(cleanup: &Cleanup) -> Option<Duration> {
+    cleanup.enabled.then(|| cleanup.retention.clone())
 }
 
 fn upstreams(

@@ -6,12 +6,13 @@ use std::{
 };
 
 use fairlead_domain::{
-    reference::Reference,
+    reference::{Forms, Reference},
     selector::{Bits, PodFacts},
 };
 
 use super::{
-    alternatives::{Alternatives, Builder},
+    alternatives::{Alternative, Alternatives, Builder, Origin},
+    identity::SecretName,
     layer::Layer,
     policy::Policy,
     pull::{PullPolicy, Rules},
@@ -55,6 +56,64 @@ impl Index {
         self.policies.iter()
     }
 
+    /// Whether a replicated set declares that two places hold the same image: a cluster-scoped one, or one of the namespace.
+    pub fn are_replicas(&self, one: &Reference, other: &Reference, namespace: Option<&str>) -> bool {
+        let declared = |from: &Reference, to: &Reference| {
+            let places = self.replicas_of(from, namespace);
+            places.iter().any(|place| place.pulled() == *to)
+        };
+        // An upstream without a filter recognises nothing, but is a place all the same.
+        let (one, other) = (one.pulled(), other.pulled());
+        one == other || declared(&one, &other) || declared(&other, &one)
+    }
+
+    /// All places of an image by replicated sets, those included that Pods are not offered.
+    fn replicas_of(&self, image: &Reference, namespace: Option<&str>) -> Vec<Reference> {
+        self.for_namespace(namespace).replicated(image, &image.forms()).take_upstreams()
+    }
+
+    /// Where else an image is declared to be, in order of trial, each place with the Secret to read it with. Which Pods
+    /// the replicated sets are about makes no difference.
+    pub fn upstreams_of(
+        &self,
+        image: &Reference,
+        namespace: Option<&str>,
+    ) -> Vec<(Reference, Option<SecretName>)> {
+        let list = self.upstreams(image, namespace);
+        let others = list.into_iter().filter(|one| one.reference != *image);
+        others.map(|one| (one.reference, one.secrets.into_iter().next().map(|used| used.secret))).collect()
+    }
+
+    /// The Secrets that replicated sets name for the very place that an image is in.
+    pub fn upstream_secrets(&self, image: &Reference, namespace: Option<&str>) -> Vec<SecretName> {
+        let list = self.upstreams(image, namespace);
+        let same = list.into_iter().filter(|one| one.reference == *image);
+        same.flat_map(|one| one.secrets).map(|used| used.secret).collect()
+    }
+
+    fn upstreams(&self, image: &Reference, namespace: Option<&str>) -> Vec<Alternative> {
+        let rules = Rules { rewrite_on_never: false, honor_priorities_on_always: true };
+        let found = self
+            .for_namespace(namespace)
+            .replicated(image, &image.forms())
+            .finish(PullPolicy::IfNotPresent, rules)
+            .list;
+        let is_upstream = |one: &Alternative| {
+            let mut origins = std::iter::once(&one.origin).chain(&one.also);
+            origins.any(|origin| matches!(origin, Origin::Upstream { .. }))
+        };
+        found.into_iter().filter(is_upstream).collect()
+    }
+
+    /// The policies that serve a namespace, or the cluster-scoped ones alone, whatever Pods they are about.
+    fn for_namespace(&self, namespace: Option<&str>) -> PodPolicies<'_> {
+        let own = namespace.and_then(|name| self.namespaces.get(name));
+        PodPolicies {
+            cluster: Some((&self.cluster, self.cluster.everyone())),
+            own: own.map(|layer| (layer, layer.everyone())),
+        }
+    }
+
     /// The policies that concern a Pod, judged once for all its images.
     pub fn for_pod<'i>(&'i self, pod: &PodFacts<'_>) -> PodPolicies<'i> {
         let concerned = |layer: &'i Layer| {
@@ -75,13 +134,25 @@ pub struct PodPolicies<'i> {
     own: Option<(&'i Layer, Bits)>,
 }
 
-impl PodPolicies<'_> {
+impl<'i> PodPolicies<'i> {
     pub fn is_empty(&self) -> bool {
         self.layers().next().is_none()
     }
 
-    fn layers(&self) -> impl Iterator<Item = &(&Layer, Bits)> {
+    fn layers(&self) -> impl Iterator<Item = &(&'i Layer, Bits)> {
         self.cluster.iter().chain(&self.own)
+    }
+
+    /// What replicated sets offer for an image.
+    fn replicated<'b>(&self, image: &'b Reference, forms: &Forms) -> Builder<'b>
+    where
+        'i: 'b,
+    {
+        let mut builder = Builder::new(image);
+        for (layer, concerned) in self.layers() {
+            layer.find_replicated(concerned, image, forms, &mut builder);
+        }
+        builder
     }
 
     /// What an image of the Pod may be pulled from, in order of trial.
@@ -89,14 +160,11 @@ impl PodPolicies<'_> {
         if pull == PullPolicy::Never && !rules.rewrite_on_never {
             return Alternatives::untouched(image);
         }
-        let mut builder = Builder::new(image);
         if self.is_empty() {
-            return builder.finish(pull, *rules);
+            return Builder::new(image).finish(pull, *rules);
         }
         let forms = image.forms();
-        for (layer, concerned) in self.layers() {
-            layer.find_replicated(concerned, image, &forms, &mut builder);
-        }
+        let mut builder = self.replicated(image, &forms);
         for (layer, concerned) in self.layers() {
             layer.find_mirrored(concerned, image, &forms, 0, &mut builder);
         }

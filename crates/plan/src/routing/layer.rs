@@ -43,6 +43,15 @@ impl Layer {
         self.pods.matching(pod)
     }
 
+    /// Every policy, whatever Pods it is about.
+    pub(super) fn everyone(&self) -> Bits {
+        let mut all = Bits::new(self.policies.len());
+        for number in 0..self.policies.len() {
+            all.insert(number);
+        }
+        all
+    }
+
     /// Hands the builder the replicated sets that hold an image. In each, the first upstream that matches counts.
     pub(super) fn find_replicated<'p>(
         &'p self,

@@ -19,11 +19,12 @@ mod text;
 
 pub use fairlead_domain::selector::PodFacts;
 
+pub(crate) use self::compile::{identity, scope};
 pub use self::{
     alternatives::{Alternative, Alternatives, Origin, SecretUse},
     choice::{Decision, judge},
     identity::{PolicyId, PolicyKind, SecretName},
     index::{Index, PodPolicies},
-    policy::{Policy, PolicyError, PolicyProblem},
+    policy::{MirrorTarget, Policy, PolicyError, PolicyProblem},
     pull::{PullPolicy, Rules},
 };

@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use fairlead_domain::{
-    reference::Location,
+    duration::Duration,
+    reference::{Location, Reference},
     selector::{ImageFilter, PodMatcher},
 };
 use thiserror::Error;
@@ -12,6 +13,7 @@ use super::{
     alternatives::SecretUse,
     identity::{PolicyId, SecretName},
 };
+use crate::usage::Selection;
 
 /// One compiled custom resource.
 #[derive(Debug)]
@@ -26,7 +28,12 @@ pub struct Policy {
 /// Where a policy's alternatives come from. Entries that do not work are left out; the others keep their place numbers.
 #[derive(Debug)]
 pub(super) enum Offer {
-    Mirrors { images: ImageFilter, mirrors: Vec<Mirror> },
+    Mirrors {
+        images: ImageFilter,
+        mirrors: Vec<Mirror>,
+        /// How long unused copies are kept by the object's own setting; `None`: for ever.
+        cleanup: Option<Duration>,
+    },
     Upstreams(Vec<Upstream>),
 }
 
@@ -36,6 +43,19 @@ pub(super) struct Mirror {
     pub(super) place: Location,
     pub(super) priority: u64,
     pub(super) secret: Option<SecretName>,
+    /// The same for this mirror, which has the last word.
+    pub(super) cleanup: Option<Duration>,
+}
+
+/// One mirror that a policy keeps copies in.
+#[derive(Debug, Clone)]
+pub struct MirrorTarget<'p> {
+    /// Its position in the object's list.
+    pub entry: usize,
+    pub place: &'p Location,
+    pub secret: Option<&'p SecretName>,
+    /// How long a copy that no Pod uses is kept. `None`: for ever.
+    pub cleanup: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -68,6 +88,57 @@ impl Policy {
     /// The same, each with this policy as the one that wants it used.
     pub fn secret_uses(&self) -> impl Iterator<Item = SecretUse> {
         self.secrets().map(|secret| SecretUse { secret: secret.clone(), by: Arc::clone(&self.id) })
+    }
+
+    /// The mirrors that images are copied to, in the order of the object. Replicated sets have none.
+    pub fn targets(&self) -> Vec<MirrorTarget<'_>> {
+        let targets = self.mirrors().iter().map(|mirror| MirrorTarget {
+            entry: mirror.entry,
+            place: &mirror.place,
+            secret: mirror.secret.as_ref(),
+            cleanup: mirror.cleanup.clone(),
+        });
+        targets.collect()
+    }
+
+    fn mirrors(&self) -> &[Mirror] {
+        match &self.offer {
+            Offer::Mirrors { mirrors, .. } => mirrors,
+            Offer::Upstreams(_) => &[],
+        }
+    }
+
+    /// How long unused copies are kept where a mirror does not say otherwise. `None`: for ever.
+    pub fn cleanup(&self) -> Option<&Duration> {
+        match &self.offer {
+            Offer::Mirrors { cleanup, .. } => cleanup.as_ref(),
+            Offer::Upstreams(_) => None,
+        }
+    }
+
+    /// The Secret of the mirror that a copy lies in, the innermost where mirrors lie in one another.
+    pub fn target_secret(&self, destination: &Reference) -> Option<&SecretName> {
+        let holding = self.mirrors().iter().filter(|mirror| mirror.place.contains(destination));
+        // Of equal ones the last would win, and people expect the first.
+        holding.rev().max_by_key(|mirror| mirror.place.as_str().len())?.secret.as_ref()
+    }
+
+    /// Whose images are copied. Replicated sets copy none.
+    pub fn selection(&self) -> Option<Selection<'_>> {
+        match &self.offer {
+            Offer::Mirrors { images, .. } => {
+                Some(Selection { namespace: self.id.namespace.as_deref(), pods: &self.pods, images })
+            }
+            Offer::Upstreams(_) => None,
+        }
+    }
+
+    /// Whether its filter lets an image pass, whatever Pod uses it.
+    pub fn takes(&self, image: &Reference) -> bool {
+        match &self.offer {
+            Offer::Mirrors { images, .. } => images.matches(image.forms().iter()),
+            Offer::Upstreams(_) => false,
+        }
     }
 
     /// How many mirrors or upstreams it offers.

@@ -273,3 +273,20 @@ fn long_lists_have_no_duplicates_either() {
     assert_eq!(alternatives.list()[1].also.len(), 3);
     assert_eq!(references(&alternatives)[20], "m19.io/a:1");
 }
+
+#[test]
+fn a_copy_of_another_image_is_withheld_unless_something_else_leads_there() {
+    let set = replicated(ClusterReplicatedImageSet, "r", 0, &["quay.io/a", "ghcr.io/a", "m.io/kept/a"]);
+    let mirrors = mirror(ClusterImageSetMirror, "m", -1, &["m.io", "m.io/kept"]);
+    let withheld = |foreign: &[&str]| {
+        let mut places = plan(&[&set, &mirrors], "quay.io/a/app:1", PullPolicy::IfNotPresent, DEFAULT);
+        places.withhold(|of, _| foreign.contains(&of.as_str()));
+        places
+    };
+    let all = ["m.io/a/app:1", "m.io/kept/a/app:1", "quay.io/a/app:1", "ghcr.io/a/app:1"];
+    assert_eq!(references(&withheld(&[])), all);
+    assert_eq!(references(&withheld(&["quay.io/a/app:1"])), all, "it may be the copy of a replica");
+    let all_foreign = withheld(&["quay.io/a/app:1", "ghcr.io/a/app:1", "m.io/kept/a/app:1"]);
+    assert_eq!(references(&all_foreign), all[1..], "what is declared to hold the image stays");
+    assert!(all_foreign.notes().iter().any(|note| note.starts_with("m.io/a/app:1 is not tried")));
+}

@@ -132,7 +132,7 @@ fn by_definition(
         places.insert(image.to_string());
     }
     for policy in concerned() {
-        let Offer::Mirrors { images, mirrors } = &policy.offer else { continue };
+        let Offer::Mirrors { images, mirrors, .. } = &policy.offer else { continue };
         for source in sources.iter().filter(|source| images.matches(source.forms().iter())) {
             let copies = mirrors.iter().filter(|mirror| !mirror.place.contains(source));
             places.extend(

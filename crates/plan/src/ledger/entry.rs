@@ -1,0 +1,153 @@
+//! What a ledger says of one image, in the form in which it can be stored.
+//!
+//! The API server refuses a stored ledger as a whole if one row of it breaks a rule, so no such row may come to be in the
+//! first place. And what was stored must read back as what it was, or every restart would rewrite everything: texts are
+//! cut, and times rounded, when they come in rather than when they go out.
+
+use fairlead_api::{
+    fairlead::CopyState,
+    kuik::{Availability, MAX_MIRRORS},
+};
+use fairlead_domain::{digest::Digest, reference::Reference};
+use jiff::Timestamp;
+
+/// Characters of an error that are kept.
+pub const MOST_ERROR_CHARACTERS: usize = 256;
+
+/// What a ledger says went wrong where nobody said it.
+const NO_REASON: &str = "no reason was given";
+
+/// Longest reference that can be stored: name, tag and digest at their longest.
+const LONGEST_REFERENCE: usize = 255 + 129 + 136;
+
+/// Digits of the highest port.
+const PORT_DIGITS: usize = 5;
+
+/// One copy of an image.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Copy {
+    pub destination: Reference,
+    /// What the copy must have. Always there where it is `Mirrored`.
+    pub digest: Option<Digest>,
+    pub state: CopyState,
+    /// Since when it has been in that state.
+    pub since: Timestamp,
+    /// Always there where it is `Failed` or `Refused`.
+    pub last_error: Option<Box<str>>,
+}
+
+/// What the watch knows of an image.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Watch {
+    pub status: Availability,
+    /// `None`: never looked at yet.
+    pub last_monitor: Option<Timestamp>,
+    pub last_error: Option<Box<str>>,
+    /// Some Pod asked for exactly this image.
+    pub original: bool,
+}
+
+/// One image.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Entry {
+    /// What the source had when it was last looked at.
+    pub source_digest: Option<Digest>,
+    /// `None` while a Pod uses it.
+    pub unused_since: Option<Timestamp>,
+    pub copies: Vec<Copy>,
+    pub watch: Option<Watch>,
+}
+
+impl Entry {
+    /// The copy at a destination.
+    pub fn copy_at(&self, destination: &Reference) -> Option<&Copy> {
+        self.copies.iter().find(|copy| copy.destination == *destination)
+    }
+
+    /// Makes it what it would be after having been stored and read again.
+    pub(super) fn tidy(&mut self) {
+        self.copies.retain(|copy| storable(&copy.destination));
+        self.drop_surplus();
+        self.copies.shrink_to_fit();
+        for copy in &mut self.copies {
+            copy.tidy();
+        }
+        if let Some(time) = &mut self.unused_since {
+            *time = whole_seconds(*time);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.last_monitor = watch.last_monitor.map(whole_seconds);
+            shorten(&mut watch.last_error);
+        }
+    }
+
+    /// More destinations than an object may have are there when its mirrors are replaced by others while copies in the
+    /// old ones are still being deleted. Rows that stand for nothing in a registry give way: they come back when there is
+    /// room.
+    fn drop_surplus(&mut self) {
+        let mut surplus = self.copies.len().saturating_sub(MAX_MIRRORS);
+        for wanted in [Copy::is_unmade, |_: &Copy| true] {
+            for index in (0..self.copies.len()).rev() {
+                if surplus > 0 && self.copies.get(index).is_some_and(wanted) {
+                    self.copies.remove(index);
+                    surplus -= 1;
+                }
+            }
+        }
+    }
+}
+
+impl Copy {
+    /// Nothing of ours is at the destination, as far as is known.
+    fn is_unmade(&self) -> bool {
+        self.state == CopyState::Refused || (self.digest.is_none() && self.state != CopyState::Deleting)
+    }
+
+    fn tidy(&mut self) {
+        self.since = whole_seconds(self.since);
+        normalise(&mut self.destination);
+        shorten(&mut self.last_error);
+        match self.state {
+            // Without its digest nobody can tell whether it is in place. Looking again finds out.
+            CopyState::Mirrored if self.digest.is_none() => self.state = CopyState::Pending,
+            CopyState::Failed | CopyState::Refused if self.last_error.is_none() => {
+                self.last_error = Some(NO_REASON.into());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether a ledger can hold a reference. Runtimes read a few that no registry has: with a port of six digits, or a host in
+/// brackets that is no address.
+pub fn storable(reference: &Reference) -> bool {
+    let host = reference.places().next().unwrap_or_default();
+    let (name, port) = match host.rsplit_once(']') {
+        Some((address, port)) => (address, port.strip_prefix(':')),
+        None => host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port))),
+    };
+    reference.as_str().len() <= LONGEST_REFERENCE
+        && port.is_none_or(|port| port.len() <= PORT_DIGITS)
+        && (!name.starts_with('[') || name.contains(':'))
+}
+
+/// Lets go of the text that was written, where it is another: only the normalised one is stored.
+pub(super) fn normalise(reference: &mut Reference) {
+    if reference.written() != reference.as_str()
+        && let Ok(normalised) = Reference::parse(reference.as_str())
+    {
+        *reference = normalised;
+    }
+}
+
+/// Kubernetes keeps times to the second.
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+fn shorten(error: &mut Option<Box<str>>) {
+    let Some(text) = error else { return };
+    if let Some((end, _)) = text.char_indices().nth(MOST_ERROR_CHARACTERS) {
+        *error = text.get(..end).map(Into::into);
+    }
+}

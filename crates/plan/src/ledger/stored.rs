@@ -1,0 +1,148 @@
+//! Entries as they are stored, and how large that makes them.
+
+use std::ops::{AddAssign, SubAssign};
+
+use fairlead_api::fairlead::{LedgerCopy, LedgerEntry, LedgerWatch, MAX_COPIES};
+use fairlead_domain::{digest::Digest, reference::Reference};
+
+use super::entry::{Copy, Entry, Watch, normalise, storable};
+
+/// Stored text of one shelf. The API server takes several times as much; but a shelf is written again as a whole
+/// whenever one of its entries changes.
+pub const MOST_BYTES: usize = 400 * 1024;
+
+pub(super) fn write(source: &Reference, entry: &Entry) -> LedgerEntry {
+    LedgerEntry {
+        source: source.as_str().to_owned(),
+        source_digest: entry.source_digest.map(|digest| digest.to_string()),
+        unused_since: entry.unused_since.map(Into::into),
+        mirrors: entry.copies.iter().map(write_copy).collect(),
+        watch: entry.watch.as_ref().map(write_watch),
+    }
+}
+
+fn write_copy(copy: &Copy) -> LedgerCopy {
+    LedgerCopy {
+        destination: copy.destination.as_str().to_owned(),
+        digest: copy.digest.map(|digest| digest.to_string()),
+        state: copy.state,
+        since: copy.since.into(),
+        last_error: copy.last_error.as_deref().map(str::to_owned),
+    }
+}
+
+fn write_watch(watch: &Watch) -> LedgerWatch {
+    LedgerWatch {
+        status: watch.status,
+        last_monitor: watch.last_monitor.map(Into::into),
+        last_error: watch.last_error.as_deref().map(str::to_owned),
+        original: watch.original,
+    }
+}
+
+/// An entry as it was read.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) source: Reference,
+    pub(super) entry: Entry,
+    /// Everything could be read. What could not is left out; the rest still holds.
+    pub(super) whole: bool,
+}
+
+/// `None`: nothing can be made of it without its source.
+pub(super) fn read(stored: LedgerEntry) -> Option<Read> {
+    let mut source = Reference::parse(&stored.source).ok().filter(storable)?;
+    normalise(&mut source);
+    let mut whole = true;
+    let listed = stored.mirrors.len();
+    let source_digest = read_digest(stored.source_digest.as_deref(), &mut whole);
+    let copies = stored.mirrors.into_iter().filter_map(|copy| {
+        Some(Copy {
+            destination: Reference::parse(&copy.destination).ok()?,
+            digest: read_digest(copy.digest.as_deref(), &mut whole),
+            state: copy.state,
+            since: copy.since.0,
+            last_error: copy.last_error.map(Into::into),
+        })
+    });
+    let mut entry = Entry {
+        source_digest,
+        unused_since: stored.unused_since.map(|time| time.0),
+        copies: copies.collect(),
+        watch: stored.watch.map(|watch| Watch {
+            status: watch.status,
+            last_monitor: watch.last_monitor.map(|time| time.0),
+            last_error: watch.last_error.map(Into::into),
+            original: watch.original,
+        }),
+    };
+    entry.tidy();
+    whole &= entry.copies.len() == listed;
+    Some(Read { source, entry, whole })
+}
+
+fn read_digest(text: Option<&str>, whole: &mut bool) -> Option<Digest> {
+    let digest = text?.parse().ok();
+    *whole &= digest.is_some();
+    digest
+}
+
+/// What entries take of a shelf.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) entries: usize,
+    pub(super) rows: usize,
+    /// A little more than the stored text has.
+    pub(super) bytes: usize,
+}
+
+impl Size {
+    pub(super) fn of(source: &Reference, entry: &Entry) -> Self {
+        let digest =
+            |digest: &Option<Digest>| digest.as_ref().map_or(0, |digest| 30 + digest.as_bytes().len() * 2);
+        let error = |error: &Option<Box<str>>| error.as_deref().map_or(0, |text| 16 + escaped_len(text));
+        let copy = |copy: &Copy| {
+            100 + copy.destination.as_str().len() + digest(&copy.digest) + error(&copy.last_error)
+        };
+        let watch = |watch: &Watch| 130 + error(&watch.last_error);
+        Self {
+            entries: 1,
+            rows: entry.copies.len().max(1),
+            bytes: 80
+                + source.as_str().len()
+                + digest(&entry.source_digest)
+                + entry.copies.iter().map(copy).sum::<usize>()
+                + entry.watch.as_ref().map_or(0, watch),
+        }
+    }
+
+    pub(super) fn has_room_for(&self, more: &Self) -> bool {
+        self.rows + more.rows <= MAX_COPIES && self.bytes + more.bytes <= MOST_BYTES
+    }
+}
+
+impl AddAssign for Size {
+    fn add_assign(&mut self, other: Self) {
+        self.entries += other.entries;
+        self.rows += other.rows;
+        self.bytes += other.bytes;
+    }
+}
+
+impl SubAssign for Size {
+    fn sub_assign(&mut self, other: Self) {
+        self.entries = self.entries.saturating_sub(other.entries);
+        self.rows = self.rows.saturating_sub(other.rows);
+        self.bytes = self.bytes.saturating_sub(other.bytes);
+    }
+}
+
+/// Length of a text inside quotes in JSON.
+fn escaped_len(text: &str) -> usize {
+    let escaped = |byte: u8| match byte {
+        b'"' | b'\\' => 2,
+        ..0x20 => 6,
+        _ => 1,
+    };
+    text.bytes().map(escaped).sum()
+}

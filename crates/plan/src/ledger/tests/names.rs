@@ -1,0 +1,99 @@
+//! What stored ledgers are called.
+
+use std::sync::Arc;
+
+use fairlead_api::fairlead::LedgerOwner;
+
+use crate::routing::{PolicyId, PolicyKind};
+
+use super::*;
+
+#[test]
+fn objects_are_named_after_their_owner() {
+    let cases = [
+        (OwnerKind::ClusterImageSetMirror, "all", "cism-all-0f5a3c71-0"),
+        (OwnerKind::ImageSetMirror, "team.mirror", "ism-team.mirror-0f5a3c71-0"),
+        (OwnerKind::ClusterImageSetAvailability, "everything", "cisa-everything-0f5a3c71-0"),
+    ];
+    for (kind, name, expected) in cases {
+        let owner = Owner { kind, name: name.into(), ..owner() };
+        assert_eq!(owner.object_name(ShelfId(0)), expected);
+        assert_eq!(owner.shelf_named(expected), Some(ShelfId(0)));
+    }
+}
+
+#[test]
+fn long_names_are_cut_to_valid_ones() {
+    let long = "a".repeat(253);
+    let dotted = format!("{}.{}", "a".repeat(199), "b".repeat(53));
+    let dashed = format!("{}--.{}", "a".repeat(197), "b".repeat(53));
+    for name in [long, dotted, dashed] {
+        let owner = Owner { name: name.as_str().into(), ..owner() };
+        let object = owner.object_name(ShelfId(u32::MAX));
+        assert!(object.len() <= 253, "{object}");
+        let fine = |part: &str| {
+            part.starts_with(|c: char| c.is_ascii_alphanumeric())
+                && part.ends_with(|c: char| c.is_ascii_alphanumeric())
+        };
+        assert!(object.split('.').all(fine), "{object}");
+        assert!(object.ends_with("a-0f5a3c71-4294967295"), "{object}");
+    }
+}
+
+#[test]
+fn a_name_of_another_making_is_not_taken_for_a_number() {
+    let mine = ["cism-all-0f5a3c71-7", "cism-all-0f5a3c71-0"];
+    let foreign = [
+        "cism-all-0f5a3c71-",
+        "cism-all-0f5a3c71-07",
+        "cism-all-0f5a3c71-+7",
+        "cism-all-0f5a3c71-7-1",
+        "cism-all-ffffffff-7",
+        "ism-all-0f5a3c71-7",
+        "",
+    ];
+    assert!(mine.iter().all(|name| owner().shelf_named(name).is_some()));
+    assert!(foreign.iter().all(|name| owner().shelf_named(name).is_none()));
+}
+
+#[test]
+fn namesakes_have_ledgers_of_their_own() {
+    let later = Owner { uid: "aa5a3c71-9d2e-4b60-8a11-27c4d3e5f609".into(), ..owner() };
+    assert_ne!(owner().object_name(ShelfId(0)), later.object_name(ShelfId(0)));
+    assert_ne!(owner(), later);
+}
+
+#[test]
+fn labels_find_them_again() {
+    let labels: Vec<_> = owner().labels().into_iter().collect();
+    let expected = [
+        ("app.kubernetes.io/managed-by", "fairlead"),
+        ("fairlead.dev/owner-kind", "ClusterImageSetMirror"),
+        ("fairlead.dev/owner-uid", "0f5a3c71-9d2e-4b60-8a11-27c4d3e5f609"),
+    ];
+    assert_eq!(labels, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
+}
+
+#[test]
+fn owners_come_from_policies_and_from_stored_ledgers() {
+    let policy = |kind, namespace: Option<&str>| PolicyId {
+        kind,
+        namespace: namespace.map(Into::into),
+        name: "one".into(),
+        uid: "u-1".into(),
+    };
+    let mirror = Owner::of_policy(&policy(PolicyKind::ImageSetMirror, Some("team"))).unwrap();
+    assert_eq!(mirror.to_string(), "ImageSetMirror/team/one");
+    assert_eq!(mirror.namespace, Some(Arc::from("team")));
+    assert_eq!(Owner::of_ledger(&mirror.named(), "team"), Some(mirror));
+    let cluster = Owner::of_policy(&policy(PolicyKind::ClusterImageSetMirror, None)).unwrap();
+    assert_eq!(cluster.to_string(), "ClusterImageSetMirror/one");
+    assert_eq!(Owner::of_ledger(&cluster.named(), "fairlead-system"), Some(cluster));
+    assert_eq!(Owner::of_policy(&policy(PolicyKind::ReplicatedImageSet, Some("team"))), None);
+    assert_eq!(Owner::of_policy(&policy(PolicyKind::ClusterReplicatedImageSet, None)), None);
+    let unknown = LedgerOwner { kind: "Deployment".into(), name: "one".into(), uid: "u".into() };
+    assert_eq!(Owner::of_ledger(&unknown, "team"), None);
+    for kind in OwnerKind::ALL {
+        assert_eq!(OwnerKind::parse(kind.name()), Some(kind));
+    }
+}

@@ -1,0 +1,45 @@
+//! Taking over from kuik, which keeps everything in the status of its objects.
+
+use fairlead_api::{
+    fairlead::CopyState,
+    kuik::{MatchingImage, MirrorSetStatus},
+};
+use fairlead_domain::reference::Reference;
+use jiff::Timestamp;
+
+use super::whole_seconds;
+use crate::ledger::{Copy, Entry, Ledger};
+
+/// Enters what a status lists, for an object that has no ledger yet. Retention goes on from where it was. No digest is known,
+/// so every copy of an image in use is looked at before it counts as being in place.
+pub fn adopt(ledger: &mut Ledger, status: &MirrorSetStatus, now: Timestamp) {
+    for image in &status.matching_images {
+        let Ok(source) = Reference::parse(&image.image) else { continue };
+        let copies = copies(image, whole_seconds(now));
+        if ledger.get(&source).is_none() && !copies.is_empty() {
+            let unused_since = image.unused_since.as_ref().map(|time| time.0);
+            ledger.insert(source, Entry { unused_since, copies, ..Entry::default() });
+        }
+    }
+}
+
+fn copies(image: &MatchingImage, now: Timestamp) -> Vec<Copy> {
+    let mut copies: Vec<Copy> = Vec::with_capacity(image.mirrors.len());
+    for mirror in &image.mirrors {
+        // Of an image that nobody uses only what was made is of interest.
+        if image.unused_since.is_some() && mirror.mirrored_at.is_none() {
+            continue;
+        }
+        let Ok(destination) = Reference::parse(&mirror.image) else { continue };
+        if copies.iter().all(|known| known.destination != destination) {
+            copies.push(Copy {
+                destination,
+                digest: None,
+                state: CopyState::Pending,
+                since: mirror.mirrored_at.as_ref().map_or(now, |time| time.0),
+                last_error: None,
+            });
+        }
+    }
+    copies
+}

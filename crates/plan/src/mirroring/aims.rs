@@ -1,0 +1,111 @@
+//! The mirrors of one policy as copies see them: where a source is to be copied to, and how long a copy stays.
+
+use fairlead_api::kuik::MAX_MIRRORS;
+use fairlead_domain::reference::{Location, LocationError, Reference};
+use jiff::Timestamp;
+
+use super::{
+    NO_LONGER_MATCHING,
+    join::Joined,
+    loops::Loops,
+    slot::{fingerprint, fingerprint_below, suffix},
+};
+use crate::routing::Policy;
+
+#[derive(Debug)]
+pub(super) struct Aims<'p> {
+    pub(super) policy: &'p Policy,
+    list: Vec<Aim<'p>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Aim<'p> {
+    place: &'p Location,
+    retention: Option<std::time::Duration>,
+    /// Whether a copy is named by putting the source's path behind the place. On Docker Hub itself a path of one segment
+    /// gains another.
+    plain: bool,
+}
+
+impl<'p> Aims<'p> {
+    pub(super) fn of(policy: &'p Policy) -> Self {
+        let mut list: Vec<Aim<'p>> = Vec::new();
+        for target in policy.targets() {
+            if list.len() < MAX_MIRRORS && list.iter().all(|known| known.place != target.place) {
+                list.push(Aim {
+                    place: target.place,
+                    retention: target.cleanup.map(|retention| retention.as_std()),
+                    plain: !target.place.path().is_empty() || !target.place.host().is_docker_hub(),
+                });
+            }
+        }
+        Self { policy, list }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Aim<'p>> {
+        self.list.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// The number of the mirror that a copy of the source at this destination belongs to.
+    pub(super) fn position(&self, source: &Reference, destination: &Reference) -> Option<usize> {
+        self.list.iter().position(|aim| aim.leads_to(source, destination))
+    }
+
+    pub(super) fn get(&self, position: usize) -> Option<&Aim<'p>> {
+        self.list.get(position)
+    }
+
+    /// Whether an image is to be copied: a Pod asked for it, and it does not lie in a mirror.
+    pub(super) fn wants(&self, image: &Joined<'_>, loops: &Loops) -> bool {
+        image.used.is_some_and(|used| used.original) && !loops.excludes(self.policy.id(), image.source)
+    }
+
+    /// Since when an image that no Pod uses counts as unused.
+    pub(super) fn unused_since(&self, image: &Joined<'_>, now: Timestamp) -> Timestamp {
+        if !self.policy.takes(image.source) {
+            return NO_LONGER_MATCHING;
+        }
+        // The filter may have been edited back: then the time that the image was left out for does not count.
+        let known = image.entry.and_then(|entry| entry.unused_since);
+        known.filter(|since| *since != NO_LONGER_MATCHING).unwrap_or(now)
+    }
+}
+
+impl Aim<'_> {
+    /// Where the copy of a source is.
+    pub(super) fn destination(&self, source: &Reference) -> Result<Reference, LocationError> {
+        self.place.copy_of(source)
+    }
+
+    /// The same as comparing with [`Self::destination`], without making it where that can be helped: every round asks this of
+    /// every copy.
+    fn leads_to(&self, source: &Reference, destination: &Reference) -> bool {
+        if !self.plain {
+            return self.destination(source).is_ok_and(|own| own == *destination);
+        }
+        let below = destination.as_str().strip_prefix(self.place.as_str());
+        let path = below.and_then(|rest| rest.strip_prefix('/'));
+        path.and_then(|rest| rest.strip_prefix(source.path())).is_some_and(|rest| rest == suffix(source))
+    }
+
+    pub(super) fn fingerprint(&self, source: &Reference) -> u64 {
+        if self.plain {
+            fingerprint_below(self.place.as_str(), source)
+        } else {
+            self.destination(source).map_or(0, |destination| fingerprint(&destination))
+        }
+    }
+
+    /// When a copy goes that has been unused since then. `None`: it stays.
+    pub(super) fn gone_at(&self, unused_since: Timestamp) -> Option<Timestamp> {
+        self.retention.map(|retention| unused_since.checked_add(retention).unwrap_or(Timestamp::MAX))
+    }
+
+    pub(super) fn cleans_up(&self) -> bool {
+        self.retention.is_some()
+    }
+}

@@ -1,0 +1,207 @@
+//! What was found out about copies and sources goes into the ledger.
+
+use std::{collections::HashMap, hash::BuildHasher};
+
+use fairlead_api::fairlead::CopyState;
+use fairlead_domain::{digest::Digest, reference::Reference};
+use jiff::Timestamp;
+
+use super::{is_shared, shortened, whole_seconds};
+use crate::ledger::{Copy, Entry, Ledger};
+
+/// What came of a task, or what somebody saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// The copy is in place, newly made or found there.
+    Copied {
+        digest: Digest,
+        source_digest: Digest,
+    },
+    CopyFailed {
+        error: String,
+    },
+    /// What a copy would contain that was refused.
+    Compared {
+        digest: Digest,
+        source_digest: Digest,
+    },
+    /// The copy is no longer in the registry.
+    Deleted,
+    DeletionFailed {
+        error: String,
+    },
+    /// The copy stays in the registry, and is nobody's from now on.
+    DeletionGivenUp,
+    /// The copy is not there, or something else is.
+    Missing,
+    /// The source has another digest than it had.
+    SourceMoved {
+        digest: Digest,
+    },
+}
+
+/// What a registry said of a reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sighting {
+    Gone,
+    Digest(Digest),
+}
+
+/// What sightings changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Copies that are to be made again because they are not what they should be.
+    pub missing: usize,
+    /// Sources that have moved, so that their copies are to be made again.
+    pub moved: usize,
+}
+
+/// Notes a finding about a copy, or about a source where `destination` is `None`. What no longer has a row is not noted.
+pub fn record(
+    ledger: &mut Ledger,
+    source: &Reference,
+    destination: Option<&Reference>,
+    finding: Finding,
+    now: Timestamp,
+) {
+    let now = whole_seconds(now);
+    let mut remove = false;
+    ledger.edit(source, |entry| {
+        note(entry, source, destination, finding, now);
+        remove = entry.copies.is_empty() && entry.unused_since.is_some();
+    });
+    if remove {
+        ledger.remove(source);
+    }
+}
+
+fn note(
+    entry: &mut Entry,
+    source: &Reference,
+    destination: Option<&Reference>,
+    finding: Finding,
+    now: Timestamp,
+) {
+    if let Finding::SourceMoved { digest } = finding {
+        moved(entry, source, digest, now);
+        return;
+    }
+    let position = destination
+        .and_then(|destination| entry.copies.iter().position(|copy| copy.destination == *destination));
+    let Some((position, copy)) = position.and_then(|at| Some((at, entry.copies.get_mut(at)?))) else {
+        return;
+    };
+    match (finding, copy.state) {
+        (Finding::Copied { digest, source_digest }, CopyState::Deleting)
+        | (Finding::Compared { digest, source_digest }, CopyState::Refused) => {
+            copy.digest = Some(digest);
+            entry.source_digest = Some(source_digest);
+        }
+        (Finding::Copied { digest, source_digest }, _) => {
+            if copy.state != CopyState::Mirrored || copy.digest != Some(digest) {
+                copy.since = now;
+            }
+            (copy.state, copy.digest, copy.last_error) = (CopyState::Mirrored, Some(digest), None);
+            // The tag moved between one copy and the next.
+            if entry.source_digest.replace(source_digest).is_some_and(|known| known != source_digest) {
+                for other in entry.copies.iter_mut().filter(|other| other.digest != Some(digest)) {
+                    outdate(other, now);
+                }
+            }
+        }
+        (Finding::CopyFailed { error }, CopyState::Pending | CopyState::Failed) => {
+            if copy.state != CopyState::Failed {
+                (copy.state, copy.since) = (CopyState::Failed, now);
+            }
+            copy.last_error = Some(shortened(&error));
+        }
+        (Finding::Deleted | Finding::DeletionGivenUp, CopyState::Deleting) => {
+            entry.copies.remove(position);
+        }
+        (Finding::DeletionFailed { error }, CopyState::Deleting) => {
+            copy.last_error = Some(shortened(&error));
+        }
+        // An image came back into use while its copy was being deleted: what is wanted now was not there a moment ago.
+        (Finding::Deleted | Finding::Missing, CopyState::Mirrored) => again(copy, now),
+        _ => {}
+    }
+}
+
+/// What registries said of any references, sources and copies alike, held against a whole ledger in one pass.
+pub fn observe<S: BuildHasher>(
+    ledger: &mut Ledger,
+    seen: &HashMap<Reference, Sighting, S>,
+    now: Timestamp,
+) -> Observed {
+    let mut observed = Observed::default();
+    if seen.is_empty() {
+        return observed;
+    }
+    let mut findings = Vec::new();
+    for (source, entry) in ledger.iter() {
+        if let Some(Sighting::Digest(digest)) = seen.get(source)
+            && has_moved(entry, source, digest)
+        {
+            observed.moved += 1;
+            findings.push((source.clone(), None, Finding::SourceMoved { digest: *digest }));
+        }
+        for copy in entry.copies.iter().filter(|copy| copy.state == CopyState::Mirrored) {
+            let right = match seen.get(&copy.destination) {
+                None => true,
+                Some(Sighting::Gone) => false,
+                Some(Sighting::Digest(digest)) => copy.digest == Some(*digest),
+            };
+            if !right {
+                observed.missing += 1;
+                findings.push((source.clone(), Some(copy.destination.clone()), Finding::Missing));
+            }
+        }
+    }
+    for (source, destination, finding) in findings {
+        record(ledger, &source, destination.as_ref(), finding, now);
+    }
+    observed
+}
+
+/// Drift of an image that nobody uses is left to be found when somebody does: its copy is kept as it is until then.
+fn has_moved(entry: &Entry, source: &Reference, digest: &Digest) -> bool {
+    entry.unused_since.is_none()
+        && source.digest().is_none()
+        && entry.source_digest.is_some_and(|known| known != *digest)
+}
+
+fn moved(entry: &mut Entry, source: &Reference, digest: Digest, now: Timestamp) {
+    if has_moved(entry, source, &digest) {
+        entry.source_digest = Some(digest);
+        for copy in &mut entry.copies {
+            outdate(copy, now);
+        }
+    }
+}
+
+/// The source is not what this copy was made of, or compared with.
+fn outdate(copy: &mut Copy, now: Timestamp) {
+    if copy.state == CopyState::Refused || is_shared(copy) {
+        copy.digest = None;
+    }
+    if copy.state == CopyState::Mirrored {
+        again(copy, now);
+    }
+}
+
+/// The digest stays: it says that the destination was filled before, and by whom.
+fn again(copy: &mut Copy, now: Timestamp) {
+    (copy.state, copy.since, copy.last_error) = (CopyState::Pending, now, None);
+}
+
+/// Digests in the repository of a destination that copies which stay need. They must not be deleted: every tag that names one
+/// would go with it.
+pub fn needed_digests<'l>(
+    ledgers: impl IntoIterator<Item = &'l Ledger>,
+    destination: &Reference,
+) -> Vec<Digest> {
+    let copies = ledgers.into_iter().flat_map(Ledger::iter).flat_map(|(_, entry)| &entry.copies);
+    let stays = |copy: &&Copy| !matches!(copy.state, CopyState::Deleting | CopyState::Refused);
+    let same = copies.filter(stays).filter(|copy| copy.destination.name() == destination.name());
+    same.filter_map(|copy| copy.digest.or(copy.destination.digest())).collect()
+}

@@ -1,0 +1,62 @@
+//! Mirroring: which copies of which images are to exist, who owns a destination, and when a copy goes.
+//!
+//! The registry is the truth about what exists, the ledger about what is ours. A round gathers who claims which
+//! destination over all policy objects ([`Claims`]), brings each ledger in line with what Pods use ([`reconcile`]), and
+//! reads off what is to be done ([`tasks`]). What came of it goes back into the ledger ([`record`]). Each round works from
+//! what is there alone, so nothing depends on having seen a change happen.
+
+mod adopt;
+mod aims;
+mod claims;
+mod farewell;
+mod findings;
+mod join;
+mod loops;
+mod reconcile;
+mod report;
+mod slot;
+mod tasks;
+#[cfg(test)]
+mod tests;
+
+use fairlead_domain::reference::Reference;
+use jiff::Timestamp;
+
+use crate::ledger::{Copy, MOST_ERROR_CHARACTERS};
+
+pub use self::{
+    adopt::adopt,
+    claims::{Claims, Holding},
+    farewell::{Farewell, GIVE_UP, farewell},
+    findings::{Finding, Observed, Sighting, needed_digests, observe, record},
+    loops::Loops,
+    reconcile::{Inputs, Reconciled, Refusal, reconcile},
+    report::{Report, report},
+    slot::{Slot, hold_tag, slot},
+    tasks::{Task, Work, tasks},
+};
+
+/// `unused_since` of an image that the policy's filter no longer lets pass: any retention is over.
+pub const NO_LONGER_MATCHING: Timestamp = Timestamp::constant(-62_135_593_200, 0);
+
+/// Ledgers keep whole seconds; a finer time would look like a change every time it is compared with what was kept.
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// A text as a ledger keeps it.
+fn shortened(text: &str) -> Box<str> {
+    let end = text.char_indices().nth(MOST_ERROR_CHARACTERS).map_or(text.len(), |(end, _)| end);
+    text.get(..end).unwrap_or(text).into()
+}
+
+/// Whether two sources are one: an image without a tag is the one tagged `latest`.
+fn same_source(one: &Reference, other: &Reference) -> bool {
+    one == other || one.pulled() == other.pulled()
+}
+
+/// Whether a copy that is in place was made for another source, which is said where an error would be. Its own source has
+/// no claim to the destination.
+fn is_shared(copy: &Copy) -> bool {
+    copy.state == fairlead_api::fairlead::CopyState::Mirrored && copy.last_error.is_some()
+}

@@ -1,0 +1,372 @@
+//! Brings a ledger in line with what Pods use and what the policy says.
+
+use std::fmt;
+
+use fairlead_api::{fairlead::CopyState, kuik::MAX_MIRRORS};
+use fairlead_domain::reference::Reference;
+use jiff::Timestamp;
+
+use super::{
+    aims::Aims,
+    claims::{Claim, Claims, Title},
+    is_shared,
+    join::{Joined, join},
+    loops::Loops,
+    same_source, shortened,
+    slot::slot,
+    whole_seconds,
+};
+use crate::{
+    ledger::{Copy, Entry, Ledger, storable},
+    routing::Policy,
+    usage::Used,
+};
+
+/// Problems that are told in full; there may be one for every image.
+const MOST_PROBLEMS: usize = 20;
+
+/// What one object's ledger is brought in line with.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    pub policy: &'a Policy,
+    /// The images in use that the policy selects, in order.
+    pub used: &'a [Used],
+    pub loops: &'a Loops,
+    /// Over all objects, this one included, gathered from the same state.
+    pub claims: &'a Claims,
+    /// Whether two sources are declared to be the same image.
+    pub replicas: &'a dyn Fn(&Reference, &Reference) -> bool,
+    pub now: Timestamp,
+}
+
+impl fmt::Debug for Inputs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, used, now, .. } = self;
+        let mut shown = f.debug_struct("Inputs");
+        shown
+            .field("policy", policy.id())
+            .field("used", &used.len())
+            .field("now", now)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What came of it, beside the changes to the ledger.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reconciled {
+    /// When the next retention ends.
+    pub next: Option<Timestamp>,
+    /// Copies that are not made because another source owns their destination.
+    pub refused: Vec<Refusal>,
+    /// Images that cannot be copied to a mirror at all, and why; the first of them.
+    pub problems: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub source: Reference,
+    pub destination: Reference,
+    pub owner: Reference,
+}
+
+/// One round for one object. A second round from the same state changes nothing.
+pub fn reconcile(ledger: &mut Ledger, inputs: &Inputs<'_>) -> Reconciled {
+    let inputs = Inputs { now: whole_seconds(inputs.now), ..*inputs };
+    let mut round = Round {
+        inputs,
+        aims: Aims::of(inputs.policy),
+        uid: &ledger.owner().uid,
+        outcome: Reconciled::default(),
+        rows: Vec::new(),
+    };
+    let mut changes = Vec::new();
+    for image in join(ledger, inputs.used) {
+        if let Some(change) = round.image(&image) {
+            changes.push((image.source.clone(), change));
+        }
+    }
+    let outcome = round.outcome;
+    for (source, change) in changes {
+        match change {
+            Change::Remove => drop(ledger.remove(&source)),
+            Change::Add(copies) => {
+                ledger.insert(source, Entry { copies, ..Entry::default() });
+            }
+            Change::Edit { unused_since, copies } => {
+                ledger.edit(&source, |entry| {
+                    entry.unused_since = unused_since;
+                    entry.copies = copies;
+                });
+            }
+        }
+    }
+    outcome
+}
+
+enum Change {
+    Add(Vec<Copy>),
+    Edit { unused_since: Option<Timestamp>, copies: Vec<Copy> },
+    Remove,
+}
+
+struct Round<'a> {
+    inputs: Inputs<'a>,
+    aims: Aims<'a>,
+    uid: &'a str,
+    outcome: Reconciled,
+    /// The rows of the image at hand as they are to be. Kept between images for its memory: most images do not change.
+    rows: Vec<Copy>,
+}
+
+impl Round<'_> {
+    fn image(&mut self, image: &Joined<'_>) -> Option<Change> {
+        let in_use = image.used.is_some();
+        let unused_since = (!in_use).then(|| self.aims.unused_since(image, self.inputs.now));
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.clear();
+        let wanted = self.wanted_rows(image, unused_since, &mut rows);
+        self.orphans(image, &mut rows);
+        let change = match image.entry {
+            None if wanted => Some(Change::Add(std::mem::take(&mut rows))),
+            Some(_) if rows.is_empty() && !wanted => Some(Change::Remove),
+            Some(entry) if entry.unused_since != unused_since || entry.copies != rows => {
+                Some(Change::Edit { unused_since, copies: std::mem::take(&mut rows) })
+            }
+            _ => None,
+        };
+        self.rows = rows;
+        change
+    }
+
+    /// The rows of mirrors that the policy has. Returns whether the image has an entry even without any.
+    fn wanted_rows(
+        &mut self,
+        image: &Joined<'_>,
+        unused_since: Option<Timestamp>,
+        rows: &mut Vec<Copy>,
+    ) -> bool {
+        let mut met = 0_u64;
+        for row in image.entry.into_iter().flat_map(|entry| &entry.copies) {
+            let Some(position) = self.aims.position(image.source, &row.destination) else { continue };
+            if met & (1 << position) != 0 {
+                continue;
+            }
+            met |= 1 << position;
+            rows.extend(match unused_since {
+                None => Some(self.used_row(image.source, row.clone())),
+                Some(since) => self.unused_row(image.source, row, position, since),
+            });
+        }
+        let complete = met.count_ones() as usize == self.aims.len();
+        if complete && !rows.is_empty() {
+            return true;
+        }
+        if !self.aims.wants(image, self.inputs.loops) {
+            return false;
+        }
+        if !storable(image.source) {
+            self.problem(|| format!("{} cannot be copied: no registry has that name", image.source));
+            return false;
+        }
+        for position in 0..self.aims.len() {
+            if met & (1 << position) == 0 && rows.len() < MAX_MIRRORS {
+                self.new_row(image.source, position, rows);
+            }
+        }
+        true
+    }
+
+    fn new_row(&mut self, source: &Reference, position: usize, rows: &mut Vec<Copy>) {
+        let Some(made) = self.aims.get(position).map(|aim| aim.destination(source)) else { return };
+        match made {
+            Ok(destination) if !storable(&destination) => {
+                self.problem(|| {
+                    format!("{source} cannot be copied to {destination}: no registry takes that name")
+                });
+            }
+            Ok(destination) => {
+                if rows.iter().all(|row| row.destination != destination) {
+                    let row = Copy {
+                        destination,
+                        digest: None,
+                        state: CopyState::Pending,
+                        since: self.inputs.now,
+                        last_error: None,
+                    };
+                    rows.push(self.used_row(source, row));
+                }
+            }
+            Err(error) => self.problem(|| error.to_string()),
+        }
+    }
+
+    /// A row of an image in use.
+    fn used_row(&mut self, source: &Reference, mut row: Copy) -> Copy {
+        let now = self.inputs.now;
+        let claim = self.inputs.claims.at(&row.destination);
+        match self.relation(source, &row, claim) {
+            Relation::Own { overwritten } => match row.state {
+                // What a refused row knows is what its copy would contain, not what is there.
+                CopyState::Refused => {
+                    row.digest = None;
+                    enter(&mut row, CopyState::Pending, now);
+                }
+                CopyState::Deleting => enter(&mut row, CopyState::Pending, now),
+                CopyState::Mirrored if is_shared(&row) || overwritten => {
+                    enter(&mut row, CopyState::Pending, now);
+                }
+                CopyState::Mirrored | CopyState::Pending | CopyState::Failed => {}
+            },
+            // Replicas may differ in content. One of them is copied and serves the others, or they would overwrite each
+            // other for ever; only while that one fails does another try its luck.
+            Relation::Replica(owner) => match owner.digest.filter(|_| !owner.failing) {
+                Some(digest) => {
+                    row.digest = Some(digest);
+                    let source = &owner.source;
+                    share(
+                        &mut row,
+                        &format!("the copy of {source}, which is declared to be the same image"),
+                        now,
+                    );
+                }
+                None if matches!(row.state, CopyState::Refused | CopyState::Deleting) || is_shared(&row) => {
+                    row.digest = None;
+                    enter(&mut row, CopyState::Pending, now);
+                }
+                None => {}
+            },
+            Relation::Equal(owner) => {
+                share(&mut row, &format!("the copy of {}, which has the same digest", owner.source), now);
+            }
+            Relation::Other(owner) => {
+                if row.state != CopyState::Refused {
+                    row.digest = None;
+                    enter(&mut row, CopyState::Refused, now);
+                }
+                row.last_error = Some(shortened(&format!(
+                    "belongs to {}: copy one of the two elsewhere, or leave one out",
+                    owner.source
+                )));
+                self.outcome.refused.push(Refusal {
+                    source: source.clone(),
+                    destination: row.destination.clone(),
+                    owner: owner.source.clone(),
+                });
+            }
+        }
+        row
+    }
+
+    /// A row of an image that no Pod uses; `None`: there is nothing to remember.
+    fn unused_row(
+        &mut self,
+        source: &Reference,
+        row: &Copy,
+        position: usize,
+        unused_since: Timestamp,
+    ) -> Option<Copy> {
+        let now = self.inputs.now;
+        let aim = self.aims.get(position)?;
+        let gone_at = aim.gone_at(unused_since);
+        if row.state == CopyState::Refused {
+            return None;
+        }
+        let mut row = row.clone();
+        if gone_at.is_some_and(|time| time <= now) {
+            return self.deleted(source, row);
+        }
+        // It was never there, and nobody waits for it any more.
+        if row.state == CopyState::Failed && row.digest.is_none() && !aim.cleans_up() {
+            return None;
+        }
+        let claim = self.inputs.claims.at(&row.destination);
+        if matches!(self.relation(source, &row, claim), Relation::Other(_)) {
+            return None;
+        }
+        if row.state == CopyState::Deleting {
+            enter(&mut row, CopyState::Pending, now);
+        }
+        self.outcome.next = [self.outcome.next, gone_at].into_iter().flatten().min();
+        Some(row)
+    }
+
+    /// Rows of mirrors that the policy no longer has.
+    fn orphans(&mut self, image: &Joined<'_>, rows: &mut Vec<Copy>) {
+        let policy = self.inputs.policy;
+        let settled = |row: &Copy| matches!(row.state, CopyState::Mirrored | CopyState::Refused);
+        // Whoever moves a mirror keeps the old copy until the new one is there: the source may be gone.
+        let replaced = image.used.is_none() || rows.iter().all(settled);
+        for row in image.entry.into_iter().flat_map(|entry| &entry.copies) {
+            if self.aims.position(image.source, &row.destination).is_some() {
+                continue;
+            }
+            if !policy.problems().is_empty() {
+                // It may belong to the entry that does not work just now.
+                rows.push(row.clone());
+            } else if policy.cleanup().is_some() && row.state != CopyState::Refused {
+                if replaced || row.state != CopyState::Mirrored {
+                    rows.extend(self.deleted(image.source, row.clone()));
+                } else {
+                    rows.push(row.clone());
+                }
+            }
+        }
+    }
+
+    /// The row as one to be deleted, or nothing where somebody else needs what is there.
+    fn deleted(&self, source: &Reference, mut row: Copy) -> Option<Copy> {
+        if self.inputs.claims.wanted_elsewhere(self.uid, source, &row.destination) {
+            return None;
+        }
+        if row.state != CopyState::Deleting {
+            enter(&mut row, CopyState::Deleting, self.inputs.now);
+        }
+        Some(row)
+    }
+
+    fn relation<'c>(&self, source: &Reference, row: &Copy, claim: Option<&'c Claim>) -> Relation<'c> {
+        let Some((claim, owner)) = claim.and_then(|claim| Some((claim, claim.owner.as_ref()?))) else {
+            return Relation::Own { overwritten: false };
+        };
+        if same_source(&owner.source, source) || slot(&row.destination).is_pinned() {
+            Relation::Own { overwritten: claim.overwritten }
+        } else if (self.inputs.replicas)(&owner.source, source) {
+            Relation::Replica(owner)
+        } else if row.digest.is_some() && row.digest == owner.digest {
+            Relation::Equal(owner)
+        } else {
+            Relation::Other(owner)
+        }
+    }
+
+    fn problem(&mut self, say: impl FnOnce() -> String) {
+        if self.outcome.problems.len() < MOST_PROBLEMS {
+            self.outcome.problems.push(say());
+        }
+    }
+}
+
+/// What a row is to the owner of its destination.
+enum Relation<'c> {
+    /// The same source, or nobody else is interested.
+    Own {
+        overwritten: bool,
+    },
+    /// Declared to be the same image.
+    Replica(&'c Title),
+    /// Another image with the same content.
+    Equal(&'c Title),
+    Other(&'c Title),
+}
+
+fn enter(row: &mut Copy, state: CopyState, now: Timestamp) {
+    (row.state, row.since, row.last_error) = (state, now, None);
+}
+
+/// The destination has what the row needs, by another source's copy.
+fn share(row: &mut Copy, by: &str, now: Timestamp) {
+    if row.state != CopyState::Mirrored {
+        enter(row, CopyState::Mirrored, now);
+    }
+    row.last_error = Some(shortened(by));
+}

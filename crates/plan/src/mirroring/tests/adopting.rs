@@ -1,0 +1,103 @@
+//! Taking over from kuik.
+
+use fairlead_api::kuik::MirrorSetStatus;
+
+use super::*;
+
+fn status(images: &Value) -> MirrorSetStatus {
+    serde_json::from_value(json!({ "matchingImages": images })).unwrap()
+}
+
+#[test]
+fn everything_that_a_status_lists_is_looked_at_again() {
+    let mut world = World::one(cleaned(&["m.io"], 100));
+    let stored = status(&json!([
+        { "image": "docker.io/library/nginx:1", "mirrors": [
+            { "image": "m.io/library/nginx:1", "mirroredAt": "1970-01-01T00:00:05Z" },
+        ]},
+        { "image": "docker.io/library/failed:1", "mirrors": [
+            { "image": "m.io/library/failed:1", "lastError": "no route to host" },
+        ]},
+        { "image": "docker.io/library/unused:1", "unusedSince": "1970-01-01T00:00:20Z", "mirrors": [
+            { "image": "m.io/library/unused:1", "mirroredAt": "1970-01-01T00:00:05Z" },
+            { "image": "old.io/library/unused:1" },
+        ]},
+        { "image": "docker.io/library/expired:1", "unusedSince": "0001-01-01T01:00:00Z", "mirrors": [
+            { "image": "m.io/library/expired:1", "mirroredAt": "1970-01-01T00:00:05Z" },
+        ]},
+        { "image": "docker.io/library/nothing:1", "unusedSince": "1970-01-01T00:00:20Z" },
+        { "image": "NOT A REFERENCE", "mirrors": [{ "image": "m.io/x:1" }] },
+    ]));
+    adopt(&mut world.objects[0].ledger, &stored, at(30));
+    assert_shows(
+        &world,
+        0,
+        "
+            docker.io/library/expired:1 no longer matching
+              m.io/library/expired:1 Pending 5
+            docker.io/library/failed:1
+              m.io/library/failed:1 Pending 30
+            docker.io/library/nginx:1
+              m.io/library/nginx:1 Pending 5
+            docker.io/library/unused:1 unused since 20
+              m.io/library/unused:1 Pending 5
+        ",
+    );
+    world.uses(0, &["nginx:1", "failed:1"]);
+    let outcome = world.round(40);
+    assert_eq!(outcome[0].next, Some(at(120)), "retention goes on from where it was");
+    assert_eq!(
+        world.tasks(0),
+        [
+            "copy docker.io/library/failed:1 m.io/library/failed:1",
+            "copy docker.io/library/nginx:1 m.io/library/nginx:1",
+        ]
+    );
+    world.round(120);
+    assert!(world.tasks(0).contains(&"delete docker.io/library/unused:1 m.io/library/unused:1".to_owned()));
+}
+
+#[test]
+fn copies_of_mirrors_that_kuik_forgot_are_cleaned_up() {
+    let mut world = World::one(cleaned(&["m.io"], 100));
+    let stored = status(&json!([{ "image": "docker.io/library/nginx:1", "mirrors": [
+        { "image": "m.io/library/nginx:1", "mirroredAt": "1970-01-01T00:00:05Z" },
+        { "image": "removed.io/library/nginx:1", "mirroredAt": "1970-01-01T00:00:05Z" },
+    ]}]));
+    adopt(&mut world.objects[0].ledger, &stored, at(30));
+    world.uses(0, &["nginx:1"]).round(40);
+    assert_eq!(
+        world.tasks(0),
+        [
+            "copy docker.io/library/nginx:1 m.io/library/nginx:1",
+            "delete docker.io/library/nginx:1 removed.io/library/nginx:1",
+        ]
+    );
+}
+
+#[test]
+fn what_the_ledger_knows_already_stays() {
+    let mut world = World::one(mirrors(&["m.io"]));
+    world.uses(0, &["nginx:1"]).round(1);
+    world.work(0, 2);
+    let before = world.shows(0);
+    let stored = status(&json!([{ "image": "docker.io/library/nginx:1", "mirrors": [
+        { "image": "m.io/library/nginx:1" }, { "image": "n.io/library/nginx:1" },
+    ]}]));
+    adopt(&mut world.objects[0].ledger, &stored, at(30));
+    assert_eq!(world.shows(0), before);
+}
+
+#[test]
+fn copies_that_kuik_made_for_two_sources_get_one_owner() {
+    let mut world = World::one(mirrors(&["m.io"]));
+    let copy =
+        |second: u8| json!([{ "image": "m.io/x:1", "mirroredAt": format!("1970-01-01T00:00:0{second}Z") }]);
+    let stored = status(&json!([
+        { "image": "a.io/x:1", "mirrors": copy(7) }, { "image": "b.io/x:1", "mirrors": copy(5) },
+    ]));
+    adopt(&mut world.objects[0].ledger, &stored, at(30));
+    let outcome = world.uses(0, &["a.io/x:1", "b.io/x:1"]).round(40);
+    assert_eq!(outcome[0].refused[0].owner.as_str(), "b.io/x:1", "the first of them");
+    assert_eq!(world.tasks(0), ["copy b.io/x:1 m.io/x:1"]);
+}

@@ -1,0 +1,246 @@
+//! Sources that meet in one destination.
+
+use super::*;
+
+const DOCKER: &str = "docker.io/x/y:1";
+const QUAY: &str = "quay.io/x/y:1";
+const COPY: &str = "m.io/x/y:1";
+
+#[test]
+fn of_two_sources_in_one_object_the_first_gets_the_place() {
+    let mut world = World::one(mirrors(&["m.io", "n.io/quay"]));
+    let outcome = world.uses(0, &[QUAY, DOCKER]).round(1);
+    assert_shows(
+        &world,
+        0,
+        "
+            docker.io/x/y:1
+              m.io/x/y:1 Pending 1
+              n.io/quay/x/y:1 Pending 1
+            quay.io/x/y:1
+              m.io/x/y:1 Refused 1
+              n.io/quay/x/y:1 Refused 1
+        ",
+    );
+    let refused = &outcome[0].refused[0];
+    assert_eq!((refused.source.as_str(), refused.destination.as_str()), (QUAY, COPY));
+    assert_eq!(refused.owner.as_str(), DOCKER);
+    let said = world.objects[0].ledger.get(&image(QUAY)).unwrap().copies[0].last_error.clone().unwrap();
+    assert!(said.contains(DOCKER), "{said}");
+    assert_eq!(
+        world.tasks(0),
+        ["copy docker.io/x/y:1 m.io/x/y:1", "copy docker.io/x/y:1 n.io/quay/x/y:1"],
+        "one task for a destination: the comparison comes after the copy"
+    );
+    world.work(0, 2).round(3);
+    assert_eq!(world.tasks(0), ["compare quay.io/x/y:1 m.io/x/y:1", "compare quay.io/x/y:1 n.io/quay/x/y:1"]);
+    world.work(0, 4).round(5);
+    assert!(world.tasks(0).is_empty(), "what a source contains is asked once");
+    assert_eq!(world.state(0, QUAY, COPY), Some(CopyState::Refused));
+}
+
+#[test]
+fn the_ledger_keeps_the_owner_whoever_comes_later() {
+    let mut world = World::new(&[("late", mirrors(&["m.io"])), ("team/early", mirrors(&["m.io"]))]);
+    world.uses(1, &[QUAY]).round(1);
+    // Before the copy is made …
+    world.uses(0, &[DOCKER]).round(1);
+    assert_eq!(world.state(0, DOCKER, COPY), Some(CopyState::Refused));
+    // … after it …
+    world.work(1, 3).round(4);
+    assert_eq!(world.state(0, DOCKER, COPY), Some(CopyState::Refused));
+    // … while it is made again …
+    world.record(1, QUAY, COPY, Finding::Missing, 5);
+    world.round(6);
+    assert_eq!(world.state(1, QUAY, COPY), Some(CopyState::Pending));
+    world.record(1, QUAY, COPY, Finding::CopyFailed { error: "down".to_owned() }, 7);
+    world.round(8);
+    assert_eq!(world.state(0, DOCKER, COPY), Some(CopyState::Refused));
+    // … and while it is kept for nobody, once it is there.
+    world.work(1, 9).uses(1, &[]).round(10);
+    assert_eq!(world.state(0, DOCKER, COPY), Some(CopyState::Refused));
+    assert_eq!(world.claims(10).owner(&image(COPY)), Some(&image(QUAY)));
+}
+
+#[test]
+fn when_the_claim_ends_the_other_source_follows_at_once() {
+    let mut world = World::one(cleaned(&["m.io"], 10));
+    world.uses(0, &[QUAY]).round(1);
+    world.work(0, 2).uses(0, &[QUAY, DOCKER]).round(3);
+    world.uses(0, &[DOCKER]).round(20);
+    assert_eq!(world.state(0, DOCKER, COPY), Some(CopyState::Refused));
+    world.round(30);
+    assert_shows(&world, 0, "docker.io/x/y:1\n  m.io/x/y:1 Pending 30");
+    assert_eq!(world.tasks(0), ["copy docker.io/x/y:1 m.io/x/y:1"], "and nothing deletes what it writes");
+}
+
+#[test]
+fn a_claim_without_a_copy_ends_with_its_use() {
+    let mut world = World::one(mirrors(&["m.io"]));
+    world.uses(0, &[DOCKER, QUAY]).round(1);
+    world.uses(0, &[QUAY]).round(2);
+    assert_shows(&world, 0, "quay.io/x/y:1\n  m.io/x/y:1 Pending 2");
+}
+
+#[test]
+fn a_claim_ends_with_the_mirror_or_the_object() {
+    let mut world = World::new(&[("a", mirrors(&["m.io"])), ("b", mirrors(&["m.io"]))]);
+    world.uses(0, &[DOCKER]).uses(1, &[QUAY]).round(1);
+    world.work(0, 2).round(3);
+    assert_eq!(world.state(1, QUAY, COPY), Some(CopyState::Refused));
+    world.edit(0, &mirrors(&["elsewhere.io"])).round(4);
+    assert_eq!(world.state(1, QUAY, COPY), Some(CopyState::Pending));
+}
+
+#[test]
+fn a_ledger_claims_only_what_its_policy_would_copy_there() {
+    let mut world = World::new(&[("team/forged", mirrors(&["own.io"])), ("m", mirrors(&["m.io"]))]);
+    world.uses(0, &[DOCKER]).uses(1, &[QUAY]).round(1);
+    let mirrored = |destination: &str| Copy {
+        destination: image(destination),
+        digest: Some(content("evil")),
+        state: CopyState::Mirrored,
+        since: at(0),
+        last_error: None,
+    };
+    world.objects[0].ledger.edit(&image(DOCKER), |entry| entry.copies.push(mirrored(COPY)));
+    let claims = world.claims(2);
+    assert_eq!(claims.owner(&image(COPY)), Some(&image(QUAY)));
+    // A row in its mirror that is not the source's own place is no better.
+    world.edit(0, &mirrors(&["m.io"]));
+    world.objects[0].ledger.edit(&image(DOCKER), |entry| entry.copies = vec![mirrored("m.io/other:1")]);
+    world.uses(0, &["~docker.io/x/y:1"]);
+    assert_eq!(world.claims(2).owner(&image("m.io/other:1")), None);
+}
+
+#[test]
+fn replicas_share_one_copy() {
+    let mut world = World::new(&[("a", mirrors(&["m.io"])), ("b", mirrors(&["m.io"]))]);
+    world.others.push(replicated());
+    world.uses(0, &[DOCKER, QUAY]).uses(1, &[QUAY]).round(1);
+    assert_eq!(world.tasks(0), ["copy docker.io/x/y:1 m.io/x/y:1"], "one of two in the same object");
+    assert_eq!(world.tasks(1), ["copy quay.io/x/y:1 m.io/x/y:1"]);
+    world.work(0, 2).round(3);
+    for object in [0, 1] {
+        let copy = &world.objects[object].ledger.get(&image(QUAY)).unwrap().copies[0];
+        assert!(is_shared(copy));
+        assert_eq!(copy.digest, Some(content(DOCKER)), "whatever they contain themselves");
+        assert!(world.tasks(object).is_empty());
+    }
+    // Both were under way: the second has overwritten the first, which is looked at again.
+    world.record(1, QUAY, COPY, Finding::Copied { digest: content(QUAY), source_digest: content(QUAY) }, 4);
+    world.round(5);
+    assert_eq!(world.tasks(0), ["copy docker.io/x/y:1 m.io/x/y:1"]);
+    assert!(world.tasks(1).is_empty());
+    world.work(0, 6).round(7);
+    assert!(world.tasks(0).is_empty() && world.tasks(1).is_empty());
+
+    // The one that was copied goes: the other takes over, and looks for itself.
+    world.uses(0, &[]).edit(0, &cleaned(&["m.io"], 0)).round(8);
+    assert_shows(&world, 0, "");
+    world.round(9);
+    assert_eq!(world.tasks(1), ["copy quay.io/x/y:1 m.io/x/y:1"]);
+}
+
+#[test]
+fn a_replica_helps_out_while_the_first_fails() {
+    let mut world = World::one(mirrors(&["m.io"]));
+    world.others.push(replicated());
+    world.uses(0, &[DOCKER, QUAY]).round(1);
+    world.record(0, DOCKER, COPY, Finding::CopyFailed { error: "gone".to_owned() }, 2);
+    world.round(3);
+    assert_eq!(world.tasks(0), ["copy quay.io/x/y:1 m.io/x/y:1"]);
+    world.work(0, 4).round(5);
+    assert_shows(
+        &world,
+        0,
+        "
+            docker.io/x/y:1
+              m.io/x/y:1 Mirrored (shared) 5
+            quay.io/x/y:1
+              m.io/x/y:1 Mirrored 4
+        ",
+    );
+}
+
+#[test]
+fn equal_digests_are_no_conflict() {
+    let same = content("the same");
+    let mut world = World::one(mirrors(&["m.io"]));
+    world.uses(0, &[DOCKER, QUAY]).round(1);
+    world.record(0, DOCKER, COPY, Finding::Copied { digest: same, source_digest: same }, 2);
+    world.round(3);
+    world.record(0, QUAY, COPY, Finding::Compared { digest: same, source_digest: same }, 4);
+    assert!(world.round(5)[0].refused.is_empty());
+    assert_eq!(world.state(0, QUAY, COPY), Some(CopyState::Mirrored));
+    assert!(world.tasks(0).is_empty());
+
+    // The owner moves on, and stays the owner.
+    let newer = content("newer");
+    record(&mut world.objects[0].ledger, &image(DOCKER), None, Finding::SourceMoved { digest: newer }, at(6));
+    world.round(7);
+    assert_eq!(world.tasks(0), ["copy docker.io/x/y:1 m.io/x/y:1"]);
+    world.record(0, DOCKER, COPY, Finding::Copied { digest: newer, source_digest: newer }, 8);
+    assert_eq!(world.round(9)[0].refused.len(), 1);
+    assert_eq!(world.state(0, DOCKER, COPY), Some(CopyState::Mirrored));
+    assert_eq!(world.state(0, QUAY, COPY), Some(CopyState::Refused));
+    // The other follows.
+    world.record(0, QUAY, COPY, Finding::Compared { digest: newer, source_digest: newer }, 10);
+    world.round(11);
+    assert_eq!(world.state(0, QUAY, COPY), Some(CopyState::Mirrored));
+    // And parts.
+    record(&mut world.objects[0].ledger, &image(QUAY), None, Finding::SourceMoved { digest: same }, at(12));
+    world.round(13);
+    assert_eq!(world.state(0, QUAY, COPY), Some(CopyState::Refused));
+    assert_eq!(world.tasks(0), ["compare quay.io/x/y:1 m.io/x/y:1"], "it never writes there");
+}
+
+#[test]
+fn a_comparison_made_before_the_copy_counts_too() {
+    let same = content("the same");
+    let mut world = World::new(&[("a", mirrors(&["m.io"])), ("b", mirrors(&["m.io"]))]);
+    world.uses(0, &[DOCKER]).uses(1, &[QUAY]).round(1);
+    world.record(1, QUAY, COPY, Finding::Compared { digest: same, source_digest: same }, 2);
+    world.round(3);
+    assert_eq!(world.state(1, QUAY, COPY), Some(CopyState::Refused));
+    world.record(0, DOCKER, COPY, Finding::Copied { digest: same, source_digest: same }, 4);
+    world.round(5);
+    assert_eq!(world.state(1, QUAY, COPY), Some(CopyState::Mirrored));
+}
+
+#[test]
+fn two_that_both_believe_to_be_there() {
+    let mut world = World::new(&[("a", mirrors(&["m.io"])), ("b", mirrors(&["m.io"]))]);
+    world.uses(0, &[DOCKER]).uses(1, &[QUAY]).round(1);
+    world.copied(0, DOCKER, COPY, 2).copied(1, QUAY, COPY, 3).round(4);
+    assert_eq!(world.state(0, DOCKER, COPY), Some(CopyState::Pending), "it was overwritten");
+    assert_eq!(world.state(1, QUAY, COPY), Some(CopyState::Refused));
+    assert_eq!(world.tasks(0), ["copy docker.io/x/y:1 m.io/x/y:1"]);
+    world.work(0, 5).work(1, 5).round(6);
+    assert!(world.tasks(0).is_empty() && world.tasks(1).is_empty());
+}
+
+#[test]
+fn one_source_of_two_objects_is_no_conflict() {
+    let mut world = World::new(&[("a", mirrors(&["m.io"])), ("team/b", mirrors(&["m.io"]))]);
+    world.uses(0, &["nginx"]).uses(1, &["nginx:latest"]);
+    assert!(world.round(1).iter().all(|outcome| outcome.refused.is_empty()));
+    assert_eq!(world.tasks(0), ["copy docker.io/library/nginx m.io/library/nginx"]);
+    assert_eq!(world.tasks(1), ["copy docker.io/library/nginx:latest m.io/library/nginx:latest"]);
+    world.work(0, 2).work(1, 2).round(3);
+    assert!(world.tasks(0).is_empty() && world.tasks(1).is_empty());
+}
+
+#[test]
+fn a_digest_has_one_content_whoever_it_comes_from() {
+    let digest = content("pinned");
+    let (one, other) = (format!("docker.io/x/y@{digest}"), format!("quay.io/x/y:1@{digest}"));
+    let mut world = World::one(cleaned(&["m.io"], 0));
+    assert!(world.uses(0, &[&one, &other]).round(1)[0].refused.is_empty());
+    for (source, copy) in [(&one, format!("m.io/x/y@{digest}")), (&other, format!("m.io/x/y:1@{digest}"))] {
+        world.record(0, source, &copy, Finding::Copied { digest, source_digest: digest }, 2);
+    }
+    world.uses(0, &[&other]).round(3);
+    assert_eq!(world.objects[0].ledger.len(), 1, "and what the other needs is not deleted");
+    assert!(world.tasks(0).is_empty());
+}

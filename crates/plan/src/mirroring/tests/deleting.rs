@@ -1,0 +1,114 @@
+//! What becomes of copies when their object goes.
+
+use super::*;
+
+const SOURCE: &str = "docker.io/library/nginx:1";
+const COPY: &str = "m.io/library/nginx:1";
+
+fn leaving(world: &mut World, object: usize, failing: Option<&str>, second: i64) -> Farewell {
+    let claims = world.claims_when(&[object], second);
+    let Object { policy, ledger, .. } = &mut world.objects[object];
+    farewell(ledger, Some(policy), &claims, at(100), failing, at(second))
+}
+
+fn in_place(spec: Value) -> World {
+    let mut world = World::one(spec);
+    world.uses(0, &[SOURCE]).round(1);
+    world.work(0, 2).round(3);
+    world
+}
+
+fn deletes(farewell: &Farewell) -> Vec<&str> {
+    match farewell {
+        Farewell::Clean { tasks, .. } => {
+            assert!(tasks.iter().all(|task| task.work == Work::Delete));
+            tasks.iter().map(|task| task.destination.as_str()).collect()
+        }
+        Farewell::Done { .. } => Vec::new(),
+    }
+}
+
+#[test]
+fn with_clean_up_on_the_copies_go_first() {
+    let mut world = in_place(cleaned(&["m.io"], 1000));
+    let first = leaving(&mut world, 0, None, 110);
+    assert_eq!(deletes(&first), [COPY], "retention is not waited for, and neither are Pods");
+    let Farewell::Clean { until, why, .. } = first else { unreachable!() };
+    assert_eq!((until, why.as_str()), (at(700), "1 copy is still to be deleted"));
+    world.record(0, SOURCE, COPY, Finding::Deleted, 111);
+    assert_eq!(leaving(&mut world, 0, None, 112), Farewell::Done { left: 0 });
+}
+
+#[test]
+fn with_clean_up_off_everything_stays() {
+    let mut world = in_place(mirrors(&["m.io"]));
+    assert_eq!(leaving(&mut world, 0, None, 110), Farewell::Done { left: 0 });
+
+    let mut partly = cleaned(&["m.io", "keep.io"], 0);
+    partly["mirrors"][1]["cleanup"] = json!({ "enabled": false });
+    assert_eq!(deletes(&leaving(&mut in_place(partly), 0, None, 110)), [COPY]);
+
+    let mut only_one = mirrors(&["m.io", "keep.io"]);
+    only_one["mirrors"][0]["cleanup"] = json!({ "enabled": true });
+    assert_eq!(deletes(&leaving(&mut in_place(only_one), 0, None, 110)), [COPY]);
+}
+
+#[test]
+fn it_is_given_up_after_ten_minutes() {
+    let mut world = in_place(cleaned(&["m.io", "n.io"], 0));
+    let waiting = leaving(&mut world, 0, Some("Secret registries/push is gone"), 699);
+    let Farewell::Clean { tasks, until, why } = waiting else { unreachable!() };
+    assert_eq!((tasks.len(), until), (2, at(700)), "it is tried until then");
+    assert!(why.contains("2 copies") && why.ends_with("Secret registries/push is gone"), "{why}");
+    assert!(why.contains("1970-01-01T00:11:40Z"), "{why}");
+    assert_eq!(leaving(&mut world, 0, Some("still"), 700), Farewell::Done { left: 2 });
+}
+
+#[test]
+fn a_broken_object_can_be_deleted() {
+    let mut world = in_place(cleaned(&["m.io"], 0));
+    let ledger = &mut world.objects[0].ledger;
+    let done = farewell(ledger, None, &Claims::default(), at(100), None, at(110));
+    assert_eq!(done, Farewell::Done { left: 0 });
+}
+
+#[test]
+fn what_others_need_stays() {
+    let mut world = World::new(&[("m", cleaned(&["m.io"], 0)), ("team/n", mirrors(&["m.io"]))]);
+    world.uses(0, &[SOURCE, "redis:1"]).uses(1, &[SOURCE]).round(1);
+    world.work(0, 2).work(1, 2).round(3);
+    assert_eq!(deletes(&leaving(&mut world, 0, None, 110)), ["m.io/library/redis:1"]);
+
+    // Another source waits for the place.
+    let mut world = World::new(&[("m", cleaned(&["m.io"], 0)), ("n", mirrors(&["m.io"]))]);
+    world.uses(0, &["docker.io/x:1"]).uses(1, &["quay.io/library/x:1"]).round(1);
+    world.work(0, 2).round(3);
+    assert_eq!(world.state(1, "quay.io/library/x:1", "m.io/library/x:1"), Some(CopyState::Refused));
+    assert_eq!(leaving(&mut world, 0, None, 110), Farewell::Done { left: 0 });
+}
+
+#[test]
+fn of_what_was_refused_nothing_is_ours() {
+    let mut world = World::new(&[("a", mirrors(&["m.io"])), ("b", cleaned(&["m.io"], 0))]);
+    world.uses(0, &["docker.io/x:1"]).uses(1, &["quay.io/library/x:1"]).round(1);
+    assert_eq!(leaving(&mut world, 1, None, 110), Farewell::Done { left: 0 });
+}
+
+#[test]
+fn two_objects_that_go_together_leave_nothing_behind() {
+    let mut world = World::new(&[("a", cleaned(&["m.io"], 0)), ("b", cleaned(&["m.io"], 0))]);
+    world.uses(0, &[SOURCE]).uses(1, &[SOURCE]).round(1);
+    world.work(0, 2).work(1, 2).round(3);
+    let claims = world.claims_when(&[0, 1], 110);
+    for object in &mut world.objects {
+        let leaving = farewell(&mut object.ledger, Some(&object.policy), &claims, at(100), None, at(110));
+        assert_eq!(deletes(&leaving), [COPY]);
+    }
+}
+
+#[test]
+fn copies_of_a_mirror_taken_out_before_go_by_the_objects_own_setting() {
+    let mut world = in_place(cleaned(&["m.io", "n.io"], 0));
+    world.edit(0, &cleaned(&["n.io"], 0)).round(4);
+    assert_eq!(deletes(&leaving(&mut world, 0, None, 110)), ["n.io/library/nginx:1", COPY]);
+}

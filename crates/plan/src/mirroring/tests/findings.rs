@@ -1,0 +1,171 @@
+//! What was found out, and what follows.
+
+use std::collections::HashMap;
+
+use super::*;
+
+const SOURCE: &str = "docker.io/library/nginx:1";
+const COPY: &str = "m.io/library/nginx:1";
+
+fn in_place(places: &[&str]) -> World {
+    let mut world = World::one(mirrors(places));
+    world.uses(0, &[SOURCE]).round(1);
+    world.work(0, 2).round(3);
+    world
+}
+
+fn see(world: &mut World, seen: &[(&str, Sighting)], second: i64) -> Observed {
+    let seen: HashMap<Reference, Sighting> = seen.iter().map(|(text, seen)| (image(text), *seen)).collect();
+    observe(&mut world.objects[0].ledger, &seen, at(second))
+}
+
+#[test]
+fn a_copy_that_is_gone_is_made_again() {
+    for sighting in [Sighting::Gone, Sighting::Digest(content("something else"))] {
+        let mut world = in_place(&["m.io", "n.io"]);
+        assert_eq!(see(&mut world, &[(COPY, sighting)], 10), Observed { missing: 1, moved: 0 });
+        assert_eq!(world.tasks(0), ["copy docker.io/library/nginx:1 m.io/library/nginx:1"]);
+        let entry = world.objects[0].ledger.get(&image(SOURCE)).unwrap();
+        assert_eq!(entry.copies[0].digest, Some(content(SOURCE)), "it was there, and by whom is known");
+        assert_eq!(see(&mut world, &[(COPY, sighting)], 11), Observed::default(), "told once");
+    }
+}
+
+#[test]
+fn a_copy_that_is_right_stays() {
+    let mut world = in_place(&["m.io"]);
+    let before = world.shows(0);
+    let right = Sighting::Digest(content(SOURCE));
+    assert_eq!(
+        see(&mut world, &[(COPY, right), (SOURCE, right), ("quay.io/z", Sighting::Gone)], 10),
+        Observed::default()
+    );
+    assert_eq!(see(&mut world, &[(SOURCE, Sighting::Gone)], 11), Observed::default(), "the copy is for that");
+    assert_eq!(see(&mut world, &[], 12), Observed::default());
+    assert_eq!(world.shows(0), before);
+}
+
+#[test]
+fn a_tag_that_moves_is_followed() {
+    let mut world = in_place(&["m.io", "n.io"]);
+    let newer = content("newer");
+    assert_eq!(see(&mut world, &[(SOURCE, Sighting::Digest(newer))], 10), Observed { missing: 0, moved: 1 });
+    assert_eq!(world.tasks(0).len(), 2);
+    assert_eq!(world.objects[0].ledger.get(&image(SOURCE)).unwrap().source_digest, Some(newer));
+    assert_eq!(see(&mut world, &[(SOURCE, Sighting::Digest(newer))], 11), Observed::default(), "told once");
+}
+
+#[test]
+fn a_tag_that_moves_between_two_copies_is_followed_by_the_first() {
+    let mut world = in_place(&["m.io"]);
+    world.edit(0, &mirrors(&["m.io", "n.io"])).round(5);
+    let newer = content("newer");
+    world.record(
+        0,
+        SOURCE,
+        "n.io/library/nginx:1",
+        Finding::Copied { digest: newer, source_digest: newer },
+        6,
+    );
+    world.round(7);
+    assert_eq!(world.tasks(0), ["copy docker.io/library/nginx:1 m.io/library/nginx:1"]);
+}
+
+#[test]
+fn chosen_platforms_give_a_copy_a_digest_of_its_own() {
+    let mut world = World::one(mirrors(&["m.io", "n.io"]));
+    world.uses(0, &[SOURCE]).round(1);
+    let (digest, source_digest) = (content("reduced"), content(SOURCE));
+    for copy in [COPY, "n.io/library/nginx:1"] {
+        world.record(0, SOURCE, copy, Finding::Copied { digest, source_digest }, 2);
+    }
+    let seen = [(SOURCE, Sighting::Digest(source_digest)), (COPY, Sighting::Digest(digest))];
+    assert_eq!(see(&mut world, &seen, 3), Observed::default());
+}
+
+#[test]
+fn drift_of_an_unused_image_waits_for_its_next_use() {
+    let mut world = in_place(&["m.io"]);
+    let newer = Sighting::Digest(content("newer"));
+    world.uses(0, &[]).round(10);
+    assert_eq!(see(&mut world, &[(SOURCE, newer)], 11), Observed::default());
+    world.uses(0, &[SOURCE]).round(12);
+    assert_eq!(see(&mut world, &[(SOURCE, newer)], 13), Observed { missing: 0, moved: 1 });
+}
+
+#[test]
+fn a_digest_does_not_move() {
+    let digest = content("pinned");
+    let (source, copy) = (format!("quay.io/x@{digest}"), format!("m.io/x@{digest}"));
+    let mut world = World::one(mirrors(&["m.io"]));
+    world.uses(0, &[&source]).round(1);
+    world.record(0, &source, &copy, Finding::Copied { digest, source_digest: digest }, 2);
+    assert_eq!(see(&mut world, &[(&source, Sighting::Digest(content("other")))], 3), Observed::default());
+}
+
+#[test]
+fn findings_about_what_is_no_longer_there_change_nothing() {
+    let mut world = in_place(&["m.io"]);
+    let before = world.shows(0);
+    let digest = content("x");
+    let failed = || "failed".to_owned();
+    for finding in [
+        Finding::CopyFailed { error: failed() },
+        Finding::Compared { digest, source_digest: digest },
+        Finding::DeletionFailed { error: failed() },
+        Finding::DeletionGivenUp,
+    ] {
+        world.record(0, SOURCE, COPY, finding, 10);
+    }
+    world.record(0, SOURCE, "elsewhere.io/x:1", Finding::Missing, 10);
+    world.record(0, "quay.io/unknown:1", COPY, Finding::Copied { digest, source_digest: digest }, 10);
+    assert_eq!(world.shows(0), before);
+}
+
+#[test]
+fn a_copy_that_ends_while_it_is_to_be_deleted() {
+    let mut world = World::one(cleaned(&["m.io"], 0));
+    world.uses(0, &[SOURCE]).round(1);
+    world.uses(0, &[]).round(2);
+    world.copied(0, SOURCE, COPY, 3);
+    assert_eq!(world.tasks(0), ["delete docker.io/library/nginx:1 m.io/library/nginx:1"]);
+    let entry = world.objects[0].ledger.get(&image(SOURCE)).unwrap();
+    assert_eq!(entry.copies[0].digest, Some(content(SOURCE)));
+}
+
+#[test]
+fn findings_are_written_only_when_they_say_something_new() {
+    let mut world = in_place(&["m.io"]);
+    let ledger = &mut world.objects[0].ledger;
+    for shelf in ledger.dirty() {
+        let crate::ledger::Draft::Write { ticket, .. } = ledger.draft(shelf) else { unreachable!() };
+        ledger.written(shelf, ticket, Some("1".to_owned()));
+    }
+    world.copied(0, SOURCE, COPY, 50);
+    world.round(60);
+    assert!(world.objects[0].ledger.dirty().is_empty());
+}
+
+#[test]
+fn a_digest_that_other_copies_need_is_shared() {
+    let mut world = World::new(&[("a", cleaned(&["m.io"], 0)), ("b", mirrors(&["m.io"]))]);
+    let same = content("same");
+    world.uses(0, &["x/y:1", "x/y:2", "x/z:1"]).uses(1, &["x/y:3"]).round(1);
+    for (object, tag) in [(0, "x/y:1"), (0, "x/y:2"), (0, "x/z:1"), (1, "x/y:3")] {
+        let copied = Finding::Copied { digest: same, source_digest: same };
+        world.record(object, tag, &format!("m.io/{tag}"), copied, 2);
+    }
+    let shared = |world: &World, text: &str| {
+        needed_digests(world.objects.iter().map(|object| &object.ledger), &image(text)).contains(&same)
+    };
+    world.uses(0, &["x/y:2"]).round(3);
+    assert!(shared(&world, "m.io/x/y:1"), "by a tag of the same object");
+    world.uses(0, &[]).round(4);
+    assert!(shared(&world, "m.io/x/y:1"), "by a tag of another object");
+    world.edit(1, &cleaned(&["m.io"], 0)).uses(1, &[]).round(5);
+    assert!(!shared(&world, "m.io/x/y:1"), "all of them are to be deleted");
+    let pinned = format!("x/y@{same}");
+    world.uses(1, &[&pinned]).round(6);
+    assert!(shared(&world, "m.io/x/y:1"), "by its name, before it is copied");
+    assert!(!shared(&world, "m.io/x/z:1"), "in the same repository only");
+}

@@ -1,0 +1,347 @@
+//! What holds whatever Pods, people and registries do, in whatever order.
+
+use std::collections::{BTreeSet, HashMap};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const IMAGES: [&str; 9] = [
+    "docker.io/x/y:1",
+    "quay.io/x/y:1",
+    "z.io/x/y:1",
+    "z.io/x/y",
+    "z.io/x/y:latest",
+    "a.io/x/y:latest",
+    "a.io/x/y@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    "b.io/x/y:2@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    "m.io/p/x/y:1",
+];
+const PLACES: [&str; 4] = ["m.io/p", "m.io", "n.io", "docker.io"];
+const OBJECTS: [&str; 3] = ["a", "b", "team/c"];
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// An object's Pods use these images, given by number; even ones they asked for.
+    Use(usize, BTreeSet<usize>),
+    Edit(usize, Spec),
+    /// What a source contains: one of three contents, or its own.
+    Push(usize, u8),
+    /// The tasks of an object are carried out; every so many of them fail.
+    Work(usize, u8),
+    /// The watch looks at everything.
+    Look,
+    /// Something vanishes from the registry.
+    Lose(u8),
+    Wait(i64),
+}
+
+#[derive(Debug, Clone)]
+struct Spec {
+    places: Vec<usize>,
+    retention: Option<u32>,
+    narrow: bool,
+}
+
+impl Spec {
+    fn manifest(&self) -> Value {
+        let places: Vec<&str> = self.places.iter().map(|place| PLACES[*place]).collect();
+        let mut spec =
+            self.retention.map_or_else(|| mirrors(&places), |retention| cleaned(&places, retention));
+        if self.narrow {
+            spec["filter"] = json!({ "include": [{ "image": "(z|a|quay).io/.*" }] });
+        }
+        spec
+    }
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    let places = prop::sample::subsequence((0..PLACES.len()).collect::<Vec<_>>(), 0..=3);
+    (places, prop::option::of(0..30u32), prop::bool::weighted(0.2))
+        .prop_map(|(places, retention, narrow)| Spec { places, retention, narrow })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let object = || 0..OBJECTS.len();
+    prop_oneof![
+        4 => (object(), prop::collection::btree_set(0..IMAGES.len() * 2, 0..6)).prop_map(|(one, two)| Step::Use(one, two)),
+        1 => (object(), spec()).prop_map(|(one, two)| Step::Edit(one, two)),
+        1 => (0..IMAGES.len(), 0..5u8).prop_map(|(one, two)| Step::Push(one, two)),
+        4 => (object(), 0..4u8).prop_map(|(one, two)| Step::Work(one, two)),
+        1 => Just(Step::Look),
+        1 => any::<u8>().prop_map(Step::Lose),
+        2 => (0..40i64).prop_map(Step::Wait),
+    ]
+}
+
+/// Registries: what sources contain, and what is in each slot of the mirrors.
+struct Registries {
+    sources: HashMap<String, Digest>,
+    slots: HashMap<Slot, Digest>,
+}
+
+impl Registries {
+    fn source(&self, source: &Reference) -> Digest {
+        // A mirror may lie where sources do.
+        if let Some(copied) = self.slots.get(&slot(source)) {
+            return *copied;
+        }
+        let pulled = source.pulled();
+        let pushed = source.digest().or_else(|| self.sources.get(pulled.as_str()).copied());
+        pushed.unwrap_or_else(|| content(pulled.as_str()))
+    }
+}
+
+struct Run {
+    world: World,
+    registries: Registries,
+    now: i64,
+}
+
+impl Run {
+    fn work(&mut self, object: usize, fails: u8) {
+        for (number, task) in tasks(&self.world.objects[object].ledger).into_iter().enumerate() {
+            let failed = fails > 0 && number % 4 < usize::from(fails);
+            let digest = self.registries.source(&task.source);
+            let place = slot(&task.destination);
+            let finding = match (task.work, failed) {
+                (Work::Copy, true) => Finding::CopyFailed { error: "down".to_owned() },
+                (Work::Copy, false) => {
+                    self.registries.slots.insert(place, digest);
+                    Finding::Copied { digest, source_digest: digest }
+                }
+                (Work::Delete, true) => Finding::DeletionFailed { error: "down".to_owned() },
+                (Work::Delete, false) => {
+                    self.registries.slots.remove(&place);
+                    Finding::Deleted
+                }
+                (Work::Compare, true) => continue,
+                (Work::Compare, false) => Finding::Compared { digest, source_digest: digest },
+            };
+            let ledger = &mut self.world.objects[object].ledger;
+            record(ledger, &task.source, Some(&task.destination), finding, at(self.now));
+        }
+    }
+
+    fn look(&mut self) {
+        for object in &mut self.world.objects {
+            let mut seen = HashMap::new();
+            for (source, entry) in object.ledger.iter() {
+                seen.insert(source.clone(), Sighting::Digest(self.registries.source(source)));
+                for copy in &entry.copies {
+                    let there = self.registries.slots.get(&slot(&copy.destination));
+                    seen.insert(
+                        copy.destination.clone(),
+                        there.map_or(Sighting::Gone, |digest| Sighting::Digest(*digest)),
+                    );
+                }
+            }
+            observe(&mut object.ledger, &seen, at(self.now));
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Use(object, images) => {
+                let policy = Arc::clone(&self.world.objects[object].policy);
+                let texts: Vec<String> = images
+                    .into_iter()
+                    .filter(|number| policy.takes(&image(IMAGES[number / 2])))
+                    .map(|number| format!("{}{}", if number % 2 == 0 { "" } else { "~" }, IMAGES[number / 2]))
+                    .collect();
+                let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+                self.world.uses(object, &texts);
+            }
+            Step::Edit(object, spec) => {
+                self.world.edit(object, &spec.manifest());
+                let Object { policy, used, .. } = &mut self.world.objects[object];
+                used.retain(|used| policy.takes(&used.image));
+            }
+            Step::Push(source, content_number) => {
+                let pulled = image(IMAGES[source]).pulled().to_string();
+                let digest = content(&format!("content {content_number}"));
+                self.registries.sources.insert(pulled, digest);
+            }
+            Step::Work(object, fails) => self.work(object, fails),
+            Step::Look => self.look(),
+            Step::Lose(number) => {
+                let mut slots: Vec<Slot> = self.registries.slots.keys().cloned().collect();
+                slots.sort();
+                if let Some(slot) = slots.get(usize::from(number) % slots.len().max(1)) {
+                    self.registries.slots.remove(slot);
+                }
+            }
+            Step::Wait(seconds) => self.now += seconds,
+        }
+    }
+
+    fn ledgers(&self) -> Vec<String> {
+        (0..self.world.objects.len()).map(|object| self.world.shows(object)).collect()
+    }
+
+    fn round(&mut self) -> Result<(), TestCaseError> {
+        let first = self.world.round(self.now);
+        let before = self.ledgers();
+        let second = self.world.round(self.now);
+        prop_assert_eq!(self.ledgers(), before, "a second round changes nothing");
+        prop_assert_eq!(first.len(), second.len());
+        for (one, two) in first.iter().zip(&second) {
+            prop_assert_eq!(one.next, two.next);
+            // Of replicas that come up in the same second the first may turn out to be another one.
+            let places = |outcome: &Reconciled| -> Vec<(Reference, Reference)> {
+                outcome.refused.iter().map(|one| (one.source.clone(), one.destination.clone())).collect()
+            };
+            prop_assert_eq!(places(one), places(two));
+        }
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), TestCaseError> {
+        let index = self.world.index();
+        let loops = Loops::of(&index);
+        let mut writers: HashMap<Slot, Reference> = HashMap::new();
+        let mut needed: BTreeSet<Slot> = BTreeSet::new();
+        for object in &self.world.objects {
+            let used = |source: &Reference| object.used.iter().find(|used| *used.image == *source);
+            for wanted in object.used.iter().filter(|used| used.original) {
+                if loops.excludes(object.policy.id(), &wanted.image) {
+                    continue;
+                }
+                let entry = object.ledger.get(&wanted.image);
+                for target in object.policy.targets() {
+                    let destination = target.place.copy_of(&wanted.image).unwrap();
+                    let rows = entry.map_or(0, |entry| {
+                        entry.copies.iter().filter(|copy| copy.destination == destination).count()
+                    });
+                    prop_assert_eq!(rows, 1, "{} has one row at {}", wanted.image, destination);
+                }
+            }
+            for (source, entry) in object.ledger.iter() {
+                prop_assert_eq!(entry.unused_since.is_none(), used(source).is_some());
+                let own = |copy: &Copy| {
+                    let mut places = object.policy.targets().into_iter();
+                    places.any(|target| target.place.copy_of(source).is_ok_and(|own| own == copy.destination))
+                };
+                for copy in &entry.copies {
+                    if used(source).is_some() && own(copy) {
+                        prop_assert!(copy.state != CopyState::Deleting, "{} is in use", copy.destination);
+                        needed.insert(slot(&copy.destination));
+                    }
+                    let fills =
+                        matches!(copy.state, CopyState::Pending | CopyState::Failed | CopyState::Mirrored);
+                    let pinned = copy.destination.digest().is_some();
+                    if own(copy) && fills && !is_shared(copy) && !pinned && used(source).is_some() {
+                        let owner = writers.entry(slot(&copy.destination)).or_insert_with(|| source.clone());
+                        let namespace = object.policy.id().namespace.as_deref();
+                        prop_assert!(
+                            index.are_replicas(owner, source, namespace),
+                            "{owner} and {source} both write to {}",
+                            copy.destination
+                        );
+                    }
+                }
+            }
+        }
+        for object in &self.world.objects {
+            let mut destinations = BTreeSet::new();
+            for task in tasks(&object.ledger) {
+                prop_assert!(destinations.insert(task.destination.clone()), "one task for each destination");
+                let deletes_needed = task.work == Work::Delete && needed.contains(&slot(&task.destination));
+                prop_assert!(!deletes_needed, "{} is needed", task.destination);
+            }
+        }
+        Ok(())
+    }
+
+    /// An object that goes takes along what nobody else needs, and nothing else.
+    fn leave(&mut self) -> Result<(), TestCaseError> {
+        let claims = self.world.claims_when(&[0], self.now);
+        let mut needed: BTreeSet<Slot> = BTreeSet::new();
+        for other in &self.world.objects[1..] {
+            let rows = other.ledger.iter().flat_map(|(_, entry)| &entry.copies);
+            needed.extend(rows.map(|copy| slot(&copy.destination)));
+        }
+        let Object { policy, ledger, .. } = &mut self.world.objects[0];
+        let cleaned = policy.cleanup().is_some();
+        let rows: Vec<Copy> = ledger.iter().flat_map(|(_, entry)| entry.copies.clone()).collect();
+        let something = cleaned
+            && rows
+                .iter()
+                .any(|copy| copy.state != CopyState::Refused && !needed.contains(&slot(&copy.destination)));
+        match farewell(ledger, Some(policy), &claims, at(self.now), None, at(self.now)) {
+            Farewell::Done { left } => prop_assert!(left == 0 && !something),
+            Farewell::Clean { tasks, .. } => {
+                prop_assert!(cleaned);
+                for task in tasks {
+                    prop_assert!(
+                        !needed.contains(&slot(&task.destination)),
+                        "{} is needed",
+                        task.destination
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// When nothing happens any more, everything comes to rest, and what is recorded is what is there.
+    fn settle(&mut self) -> Result<(), TestCaseError> {
+        for _ in 0..40 {
+            self.now += 100;
+            self.look();
+            self.round()?;
+            if self.world.objects.iter().all(|object| tasks(&object.ledger).is_empty()) {
+                break;
+            }
+            for object in 0..OBJECTS.len() {
+                self.work(object, 0);
+            }
+        }
+        self.look();
+        self.round()?;
+        for object in &self.world.objects {
+            prop_assert!(tasks(&object.ledger).is_empty(), "{:?}", tasks(&object.ledger));
+            for (source, entry) in object.ledger.iter() {
+                for copy in &entry.copies {
+                    let there = self.registries.slots.get(&slot(&copy.destination)).copied();
+                    if entry.unused_since.is_none() {
+                        prop_assert!(matches!(copy.state, CopyState::Mirrored | CopyState::Refused));
+                    }
+                    if copy.state == CopyState::Mirrored {
+                        prop_assert_eq!(copy.digest, there, "{} is at {}", source, copy.destination);
+                        if entry.unused_since.is_none() && !is_shared(copy) {
+                            prop_assert_eq!(there, Some(self.registries.source(source)));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn of_any_history(
+        specs in prop::collection::vec(spec(), OBJECTS.len()),
+        replicas: bool,
+        steps in prop::collection::vec(step(), 0..30),
+    ) {
+        let objects: Vec<(&str, Value)> =
+            OBJECTS.iter().zip(&specs).map(|(name, spec)| (*name, spec.manifest())).collect();
+        let mut world = World::new(&objects);
+        if replicas {
+            world.others.push(replicated());
+        }
+        let registries = Registries { sources: HashMap::new(), slots: HashMap::new() };
+        let mut run = Run { world, registries, now: 1 };
+        for step in steps {
+            run.step(step);
+            run.round()?;
+        }
+        run.settle()?;
+        run.leave()?;
+    }
+}

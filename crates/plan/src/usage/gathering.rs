@@ -1,0 +1,248 @@
+//! Going through Pods, once for all selections.
+
+use std::{cmp::Ordering, collections::HashMap, sync::Arc};
+
+use fairlead_api::names;
+use fairlead_domain::{
+    digest::Digest,
+    reference::Reference,
+    selector::{Bits, FilterSet, PodFacts, PodMatcherSet},
+};
+
+use crate::records::{Claims, Found};
+
+use super::{Holder, MOST_HOLDERS, PodUse, Selection, Used};
+
+/// Selections, and what was found for them so far.
+#[derive(Debug)]
+pub(super) struct Gathering<'a> {
+    pods: PodMatcherSet,
+    filters: FilterSet,
+    /// Selections that look at the Pods of all namespaces, and those that look at one.
+    everywhere: Bits,
+    namespaces: HashMap<Box<str>, Bits>,
+    images: Images,
+    /// What the annotations of the Pod before said. Pods of one revision mostly come one after the other.
+    claims: (Found<'a>, Claims),
+    /// By selection, then by number of the image.
+    found: Vec<HashMap<u32, Finding>>,
+}
+
+impl<'a> Gathering<'a> {
+    pub(super) fn new(selections: &[Selection<'_>]) -> Self {
+        let mut everywhere = Bits::new(selections.len());
+        let mut namespaces: HashMap<Box<str>, Bits> = HashMap::new();
+        for (number, selection) in selections.iter().enumerate() {
+            let looking = match selection.namespace {
+                None => &mut everywhere,
+                Some(own) => namespaces.entry(own.into()).or_insert_with(|| Bits::new(selections.len())),
+            };
+            looking.insert(number);
+        }
+        Self {
+            pods: PodMatcherSet::new(selections.iter().map(|selection| selection.pods)),
+            filters: FilterSet::new(selections.iter().map(|selection| selection.images)),
+            everywhere,
+            namespaces,
+            images: Images::default(),
+            claims: (Found::default(), Claims::default()),
+            found: selections.iter().map(|_| HashMap::new()).collect(),
+        }
+    }
+
+    /// The selections that a Pod concerns, whatever its images are.
+    fn concerned(&self, pod: &PodUse<'_>) -> Bits {
+        let mut looking = self.everywhere.clone();
+        if let Some(own) = self.namespaces.get(&**pod.namespace) {
+            looking.add(own);
+        }
+        if !looking.is_empty() {
+            looking.keep(&self.pods.matching(&pod.facts));
+        }
+        looking
+    }
+
+    pub(super) fn add(&mut self, pod: &PodUse<'a>) {
+        let concerned = self.concerned(pod);
+        if concerned.is_empty() {
+            return;
+        }
+        let found = found(&pod.facts);
+        if self.claims.0 != found {
+            self.claims = (found, Claims::read(&found));
+        }
+        for used in &pod.images {
+            let running = used.running.and_then(manifest_digest);
+            let present = self.images.number(used.image, &self.filters);
+            let asked = self.claims.1.asked(&used.place, used.image);
+            let asked = asked.and_then(|text| self.images.number(text, &self.filters)).or(present);
+            let given = present.filter(|_| present != asked);
+            for (number, original) in [(asked, true), (given, false)] {
+                let Some(image) = number else { continue };
+                let passing = self.images.passing(image);
+                for selection in passing.iter().filter(|selection| concerned.contains(**selection as usize)) {
+                    if let Some(found) = self.found.get_mut(*selection as usize) {
+                        found.entry(image).or_default().add(pod, original, running);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn finish(self) -> Vec<Vec<Used>> {
+        let images = &self.images;
+        let list = |found: HashMap<u32, Finding>| {
+            let used = found.into_iter().filter_map(|(image, finding)| {
+                Some(Used {
+                    image: Arc::clone(&images.known.get(image as usize)?.reference),
+                    original: finding.original,
+                    holders: finding.holders,
+                    running: finding.running.agreed(),
+                })
+            });
+            let mut used: Vec<Used> = used.collect();
+            used.sort_unstable_by(|one, other| one.image.cmp(&other.image));
+            used
+        };
+        self.found.into_iter().map(list).collect()
+    }
+
+    /// Number of distinct images, each of which was held against the filters once.
+    #[cfg(test)]
+    pub(super) fn judged(&self) -> usize {
+        self.images.known.len()
+    }
+}
+
+/// The annotations that tell what was asked for.
+fn found<'a>(facts: &PodFacts<'a>) -> Found<'a> {
+    Found {
+        routes: facts.annotations.value(names::fairlead::ROUTES),
+        originals: facts.annotations.value(names::kuik::ORIGINAL_IMAGES),
+        ..Found::default()
+    }
+}
+
+/// The digest in an `imageID`. Without a repository it is the digest of a configuration, which no registry knows an image by.
+fn manifest_digest(image_id: &str) -> Option<Digest> {
+    let (_, digest) = image_id.rsplit_once('@')?;
+    digest.parse().ok()
+}
+
+/// Distinct images, by number.
+#[derive(Debug, Default)]
+struct Images {
+    known: Vec<Image>,
+    /// Texts that were seen already; `None` for those that name no image.
+    texts: HashMap<Box<str>, Option<u32>>,
+}
+
+#[derive(Debug)]
+struct Image {
+    reference: Arc<Reference>,
+    /// Selections that its name passes.
+    passing: Box<[u32]>,
+}
+
+impl Images {
+    fn number(&mut self, text: &str, filters: &FilterSet) -> Option<u32> {
+        if let Some(number) = self.texts.get(text) {
+            return *number;
+        }
+        let number = Reference::parse(text).ok().and_then(|reference| match reference.as_str() {
+            same if same == text => self.add(reference, filters),
+            // Whoever writes it in full means the same image.
+            normalised => self.number(normalised, filters),
+        });
+        self.texts.insert(text.into(), number);
+        number
+    }
+
+    fn add(&mut self, reference: Reference, filters: &FilterSet) -> Option<u32> {
+        let number = u32::try_from(self.known.len()).ok()?;
+        let passing = filters.matching(reference.forms().iter());
+        let passing = passing.iter().filter_map(|selection| u32::try_from(selection).ok()).collect();
+        self.known.push(Image { reference: Arc::new(reference), passing });
+        Some(number)
+    }
+
+    fn passing(&self, number: u32) -> &[u32] {
+        self.known.get(number as usize).map_or(&[], |image| &*image.passing)
+    }
+}
+
+/// One image as one selection sees it.
+#[derive(Debug, Default)]
+struct Finding {
+    original: bool,
+    holders: Vec<Holder>,
+    running: Running,
+}
+
+impl Finding {
+    fn add(&mut self, pod: &PodUse<'_>, original: bool, running: Option<Digest>) {
+        self.original |= original;
+        if let Some(digest) = running {
+            self.running.add(digest);
+        }
+        self.hold(pod);
+    }
+
+    /// Keeps the first holders of all that come, in whatever order they do.
+    fn hold(&mut self, pod: &PodUse<'_>) {
+        let position = self.holders.binary_search_by(|holder| {
+            same_or(&holder.namespace, pod.namespace)
+                .then_with(|| same_or(&holder.pull_secrets, pod.pull_secrets))
+        });
+        match position {
+            Ok(index) => {
+                if let Some(holder) = self.holders.get_mut(index)
+                    && *pod.name < holder.pod
+                {
+                    holder.pod = Arc::clone(pod.name);
+                }
+            }
+            Err(index) if index < MOST_HOLDERS => {
+                self.holders.truncate(MOST_HOLDERS - 1);
+                let holder = Holder {
+                    namespace: Arc::clone(pod.namespace),
+                    pull_secrets: Arc::clone(pod.pull_secrets),
+                    pod: Arc::clone(pod.name),
+                };
+                self.holders.insert(index, holder);
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Texts of Pods are mostly shared, and then equal without being looked at.
+fn same_or<T: Ord + ?Sized>(one: &Arc<T>, other: &Arc<T>) -> Ordering {
+    if Arc::ptr_eq(one, other) { Ordering::Equal } else { one.cmp(other) }
+}
+
+/// What Pods say they run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Running {
+    #[default]
+    Unknown,
+    One(Digest),
+    Several,
+}
+
+impl Running {
+    fn add(&mut self, digest: Digest) {
+        *self = match *self {
+            Self::Unknown => Self::One(digest),
+            Self::One(known) if known == digest => return,
+            Self::One(_) | Self::Several => Self::Several,
+        };
+    }
+
+    fn agreed(self) -> Option<Digest> {
+        match self {
+            Self::One(digest) => Some(digest),
+            Self::Unknown | Self::Several => None,
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Which images Pods use, for every policy that has to know.
+//!
+//! Mirroring and watching both start from the images in use. All Pods are gone through once for all policies together:
+//! a cluster has many Pods and few distinct images, so what depends on an image alone is found out once per image.
+
+mod gathering;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use fairlead_api::names;
+use fairlead_domain::{
+    digest::Digest,
+    reference::Reference,
+    selector::{ImageFilter, Labels, PodFacts, PodMatcher},
+};
+
+use crate::records::Place;
+
+use self::gathering::Gathering;
+
+/// Users of an image that are remembered, each with other credentials. More would be tried in vain.
+pub const MOST_HOLDERS: usize = 8;
+
+/// What one policy is about.
+#[derive(Debug, Clone, Copy)]
+pub struct Selection<'a> {
+    /// Only Pods of this namespace. `None`: of all.
+    pub namespace: Option<&'a str>,
+    pub pods: &'a PodMatcher,
+    pub images: &'a ImageFilter,
+}
+
+/// One Pod.
+#[derive(Debug)]
+pub struct PodUse<'a> {
+    pub facts: PodFacts<'a>,
+    pub namespace: &'a Arc<str>,
+    pub name: &'a Arc<str>,
+    pub pull_secrets: &'a Arc<[Arc<str>]>,
+    pub images: Vec<ImageUse<'a>>,
+}
+
+/// One image of a Pod.
+#[derive(Debug, Clone, Copy)]
+pub struct ImageUse<'a> {
+    pub place: Place<'a>,
+    /// As the specification has it.
+    pub image: &'a Arc<str>,
+    /// What the kubelet says it runs, as an `imageID`.
+    pub running: Option<&'a str>,
+}
+
+/// One image in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Used {
+    /// Normalised, however the Pods write it.
+    pub image: Arc<Reference>,
+    /// Some Pod asked for it. Otherwise Pods were only given it in place of another.
+    pub original: bool,
+    /// Distinct by namespace and pull secrets, in order of these: the first ones, at most [`MOST_HOLDERS`].
+    pub holders: Vec<Holder>,
+    /// The digest that all Pods run which run it. `None` if they differ: nobody can tell then which one is right.
+    pub running: Option<Digest>,
+}
+
+/// Who uses an image, and with which credentials.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Holder {
+    pub namespace: Arc<str>,
+    pub pull_secrets: Arc<[Arc<str>]>,
+    /// The first by name of the Pods that are alike in this.
+    pub pod: Arc<str>,
+}
+
+/// The images in use, one list per selection: by image, each once. Pods may come in any order.
+///
+/// An image counts as what the Pod asked for, and also as what it was given instead; each has to pass the selection's
+/// filter by itself. Images that cannot be read are left out.
+pub fn gather<'a>(
+    selections: &[Selection<'_>],
+    pods: impl IntoIterator<Item = PodUse<'a>>,
+) -> Vec<Vec<Used>> {
+    let mut gathering = Gathering::new(selections);
+    for pod in pods {
+        gathering.add(&pod);
+    }
+    gathering.finish()
+}
+
+/// Whether a Pod only warms a node. Its images are there because somebody wants them warm, not because they are in use.
+pub fn is_warming(labels: &dyn Labels) -> bool {
+    labels.value(names::kubernetes::MANAGED_BY) == Some(names::drop::MANAGED_BY_DROP)
+        && labels.value(names::drop::CACHED_IMAGE).is_some()
+}
