@@ -12,6 +12,7 @@ readonly NODE_PACKAGES=(
 readonly TEST_PACKAGES=(
   "docker-registry /usr/bin/docker-registry"             # registry 2.8, which deletes differently from 3
   "musl-tools /usr/bin/musl-gcc"                         # the static binary of the image
+  "prometheus /usr/bin/promtool"                         # checks the alerts of the chart
   "skopeo /usr/bin/skopeo"                               # what copies are compared with
 )
 readonly BENCH_PACKAGES=(
@@ -61,7 +62,7 @@ if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
 fi
 
 echo "Installing ${missing[*]}" >&2
-# docker-registry would start itself on port 5000 and stay; Debian asks this script before starting any service.
+# docker-registry and prometheus would start themselves and stay; Debian asks this script before starting any service.
 policy=/usr/sbin/policy-rc.d
 if [[ ! -e $policy ]]; then
   trap 'rm -f "$policy"' EXIT

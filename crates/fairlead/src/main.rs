@@ -8,6 +8,7 @@ mod crds;
 mod explain;
 mod logging;
 mod manifests;
+mod mirror;
 mod operator;
 mod output;
 mod probe;
@@ -38,6 +39,7 @@ enum Command {
     Explain(Box<explain::Explain>),
     Probe(Box<probe::Probe>),
     Copy(Box<copy::CopyImages>),
+    Mirror(mirror::Mirror),
     Manifests(manifests::Manifests),
     Crds(crds::Crds),
     Config(config::Config),
@@ -69,6 +71,7 @@ impl Command {
             Self::Explain(explain) => return explain.run(),
             Self::Probe(probe) => return Ok(probe.run()),
             Self::Copy(copy) => return Ok(copy.run()),
+            Self::Mirror(mirror) => return mirror.run(),
             Self::Operator(operator) => operator.run(),
             Self::Manifests(manifests) => print(&manifests.render()?),
             Self::Crds(crds) => print(&crds.render()?),

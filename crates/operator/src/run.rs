@@ -10,6 +10,7 @@ use fairlead_plan::routing::PolicyId;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -17,16 +18,19 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::{self, Rewrites, Router, Skip, Surroundings};
 use crate::certificates::{self, Files, Keeper, Leads, Resolver, system_clock};
 use crate::config::Config;
-use crate::events::{self, Errors, Events};
+use crate::events::{self, Errors, Events, Teller};
 use crate::health::{Check, Health, Probe};
 use crate::http::{self, BindError, Endpoint};
 use crate::leader::{self, Election, Leader};
+use crate::ledgers::Shelves;
+use crate::mirror;
 use crate::policies::{self, Policies, Statuses};
 use crate::secrets::copies;
 use crate::settings::{CertificateSource, LEASE, Settings};
 use crate::supervise::{TaskError, Tasks};
 use crate::telemetry::{self, Pulse, Pulses};
 use crate::watch::{self, Board, Resources, Row, Watches};
+use crate::watching;
 
 const WEBHOOK: Endpoint = Endpoint { name: "webhook", flags: "--listen and --webhook-port" };
 const HEALTH: Endpoint = Endpoint { name: "health", flags: "--listen and --health-port" };
@@ -36,6 +40,9 @@ const METRICS: Endpoint = Endpoint { name: "metrics", flags: "--listen and --met
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
 const BEAT: Duration = Duration::from_secs(1);
+
+/// What one part has found out and another has not taken up yet; beyond that it is found out again later.
+const NEWS: usize = 1024;
 
 /// Why the operator ended although nobody asked it to.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +96,8 @@ pub async fn run(
     let errors = Errors::default();
     let around = parts.route(&config, &resources, &board, &leader);
     let policies = policies_check(around.policies.clone(), board.clone());
-    parts.tell_events(&resources, &leader, errors.clone());
+    let teller = parts.tell_events(&resources, &leader, errors.clone());
+    parts.mirror(&config, &resources, &board, &leader, &around, teller);
     parts.admit(webhook, resolver, &config, around, errors);
     let probes: Vec<Probe> = vec![Box::new(move || certificate_check(&certificate)), policies];
     let beat = parts.pulses.add("run loop");
@@ -159,8 +167,14 @@ impl Assembly {
         let metrics = policies::Metrics::register(&mut self.registry);
         let policies = Policies::new(resources, metrics.clone());
         let accounts = resources.accounts.clone();
-        let (around, recorder) =
-            Surroundings::new(&self.client, config, policies.clone(), accounts, &mut self.registry);
+        let (around, recorder) = Surroundings::new(
+            &self.client,
+            config,
+            policies.clone(),
+            accounts,
+            resources.claims.clone(),
+            &mut self.registry,
+        );
         self.telling.spawn("policies", policies.clone().run(self.stop.clone()));
         self.telling.spawn("verdicts", around.verdicts.clone().run(self.stop.clone()));
         let named = {
@@ -189,7 +203,7 @@ impl Assembly {
         around
     }
 
-    fn tell_events(&mut self, resources: &Resources, leader: &Leader, errors: Errors) {
+    fn tell_events(&mut self, resources: &Resources, leader: &Leader, errors: Errors) -> Teller {
         let source = events::Source {
             identity: self.settings.identity.clone(),
             namespace: self.settings.namespace.clone(),
@@ -197,7 +211,59 @@ impl Assembly {
         };
         let metrics = events::Metrics::register(&mut self.registry);
         let events = Events::new(self.client.clone(), source, resources.pods.clone(), errors, metrics);
+        let teller = events.teller();
         self.acting.spawn("events", events.run(leader.clone()));
+        teller
+    }
+
+    /// Starts what copies images to mirrors and what looks at images in registries. They tell each other what they find.
+    fn mirror(
+        &mut self,
+        config: &Config,
+        resources: &Resources,
+        board: &Arc<Board>,
+        leader: &Leader,
+        around: &Surroundings,
+        teller: Teller,
+    ) {
+        let shelves = Shelves::new(self.client.clone(), &self.settings.namespace);
+        let (to_mirrors, missed) = mpsc::channel(NEWS);
+        let (seeing, seen) = mpsc::channel(NEWS);
+        let (looks, mirrors) = tokio::sync::watch::channel(Arc::default());
+        let findings = around.findings.clone();
+        let finding = findings.run(self.client.clone(), leader.clone(), to_mirrors, self.shutdown.clone());
+        self.acting.spawn("findings", finding);
+        let metrics = mirror::Metrics::register(&mut self.registry);
+        let surroundings = mirror::Surroundings {
+            registries: around.registries.clone(),
+            resources: resources.clone(),
+            board: board.clone(),
+            policies: around.policies.clone(),
+            secrets: around.secrets.clone(),
+            verdicts: around.verdicts.clone(),
+            claims: around.claims.clone(),
+            shelves: shelves.clone(),
+            teller: teller.clone(),
+            missed,
+            seen,
+            looks,
+        };
+        let mirrors_of = mirror::Controller::new(self.client.clone(), surroundings, config, metrics);
+        self.acting.spawn("mirrors", mirrors_of.run(leader.clone()));
+        let parts = watching::Parts {
+            resources: resources.clone(),
+            board: board.clone(),
+            verdicts: around.verdicts.clone(),
+            secrets: around.secrets.clone(),
+            shelves,
+            registries: around.registries.clone(),
+            mirrors,
+            seen: seeing,
+            teller,
+            metrics: watching::Metrics::register(&mut self.registry, config),
+        };
+        let watch = watching::Controller::new(self.client.clone(), config, parts);
+        self.acting.spawn("watch of images", watch.run(leader.clone()));
     }
 
     fn admit(

@@ -13,6 +13,8 @@ pub struct Context {
     pub deadline: Instant,
     /// How long one request may take from the moment it is sent.
     answer: Option<Duration>,
+    /// The longest that a registry is waited for which is away for a moment.
+    patience: Option<Duration>,
     /// Told when the request at hand was sent, and nothing while it waits in line.
     sent: Option<Arc<watch::Sender<Option<Instant>>>>,
 }
@@ -26,13 +28,25 @@ enum Urgency {
 
 impl Context {
     pub fn new(class: Class, deadline: Instant) -> Self {
-        Self { urgency: Urgency::Fixed(class), deadline, answer: None, sent: None }
+        Self { urgency: Urgency::Fixed(class), deadline, answer: None, patience: None, sent: None }
     }
 
     /// Sets how long each request may take once it is sent; waiting in line before that does not count.
     #[must_use]
     pub fn answered_within(self, limit: Duration) -> Self {
         Self { answer: Some(limit), ..self }
+    }
+
+    /// Has a copy hold on for at most so long when a registry does not answer or has no quota left. For those who will try
+    /// again later and have other things to do meanwhile.
+    #[must_use]
+    pub fn waiting_at_most(self, limit: Duration) -> Self {
+        Self { patience: Some(limit), ..self }
+    }
+
+    /// Whether the call may wait for so long.
+    pub(crate) fn bears(&self, pause: Duration) -> bool {
+        self.patience.is_none_or(|patience| pause <= patience) && Instant::now() + pause < self.deadline
     }
 
     /// Has somebody told since when an answer is awaited; nothing while a request waits in line.

@@ -101,6 +101,11 @@ impl Peer {
     /// Waits for the turn of a request, or says why none should be sent.
     pub(crate) async fn enter(&self, account: Account, context: &Context) -> Result<Permit, Problem> {
         self.check_alive()?;
+        if let Some(until) = self.gate.held_until(context.class(), account)
+            && !context.bears(until.saturating_duration_since(Instant::now()))
+        {
+            return Err(refused(Refused::Held { until }));
+        }
         let permit = loop {
             tokio::select! {
                 entered = self.gate.enter(context.class(), account, context.deadline) => {

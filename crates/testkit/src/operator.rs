@@ -191,10 +191,14 @@ async fn listening(process: &Process, endpoint: &str) -> Result<SocketAddr> {
 
 /// The API server of a test cluster cannot reach Services, so its webhook is told to look for the operator by address.
 pub async fn point_webhook_at(cluster: &Cluster, address: SocketAddr) -> Result<()> {
-    let patch = serde_json::json!([
-        {"op": "remove", "path": "/webhooks/0/clientConfig/service"},
-        {"op": "add", "path": "/webhooks/0/clientConfig/url", "value": format!("https://{address}/mutate/pods")},
-    ]);
-    let patch = format!("--patch={patch}");
+    let known = "--output=jsonpath={.webhooks[0].clientConfig.url}";
+    let known = cluster.kubectl(["get", "mutatingwebhookconfiguration", NAME, known]).await?;
+    let url = format!("https://{address}/mutate/pods");
+    let mut patch =
+        vec![serde_json::json!({"op": "add", "path": "/webhooks/0/clientConfig/url", "value": url})];
+    if known.trim().is_empty() {
+        patch.push(serde_json::json!({"op": "remove", "path": "/webhooks/0/clientConfig/service"}));
+    }
+    let patch = format!("--patch={}", serde_json::Value::from(patch));
     cluster.kubectl(["patch", "mutatingwebhookconfiguration", NAME, "--type=json", &patch]).await.map(drop)
 }

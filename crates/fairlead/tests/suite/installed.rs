@@ -33,6 +33,12 @@ impl Operator {
         Self::connect(cluster, builder.start_installed(cluster).await?).await
     }
 
+    /// The same with a configuration.
+    pub async fn start_with_config(cluster: &Cluster, namespace: &str, config: &Path) -> Result<Self> {
+        let builder = fairlead_testkit::Operator::of(env!("CARGO_BIN_EXE_fairlead")).namespace(namespace);
+        Self::connect(cluster, builder.config(config).start_installed(cluster).await?).await
+    }
+
     /// The same with a certificate that somebody else keeps in a directory.
     pub async fn start_with_certificate_in(
         cluster: &Cluster,

@@ -9,6 +9,7 @@
     reason = "a test that fails may do so by any means"
 )]
 
+mod alerts;
 mod chart;
 mod cli;
 mod copy;
@@ -21,6 +22,8 @@ mod kubectl;
 mod kuik;
 mod leader;
 mod memory;
+mod mirror;
+mod mirror_status;
 mod person;
 mod probe;
 mod probe_proxy;
@@ -30,5 +33,6 @@ mod rights;
 mod route;
 mod takeover;
 mod watch;
+mod watched;
 mod workspace;
 mod yaml;

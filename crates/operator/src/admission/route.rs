@@ -33,6 +33,7 @@ use crate::{
     accounts::Accounts,
     certificates::system_clock,
     config::Config,
+    ledgers::{self, Findings},
     policies::Policies,
     secrets::{self, Copies, Secrets},
     verdicts::{self, NodeTrust, VerdictSettings, Verdicts},
@@ -48,10 +49,16 @@ const MOST_WARNINGS: usize = 8;
 #[derive(Debug, Clone)]
 pub struct Surroundings {
     pub policies: Policies,
+    /// The client that every function shares, with one budget for each registry.
+    pub registries: fairlead_registry::Client,
     pub verdicts: Verdicts,
     pub secrets: Secrets,
     pub copies: Copies,
     pub accounts: Accounts,
+    /// Which source a copy belongs to.
+    pub claims: ledgers::Claims,
+    /// What probes say against the ledgers; to be run for as long as Pods are admitted.
+    pub findings: Findings,
     /// Takes what could not be written at admission.
     pub records: Records,
 }
@@ -63,17 +70,23 @@ impl Surroundings {
         config: &Config,
         policies: Policies,
         accounts: Accounts,
+        claims: ledgers::Claims,
         registry: &mut Registry,
     ) -> (Self, Recorder) {
         let registries = verdicts::client(config);
         let metrics = verdicts::Metrics::register(registry, &registries);
-        let verdicts = Verdicts::new(registries, VerdictSettings::from(config), metrics);
+        let findings = Findings::new(claims.clone(), &config.routing.active_check.stale_mirror_cleanup);
+        let verdicts = Verdicts::new(registries.clone(), VerdictSettings::from(config), metrics)
+            .heard_by(findings.clone());
         let metrics = secrets::Metrics::register(registry);
         let secrets = Secrets::new(client.clone(), metrics.clone());
         let copying = config.routing.pull_secrets.copy;
         let copies = Copies::new(client.clone(), secrets.clone(), copying, system_clock(), metrics);
         let (records, recorder) = Records::new(client.clone(), registry);
-        (Self { policies, verdicts, secrets, copies, accounts, records }, recorder)
+        (
+            Self { policies, registries, verdicts, secrets, copies, accounts, claims, findings, records },
+            recorder,
+        )
     }
 }
 
@@ -104,7 +117,12 @@ impl Router {
         let claims = Claims::read(&request.pod.found());
         let plan = |image: &PodImage<'_>| {
             let claimed = claims.asked(&image.place, image.reference);
-            admission::plan(&policies, image.reference, claimed, image.pull_policy, &self.rules)
+            let mut planned =
+                admission::plan(&policies, image.reference, claimed, image.pull_policy, &self.rules);
+            if let Ok(places) = &mut planned.places {
+                places.withhold(|source, copy| self.around.claims.refuses(source, copy));
+            }
+            planned
         };
         images.iter().map(plan).collect()
     }

@@ -192,12 +192,7 @@ fn mirroring(keys: &mut Keys<'_>, mirroring: &mut Mirroring) {
         platform,
     );
     keys.value("workers", &mut mirroring.workers, at_least(1), "copies at once");
-    keys.value(
-        "perRegistry",
-        &mut mirroring.per_registry,
-        at_least(1),
-        "copies at once to or from one registry",
-    );
+    keys.value("perRegistry", &mut mirroring.per_registry, at_least(1), "copies at once to one registry");
     keys.value("referrers", &mut mirroring.referrers, anything, "copy signatures and attestations too");
 }
 

@@ -50,27 +50,27 @@ impl Metrics {
         let metrics = Self::default();
         registry.register(
             "fairlead_events",
-            "Kubernetes events about Pods, by what became of them",
+            "Kubernetes events, by what became of them",
             metrics.events.clone(),
         );
         for kind in Kind::ALL {
             for fate in Fate::ALL {
-                drop(metrics.events.get_or_create(&labels(kind, fate)));
+                drop(metrics.events.get_or_create(&labels(kind.reason(), fate)));
             }
         }
         metrics
     }
 
-    pub(super) fn count(&self, kind: Kind, fate: Fate) {
-        self.events.get_or_create(&labels(kind, fate)).inc();
+    pub(super) fn count(&self, reason: &'static str, fate: Fate) {
+        self.events.get_or_create(&labels(reason, fate)).inc();
     }
 
-    /// How many events of a kind ended this way.
-    pub fn counted(&self, kind: Kind, fate: Fate) -> u64 {
-        self.events.get_or_create(&labels(kind, fate)).get()
+    /// How many events with a reason ended this way.
+    pub fn counted(&self, reason: &'static str, fate: Fate) -> u64 {
+        self.events.get_or_create(&labels(reason, fate)).get()
     }
 }
 
-fn labels(kind: Kind, fate: Fate) -> OfEvents {
-    OfEvents { reason: kind.reason(), result: fate.name() }
+fn labels(reason: &'static str, fate: Fate) -> OfEvents {
+    OfEvents { reason, result: fate.name() }
 }

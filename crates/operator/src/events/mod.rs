@@ -1,13 +1,15 @@
-//! Kubernetes events: about Pods by the lease holder alone, about internal errors by whoever met them.
+//! Kubernetes events: about Pods and policies by the lease holder alone, about internal errors by whoever met them.
 //!
 //! At admission a Pod has no UID and often no name, so the webhook writes none. What was done to a Pod's images is read
-//! from the record on it when the watch shows it; internal errors of all replicas become one event on their Deployment.
+//! from the record on it when the watch shows it; internal errors of all replicas become one event on their Deployment;
+//! what controllers have to say about other objects they give to the [`Teller`].
 //! Events are news, not state: they are paced, bounded, and given up rather than allowed to pile up.
 
 mod errors;
 mod metrics;
 mod pods;
 mod post;
+mod teller;
 
 use std::fmt;
 
@@ -15,8 +17,10 @@ use kube::Client;
 
 pub use errors::{Errors, INTERNAL_ERRORS};
 pub use metrics::{Fate, Metrics};
+pub use teller::{About, Notice, Teller};
 
 use post::Post;
+use teller::Told;
 
 use crate::leader::{Leader, Term};
 use crate::state::Pods;
@@ -39,6 +43,8 @@ pub struct Events {
     pods: Pods,
     errors: Errors,
     metrics: Metrics,
+    teller: Teller,
+    told: Told,
 }
 
 impl fmt::Debug for Events {
@@ -50,10 +56,16 @@ impl fmt::Debug for Events {
 impl Events {
     pub fn new(client: Client, source: Source, pods: Pods, errors: Errors, metrics: Metrics) -> Self {
         let post = Post::new(client, source.identity.clone());
-        Self { source, post, pods, errors, metrics }
+        let (teller, told) = Teller::new(metrics.clone());
+        Self { source, post, pods, errors, metrics, teller, told }
     }
 
-    /// Tells about Pods whenever this replica leads, and about its own errors always, until the election is over.
+    /// Where controllers tell what they have to say.
+    pub fn teller(&self) -> Teller {
+        self.teller.clone()
+    }
+
+    /// Tells about Pods and whatever it is told whenever this replica leads, and about its own errors always, until the election is over.
     pub async fn run(self, leader: Leader) {
         let this = &self;
         tokio::select! {
@@ -67,6 +79,7 @@ impl Events {
         let looking = pods::look(&self.pods, &sender, &self.metrics);
         // Requests make large futures, which the task would otherwise carry along even while another replica leads.
         let sending = Box::pin(pods::send(&self.post, &self.pods, receiver, &self.metrics, term));
-        term.token().run_until_cancelled(async { tokio::join!(looking, sending) }).await;
+        let telling = Box::pin(teller::send(&self.post, &self.told, &self.metrics, term));
+        term.token().run_until_cancelled(async { tokio::join!(looking, sending, telling) }).await;
     }
 }

@@ -76,7 +76,7 @@ pub(super) async fn look(pods: &Pods, queue: &Sender<Pending>, metrics: &Metrics
                 let pending =
                     Pending { pod: pod.key.clone(), uid: pod.uid.clone(), created: pod.created, event };
                 if queue.try_send(pending).is_err() {
-                    metrics.count(kind, Fate::Dropped);
+                    metrics.count(kind.reason(), Fate::Dropped);
                 }
             }
         }
@@ -142,7 +142,7 @@ pub(super) async fn send(
             told = None;
             backoff.reset();
         }
-        metrics.count(pending.event.kind, fate);
+        metrics.count(pending.event.kind.reason(), fate);
     }
 }
 
@@ -267,7 +267,7 @@ mod tests {
         let (sender, mut receiver) = tokio::sync::mpsc::channel(3);
         let looking = tokio::time::timeout(Duration::from_millis(50), look(&pods, &sender, &metrics));
         assert!(looking.await.is_err(), "it looks for ever");
-        assert_eq!(metrics.counted(Kind::ImageRewritten, Fate::Dropped), 2);
+        assert_eq!(metrics.counted(Kind::ImageRewritten.reason(), Fate::Dropped), 2);
         for _ in 0..3 {
             assert!(receiver.try_recv().is_ok());
         }

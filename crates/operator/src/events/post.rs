@@ -19,6 +19,9 @@ const COMPONENT: &str = "fairlead";
 /// One request never holds up the next for longer.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// Where the API server wants events about objects that are in no namespace.
+const NO_NAMESPACE: &str = "default";
+
 /// What the API server says about a namespace that takes nothing new.
 const TERMINATING: &str = "NamespaceTerminating";
 
@@ -30,6 +33,12 @@ pub(super) struct Letter {
     pub(super) reason: &'static str,
     pub(super) message: String,
     pub(super) count: i32,
+}
+
+impl Letter {
+    fn namespace(&self) -> &str {
+        self.about.namespace.as_deref().unwrap_or(NO_NAMESPACE)
+    }
 }
 
 /// Why an event was not created.
@@ -53,8 +62,7 @@ impl Post {
     }
 
     pub(super) async fn create(&self, letter: &Letter, now: Timestamp) -> Result<(), Refusal> {
-        let namespace = letter.about.namespace.as_deref().unwrap_or_default();
-        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let events: Api<Event> = Api::namespaced(self.client.clone(), letter.namespace());
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let event = self.event(letter, now);
         match tokio::time::timeout(LIMIT, events.create(&params, &event)).await {
@@ -68,7 +76,7 @@ impl Post {
         Event {
             metadata: ObjectMeta {
                 name: Some(letter.name.clone()),
-                namespace: letter.about.namespace.clone(),
+                namespace: Some(letter.namespace().to_owned()),
                 ..ObjectMeta::default()
             },
             involved_object: letter.about.clone(),
@@ -94,8 +102,7 @@ impl Post {
 
     /// The event has happened again.
     pub(super) async fn repeat(&self, letter: &Letter, now: Timestamp) -> Result<(), Failure> {
-        let namespace = letter.about.namespace.as_deref().unwrap_or_default();
-        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let events: Api<Event> = Api::namespaced(self.client.clone(), letter.namespace());
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let patch = Patch::Merge(serde_json::json!({
             "count": letter.count, "lastTimestamp": Time(now), "message": letter.message,

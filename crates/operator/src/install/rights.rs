@@ -90,26 +90,7 @@ pub fn cluster_rights(certificates: Certificates, pull_secrets: PullSecrets) -> 
     for (group, resources) in custom_resources() {
         rights.push(Right { resources, ..Right::following(&group, "", reason_of_group(&group)) });
     }
-    rights.push(
-        Right::new(
-            "kuik.enix.io",
-            "",
-            &["patch"],
-            "to say in each policy whether it is in force, and why not",
-        )
-        .of(POLICIES.iter().map(|plural| format!("{plural}/status")))
-        .rarely(&["patch"], "there is no policy"),
-    );
-    rights.push(
-        Right::new(
-            "kuik.enix.io",
-            "",
-            &["patch"],
-            "to let go of policies that kuik left a finalizer on, once the copies of their pull secrets are gone",
-        )
-        .of(["clusterimagesetmirrors", "clusterreplicatedimagesets"].map(str::to_owned))
-        .rarely(&["patch"], "no policy of kuik's days is deleted"),
-    );
+    rights.extend(rights_on_own_kinds());
     if certificates == Certificates::Own {
         rights.push(
             Right::new(
@@ -122,6 +103,45 @@ pub fn cluster_rights(certificates: Certificates, pull_secrets: PullSecrets) -> 
         );
     }
     rights
+}
+
+/// What is written about the objects of our own kinds.
+fn rights_on_own_kinds() -> Vec<Right> {
+    vec![
+        Right::new(
+            "kuik.enix.io",
+            "",
+            &["patch"],
+            "to say in each policy whether it is in force, and why not",
+        )
+        .of(POLICIES.iter().map(|plural| format!("{plural}/status")))
+        .rarely(&["patch"], "there is no policy"),
+        Right::new(
+            "kuik.enix.io",
+            "",
+            &["patch"],
+            "to hold mirrors until the copies of their images are cleaned up, and to let go of policies that kuik left a finalizer on",
+        )
+        .of(["clusterimagesetmirrors", "imagesetmirrors", "clusterreplicatedimagesets"].map(str::to_owned))
+        .rarely(&["patch"], "no mirror cleans up, and no policy of kuik's days is deleted"),
+        Right::new(
+            "kuik.enix.io",
+            "clusterimagesetavailabilities/status",
+            &["patch"],
+            "to say which of the watched images are available",
+        )
+        .rarely(&["patch"], "no image is watched"),
+        Right::new(
+            "fairlead.dev",
+            "imageledgers",
+            &["get", "create", "update", "patch", "delete"],
+            "to remember which copies of images were made for whom, and until when they are kept",
+        )
+        .rarely(
+            &["get", "create", "update", "patch", "delete"],
+            "no image is mirrored or watched, and no copy is found missing",
+        ),
+    ]
 }
 
 /// Rights on objects of the operator's own namespace.

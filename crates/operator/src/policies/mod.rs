@@ -87,7 +87,8 @@ impl Policies {
         self.shared.book.load_full()
     }
 
-    fn changes(&self) -> Changes {
+    /// Word of every look at the policies that follows.
+    pub(crate) fn changes(&self) -> Changes {
         self.shared.changed.listen()
     }
 

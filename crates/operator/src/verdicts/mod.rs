@@ -13,7 +13,7 @@ mod settings;
 mod tests;
 
 use std::{
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
 
@@ -36,6 +36,8 @@ pub use self::{
     settings::{NodeTrust, VerdictSettings, client, settings},
 };
 
+use crate::ledgers::Findings;
+
 /// A probe that runs out of time says so itself, to everybody at once; callers give it the chance to.
 const MARGIN: Duration = Duration::from_millis(25);
 
@@ -51,12 +53,21 @@ struct Shared {
     settings: VerdictSettings,
     cache: Cache,
     metrics: Metrics,
+    heard_by: OnceLock<Findings>,
 }
 
 impl Verdicts {
     pub fn new(client: Client, settings: VerdictSettings, metrics: Metrics) -> Self {
         let cache = Cache::new(settings.capacity, settings.ages());
-        Self { shared: Arc::new(Shared { client, settings, cache, metrics }) }
+        Self { shared: Arc::new(Shared { client, settings, cache, metrics, heard_by: OnceLock::new() }) }
+    }
+
+    /// Lets the ledgers hear of every probe, once for all clones.
+    #[must_use]
+    pub fn heard_by(self, findings: Findings) -> Self {
+        // Whoever listens already goes on doing so.
+        let _ = self.shared.heard_by.set(findings);
+        self
     }
 
     /// What is known without asking anybody. While a registry is down that is known of all its images, asked for before
@@ -161,10 +172,13 @@ impl Verdicts {
     }
 
     async fn probe(&self, image: &Image, context: &Context, source: Source) -> Verdict {
-        let Shared { client, settings, metrics, .. } = &*self.shared;
+        let Shared { client, settings, metrics, heard_by, .. } = &*self.shared;
         let started = Instant::now();
         let verdict = client.probe(image.reference(), image.credentials(), settings.options(), context).await;
         metrics.probed(image.reference().host().as_str(), source, verdict.kind(), started.elapsed());
+        if let Some(findings) = heard_by.get() {
+            findings.note(image.reference(), &verdict);
+        }
         verdict
     }
 

@@ -40,9 +40,6 @@ const LONGEST_WATCH_SECONDS: u32 = 960;
 /// Lists that broke off in a row before pages are tried instead.
 const GIVE_UP_STREAMING: u32 = 4;
 
-/// Objects per request where lists come in pages. A page is held in memory several times while it is read.
-const PAGE_SIZE: u32 = 100;
-
 type Events<K> = Pin<Box<dyn Stream<Item = watcher::Result<Event<Tolerant<K>>>> + Send>>;
 
 /// How objects are asked for.
@@ -62,6 +59,8 @@ pub(super) struct Follower<K, S> {
     pub(super) board: Arc<Board>,
     /// `None` for kinds that every API server serves.
     pub(super) discovery: Option<Arc<Discovery>>,
+    /// Objects per request where lists come in pages.
+    pub(super) page: u32,
     pub(super) object: PhantomData<fn() -> K>,
 }
 
@@ -101,7 +100,7 @@ where
     }
 
     fn events(&self, manner: Manner) -> Events<K> {
-        let config = watcher::Config::default().timeout(manner.seconds).page_size(PAGE_SIZE);
+        let config = watcher::Config::default().timeout(manner.seconds).page_size(self.page);
         let config = if manner.streaming { config.streaming_lists() } else { config };
         Box::pin(watcher(Api::all(self.client.clone()), config))
     }

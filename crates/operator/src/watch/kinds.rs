@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use fairlead_api::drop::{CachedImage, CachedImageSet, DiscoveryPolicy, PullPolicy};
-use fairlead_api::fairlead::{ImageLedger, ImagePin};
+use fairlead_api::fairlead::ImagePin;
 use fairlead_api::kuik::{
     ClusterImageSetAvailability, ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror,
     ReplicatedImageSet,
@@ -29,7 +29,13 @@ use super::pod::LeanPod;
 use super::sink::{ObjectSink, PodSink};
 use super::{Board, Metrics};
 use crate::accounts::{AccountSink, Accounts, LeanAccount};
+use crate::ledgers::{Claims, LeanLedger, LedgerSink};
 use crate::state::{Pods, Store};
+
+/// Objects per request where lists come in pages. A page is held in memory several times while it is read.
+const PAGE: u32 = 100;
+/// A ledger may have half a megabyte.
+const PAGE_OF_LEDGERS: u32 = 8;
 
 macro_rules! resources {
     ($($field:ident: $kind:ty,)+) => {
@@ -38,12 +44,13 @@ macro_rules! resources {
         pub struct Resources {
             pub pods: Pods,
             pub accounts: Accounts,
+            pub claims: Claims,
             $(pub $field: Store<$kind>,)+
         }
 
         impl Resources {
             fn custom_kinds() -> Vec<Kind> {
-                vec![$(kind_of::<$kind>(),)+]
+                vec![kind_of::<LeanLedger>(), $(kind_of::<$kind>(),)+]
             }
 
             fn follow_custom(&self, starter: &Starter) -> Vec<Watch> {
@@ -69,7 +76,6 @@ resources! {
     image_digest_mirror_sets: ImageDigestMirrorSet,
     image_tag_mirror_sets: ImageTagMirrorSet,
     image_content_source_policies: ImageContentSourcePolicy,
-    image_ledgers: ImageLedger,
     image_pins: ImagePin,
 }
 
@@ -108,6 +114,7 @@ impl Watches {
             sink: PodSink::new(pod.name, resources.pods.clone()),
             board: board.clone(),
             discovery: None,
+            page: PAGE,
             object: PhantomData,
         };
         let accounts = Follower {
@@ -116,9 +123,11 @@ impl Watches {
             sink: AccountSink::new(resources.accounts.clone()),
             board: board.clone(),
             discovery: None,
+            page: PAGE,
             object: PhantomData,
         };
         let mut all = resources.follow_custom(&starter);
+        all.push(starter.ledgers(&resources.claims));
         all.push((pod.name, pods.run().boxed()));
         all.push((account.name, accounts.run().boxed()));
         Self { board, all }
@@ -143,6 +152,21 @@ impl Starter {
             sink: ObjectSink::new(kind.name, store.clone()),
             board: self.board.clone(),
             discovery: Some(self.discovery.clone()),
+            page: PAGE,
+            object: PhantomData,
+        };
+        (kind.name, follower.run().boxed())
+    }
+
+    fn ledgers(&self, claims: &Claims) -> Watch {
+        let kind = kind_of::<LeanLedger>();
+        let follower = Follower {
+            client: self.client.clone(),
+            kind,
+            sink: LedgerSink::new(kind.name, claims.clone()),
+            board: self.board.clone(),
+            discovery: Some(self.discovery.clone()),
+            page: PAGE_OF_LEDGERS,
             object: PhantomData,
         };
         (kind.name, follower.run().boxed())

@@ -33,18 +33,22 @@ pub(crate) trait Sink<K>: Send {
 
 /// The objects of one kind that cannot be read. Each is told once for every version in which it is stored.
 #[derive(Debug)]
-struct Faults {
+pub(crate) struct Faults {
     kind: &'static str,
     current: BTreeMap<Key, Arc<Malformed>>,
     fresh: Option<BTreeMap<Key, Arc<Malformed>>>,
 }
 
 impl Faults {
-    fn new(kind: &'static str) -> Self {
+    pub(crate) fn new(kind: &'static str) -> Self {
         Self { kind, current: BTreeMap::new(), fresh: None }
     }
 
-    fn note(&mut self, unreadable: Unreadable) {
+    pub(crate) fn begin(&mut self) {
+        self.fresh = Some(BTreeMap::new());
+    }
+
+    pub(crate) fn note(&mut self, unreadable: Unreadable) {
         let key = Key::of(&unreadable.metadata);
         let malformed = Malformed {
             uid: unreadable.metadata.uid.unwrap_or_default(),
@@ -64,10 +68,23 @@ impl Faults {
         self.fresh.as_mut().unwrap_or(&mut self.current).insert(key, Arc::new(malformed));
     }
 
-    fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         if let Some(fresh) = self.fresh.take() {
             self.current = fresh;
         }
+    }
+
+    /// The object can be read again, or is gone.
+    pub(crate) fn mended(&mut self, key: &Key) {
+        self.current.remove(key);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.current.clear();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.current.len()
     }
 }
 
@@ -89,7 +106,7 @@ impl<K> ObjectSink<K> {
 impl<K: Resource + Send + Sync> Sink<K> for ObjectSink<K> {
     fn begin(&mut self) {
         self.fresh = Some(BTreeMap::new());
-        self.faults.fresh = Some(BTreeMap::new());
+        self.faults.begin();
     }
 
     fn listed(&mut self, object: Tolerant<K>) {
@@ -112,7 +129,7 @@ impl<K: Resource + Send + Sync> Sink<K> for ObjectSink<K> {
         let key = Key::of(object.meta());
         match object.0 {
             Ok(object) => {
-                self.faults.current.remove(&key);
+                self.faults.mended(&key);
                 self.objects.insert(key, Arc::new(object));
             }
             Err(unreadable) => {
@@ -125,12 +142,11 @@ impl<K: Resource + Send + Sync> Sink<K> for ObjectSink<K> {
     fn deleted(&mut self, object: Tolerant<K>) {
         let key = Key::of(object.meta());
         self.objects.remove(&key);
-        self.faults.current.remove(&key);
+        self.faults.mended(&key);
     }
 
     fn publish(&mut self) -> Counts {
-        let counts =
-            Counts { objects: self.objects.len(), malformed: self.faults.current.len(), images: None };
+        let counts = Counts { objects: self.objects.len(), malformed: self.faults.len(), images: None };
         self.store
             .replace(Snapshot { objects: self.objects.clone(), malformed: self.faults.current.clone() });
         counts
@@ -138,7 +154,7 @@ impl<K: Resource + Send + Sync> Sink<K> for ObjectSink<K> {
 
     fn clear(&mut self) {
         self.objects.clear();
-        self.faults.current.clear();
+        self.faults.clear();
         self.publish();
     }
 }
@@ -160,7 +176,7 @@ impl PodSink {
 impl Sink<LeanPod> for PodSink {
     fn begin(&mut self) {
         self.listing.begin();
-        self.faults.fresh = Some(BTreeMap::new());
+        self.faults.begin();
     }
 
     fn listed(&mut self, object: Tolerant<LeanPod>) {
@@ -178,7 +194,7 @@ impl Sink<LeanPod> for PodSink {
     fn applied(&mut self, object: Tolerant<LeanPod>) {
         match object.0 {
             Ok(pod) => {
-                self.faults.current.remove(&Key::of(&pod.metadata));
+                self.faults.mended(&Key::of(&pod.metadata));
                 self.listing.applied(&pod);
             }
             Err(unreadable) => {
@@ -190,13 +206,13 @@ impl Sink<LeanPod> for PodSink {
 
     fn deleted(&mut self, object: Tolerant<LeanPod>) {
         self.listing.deleted(object.meta());
-        self.faults.current.remove(&Key::of(object.meta()));
+        self.faults.mended(&Key::of(object.meta()));
     }
 
     fn publish(&mut self) -> Counts {
         Counts {
             objects: self.pods.len(),
-            malformed: self.faults.current.len(),
+            malformed: self.faults.len(),
             images: Some(self.pods.image_count()),
         }
     }

@@ -143,7 +143,7 @@ async fn a_pod_gets_each_event_once_whoever_leads() -> Result<()> {
         let events = bench.wait_for_events(&later, 2).await?;
         ensure!(events[0].reporting_instance.as_deref() == Some(identity), "{events:?}");
         eventually(SOON, || async {
-            let known = next.event_metrics.counted(Kind::ImageRewritten, Fate::Exists);
+            let known = next.event_metrics.counted(Kind::ImageRewritten.reason(), Fate::Exists);
             ensure!(known >= 2, "{known} events were found to exist");
             Ok(())
         })
@@ -182,7 +182,7 @@ async fn pods_and_namespaces_that_go_before_their_events_hold_nothing_up() -> Re
     let pod = bench.create_pod("survivor").await?;
     let events = bench.wait_for_events(&pod, 2).await?;
     ensure!(events.len() == 2);
-    let count = |fate| replica.event_metrics.counted(Kind::ImageRewritten, fate);
+    let count = |fate| replica.event_metrics.counted(Kind::ImageRewritten.reason(), fate);
     ensure!(count(Fate::Failed) == 0 && count(Fate::Dropped) == 0);
     ensure!(count(Fate::Late) > 0, "created {}, late {}", count(Fate::Created), count(Fate::Late));
     replica.stop().await
@@ -275,6 +275,6 @@ async fn no_event_is_lost_or_doubled_by_an_outage() -> Result<()> {
         let found = bench.events(pod).await?;
         ensure!(found.len() == 2 && found.iter().all(|one| one.count == Some(1)), "{found:?}");
     }
-    ensure!(replica.event_metrics.counted(Kind::ImageRewritten, Fate::Failed) == 0);
+    ensure!(replica.event_metrics.counted(Kind::ImageRewritten.reason(), Fate::Failed) == 0);
     replica.stop().await
 }

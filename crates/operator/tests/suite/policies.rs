@@ -155,12 +155,6 @@ async fn every_kind_says_whether_it_is_used_and_a_broken_one_changes_nothing_for
     bench.create("ImageSetMirror", "mirror", &mirrors()).await?;
     bench.create("ClusterReplicatedImageSet", "set", &upstreams()).await?;
     bench.create("ReplicatedImageSet", "set", &upstreams()).await?;
-    for kind in ["ClusterImageSetMirror", "ImageSetMirror"] {
-        let object = bench.wait_for(kind, "mirror", ("Ready", "True", "Ready")).await?;
-        bench.wait_for(kind, "mirror", ("Accepted", "True", "Ready")).await?;
-        ensure!(object["status"]["observedGeneration"] == 1 && object["status"]["upstreamCount"].is_null());
-        ensure!(message(&object, "Ready") == "in use: 1 mirror is offered", "{object}");
-    }
     let object = bench.wait_for("ReplicatedImageSet", "set", ("Ready", "True", "Ready")).await?;
     ensure!(
         object["status"]["upstreamCount"] == 2 && object["status"]["observedGeneration"] == 1,
@@ -177,7 +171,16 @@ async fn every_kind_says_whether_it_is_used_and_a_broken_one_changes_nothing_for
         "ClusterReplicatedImageSet/set".to_owned(),
         format!("ReplicatedImageSet/{namespace}/set"),
     ]);
-    ensure!(used(&replica) == all, "{:?}", used(&replica));
+    eventually(SOON, || async {
+        ensure!(used(&replica) == all, "{:?}", used(&replica));
+        Ok(())
+    })
+    .await?;
+    // Mirrors that work are told by whoever copies their images, which nobody does here.
+    for kind in ["ClusterImageSetMirror", "ImageSetMirror"] {
+        let object = bench.get(kind, "mirror").await?;
+        ensure!(object["status"].is_null(), "{object}");
+    }
 
     // One breaks. It alone says so; the API server takes it, since only the definition's loose form lets it in.
     let strict = definition("ImageSetMirror")?;
@@ -193,10 +196,8 @@ async fn every_kind_says_whether_it_is_used_and_a_broken_one_changes_nothing_for
     for policy in left.policies() {
         ensure!(before.iter().any(|one| std::sync::Arc::ptr_eq(one, policy)), "{} was touched", policy.id());
     }
-    for (kind, name) in [("ClusterImageSetMirror", "mirror"), ("ReplicatedImageSet", "set")] {
-        let object = bench.get(kind, name).await?;
-        ensure!(condition(&object, "Ready").is_some_and(|ready| ready["status"] == "True"), "{object}");
-    }
+    let object = bench.get("ReplicatedImageSet", "set").await?;
+    ensure!(condition(&object, "Ready").is_some_and(|ready| ready["status"] == "True"), "{object}");
     let problems = replica.policies.problems();
     ensure!(problems.len() == 1 && problems[0].reason == "InvalidFilter", "{problems:?}");
 
@@ -225,9 +226,11 @@ async fn every_kind_says_whether_it_is_used_and_a_broken_one_changes_nothing_for
         .await?;
     let whole = json!({"priority": 1, "mirrors": mirrors()["mirrors"], "filter": mirrors()["filter"]});
     bench.change("ImageSetMirror", "odd", &whole).await?;
-    bench.wait_for("ImageSetMirror", "mirror", ("Ready", "True", "Ready")).await?;
-    bench.wait_for("ImageSetMirror", "odd", ("Ready", "True", "Ready")).await?;
-    ensure!(used(&replica).len() == 5 && replica.policies.problems().is_empty());
+    eventually(SOON, || async {
+        ensure!(used(&replica).len() == 5 && replica.policies.problems().is_empty(), "{:?}", used(&replica));
+        Ok(())
+    })
+    .await?;
 
     // Gone is gone.
     for (kind, name) in [("ImageSetMirror", "odd"), ("ClusterReplicatedImageSet", "set")] {

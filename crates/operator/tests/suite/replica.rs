@@ -282,6 +282,8 @@ pub fn router(client: &Client) -> Router {
     let (resources, config) = (Resources::default(), Config::default());
     let policies = Policies::new(&resources, policies::Metrics::default());
     let accounts = resources.accounts.clone();
-    let (around, _) = Surroundings::new(client, &config, policies, accounts, &mut Registry::default());
+    let claims = resources.claims.clone();
+    let (around, _) =
+        Surroundings::new(client, &config, policies, accounts, claims, &mut Registry::default());
     Router::new(around, &config, Rewrites::default())
 }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::{
     context::Context,
@@ -32,7 +32,7 @@ where
         };
         failures += 1;
         match pause(&error.problem, failures, fastrand::f64(), SystemTime::now()) {
-            Some(pause) if Instant::now() + pause < context.deadline => sleep(pause).await,
+            Some(pause) if context.bears(pause) => sleep(pause).await,
             _ => return Err(error),
         }
     }
@@ -60,6 +60,8 @@ pub(super) fn pause(problem: &Problem, failures: u32, jitter: f64, now: SystemTi
 mod tests {
     use std::time::UNIX_EPOCH;
 
+    use tokio::time::Instant;
+
     use super::*;
     use crate::error::Detail;
 
@@ -79,6 +81,20 @@ mod tests {
         let until = Some(UNIX_EPOCH + Duration::from_secs(90));
         assert_eq!(pause(&limited(until), 1, 1.0, UNIX_EPOCH), Some(Duration::from_secs(90)));
         assert_eq!(pause(&limited(None), 1, 1.0, UNIX_EPOCH), Some(BLIND_WAIT));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_have_other_things_to_do_do_not_wait_for_a_quota() {
+        let begun = Instant::now();
+        let context = Context::new(crate::Class::Background, begun + Duration::from_hours(1))
+            .waiting_at_most(Duration::from_secs(2));
+        let limited = Problem::RateLimited {
+            until: Some(SystemTime::now() + Duration::from_secs(90)),
+            detail: Detail::none(),
+        };
+        let outcome = steadily(&context, || std::future::ready(Err::<(), _>(limited.clone().during("test"))));
+        assert!(outcome.await.is_err());
+        assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

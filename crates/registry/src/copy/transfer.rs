@@ -159,7 +159,7 @@ impl<'a> Transfer<'a> {
             };
             match step {
                 Recovery::GiveUp => return Err(error),
-                Recovery::Resume(pause) if Instant::now() + pause >= self.job.context.deadline => {
+                Recovery::Resume(pause) if !self.job.context.bears(pause) => {
                     return Err(error);
                 }
                 Recovery::Resume(pause) => sleep(pause).await,

@@ -37,12 +37,19 @@ pub async fn shared() -> Result<&'static Rig> {
 
 impl Rig {
     pub async fn install(cluster: Cluster) -> Result<Self> {
+        Self::install_with(cluster, "").await
+    }
+
+    /// With a configuration, as its text.
+    pub async fn install_with(cluster: Cluster, config: &str) -> Result<Self> {
         // The operator runs beside the cluster; a real node would only try in vain to run another one.
         let installed: Vec<_> =
             manifests(&[])?.into_iter().filter(|object| object["kind"] != "Deployment").collect();
         kubectl::apply(&cluster, &installed, &[]).await?;
         kubectl::definitions_are_served(&cluster).await?;
-        let operator = Operator::start(&cluster, DEFAULT_NAMESPACE).await?;
+        let file = cluster.directory().join("config.yaml");
+        std::fs::write(&file, config)?;
+        let operator = Operator::start_with_config(&cluster, DEFAULT_NAMESPACE, &file).await?;
         operator.serves(&cluster).await?;
         Ok(Self { cluster, operator })
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use fairlead_api::kuik::ClusterReplicatedImageSet;
+use fairlead_api::kuik::{ClusterImageSetMirror, ClusterReplicatedImageSet};
 use fairlead_testkit::{
     fake_registry::{Auth, Effect, FakeRegistry, Fault},
     images::{self, Image},
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     admission::review::PodObject,
+    ledgers::tests::claims,
     policies,
     state::{Key, Snapshot},
     watch::Resources,
@@ -30,8 +31,14 @@ fn assemble(resources: &Resources, config: &str) -> Router {
     let config = Config::parse(config).unwrap().config;
     let policies = Policies::new(resources, policies::Metrics::default());
     let accounts = resources.accounts.clone();
-    let (around, _recorder) =
-        Surroundings::new(&nowhere(), &config, policies, accounts, &mut Registry::default());
+    let (around, _recorder) = Surroundings::new(
+        &nowhere(),
+        &config,
+        policies,
+        accounts,
+        resources.claims.clone(),
+        &mut Registry::default(),
+    );
     Router::new(around, &config, Rewrites::default())
 }
 
@@ -52,7 +59,12 @@ async fn replicated(registries: &[&FakeRegistry], config: &str) -> Router {
     let resources = Resources::default();
     let objects = BTreeMap::from([(Key::of(set.meta()), Arc::new(set))]);
     resources.cluster_replicated_image_sets.replace(Snapshot { objects, malformed: BTreeMap::new() });
-    let router = assemble(&resources, config);
+    compiled(&resources, config).await
+}
+
+/// Routes by the one policy that there is.
+async fn compiled(resources: &Resources, config: &str) -> Router {
+    let router = assemble(resources, config);
     let policies = router.around.policies.clone();
     tokio::spawn(policies.clone().run(CancellationToken::new()));
     fairlead_testkit::eventually(Duration::from_secs(10), || async {
@@ -198,4 +210,79 @@ async fn an_original_that_asks_for_a_login_keeps_its_place() {
     let config = "registries: {default: {trustNodeCredentials: false}}";
     let router = replicated(&[&first, &second], config).await;
     assert_eq!(admit(&router, &reference(&first)).await.image, reference(&second));
+}
+
+/// Routes every image to one mirror when it is not available, with this ledger.
+async fn mirrored(mirror: &FakeRegistry, ledger: Value) -> Router {
+    let set: ClusterImageSetMirror = serde_json::from_value(json!({
+        "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ClusterImageSetMirror",
+        "metadata": {"name": "mirror", "uid": "u", "generation": 1},
+        "spec": {"imageFilter": {"include": [".*"]}, "mirrors": [{"registry": mirror.host()}]},
+    }))
+    .unwrap();
+    let resources = Resources { claims: claims([ledger]), ..Resources::default() };
+    let objects = BTreeMap::from([(Key::of(set.meta()), Arc::new(set))]);
+    resources.cluster_image_set_mirrors.replace(Snapshot { objects, malformed: BTreeMap::new() });
+    compiled(&resources, "").await
+}
+
+fn ledger(source: &str, copy: &str, state: &str, digest: &str) -> Value {
+    json!({
+        "apiVersion": "fairlead.dev/v1alpha1", "kind": "ImageLedger",
+        "metadata": {"name": "one", "namespace": "fairlead-system", "resourceVersion": "1"},
+        "spec": {
+            "owner": {"kind": "ClusterImageSetMirror", "name": "mirror", "uid": "u"},
+            "entries": [{"source": source, "mirrors": [
+                {"destination": copy, "digest": digest, "state": state, "since": "2026-01-01T00:00:00Z"},
+            ]}],
+        },
+    })
+}
+
+#[tokio::test]
+async fn a_copy_is_not_served_to_an_image_that_does_not_own_it() {
+    let (image, other) = (images::empty().unwrap(), images::empty().unwrap());
+    let (first, second, mirror) = (holding(&image).await, holding(&other).await, holding(&image).await);
+    for registry in [&first, &second] {
+        registry.inject(Fault::status(404));
+    }
+    let ledger = ledger(&reference(&first), &reference(&mirror), "Mirrored", &image.digest());
+    let router = mirrored(&mirror, ledger).await;
+    assert_eq!(admit(&router, &reference(&first)).await.image, reference(&mirror), "its own");
+    let seen = admit(&router, &reference(&second)).await;
+    assert_eq!(seen.image, reference(&second), "{}", seen.route);
+    assert!(
+        !seen.route.to_string().contains(&mirror.host()),
+        "healing must not use it either: {}",
+        seen.route
+    );
+}
+
+#[tokio::test]
+async fn a_copy_that_nobody_claims_is_served() {
+    let image = images::empty().unwrap();
+    let (source, mirror) = (holding(&image).await, holding(&image).await);
+    source.inject(Fault::status(404));
+    let elsewhere = format!("{}/team/other:1", mirror.host());
+    let ledger = ledger("docker.io/team/other:1", &elsewhere, "Mirrored", &image.digest());
+    let router = mirrored(&mirror, ledger).await;
+    assert_eq!(admit(&router, &reference(&source)).await.image, reference(&mirror));
+}
+
+#[tokio::test]
+async fn a_probe_that_misses_a_copy_is_noted() {
+    let image = images::empty().unwrap();
+    let (source, mirror) = (holding(&image).await, holding(&image).await);
+    for registry in [&source, &mirror] {
+        registry.inject(Fault::status(404));
+    }
+    let ledger = ledger(&reference(&source), &reference(&mirror), "Mirrored", &image.digest());
+    let router = mirrored(&mirror, ledger).await;
+    admit(&router, &reference(&source)).await;
+    let noted: Vec<_> = router.around.findings.take().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        noted,
+        [reference(&mirror)],
+        "the copy is gone; that the source is gone is no news to the ledger"
+    );
 }

@@ -6,6 +6,7 @@
 
 mod admission;
 mod copies;
+mod mirror;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,8 @@ enum Command {
     AdmissionLoad(admission::Load),
     /// Copy images between two registries: fairlead, skopeo, crane and the bare cost of sending the same bytes
     Copies(copies::Copies),
+    /// Mirror images: the operator beside fairlead copy on the same list, and a restart with everything copied
+    Mirror(mirror::Mirror),
     /// Send the blobs of a directory to a registry, eight at once, and nothing else
     Floor(copies::Floor),
 }
@@ -41,6 +44,7 @@ async fn main() -> ExitCode {
         Command::BareAdmission(bare) => bare.run().await.map(|()| true),
         Command::AdmissionLoad(load) => load.run().await.map(|()| true),
         Command::Copies(copies) => copies.run().await,
+        Command::Mirror(mirror) => mirror.run().await,
         Command::Floor(floor) => floor.run().await.map(|()| true),
     };
     match outcome {

@@ -12,7 +12,7 @@ use super::source::{Large, MANY, ONE, Small};
 const SKOPEO: &str = "/usr/bin/skopeo";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Contender {
+pub(crate) enum Contender {
     Fairlead,
     Skopeo,
     Crane,
@@ -20,7 +20,7 @@ pub(super) enum Contender {
 }
 
 impl Contender {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Fairlead => "fairlead",
             Self::Skopeo => "skopeo",
@@ -32,7 +32,7 @@ impl Contender {
 
 /// What is to be copied.
 #[derive(Clone, Copy)]
-pub(super) enum Task<'a> {
+pub(crate) enum Task<'a> {
     Large(&'a Large),
     /// All small images, each into a repository of its own.
     ToMany(&'a Small),
@@ -42,21 +42,21 @@ pub(super) enum Task<'a> {
 
 /// A registry's address, as it stands in references.
 #[derive(Clone, Copy)]
-pub(super) struct Ends<'a> {
-    pub(super) source: &'a str,
-    pub(super) destination: &'a str,
+pub(crate) struct Ends<'a> {
+    pub(crate) source: &'a str,
+    pub(crate) destination: &'a str,
     /// For lists that a contender wants to have in a file.
-    pub(super) directory: &'a Path,
+    pub(crate) directory: &'a Path,
 }
 
-pub(super) struct Programs {
+pub(crate) struct Programs {
     fairlead: PathBuf,
     crane: PathBuf,
     bench: PathBuf,
 }
 
 impl Programs {
-    pub(super) async fn find() -> Result<Self> {
+    pub(crate) async fn find() -> Result<Self> {
         let bench = std::env::current_exe().context("cannot tell where this program is")?;
         let fairlead = bench.with_file_name("fairlead");
         ensure!(fairlead.exists(), "{} is not there: use `make bench`", fairlead.display());
@@ -66,7 +66,7 @@ impl Programs {
     }
 
     /// The program and its arguments.
-    pub(super) fn command(
+    pub(crate) fn command(
         &self,
         contender: Contender,
         task: Task<'_>,

@@ -16,24 +16,24 @@ const STEP: usize = 1 << 20;
 
 /// A blob in a file that is named by its hash.
 #[derive(Clone, Debug)]
-pub(super) struct Blob {
-    pub(super) path: PathBuf,
-    pub(super) digest: String,
-    pub(super) size: u64,
+pub(crate) struct Blob {
+    pub(crate) path: PathBuf,
+    pub(crate) digest: String,
+    pub(crate) size: u64,
     media_type: &'static str,
 }
 
 /// An image of which only the manifest is held in memory.
 #[derive(Clone, Debug)]
-pub(super) struct Image {
-    pub(super) blobs: Vec<Blob>,
-    pub(super) manifest: Vec<u8>,
-    pub(super) digest: String,
+pub(crate) struct Image {
+    pub(crate) blobs: Vec<Blob>,
+    pub(crate) manifest: Vec<u8>,
+    pub(crate) digest: String,
 }
 
 impl Blob {
     /// A layer that cannot be compressed, the same for the same seed.
-    pub(super) fn layer(directory: &Path, seed: u64, size: u64) -> Result<Self> {
+    pub(crate) fn layer(directory: &Path, seed: u64, size: u64) -> Result<Self> {
         let unnamed = directory.join(format!(".layer-{seed}"));
         let (mut file, mut hash) = (BufWriter::new(File::create(&unnamed)?), Sha256::new());
         let mut random = fastrand::Rng::with_seed(seed);
@@ -68,7 +68,7 @@ impl Blob {
     }
 
     /// A file as [`Self::layer`] left it.
-    pub(super) fn found(path: PathBuf) -> Result<Self> {
+    pub(crate) fn found(path: PathBuf) -> Result<Self> {
         let name = path.file_name().and_then(|name| name.to_str()).context("a file without a name")?;
         let (digest, size) = (format!("sha256:{name}"), path.metadata()?.len());
         Ok(Self { path, digest, size, media_type: LAYER })
@@ -81,7 +81,7 @@ impl Blob {
 
 impl Image {
     /// An image of these layers. `name` makes its configuration differ from others'.
-    pub(super) fn of(directory: &Path, name: &str, layers: Vec<Blob>) -> Result<Self> {
+    pub(crate) fn of(directory: &Path, name: &str, layers: Vec<Blob>) -> Result<Self> {
         let diff_ids: Vec<&str> = layers.iter().map(|layer| layer.digest.as_str()).collect();
         let config = Blob::config(
             directory,

@@ -1,10 +1,10 @@
 //! Copies: the same images, the same two registries, one contender after the other, each time into a fresh destination.
 
-mod contenders;
+pub(crate) mod contenders;
 mod content;
 mod floor;
-mod run;
-mod source;
+pub(crate) mod run;
+pub(crate) mod source;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -236,11 +236,11 @@ fn requests(results: &[Results], contender: Contender) -> f64 {
     of(results, contender, |outcome| count(outcome.at_destination))
 }
 
-fn count(number: usize) -> f64 {
+pub(crate) fn count(number: usize) -> f64 {
     u32::try_from(number).map_or(f64::INFINITY, f64::from)
 }
 
 #[allow(clippy::cast_precision_loss, reason = "far below where it matters")]
-fn in_mebibytes(bytes: u64) -> f64 {
+pub(crate) fn in_mebibytes(bytes: u64) -> f64 {
     bytes as f64 / MIB as f64
 }

@@ -19,13 +19,13 @@ const QUIET: Duration = Duration::from_millis(50);
 const MOST_LOOKS: usize = 100;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outcome {
-    pub(super) cost: Cost,
-    pub(super) at_source: usize,
-    pub(super) at_destination: usize,
+pub(crate) struct Outcome {
+    pub(crate) cost: Cost,
+    pub(crate) at_source: usize,
+    pub(crate) at_destination: usize,
 }
 
-pub(super) async fn run(
+pub(crate) async fn run(
     programs: &Programs,
     source: &Source,
     contender: Contender,
@@ -63,7 +63,7 @@ async fn measured(
 }
 
 /// How many requests a registry has answered, when it has written all of them down.
-async fn requests(registry: &Registry) -> Result<usize> {
+pub(crate) async fn requests(registry: &Registry) -> Result<usize> {
     let mut last = registry.accesses()?.len();
     for _ in 0..MOST_LOOKS {
         tokio::time::sleep(QUIET).await;

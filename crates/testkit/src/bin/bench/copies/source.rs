@@ -13,38 +13,38 @@ use super::content::{Blob, Image};
 use super::floor;
 
 /// Small images.
-pub(super) const IMAGES: usize = 200;
+pub(crate) const IMAGES: usize = 200;
 const SMALL_LAYER: u64 = 16 << 10;
 const SHARED_LAYERS: u64 = 3;
 const LAYERS: u64 = 5;
 /// Where all small images are tags of one repository.
-pub(super) const ONE: &str = "one";
+pub(crate) const ONE: &str = "one";
 /// Where each has a repository of its own.
-pub(super) const MANY: &str = "many";
+pub(crate) const MANY: &str = "many";
 
-pub(super) struct Source {
+pub(crate) struct Source {
     registry: Registry,
 }
 
 /// A large image, and the directory with its blobs.
-pub(super) struct Large {
-    pub(super) repository: &'static str,
-    pub(super) image: Image,
-    pub(super) directory: PathBuf,
+pub(crate) struct Large {
+    pub(crate) repository: &'static str,
+    pub(crate) image: Image,
+    pub(crate) directory: PathBuf,
 }
 
 /// The small images, each with its name, and the directory with all their blobs.
-pub(super) struct Small {
-    pub(super) images: Vec<(String, Image)>,
-    pub(super) directory: PathBuf,
+pub(crate) struct Small {
+    pub(crate) images: Vec<(String, Image)>,
+    pub(crate) directory: PathBuf,
 }
 
 impl Source {
-    pub(super) async fn start() -> Result<Self> {
+    pub(crate) async fn start() -> Result<Self> {
         Ok(Self { registry: Registry::start(RegistryConfig::new()).await? })
     }
 
-    pub(super) fn registry(&self) -> &Registry {
+    pub(crate) fn registry(&self) -> &Registry {
         &self.registry
     }
 
@@ -53,7 +53,7 @@ impl Source {
     }
 
     /// Makes an image of random layers, and holds it under the tag `1`.
-    pub(super) async fn large(&self, repository: &'static str, layers: u64, size: u64) -> Result<Large> {
+    pub(crate) async fn large(&self, repository: &'static str, layers: u64, size: u64) -> Result<Large> {
         let directory = self.directory(repository)?;
         let blobs = directory.clone();
         let image = tokio::task::spawn_blocking(move || {
@@ -67,7 +67,7 @@ impl Source {
     }
 
     /// Makes the small images, and holds them in one repository and in many.
-    pub(super) async fn small(&self) -> Result<Small> {
+    pub(crate) async fn small(&self) -> Result<Small> {
         let directory = self.directory("small")?;
         let blobs = directory.clone();
         let images = tokio::task::spawn_blocking(move || small_images(&blobs)).await??;

@@ -1,0 +1,56 @@
+//! One image and its copies, whoever wrote it down: a ledger, or the status of the object.
+
+use fairlead_api::fairlead::{CopyState, LedgerEntry};
+use fairlead_api::kuik::MatchingImage;
+use jiff::Timestamp;
+
+pub(crate) struct Row<'a> {
+    pub(crate) image: &'a str,
+    pub(crate) unused_since: Option<Timestamp>,
+    pub(crate) copies: Vec<CopyRow<'a>>,
+}
+
+pub(crate) struct CopyRow<'a> {
+    pub(crate) destination: &'a str,
+    pub(crate) state: CopyState,
+    /// None: nobody wrote it down.
+    pub(crate) since: Option<Timestamp>,
+    pub(crate) error: &'a str,
+}
+
+impl<'a> From<&'a LedgerEntry> for Row<'a> {
+    fn from(entry: &'a LedgerEntry) -> Self {
+        let copies = entry.mirrors.iter().map(|copy| CopyRow {
+            destination: &copy.destination,
+            state: copy.state,
+            since: Some(copy.since.0),
+            error: copy.last_error.as_deref().unwrap_or_default(),
+        });
+        Self {
+            image: &entry.source,
+            unused_since: entry.unused_since.as_ref().map(|time| time.0),
+            copies: copies.collect(),
+        }
+    }
+}
+
+/// A status knows when a copy was made and why one was not, and nothing else.
+impl<'a> From<&'a MatchingImage> for Row<'a> {
+    fn from(image: &'a MatchingImage) -> Self {
+        let copies = image.mirrors.iter().map(|copy| CopyRow {
+            destination: &copy.image,
+            state: match &copy.mirrored_at {
+                Some(_) => CopyState::Mirrored,
+                None if copy.last_error.is_empty() => CopyState::Pending,
+                None => CopyState::Failed,
+            },
+            since: copy.mirrored_at.as_ref().map(|time| time.0),
+            error: &copy.last_error,
+        });
+        Self {
+            image: &image.image,
+            unused_since: image.unused_since.as_ref().map(|time| time.0),
+            copies: copies.collect(),
+        }
+    }
+}

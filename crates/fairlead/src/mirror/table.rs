@@ -1,0 +1,238 @@
+//! The state of mirrors for people. One line for each thing, as long as it has to be; a terminal's width decides only what
+//! the live view cuts off.
+
+use std::fmt::Write;
+
+use fairlead_api::conditions::ConditionStatus;
+use fairlead_api::fairlead::CopyState;
+use jiff::{SignedDuration, Timestamp};
+
+use super::report::{CopyReport, Counts, KnownFrom, ObjectReport, Report, UnusedReport};
+use crate::output::one_line;
+
+const BAR: u32 = 30;
+
+/// How much of it is shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// Rows of each list; the rest is counted.
+    pub(crate) most: usize,
+    /// With a bar for the copies, where somebody watches it grow.
+    pub(crate) bars: bool,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) fn table(report: &Report, look: Look) -> String {
+    let mut text = String::new();
+    for (number, object) in report.objects.iter().enumerate() {
+        if number > 0 {
+            text.push('\n');
+        }
+        one_object(&mut text, object, look);
+    }
+    text
+}
+
+fn one_object(text: &mut String, object: &ObjectReport, look: Look) {
+    line(text, 0, &format!("{}: {}", object.title, state(object, look.now)));
+    for problem in &object.problems {
+        fact(text, "problem", problem);
+    }
+    let unused =
+        if object.images.unused > 0 { format!(", {} unused", object.images.unused) } else { String::new() };
+    fact(text, "images", &format!("{} in use{unused}", object.images.in_use));
+    if look.bars && object.copies.total > 0 {
+        fact(text, "", &bar(object.copies));
+    }
+    fact(text, "copies", &copies(object, look.now));
+    if object.known_from == KnownFrom::Status && object.images.in_use + object.images.unused > 0 {
+        fact(text, "note", "there is no ImageLedger to read: this is what the object's own status says");
+    }
+    if object.mirrors.len() > 1 || object.mirrors.iter().any(|place| !place.in_spec) {
+        mirrors(text, object);
+    }
+    list(text, "failing", &object.failing, look.most, &["STATE", "COPY", "FOR", "WHY"], |copy| {
+        failing(copy, look.now)
+    });
+    list(text, "unused", &object.unused, look.most, &["IMAGE", "FOR", "COPIES"], |image| {
+        unused_image(image, look.now)
+    });
+}
+
+/// The condition in a few words, or why there is none.
+fn state(object: &ObjectReport, now: Timestamp) -> String {
+    let mut words = match &object.ready {
+        None => "no operator has looked at it yet".to_owned(),
+        Some(ready) => {
+            let state = match ready.status {
+                ConditionStatus::True => "ready",
+                ConditionStatus::False => "not ready",
+                ConditionStatus::Unknown => "not known",
+            };
+            let age = age(now, ready.since);
+            format!("{state} for {age}, {}: {}", ready.reason, ready.message)
+        }
+    };
+    if object.ready.is_some() && !object.observed {
+        words.push_str("; not looked at since its last edit");
+    }
+    if let Some(since) = object.deleting_since {
+        words = format!("being deleted for {}; {words}", age(now, since));
+    }
+    words
+}
+
+fn copies(object: &ObjectReport, now: Timestamp) -> String {
+    let Counts { total, mirrored, pending, failed, refused, deleting } = object.copies;
+    let mut words = format!("{mirrored} of {total} in place");
+    for (count, what) in
+        [(pending, "waiting"), (failed, "failed"), (refused, "refused"), (deleting, "being removed")]
+    {
+        if count > 0 {
+            // Writing to a string cannot fail.
+            let _ = write!(words, ", {count} {what}");
+        }
+    }
+    if pending > 0
+        && let Some(oldest) = object.oldest_waiting
+    {
+        let _ = write!(words, "; the oldest has waited for {}", age(now, oldest));
+    }
+    let recent = object.copied_in_last_minute;
+    if recent > 0 && pending > 0 {
+        let left = SignedDuration::from_secs(i64::from(pending) * 60 / i64::from(recent));
+        let _ = write!(words, "; {recent} made in the last minute, at that pace {} more", short(left));
+    }
+    words
+}
+
+fn bar(counts: Counts) -> String {
+    let filled = |count: u32| u64::from(count) * u64::from(BAR) / u64::from(counts.total.max(1));
+    let (done, bad) = (filled(counts.mirrored), filled(counts.failed + counts.refused));
+    let mut bar = String::from("[");
+    for place in 0..u64::from(BAR) {
+        bar.push(match place {
+            place if place < done => '=',
+            place if place >= u64::from(BAR) - bad => '!',
+            _ => ' ',
+        });
+    }
+    let _ = write!(bar, "] {} %", u64::from(counts.mirrored) * 100 / u64::from(counts.total.max(1)));
+    bar
+}
+
+fn mirrors(text: &mut String, object: &ObjectReport) {
+    let header = ["MIRROR", "IN PLACE", "WAITING", "FAILED", "REFUSED", "REMOVING"].map(str::to_owned);
+    let mut rows = vec![header.to_vec()];
+    for place in &object.mirrors {
+        let Counts { mirrored, pending, failed, refused, deleting, .. } = place.copies;
+        let name =
+            if place.in_spec { place.place.clone() } else { format!("{}, no longer a mirror", place.place) };
+        let numbers = [mirrored, pending, failed, refused, deleting].map(|number| number.to_string());
+        rows.push(std::iter::once(name).chain(numbers).collect());
+    }
+    text.push('\n');
+    columns(text, 1, &rows);
+}
+
+fn list<T>(
+    text: &mut String,
+    title: &str,
+    items: &[T],
+    most: usize,
+    header: &[&str],
+    row: impl Fn(&T) -> Vec<String>,
+) {
+    if items.is_empty() || most == 0 {
+        return;
+    }
+    text.push('\n');
+    line(text, 1, &format!("{title}:"));
+    let mut rows = vec![header.iter().map(|&word| word.to_owned()).collect()];
+    rows.extend(items.iter().take(most).map(row));
+    columns(text, 2, &rows);
+    let more = items.len().saturating_sub(most);
+    if more > 0 {
+        line(text, 2, &format!("and {more} more: --limit shows them, and -o json has them all"));
+    }
+}
+
+fn failing(copy: &CopyReport, now: Timestamp) -> Vec<String> {
+    let state = match copy.state {
+        CopyState::Refused => "refused",
+        CopyState::Deleting => "not removed",
+        CopyState::Failed | CopyState::Pending | CopyState::Mirrored => "failed",
+    };
+    let since = copy.since.map_or_else(|| "-".to_owned(), |since| age(now, since));
+    vec![state.to_owned(), copy.destination.clone(), since, copy.error.clone()]
+}
+
+fn unused_image(image: &UnusedReport, now: Timestamp) -> Vec<String> {
+    let since = image.since.map_or_else(|| "-".to_owned(), |since| age(now, since));
+    let fate = |goes: Option<Timestamp>| match goes {
+        None => "kept".to_owned(),
+        Some(time) if time <= now => "go now".to_owned(),
+        Some(time) => format!("go in {}", short(time.duration_since(now))),
+    };
+    let mut fates: Vec<(String, Vec<&str>)> = Vec::new();
+    for copy in &image.copies {
+        let fate = fate(copy.goes_at);
+        match fates.iter_mut().find(|(known, _)| *known == fate) {
+            Some((_, destinations)) => destinations.push(&copy.destination),
+            None => fates.push((fate, vec![&copy.destination])),
+        }
+    }
+    let mut words = match fates.as_slice() {
+        [] => "none".to_owned(),
+        [(fate, _)] => fate.clone(),
+        several => {
+            let one = |(fate, at): &(String, Vec<&str>)| format!("{fate}: {}", at.join(", "));
+            several.iter().map(one).collect::<Vec<_>>().join("; ")
+        }
+    };
+    if image.since.is_none() {
+        words.push_str("; the filter no longer matches it");
+    }
+    vec![image.image.clone(), since, words]
+}
+
+fn age(now: Timestamp, since: Timestamp) -> String {
+    short(now.duration_since(since))
+}
+
+/// In the largest unit, as kubectl shows ages.
+fn short(time: SignedDuration) -> String {
+    let seconds = time.as_secs().max(0);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+fn columns(text: &mut String, indent: usize, rows: &[Vec<String>]) {
+    let mut widths: Vec<usize> = Vec::new();
+    for row in rows {
+        widths.resize(widths.len().max(row.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    for row in rows {
+        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        line(text, indent, &cells.join("  "));
+    }
+}
+
+fn fact(text: &mut String, label: &str, fact: &str) {
+    line(text, 1, &format!("{label:9}{fact}"));
+}
+
+fn line(text: &mut String, indent: usize, content: &str) {
+    for _ in 0..indent {
+        text.push_str("  ");
+    }
+    text.push_str(one_line(content).trim_end());
+    text.push('\n');
+}

@@ -1,0 +1,153 @@
+//! When copies go, and when they stay.
+
+use anyhow::{Context, Result, ensure};
+use fairlead_testkit::{RegistryConfig, eventually, registry::Release};
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use super::rig::{
+    SOON, delete_pod, digest_at, mirror_of, pod, push, ready, shared, wait_for_copy, wait_for_removal,
+    wait_for_status,
+};
+
+#[tokio::test]
+async fn unused_copies_go_after_their_retention_and_each_mirror_has_its_own() -> Result<()> {
+    let rig = shared().await?;
+    let namespace = rig.namespace().await?;
+    let source = rig.cluster.registry(RegistryConfig::new()).await?;
+    let target = rig.cluster.registry(RegistryConfig::new().delete()).await?;
+    let (app, other) = (push(&source, "team/app", "1").await?, push(&source, "team/other", "1").await?);
+    // The same image under another tag of the same repository, which nobody here knows of.
+    let mirrors = json!([
+        {"registry": target.host(), "path": "short"},
+        {"registry": target.host(), "path": "kept", "cleanup": {"enabled": false}},
+        {"registry": target.host(), "path": "long", "cleanup": {"enabled": true, "retention": "1h"}},
+    ]);
+    let cleanup = json!({"cleanup": {"enabled": true, "retention": "1s"}});
+    let mirror = mirror_of(&source, &mirrors, &cleanup);
+    rig.apply(&mirror).await?;
+    let user = rig.create(&namespace, &pod(&format!("{}/team/app:1", source.host()))).await?;
+    rig.create(&namespace, &pod(&format!("{}/team/other:1", source.host()))).await?;
+    for path in ["short", "kept", "long"] {
+        wait_for_copy(&target, &format!("{path}/team/app"), "1", &app).await?;
+        wait_for_copy(&target, &format!("{path}/team/other"), "1", &other).await?;
+    }
+    wait_for_status(rig, &mirror, |status| status["mirroredCount"] == 6).await?;
+
+    delete_pod(rig, &user).await?;
+    wait_for_removal(&target, "short/team/app", "1").await?;
+    let status = wait_for_status(rig, &mirror, |status| status["mirroredCount"] == 5).await?;
+    let unused: Vec<_> = status["matchingImages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|image| image["unusedSince"].is_string())
+        .collect();
+    ensure!(
+        unused.len() == 1 && unused[0]["mirrors"].as_array().is_some_and(|left| left.len() == 2),
+        "{unused:?}"
+    );
+    for path in ["kept", "long"] {
+        ensure!(digest_at(&target, &format!("{path}/team/app"), "1").await?.is_some(), "{path}");
+    }
+    ensure!(digest_at(&target, "short/team/other", "1").await?.is_some(), "it is in use");
+
+    // In use again, it is copied again.
+    rig.create(&namespace, &pod(&format!("{}/team/app:1", source.host()))).await?;
+    wait_for_copy(&target, "short/team/app", "1", &app).await
+}
+
+#[tokio::test]
+async fn where_tags_cannot_be_deleted_a_digest_that_another_tag_needs_stays() -> Result<()> {
+    let rig = shared().await?;
+    let namespace = rig.namespace().await?;
+    let source = rig.cluster.registry(RegistryConfig::new()).await?;
+    let old = rig.cluster.registry(RegistryConfig::new().release(Release::V2).delete()).await?;
+    let image = fairlead_testkit::images::pause()?;
+    for tag in ["1", "2"] {
+        source.endpoint().push("team/app", tag, &image).await?;
+    }
+    push(&source, "team/lone", "1").await?;
+    let cleanup = json!({"cleanup": {"enabled": true}});
+    let mirror = mirror_of(&source, &json!([{"registry": old.host()}]), &cleanup);
+    rig.apply(&mirror).await?;
+    let first = rig.create(&namespace, &pod(&format!("{}/team/app:1", source.host()))).await?;
+    rig.create(&namespace, &pod(&format!("{}/team/app:2", source.host()))).await?;
+    let lone = rig.create(&namespace, &pod(&format!("{}/team/lone:1", source.host()))).await?;
+    wait_for_status(rig, &mirror, |status| status["mirroredCount"] == 3).await?;
+
+    delete_pod(rig, &first).await?;
+    delete_pod(rig, &lone).await?;
+    wait_for_removal(&old, "team/lone", "1").await?;
+    wait_for_status(rig, &mirror, |status| status["imageCount"] == 1).await?;
+    ensure!(digest_at(&old, "team/app", "2").await?.is_some(), "the other tag names the same image");
+    Ok(())
+}
+
+#[tokio::test]
+async fn with_its_object_copies_go_only_where_clean_up_is_on() -> Result<()> {
+    let rig = shared().await?;
+    let namespace = rig.namespace().await?;
+    let source = rig.cluster.registry(RegistryConfig::new()).await?;
+    let target = rig.cluster.registry(RegistryConfig::new().delete()).await?;
+    let app = push(&source, "team/app", "1").await?;
+    rig.create(&namespace, &pod(&format!("{}/team/app:1", source.host()))).await?;
+    let clean = mirror_of(
+        &source,
+        &json!([{"registry": target.host(), "path": "clean"}]),
+        &json!({"cleanup": {"enabled": true, "retention": "168h"}}),
+    );
+    let keep = mirror_of(&source, &json!([{"registry": target.host(), "path": "keep"}]), &json!({}));
+    for (mirror, path) in [(&clean, "clean"), (&keep, "keep")] {
+        rig.apply(mirror).await?;
+        wait_for_copy(&target, &format!("{path}/team/app"), "1", &app).await?;
+        wait_for_status(rig, mirror, |status| status["mirroredCount"] == 1).await?;
+    }
+    for mirror in [&clean, &keep] {
+        let name = mirror["metadata"]["name"].as_str().context("a name")?;
+        let api = rig.policies(mirror).await?;
+        api.delete(name, &DeleteParams::default()).await?;
+        eventually(SOON, || async {
+            let left = api.get_opt(name).await?;
+            ensure!(left.is_none(), "{:?}\n{}", left, rig.operator.0.process.log_tail());
+            Ok(())
+        })
+        .await?;
+    }
+    ensure!(digest_at(&target, "clean/team/app", "1").await?.is_none(), "clean-up was on");
+    ensure!(digest_at(&target, "keep/team/app", "1").await?.is_some(), "clean-up was off");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_object_whose_copies_cannot_be_removed_says_why() -> Result<()> {
+    let rig = shared().await?;
+    let namespace = rig.namespace().await?;
+    let source = rig.cluster.registry(RegistryConfig::new()).await?;
+    let target = rig.cluster.registry(RegistryConfig::new().delete()).await?;
+    let app = push(&source, "team/app", "1").await?;
+    rig.create(&namespace, &pod(&format!("{}/team/app:1", source.host()))).await?;
+    let mirror =
+        mirror_of(&source, &json!([{"registry": target.host()}]), &json!({"cleanup": {"enabled": true}}));
+    rig.apply(&mirror).await?;
+    wait_for_copy(&target, "team/app", "1", &app).await?;
+    wait_for_status(rig, &mirror, |status| status["mirroredCount"] == 1).await?;
+    target.kill().await?;
+    rig.delete(&mirror).await?;
+    let status = wait_for_status(rig, &mirror, |status| {
+        ready(status)["message"].as_str().is_some_and(|message| message.contains("left where they are after"))
+    })
+    .await?;
+    ensure!(ready(&status)["status"] == "False", "{status}");
+    // Once the registry is back, it may go.
+    target.start_again().await?;
+    let name = mirror["metadata"]["name"].as_str().context("a name")?;
+    let api = rig.policies(&mirror).await?;
+    eventually(SOON, || async {
+        ensure!(api.get_opt(name).await?.is_none(), "{}", rig.operator.0.process.log_tail());
+        Ok(())
+    })
+    .await?;
+    ensure!(digest_at(&target, "team/app", "1").await?.is_none());
+    Ok(())
+}

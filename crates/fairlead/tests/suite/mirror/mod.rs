@@ -1,0 +1,12 @@
+//! Mirroring as people meet it: a real API server, the installed operator under its own rights, real registries.
+
+mod adoption;
+mod cleanup;
+mod conflict;
+mod copying;
+mod credentials;
+mod edits;
+mod restart;
+mod rig;
+mod scope;
+mod stress;

@@ -1,0 +1,132 @@
+//! Which source a copy belongs to, as every replica knows it.
+
+use std::sync::{
+    Arc, PoisonError, RwLock, RwLockReadGuard,
+    atomic::{AtomicBool, Ordering},
+};
+
+use fairlead_api::fairlead::CopyState;
+use fairlead_domain::{digest::Digest, reference::Reference};
+
+use super::index::{Head, Index, Mark, name_of};
+use crate::state::{Bell, Changes, Key};
+
+/// What the ledgers say, as hashes. Clones share everything; the watch of ledgers alone writes it.
+#[derive(Debug, Clone, Default)]
+pub struct Claims {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    index: RwLock<Index>,
+    listed: AtomicBool,
+    changed: Bell,
+}
+
+/// A ledger as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerObject {
+    pub key: Key,
+    /// Its resource version.
+    pub version: Arc<str>,
+    /// UID of the object that it belongs to.
+    pub owner: Arc<str>,
+}
+
+impl Claims {
+    /// Whether the destination belongs to other sources only, so that what is there must not be taken for a copy of this
+    /// one. A destination that nobody claims refuses nobody, nor does one that is named by its digest: it cannot hold
+    /// anything else.
+    pub fn refuses(&self, source: &Reference, destination: &Reference) -> bool {
+        let index = self.read();
+        if index.is_empty() || destination.digest().is_some() {
+            return false;
+        }
+        let mut claims =
+            index.rows(name_of(destination)).filter(|row| row.state != CopyState::Refused).peekable();
+        let source = name_of(source);
+        claims.peek().is_some() && claims.all(|row| row.source != source)
+    }
+
+    /// Every ledger there is, by namespace and name.
+    pub fn objects(&self) -> Vec<LedgerObject> {
+        let object = |(key, head): (&Key, &Head)| LedgerObject {
+            key: key.clone(),
+            version: head.version.clone(),
+            owner: head.owner.clone(),
+        };
+        self.read().ledgers().map(object).collect()
+    }
+
+    /// Word of every change that follows. To miss none, listen first and look then.
+    pub fn changes(&self) -> Changes {
+        self.shared.changed.listen()
+    }
+
+    /// Whether all ledgers are known, and not just the first of a list under way.
+    pub fn listed(&self) -> bool {
+        self.shared.listed.load(Ordering::Acquire)
+    }
+
+    /// Whether a ledger says that a copy is in place there.
+    pub(super) fn is_copy(&self, image: &Reference) -> bool {
+        let index = self.read();
+        !index.is_empty() && index.rows(name_of(image)).any(|row| row.state == CopyState::Mirrored)
+    }
+
+    /// Whether a ledger has another digest for a copy that is in place there, or for an image that is copied from there.
+    pub(super) fn contradict(&self, image: &Reference, digest: &Digest) -> bool {
+        let index = self.read();
+        if index.is_empty() || image.digest().is_some() {
+            return false;
+        }
+        let (name, digest) = (name_of(image), Mark::of(digest));
+        let copies = index.rows(name).filter(|row| row.state == CopyState::Mirrored);
+        let mut known = copies.filter_map(|row| row.digest).chain(index.source(name));
+        known.any(|known| known != digest)
+    }
+
+    /// A ledger in which the image is, and what it asks to be looked at again.
+    pub(super) fn holder(&self, image: &Reference) -> Option<(Key, Arc<[Reference]>)> {
+        let index = self.read();
+        let (key, head) = index.holder(name_of(image))?;
+        Some((key.clone(), head.look_again.clone()))
+    }
+
+    /// The ledgers that ask for something to be looked at again, with their versions.
+    pub(super) fn asking(&self) -> Vec<(Key, Arc<str>, Arc<[Reference]>)> {
+        let index = self.read();
+        let asking = index.ledgers().filter(|(_, head)| !head.look_again.is_empty());
+        asking.map(|(key, head)| (key.clone(), head.version.clone(), head.look_again.clone())).collect()
+    }
+
+    /// Everything was listed.
+    pub(super) fn replace(&self, index: Index) {
+        *self.shared.index.write().unwrap_or_else(PoisonError::into_inner) = index;
+        self.shared.listed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut Index)) {
+        change(&mut self.shared.index.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The kind is gone.
+    pub(super) fn clear(&self) {
+        self.shared.listed.store(false, Ordering::Release);
+        self.change(|index| *index = Index::default());
+    }
+
+    /// Lets those who listen look again.
+    pub(super) fn tell(&self) {
+        self.shared.changed.ring();
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.read().len()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Index> {
+        self.shared.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,159 @@
+//! A ledger as it is decoded: hashes of its rows, and nothing of their texts.
+
+use std::borrow::Cow;
+
+use fairlead_api::{
+    fairlead::{CopyState, ImageLedger},
+    names::fairlead::LOOK_AGAIN,
+};
+use fairlead_domain::{digest::Digest, reference::Reference};
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Resource, api::ObjectMeta};
+use serde::{Deserialize, Deserializer};
+
+use super::index::{Content, Head, Mark, Row, name_of};
+
+/// References in one annotation; more are cut off by whoever writes it.
+pub(super) const MOST_LOOK_AGAIN: usize = 64;
+
+#[derive(Debug, Clone)]
+pub(crate) struct LeanLedger {
+    /// Name, namespace and version; nothing else is filled.
+    pub(super) metadata: ObjectMeta,
+    pub(super) content: Content,
+}
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    #[serde(default)]
+    metadata: WireMeta,
+    #[serde(borrow)]
+    spec: WireSpec<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireMeta {
+    name: Option<String>,
+    namespace: Option<String>,
+    resource_version: Option<String>,
+    annotations: Option<WireAnnotations>,
+}
+
+#[derive(Deserialize)]
+struct WireAnnotations {
+    #[serde(rename = "fairlead.dev/look-again")]
+    look_again: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WireSpec<'a> {
+    owner: WireOwner,
+    #[serde(borrow, default)]
+    entries: Vec<WireEntry<'a>>,
+}
+
+#[derive(Deserialize)]
+struct WireOwner {
+    uid: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireEntry<'a> {
+    #[serde(borrow)]
+    source: Cow<'a, str>,
+    #[serde(borrow, default)]
+    source_digest: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    mirrors: Vec<WireCopy<'a>>,
+}
+
+#[derive(Deserialize)]
+struct WireCopy<'a> {
+    #[serde(borrow)]
+    destination: Cow<'a, str>,
+    #[serde(borrow, default)]
+    digest: Option<Cow<'a, str>>,
+    state: CopyState,
+}
+
+fn mark(text: Option<&Cow<'_, str>>) -> Option<Mark> {
+    Some(Mark::of(&text?.parse::<Digest>().ok()?))
+}
+
+impl From<Wire<'_>> for LeanLedger {
+    fn from(wire: Wire<'_>) -> Self {
+        let (mut rows, mut sources) = (Vec::new(), Vec::new());
+        for entry in &wire.spec.entries {
+            // What cannot be read can be asked for by nobody.
+            let Ok(source) = Reference::parse(&entry.source) else { continue };
+            let name = name_of(&source);
+            // Without copies it is an image that is only watched.
+            if let Some(digest) = mark(entry.source_digest.as_ref()).filter(|_| !entry.mirrors.is_empty()) {
+                sources.push((name, digest));
+            }
+            for copy in &entry.mirrors {
+                let Ok(destination) = Reference::parse(&copy.destination) else { continue };
+                let row = Row { source: name, digest: mark(copy.digest.as_ref()), state: copy.state };
+                rows.push((name_of(&destination), row));
+            }
+        }
+        let WireMeta { name, namespace, resource_version, annotations } = wire.metadata;
+        let look_again = annotations.and_then(|annotations| annotations.look_again);
+        let head = Head {
+            version: resource_version.as_deref().unwrap_or_default().into(),
+            owner: wire.spec.owner.uid.into(),
+            look_again: look_again.map(|text| references(&text)).unwrap_or_default().into(),
+        };
+        let metadata = ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() };
+        Self { metadata, content: Content { head, rows, sources } }
+    }
+}
+
+/// The references in an annotation. What somebody else wrote there is as good as nothing.
+fn references(text: &str) -> Vec<Reference> {
+    let texts: Vec<Cow<'_, str>> = serde_json::from_str(text).unwrap_or_default();
+    texts.iter().take(MOST_LOOK_AGAIN).filter_map(|text| Reference::parse(text).ok()).collect()
+}
+
+/// The annotation that asks for these to be looked at again, the first ones if there are too many.
+pub(super) fn annotation(references: &[Reference]) -> serde_json::Value {
+    let texts: Vec<&str> = references.iter().take(MOST_LOOK_AGAIN).map(Reference::as_str).collect();
+    serde_json::json!({ "metadata": { "annotations": { LOOK_AGAIN: serde_json::json!(texts).to_string() } } })
+}
+
+impl<'de> Deserialize<'de> for LeanLedger {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Wire::deserialize(deserializer).map(Self::from)
+    }
+}
+
+impl Resource for LeanLedger {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        ImageLedger::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        ImageLedger::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        ImageLedger::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        ImageLedger::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}

@@ -1,0 +1,332 @@
+//! Carries out one task: a copy, a comparison or a removal.
+//!
+//! Nothing here decides whether it should be done; it finds credentials, talks to registries, and says what came of it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fairlead_domain::digest::Digest;
+use fairlead_domain::platform::PlatformFilter;
+use fairlead_domain::reference::{Reference, Tag};
+use fairlead_domain::verdict::Verdict;
+use fairlead_plan::mirroring::{self, Work};
+use fairlead_plan::routing::SecretName;
+use fairlead_plan::usage::Holder;
+use fairlead_registry::copy::{BlobOutcome, Copied, Copier, CopyError, CopyOptions, Event, Observer};
+use fairlead_registry::manifest::Selector;
+use fairlead_registry::{Class, Client, Context, Deleted, Error, ErrorClass, Problem, Remote, Right, Shared};
+use tokio::time::Instant;
+
+use super::metrics::Metrics;
+use super::sources::{Access, Credentials};
+use crate::config::Mirroring;
+use crate::verdicts::Verdicts;
+
+/// The longest that one copy may take. One that stands still is given up much earlier.
+const LONGEST_COPY: Duration = Duration::from_hours(2);
+/// How long a copy waits for a registry that is away for a moment; after that others have their turn.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often it is looked whether a registry is still there.
+const LOOK: Duration = Duration::from_secs(1);
+/// For questions and removals.
+const LONGEST_REQUEST: Duration = Duration::from_mins(1);
+/// How long a registry is left alone whose quota is used up, if it does not say for how long.
+const QUOTA_PAUSE: Duration = Duration::from_mins(1);
+/// Tags of one repository that are looked at before a manifest is deleted together with its tags.
+const MOST_TAGS: usize = 200;
+
+/// What is needed to carry out one task.
+#[derive(Debug, Clone)]
+pub(super) struct Order {
+    pub(super) source: Reference,
+    pub(super) destination: Reference,
+    pub(super) work: Work,
+    /// Who uses the source.
+    pub(super) holders: Vec<Holder>,
+    /// Secrets that replicated sets name for it.
+    pub(super) named: Vec<SecretName>,
+    /// Those of the mirror.
+    pub(super) secrets: Vec<SecretName>,
+    /// False: its registry is known to be down, and it is not waited for.
+    pub(super) source_answers: bool,
+    /// Where else the same image is.
+    pub(super) others: Vec<Other>,
+    /// Digests in the same repository that other copies need.
+    pub(super) needed: Vec<Digest>,
+}
+
+/// Another place of an image, named by digest.
+#[derive(Debug, Clone)]
+pub(super) struct Other {
+    pub(super) reference: Reference,
+    pub(super) secret: Option<SecretName>,
+    /// It is a copy, and platforms were chosen when it was made.
+    pub(super) is_copy: bool,
+}
+
+/// What came of a task.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Copied {
+        digest: Digest,
+        source_digest: Digest,
+        changed: bool,
+    },
+    /// What the source of a contested destination is.
+    Compared {
+        digest: Digest,
+    },
+    Removed,
+    /// It stays in the registry for good.
+    Left {
+        why: String,
+    },
+    Failed(Trouble),
+}
+
+/// Why a task failed.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) error: String,
+    /// A registry that wants to be left alone, and for how long.
+    pub(super) pause: Option<(Arc<str>, Duration)>,
+}
+
+impl From<String> for Trouble {
+    fn from(error: String) -> Self {
+        Self { error, pause: None }
+    }
+}
+
+/// Whoever carries tasks out shares these.
+#[derive(Clone)]
+pub(super) struct Carrier {
+    client: Client,
+    copier: Copier,
+    credentials: Credentials,
+    verdicts: Verdicts,
+    platforms: Arc<[PlatformFilter]>,
+    referrers: bool,
+    observer: Arc<dyn Observer>,
+}
+
+impl Carrier {
+    pub(super) fn new(
+        client: Client,
+        credentials: Credentials,
+        verdicts: Verdicts,
+        mirroring: &Mirroring,
+        metrics: &Metrics,
+    ) -> Self {
+        let metrics = metrics.clone();
+        let observer = move |event: &Event| {
+            if let Event::BlobDone { size, outcome: BlobOutcome::Sent, .. } = event {
+                metrics.sent(*size);
+            }
+        };
+        Self {
+            copier: Copier::new(&client),
+            client,
+            credentials,
+            verdicts,
+            platforms: mirroring.platforms.clone().unwrap_or_default().into(),
+            referrers: mirroring.referrers,
+            observer: Arc::new(observer),
+        }
+    }
+
+    pub(super) async fn carry_out(self, order: Order) -> Outcome {
+        let outcome = match order.work {
+            Work::Copy => self.copy(&order).await,
+            Work::Compare => self.compare(&order).await,
+            Work::Delete => self.remove(&order).await,
+        };
+        outcome.unwrap_or_else(Outcome::Failed)
+    }
+
+    async fn copy(&self, order: &Order) -> Result<Outcome, Trouble> {
+        let to = self.credentials.to_write(&order.destination, &order.secrets).await?;
+        let mut first = None;
+        if order.source_answers {
+            let from = self.credentials.to_read(&order.source, &order.holders, &order.named).await;
+            match self.copy_from(&from, &to, order, false).await {
+                Ok(copied) => return Ok(self.copied(&to, &copied)),
+                Err(error @ CopyError::Source(_)) => first = Some(self.trouble(&error, &from, &to)),
+                Err(error) => return Err(self.trouble(&error, &from, &to)),
+            }
+        }
+        for other in &order.others {
+            let named = other.secret.as_slice();
+            let from = self.credentials.to_read(&other.reference, &order.holders, named).await;
+            match self.copy_from(&from, &to, order, other.is_copy).await {
+                Ok(copied) => {
+                    tracing::info!(
+                        image = %order.source, from = %other.reference, to = %order.destination,
+                        "copied from another place, since the original cannot be read"
+                    );
+                    return Ok(self.copied(&to, &copied));
+                }
+                Err(error @ CopyError::Source(_)) => drop(self.trouble(&error, &from, &to)),
+                Err(error) => return Err(self.trouble(&error, &from, &to)),
+            }
+        }
+        Err(first.unwrap_or_else(|| {
+            Trouble::from(format!(
+                "the registry of {} is down, and no other place has the image",
+                order.source
+            ))
+        }))
+    }
+
+    async fn copy_from(
+        &self,
+        from: &Access,
+        to: &Access,
+        order: &Order,
+        is_copy: bool,
+    ) -> Result<Copied, CopyError> {
+        let pinned = order.destination.digest();
+        let options = CopyOptions {
+            // Whoever asks for a digest must get exactly that, and a copy was chosen from when it was made.
+            platforms: if pinned.is_some() || is_copy { Vec::new() } else { self.platforms.to_vec() },
+            referrers: self.referrers,
+            hold: pinned.map(|digest| mirroring::hold_tag(&digest)),
+            ..CopyOptions::default()
+        };
+        let context =
+            Context::new(Class::Background, Instant::now() + LONGEST_COPY).waiting_at_most(PATIENCE);
+        let mut to = to.place.clone();
+        if pinned.is_some() {
+            // What the tag names elsewhere may be something else; the digest alone says what is wanted.
+            to.reference = to.reference.without_tag();
+        }
+        let copying = self.copier.copy(&from.place, &to, &options, &self.observer, &context);
+        tokio::select! {
+            done = copying => done,
+            down = self.goes_down(&from.place.reference) => Err(CopyError::Source(down)),
+            down = self.goes_down(&to.reference) => Err(CopyError::Destination(down)),
+        }
+    }
+
+    /// Ends when the registry of an image is found to be down. One that accepts requests and stays silent would otherwise
+    /// keep a worker for as long as a transfer may stand still.
+    async fn goes_down(&self, image: &Reference) -> Error {
+        let host = image.host();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let Some(health) = self.client.health(&host) else { continue };
+            if health.wants_check(Instant::now()) {
+                self.client.check(&host, PATIENCE).await;
+            }
+            if let Some(down) = health.down() {
+                let attempt = format!("copy from or to {host}").into();
+                return Error { attempt, problem: Problem::Unreachable(down.reason().into()) };
+            }
+        }
+    }
+
+    fn copied(&self, to: &Access, copied: &Copied) -> Outcome {
+        let verdict = Verdict::Available { digest: Some(copied.digest) };
+        self.verdicts.learn(&to.place.reference, &to.place.credentials, verdict);
+        Outcome::Copied {
+            digest: copied.digest,
+            source_digest: copied.source_digest,
+            changed: copied.changed,
+        }
+    }
+
+    /// Whether a source that does not own the destination has the same image.
+    async fn compare(&self, order: &Order) -> Result<Outcome, Trouble> {
+        let from = self.credentials.to_read(&order.source, &order.holders, &order.named).await;
+        let context = Context::new(Class::Background, Instant::now() + LONGEST_REQUEST);
+        let resolving = async {
+            let remote = self.open(&from, Right::Pull)?;
+            remote.resolve(&Selector::of(&order.source), &context).await
+        };
+        let found = resolving.await.map_err(|error| self.refusal(&error, &from))?.digest;
+        Ok(Outcome::Compared { digest: found })
+    }
+
+    async fn remove(&self, order: &Order) -> Result<Outcome, Trouble> {
+        let at = self.credentials.to_write(&order.destination, &order.secrets).await?;
+        let context = Context::new(Class::Background, Instant::now() + LONGEST_REQUEST);
+        let removed =
+            self.remove_tag(&at, order, &context).await.map_err(|error| self.refusal(&error, &at))?;
+        if matches!(removed, Outcome::Removed) {
+            let gone = Verdict::NotFound { reason: "the copy was removed, since nothing used it".into() };
+            self.verdicts.learn(&at.place.reference, &at.place.credentials, gone);
+        }
+        Ok(removed)
+    }
+
+    async fn remove_tag(&self, at: &Access, order: &Order, context: &Context) -> Result<Outcome, Error> {
+        let remote = self.open(at, Right::Delete)?;
+        let Some(tag) = tag_of(&order.destination) else { return Ok(Outcome::Removed) };
+        match remote.delete_tag_only(&tag, context).await? {
+            Deleted::Tag | Deleted::Digest(_) | Deleted::Nothing => return Ok(Outcome::Removed),
+            Deleted::Unsupported => {}
+        }
+        // This registry deletes manifests only, with every tag that names them.
+        let digest = match remote.resolve(&Selector::from(&tag), context).await {
+            Ok(resolved) => resolved.digest,
+            Err(Error { problem: Problem::NotFound(_), .. }) => return Ok(Outcome::Removed),
+            Err(error) => return Err(error),
+        };
+        if order.needed.contains(&digest) {
+            return Ok(left(&order.destination, "another copy that is in use has the same digest"));
+        }
+        match remote.tags_naming(digest, &tag, MOST_TAGS, context).await? {
+            Shared::No => {}
+            Shared::With(other) => {
+                return Ok(left(&order.destination, &format!("the tag {other} names the same image")));
+            }
+            Shared::Unknown => {
+                return Ok(left(
+                    &order.destination,
+                    "the repository has too many tags to tell whether another one names the same image",
+                ));
+            }
+        }
+        remote.delete_digest(digest, context).await?;
+        Ok(Outcome::Removed)
+    }
+
+    fn open(&self, access: &Access, right: Right) -> Result<Remote, Error> {
+        self.client.remote(&access.place.reference.repository(), Arc::clone(&access.place.credentials), right)
+    }
+
+    fn trouble(&self, error: &CopyError, from: &Access, to: &Access) -> Trouble {
+        let (cause, access) = match error {
+            CopyError::Source(cause) => (cause, from),
+            CopyError::Destination(cause) => (cause, to),
+            _ => return Trouble::from(error.to_string()),
+        };
+        Trouble { error: error.to_string(), ..self.refusal(cause, access) }
+    }
+
+    fn refusal(&self, error: &Error, access: &Access) -> Trouble {
+        if error.class() == ErrorClass::Denied {
+            self.credentials.distrust(access);
+        }
+        let pause = match &error.problem {
+            Problem::RateLimited { until, .. } => {
+                let left = until.and_then(|until| until.duration_since(SystemTime::now()).ok());
+                Some((access.place.reference.host().as_str().into(), left.unwrap_or(QUOTA_PAUSE)))
+            }
+            _ => None,
+        };
+        Trouble { error: error.to_string(), pause }
+    }
+}
+
+/// The tag that holds a copy.
+fn tag_of(copy: &Reference) -> Option<Tag> {
+    match copy.digest() {
+        Some(digest) => Some(mirroring::hold_tag(&digest)),
+        None => Tag::parse(copy.tag().unwrap_or("latest")).ok(),
+    }
+}
+
+fn left(copy: &Reference, why: &str) -> Outcome {
+    Outcome::Left { why: format!("{copy} stays: the registry cannot delete a tag alone, and {why}") }
+}

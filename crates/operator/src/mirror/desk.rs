@@ -1,0 +1,111 @@
+//! What is kept about one mirror object while this replica leads.
+
+use std::collections::{HashMap, HashSet};
+
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
+use fairlead_plan::ledger::{Copy, Entry, Ledger, ShelfId};
+use fairlead_plan::mirroring::{self, Farewell, Refusal, Task};
+use fairlead_plan::routing::SecretName;
+use fairlead_plan::usage::{Holder, Used};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::objects::Object;
+use super::write::Turn;
+
+/// One mirror object and its ledger.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) object: Object,
+    pub(super) ledger: Ledger,
+    /// Images in use by its Pods, in order.
+    pub(super) used: Vec<Used>,
+    /// Shelves whose objects the watch has shown as they were last written: if one is missing then, somebody deleted it.
+    pub(super) witnessed: HashSet<ShelfId>,
+    /// Shelves that were written and that the watch has not shown since.
+    pub(super) unseen: HashMap<ShelfId, Instant>,
+    /// Copies that may not be made, since another source owns their place.
+    pub(super) refused: Vec<Refusal>,
+    /// What the last plan could not do.
+    pub(super) problems: Vec<String>,
+    /// Registries that tasks wait for, and why.
+    pub(super) waiting: Vec<String>,
+    /// When a retention ends.
+    pub(super) next: Option<Timestamp>,
+    /// The object is going, and this is what is left to do.
+    pub(super) farewell: Option<Farewell>,
+    /// Why the last removal of a copy failed.
+    pub(super) failing: Option<String>,
+    pub(super) turn: Turn,
+}
+
+impl Desk {
+    pub(super) fn new(object: Object, mut ledger: Ledger, now: Timestamp) -> Self {
+        if let Some(status) = object.stored.status().filter(|_| ledger.is_empty()) {
+            mirroring::adopt(&mut ledger, status, now);
+        }
+        Self {
+            object,
+            ledger,
+            used: Vec::new(),
+            witnessed: HashSet::new(),
+            unseen: HashMap::new(),
+            refused: Vec::new(),
+            problems: Vec::new(),
+            waiting: Vec::new(),
+            next: None,
+            farewell: None,
+            failing: None,
+            turn: Turn::default(),
+        }
+    }
+
+    /// The tasks that may be worked on now.
+    pub(super) fn tasks(&self) -> Vec<Task> {
+        match &self.farewell {
+            None if self.object.policy.is_some() => {
+                let mut tasks = mirroring::tasks(&self.ledger);
+                // Whoever takes over after a crash must know of everything that may be in a registry.
+                tasks.retain(|task| self.ledger.is_stored(&task.source));
+                tasks
+            }
+            // The ledger of an object that is going is not written any more, and need not be: removals add nothing.
+            Some(Farewell::Clean { tasks, .. }) => tasks.clone(),
+            None | Some(Farewell::Done { .. }) => Vec::new(),
+        }
+    }
+
+    pub(super) fn holders(&self, source: &Reference) -> Vec<Holder> {
+        self.use_of(source).map(|used| used.holders.clone()).unwrap_or_default()
+    }
+
+    /// What nodes say that they run of an image.
+    pub(super) fn running(&self, source: &Reference) -> Option<Digest> {
+        self.use_of(source)?.running
+    }
+
+    fn use_of(&self, source: &Reference) -> Option<&Used> {
+        let at = self.used.binary_search_by(|used| (*used.image).cmp(source)).ok()?;
+        self.used.get(at)
+    }
+
+    /// Secrets to write a copy with: that of the mirror it lies in; of a mirror that was taken out of the object, all that
+    /// the object still names.
+    pub(super) fn secrets_for(&self, copy: &Reference) -> Vec<SecretName> {
+        let Some(policy) = &self.object.policy else { return Vec::new() };
+        if policy.targets().iter().any(|target| target.place.contains(copy)) {
+            return policy.target_secret(copy).into_iter().cloned().collect();
+        }
+        policy.secrets().cloned().collect()
+    }
+
+    /// The row of a copy.
+    pub(super) fn copy(&self, source: &Reference, destination: &Reference) -> Option<&Copy> {
+        self.ledger.get(source)?.copy_at(destination)
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&Reference, &Entry)> {
+        self.ledger.iter()
+    }
+}

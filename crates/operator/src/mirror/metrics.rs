@@ -1,0 +1,150 @@
+//! What the metrics page says about mirrors. Numbers of copies are those of the lease holder; others show none.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use fairlead_api::fairlead::CopyState;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfOutcome {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfState {
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfWrite {
+    what: &'static str,
+    outcome: &'static str,
+}
+
+const STATES: [(CopyState, &str); 5] = [
+    (CopyState::Pending, "Pending"),
+    (CopyState::Mirrored, "Mirrored"),
+    (CopyState::Failed, "Failed"),
+    (CopyState::Refused, "Refused"),
+    (CopyState::Deleting, "Deleting"),
+];
+
+/// Copies by state.
+pub(super) type States = [i64; STATES.len()];
+
+/// Where a state is counted.
+pub(super) fn place_of(state: CopyState) -> usize {
+    STATES.iter().position(|(one, _)| *one == state).unwrap_or_default()
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    copies: Family<OfOutcome, Counter>,
+    bytes: Counter,
+    states: Family<OfState, Gauge>,
+    waiting: Gauge,
+    running: Gauge,
+    oldest: Gauge<f64, AtomicU64>,
+    drift: Counter,
+    deletions: Family<OfOutcome, Counter>,
+    writes: Family<OfWrite, Counter>,
+}
+
+impl Metrics {
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "fairlead_mirror_copies",
+            "Copies of images by their state, as the lease holder sees them",
+            metrics.states.clone(),
+        );
+        registry.register(
+            "fairlead_mirror_copied",
+            "Attempts to copy an image: copied, present (it was there), or failed",
+            metrics.copies.clone(),
+        );
+        registry.register("fairlead_mirror_bytes", "Bytes of blobs sent to mirrors", metrics.bytes.clone());
+        registry.register(
+            "fairlead_mirror_waiting",
+            "Copies and removals that wait for their turn",
+            metrics.waiting.clone(),
+        );
+        registry.register(
+            "fairlead_mirror_running",
+            "Copies and removals under way",
+            metrics.running.clone(),
+        );
+        registry.register(
+            "fairlead_mirror_oldest_waiting_seconds",
+            "Age of the task that has waited longest; 0 when none waits",
+            metrics.oldest.clone(),
+        );
+        registry.register(
+            "fairlead_mirror_drift",
+            "Tags that were found to name another image upstream than when they were copied",
+            metrics.drift.clone(),
+        );
+        registry.register(
+            "fairlead_mirror_deletions",
+            "Removals of copies: removed, left (the registry could not remove it alone), or failed",
+            metrics.deletions.clone(),
+        );
+        registry.register(
+            "fairlead_mirror_writes",
+            "Requests to the API server that wrote a ledger, a status or a finalizer",
+            metrics.writes.clone(),
+        );
+        for outcome in ["copied", "present", "failed"] {
+            drop(metrics.copies.get_or_create(&OfOutcome { outcome }));
+        }
+        for outcome in ["removed", "left", "failed"] {
+            drop(metrics.deletions.get_or_create(&OfOutcome { outcome }));
+        }
+        metrics.count(&States::default());
+        metrics
+    }
+
+    pub(super) fn sent(&self, bytes: u64) {
+        self.bytes.inc_by(bytes);
+    }
+
+    pub(super) fn copied(&self, outcome: &'static str) {
+        self.copies.get_or_create(&OfOutcome { outcome }).inc();
+    }
+
+    pub(super) fn drifted(&self) {
+        self.drift.inc();
+    }
+
+    pub(super) fn deleted(&self, outcome: &'static str) {
+        self.deletions.get_or_create(&OfOutcome { outcome }).inc();
+    }
+
+    pub(super) fn wrote(&self, what: &'static str, well: bool) {
+        let outcome = if well { "written" } else { "failed" };
+        self.writes.get_or_create(&OfWrite { what, outcome }).inc();
+    }
+
+    pub(super) fn count(&self, states: &States) {
+        for ((_, state), number) in STATES.iter().zip(states) {
+            self.states.get_or_create(&OfState { state }).set(*number);
+        }
+    }
+
+    pub(super) fn queue(&self, waiting: usize, running: usize, oldest: Option<Duration>) {
+        self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        self.running.set(i64::try_from(running).unwrap_or(i64::MAX));
+        self.oldest.set(oldest.unwrap_or_default().as_secs_f64());
+    }
+
+    /// This replica does not lead any more.
+    pub(super) fn rest(&self) {
+        self.count(&States::default());
+        self.queue(0, 0, None);
+    }
+}

@@ -1,0 +1,283 @@
+//! Copies images in use to their mirrors, keeps the copies right and removes those that nobody uses, on the lease holder
+//! alone.
+//!
+//! `fairlead_plan::mirroring` decides what there should be, `fairlead_plan::copy_queue` what is done next. One task holds
+//! all ledgers and plans; copies run beside it. Everything is compared anew with what is there, so nothing depends on
+//! having seen a change happen, and whoever takes over goes on from the stored ledgers.
+
+mod carry;
+mod desk;
+mod look;
+mod metrics;
+mod news;
+mod objects;
+mod sources;
+mod work;
+mod write;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fairlead_api::fairlead::CopyState;
+use fairlead_plan::copy_queue::Limits;
+use fairlead_plan::ledger::{Ledger, Owner};
+use fairlead_registry::Client as Registries;
+use kube::Client;
+use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
+use tokio::time::Instant;
+
+pub use self::metrics::Metrics;
+use self::{carry::Carrier, desk::Desk, sources::Credentials, work::Work, write::Writer};
+use crate::config::Config;
+use crate::events::Teller;
+use crate::leader::{Leader, Term};
+use crate::ledgers::{Claims, Missed, Shelves};
+use crate::policies::Policies;
+use crate::secrets::Secrets;
+use crate::usage::Ignored;
+use crate::verdicts::Verdicts;
+use crate::watch::backoff::Backoff;
+use crate::watch::{Board, Presence, Resources};
+use crate::watching::{MirrorLook, MirrorLooks, Seen};
+
+/// How often the lists of the watches are asked for while they are not complete.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// Before everything is begun anew.
+const AFTER_A_CRASH: Duration = Duration::from_secs(10);
+
+/// What the watch of images is told changes this often at most.
+const PUBLISH: Duration = Duration::from_secs(10);
+
+/// Kinds that have to be known before anything is done: what is not listed yet must not look like something that is gone.
+const NEEDED: [&str; 5] = [
+    "ClusterImageSetMirror",
+    "ImageSetMirror",
+    "ClusterReplicatedImageSet",
+    "ReplicatedImageSet",
+    "ImageLedger",
+];
+
+/// What mirroring needs of the rest of the operator.
+#[derive(Debug)]
+pub struct Surroundings {
+    pub registries: Registries,
+    pub resources: Resources,
+    pub board: Arc<Board>,
+    pub policies: Policies,
+    pub secrets: Secrets,
+    pub verdicts: Verdicts,
+    pub claims: Claims,
+    pub shelves: Shelves,
+    pub teller: Teller,
+    /// Copies and sources that probes found to be other than the ledger says.
+    pub missed: mpsc::Receiver<Missed>,
+    /// What the watch of images found.
+    pub seen: mpsc::Receiver<Seen>,
+    /// Where the watch of images learns what to look at.
+    pub looks: watch::Sender<Arc<MirrorLooks>>,
+}
+
+/// The controller.
+pub struct Controller {
+    parts: Parts,
+    inbox: AsyncMutex<Inbox>,
+}
+
+struct Inbox {
+    missed: mpsc::Receiver<Missed>,
+    seen: mpsc::Receiver<Seen>,
+}
+
+/// What all work shares.
+struct Parts {
+    client: Registries,
+    resources: Resources,
+    board: Arc<Board>,
+    policies: Policies,
+    secrets: Secrets,
+    claims: Claims,
+    shelves: Shelves,
+    ignored: Ignored,
+    carrier: Carrier,
+    writer: Writer,
+    teller: Teller,
+    limits: Limits,
+    looks: watch::Sender<Arc<MirrorLooks>>,
+    published: Mutex<Option<Instant>>,
+    metrics: Metrics,
+}
+
+impl std::fmt::Debug for Controller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Controller").field("limits", &self.parts.limits).finish_non_exhaustive()
+    }
+}
+
+impl Controller {
+    pub fn new(client: Client, around: Surroundings, config: &Config, metrics: Metrics) -> Self {
+        let credentials = Credentials::new(around.secrets.clone(), config.monitoring.clone());
+        let carrier = Carrier::new(
+            around.registries.clone(),
+            credentials,
+            around.verdicts,
+            &config.mirroring,
+            &metrics,
+        );
+        let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX).max(1);
+        let parts = Parts {
+            client: around.registries,
+            resources: around.resources,
+            board: around.board,
+            policies: around.policies,
+            secrets: around.secrets,
+            claims: around.claims,
+            shelves: around.shelves.clone(),
+            ignored: Ignored::from(config),
+            carrier,
+            writer: Writer::new(client, around.shelves),
+            teller: around.teller,
+            limits: Limits {
+                workers: number(config.mirroring.workers),
+                per_registry: number(config.mirroring.per_registry),
+            },
+            looks: around.looks,
+            published: Mutex::default(),
+            metrics,
+        };
+        Self { parts, inbox: AsyncMutex::new(Inbox { missed: around.missed, seen: around.seen }) }
+    }
+
+    /// Works whenever this replica leads, until the election is over.
+    pub async fn run(self, leader: Leader) {
+        let this = &self;
+        leader.while_leading(|term| async move { this.lead(&term).await }).await;
+    }
+
+    async fn lead(&self, term: &Term) {
+        // Boxed, because the task would otherwise carry a large future along while another replica leads.
+        term.token().run_until_cancelled(Box::pin(self.work(term))).await;
+        self.parts.metrics.rest();
+    }
+
+    async fn work(&self, term: &Term) {
+        while !self.parts.sees_everything() {
+            tokio::time::sleep(WAIT).await;
+        }
+        loop {
+            self.work_from_stored(term).await;
+            tokio::time::sleep(AFTER_A_CRASH).await;
+        }
+    }
+
+    /// Goes on from what is stored. Ends only if planning crashes.
+    async fn work_from_stored(&self, term: &Term) {
+        let shelved = self.parts.read_ledgers().await;
+        let mut inbox = self.inbox.lock().await;
+        let Inbox { missed, seen } = &mut *inbox;
+        let mut work = Work::new(&self.parts, term, shelved);
+        let resources = &self.parts.resources;
+        let (mut pods, mut policies) = (resources.pods.changes(), self.parts.policies.changes());
+        let mut cluster = resources.cluster_image_set_mirrors.changes();
+        let mut own = resources.image_set_mirrors.changes();
+        let mut ledgers = self.parts.claims.changes();
+        let mut secrets = self.parts.secrets.problems().changes();
+        while work.go_on().await.is_ok() {
+            let wake = work.wake();
+            tokio::select! {
+                () = work.progress() => {}
+                () = pods.next() => work.want_look(),
+                () = policies.next() => work.want_look(),
+                () = cluster.next() => work.want_look(),
+                () = own.next() => work.want_look(),
+                () = ledgers.next() => work.want_look(),
+                Ok(()) = secrets.changed() => work.secrets_changed(),
+                Some(missed) = missed.recv() => work.missed(&missed.reference),
+                Some(seen) = seen.recv() => work.seen(&seen.reference, &seen.verdict),
+                () = tokio::time::sleep_until(wake) => {}
+            }
+        }
+    }
+}
+
+impl Parts {
+    fn sees_everything(&self) -> bool {
+        let rows = self.board.rows();
+        let row = |kind: &str| rows.iter().find(|row| row.kind == kind);
+        let served = |kind: &str| row(kind).is_some_and(|row| row.presence == Presence::Served && row.synced);
+        let absent = |kind: &str| row(kind).is_some_and(|row| row.presence == Presence::Absent);
+        // Without ledgers nothing can be remembered, and without Pods nothing is in use.
+        served("Pod")
+            && served("ImageLedger")
+            && NEEDED.iter().all(|kind| served(kind) || absent(kind))
+            && self.policies.is_up_to_date()
+    }
+
+    /// What earlier terms have left.
+    async fn read_ledgers(&self) -> HashMap<Arc<str>, Ledger> {
+        let mut backoff = Backoff::default();
+        let objects = loop {
+            match self.shelves.list().await {
+                Ok(objects) => break objects,
+                Err(failure) => {
+                    tracing::warn!(error = %failure, "cannot read the ledgers of mirrors; trying again");
+                    tokio::time::sleep(backoff.next(fastrand::f64())).await;
+                }
+            }
+        };
+        let mut by_owner: BTreeMap<Owner, Vec<_>> = BTreeMap::new();
+        for object in objects {
+            let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+            if let Some(owner) = Owner::of_ledger(&object.spec.owner, namespace) {
+                let name = object.metadata.name.unwrap_or_default();
+                by_owner.entry(owner).or_default().push((
+                    name,
+                    object.metadata.resource_version,
+                    object.spec,
+                ));
+            }
+        }
+        let loaded = by_owner
+            .into_iter()
+            .map(|(owner, objects)| (Arc::clone(&owner.uid), Ledger::load(owner, objects)));
+        loaded.collect()
+    }
+
+    /// Tells the watch of images what to look at: sources, which may move, and copies, which may go.
+    fn publish_looks(&self, desks: &BTreeMap<Arc<str>, Desk>) {
+        let now = Instant::now();
+        {
+            let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+            if published.is_some_and(|at| at + PUBLISH > now) {
+                return;
+            }
+            *published = Some(now);
+        }
+        let mut looks = Vec::new();
+        for desk in desks.values().filter(|desk| desk.object.deleting.is_none()) {
+            for (source, entry) in desk.entries() {
+                let mirrored: Vec<_> =
+                    entry.copies.iter().filter(|copy| copy.state == CopyState::Mirrored).collect();
+                let Some(last) = mirrored.iter().map(|copy| copy.since).max() else { continue };
+                let holders = desk.holders(source);
+                // A digest names the same image for ever.
+                if entry.unused_since.is_none() && source.digest().is_none() {
+                    looks.push(MirrorLook {
+                        reference: Arc::new(source.clone()),
+                        last,
+                        holders,
+                        secret: None,
+                    });
+                }
+                looks.extend(mirrored.iter().map(|copy| MirrorLook {
+                    reference: Arc::new(copy.destination.clone()),
+                    last: copy.since,
+                    holders: Vec::new(),
+                    secret: desk.secrets_for(&copy.destination).into_iter().next(),
+                }));
+            }
+        }
+        self.looks.send_replace(Arc::new(MirrorLooks::new(looks)));
+    }
+}

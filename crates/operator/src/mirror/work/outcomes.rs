@@ -1,0 +1,168 @@
+//! What becomes of what was found: in the ledgers, in the queue, and for people.
+
+use std::sync::Arc;
+
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
+use fairlead_plan::copy_queue::{Ended, Key};
+use fairlead_plan::mirroring::{self, Finding, Observed, Sighting, Task, Work as Kind};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::{FAILURES_TO_TELL, MOST_VERIFIED, Pause, VERIFIED_FOR, Work};
+use crate::mirror::carry::{Outcome, Trouble};
+use crate::mirror::news;
+
+impl Work<'_> {
+    pub(super) fn ended(&mut self, key: &Key, number: u64, task: &Task, outcome: Outcome) {
+        // One that was cancelled may have ended all the same, and another may run in its place.
+        if self.running.get(key).is_none_or(|running| running.number != number) {
+            return;
+        }
+        self.running.remove(key);
+        let now = Timestamp::now();
+        let (finding, ended) = self.judge(key, task, outcome);
+        self.queue.ended(key, ended, self.elapsed(), fastrand::f64());
+        if let Some(desk) = self.desks.get_mut(&key.owner) {
+            for finding in finding {
+                mirroring::record(&mut desk.ledger, &task.source, Some(&task.destination), finding, now);
+            }
+            desk.turn.touch();
+            if desk.farewell.is_some() {
+                self.look_wanted = true;
+            }
+        }
+    }
+
+    /// What the ledger and the queue are told about a task.
+    fn judge(&mut self, key: &Key, task: &Task, outcome: Outcome) -> (Vec<Finding>, Ended) {
+        let metrics = &self.parts.metrics;
+        match outcome {
+            Outcome::Copied { digest, source_digest, changed } => {
+                metrics.copied(if changed { "copied" } else { "present" });
+                let desk = self.desks.get(&key.owner);
+                let before = desk.and_then(|desk| desk.ledger.get(&task.source)?.source_digest);
+                let mut findings = Vec::with_capacity(2);
+                if before.is_some_and(|before| before != source_digest) {
+                    // The other copies of the image are to follow.
+                    metrics.drifted();
+                    self.resync = true;
+                    findings.push(Finding::SourceMoved { digest: source_digest });
+                }
+                findings.push(Finding::Copied { digest, source_digest });
+                if !changed {
+                    self.verify(&task.destination);
+                }
+                (findings, Ended::Done)
+            }
+            Outcome::Compared { digest } => {
+                self.look_wanted = true;
+                (vec![Finding::Compared { digest, source_digest: digest }], Ended::Done)
+            }
+            Outcome::Removed => {
+                metrics.deleted("removed");
+                self.look_wanted = true;
+                (vec![Finding::Deleted], Ended::Done)
+            }
+            Outcome::Left { why } => {
+                metrics.deleted("left");
+                self.look_wanted = true;
+                tracing::info!(object = %self.name_of(&key.owner), why, "a copy that nothing uses is left in its registry");
+                (vec![Finding::DeletionGivenUp], Ended::Done)
+            }
+            Outcome::Failed(trouble) => self.failed(key, task, trouble),
+        }
+    }
+
+    fn failed(&mut self, key: &Key, task: &Task, trouble: Trouble) -> (Vec<Finding>, Ended) {
+        let Trouble { error, pause } = trouble;
+        let mut wait = None;
+        if let Some((host, pause)) = pause {
+            wait = Some(pause);
+            self.paused.insert(host, Pause::of(pause));
+        }
+        let failures = self.queue.failures(key) + 1;
+        let object = self.name_of(&key.owner);
+        if failures == FAILURES_TO_TELL {
+            tracing::warn!(object, image = %task.source, copy = %task.destination, error, "a task keeps failing; it is tried again and again");
+            if let Some(desk) = self.desks.get(&key.owner) {
+                self.parts.teller.tell(news::failing(&desk.object.owner, task, &error));
+            }
+        } else {
+            tracing::debug!(object, image = %task.source, copy = %task.destination, error, failures, "a task failed");
+        }
+        let finding = match task.work {
+            Kind::Copy => {
+                self.parts.metrics.copied("failed");
+                vec![Finding::CopyFailed { error }]
+            }
+            // It stays refused, and why has been said.
+            Kind::Compare => Vec::new(),
+            Kind::Delete => {
+                self.parts.metrics.deleted("failed");
+                if let Some(desk) = self.desks.get_mut(&key.owner) {
+                    desk.failing = Some(error.clone());
+                }
+                vec![Finding::DeletionFailed { error }]
+            }
+        };
+        (finding, Ended::Failed { wait })
+    }
+
+    fn name_of(&self, uid: &Arc<str>) -> String {
+        self.desks.get(uid).map(|desk| desk.object.owner.to_string()).unwrap_or_default()
+    }
+
+    /// A probe says something else about an image than the ledger: it is looked at, and copied if need be.
+    pub(in crate::mirror) fn missed(&mut self, image: &Reference) {
+        if self.verified.get(image).is_some_and(|at| at.elapsed() < VERIFIED_FOR) {
+            return;
+        }
+        let now = Timestamp::now();
+        for desk in self.desks.values_mut() {
+            let copies: Vec<_> = desk.ledger.get(image).into_iter().flat_map(|entry| &entry.copies).collect();
+            let copies: Vec<_> = copies.into_iter().map(|copy| copy.destination.clone()).collect();
+            for copy in copies {
+                mirroring::record(&mut desk.ledger, image, Some(&copy), Finding::Missing, now);
+                desk.turn.touch();
+                self.resync = true;
+            }
+        }
+        self.sightings.insert(image.clone(), Sighting::Gone);
+    }
+
+    /// The watch has looked at an image.
+    pub(in crate::mirror) fn seen(&mut self, image: &Reference, verdict: &Verdict) {
+        let sighting = match verdict {
+            Verdict::Available { digest: Some(digest), .. } => Sighting::Digest(*digest),
+            Verdict::NotFound { .. } => Sighting::Gone,
+            _ => return,
+        };
+        self.sightings.insert(image.clone(), sighting);
+    }
+
+    /// Copies that are not what they should be, and all copies of a source that has moved, are wanted again.
+    pub(super) fn heed_sightings(&mut self) {
+        let seen = std::mem::take(&mut self.sightings);
+        let now = Timestamp::now();
+        for desk in self.desks.values_mut() {
+            let Observed { missing, moved } = mirroring::observe(&mut desk.ledger, &seen, now);
+            if missing + moved == 0 {
+                continue;
+            }
+            self.resync = true;
+            desk.turn.touch();
+            (0..moved).for_each(|_| self.parts.metrics.drifted());
+            tracing::info!(object = %desk.object.owner, missing, moved, "copies are missing or their sources have moved; they are copied again");
+        }
+    }
+
+    fn verify(&mut self, copy: &Reference) {
+        if self.verified.len() >= MOST_VERIFIED {
+            self.verified.retain(|_, at| at.elapsed() < VERIFIED_FOR);
+        }
+        if self.verified.len() < MOST_VERIFIED {
+            self.verified.insert(copy.clone(), Instant::now());
+        }
+    }
+}

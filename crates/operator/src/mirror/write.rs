@@ -1,0 +1,296 @@
+//! Writes ledgers, statuses and finalizers: for each object at most one ledger or status in a second, the first at once.
+
+use std::time::Duration;
+
+use fairlead_api::conditions::{self, Condition, Finding, reasons, types};
+use fairlead_api::kuik::{ClusterImageSetMirror, ImageSetMirror, MatchingImage, MirrorSetStatus};
+use fairlead_api::names::kuik::MIRROR_CLEANUP;
+use fairlead_plan::ledger::{Draft, Owner, OwnerKind, ShelfId};
+use fairlead_plan::mirroring::{self, Farewell};
+use fairlead_plan::policy_status::{self, Outcome};
+use jiff::Timestamp;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::core::ApiResource;
+use kube::{Api, Client};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::desk::Desk;
+use crate::failure::Failure;
+use crate::ledgers::{Shelves, Stored, WriteError};
+use crate::watch::backoff::Backoff;
+
+const FIELD_MANAGER: &str = "fairlead-mirror";
+
+/// Between two writes about one object.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A status waits behind ledgers for no longer.
+const STATUS_PATIENCE: Duration = Duration::from_secs(5);
+/// Time for a status to come back through the watch.
+const SETTLES: Duration = Duration::from_secs(10);
+/// Between two looks for something to write, and how many times longer than itself such a look has to wait.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LOOK_SHARE: u32 = 20;
+/// One request never takes longer.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// When the next write about an object may be.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    busy: bool,
+    next: Option<Instant>,
+    /// Since when the status waits.
+    status_waits: Option<Instant>,
+    /// The version of the object over which the last status was written, and when.
+    written_over: Option<(Option<String>, Instant)>,
+    /// Something has changed since there was last nothing to write.
+    touched: bool,
+    backoff: Backoff,
+}
+
+impl Turn {
+    fn may(&self, now: Instant) -> bool {
+        self.touched && !self.busy && self.next.is_none_or(|next| next <= now)
+    }
+
+    /// There may be something to write.
+    pub(super) fn touch(&mut self) {
+        self.touched = true;
+    }
+
+    /// There is nothing to write. Finding that out takes a look at everything, which is not to happen all the time.
+    fn settle(&mut self, since: Instant) {
+        self.touched = false;
+        self.next = Some(Instant::now() + SHORTEST_PAUSE.max(since.elapsed() * LOOK_SHARE));
+    }
+
+    /// Nothing is being written.
+    pub(super) fn is_free(&self) -> bool {
+        !self.busy
+    }
+
+    /// When to look again whether there is something to write.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.next.filter(|_| self.touched && !self.busy)
+    }
+
+    pub(super) fn done(&mut self, well: bool) {
+        self.busy = false;
+        self.touched = true;
+        let pause = if well {
+            self.backoff.reset();
+            INTERVAL
+        } else {
+            INTERVAL.max(self.backoff.next(fastrand::f64()))
+        };
+        self.next = Some(Instant::now() + pause);
+    }
+}
+
+/// One thing to write.
+#[derive(Debug)]
+pub(super) enum Write {
+    Ledger { owner: Owner, shelf: ShelfId, draft: Draft },
+    Status { owner: Owner, status: Box<Status> },
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) enum Written {
+    Ledger { shelf: ShelfId, draft: Draft, result: Result<Stored, WriteError> },
+    Status { result: Result<(), Failure> },
+}
+
+impl Written {
+    /// For metrics and logs.
+    pub(super) fn what(&self) -> &'static str {
+        match self {
+            Self::Ledger { .. } => "ledger",
+            Self::Status { .. } => "status",
+        }
+    }
+}
+
+/// The status as it is applied.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    observed_generation: Option<i64>,
+    image_count: u32,
+    mirrored_count: u32,
+    failed_count: u32,
+    matching_images: Vec<MatchingImage>,
+    conditions: Vec<Condition>,
+}
+
+impl Status {
+    fn is_stored(&self, stored: &MirrorSetStatus) -> bool {
+        let own = |condition: &&Condition| [types::ACCEPTED, types::READY].contains(&&*condition.type_);
+        stored.observed_generation == self.observed_generation
+            && stored.image_count == Some(self.image_count)
+            && stored.mirrored_count == Some(self.mirrored_count)
+            && stored.failed_count == Some(self.failed_count)
+            && stored.matching_images == self.matching_images
+            && stored.conditions.iter().filter(own).eq(&self.conditions)
+    }
+}
+
+/// The next write about an object, if there is one and its time has come.
+pub(super) fn next(
+    desk: &mut Desk,
+    secret_problems: &[String],
+    now: Instant,
+    wall_clock: Timestamp,
+) -> Option<Write> {
+    if !desk.turn.may(now) {
+        return None;
+    }
+    let begun = Instant::now();
+    let version = &desk.object.stored.metadata().resource_version;
+    // Until the watch brings it back, nobody can tell what is stored.
+    let settling =
+        (desk.turn.written_over.as_ref()).is_some_and(|(over, at)| over == version && now < *at + SETTLES);
+    let status = if settling { None } else { status(desk, secret_problems, wall_clock) };
+    let waits = status.is_some();
+    let since = desk.turn.status_waits.filter(|_| waits).unwrap_or(now);
+    desk.turn.status_waits = waits.then_some(since);
+    let owner = desk.object.owner.clone();
+    // A ledger whose object is going goes with it.
+    let shelf = if desk.object.deleting.is_some() { None } else { desk.ledger.dirty().first().copied() };
+    // People look at a new object as soon as they have made it; copies wait for its first ledger.
+    let told = desk.object.stored.status().and_then(|status| status.observed_generation);
+    let is_news = told != desk.object.generation() && desk.turn.next.is_some();
+    let patience = if is_news { Duration::ZERO } else { STATUS_PATIENCE };
+    let write = match (shelf, status) {
+        (Some(shelf), status) if status.is_none() || since + patience > now => {
+            Write::Ledger { owner, shelf, draft: desk.ledger.draft(shelf) }
+        }
+        (_, Some(status)) => {
+            desk.turn.status_waits = None;
+            desk.turn.written_over = Some((version.clone(), now));
+            Write::Status { owner, status: Box::new(status) }
+        }
+        (_, None) => {
+            desk.turn.settle(begun);
+            return None;
+        }
+    };
+    desk.turn.busy = true;
+    Some(write)
+}
+
+/// What is to be said about an object, if it is not said yet.
+fn status(desk: &Desk, secret_problems: &[String], now: Timestamp) -> Option<Status> {
+    let policy = desk.object.policy.as_ref()?;
+    let problems: Vec<String> = desk.problems.iter().chain(&desk.waiting).cloned().collect();
+    let report = mirroring::report(&desk.ledger, policy, secret_problems, &problems);
+    let ready = match &desk.farewell {
+        Some(Farewell::Clean { why, .. }) => {
+            Finding::new(types::READY, false, reasons::PROGRESSING, why.as_str())
+        }
+        Some(Farewell::Done { .. }) => return None,
+        None => report.ready,
+    };
+    let outcome = Outcome::Compiled { policy, secrets: &[] };
+    let findings = [policy_status::accepted(policy.id().kind, &outcome), ready];
+    let stored = desk.object.stored.status();
+    let conditions = stored.map(|status| &*status.conditions).unwrap_or_default();
+    let generation = desk.object.generation();
+    let mut conditions = conditions::merge(conditions, &findings, generation, now);
+    conditions.retain(|condition| findings.iter().any(|finding| finding.type_ == condition.type_));
+    let status = Status {
+        observed_generation: generation,
+        image_count: report.image_count,
+        mirrored_count: report.mirrored_count,
+        failed_count: report.failed_count,
+        matching_images: report.matching_images,
+        conditions,
+    };
+    (!stored.is_some_and(|stored| status.is_stored(stored))).then_some(status)
+}
+
+/// Carries writes out.
+#[derive(Clone)]
+pub(super) struct Writer {
+    client: Client,
+    shelves: Shelves,
+}
+
+impl Writer {
+    pub(super) fn new(client: Client, shelves: Shelves) -> Self {
+        Self { client, shelves }
+    }
+
+    pub(super) async fn write(self, write: Write) -> Written {
+        match write {
+            Write::Ledger { owner, shelf, draft } => {
+                let result = self.shelves.write(&owner, &draft).await;
+                Written::Ledger { shelf, draft, result }
+            }
+            Write::Status { owner, status } => {
+                Written::Status { result: self.write_status(&owner, &status).await }
+            }
+        }
+    }
+
+    async fn write_status(&self, owner: &Owner, status: &Status) -> Result<(), Failure> {
+        let (api, resource) = self.api(owner);
+        let body = |status: Value| {
+            json!({
+                "apiVersion": resource.api_version, "kind": resource.kind,
+                "metadata": {"name": &*owner.name, "uid": &*owner.uid}, "status": status,
+            })
+        };
+        let applying = PatchParams::apply(FIELD_MANAGER).force();
+        let applied = Patch::Apply(body(json!(status)));
+        let stored = limited(api.patch_status(&owner.name, &applying, &applied)).await?;
+        let listed = stored.data.get("status").and_then(|status| status.get("matchingImages")).cloned();
+        let listed = listed.and_then(|listed| serde_json::from_value::<Vec<MatchingImage>>(listed).ok());
+        if listed.unwrap_or_default() == status.matching_images {
+            return Ok(());
+        }
+        // Kuik has listed images and times, which an apply leaves where they are because they are not ours.
+        let merging = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let emptied = Patch::Merge(body(json!({"matchingImages": null})));
+        limited(api.patch_status(&owner.name, &merging, &emptied)).await?;
+        limited(api.patch_status(&owner.name, &applying, &applied)).await.map(drop)
+    }
+
+    /// Makes the finalizer be there or not; nobody else's is touched.
+    pub(super) async fn set_finalizer(&self, desk: &Desk, there: bool) -> Result<(), Failure> {
+        let metadata = desk.object.stored.metadata();
+        let mut finalizers = metadata.finalizers.clone().unwrap_or_default();
+        finalizers.retain(|one| one != MIRROR_CLEANUP);
+        if there {
+            finalizers.push(MIRROR_CLEANUP.to_owned());
+        }
+        let patch = Patch::Merge(json!({"metadata": {
+            "resourceVersion": metadata.resource_version, "finalizers": finalizers,
+        }}));
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let owner = &desk.object.owner;
+        limited(self.api(owner).0.patch_metadata(&owner.name, &params, &patch)).await.map(drop)
+    }
+
+    fn api(&self, owner: &Owner) -> (Api<DynamicObject>, ApiResource) {
+        let resource = match owner.kind {
+            OwnerKind::ImageSetMirror => ApiResource::erase::<ImageSetMirror>(&()),
+            OwnerKind::ClusterImageSetMirror | OwnerKind::ClusterImageSetAvailability => {
+                ApiResource::erase::<ClusterImageSetMirror>(&())
+            }
+        };
+        let api = match &owner.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        };
+        (api, resource)
+    }
+}
+
+async fn limited<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+    match tokio::time::timeout(LIMIT, request).await {
+        Ok(answer) => answer.map_err(|error| Failure::from(&error)),
+        Err(_) => Err(Failure::timed_out(LIMIT)),
+    }
+}

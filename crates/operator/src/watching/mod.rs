@@ -1,0 +1,150 @@
+//! Looks at images in their registries, on the lease holder, before an outage needs them.
+//!
+//! Three kinds of images are looked at, each at the pace that the configuration sets for its registry: those that
+//! `ClusterImageSetAvailability` objects watch, the sources of mirrors, whose tags may move, and the copies in mirrors, which
+//! may get lost. What is found goes into the ledgers of the objects, to the mirrors, and to admission, which then knows
+//! without asking. Registries are independent of each other: each has at most one look under way, and every look ends.
+
+mod looker;
+mod metrics;
+mod news;
+mod object;
+mod pen;
+mod status;
+mod work;
+
+use std::fmt;
+use std::sync::Arc;
+
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
+use fairlead_plan::routing::SecretName;
+use fairlead_plan::usage::Holder;
+use fairlead_registry::Client as Registries;
+use jiff::Timestamp;
+use kube::Client;
+use tokio::sync::{mpsc, watch};
+
+pub use metrics::Metrics;
+
+use looker::Looker;
+use work::Work;
+
+use crate::config::Config;
+use crate::events::Teller;
+use crate::leader::{Leader, Term};
+use crate::ledgers::Shelves;
+use crate::secrets::Secrets;
+use crate::usage::Ignored;
+use crate::verdicts::Verdicts;
+use crate::watch::{Board, Resources};
+
+/// One image that a mirror wants looked at: a source or a copy.
+#[derive(Debug, Clone)]
+pub struct MirrorLook {
+    pub reference: Arc<Reference>,
+    /// When it was last looked at, or copied.
+    pub last: Timestamp,
+    /// Whose pull secrets open it.
+    pub holders: Vec<Holder>,
+    /// The mirror's own Secret, for its copies; it is tried first.
+    pub secret: Option<SecretName>,
+}
+
+/// Everything that mirrors want looked at.
+#[derive(Debug, Default)]
+pub struct MirrorLooks {
+    /// In order of references, each once.
+    list: Vec<MirrorLook>,
+}
+
+impl MirrorLooks {
+    /// Of an image that is named twice the first counts.
+    pub fn new(mut list: Vec<MirrorLook>) -> Self {
+        list.sort_by(|one, other| one.reference.cmp(&other.reference));
+        list.dedup_by(|one, other| one.reference == other.reference);
+        Self { list }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &MirrorLook> {
+        self.list.iter()
+    }
+
+    pub fn get(&self, reference: &Reference) -> Option<&MirrorLook> {
+        let at = self.list.binary_search_by(|look| look.reference.as_ref().cmp(reference)).ok()?;
+        self.list.get(at)
+    }
+}
+
+/// What a look at an image of a mirror found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub reference: Arc<Reference>,
+    pub verdict: Verdict,
+}
+
+/// What the watch works with.
+#[derive(Debug)]
+pub struct Parts {
+    pub resources: Resources,
+    pub board: Arc<Board>,
+    pub verdicts: Verdicts,
+    pub secrets: Secrets,
+    pub shelves: Shelves,
+    pub registries: Registries,
+    pub mirrors: watch::Receiver<Arc<MirrorLooks>>,
+    pub seen: mpsc::Sender<Seen>,
+    pub teller: Teller,
+    pub metrics: Metrics,
+}
+
+/// The watch.
+pub struct Controller {
+    client: Client,
+    resources: Resources,
+    board: Arc<Board>,
+    shelves: Shelves,
+    looker: Arc<Looker>,
+    ignored: Arc<Ignored>,
+    mirrors: watch::Receiver<Arc<MirrorLooks>>,
+    teller: Teller,
+    metrics: Metrics,
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller").field("looker", &self.looker).finish_non_exhaustive()
+    }
+}
+
+impl Controller {
+    pub fn new(client: Client, config: &Config, parts: Parts) -> Self {
+        let Parts {
+            resources,
+            board,
+            verdicts,
+            secrets,
+            shelves,
+            registries,
+            mirrors,
+            seen,
+            teller,
+            metrics,
+        } = parts;
+        let looker = Arc::new(Looker::new(config.monitoring.clone(), registries, verdicts, secrets, seen));
+        let ignored = Arc::new(Ignored::from(config));
+        Self { client, resources, board, shelves, looker, ignored, mirrors, teller, metrics }
+    }
+
+    /// Watches whenever this replica leads, until the election is over.
+    pub async fn run(self, leader: Leader) {
+        let this = &self;
+        leader.while_leading(|term| async move { this.lead(&term).await }).await;
+    }
+
+    async fn lead(&self, term: &Term) {
+        // Boxed, because the task would otherwise carry a large future along while another replica leads.
+        term.token().run_until_cancelled(Box::pin(Work::new(self, term).run())).await;
+        self.metrics.rest();
+    }
+}

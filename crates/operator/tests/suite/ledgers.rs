@@ -1,0 +1,325 @@
+//! Ledgers at a real API server: how they are written, what every replica knows of them, and how what a probe found
+//! reaches the lease holder.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use fairlead_api::{
+    crds,
+    fairlead::{CopyState, ImageLedger},
+    kuik::ClusterImageSetMirror,
+    names::fairlead::LOOK_AGAIN,
+};
+use fairlead_domain::{digest::Digest, reference::Reference, verdict::VerdictKind};
+use fairlead_operator::{
+    config::Config,
+    leader::{self, Election, Leader},
+    ledgers::{Claims, Findings, Missed, Shelves, WriteError},
+    telemetry::Pulses,
+    verdicts::{self, VerdictSettings, Verdicts},
+    watch::{self, Resources, Watches},
+};
+use fairlead_plan::ledger::{Copy, Draft, Entry, Ledger, Owner, OwnerKind};
+use fairlead_testkit::{Cluster, eventually, fake_registry::FakeRegistry, images, install_crypto};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use prometheus_client::registry::Registry;
+use serde_json::json;
+use tokio::{sync::mpsc, time::Instant};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::leading::{LEASE, SOON};
+
+/// A cluster of its own: ledgers of all namespaces are listed.
+struct Bench {
+    cluster: Cluster,
+    client: Client,
+    namespace: String,
+    shelves: Shelves,
+}
+
+impl Bench {
+    async fn new() -> Result<Self> {
+        install_crypto();
+        let cluster = Cluster::builder().start().await?;
+        let client = cluster.client().await?;
+        for crd in crds::all() {
+            Api::<CustomResourceDefinition>::all(client.clone()).create(&PostParams::default(), &crd).await?;
+        }
+        let namespace = cluster.namespace("operator").await?;
+        let shelves = Shelves::new(client.clone(), &namespace);
+        eventually(SOON, || async { shelves.list().await.map_err(anyhow::Error::msg).map(drop) }).await?;
+        Ok(Self { cluster, client, namespace, shelves })
+    }
+
+    /// A mirror object, without which the garbage collector would take its ledgers away.
+    async fn owner(&self, name: &str) -> Result<Owner> {
+        let mirror = serde_json::from_value(json!({
+            "metadata": {"name": name}, "spec": {"mirrors": [{"registry": "mirror.example.com"}]},
+        }))?;
+        let mirrors: Api<ClusterImageSetMirror> = Api::all(self.client.clone());
+        let mirror =
+            eventually(SOON, || async { Ok(mirrors.create(&PostParams::default(), &mirror).await?) }).await?;
+        Ok(Owner {
+            kind: OwnerKind::ClusterImageSetMirror,
+            namespace: None,
+            name: name.into(),
+            uid: mirror.metadata.uid.context("an identity")?.into(),
+        })
+    }
+
+    fn ledgers(&self) -> Api<ImageLedger> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Writes everything that is not stored yet.
+    async fn store(&self, ledger: &mut Ledger) -> Result<()> {
+        for shelf in ledger.dirty() {
+            let draft = ledger.draft(shelf);
+            let stored = self.shelves.write(ledger.owner(), &draft).await?;
+            ledger.written(shelf, draft.ticket(), stored.version);
+        }
+        Ok(())
+    }
+}
+
+fn reference(text: &str) -> Reference {
+    Reference::parse(text).expect("a reference")
+}
+
+fn mirrored(destination: &Reference, digest: Digest) -> Entry {
+    let since = "2026-02-03T04:05:06Z".parse().expect("a time");
+    Entry {
+        source_digest: Some(digest),
+        unused_since: None,
+        copies: vec![Copy {
+            destination: destination.clone(),
+            digest: Some(digest),
+            state: CopyState::Mirrored,
+            since,
+            last_error: None,
+        }],
+        watch: None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ledgers_are_written_over_the_version_that_is_known() -> Result<()> {
+    let bench = Bench::new().await?;
+    let owner = bench.owner("hub").await?;
+    let mut ledger = Ledger::new(owner.clone());
+    for number in 0..20 {
+        let copy = reference(&format!("mirror.example.com/app:{number}"));
+        ledger.insert(
+            reference(&format!("docker.io/team/app:{number}")),
+            mirrored(&copy, Digest::sha256(&[number])),
+        );
+    }
+    let shelf = ledger.dirty()[0];
+    let first = ledger.draft(shelf);
+    bench.store(&mut ledger).await?;
+    let stored = bench.ledgers().get(first.name()).await?;
+    ensure!(stored.spec.entries.len() == 20 && stored.spec.owner == owner.named(), "{stored:?}");
+    let status = stored.status.context("one write carries the status")?;
+    ensure!((status.image_count, status.mirrored_count) == (Some(20), Some(20)), "{status:?}");
+    let references = stored.metadata.owner_references.unwrap_or_default();
+    ensure!(references.len() == 1 && references[0].uid == *owner.uid, "{references:?}");
+    ensure!(stored.metadata.labels == Some(owner.labels()));
+
+    // Created by somebody before us: they are told what is there.
+    let version = match bench.shelves.write(&owner, &first).await {
+        Err(WriteError::Conflict { version }) => version,
+        other => bail!("{other:?}"),
+    };
+    ensure!(version == stored.metadata.resource_version, "{version:?}");
+
+    // Changed by somebody since.
+    let annotation = json!({"metadata": {"annotations": {"note": "x"}}});
+    let changed =
+        bench.ledgers().patch(first.name(), &PatchParams::default(), &Patch::Merge(annotation)).await?;
+    ledger.edit(&reference("docker.io/team/app:7"), |entry| entry.copies[0].state = CopyState::Deleting);
+    match bench.shelves.write(&owner, &ledger.draft(shelf)).await {
+        Err(WriteError::Conflict { version }) if version == changed.metadata.resource_version => {
+            ledger.lost(shelf, version);
+        }
+        other => bail!("{other:?}"),
+    }
+    bench.store(&mut ledger).await?;
+    let stored = bench.ledgers().get(first.name()).await?;
+    ensure!(stored.status.is_some_and(|status| status.mirrored_count == Some(19)));
+    ensure!(stored.metadata.annotations.is_none(), "what others put there goes with the next write");
+
+    // Deleted by somebody.
+    bench.ledgers().delete(first.name(), &DeleteParams::default()).await?;
+    ledger.edit(&reference("docker.io/team/app:8"), |entry| entry.copies[0].state = CopyState::Deleting);
+    match bench.shelves.write(&owner, &ledger.draft(shelf)).await {
+        Err(WriteError::Gone) => ledger.lost(shelf, None),
+        other => bail!("{other:?}"),
+    }
+    bench.store(&mut ledger).await?;
+
+    // Emptied: the object goes, however often that is tried.
+    let sources: Vec<_> = ledger.iter().map(|(source, _)| source.clone()).collect();
+    for source in &sources {
+        ledger.remove(source);
+    }
+    let last = ledger.draft(shelf);
+    ensure!(matches!(last, Draft::Delete { .. }), "{last:?}");
+    for _ in 0..2 {
+        let stored = bench.shelves.write(&owner, &last).await?;
+        ensure!(stored.version.is_none());
+    }
+    ensure!(bench.shelves.list().await.map_err(anyhow::Error::msg)?.is_empty());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_ledgers_are_listed_however_many_there_are() -> Result<()> {
+    let bench = Bench::new().await?;
+    for number in 0..40 {
+        let mut ledger = Ledger::new(bench.owner(&format!("mirror-{number}")).await?);
+        let copy = reference(&format!("mirror.example.com/app:{number}"));
+        ledger.insert(reference("docker.io/team/app:1"), mirrored(&copy, Digest::sha256(b"")));
+        bench.store(&mut ledger).await?;
+    }
+    let listed = bench.shelves.list().await.map_err(anyhow::Error::msg)?;
+    ensure!(listed.len() == 40, "{}", listed.len());
+
+    let replica = Replica::start(&bench, "follower").await?;
+    eventually(SOON, || async {
+        ensure!(
+            replica.claims.listed() && replica.claims.objects().len() == 40,
+            "{:?}",
+            replica.claims.objects()
+        );
+        Ok(())
+    })
+    .await?;
+    let copy = reference("mirror.example.com/app:7");
+    ensure!(replica.claims.refuses(&reference("quay.io/team/app:1"), &copy));
+    ensure!(!replica.claims.refuses(&reference("docker.io/team/app:1"), &copy));
+    Ok(())
+}
+
+/// The parts of a replica that concern findings.
+struct Replica {
+    claims: Claims,
+    verdicts: Verdicts,
+    leader: Leader,
+    missed: mpsc::Receiver<Missed>,
+    _running: DropGuard,
+}
+
+impl Replica {
+    async fn start(bench: &Bench, identity: &str) -> Result<Self> {
+        let client = bench.cluster.client().await?;
+        let stop = CancellationToken::new();
+        let resources = Resources::default();
+        let watches = Watches::new(client.clone(), &resources, BTreeMap::new(), watch::Metrics::default());
+        for (_, watch) in watches.all {
+            tokio::spawn(stop.clone().run_until_cancelled_owned(watch));
+        }
+        let pulse = Pulses::default().add("election");
+        let metrics = leader::Metrics::default();
+        let (election, leader) =
+            Election::new(client.clone(), &bench.namespace, LEASE, identity, metrics, pulse);
+        tokio::spawn(election.run(stop.clone()));
+
+        let config = Config::default();
+        let claims = resources.claims.clone();
+        let findings = Findings::new(claims.clone(), &config.routing.active_check.stale_mirror_cleanup);
+        let registries = verdicts::client(&config);
+        let metrics = verdicts::Metrics::register(&mut Registry::default(), &registries);
+        let verdicts =
+            Verdicts::new(registries, VerdictSettings::from(&config), metrics).heard_by(findings.clone());
+        let (to_controller, missed) = mpsc::channel(16);
+        tokio::spawn(findings.run(client, leader.clone(), to_controller, stop.clone()));
+        Ok(Self { claims, verdicts, leader, missed, _running: stop.drop_guard() })
+    }
+
+    async fn lead(&self, leads: bool) -> Result<()> {
+        eventually(SOON, || async {
+            ensure!(self.leader.term().is_some() == leads, "leads: {}", !leads);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn knows(&self, ledgers: usize) -> Result<()> {
+        eventually(SOON, || async {
+            ensure!(self.claims.objects().len() == ledgers, "{:?}", self.claims.objects());
+            Ok(())
+        })
+        .await
+    }
+
+    async fn probe(&self, image: &Reference, finds: VerdictKind) -> Result<()> {
+        let verdict = self.verdicts.ask(image, &[], Instant::now() + Duration::from_secs(5)).await;
+        ensure!(verdict.kind() == finds, "{image}: {verdict:?}");
+        Ok(())
+    }
+
+    async fn hears(&mut self) -> Result<Reference> {
+        let missed = tokio::time::timeout(SOON, self.missed.recv()).await.context("nothing was heard")?;
+        Ok(missed.context("the channel is open")?.reference)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_is_gone_is_told_to_the_lease_holder_by_whoever_finds_out() -> Result<()> {
+    let bench = Bench::new().await?;
+    let registry = FakeRegistry::start().await?;
+    let copy = |name: &str| reference(&format!("{}/{name}:1", registry.host()));
+    let (present, moved) = (images::empty()?, Digest::sha256(b"something else"));
+    registry.hold("present", "1", &present);
+    registry.hold("moved", "1", &present);
+
+    let mut ledger = Ledger::new(bench.owner("hub").await?);
+    let digest: Digest = present.digest().parse()?;
+    for (name, digest) in [("present", digest), ("moved", moved), ("gone", digest), ("lost", digest)] {
+        ledger.insert(reference(&format!("docker.io/team/{name}:1")), mirrored(&copy(name), digest));
+    }
+    bench.store(&mut ledger).await?;
+    let shelf = ledger.shelves().next().context("a shelf")?;
+    let name = ledger.draft(shelf).name().to_owned();
+
+    let mut holder = Replica::start(&bench, "holder").await?;
+    holder.lead(true).await?;
+    let mut other = Replica::start(&bench, "other").await?;
+    for replica in [&holder, &other] {
+        replica.knows(1).await?;
+    }
+
+    // The lease holder finds out by itself, and nothing is written for it.
+    holder.probe(&copy("present"), VerdictKind::Available).await?;
+    holder.probe(&copy("gone"), VerdictKind::NotFound).await?;
+    ensure!(holder.hears().await? == copy("gone"), "what is in place is no news");
+    ensure!(bench.ledgers().get(&name).await?.metadata.annotations.is_none());
+
+    // Another replica writes it down, each once.
+    other.probe(&copy("lost"), VerdictKind::NotFound).await?;
+    ensure!(holder.hears().await? == copy("lost"));
+    other.probe(&copy("moved"), VerdictKind::Available).await?;
+    let heard = [holder.hears().await?, holder.hears().await?];
+    ensure!(heard == [copy("moved"), copy("lost")], "{heard:?}");
+    let stored = bench.ledgers().get(&name).await?;
+    let asked = stored.metadata.annotations.unwrap_or_default().remove(LOOK_AGAIN);
+    let both = json!([copy("moved").as_str(), copy("lost").as_str()]).to_string();
+    ensure!(asked.as_deref() == Some(both.as_str()), "{asked:?}");
+    ensure!(other.missed.try_recv().is_err(), "it does not act itself");
+
+    // The next write takes the annotation away.
+    ledger.lost(shelf, stored.metadata.resource_version);
+    bench.store(&mut ledger).await?;
+    ensure!(bench.ledgers().get(&name).await?.metadata.annotations.is_none());
+
+    // What is written down while nobody leads is found by the next lease holder.
+    drop(holder);
+    other.probe(&copy("gone"), VerdictKind::NotFound).await?;
+    other.lead(true).await?;
+    ensure!(other.hears().await? == copy("gone"));
+    Ok(())
+}
