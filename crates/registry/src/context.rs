@@ -44,6 +44,11 @@ impl Context {
         Self { patience: Some(limit), ..self }
     }
 
+    /// Whether the caller would rather come back later than wait for an answer that is overdue.
+    pub(crate) fn is_in_a_hurry(&self) -> bool {
+        self.patience.is_some()
+    }
+
     /// Whether the call may wait for so long.
     pub(crate) fn bears(&self, pause: Duration) -> bool {
         self.patience.is_none_or(|patience| pause <= patience) && Instant::now() + pause < self.deadline

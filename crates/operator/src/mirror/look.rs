@@ -95,10 +95,12 @@ impl Look {
             let replicas = |one: &Reference, other: &Reference| {
                 self.index.are_replicas(one, other, namespace.as_deref())
             };
-            let Desk { object, ledger, used, failing, .. } = desk;
+            let Desk { object, ledger, used, failing, waiting, .. } = desk;
             match (&object.policy, object.deleting) {
                 (policy, Some(since)) => {
-                    let (policy, failing) = (policy.as_deref(), failing.as_deref());
+                    // Nothing is tried at a registry that is down; that it is says enough.
+                    let failing = failing.as_deref().or_else(|| waiting.first().map(String::as_str));
+                    let policy = policy.as_deref();
                     let farewell = mirroring::farewell(ledger, policy, &claims, since, failing, self.now);
                     desk.farewell = Some(farewell);
                 }

@@ -4,7 +4,7 @@ use std::{collections::HashSet, pin::Pin};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::{CopyError, Job, steady::steadily};
+use super::{CopyError, Job, steady::steadily, transfer::COMMIT};
 use crate::{
     error::Problem,
     manifest::{Content, Descriptor, Manifest, Selector},
@@ -76,7 +76,8 @@ impl Job<'_> {
     }
 
     pub(super) async fn publish(&self, manifest: &Manifest, target: &Selector) -> Result<(), crate::Error> {
-        steadily(self.context, || self.destination.put_manifest(target, manifest, self.context)).await?;
+        let context = self.sending.clone().answered_within(COMMIT);
+        steadily(&context, || self.destination.put_manifest(target, manifest, &context)).await?;
         self.is_published(target);
         self.tally.manifest();
         Ok(())

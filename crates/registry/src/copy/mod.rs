@@ -18,7 +18,7 @@ mod steady;
 mod tag_book;
 mod transfer;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use fairlead_domain::{
     digest::Digest,
@@ -43,6 +43,10 @@ use crate::{
     manifest::{Manifest, Selector},
     remote::Remote,
 };
+
+/// A request that does not carry content is answered in this time, or counts as failed: a registry that swallows one must
+/// not keep the copy waiting for good.
+const ANSWER: Duration = Duration::from_mins(1);
 
 /// Transfers under way at once, in all copies together; see [`crate::bounds::TRANSFERS`] for each registry.
 const TRANSFERS: usize = 8;
@@ -109,7 +113,10 @@ struct Job<'a> {
     options: &'a CopyOptions,
     observer: &'a Arc<dyn Observer>,
     tally: Tally,
+    /// For requests that are answered at once, or not at all.
     context: &'a Context,
+    /// For requests that carry content, which may take as long as the copy.
+    sending: &'a Context,
 }
 
 impl Copier {
@@ -141,6 +148,7 @@ impl Copier {
         let open = |place: &Place, right| {
             self.client.remote(&place.reference.repository(), Arc::clone(&place.credentials), right)
         };
+        let answered = context.clone().answered_within(ANSWER);
         let job = Job {
             copier: self,
             source: open(source, Right::Pull).map_err(CopyError::Source)?,
@@ -148,7 +156,8 @@ impl Copier {
             options,
             observer,
             tally: Tally::default(),
-            context,
+            context: &answered,
+            sending: context,
         };
         job.run(source, destination).await
     }

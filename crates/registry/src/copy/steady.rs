@@ -31,6 +31,9 @@ where
             Err(error) => error,
         };
         failures += 1;
+        if matches!(error.problem, Problem::TimedOut(_)) && context.is_in_a_hurry() {
+            return Err(error);
+        }
         match pause(&error.problem, failures, fastrand::f64(), SystemTime::now()) {
             Some(pause) if context.bears(pause) => sleep(pause).await,
             _ => return Err(error),
@@ -95,6 +98,21 @@ mod tests {
         let outcome = steadily(&context, || std::future::ready(Err::<(), _>(limited.clone().during("test"))));
         assert!(outcome.await.is_err());
         assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_have_other_things_to_do_do_not_repeat_what_was_swallowed() {
+        let patient = Context::new(crate::Class::Background, Instant::now() + Duration::from_hours(1));
+        let hurried = patient.clone().waiting_at_most(Duration::from_secs(2));
+        for (context, expected) in [(patient, MOST_FAILURES), (hurried, 1)] {
+            let mut attempts = 0;
+            let outcome = steadily(&context, || {
+                attempts += 1;
+                std::future::ready(Err::<(), _>(Problem::TimedOut(Detail::none()).during("test")))
+            });
+            assert!(outcome.await.is_err());
+            assert_eq!(attempts, expected);
+        }
     }
 
     #[tokio::test(start_paused = true)]

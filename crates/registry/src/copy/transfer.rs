@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// A registry may take its time to store a blob that it has received.
-const COMMIT: Duration = Duration::from_mins(5);
+pub(super) const COMMIT: Duration = Duration::from_mins(5);
 /// Time for telling a registry that an upload is given up.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -210,7 +210,7 @@ impl<'a> Transfer<'a> {
 
     /// Sends what the destination does not have yet, and closes the upload.
     async fn send(&self, upload: &mut Upload, way: Way) -> Result<(), Error> {
-        let (digest, size, context) = (&self.blob.digest, self.blob.size, self.job.context);
+        let (digest, size, context) = (&self.blob.digest, self.blob.size, self.job.sending);
         if way == Way::Whole && upload.offset() == 0 {
             return self.watched(upload.put(digest, size, self.body(size), context)).await;
         }
