@@ -13,12 +13,10 @@ use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::time::Instant;
 
 use super::metrics::{Fate, Metrics};
-use super::post::{Letter, Post, Refusal};
-use crate::failure::Class;
+use super::post::{Delivery, Letter, Post};
 use crate::leader::Term;
-use crate::pace::{Pace, Rate};
+use crate::pace::Rate;
 use crate::state::{Key, PodEntry, Pods, Role};
-use crate::watch::backoff::Backoff;
 
 /// Events that wait to be sent, at most. At the rate below that is as many as are sent while their Pods are young.
 pub(super) const QUEUE: usize = 4096;
@@ -107,41 +105,11 @@ pub(super) async fn send(
     metrics: &Metrics,
     term: &Term,
 ) {
-    let mut pace = Pace::new(RATE);
-    let mut backoff = Backoff::default();
-    let mut told = None;
+    let mut delivery = Delivery::new(post, term, RATE);
     while let Some(pending) = queue.recv().await {
-        let letter = letter(&pending);
-        let fate = loop {
-            pace.turn().await;
-            if !is_wanted(&pending, pods) {
-                break Fate::Late;
-            }
-            if !term.holds() {
-                return;
-            }
-            let failure = match post.create(&letter, Timestamp::now()).await {
-                Ok(()) => break Fate::Created,
-                Err(Refusal::Exists) => break Fate::Exists,
-                Err(Refusal::Gone(_)) => break Fate::Late,
-                Err(Refusal::Failed(failure)) => failure,
-            };
-            if told.replace(failure.class) != Some(failure.class) {
-                tracing::warn!(
-                    namespace = &*pending.pod.namespace, pod = &*pending.pod.name, error = %failure,
-                    "event about a Pod could not be created; this needs create on events"
-                );
-            }
-            tokio::time::sleep(backoff.next(fastrand::f64())).await;
-            // A refusal may concern one namespace only, by its quota for instance: the others are not kept waiting.
-            if failure.class != Class::Unavailable {
-                break Fate::Failed;
-            }
+        let Some(fate) = delivery.deliver(&letter(&pending), || is_wanted(&pending, pods)).await else {
+            return;
         };
-        if matches!(fate, Fate::Created | Fate::Exists) {
-            told = None;
-            backoff.reset();
-        }
         metrics.count(pending.event.kind.reason(), fate);
     }
 }

@@ -9,7 +9,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 
+use super::Fate;
 use crate::failure::{Class, Failure};
+use crate::leader::Term;
+use crate::pace::{Pace, Rate};
+use crate::watch::backoff::Backoff;
 
 const FIELD_MANAGER: &str = "fairlead-events";
 
@@ -49,6 +53,59 @@ pub(super) enum Refusal {
     /// Its namespace is gone or going.
     Gone(Failure),
     Failed(Failure),
+}
+
+/// Sends letters one after the other, at a pace, each until it is created or given up.
+pub(super) struct Delivery<'a> {
+    post: &'a Post,
+    term: &'a Term,
+    pace: Pace,
+    backoff: Backoff,
+    complained: Option<Class>,
+}
+
+impl<'a> Delivery<'a> {
+    pub(super) fn new(post: &'a Post, term: &'a Term, rate: Rate) -> Self {
+        Self { post, term, pace: Pace::new(rate), backoff: Backoff::default(), complained: None }
+    }
+
+    /// What became of a letter; nothing when leadership has ended. It is late once nobody wants it any more.
+    pub(super) async fn deliver(&mut self, letter: &Letter, is_wanted: impl Fn() -> bool) -> Option<Fate> {
+        loop {
+            self.pace.turn().await;
+            if !is_wanted() {
+                return Some(Fate::Late);
+            }
+            if !self.term.holds() {
+                return None;
+            }
+            let failure = match self.post.create(letter, Timestamp::now()).await {
+                Ok(()) => return Some(self.arrived(Fate::Created)),
+                Err(Refusal::Exists) => return Some(self.arrived(Fate::Exists)),
+                Err(Refusal::Gone(_)) => return Some(Fate::Late),
+                Err(Refusal::Failed(failure)) => failure,
+            };
+            if self.complained.replace(failure.class) != Some(failure.class) {
+                let about = &letter.about;
+                tracing::warn!(
+                    kind = about.kind, namespace = about.namespace, name = about.name,
+                    reason = letter.reason, error = %failure,
+                    "event could not be created; this needs create on events"
+                );
+            }
+            tokio::time::sleep(self.backoff.next(fastrand::f64())).await;
+            // A refusal may concern one namespace only, by its quota for instance: the others are not kept waiting.
+            if failure.class != Class::Unavailable {
+                return Some(Fate::Failed);
+            }
+        }
+    }
+
+    fn arrived(&mut self, fate: Fate) -> Fate {
+        self.complained = None;
+        self.backoff.reset();
+        fate
+    }
 }
 
 pub(super) struct Post {

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
@@ -14,12 +13,10 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::Instant;
 
 use super::metrics::{Fate, Metrics};
-use super::post::{Letter, Post, Refusal};
-use crate::failure::Class;
+use super::post::{Delivery, Letter, Post};
 use crate::leader::Term;
-use crate::pace::{Pace, Rate};
+use crate::pace::Rate;
 use crate::state::PodEntry;
-use crate::watch::backoff::Backoff;
 
 /// Notices that wait to be sent, at most.
 const QUEUE: usize = 1024;
@@ -138,41 +135,10 @@ impl Teller {
 /// Sends what is told, one after the other.
 pub(super) async fn send(post: &Post, told: &Told, metrics: &Metrics, term: &Term) {
     let mut told = told.lock().await;
-    let mut pace = Pace::new(RATE);
-    let mut backoff = Backoff::default();
-    let mut complained = None;
+    let mut delivery = Delivery::new(post, term, RATE);
     while let Some(Queued { notice, since }) = told.recv().await {
-        let letter = notice.letter();
-        let fate = loop {
-            pace.turn().await;
-            if since.elapsed() > NEWS {
-                break Fate::Late;
-            }
-            if !term.holds() {
-                return;
-            }
-            let failure = match post.create(&letter, Timestamp::now()).await {
-                Ok(()) => break Fate::Created,
-                Err(Refusal::Exists) => break Fate::Exists,
-                Err(Refusal::Gone(_)) => break Fate::Late,
-                Err(Refusal::Failed(failure)) => failure,
-            };
-            if complained.replace(failure.class) != Some(failure.class) {
-                tracing::warn!(
-                    kind = notice.about.kind, namespace = notice.about.namespace, name = notice.about.name,
-                    reason = notice.reason, error = %failure,
-                    "event could not be created; this needs create on events"
-                );
-            }
-            tokio::time::sleep(backoff.next(fastrand::f64())).await;
-            if failure.class != Class::Unavailable {
-                break Fate::Failed;
-            }
-        };
-        if matches!(fate, Fate::Created | Fate::Exists) {
-            complained = None;
-            backoff.reset();
-        }
+        let is_news = || since.elapsed() <= NEWS;
+        let Some(fate) = delivery.deliver(&notice.letter(), is_news).await else { return };
         metrics.count(notice.reason, fate);
     }
 }

@@ -12,7 +12,7 @@ mod metrics;
 mod news;
 mod objects;
 mod sources;
-mod work;
+mod term;
 mod write;
 
 use std::collections::{BTreeMap, HashMap};
@@ -28,7 +28,7 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 use tokio::time::Instant;
 
 pub use self::metrics::Metrics;
-use self::{carry::Carrier, desk::Desk, sources::Credentials, work::Work, write::Writer};
+use self::{carry::Carrier, desk::Desk, sources::Credentials, term::Work, write::Writer};
 use crate::config::Config;
 use crate::events::Teller;
 use crate::leader::{Leader, Term};
@@ -209,7 +209,7 @@ impl Parts {
         let absent = |kind: &str| row(kind).is_some_and(|row| row.presence == Presence::Absent);
         // Without ledgers nothing can be remembered, and without Pods nothing is in use.
         served("Pod")
-            && served("ImageLedger")
+            && self.claims.listed()
             && NEEDED.iter().all(|kind| served(kind) || absent(kind))
             && self.policies.is_up_to_date()
     }

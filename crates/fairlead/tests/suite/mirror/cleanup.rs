@@ -1,13 +1,12 @@
 //! When copies go, and when they stay.
 
-use anyhow::{Context, Result, ensure};
-use fairlead_testkit::{RegistryConfig, eventually, registry::Release};
-use kube::api::DeleteParams;
+use anyhow::{Result, ensure};
+use fairlead_testkit::{RegistryConfig, registry::Release};
 use serde_json::json;
 
 use super::rig::{
-    SOON, delete_pod, digest_at, mirror_of, pod, push, ready, shared, wait_for_copy, wait_for_removal,
-    wait_for_status,
+    delete_pod, digest_at, mirror_of, pod, push, ready, shared, wait_for_copy, wait_for_removal,
+    wait_for_status, wait_until_gone,
 };
 
 #[tokio::test]
@@ -104,15 +103,8 @@ async fn with_its_object_copies_go_only_where_clean_up_is_on() -> Result<()> {
         wait_for_status(rig, mirror, |status| status["mirroredCount"] == 1).await?;
     }
     for mirror in [&clean, &keep] {
-        let name = mirror["metadata"]["name"].as_str().context("a name")?;
-        let api = rig.policies(mirror).await?;
-        api.delete(name, &DeleteParams::default()).await?;
-        eventually(SOON, || async {
-            let left = api.get_opt(name).await?;
-            ensure!(left.is_none(), "{:?}\n{}", left, rig.operator.0.process.log_tail());
-            Ok(())
-        })
-        .await?;
+        rig.delete(mirror).await?;
+        wait_until_gone(rig, mirror).await?;
     }
     ensure!(digest_at(&target, "clean/team/app", "1").await?.is_none(), "clean-up was on");
     ensure!(digest_at(&target, "keep/team/app", "1").await?.is_some(), "clean-up was off");
@@ -141,13 +133,7 @@ async fn an_object_whose_copies_cannot_be_removed_says_why() -> Result<()> {
     ensure!(ready(&status)["status"] == "False", "{status}");
     // Once the registry is back, it may go.
     target.start_again().await?;
-    let name = mirror["metadata"]["name"].as_str().context("a name")?;
-    let api = rig.policies(&mirror).await?;
-    eventually(SOON, || async {
-        ensure!(api.get_opt(name).await?.is_none(), "{}", rig.operator.0.process.log_tail());
-        Ok(())
-    })
-    .await?;
+    wait_until_gone(rig, &mirror).await?;
     ensure!(digest_at(&target, "team/app", "1").await?.is_none());
     Ok(())
 }

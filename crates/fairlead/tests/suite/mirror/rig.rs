@@ -117,6 +117,18 @@ pub async fn wait_for_status(rig: &Rig, object: &Value, wanted: impl Fn(&Value) 
     .await
 }
 
+/// A policy object that is being deleted has gone.
+pub async fn wait_until_gone(rig: &Rig, object: &Value) -> Result<()> {
+    let api = rig.policies(object).await?;
+    let name = object["metadata"]["name"].as_str().context("a name")?;
+    eventually(SOON, || async {
+        let left = api.get_opt(name).await?;
+        ensure!(left.is_none(), "{left:?}\n{}", rig.operator.0.process.log_tail());
+        Ok(())
+    })
+    .await
+}
+
 pub fn ready(status: &Value) -> Value {
     let conditions = status["conditions"].as_array();
     let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
