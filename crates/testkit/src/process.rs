@@ -16,6 +16,8 @@ use crate::supervisor::{Launch, Signal, Status, Supervisor};
 /// How much of a log is quoted in an error.
 const QUOTED_LINES: usize = 15;
 const KILL_DEADLINE: Duration = Duration::from_secs(10);
+/// Clock ticks per second in `/proc`, the same on every Linux.
+const TICKS: u64 = 100;
 
 /// A program to be started, with its arguments and environment. Only `PATH`, `HOME` and `TMPDIR` are inherited, so that nobody's
 /// `KUBECONFIG` or proxy leaks into a test.
@@ -193,6 +195,16 @@ impl Process {
         let kib: u64 =
             line.and_then(|line| line.trim().strip_suffix("kB")).context("no VmHWM")?.trim().parse()?;
         Ok(kib * 1024)
+    }
+
+    /// Processor time so far, of all its threads, in user space and in the kernel.
+    pub fn processor_time(&self) -> Result<Duration> {
+        let pid = self.pid().with_context(|| format!("{} does not run", self.name))?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // The name, in brackets, may hold anything; everything after it is numbers.
+        let fields = stat.rsplit_once(')').context("an odd /proc/PID/stat")?.1.split_whitespace();
+        let ticks: u64 = fields.skip(11).take(2).map(str::parse::<u64>).sum::<Result<_, _>>()?;
+        Ok(Duration::from_millis(ticks * 1000 / TICKS))
     }
 }
 

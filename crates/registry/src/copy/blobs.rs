@@ -90,8 +90,9 @@ impl Job<'_> {
             };
         }
         let ledger = &self.copier.ledger;
-        if blob.size <= HELD as u64 && ledger.probably_lacks(own) {
-            return self.bring_held(blob).await;
+        let empty = ledger.was_empty(own);
+        if blob.size <= HELD as u64 && (empty || ledger.probably_lacks(own)) {
+            return self.bring_held(blob, (!empty).then_some(own)).await;
         }
         let mounted = self.mount(blob, Some(own)).await?;
         ledger.lacked(own, mounted.is_err());
@@ -103,16 +104,21 @@ impl Job<'_> {
 
     /// Reads a small blob while the destination is asked for it, instead of afterwards. That is a step less for the copy,
     /// and reads that come together cost a registry less than the same ones in turn. If the blob is there after all, the
-    /// source was asked in vain.
-    async fn bring_held(&self, blob: &Descriptor) -> Result<BlobOutcome, CopyError> {
+    /// source was asked in vain. Nobody is asked where the repository is known to have held nothing.
+    async fn bring_held(
+        &self,
+        blob: &Descriptor,
+        asked: Option<&Repository>,
+    ) -> Result<BlobOutcome, CopyError> {
         let place = self.copier.held.acquire().await;
-        let own = self.destination.repository();
-        let (mount, read) = (pin!(self.mount(blob, Some(own))), pin!(self.read_held(blob)));
+        let (mount, read) = (pin!(self.mount(blob, asked)), pin!(self.read_held(blob)));
         let (mounted, read) = match select(mount, read).await {
             Either::Left((mounted, read)) => (mounted?, Either::Left(read)),
             Either::Right((bytes, mount)) => (mount.await?, Either::Right(bytes)),
         };
-        self.copier.ledger.lacked(own, mounted.is_err());
+        if let Some(asked) = asked {
+            self.copier.ledger.lacked(asked, mounted.is_err());
+        }
         let Err(upload) = mounted else { return Ok(BlobOutcome::Present) };
         let mut open = OpenUpload(Some(upload));
         let bytes = match read {

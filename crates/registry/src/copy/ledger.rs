@@ -21,6 +21,10 @@ const MOST_BLOBS: usize = 65_536;
 const MOST_REPOSITORIES: usize = 4096;
 /// A registry that deletes what nothing names does so rarely; a copy takes minutes at most.
 const GOOD_FOR: Duration = Duration::from_mins(15);
+/// Repositories remembered for having been empty.
+const MOST_EMPTY: usize = 256;
+/// Somebody else may begin to fill an empty repository; then a blob is sent that need not be.
+const EMPTY_FOR: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -29,6 +33,8 @@ pub(super) struct Ledger {
     isolating: Mutex<Recent<String, ()>>,
     /// Whether a registry lacked the blob that it was last asked for.
     lacking: Mutex<Recent<String, bool>>,
+    /// Repositories, by host and path, that held nothing when they were looked at.
+    empty: Mutex<Recent<(String, String), Instant>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +51,7 @@ impl Default for Ledger {
             blobs: Mutex::new(Recent::new(MOST_BLOBS)),
             isolating: Mutex::new(Recent::new(bounds::REGISTRIES)),
             lacking: Mutex::new(Recent::new(bounds::REGISTRIES)),
+            empty: Mutex::new(Recent::new(MOST_EMPTY)),
         }
     }
 }
@@ -96,6 +103,19 @@ impl Ledger {
     /// Takes note whether the registry lacked a blob that nothing was known about.
     pub(super) fn lacked(&self, repository: &Repository, lacked: bool) {
         self.lacking.lock().unwrap_or_else(PoisonError::into_inner).insert(host_of(repository), lacked);
+    }
+
+    /// Whether the repository held nothing a moment ago. What it has since then by us is in its blobs' entries.
+    pub(super) fn was_empty(&self, repository: &Repository) -> bool {
+        let mut empty = self.empty.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = empty.get(&(host_of(repository), repository.path().to_owned()));
+        since.is_some_and(|since| since.elapsed() < EMPTY_FOR)
+    }
+
+    /// Takes note that the repository holds nothing.
+    pub(super) fn is_empty(&self, repository: &Repository) {
+        let key = (host_of(repository), repository.path().to_owned());
+        self.empty.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Instant::now());
     }
 }
 
@@ -182,6 +202,16 @@ mod tests {
             panic!("nobody has it")
         };
         assert!(matches!(two.standing(&repository("two")).await, Standing::Missing(_)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_repository_is_taken_for_empty_for_a_moment_only() {
+        let ledger = Ledger::default();
+        ledger.is_empty(&repository("one"));
+        assert!(ledger.was_empty(&repository("one")));
+        assert!(!ledger.was_empty(&repository("two")));
+        tokio::time::advance(EMPTY_FOR).await;
+        assert!(!ledger.was_empty(&repository("one")));
     }
 
     #[tokio::test(start_paused = true)]

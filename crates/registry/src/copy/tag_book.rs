@@ -206,17 +206,20 @@ impl Job<'_> {
     }
 
     async fn list(&self) -> Seen {
-        match self.destination.tags(MOST_TAGS, self.context).await {
+        let mut tags: Vec<u64> = match self.destination.tags(MOST_TAGS, self.context).await {
             Ok(found) if found.complete => {
                 let hash = |tag: &Tag| self.copier.tag_book.hash(tag.as_str());
-                let mut tags: Vec<u64> = found.tags.iter().map(hash).collect();
-                tags.sort_unstable();
-                Seen::List(tags)
+                found.tags.iter().map(hash).collect()
             }
-            Err(error) if is_no_repository(&error.problem) => Seen::List(Vec::new()),
+            Err(error) if is_no_repository(&error.problem) => Vec::new(),
             // If it matters what is wrong, the look at the tag will tell.
-            Ok(_) | Err(_) => Seen::NoList,
+            Ok(_) | Err(_) => return Seen::NoList,
+        };
+        if tags.is_empty() {
+            self.copier.ledger.is_empty(self.destination.repository());
         }
+        tags.sort_unstable();
+        Seen::List(tags)
     }
 }
 

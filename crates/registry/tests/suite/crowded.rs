@@ -59,6 +59,29 @@ async fn tags_that_are_absent_are_found_out_by_one_list() -> Result<()> {
     Ok(())
 }
 
+/// Blobs that a registry was asked for.
+fn asked_for(registry: &FakeRegistry) -> usize {
+    registry.requests().iter().filter(|request| request.query.contains("mount=")).count()
+}
+
+#[tokio::test]
+async fn an_empty_repository_is_not_asked_for_blobs() -> Result<()> {
+    let (from, to) = (sources().await?, FakeRegistry::start().await?);
+    let done = copy_all(&Copier::new(&client()), &from, &to, 0..COUNT).await?;
+    let sent = usize::try_from(done.iter().map(|copied| copied.blobs_sent).sum::<u64>())?;
+    assert!(asked_for(&to) <= sent / COUNT, "only while it was not known to be empty: {}", asked_for(&to));
+
+    // One that holds something may hold these, too.
+    let to = FakeRegistry::start().await?;
+    for number in 0..COUNT {
+        to.hold("app", &format!("former-{number}"), &image(&number.to_string())?);
+    }
+    let done = copy_all(&Copier::new(&client()), &from, &to, 0..COUNT).await?;
+    assert!(done.iter().all(|copied| copied.changed && copied.blobs_sent == 0), "{done:?}");
+    assert_eq!(asked_for(&to), sent, "each is asked for and found");
+    Ok(())
+}
+
 #[tokio::test]
 async fn tags_that_are_there_are_looked_at_and_not_listed() -> Result<()> {
     let (from, to) = (sources().await?, FakeRegistry::start().await?);

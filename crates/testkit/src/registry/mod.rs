@@ -87,6 +87,10 @@ impl Registry {
         self.process.logs()
     }
 
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
     pub async fn kill(&self) -> Result<()> {
         self.process.kill().await
     }

@@ -10,9 +10,6 @@ use fairlead_testkit::{Process, Program, eventually};
 /// The operator's own namespace.
 pub(crate) const NAMESPACE: &str = "fairlead-system";
 
-/// Clock ticks per second in `/proc`, the same on every Linux.
-const TICKS: u64 = 100;
-
 pub(crate) struct Server {
     process: Process,
     address: SocketAddr,
@@ -59,16 +56,6 @@ impl Server {
 
     pub(crate) fn process(&self) -> &Process {
         &self.process
-    }
-
-    /// Processor time so far, of all its threads, in user space and in the kernel.
-    pub(crate) fn processor_time(&self) -> Result<Duration> {
-        let pid = self.process.pid().context("the server has ended")?;
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        // The name, in brackets, may hold anything; everything after it is numbers.
-        let fields = stat.rsplit_once(')').context("an odd /proc/PID/stat")?.1.split_whitespace();
-        let ticks: u64 = fields.skip(11).take(2).map(str::parse::<u64>).sum::<Result<_, _>>()?;
-        Ok(Duration::from_millis(ticks * 1000 / TICKS))
     }
 }
 

@@ -198,9 +198,9 @@ impl Questions {
 
 /// A load of a server, and the processor time that one admission took it.
 pub(crate) async fn measured(server: &Server, load: &Load) -> Result<(Outcome, f64)> {
-    let before = server.processor_time()?;
+    let before = server.process().processor_time()?;
     let outcome = load.elsewhere().await?;
-    let spent = server.processor_time()?.saturating_sub(before);
+    let spent = server.process().processor_time()?.saturating_sub(before);
     // Admissions of the warming up took time as well, and do not count among the requests.
     let counted = (load.seconds - load.warm_up) / load.seconds;
     let requests = u32::try_from(outcome.requests).map_or(f64::INFINITY, f64::from);
