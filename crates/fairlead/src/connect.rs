@@ -1,14 +1,13 @@
 //! The way to the API server.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::Args;
+use fairlead_operator::install::DEFAULT_NAMESPACE;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-
-/// Installations live here unless somebody says otherwise.
-const DEFAULT_NAMESPACE: &str = "fairlead-system";
 
 /// An API server that does not take a connection within this time is down.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -17,6 +16,16 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// for longer; everything else has shorter limits of its own.
 const SILENCE_LIMIT: Duration = Duration::from_secs(75);
 
+#[derive(Debug, Args)]
+pub(crate) struct Server {
+    /// Kubeconfig to connect with [default: the Pod's service account, else the user's kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
 /// Where the program runs.
 pub(crate) struct Connection {
     pub(crate) client: Client,
@@ -24,24 +33,31 @@ pub(crate) struct Connection {
     pub(crate) namespace: String,
 }
 
-/// By the named kubeconfig or context; else by the service account of the Pod this runs in; else by the user's kubeconfig.
-pub(crate) async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Connection> {
-    let in_pod =
-        kubeconfig.is_none() && context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    let (mut config, namespace) = if in_pod {
-        let config = Config::incluster().context("cannot use the ServiceAccount of this Pod")?;
-        let namespace = config.default_namespace.clone();
-        (config, namespace)
-    } else {
-        (by_kubeconfig(kubeconfig, context).await?, DEFAULT_NAMESPACE.to_owned())
-    };
-    config.connect_timeout = Some(CONNECT_LIMIT);
-    config.read_timeout = Some(SILENCE_LIMIT);
-    config.reset_reader_on_write = true;
-    // Whoever asks knows how long an answer is worth waiting for; retries below would hide an outage from them.
-    config.default_retry = false;
-    let client = Client::try_from(config).context("cannot set up the connection to the API server")?;
-    Ok(Connection { client, namespace })
+impl Server {
+    /// By the named kubeconfig or context; else by the service account of the Pod this runs in; else by the user's
+    /// kubeconfig.
+    pub(crate) async fn connect(&self) -> Result<Connection> {
+        // An error says that a provider was chosen before, which is what is wanted.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let (kubeconfig, context) = (self.kubeconfig.as_deref(), self.context.as_deref());
+        let in_pod = kubeconfig.is_none()
+            && context.is_none()
+            && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+        let (mut config, namespace) = if in_pod {
+            let config = Config::incluster().context("cannot use the ServiceAccount of this Pod")?;
+            let namespace = config.default_namespace.clone();
+            (config, namespace)
+        } else {
+            (by_kubeconfig(kubeconfig, context).await?, DEFAULT_NAMESPACE.to_owned())
+        };
+        config.connect_timeout = Some(CONNECT_LIMIT);
+        config.read_timeout = Some(SILENCE_LIMIT);
+        config.reset_reader_on_write = true;
+        // Whoever asks knows how long an answer is worth waiting for; retries below would hide an outage from them.
+        config.default_retry = false;
+        let client = Client::try_from(config).context("cannot set up the connection to the API server")?;
+        Ok(Connection { client, namespace })
+    }
 }
 
 async fn by_kubeconfig(path: Option<&Path>, context: Option<&str>) -> Result<Config> {

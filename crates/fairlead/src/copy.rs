@@ -14,7 +14,6 @@ use fairlead_registry::copy::{Copier, CopyOptions, Observer, Place};
 use fairlead_registry::{Budget, Class, Client, Context, Settings};
 use futures::{StreamExt, stream};
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::display::Display;
@@ -22,6 +21,7 @@ use self::list::Pair;
 use self::progress::{Meter, Progress};
 use self::report::Report;
 use crate::access::{Access, Person};
+use crate::ending::Interruption;
 use crate::output::MISUSED;
 
 mod display;
@@ -228,28 +228,5 @@ impl Worker {
         let warn = |problem: &String| self.display.warn(problem);
         let credentials = self.person.credentials(&image.repository(), warn).await;
         Place { reference: image.clone(), credentials: credentials.into() }
-    }
-}
-
-/// The wish of a person, or of whatever started the program, that it ends.
-struct Interruption {
-    from_keyboard: Signal,
-    termination: Signal,
-}
-
-impl Interruption {
-    fn new() -> Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self {
-            from_keyboard: listen(SignalKind::interrupt())?,
-            termination: listen(SignalKind::terminate())?,
-        })
-    }
-
-    async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.from_keyboard.recv() => {}
-            _ = self.termination.recv() => {}
-        }
     }
 }

@@ -16,6 +16,7 @@ use fairlead_registry::Client;
 
 use self::asking::Asker;
 use self::cluster::{Cluster, Installation};
+use self::copies::Copies;
 use self::files::Manifests;
 use self::planning::Planner;
 use self::policies::Policies;
@@ -23,11 +24,13 @@ use self::report::Report;
 use self::secrets::Secrets;
 use self::subject::{MadeUp, Subject};
 use crate::access::{self, Access};
-use crate::connect::connect;
-use crate::output::write;
+use crate::connect::Server;
+use crate::ending::run_to_end;
+use crate::output::{Output, write};
 
 mod asking;
 mod cluster;
+mod copies;
 mod files;
 mod planning;
 mod policies;
@@ -84,23 +87,13 @@ pub(crate) struct Explain {
     /// Form of the answer
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
     output: Output,
-    /// Kubeconfig to connect with [default: the Pod's service account, else the user's kubeconfig]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    server: Server,
     /// Namespace of the operator [default: where the webhook's Service is, else fairlead-system]
     #[arg(long, value_name = "NS")]
     operator_namespace: Option<String>,
     #[command(flatten)]
     access: Access,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Table,
-    Json,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -149,15 +142,7 @@ impl Explain {
         ensure!(!self.timeout.is_zero(), "--timeout must be more than nothing");
         let targets = self.targets.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>>>()?;
         let (given, beside) = (read(&self.files)?, read(&self.policies)?);
-        // An error says that a provider was chosen before, which is what is wanted.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot start the runtime")?;
-        let report = runtime.block_on(self.explain(&targets, &given, beside))?;
-        // Probes that nobody waits for any more, and names that are still being resolved, must not hold up the end.
-        runtime.shutdown_background();
+        let report = run_to_end(self.explain(&targets, &given, beside))?;
         self.print(&report)?;
         let status = if report.has_unavailable() { NOTHING_AVAILABLE.into() } else { ExitCode::SUCCESS };
         Ok(status)
@@ -193,7 +178,9 @@ impl Explain {
             report.warnings.extend(secrets.load_accounts(&subjects, cluster).await);
         }
 
-        let planner = Planner { index: &policies.index, config: &config, operator_namespace };
+        let copies = self.copies(&policies.index, cluster.as_ref(), &mut report.warnings).await;
+        let planner =
+            Planner { index: &policies.index, config: &config, operator_namespace, copies: &copies };
         let mut images = Vec::new();
         for subject in &subjects {
             let exempt = match (&cluster, &installation) {
@@ -231,7 +218,7 @@ impl Explain {
         if !self.policies.is_empty() && !names_pod {
             return Ok(None);
         }
-        let connection = connect(self.kubeconfig.as_deref(), self.context.as_deref()).await;
+        let connection = self.server.connect().await;
         let connection = if names_pod {
             connection.context("Pods are read from a cluster")
         } else {
@@ -320,6 +307,18 @@ impl Explain {
         report.broken.extend(policies.broken);
         report.warnings.extend(policies.warnings);
         Ok(AllPolicies { index: Index::new(policies.compiled), manifests: beside.objects })
+    }
+
+    /// Whose copies there are, where policies of the cluster make some.
+    async fn copies(&self, index: &Index, cluster: Option<&Cluster>, warnings: &mut Vec<String>) -> Copies {
+        let copied = index.policies().any(|policy| !policy.targets().is_empty());
+        match cluster.filter(|_| copied && self.policies.is_empty()) {
+            None => Copies::default(),
+            Some(cluster) => cluster.copies().await.unwrap_or_else(|warning| {
+                warnings.push(warning);
+                Copies::default()
+            }),
+        }
     }
 
     fn operator_namespace<'a>(&'a self, installation: Option<&'a Installation>) -> &'a str {

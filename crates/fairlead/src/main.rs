@@ -1,10 +1,12 @@
 //! The program: arguments, wiring, signals. Everything it does is in the crates below it.
 
 mod access;
+mod api_server;
 mod config;
 mod connect;
 mod copy;
 mod crds;
+mod ending;
 mod explain;
 mod logging;
 mod manifests;

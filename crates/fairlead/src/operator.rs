@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::{Connection, connect};
+use crate::connect::{Connection, Server};
 use crate::logging;
 
 /// More threads than this would only cost memory: the work is waiting for answers.
@@ -25,12 +25,8 @@ pub(crate) struct Operator {
     /// Configuration file [default: /etc/fairlead/config.yaml, if there is one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Kubeconfig to connect with [default: the Pod's service account, else the user's kubeconfig]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    server: Server,
     /// Namespace of the operator's own objects [default: the Pod's, else fairlead-system]
     #[arg(long, value_name = "NS", env = "POD_NAMESPACE")]
     namespace: Option<String>,
@@ -78,16 +74,13 @@ impl Operator {
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
-        // An error says that a provider was chosen before, which is what is wanted.
-        drop(rustls::crypto::ring::default_provider().install_default());
         runtime()?.block_on(self.serve(loaded.config))
     }
 
     async fn serve(self, config: Config) -> Result<()> {
         let shutdown = CancellationToken::new();
         tokio::spawn(shut_down_on_signal(signals()?, shutdown.clone()));
-        let Connection { client, namespace } =
-            connect(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
+        let Connection { client, namespace } = self.server.connect().await?;
         let settings = self.settings(namespace)?;
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use self::report::Report;
 use crate::access::{self, Access, Person};
+use crate::ending::run_to_end;
 use crate::output::{MISUSED, write};
 use crate::references;
 
@@ -72,17 +73,10 @@ impl Probe {
             options: ProbeOptions { check_digest: self.digest, ..ProbeOptions::default() },
             timeout: self.timeout.as_std(),
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot start the runtime")?;
-        let all_available = runtime.block_on(async {
+        run_to_end(async {
             let reports = asker.ask_all(&images);
             if self.json { print_json(reports).await } else { print_table(reports).await }
-        })?;
-        // Probes that nobody waits for any more, and names that are still being resolved, must not hold up the end.
-        runtime.shutdown_background();
-        Ok(all_available)
+        })
     }
 }
 

@@ -5,7 +5,9 @@
 
 use std::error::Error as _;
 use std::fmt;
+use std::time::Duration;
 
+use futures::FutureExt;
 use kube::runtime::watcher;
 
 /// What kind of trouble a failed request met; each is handled in its own way.
@@ -59,12 +61,23 @@ pub struct Failure {
 
 impl Failure {
     /// A request that was given up after its time limit.
-    pub fn timed_out(limit: std::time::Duration) -> Self {
+    pub fn timed_out(limit: Duration) -> Self {
         Self {
             class: Class::Unavailable,
             message: format!("the API server did not answer within {} ms", limit.as_millis()),
         }
     }
+}
+
+/// What the API server answers to a request, if it does within the limit. (As an `async fn` it would hold the request twice.)
+pub(crate) fn within<T>(
+    limit: Duration,
+    request: impl Future<Output = kube::Result<T>>,
+) -> impl Future<Output = Result<T, Failure>> {
+    tokio::time::timeout(limit, request).map(move |answered| match answered {
+        Ok(answer) => answer.map_err(|error| Failure::from(&error)),
+        Err(_) => Err(Failure::timed_out(limit)),
+    })
 }
 
 impl fmt::Display for Failure {

@@ -15,7 +15,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{self, Rewrites, Router, Skip, Surroundings};
+use crate::admission::{self, Rewrites, Router, Surroundings};
 use crate::certificates::{self, Files, Keeper, Leads, Resolver, system_clock};
 use crate::config::Config;
 use crate::events::{self, Errors, Events, Teller};
@@ -27,6 +27,7 @@ use crate::mirror;
 use crate::policies::{self, Policies, Statuses};
 use crate::secrets::copies;
 use crate::settings::{CertificateSource, LEASE, Settings};
+use crate::skip::Skip;
 use crate::supervise::{TaskError, Tasks};
 use crate::telemetry::{self, Pulse, Pulses};
 use crate::watch::{self, Board, Resources, Row, Watches};

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use fairlead_domain::selector::{Labels, PodFacts, Selector};
+use fairlead_domain::selector::{Labels, PodFacts};
 use fairlead_plan::records::Place;
 use fairlead_plan::usage::{self, ImageUse, PodUse, Selection, Used};
 
 use crate::config::Config;
+use crate::skip::Skip;
 use crate::state::{Annotation, Container, Label, PodEntry, Role};
 
 /// Stands for the value of an annotation that was too long to keep. No selector can name it.
@@ -15,22 +16,17 @@ const TOO_LONG: &str = "\0";
 /// Which Pods do not count as users of their images: those that the configuration leaves alone, and those that only warm
 /// a node.
 #[derive(Debug, Clone, Default)]
-pub struct Ignored {
-    labels: Vec<Selector>,
-    annotations: Vec<Selector>,
-}
+pub struct Ignored(Skip);
 
 impl From<&Config> for Ignored {
     fn from(config: &Config) -> Self {
-        Self { labels: config.skip_labels.clone(), annotations: config.skip_annotations.clone() }
+        Self(config.into())
     }
 }
 
 impl Ignored {
     fn matches(&self, pod: &PodFacts<'_>) -> bool {
-        usage::is_warming(pod.labels)
-            || self.labels.iter().any(|selector| selector.matches(pod.labels))
-            || self.annotations.iter().any(|selector| selector.matches(pod.annotations))
+        usage::is_warming(pod.labels) || self.0.matches(pod.labels, pod.annotations)
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod assets;
 pub mod audit;
 pub mod cluster;
+pub mod definitions;
 pub mod fake_registry;
 pub mod images;
 pub mod load;

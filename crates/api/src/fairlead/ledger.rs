@@ -45,6 +45,10 @@ pub struct ImageLedgerSpec {
     /// The object that the ledger belongs to.
     #[x_kube(validation = Rule::new("self == oldSelf").message("owner cannot be changed: a ledger belongs to one object for life"))]
     pub owner: LedgerOwner,
+    /// How the copies were made. Absent: as they are, without anything that refers to them. When the configuration asks for
+    /// another manner, they are made again.
+    #[serde(default, skip_serializing_if = "LedgerManner::is_verbatim")]
+    pub manner: LedgerManner,
     /// The images, each once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_COPIES))]
@@ -57,6 +61,24 @@ fn at_most_max_copies() -> Rule {
         .message(&*format!(
             "entries hold more than {MAX_COPIES} mirrors in total: continue in another ImageLedger"
         ))
+}
+
+/// How copies are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerManner {
+    /// Platforms that are kept of images that are for several. Absent: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub platforms: Vec<String>,
+    /// Whether signatures, attestations and whatever else refers to an image are copied, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub referrers: bool,
+}
+
+impl LedgerManner {
+    fn is_verbatim(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// An object whose images are mirrored or watched.

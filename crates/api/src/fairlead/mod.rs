@@ -4,8 +4,8 @@ mod ledger;
 mod pin;
 
 pub use ledger::{
-    CopyState, ImageLedger, ImageLedgerSpec, ImageLedgerStatus, LedgerCopy, LedgerEntry, LedgerOwner,
-    LedgerWatch, MAX_COPIES,
+    CopyState, ImageLedger, ImageLedgerSpec, ImageLedgerStatus, LedgerCopy, LedgerEntry, LedgerManner,
+    LedgerOwner, LedgerWatch, MAX_COPIES,
 };
 pub use pin::{ImagePin, ImagePinSpec, ImagePinStatus, PinnedImage, PinnedWorkload};
 

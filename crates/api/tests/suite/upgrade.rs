@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::{crds, kuik::ImageSetMirror};
-use fairlead_testkit::eventually;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceValidation, JSONSchemaProps,
+use fairlead_testkit::{
+    definitions::{install, without_rules},
+    eventually,
 };
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Api, Client, ResourceExt,
+    Api, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::{DeserializeGuard, GroupVersionKind},
 };
@@ -26,28 +27,6 @@ fn strict(group: &str) -> Result<CustomResourceDefinition> {
     crd.spec.names.short_names = None;
     crd.spec.names.categories = None;
     Ok(crd)
-}
-
-/// As if everything were allowed.
-fn loose(group: &str) -> Result<CustomResourceDefinition> {
-    let mut crd = strict(group)?;
-    for version in &mut crd.spec.versions {
-        version.schema = Some(CustomResourceValidation {
-            open_api_v3_schema: Some(JSONSchemaProps {
-                type_: Some("object".to_owned()),
-                x_kubernetes_preserve_unknown_fields: Some(true),
-                ..JSONSchemaProps::default()
-            }),
-        });
-    }
-    Ok(crd)
-}
-
-async fn install(client: &Client, crd: &CustomResourceDefinition) -> Result<()> {
-    let params = PatchParams::apply("fairlead-api-suite").force();
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions.patch(&crd.name_any(), &params, &Patch::Apply(crd)).await?;
-    Ok(())
 }
 
 fn object(group: &str, name: &str, spec: &Value) -> Result<DynamicObject> {
@@ -72,7 +51,7 @@ async fn objects_that_no_longer_fit_can_be_kept_repaired_and_deleted() -> Result
         "mirrors": [{ "registry": "https://registry.example.com", "priority": -1 }],
     });
 
-    install(&client, &loose(&group)?).await?;
+    install(&client, &without_rules(strict(&group)?)?).await?;
     let malformed = object(&group, "malformed", &broken)?;
     let create = async || Ok(objects.create(&PostParams::default(), &malformed).await?);
     eventually(DEADLINE, create).await?;

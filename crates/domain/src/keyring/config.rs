@@ -16,7 +16,7 @@ use serde::{
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use super::{SecretKind, json};
+use super::{SecretKind, json, place};
 
 /// Why a Secret's data is not a usable docker configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -160,10 +160,13 @@ impl<'de> Visitor<'de> for Entries<'_> {
     }
 }
 
-/// A location for a message: what precedes an `@` may be a password.
+/// A location for a message: the registry alone, and only where it looks like one. Users, queries and whatever else a
+/// mistaken hand wrote there may be secret.
 fn shown(location: &str) -> String {
-    let place = location.rsplit('@').next().unwrap_or_default();
-    place.chars().take(100).collect()
+    let key = place::key(location).and_then(|key| String::from_utf8(key).ok()).unwrap_or_default();
+    let host = key.split('/').next().unwrap_or_default();
+    let registry = host == "localhost" || host.contains(['.', ':']);
+    if registry { host.chars().take(100).collect() } else { "…".to_owned() }
 }
 
 /// A text, or `null`, which leaves things as they are.

@@ -143,11 +143,18 @@ fn nothing_secret_is_ever_printed() {
         r#"{"auths":{"r.io":{"username":["us3r-name","pa55-word"]}}}"#,
         r#"{"auths":{"r.io":"us3r-name:pa55-word"}}"#,
         r#"{"auths":{"https://us3r-name:pa55-word@r.io":{"auth":"us3r-name"}}}"#,
+        r#"{"auths":{"us3r-name:pa55-word":{"auth":"?"}}}"#,
+        r#"{"auths":{"us3r-name:pa55-word%40r.io":{"auth":"?"}}}"#,
+        r#"{"auths":{"https://r.io/?token=pa55-word":{"auth":"?"}}}"#,
+        r#"{"auths":{"r.io#pa55-word":{"auth":"?"}}}"#,
         r#"{"auths":{"r.io":{"password":"pa55-word"}"#,
     ] {
         let error = ring.add(SecretKind::DockerConfigJson, broken.as_bytes()).unwrap_err();
         printed = format!("{printed} {error} {error:?}");
     }
+    let swapped = format!(r#"{{"auths":{{"{}":{{"auth":"r.io"}}}}}}"#, auth(&format!("{user}:{password}")));
+    let error = ring.add(SecretKind::DockerConfigJson, swapped.as_bytes()).unwrap_err();
+    printed = format!("{printed} {error} {error:?}");
     for secret in [user, password, &auth(user), &*credential.basic()] {
         assert!(!printed.contains(secret), "{secret} in {printed}");
     }

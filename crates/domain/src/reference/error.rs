@@ -93,8 +93,14 @@ const EXCERPT: usize = 120;
 impl ReferenceError {
     pub(super) fn new(text: &str, read_as: Part, fault: Fault) -> Self {
         let before = text.get(..fault.offset).unwrap_or(text);
-        let mut excerpt: String = text.chars().take(EXCERPT).collect();
-        if excerpt.len() < text.len() {
+        let mut excerpt = String::new();
+        let mut rest = text;
+        if let Some((scheme, after)) = user(text) {
+            excerpt = format!("{scheme}…");
+            rest = after;
+        }
+        excerpt.extend(rest.chars().take(EXCERPT));
+        if rest.chars().nth(EXCERPT).is_some() {
             excerpt.push('…');
         }
         let position = before.chars().count() + 1;
@@ -113,6 +119,15 @@ impl ReferenceError {
     pub fn problem(&self) -> Problem {
         self.problem
     }
+}
+
+/// What stands before and after a user and password, where a text has them. No reference does, but URLs may.
+fn user(text: &str) -> Option<(&str, &str)> {
+    let start = text.find("://").map_or(0, |at| at + "://".len());
+    let (scheme, rest) = text.split_at_checked(start)?;
+    let (authority, _) = rest.split_once('/')?;
+    let at = authority.rfind('@')?;
+    Some((scheme, rest.get(at..)?))
 }
 
 impl fmt::Display for ReferenceError {

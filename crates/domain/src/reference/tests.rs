@@ -115,6 +115,21 @@ fn refusals_name_part_character_and_remedy() {
 }
 
 #[test]
+fn refusals_do_not_repeat_passwords() {
+    for (text, shown) in [
+        ("us3r:pa55@r.io/x", "\"…@r.io/x\""),
+        ("https://us3r:pa55@r.io/x", "\"https://…@r.io/x\""),
+        ("us3r:p@55@r.io/X", "\"…@r.io/X\""),
+        ("name:tag@sha256:0", "\"name:tag@sha256:0\""),
+        ("r.io/x:1@sha256:0", "\"r.io/x:1@sha256:0\""),
+    ] {
+        let error = Reference::parse(text).unwrap_err();
+        assert!(error.to_string().starts_with(shown), "{error}");
+        assert!(!format!("{error:?}").contains("us3r"), "{error:?}");
+    }
+}
+
+#[test]
 fn length_limits() {
     let path = |length: usize| "a".repeat(length);
     assert!(Reference::parse(&format!("r.io/{}", path(255))).is_ok());

@@ -32,7 +32,7 @@ use self::{
 /// Longest pattern, in bytes. Custom resources allow 128 characters.
 pub const PATTERN_LIMIT: usize = 1024;
 /// Largest compiled automaton, in bytes: any pattern of 128 characters that a person would write fits many times.
-const PROGRAM_LIMIT: usize = 4 << 20;
+const PROGRAM_LIMIT: usize = 256 << 10;
 /// Memory that one pattern may use to speed up matching. There can be thousands of patterns.
 const CACHE_LIMIT: usize = 256 << 10;
 

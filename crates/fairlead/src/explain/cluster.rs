@@ -2,10 +2,9 @@
 //! takes half an explanation for a whole one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use fairlead_api::fairlead::{ImageLedger, ImageLedgerSpec};
 use fairlead_api::kuik::{
     ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror, ReplicatedImageSet,
 };
@@ -13,7 +12,7 @@ use fairlead_operator::config::Config;
 use fairlead_operator::install::{CONFIG_KEY, CONFIG_MAP, WEBHOOK_NAME};
 use fairlead_plan::routing::SecretName;
 use futures::future::join_all;
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList};
 use kube::core::{Selector, SelectorExt};
@@ -21,13 +20,11 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-const FORBIDDEN: u16 = 403;
-const NOT_FOUND: u16 = 404;
-const TOO_MANY_REQUESTS: u16 = 429;
+use super::copies::Copies;
+use crate::api_server::{ATTEMPTS, FORBIDDEN, NOT_FOUND, PAUSE, TOO_MANY_REQUESTS, code, told, webhook};
 
-/// How often a list is asked for again, and after which time.
-const ATTEMPTS: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(250);
+/// Ledgers per request. One may have half a megabyte.
+const LEDGERS: u32 = 16;
 
 pub(crate) struct Cluster {
     client: Client,
@@ -91,7 +88,7 @@ impl Cluster {
     async fn list(&self, kind: &ApiResource, wide: bool, namespaces: &BTreeSet<&str>) -> Result<Listed> {
         let mut listed = Listed::default();
         let everywhere = Api::<DynamicObject>::all_with(self.client.clone(), kind);
-        match list(&everywhere).await {
+        match list(&everywhere, &ListParams::default()).await {
             Ok(list) => listed.add(kind, list.items)?,
             Err(error) if code(&error) == NOT_FOUND => listed.warnings.push(format!(
                 "the cluster does not know the kind {}: install its definition with `fairlead crds`",
@@ -105,7 +102,7 @@ impl Cluster {
                 ));
                 for namespace in namespaces {
                     let here = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, kind);
-                    match list(&here).await {
+                    match list(&here, &ListParams::default()).await {
                         Ok(list) => listed.add(kind, list.items)?,
                         Err(error) => {
                             listed.warnings.push(without(
@@ -121,6 +118,37 @@ impl Cluster {
             Err(error) => return Err(anyhow!("cannot list objects of kind {}: {}", kind.kind, told(&error))),
         }
         Ok(listed)
+    }
+
+    /// What the ledgers say of copies. Where they cannot be read, that is said.
+    pub(crate) async fn copies(&self) -> Result<Copies, String> {
+        let kind = ApiResource::erase::<ImageLedger>(&());
+        let api = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
+        let mut copies = Copies::default();
+        let mut page = ListParams::default().limit(LEDGERS);
+        loop {
+            let list = match list(&api, &page).await {
+                // Nothing was ever copied.
+                Err(error) if code(&error) == NOT_FOUND => return Ok(copies),
+                Err(error) => {
+                    return Err(format!(
+                        "cannot read ImageLedgers, so copies of other images may be offered here that admission would not \
+                         offer: {}",
+                        told(&error)
+                    ));
+                }
+                Ok(list) => list,
+            };
+            // What cannot be read counts for nothing, as it does for the operator.
+            let specs = list.items.into_iter().filter_map(|item| {
+                serde_json::from_value::<ImageLedgerSpec>(item.data.get("spec")?.clone()).ok()
+            });
+            specs.for_each(|spec| copies.add(&spec));
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(copies),
+            }
+        }
     }
 
     /// Names of the Secrets that Pods of a `ServiceAccount` pull with, where they name none themselves.
@@ -148,12 +176,10 @@ impl Cluster {
 
     /// Whether and how the API server asks an operator about Pods.
     pub(crate) async fn installation(&self) -> Installation {
-        let configurations = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
         let mut installation = Installation { namespace: None, webhook: None, warnings: Vec::new() };
-        match configurations.list(&ListParams::default()).await {
-            Ok(list) => {
-                let webhooks = list.items.into_iter().flat_map(|one| one.webhooks.unwrap_or_default());
-                installation.webhook = webhooks.into_iter().find(|webhook| webhook.name == WEBHOOK_NAME);
+        match webhook(&self.client).await {
+            Ok(webhook) => {
+                installation.webhook = webhook;
                 let service =
                     installation.webhook.as_ref().and_then(|one| one.client_config.service.as_ref());
                 installation.namespace = service.map(|service| service.namespace.clone());
@@ -237,11 +263,10 @@ impl Listed {
     }
 }
 
-/// A kind that was installed a moment ago, and an API server that has much to do, ask to come again.
-async fn list(api: &Api<DynamicObject>) -> kube::Result<ObjectList<DynamicObject>> {
+async fn list(api: &Api<DynamicObject>, params: &ListParams) -> kube::Result<ObjectList<DynamicObject>> {
     let mut again = 0..ATTEMPTS;
     loop {
-        match api.list(&ListParams::default()).await {
+        match api.list(params).await {
             Err(error) if code(&error) == TOO_MANY_REQUESTS && again.next().is_some() => sleep(PAUSE).await,
             result => return result,
         }
@@ -250,30 +275,4 @@ async fn list(api: &Api<DynamicObject>) -> kube::Result<ObjectList<DynamicObject
 
 fn without(kind: &ApiResource, where_: &str, error: &kube::Error) -> String {
     format!("objects of kind {}{where_} are left out of this explanation: {}", kind.kind, told(error))
-}
-
-fn code(error: &kube::Error) -> u16 {
-    match error {
-        kube::Error::Api(status) => status.code,
-        _ => 0,
-    }
-}
-
-/// The API server's own words where it spoke, else everything that is known about the failure.
-fn told(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        error => {
-            let mut told = error.to_string();
-            let mut cause = error.source();
-            while let Some(one) = cause {
-                let words = one.to_string();
-                if !told.ends_with(&words) {
-                    told.extend([": ", &words]);
-                }
-                cause = one.source();
-            }
-            told
-        }
-    }
 }

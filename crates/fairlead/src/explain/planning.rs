@@ -2,12 +2,14 @@
 //! policy has no part in it.
 
 use fairlead_api::names;
+use fairlead_domain::reference::Reference;
 use fairlead_operator::config::Config;
 use fairlead_plan::admission;
 use fairlead_plan::records::{Claims, Record};
 use fairlead_plan::routing::explain::PassedOver as Reason;
 use fairlead_plan::routing::{Alternatives, Index, PodFacts, PodPolicies, PullPolicy, Rules};
 
+use super::copies::Copies;
 use super::report::{ImageReport, PassedOver, RecordReport};
 use super::subject::{Image, Subject};
 
@@ -21,6 +23,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) index: &'a Index,
     pub(crate) config: &'a Config,
     pub(crate) operator_namespace: &'a str,
+    /// What the ledgers of the cluster say of copies.
+    pub(crate) copies: &'a Copies,
 }
 
 /// One image, planned.
@@ -104,7 +108,12 @@ impl Planner<'_> {
         };
         let rules = self.rules();
         let claim = image.place().and_then(|place| claims.asked(&place, &image.written));
-        let planned = admission::plan(policies, &image.written, claim, image.pull_policy.as_deref(), &rules);
+        let mut planned =
+            admission::plan(policies, &image.written, claim, image.pull_policy.as_deref(), &rules);
+        let foreign = |source: &Reference, copy: &Reference| self.copies.refuse(source, copy);
+        if let Ok(places) = &mut planned.places {
+            places.withhold(foreign);
+        }
         let is_believed = planned.asked != image.written;
         report.record = record(subject, image, is_believed.then_some(planned.asked.as_str()));
         report.asked.clone_from(&planned.asked);
@@ -123,7 +132,8 @@ impl Planner<'_> {
                     report.notes = places.notes().to_vec();
                     if pull == PullPolicy::Always {
                         let honoured = Rules { honor_priorities_on_always: true, ..rules };
-                        let otherwise = policies.alternatives(places.original(), pull, &honoured);
+                        let mut otherwise = policies.alternatives(places.original(), pull, &honoured);
+                        otherwise.withhold(foreign);
                         report.notes.extend((otherwise.list() != places.list()).then(|| ALWAYS.to_owned()));
                     }
                     report.passed_over = self.passed_over(facts, places);

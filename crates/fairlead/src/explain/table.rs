@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::report::{AlternativeReport, ImageReport, PassedOver, Report, Source};
-use crate::output::one_line;
+use crate::output::{columns, line};
 
 /// Of policies that have no part in it people read a few; JSON has them all.
 const MOST_PASSED_OVER: usize = 20;
@@ -94,16 +94,7 @@ fn rows(text: &mut String, image: &ImageReport) {
     rows.extend(
         image.alternatives.iter().zip(1..).map(|(alternative, place)| row(alternative, place, image)),
     );
-    let mut widths = [0; HEADER.len()];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    for row in &rows {
-        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        line(text, 2, &cells.join("  "));
-    }
+    columns(text, 2, &rows);
 }
 
 fn row(alternative: &AlternativeReport, place: usize, image: &ImageReport) -> [String; HEADER.len()] {
@@ -161,14 +152,6 @@ fn passed_over(text: &mut String, indent: usize, title: &str, policies: &[&Passe
     if more > 0 {
         line(text, indent + 1, &format!("and {more} more, which -o json lists"));
     }
-}
-
-fn line(text: &mut String, indent: usize, content: &str) {
-    for _ in 0..indent {
-        text.push_str("  ");
-    }
-    text.push_str(one_line(content).trim_end());
-    text.push('\n');
 }
 
 #[cfg(test)]

@@ -1,17 +1,15 @@
 //! What a cluster is asked about mirrors, with the rights of the person who asks: lists first, then their changes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use fairlead_api::fairlead::ImageLedger;
 use fairlead_api::kuik::{ClusterImageSetMirror, ImageSetMirror};
 use fairlead_api::names::fairlead::OWNER_KIND;
-use fairlead_operator::install::{DEFAULT_NAMESPACE, WEBHOOK_NAME};
+use fairlead_operator::install::DEFAULT_NAMESPACE;
 use futures::StreamExt;
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::sync::mpsc;
@@ -20,15 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use super::object::Kind;
 use super::view::{Part, View};
-
-const FORBIDDEN: u16 = 403;
-const NOT_FOUND: u16 = 404;
-const TOO_MANY_REQUESTS: u16 = 429;
-
-/// How often a list is asked for again, and after which time. A kind that was installed a moment ago, and an API server that
-/// has much to do, ask to come again.
-const ATTEMPTS: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(250);
+use crate::api_server::{self, ATTEMPTS, FORBIDDEN, NOT_FOUND, PAUSE, TOO_MANY_REQUESTS};
 
 /// Trouble that was not heard of again for this long is over.
 const OVER: Duration = Duration::from_secs(3);
@@ -145,10 +135,7 @@ impl Following {
 
 /// Where the operator is: where its webhook's Service is, as far as the person may see that.
 pub(crate) async fn operator_namespace(client: &Client) -> String {
-    let configurations = Api::<MutatingWebhookConfiguration>::all(client.clone());
-    let listed = configurations.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
-    let webhooks = listed.into_iter().flat_map(|one| one.webhooks.unwrap_or_default());
-    let ours = webhooks.into_iter().find(|webhook| webhook.name == WEBHOOK_NAME);
+    let ours = api_server::webhook(client).await.ok().flatten();
     let service = ours.and_then(|webhook| webhook.client_config.service);
     service.map_or_else(|| DEFAULT_NAMESPACE.to_owned(), |service| service.namespace)
 }
@@ -240,19 +227,9 @@ fn told(error: &watcher::Error) -> (u16, String) {
         watcher::Error::NoResourceVersion => return (0, error.to_string()),
     };
     match cause {
-        kube::Error::Api(status) if !status.message.is_empty() => (status.code, status.message.clone()),
-        kube::Error::Api(status) => (status.code, format!("status {}", status.code)),
-        cause => {
-            let mut words = cause.to_string();
-            let mut deeper = cause.source();
-            while let Some(one) = deeper {
-                let more = one.to_string();
-                if !words.ends_with(&more) {
-                    words.extend([": ", &more]);
-                }
-                deeper = one.source();
-            }
-            (0, words)
+        kube::Error::Api(status) if status.message.is_empty() => {
+            (status.code, format!("status {}", status.code))
         }
+        cause => (api_server::code(cause), api_server::told(cause)),
     }
 }

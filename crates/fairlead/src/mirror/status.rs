@@ -1,13 +1,11 @@
 //! `fairlead mirror status`: how far the copies of each mirror object are, and what is wrong with those that fail.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use jiff::Timestamp;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::cluster::{Following, Scope, operator_namespace};
@@ -16,8 +14,9 @@ use super::report::Report;
 use super::screen::Screen;
 use super::table::{Look, table};
 use crate::access;
-use crate::connect::connect;
-use crate::output::write;
+use crate::connect::Server;
+use crate::ending::{Interruption, run_to_end};
+use crate::output::{Output, write};
 
 /// The status for "something fails".
 const FAILING: u8 = 3;
@@ -56,22 +55,12 @@ pub(crate) struct Status {
     /// Form of the answer
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
     output: Output,
-    /// Kubeconfig to connect with [default: the Pod's service account, else the user's kubeconfig]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    server: Server,
     /// Namespace of the operator, where the ledgers of cluster-wide objects are [default: where the webhook's Service is,
     /// else fairlead-system]
     #[arg(long, value_name = "NS")]
     operator_namespace: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Table,
-    Json,
 }
 
 /// An object that somebody asks for.
@@ -117,20 +106,12 @@ impl std::fmt::Display for Wanted {
 
 impl Status {
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        // An error says that a provider was chosen before, which is what is wanted.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot start the runtime")?;
-        let report = runtime.block_on(self.show())?;
-        runtime.shutdown_background();
+        let report = run_to_end(self.show())?;
         Ok(if report.is_troubled() { FAILING.into() } else { ExitCode::SUCCESS })
     }
 
     async fn show(&self) -> Result<Report> {
-        let connection = connect(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
-        let client = connection.client;
+        let client = self.server.connect().await?.client;
         let operator_namespace = match &self.operator_namespace {
             Some(namespace) => namespace.clone(),
             None => operator_namespace(&client).await,
@@ -232,14 +213,14 @@ impl Status {
 
     /// Draws until somebody has seen enough.
     async fn live(&self, following: &mut Following, scope: &Scope) -> Result<()> {
-        let mut end = Box::pin(interrupted()?);
+        let mut interruption = Interruption::new()?;
         let screen = Screen::open()?;
         let mut tick = interval(REDRAW);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
-                () = &mut end => return Ok(()),
+                () = interruption.wait() => return Ok(()),
                 _ = tick.tick() => {
                     let report = self.report(following);
                     let warnings = report.warnings.iter().map(|warning| format!("Warning: {warning}"));
@@ -253,14 +234,14 @@ impl Status {
 
     /// Prints again after each change, at most once a second, until the program is ended or nobody reads any more.
     async fn print_changes(&self, following: &mut Following, scope: &Scope) -> Result<Report> {
-        let mut end = Box::pin(interrupted()?);
+        let mut interruption = Interruption::new()?;
         let mut tick = interval(REDRAW);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut shown: Option<Report> = None;
         loop {
             tokio::select! {
                 biased;
-                () = &mut end => break,
+                () = interruption.wait() => break,
                 _ = tick.tick() => {
                     let report = self.report(following);
                     if shown.as_ref().is_none_or(|shown| !shown.is_same(&report)) {
@@ -276,17 +257,4 @@ impl Status {
         }
         Ok(shown.unwrap_or_default())
     }
-}
-
-/// Ends when the person, or whatever started the program, wants it to.
-fn interrupted() -> Result<impl Future<Output = ()>> {
-    let listen = |kind| signal(kind).context("cannot listen for signals");
-    let (mut keyboard, mut termination) =
-        (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-    Ok(async move {
-        tokio::select! {
-            _ = keyboard.recv() => {}
-            _ = termination.recv() => {}
-        }
-    })
 }

@@ -8,7 +8,7 @@ use fairlead_api::fairlead::CopyState;
 use jiff::{SignedDuration, Timestamp};
 
 use super::report::{CopyReport, Counts, KnownFrom, ObjectReport, Report, UnusedReport};
-use crate::output::one_line;
+use crate::output::{columns, line};
 
 const BAR: u32 = 30;
 
@@ -211,28 +211,6 @@ fn short(time: SignedDuration) -> String {
     }
 }
 
-fn columns(text: &mut String, indent: usize, rows: &[Vec<String>]) {
-    let mut widths: Vec<usize> = Vec::new();
-    for row in rows {
-        widths.resize(widths.len().max(row.len()), 0);
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    for row in rows {
-        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        line(text, indent, &cells.join("  "));
-    }
-}
-
 fn fact(text: &mut String, label: &str, fact: &str) {
     line(text, 1, &format!("{label:9}{fact}"));
-}
-
-fn line(text: &mut String, indent: usize, content: &str) {
-    for _ in 0..indent {
-        text.push_str("  ");
-    }
-    text.push_str(one_line(content).trim_end());
-    text.push('\n');
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::access::TLS_HINT;
-use crate::output::one_line;
+use crate::output::{columns, one_line};
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
@@ -68,22 +68,11 @@ impl Report {
     }
 }
 
-/// One line for each report, in columns as wide as their longest text; whatever the terminal's width, so that lines can be
-/// searched and cut by programs.
+/// One line for each report.
 pub(crate) fn table(reports: &[Report]) -> String {
     let rows: Vec<_> = reports.iter().map(Report::row).collect();
-    let mut widths = [0; 5];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
     let mut text = String::new();
-    for row in &rows {
-        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
-    }
+    columns(&mut text, 0, &rows);
     text
 }
 

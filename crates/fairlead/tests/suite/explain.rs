@@ -4,9 +4,10 @@ mod admitted;
 mod cluster;
 mod inputs;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault};
 use fairlead_testkit::{Registry, RegistryConfig, images};
 use serde_json::{Value, json};
@@ -17,6 +18,12 @@ use crate::yaml::repository;
 impl Person {
     fn explain(&self, args: &[&str]) -> Result<Outcome> {
         self.explain_with(args, "")
+    }
+
+    /// As a cluster has it, with the rights of a kubeconfig.
+    fn explain_from(&self, kubeconfig: &Path, args: &[&str]) -> Result<Outcome> {
+        let kubeconfig = kubeconfig.to_str().context("a path in plain text")?;
+        self.explain(&[args, &["--kubeconfig", kubeconfig]].concat())
     }
 
     fn explain_with(&self, args: &[&str], input: &str) -> Result<Outcome> {

@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 
-use crate::yaml::title;
+use crate::yaml::{documents, fairlead, title};
 
 /// `kubectl apply --server-side`, as the documentation says.
 pub async fn apply(cluster: &Cluster, objects: &[Value], options: &[&str]) -> Result<()> {
@@ -36,6 +36,14 @@ pub async fn get(cluster: &Cluster, object: &Value) -> Result<Value> {
     let mut arguments = vec!["get".to_owned(), "--output=json".to_owned()];
     arguments.extend(address(object));
     Ok(serde_json::from_str(&cluster.kubectl(arguments).await?)?)
+}
+
+/// The cluster that tests share, once it knows our kinds.
+pub async fn shared_with_definitions() -> Result<&'static Cluster> {
+    let cluster = fairlead_testkit::shared().await;
+    apply(cluster, &documents(&fairlead(&["crds"])?)?, &["--force-conflicts"]).await?;
+    definitions_are_served(cluster).await?;
+    Ok(cluster)
 }
 
 /// Waits until every definition in the cluster is served. (`kubectl wait` fails on one that has no status yet.)

@@ -19,17 +19,8 @@ use serde_json::{Value, json};
 
 use crate::kubectl;
 use crate::person::{Outcome, Person};
-use crate::yaml::{documents, fairlead};
 
 const SOON: Duration = Duration::from_secs(30);
-
-async fn with_definitions() -> Result<&'static Cluster> {
-    let cluster = fairlead_testkit::shared().await;
-    let definitions = documents(&fairlead(&["crds"])?)?;
-    kubectl::apply(cluster, &definitions, &["--force-conflicts"]).await?;
-    kubectl::definitions_are_served(cluster).await?;
-    Ok(cluster)
-}
 
 fn spec() -> Value {
     json!({
@@ -148,7 +139,7 @@ async fn team_mirror(cluster: &Cluster, namespace: &str) -> Result<ImageSetMirro
 
 #[tokio::test]
 async fn copies_are_counted_and_what_fails_is_explained() -> Result<()> {
-    let cluster = with_definitions().await?;
+    let cluster = kubectl::shared_with_definitions().await?;
     let namespace = cluster.namespace("mirror-status").await?;
     team_mirror(cluster, &namespace).await?;
     let all = cluster.kubeconfig();
@@ -198,7 +189,7 @@ async fn copies_are_counted_and_what_fails_is_explained() -> Result<()> {
 
 #[tokio::test]
 async fn ledgers_of_cluster_wide_objects_are_read_where_the_operator_is_and_nowhere_else() -> Result<()> {
-    let cluster = with_definitions().await?;
+    let cluster = kubectl::shared_with_definitions().await?;
     let (home, elsewhere) =
         (cluster.namespace("mirror-home").await?, cluster.namespace("mirror-other").await?);
     let name = unique("global");
@@ -229,7 +220,7 @@ async fn ledgers_of_cluster_wide_objects_are_read_where_the_operator_is_and_nowh
 /// Somebody who may see the objects of a namespace and nothing else still learns what their statuses say.
 #[tokio::test]
 async fn who_may_see_less_is_told_what_is_left_out() -> Result<()> {
-    let cluster = with_definitions().await?;
+    let cluster = kubectl::shared_with_definitions().await?;
     let namespace = cluster.namespace("mirror-status").await?;
     team_mirror(cluster, &namespace).await?;
     let role = |kind: &str| {
@@ -298,7 +289,7 @@ fn interrupt(mut child: Child) -> Result<Option<i32>> {
 
 #[tokio::test]
 async fn changes_are_printed_as_they_come() -> Result<()> {
-    let cluster = with_definitions().await?;
+    let cluster = kubectl::shared_with_definitions().await?;
     let namespace = cluster.namespace("mirror-status").await?;
     let team = team_mirror(cluster, &namespace).await?;
     let kubeconfig = cluster.kubeconfig();
@@ -324,7 +315,7 @@ async fn changes_are_printed_as_they_come() -> Result<()> {
 
 #[tokio::test]
 async fn on_a_terminal_the_view_is_live_and_cleans_up_after_itself() -> Result<()> {
-    let cluster = with_definitions().await?;
+    let cluster = kubectl::shared_with_definitions().await?;
     let namespace = cluster.namespace("mirror-status").await?;
     let team = team_mirror(cluster, &namespace).await?;
     let (terminal, screen) = terminal(20, 100)?;

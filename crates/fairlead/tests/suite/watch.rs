@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::crds;
+use fairlead_testkit::definitions::{install, without_rules};
 use fairlead_testkit::{Cluster, Part, eventually};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -20,25 +21,6 @@ const NOTICED: Duration = Duration::from_secs(12);
 
 fn definition(kind: &str) -> Result<CustomResourceDefinition> {
     crds::all().into_iter().find(|crd| crd.spec.names.kind == kind).context("a kind of ours")
-}
-
-/// The same definition, but it lets everything in.
-fn without_rules(mut crd: CustomResourceDefinition) -> Result<CustomResourceDefinition> {
-    for version in &mut crd.spec.versions {
-        let schema = version.schema.as_mut().context("a schema")?;
-        let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        schema.open_api_v3_schema = Some(serde_json::from_value(anything)?);
-        version.additional_printer_columns = None;
-        version.selectable_fields = None;
-    }
-    Ok(crd)
-}
-
-async fn install(client: &Client, crd: &CustomResourceDefinition) -> Result<()> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let name = crd.metadata.name.as_deref().context("a name")?;
-    definitions.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(crd)).await?;
-    Ok(())
 }
 
 fn objects(

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::ObjectMeta;
 use serde::Deserialize;
 
-use crate::watch::core_kind;
+use crate::watch::{LeanMeta, stands_for};
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "Wire")]
@@ -20,20 +21,11 @@ pub(crate) struct LeanAccount {
 #[serde(rename_all = "camelCase")]
 struct Wire {
     #[serde(default)]
-    metadata: WireMeta,
+    metadata: LeanMeta<WireAnnotations>,
     image_pull_secrets: Option<Vec<WireReference>>,
 }
 
 #[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireMeta {
-    name: Option<String>,
-    namespace: Option<String>,
-    resource_version: Option<String>,
-    annotations: Option<WireAnnotations>,
-}
-
-#[derive(Deserialize)]
 struct WireAnnotations {
     #[serde(rename = "kubernetes.io/enforce-mountable-secrets")]
     enforce: Option<String>,
@@ -51,22 +43,17 @@ fn is_true(text: &str) -> bool {
 
 impl From<Wire> for LeanAccount {
     fn from(wire: Wire) -> Self {
-        let restricts = wire.metadata.annotations.and_then(|annotations| annotations.enforce);
-        let permitted = restricts.is_some_and(|text| is_true(&text)).then(|| {
+        let restricts =
+            wire.metadata.annotations.as_ref().and_then(|annotations| annotations.enforce.as_deref());
+        let permitted = restricts.is_some_and(is_true).then(|| {
             let secrets = wire.image_pull_secrets.unwrap_or_default();
             secrets.into_iter().filter_map(|secret| secret.name).collect()
         });
-        let metadata = ObjectMeta {
-            name: wire.metadata.name,
-            namespace: wire.metadata.namespace,
-            resource_version: wire.metadata.resource_version,
-            ..ObjectMeta::default()
-        };
-        Self { metadata, permitted }
+        Self { metadata: wire.metadata.into(), permitted }
     }
 }
 
-core_kind!(LeanAccount, "ServiceAccount", "serviceaccounts");
+stands_for!(LeanAccount, ServiceAccount);
 
 #[cfg(test)]
 mod tests {

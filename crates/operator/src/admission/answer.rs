@@ -103,7 +103,7 @@ async fn answer_request(
     let missing = || (Outcome::Odd, "the request came without its Pod".to_owned());
     let pod = read(request.object.ok_or_else(missing)?, request)?;
     let is_own = *request.namespace == *state.own_namespace;
-    if is_own || pod.is_mirror_pod() || state.skip.matches(&pod) {
+    if is_own || pod.is_mirror_pod() || state.skip.matches(&pod.labels(), &pod.annotations()) {
         return Ok((Outcome::Skipped, Verdict::default()));
     }
     let before = if for_debugging {

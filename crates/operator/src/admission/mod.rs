@@ -17,7 +17,6 @@ mod patch;
 mod review;
 mod route;
 mod server;
-mod skip;
 mod state;
 
 pub use self::{
@@ -31,7 +30,6 @@ pub use self::{
     },
     route::{Router, Surroundings},
     server::serve,
-    skip::Skip,
     state::State,
 };
 

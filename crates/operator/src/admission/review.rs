@@ -227,11 +227,11 @@ pub struct PodImage<'a> {
 }
 
 impl<'a> PodObject<'a> {
-    pub(super) fn labels(&self) -> Option<&Pairs<'a>> {
+    pub(crate) fn labels(&self) -> Option<&Pairs<'a>> {
         self.metadata.as_ref()?.labels.as_ref()
     }
 
-    pub(super) fn annotations(&self) -> Option<&Pairs<'a>> {
+    pub(crate) fn annotations(&self) -> Option<&Pairs<'a>> {
         self.metadata.as_ref()?.annotations.as_ref()
     }
 

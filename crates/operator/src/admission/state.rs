@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::{decide::Decide, limits::Limits, metrics::Metrics, skip::Skip};
-use crate::events::Errors;
+use super::{decide::Decide, limits::Limits, metrics::Metrics};
+use crate::{events::Errors, skip::Skip};
 
 /// The admission webhook, apart from its connections.
 pub struct State {

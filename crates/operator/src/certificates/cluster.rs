@@ -11,7 +11,7 @@ use kube::{
 use serde_json::json;
 
 use super::Settings;
-use crate::failure::{Class, Failure};
+use crate::failure::{Class, Failure, within};
 
 const FIELD_MANAGER: &str = "fairlead-certificates";
 
@@ -126,9 +126,6 @@ impl Cluster {
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, ClusterError> {
         let failed = |failure| ClusterError { attempt, object: object.to_owned(), failure };
-        match tokio::time::timeout(LIMIT, request).await {
-            Ok(answer) => answer.map_err(|error| failed(Failure::from(&error))),
-            Err(_) => Err(failed(Failure::timed_out(LIMIT))),
-        }
+        within(LIMIT, request).await.map_err(failed)
     }
 }

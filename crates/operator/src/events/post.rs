@@ -10,7 +10,7 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 
 use super::Fate;
-use crate::failure::{Class, Failure};
+use crate::failure::{Class, Failure, within};
 use crate::leader::Term;
 use crate::pace::{Pace, Rate};
 use crate::watch::backoff::Backoff;
@@ -153,7 +153,7 @@ impl Post {
     /// How often an event has happened by now, if there is one of this name.
     pub(super) async fn count(&self, namespace: &str, name: &str) -> Result<Option<i32>, Failure> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        let found = within(events.get_opt(name)).await?;
+        let found = within(LIMIT, events.get_opt(name)).await?;
         Ok(found.map(|event| event.count.unwrap_or(1)))
     }
 
@@ -164,14 +164,14 @@ impl Post {
         let patch = Patch::Merge(serde_json::json!({
             "count": letter.count, "lastTimestamp": Time(now), "message": letter.message,
         }));
-        within(events.patch(&letter.name, &params, &patch)).await.map(drop)
+        within(LIMIT, events.patch(&letter.name, &params, &patch)).await.map(drop)
     }
 
     /// The Deployment as events refer to it. Where there is none, the operator was started in another way, and its name has
     /// to do.
     pub(super) async fn deployment(&self, namespace: &str, name: &str) -> Result<ObjectReference, Failure> {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
-        let found = within(deployments.get_opt(name)).await?;
+        let found = within(LIMIT, deployments.get_opt(name)).await?;
         Ok(ObjectReference {
             api_version: Some("apps/v1".to_owned()),
             kind: Some("Deployment".to_owned()),
@@ -180,13 +180,6 @@ impl Post {
             uid: found.and_then(|deployment| deployment.metadata.uid),
             ..ObjectReference::default()
         })
-    }
-}
-
-async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-    match tokio::time::timeout(LIMIT, request).await {
-        Ok(answer) => answer.map_err(|error| Failure::from(&error)),
-        Err(_) => Err(Failure::timed_out(LIMIT)),
     }
 }
 

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, ResourceExt};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, within};
 
 /// Reads and writes one Lease, each request within its own time limit.
 #[derive(Clone)]
@@ -58,13 +58,6 @@ impl Leases {
             None => within(limit, self.api.create(&params, &lease)).await?,
         };
         Ok(into_stored(stored))
-    }
-}
-
-async fn within<T>(limit: Duration, request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-    match tokio::time::timeout(limit, request).await {
-        Ok(answer) => answer.map_err(|error| Failure::from(&error)),
-        Err(_) => Err(Failure::timed_out(limit)),
     }
 }
 

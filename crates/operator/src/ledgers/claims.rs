@@ -7,6 +7,7 @@ use std::sync::{
 
 use fairlead_api::fairlead::CopyState;
 use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_plan::mirroring::is_foreign;
 
 use super::index::{Head, Index, Mark, name_of};
 use crate::state::{Bell, Changes, Key};
@@ -43,10 +44,8 @@ impl Claims {
         if index.is_empty() || destination.digest().is_some() {
             return false;
         }
-        let mut claims =
-            index.rows(name_of(destination)).filter(|row| row.state != CopyState::Refused).peekable();
         let source = name_of(source);
-        claims.peek().is_some() && claims.all(|row| row.source != source)
+        is_foreign(index.rows(name_of(destination)).map(|row| (row.source == source, row.state)))
     }
 
     /// Every ledger there is, by namespace and name.

@@ -7,11 +7,11 @@ use fairlead_api::{
     names::fairlead::LOOK_AGAIN,
 };
 use fairlead_domain::{digest::Digest, reference::Reference};
-use k8s_openapi::NamespaceResourceScope;
-use kube::{Resource, api::ObjectMeta};
+use kube::api::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 
 use super::index::{Content, Head, Mark, Row, name_of};
+use crate::watch::{LeanMeta, stands_for};
 
 /// References in one annotation; more are cut off by whoever writes it.
 pub(super) const MOST_LOOK_AGAIN: usize = 64;
@@ -26,21 +26,12 @@ pub(crate) struct LeanLedger {
 #[derive(Deserialize)]
 struct Wire<'a> {
     #[serde(default)]
-    metadata: WireMeta,
+    metadata: LeanMeta<WireAnnotations>,
     #[serde(borrow)]
     spec: WireSpec<'a>,
 }
 
 #[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireMeta {
-    name: Option<String>,
-    namespace: Option<String>,
-    resource_version: Option<String>,
-    annotations: Option<WireAnnotations>,
-}
-
-#[derive(Deserialize)]
 struct WireAnnotations {
     #[serde(rename = "fairlead.dev/look-again")]
     look_again: Option<String>,
@@ -99,15 +90,14 @@ impl From<Wire<'_>> for LeanLedger {
                 rows.push((name_of(&destination), row));
             }
         }
-        let WireMeta { name, namespace, resource_version, annotations } = wire.metadata;
-        let look_again = annotations.and_then(|annotations| annotations.look_again);
+        let look_again =
+            wire.metadata.annotations.as_ref().and_then(|annotations| annotations.look_again.as_deref());
         let head = Head {
-            version: resource_version.as_deref().unwrap_or_default().into(),
+            version: wire.metadata.resource_version.as_deref().unwrap_or_default().into(),
             owner: wire.spec.owner.uid.into(),
-            look_again: look_again.map(|text| references(&text)).unwrap_or_default().into(),
+            look_again: look_again.map(references).unwrap_or_default().into(),
         };
-        let metadata = ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() };
-        Self { metadata, content: Content { head, rows, sources } }
+        Self { metadata: wire.metadata.into(), content: Content { head, rows, sources } }
     }
 }
 
@@ -129,31 +119,4 @@ impl<'de> Deserialize<'de> for LeanLedger {
     }
 }
 
-impl Resource for LeanLedger {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        ImageLedger::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        ImageLedger::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        ImageLedger::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        ImageLedger::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+stands_for!(LeanLedger, ImageLedger);

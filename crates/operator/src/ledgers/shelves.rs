@@ -3,10 +3,10 @@
 //! Only the lease holder writes, and it has what it writes in memory, so a write is the whole object over the version that
 //! is known. Somebody else's write in between is a conflict, and the caller decides what becomes of it.
 
-use std::{future::Future, time::Duration};
+use std::time::Duration;
 
 use fairlead_api::{
-    fairlead::{ImageLedger, ImageLedgerSpec, LedgerEntry},
+    fairlead::{ImageLedger, ImageLedgerSpec},
     kuik,
 };
 use fairlead_plan::ledger::{Draft, Owner, OwnerKind};
@@ -18,7 +18,7 @@ use kube::{
 
 use super::status::sum_up;
 use crate::{
-    failure::{Class, Failure},
+    failure::{Class, Failure, within},
     watch::Tolerant,
 };
 
@@ -80,7 +80,7 @@ impl Shelves {
         let mut params = ListParams::default().limit(PAGE);
         let mut ledgers = Vec::new();
         loop {
-            let page = within(api.list(&params)).await?;
+            let page = within(LIMIT, api.list(&params)).await?;
             for item in page.items {
                 match item.0 {
                     Ok(ledger) => ledgers.push(ledger),
@@ -103,22 +103,27 @@ impl Shelves {
     pub async fn write(&self, owner: &Owner, draft: &Draft) -> Result<Stored, WriteError> {
         let api: Api<ImageLedger> = Api::namespaced(self.client.clone(), self.namespace(owner));
         let outcome = match draft {
-            Draft::Write { name, version, entries, .. } => {
-                let ledger = self.object(owner, name, version.clone(), entries.clone());
+            Draft::Write { name, version, manner, entries, .. } => {
+                let spec = ImageLedgerSpec {
+                    owner: owner.named(),
+                    manner: manner.clone(),
+                    entries: entries.clone(),
+                };
+                let ledger = self.object(owner, name, version.clone(), spec);
                 let params = PostParams {
                     field_manager: Some(field_manager(owner.kind).to_owned()),
                     ..PostParams::default()
                 };
                 let written = match version {
-                    None => within(api.create(&params, &ledger)).await,
-                    Some(_) => within(api.replace(name, &params, &ledger)).await,
+                    None => within(LIMIT, api.create(&params, &ledger)).await,
+                    Some(_) => within(LIMIT, api.replace(name, &params, &ledger)).await,
                 };
                 written.map(|ledger| Stored { version: ledger.metadata.resource_version })
             }
             Draft::Delete { name, version, .. } => {
                 let preconditions = Preconditions { resource_version: version.clone(), uid: None };
                 let params = DeleteParams::default().preconditions(preconditions);
-                match within(api.delete(name, &params)).await {
+                match within(LIMIT, api.delete(name, &params)).await {
                     Err(failure) if failure.class == Class::Absent => Ok(Stored { version: None }),
                     deleted => deleted.map(|_| Stored { version: None }),
                 }
@@ -135,10 +140,10 @@ impl Shelves {
         owner: &Owner,
         name: &str,
         version: Option<String>,
-        entries: Vec<LedgerEntry>,
+        spec: ImageLedgerSpec,
     ) -> ImageLedger {
-        let status = sum_up(&entries);
-        let mut ledger = ImageLedger::new(name, ImageLedgerSpec { owner: owner.named(), entries });
+        let status = sum_up(&spec.entries);
+        let mut ledger = ImageLedger::new(name, spec);
         ledger.metadata = ObjectMeta {
             name: Some(name.to_owned()),
             namespace: Some(self.namespace(owner).to_owned()),
@@ -157,7 +162,7 @@ async fn explain(api: &Api<ImageLedger>, draft: &Draft, failure: Failure) -> Wri
     match failure.class {
         // For a ledger that was to be created it is the namespace, or the kind, that is missing.
         Class::Absent if draft.version().is_some() => WriteError::Gone,
-        Class::Conflict => match within(api.get_metadata_opt(draft.name())).await {
+        Class::Conflict => match within(LIMIT, api.get_metadata_opt(draft.name())).await {
             Ok(Some(stored)) => WriteError::Conflict { version: stored.metadata.resource_version },
             Ok(None) => WriteError::Gone,
             Err(_) => WriteError::Conflict { version: None },
@@ -183,12 +188,5 @@ fn owner_reference(owner: &Owner) -> OwnerReference {
         uid: owner.uid.to_string(),
         controller: Some(true),
         block_owner_deletion: Some(false),
-    }
-}
-
-async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-    match tokio::time::timeout(LIMIT, request).await {
-        Ok(answer) => answer.map_err(|error| Failure::from(&error)),
-        Err(_) => Err(Failure::timed_out(LIMIT)),
     }
 }

@@ -23,7 +23,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{Findings, Missed, lean::annotation};
-use crate::{failure::Failure, leader::Leader, state::Key};
+use crate::{
+    failure::{Failure, within},
+    leader::Leader,
+    state::Key,
+};
 
 const FIELD_MANAGER: &str = "fairlead-findings";
 
@@ -121,12 +125,7 @@ impl Findings {
         let api: Api<ImageLedger> = Api::namespaced(client.clone(), &key.namespace);
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let patch = Patch::Merge(annotation(images));
-        let limit = self.shared.timeout;
-        match timeout(limit, api.patch_metadata(&key.name, &params, &patch)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(Failure::from(&error)),
-            Err(_) => Err(Failure::timed_out(limit)),
-        }
+        within(self.shared.timeout, api.patch_metadata(&key.name, &params, &patch)).await.map(drop)
     }
 }
 

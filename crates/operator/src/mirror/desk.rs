@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use fairlead_api::fairlead::LedgerManner;
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Reference;
 use fairlead_plan::ledger::{Copy, Entry, Ledger, ShelfId};
@@ -41,9 +42,19 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(object: Object, mut ledger: Ledger, now: Timestamp) -> Self {
+    pub(super) fn new(object: Object, mut ledger: Ledger, manner: &LedgerManner, now: Timestamp) -> Self {
         if let Some(status) = object.stored.status().filter(|_| ledger.is_empty()) {
             mirroring::adopt(&mut ledger, status, now);
+        }
+        // What goes is not made better first.
+        if object.deleting.is_none() {
+            let outdated = mirroring::adopt_manner(&mut ledger, manner, now);
+            if outdated > 0 {
+                tracing::info!(
+                    mirror = %ledger.owner().name, images = outdated,
+                    "copies are made again: the configuration asks for other platforms or for referrers"
+                );
+            }
         }
         Self {
             object,

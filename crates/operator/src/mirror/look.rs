@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use fairlead_api::fairlead::CopyState;
+use fairlead_api::fairlead::{CopyState, LedgerManner};
 use fairlead_domain::reference::Reference;
 use fairlead_plan::ledger::Ledger;
 use fairlead_plan::mirroring::{self, Claims, Holding, Inputs, Loops, Reconciled};
@@ -25,6 +25,8 @@ pub(super) struct Look {
     pub(super) index: Arc<Index>,
     pub(super) pods: Vec<Arc<PodEntry>>,
     pub(super) ignored: Ignored,
+    /// How copies are to be made.
+    pub(super) manner: Arc<LedgerManner>,
     pub(super) now: Timestamp,
 }
 
@@ -52,7 +54,7 @@ impl Look {
                 desk.object = object.clone();
             } else {
                 let ledger = shelved.remove(uid).unwrap_or_else(|| Ledger::new(object.owner.clone()));
-                desks.insert(Arc::clone(uid), Desk::new(object.clone(), ledger, self.now));
+                desks.insert(Arc::clone(uid), Desk::new(object.clone(), ledger, &self.manner, self.now));
             }
         }
         self.use_images(&mut desks);

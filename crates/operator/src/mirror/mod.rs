@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fairlead_api::fairlead::CopyState;
+use fairlead_api::fairlead::{CopyState, LedgerManner};
 use fairlead_plan::copy_queue::Limits;
 use fairlead_plan::ledger::{Ledger, Owner};
 use fairlead_registry::Client as Registries;
@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 pub use self::metrics::Metrics;
 use self::{carry::Carrier, desk::Desk, sources::Credentials, term::Work, write::Writer};
-use crate::config::Config;
+use crate::config::{Config, Mirroring};
 use crate::events::Teller;
 use crate::leader::{Leader, Term};
 use crate::ledgers::{Claims, Missed, Shelves};
@@ -38,7 +38,7 @@ use crate::secrets::Secrets;
 use crate::usage::Ignored;
 use crate::verdicts::Verdicts;
 use crate::watch::backoff::Backoff;
-use crate::watch::{Board, Presence, Resources};
+use crate::watch::{Board, Resources};
 use crate::watching::{MirrorLook, MirrorLooks, Seen};
 
 /// How often the lists of the watches are asked for while they are not complete.
@@ -100,6 +100,7 @@ struct Parts {
     claims: Claims,
     shelves: Shelves,
     ignored: Ignored,
+    manner: Arc<LedgerManner>,
     carrier: Carrier,
     writer: Writer,
     teller: Teller,
@@ -135,6 +136,7 @@ impl Controller {
             claims: around.claims,
             shelves: around.shelves.clone(),
             ignored: Ignored::from(config),
+            manner: Arc::new(manner_of(&config.mirroring)),
             carrier,
             writer: Writer::new(client, around.shelves),
             teller: around.teller,
@@ -201,17 +203,18 @@ impl Controller {
     }
 }
 
+/// How copies are made according to the configuration, in the same words whatever order it has.
+fn manner_of(mirroring: &Mirroring) -> LedgerManner {
+    let mut platforms: Vec<String> = mirroring.platforms.iter().flatten().map(ToString::to_string).collect();
+    platforms.sort();
+    platforms.dedup();
+    LedgerManner { platforms, referrers: mirroring.referrers }
+}
+
 impl Parts {
     fn sees_everything(&self) -> bool {
-        let rows = self.board.rows();
-        let row = |kind: &str| rows.iter().find(|row| row.kind == kind);
-        let served = |kind: &str| row(kind).is_some_and(|row| row.presence == Presence::Served && row.synced);
-        let absent = |kind: &str| row(kind).is_some_and(|row| row.presence == Presence::Absent);
         // Without ledgers nothing can be remembered, and without Pods nothing is in use.
-        served("Pod")
-            && self.claims.listed()
-            && NEEDED.iter().all(|kind| served(kind) || absent(kind))
-            && self.policies.is_up_to_date()
+        self.claims.listed() && self.board.knows_pods_and(&NEEDED) && self.policies.is_up_to_date()
     }
 
     /// What earlier terms have left.

@@ -230,6 +230,7 @@ impl<'a> Work<'a> {
             index: Arc::clone(&self.index),
             pods,
             ignored: self.parts.ignored.clone(),
+            manner: Arc::clone(&self.parts.manner),
             now: Timestamp::now(),
         };
         let (desks, mut shelved) = (std::mem::take(&mut self.desks), std::mem::take(&mut self.shelved));

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::desk::Desk;
-use crate::failure::Failure;
+use crate::failure::{Failure, within};
 use crate::ledgers::{Shelves, Stored, WriteError};
 use crate::watch::backoff::Backoff;
 
@@ -244,7 +244,7 @@ impl Writer {
         };
         let applying = PatchParams::apply(FIELD_MANAGER).force();
         let applied = Patch::Apply(body(json!(status)));
-        let stored = limited(api.patch_status(&owner.name, &applying, &applied)).await?;
+        let stored = within(LIMIT, api.patch_status(&owner.name, &applying, &applied)).await?;
         let listed = stored.data.get("status").and_then(|status| status.get("matchingImages")).cloned();
         let listed = listed.and_then(|listed| serde_json::from_value::<Vec<MatchingImage>>(listed).ok());
         if listed.unwrap_or_default() == status.matching_images {
@@ -253,8 +253,8 @@ impl Writer {
         // Kuik has listed images and times, which an apply leaves where they are because they are not ours.
         let merging = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let emptied = Patch::Merge(body(json!({"matchingImages": null})));
-        limited(api.patch_status(&owner.name, &merging, &emptied)).await?;
-        limited(api.patch_status(&owner.name, &applying, &applied)).await.map(drop)
+        within(LIMIT, api.patch_status(&owner.name, &merging, &emptied)).await?;
+        within(LIMIT, api.patch_status(&owner.name, &applying, &applied)).await.map(drop)
     }
 
     /// Makes the finalizer be there or not; nobody else's is touched.
@@ -270,7 +270,7 @@ impl Writer {
         }}));
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let owner = &desk.object.owner;
-        limited(self.api(owner).0.patch_metadata(&owner.name, &params, &patch)).await.map(drop)
+        within(LIMIT, self.api(owner).0.patch_metadata(&owner.name, &params, &patch)).await.map(drop)
     }
 
     fn api(&self, owner: &Owner) -> (Api<DynamicObject>, ApiResource) {
@@ -285,12 +285,5 @@ impl Writer {
             None => Api::all_with(self.client.clone(), &resource),
         };
         (api, resource)
-    }
-}
-
-async fn limited<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-    match tokio::time::timeout(LIMIT, request).await {
-        Ok(answer) => answer.map_err(|error| Failure::from(&error)),
-        Err(_) => Err(Failure::timed_out(LIMIT)),
     }
 }

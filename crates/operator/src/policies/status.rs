@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::attempts::Attempts;
-use self::write::{Manner, Writer};
+use self::write::Writer;
 use super::book::{Book, Name, State};
 use super::kinds::{PolicyObject, Sources};
 use super::{Metrics, Policies};
@@ -27,6 +27,7 @@ use crate::failure::Class;
 use crate::leader::{Leader, Term};
 use crate::pace::{Pace, Rate};
 use crate::state::{Key, Store};
+use crate::status::Manner;
 use crate::watch::Resources;
 use crate::watch::backoff::Backoff;
 

@@ -9,10 +9,7 @@ use std::{
 use fairlead_plan::routing::SecretName;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, timeout},
-};
+use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     Keys, Metrics, Problems, Read,
@@ -20,7 +17,7 @@ use super::{
     flight::{Flight, Flights, NoResult},
     names::can_exist,
 };
-use crate::failure::Failure;
+use crate::failure::within;
 
 /// One request never takes longer. Callers with less time leave earlier.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -130,14 +127,13 @@ impl Shared {
             let _permit = self.requests.acquire().await;
             Api::<Secret>::namespaced(self.client.clone(), &name.namespace).get_opt(&name.name).await
         };
-        let read = match timeout(LIMIT, request).await {
-            Ok(Ok(Some(secret))) => match Keys::of(secret) {
+        let read = match within(LIMIT, request).await {
+            Ok(Some(secret)) => match Keys::of(secret) {
                 Ok(keys) => Read::Keys(Arc::new(keys)),
                 Err(why) => Read::Unusable(why.into()),
             },
-            Ok(Ok(None)) => Read::Missing,
-            Ok(Err(error)) => Read::Failed(Failure::from(&error).to_string().into()),
-            Err(_) => Read::Failed(Failure::timed_out(LIMIT).to_string().into()),
+            Ok(None) => Read::Missing,
+            Err(failure) => Read::Failed(failure.to_string().into()),
         };
         self.metrics.read(&read);
         if let Read::Failed(why) = &read {

@@ -6,6 +6,9 @@ mod build;
 pub mod page;
 mod process;
 mod pulse;
+mod registries;
+
+pub(crate) use registries::{MOST_REGISTRIES, OTHERS, RegistryLabels};
 
 pub use pulse::{Pulse, Pulses};
 
@@ -25,8 +28,7 @@ mod tests {
     fn the_page_names_the_build_and_the_process() {
         let mut registry = Registry::default();
         register(&mut registry);
-        let mut page = String::new();
-        prometheus_client::encoding::text::encode(&mut page, &registry).expect("writing to memory");
+        let page = page::text(&registry).expect("writing to memory");
         for line in [
             concat!("fairlead_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\""),
             concat!("kube_image_keeper_manager_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\""),

@@ -1,5 +1,6 @@
 //! The page that Prometheus scrapes.
 
+use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
@@ -16,10 +17,16 @@ pub fn routes(registry: Registry) -> Router {
     Router::new().route("/metrics", get(page)).with_state(Arc::new(registry))
 }
 
-async fn page(State(registry): State<Arc<Registry>>) -> Response {
+/// What the page says now.
+pub fn text(registry: &Registry) -> Result<String, fmt::Error> {
     let mut text = String::new();
-    match encode(&mut text, &registry) {
-        Ok(()) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+    encode(&mut text, registry)?;
+    Ok(text)
+}
+
+async fn page(State(registry): State<Arc<Registry>>) -> Response {
+    match text(&registry) {
+        Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "metrics could not be written\n").into_response(),
     }
 }

@@ -3,7 +3,6 @@
 //! Registries are named in labels, up to a bound, since their names come from Pods; images never are.
 
 use std::{
-    collections::HashSet,
     fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -25,10 +24,7 @@ use prometheus_client::{
 };
 
 use super::refresh::Outcome;
-
-/// Registries with labels of their own. A cluster uses some dozen; more are somebody playing with names.
-const MOST_REGISTRIES: usize = 200;
-const OTHERS: &str = "other";
+use crate::telemetry::{MOST_REGISTRIES, OTHERS, RegistryLabels};
 
 /// Why a registry was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +36,7 @@ pub(super) enum Source {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ProbeLabels {
-    registry: String,
+    registry: Arc<str>,
     source: &'static str,
     verdict: &'static str,
 }
@@ -67,7 +63,7 @@ pub struct Metrics {
     down: Counter,
     refreshes: Family<ResultLabel, Counter>,
     kept: Gauge,
-    named: Arc<Mutex<HashSet<String>>>,
+    named: Arc<Mutex<RegistryLabels>>,
 }
 
 impl Default for Metrics {
@@ -154,18 +150,8 @@ impl Metrics {
         self.kept.set(i64::try_from(verdicts).unwrap_or(i64::MAX));
     }
 
-    /// The host as a label, while there are not too many of them.
-    pub(super) fn name(&self, host: &str) -> String {
-        let host = host.to_ascii_lowercase();
-        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        if named.contains(&host) {
-            return host;
-        }
-        if named.len() >= MOST_REGISTRIES {
-            return OTHERS.to_owned();
-        }
-        named.insert(host.clone());
-        host
+    pub(super) fn name(&self, host: &str) -> Arc<str> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).of(host)
     }
 }
 

@@ -156,7 +156,7 @@ fn node_credentials_are_trusted_as_configured() {
 #[test]
 fn labels_are_bounded() {
     let metrics = Metrics::default();
-    let names: BTreeSet<String> = (0..1000).map(|count| metrics.name(&format!("R{count}.example"))).collect();
+    let names: BTreeSet<_> = (0..1000).map(|count| metrics.name(&format!("R{count}.example"))).collect();
     assert_eq!(names.len(), 201);
     assert!(names.contains("other"));
 }

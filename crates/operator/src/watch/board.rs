@@ -89,6 +89,15 @@ impl Board {
         self.lock().rows.values().cloned().collect()
     }
 
+    /// Whether all Pods were listed, and all objects of these kinds as far as they are served. Before that, what is not
+    /// known must not be taken for something that is gone.
+    pub(crate) fn knows_pods_and(&self, kinds: &[&str]) -> bool {
+        let state = self.lock();
+        let row = |kind: &str| state.rows.get(kind);
+        row("Pod").is_some_and(|row| row.presence == Presence::Served && row.synced)
+            && kinds.iter().all(|kind| row(kind).is_some_and(Row::ready))
+    }
+
     /// Capabilities that could be judged so far.
     pub fn capabilities(&self) -> Vec<(Capability, Standing)> {
         self.lock()

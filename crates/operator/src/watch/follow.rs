@@ -51,6 +51,14 @@ struct Manner {
     seconds: u32,
 }
 
+/// What can be followed.
+pub(super) trait Followed:
+    Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static
+{
+}
+
+impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static> Followed for K {}
+
 /// What one watch needs.
 pub(super) struct Follower<K, S> {
     pub(super) client: Client,
@@ -64,11 +72,7 @@ pub(super) struct Follower<K, S> {
     pub(super) object: PhantomData<fn() -> K>,
 }
 
-impl<K, S> Follower<K, S>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-    S: Sink<K>,
-{
+impl<K: Followed, S: Sink<K>> Follower<K, S> {
     pub(super) async fn run(mut self) {
         loop {
             self.wait_until_served().await;

@@ -21,12 +21,11 @@ use fairlead_plan::capability::Capability;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::{Client, Resource};
-use serde::de::DeserializeOwned;
 
 use super::discovery::{Discovery, Kind};
-use super::follow::Follower;
+use super::follow::{Followed, Follower};
 use super::pod::LeanPod;
-use super::sink::{ObjectSink, PodSink};
+use super::sink::{ObjectSink, PodSink, Sink};
 use super::{Board, Metrics};
 use crate::accounts::{AccountSink, Accounts, LeanAccount};
 use crate::ledgers::{Claims, LeanLedger, LedgerSink};
@@ -54,7 +53,7 @@ macro_rules! resources {
             }
 
             fn follow_custom(&self, starter: &Starter) -> Vec<Watch> {
-                vec![$(starter.custom(&self.$field),)+]
+                vec![$(starter.custom(ObjectSink::new(kind_of::<$kind>().name, self.$field.clone()), PAGE),)+]
             }
         }
     };
@@ -107,29 +106,12 @@ impl Watches {
         let names = kinds.iter().map(|kind| kind.name).chain([pod.name, account.name]);
         let board = Arc::new(Board::new(names, disabled, metrics));
         let discovery = Arc::new(Discovery::new(client.clone(), kinds));
-        let starter = Starter { client: client.clone(), board: board.clone(), discovery };
-        let pods = Follower {
-            client: client.clone(),
-            kind: pod,
-            sink: PodSink::new(pod.name, resources.pods.clone()),
-            board: board.clone(),
-            discovery: None,
-            page: PAGE,
-            object: PhantomData,
-        };
-        let accounts = Follower {
-            client,
-            kind: account,
-            sink: AccountSink::new(resources.accounts.clone()),
-            board: board.clone(),
-            discovery: None,
-            page: PAGE,
-            object: PhantomData,
-        };
+        let starter = Starter { client, board: board.clone(), discovery };
+        let ledgers = LedgerSink::new(kind_of::<LeanLedger>().name, resources.claims.clone());
         let mut all = resources.follow_custom(&starter);
-        all.push(starter.ledgers(&resources.claims));
-        all.push((pod.name, pods.run().boxed()));
-        all.push((account.name, accounts.run().boxed()));
+        all.push(starter.custom(ledgers, PAGE_OF_LEDGERS));
+        all.push(starter.core(PodSink::new(pod.name, resources.pods.clone())));
+        all.push(starter.core(AccountSink::new(resources.accounts.clone())));
         Self { board, all }
     }
 }
@@ -141,32 +123,24 @@ struct Starter {
 }
 
 impl Starter {
-    fn custom<K>(&self, store: &Store<K>) -> Watch
-    where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-    {
+    fn custom<K: Followed>(&self, sink: impl Sink<K>, page: u32) -> Watch {
+        self.follow(sink, Some(self.discovery.clone()), page)
+    }
+
+    /// Of a kind that every API server serves.
+    fn core<K: Followed>(&self, sink: impl Sink<K>) -> Watch {
+        self.follow(sink, None, PAGE)
+    }
+
+    fn follow<K: Followed>(&self, sink: impl Sink<K>, discovery: Option<Arc<Discovery>>, page: u32) -> Watch {
         let kind = kind_of::<K>();
         let follower = Follower {
             client: self.client.clone(),
             kind,
-            sink: ObjectSink::new(kind.name, store.clone()),
+            sink,
             board: self.board.clone(),
-            discovery: Some(self.discovery.clone()),
-            page: PAGE,
-            object: PhantomData,
-        };
-        (kind.name, follower.run().boxed())
-    }
-
-    fn ledgers(&self, claims: &Claims) -> Watch {
-        let kind = kind_of::<LeanLedger>();
-        let follower = Follower {
-            client: self.client.clone(),
-            kind,
-            sink: LedgerSink::new(kind.name, claims.clone()),
-            board: self.board.clone(),
-            discovery: Some(self.discovery.clone()),
-            page: PAGE_OF_LEDGERS,
+            discovery,
+            page,
             object: PhantomData,
         };
         (kind.name, follower.run().boxed())

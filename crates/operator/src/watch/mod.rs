@@ -6,16 +6,16 @@
 
 pub(crate) mod backoff;
 mod board;
-mod core_kind;
 mod discovery;
 mod follow;
 mod kinds;
+mod lean;
 mod metrics;
 pub mod pod;
 pub(crate) mod sink;
 mod tolerant;
 
-pub(crate) use core_kind::core_kind;
+pub(crate) use lean::{LeanMeta, stands_for};
 
 pub use board::{Board, Presence, Row};
 pub use kinds::{Resources, Watches};

@@ -11,7 +11,7 @@ use kube::api::ObjectMeta;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::core_kind;
+use super::stands_for;
 
 /// Annotations that are kept whole, whatever their length.
 const OURS: [&str; 6] = [
@@ -247,7 +247,7 @@ impl<'de> Deserialize<'de> for Short {
     }
 }
 
-core_kind!(LeanPod, "Pod", "pods");
+stands_for!(LeanPod, k8s_openapi::api::core::v1::Pod);
 
 #[cfg(test)]
 mod tests {

@@ -18,7 +18,7 @@ pub(crate) struct Counts {
 }
 
 /// Takes the events of one kind.
-pub(crate) trait Sink<K>: Send {
+pub(crate) trait Sink<K>: Send + Sync + 'static {
     /// A list begins; what it brings replaces everything once it is complete.
     fn begin(&mut self);
     fn listed(&mut self, object: Tolerant<K>);
@@ -103,7 +103,7 @@ impl<K> ObjectSink<K> {
     }
 }
 
-impl<K: Resource + Send + Sync> Sink<K> for ObjectSink<K> {
+impl<K: Resource + Send + Sync + 'static> Sink<K> for ObjectSink<K> {
     fn begin(&mut self) {
         self.fresh = Some(BTreeMap::new());
         self.faults.begin();

@@ -3,7 +3,7 @@
 //! The lease holder alone shows images, so that two replicas do not count them twice. Ages are told as of the scrape.
 //! Registries are named up to a bound, since their names come from Pods; images never are.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,10 +22,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::config::Config;
-
-/// Registries with labels of their own.
-const MOST_REGISTRIES: usize = 200;
-const OTHERS: &str = "other";
+use crate::telemetry::RegistryLabels;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfLook {
@@ -73,23 +70,7 @@ struct Counted {
 struct Shown {
     objects: BTreeMap<Arc<str>, Counted>,
     laps: BTreeMap<Arc<str>, Duration>,
-    registries: HashSet<Arc<str>>,
-}
-
-impl Shown {
-    /// The host as a label, while there are not too many of them.
-    fn registry(&mut self, host: &str) -> Arc<str> {
-        let host = host.to_ascii_lowercase();
-        if let Some(known) = self.registries.get(host.as_str()) {
-            return known.clone();
-        }
-        if self.registries.len() >= MOST_REGISTRIES {
-            return OTHERS.into();
-        }
-        let host: Arc<str> = host.into();
-        self.registries.insert(host.clone());
-        host
-    }
+    registries: RegistryLabels,
 }
 
 /// Clones share everything.
@@ -113,7 +94,7 @@ impl Metrics {
     }
 
     pub(super) fn looked(&self, host: &str, found: VerdictKind) {
-        let registry = self.lock().registry(host);
+        let registry = self.lock().registries.of(host);
         self.looks.get_or_create(&OfLook { registry, verdict: found.name() }).inc();
     }
 
@@ -123,7 +104,7 @@ impl Metrics {
         let mut counted = Counted::default();
         for (image, entry) in ledger.iter() {
             let Some(watch) = &entry.watch else { continue };
-            let registry = shown.registry(image.host().as_str());
+            let registry = shown.registries.of(image.host().as_str());
             let used = entry.unused_since.is_none();
             if used && watch.status == Availability::NotFound {
                 counted.disappeared += 1;
@@ -153,7 +134,7 @@ impl Metrics {
         let mut shown = self.lock();
         shown.laps.clear();
         for (host, lap) in laps {
-            let registry = shown.registry(&host);
+            let registry = shown.registries.of(&host);
             let longest = shown.laps.entry(registry).or_default();
             *longest = lap.max(*longest);
         }
@@ -287,14 +268,12 @@ impl Images {
 mod tests {
     use fairlead_domain::reference::Reference;
     use fairlead_plan::ledger::{Entry, Owner, OwnerKind, Watch};
-    use prometheus_client::encoding::text::encode;
 
     use super::*;
+    use crate::telemetry::MOST_REGISTRIES;
 
     fn page(registry: &Registry) -> String {
-        let mut page = String::new();
-        encode(&mut page, registry).unwrap();
-        page
+        crate::telemetry::page::text(registry).unwrap()
     }
 
     fn ledger(hosts: usize) -> Ledger {

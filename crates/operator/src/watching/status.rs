@@ -1,24 +1,20 @@
 //! What the status of an object says, and the request that writes it.
 
-use std::time::Duration;
-
 use fairlead_api::conditions::{Condition, Finding, merge, types};
 use fairlead_api::kuik::{ClusterImageSetAvailability, ClusterImageSetAvailabilityStatus};
 use fairlead_plan::ledger::Owner;
 use fairlead_plan::watching::{self, Report};
 use jiff::Timestamp;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::object::{Object, Rule, Stored};
 use crate::failure::Failure;
+use crate::status::Manner;
 
 const FIELD_MANAGER: &str = "fairlead-watch";
-
-/// One request never holds up the next for longer.
-const LIMIT: Duration = Duration::from_secs(5);
 
 /// What a status says, without since when.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,17 +59,6 @@ impl Essence {
     }
 }
 
-/// How a status is written.
-#[derive(Debug)]
-enum Manner {
-    /// Server-side apply of our own fields.
-    Apply,
-    /// Lists are replaced whole. Images that others wrote, kube-image-keeper for instance, would survive an apply; and the
-    /// API server applies nothing to an object that does not fit its schema. Conditions of others go along, and the write
-    /// counts only for the version that was seen.
-    Replace { version: String, others: Vec<Condition> },
-}
-
 /// A status to be written.
 #[derive(Debug)]
 pub(super) struct Draft {
@@ -104,38 +89,21 @@ impl Draft {
         let resource = ApiResource::erase::<ClusterImageSetAvailability>(&());
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let body = self.body(owner, &resource);
-        let (params, patch) = match &self.manner {
-            Manner::Apply => (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(body)),
-            Manner::Replace { .. } => {
-                let manager = Some(FIELD_MANAGER.to_owned());
-                (PatchParams { field_manager: manager, ..PatchParams::default() }, Patch::Merge(body))
-            }
-        };
-        match tokio::time::timeout(LIMIT, api.patch_status(&owner.name, &params, &patch)).await {
-            Ok(answer) => answer.map(drop).map_err(|error| Failure::from(&error)),
-            Err(_) => Err(Failure::timed_out(LIMIT)),
-        }
+        self.manner.write(&api, &owner.name, FIELD_MANAGER, body).await
     }
 
-    /// The UID makes the API server refuse to write about another object of the same name.
     fn body(&self, owner: &Owner, resource: &ApiResource) -> Value {
-        let mut metadata = json!({"name": &*owner.name, "uid": &*owner.uid});
-        let mut conditions = self.conditions.clone();
+        let metadata = self.manner.metadata(&owner.name, &owner.uid);
+        let conditions = self.manner.conditions(&self.conditions);
         let mut status = match &self.essence.report {
             Some(report) => json!(report),
             None => json!({}),
         };
-        if let (Manner::Replace { version, others }, Some(metadata)) =
-            (&self.manner, metadata.as_object_mut())
-        {
-            metadata.insert("resourceVersion".to_owned(), json!(version));
-            conditions.splice(..0, others.iter().cloned());
-            // An empty list is left out of the report, which would leave what is stored as it is.
-            if let (Some(report), Some(status)) = (&self.essence.report, status.as_object_mut()) {
+        if let Some(status) = status.as_object_mut() {
+            if let (Manner::Replace { .. }, Some(report)) = (&self.manner, &self.essence.report) {
+                // An empty list is left out of the report, which would leave what is stored as it is.
                 status.insert("images".to_owned(), json!(report.images));
             }
-        }
-        if let Some(status) = status.as_object_mut() {
             status.insert("observedGeneration".to_owned(), json!(self.essence.generation));
             status.insert("conditions".to_owned(), json!(conditions));
         }

@@ -19,7 +19,6 @@ use super::{Controller, MirrorLooks};
 use crate::leader::Term;
 use crate::state::Changes;
 use crate::usage;
-use crate::watch::Presence;
 use crate::watch::backoff::Backoff;
 
 /// Shortest time between two passes over all Pods: something about some Pod changes all the time.
@@ -133,7 +132,7 @@ impl<'a> Work<'a> {
 
     /// Waits until everything is known: what was not listed yet must not look like what is gone.
     async fn begin(&mut self) {
-        while !self.sees_everything() {
+        while !self.controller.board.knows_pods_and(&["ClusterImageSetAvailability"]) {
             tokio::time::sleep(UNSEEN).await;
         }
         let mut backoff = Backoff::default();
@@ -147,13 +146,6 @@ impl<'a> Work<'a> {
             }
         };
         self.objects = Objects::from(ledgers);
-    }
-
-    fn sees_everything(&self) -> bool {
-        let rows = self.controller.board.rows();
-        let row = |kind: &str| rows.iter().find(|row| row.kind == kind);
-        let served = |kind: &str| row(kind).is_some_and(|row| row.presence == Presence::Served && row.synced);
-        served("Pod") && row("ClusterImageSetAvailability").is_some_and(crate::watch::Row::ready)
     }
 
     /// Brings the ledgers in line with objects and Pods, and the looks with the ledgers and mirrors.

@@ -9,10 +9,11 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::{
-    admission::{self, Decide, DecideError, Limits, Metrics, PodRequest, Skip, State, Verdict},
+    admission::{self, Decide, DecideError, Limits, Metrics, PodRequest, State, Verdict},
     certificates::{self, Files, system_clock},
     events::Errors,
-    telemetry::Pulses,
+    skip::Skip,
+    telemetry::{Pulses, page},
 };
 use fairlead_testkit::{eventually, install_crypto};
 use futures::future::BoxFuture;
@@ -142,9 +143,7 @@ impl Webhook {
     }
 
     fn metrics(&self) -> String {
-        let mut page = String::new();
-        prometheus_client::encoding::text::encode(&mut page, &self.registry).expect("writing to memory");
-        page
+        page::text(&self.registry).expect("writing to memory")
     }
 
     async fn stop(self) -> Result<()> {
@@ -419,11 +418,7 @@ async fn certificates_from_files_are_followed() -> Result<()> {
     ensure!(ask(first.clone()).await? == StatusCode::OK);
 
     point_to("broken")?;
-    let failures = || {
-        let mut page = String::new();
-        prometheus_client::encoding::text::encode(&mut page, &registry).expect("writing to memory");
-        page
-    };
+    let failures = || page::text(&registry).expect("writing to memory");
     eventually(Duration::from_secs(20), || async {
         ensure!(!failures().contains("fairlead_certificate_failures_total 0"), "not looked at yet");
         Ok(())

@@ -17,7 +17,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::leading::{Leading, SOON, client_through};
+use crate::leading::{Leading, SOON};
 
 /// Every replica sees the Pods of the whole cluster, so who emitted an event can be told only in a cluster of one's own.
 enum Shared {
@@ -252,18 +252,16 @@ async fn internal_errors_become_one_event_on_the_deployment() -> Result<()> {
 async fn no_event_is_lost_or_doubled_by_an_outage() -> Result<()> {
     const COUNT: usize = 70;
     let bench = Bench::alone().await?;
-    let proxy = bench.cluster.proxy().await?;
-    let client = client_through(&bench.cluster, &proxy).await?;
-    let replica = Leading::start_with(client, &bench.own_namespace, "only", |_| Vec::new());
+    let (replica, wire) = Leading::start_behind_wire(&bench.cluster, &bench.own_namespace, "only").await?;
     replica.wait_ready().await?;
     let mut pods = Vec::new();
     for number in 0..COUNT {
         pods.push(bench.create_pod(&format!("pod-{number}")).await?);
         if number == COUNT / 2 {
-            proxy.cut();
+            wire.cut();
         }
     }
-    proxy.heal();
+    wire.heal();
     let events: Api<Event> = Api::namespaced(bench.client.clone(), &bench.namespace);
     eventually(Duration::from_mins(1), || async {
         let found = events.list(&ListParams::default().fields("source=fairlead")).await?.items;

@@ -1,15 +1,12 @@
 //! Replicas that follow policies and emit events in this process, under an election of their own.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use fairlead_operator::{
     events::{self, Errors, Events, Source},
-    leader::{self, Election},
     pace::Rate,
     policies::{self, Policies, Statuses},
-    telemetry::Pulses,
-    watch::{self, Board, Resources, Watches},
 };
 use fairlead_plan::routing::PolicyId;
 use fairlead_testkit::{ApiProxy, Cluster, eventually};
@@ -17,32 +14,20 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use std::sync::Arc;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+
+use crate::candidate::Candidate;
 
 pub const SOON: Duration = Duration::from_secs(30);
-pub const LEASE: &str = "fairlead-operator";
 
 /// Faster than in a cluster that has other things to do.
 const RATE: Rate = Rate { per_second: 100, burst: 100 };
-
-/// A client behind a wire that can be cut.
-pub async fn client_through(cluster: &Cluster, wire: &ApiProxy) -> Result<Client> {
-    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig_through(wire, &cluster.kubeconfig())?)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
-}
 
 pub struct Leading {
     pub policies: Policies,
     pub policy_metrics: policies::Metrics,
     pub event_metrics: events::Metrics,
     pub errors: Errors,
-    board: Arc<Board>,
-    shutdown: CancellationToken,
-    stop: CancellationToken,
-    tasks: Vec<JoinHandle<()>>,
+    candidate: Candidate,
 }
 
 impl Leading {
@@ -51,39 +36,37 @@ impl Leading {
         Ok(Self::start_with(cluster.client().await?, namespace, identity, |_| Vec::new()))
     }
 
+    /// The same behind a wire that can be cut.
+    pub async fn start_behind_wire(
+        cluster: &Cluster,
+        namespace: &str,
+        identity: &str,
+    ) -> Result<(Self, ApiProxy)> {
+        let wire = cluster.proxy().await?;
+        let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig_through(&wire, &cluster.kubeconfig())?)?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        Ok((Self::start_with(Client::try_from(config)?, namespace, identity, |_| Vec::new()), wire))
+    }
+
     pub fn start_with(
         client: Client,
         namespace: &str,
         identity: &str,
         secrets: impl Fn(&PolicyId) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        let (shutdown, stop) = (CancellationToken::new(), CancellationToken::new());
-        let resources = Resources::default();
-        let watches = Watches::new(client.clone(), &resources, BTreeMap::new(), watch::Metrics::default());
-        let mut tasks = Vec::new();
-        for (_, watch) in watches.all {
-            let stop = stop.clone();
-            tasks.push(tokio::spawn(async move {
-                stop.run_until_cancelled_owned(watch).await;
-            }));
-        }
-        let pulse = Pulses::default().add("election");
-        let metrics = leader::Metrics::default();
-        let (election, leader) = Election::new(client.clone(), namespace, LEASE, identity, metrics, pulse);
-        tasks.push(tokio::spawn(election.run(shutdown.clone())));
-
+        let mut candidate = Candidate::start(&client, namespace, identity);
         let policy_metrics = policies::Metrics::default();
-        let policies = Policies::new(&resources, policy_metrics.clone());
-        tasks.push(tokio::spawn(policies.clone().run(stop.clone())));
+        let policies = Policies::new(&candidate.resources, policy_metrics.clone());
+        candidate.spawn(policies.clone().run(candidate.stopping()));
         let statuses = Statuses::new(
             client.clone(),
-            &resources,
+            &candidate.resources,
             policies.clone(),
             secrets,
             RATE,
             policy_metrics.clone(),
         );
-        tasks.push(tokio::spawn(statuses.run(leader.clone())));
+        candidate.spawn(statuses.run(candidate.leader.clone()));
 
         let (errors, event_metrics) = (Errors::default(), events::Metrics::default());
         let source = Source {
@@ -91,18 +74,23 @@ impl Leading {
             namespace: namespace.to_owned(),
             deployment: "fairlead".to_owned(),
         };
-        let events =
-            Events::new(client, source, resources.pods.clone(), errors.clone(), event_metrics.clone());
-        tasks.push(tokio::spawn(events.run(leader)));
-        let board = watches.board;
-        Self { policies, policy_metrics, event_metrics, errors, board, shutdown, stop, tasks }
+        let pods = candidate.resources.pods.clone();
+        let events = Events::new(client, source, pods, errors.clone(), event_metrics.clone());
+        candidate.spawn(events.run(candidate.leader.clone()));
+        Self { policies, policy_metrics, event_metrics, errors, candidate }
     }
 
     /// Waits until everything was listed once.
     pub async fn wait_ready(&self) -> Result<()> {
         eventually(SOON, || async {
-            let waiting: Vec<_> =
-                self.board.rows().into_iter().filter(|row| !row.ready()).map(|row| row.kind).collect();
+            let waiting: Vec<_> = self
+                .candidate
+                .board
+                .rows()
+                .into_iter()
+                .filter(|row| !row.ready())
+                .map(|row| row.kind)
+                .collect();
             ensure!(waiting.is_empty(), "not listed yet: {waiting:?}");
             Ok(())
         })
@@ -111,13 +99,6 @@ impl Leading {
 
     /// Gives leadership back and waits until everything has ended.
     pub async fn stop(self) -> Result<()> {
-        self.shutdown.cancel();
-        self.stop.cancel();
-        for task in self.tasks {
-            tokio::time::timeout(Duration::from_secs(10), task)
-                .await
-                .context("the replica does not stop")??;
-        }
-        Ok(())
+        self.candidate.stop().await
     }
 }

@@ -1,11 +1,10 @@
 //! Ledgers at a real API server: how they are written, what every replica knows of them, and how what a probe found
 //! reaches the lease holder.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use fairlead_api::{
-    crds,
     fairlead::{CopyState, ImageLedger},
     kuik::ClusterImageSetMirror,
     names::fairlead::LOOK_AGAIN,
@@ -13,15 +12,11 @@ use fairlead_api::{
 use fairlead_domain::{digest::Digest, reference::Reference, verdict::VerdictKind};
 use fairlead_operator::{
     config::Config,
-    leader::{self, Election, Leader},
     ledgers::{Claims, Findings, Missed, Shelves, WriteError},
-    telemetry::Pulses,
     verdicts::{self, VerdictSettings, Verdicts},
-    watch::{self, Resources, Watches},
 };
 use fairlead_plan::ledger::{Copy, Draft, Entry, Ledger, Owner, OwnerKind};
-use fairlead_testkit::{Cluster, eventually, fake_registry::FakeRegistry, images, install_crypto};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use fairlead_testkit::{Cluster, eventually, fake_registry::FakeRegistry, images};
 use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams, PostParams},
@@ -29,9 +24,8 @@ use kube::{
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::{sync::mpsc, time::Instant};
-use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::leading::{LEASE, SOON};
+use crate::{candidate::Candidate, definitions::cluster_with_definitions, leading::SOON};
 
 /// A cluster of its own: ledgers of all namespaces are listed.
 struct Bench {
@@ -43,12 +37,7 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Result<Self> {
-        install_crypto();
-        let cluster = Cluster::builder().start().await?;
-        let client = cluster.client().await?;
-        for crd in crds::all() {
-            Api::<CustomResourceDefinition>::all(client.clone()).create(&PostParams::default(), &crd).await?;
-        }
+        let (cluster, client) = cluster_with_definitions(Cluster::builder()).await?;
         let namespace = cluster.namespace("operator").await?;
         let shelves = Shelves::new(client.clone(), &namespace);
         eventually(SOON, || async { shelves.list().await.map_err(anyhow::Error::msg).map(drop) }).await?;
@@ -208,41 +197,29 @@ async fn all_ledgers_are_listed_however_many_there_are() -> Result<()> {
 struct Replica {
     claims: Claims,
     verdicts: Verdicts,
-    leader: Leader,
     missed: mpsc::Receiver<Missed>,
-    _running: DropGuard,
+    candidate: Candidate,
 }
 
 impl Replica {
     async fn start(bench: &Bench, identity: &str) -> Result<Self> {
         let client = bench.cluster.client().await?;
-        let stop = CancellationToken::new();
-        let resources = Resources::default();
-        let watches = Watches::new(client.clone(), &resources, BTreeMap::new(), watch::Metrics::default());
-        for (_, watch) in watches.all {
-            tokio::spawn(stop.clone().run_until_cancelled_owned(watch));
-        }
-        let pulse = Pulses::default().add("election");
-        let metrics = leader::Metrics::default();
-        let (election, leader) =
-            Election::new(client.clone(), &bench.namespace, LEASE, identity, metrics, pulse);
-        tokio::spawn(election.run(stop.clone()));
-
+        let mut candidate = Candidate::start(&client, &bench.namespace, identity);
         let config = Config::default();
-        let claims = resources.claims.clone();
+        let claims = candidate.resources.claims.clone();
         let findings = Findings::new(claims.clone(), &config.routing.active_check.stale_mirror_cleanup);
         let registries = verdicts::client(&config);
         let metrics = verdicts::Metrics::register(&mut Registry::default(), &registries);
         let verdicts =
             Verdicts::new(registries, VerdictSettings::from(&config), metrics).heard_by(findings.clone());
         let (to_controller, missed) = mpsc::channel(16);
-        tokio::spawn(findings.run(client, leader.clone(), to_controller, stop.clone()));
-        Ok(Self { claims, verdicts, leader, missed, _running: stop.drop_guard() })
+        candidate.spawn(findings.run(client, candidate.leader.clone(), to_controller, candidate.stopping()));
+        Ok(Self { claims, verdicts, missed, candidate })
     }
 
     async fn lead(&self, leads: bool) -> Result<()> {
         eventually(SOON, || async {
-            ensure!(self.leader.term().is_some() == leads, "leads: {}", !leads);
+            ensure!(self.candidate.leader.term().is_some() == leads, "leads: {}", !leads);
             Ok(())
         })
         .await

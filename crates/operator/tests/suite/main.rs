@@ -9,8 +9,10 @@
 )]
 
 mod admission;
+mod candidate;
 mod certificates;
 mod config;
+mod definitions;
 mod events;
 mod leading;
 mod ledgers;

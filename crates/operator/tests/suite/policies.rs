@@ -3,10 +3,12 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use fairlead_api::crds;
-use fairlead_testkit::{Cluster, eventually, install_crypto};
+use fairlead_testkit::{
+    Cluster,
+    definitions::{install, without_rules},
+    eventually,
+};
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
@@ -14,7 +16,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::leading::{Leading, SOON, client_through};
+use crate::{
+    definitions::{cluster_with_definitions, definition},
+    leading::{Leading, SOON},
+};
 
 const GROUP: &str = "kuik.enix.io";
 const PLURALS: [(&str, &str); 4] = [
@@ -34,12 +39,7 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Result<Self> {
-        install_crypto();
-        let cluster = Cluster::builder().start().await?;
-        let client = cluster.client().await?;
-        for crd in crds::all() {
-            install(&client, &crd).await?;
-        }
+        let (cluster, client) = cluster_with_definitions(Cluster::builder()).await?;
         let own_namespace = cluster.namespace("operator").await?;
         let namespace = cluster.namespace("team").await?;
         Ok(Self { cluster, client, own_namespace, namespace })
@@ -88,29 +88,6 @@ impl Bench {
         })
         .await
     }
-}
-
-async fn install(client: &Client, crd: &CustomResourceDefinition) -> Result<()> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let name = crd.metadata.name.as_deref().context("a name")?;
-    definitions.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(crd)).await?;
-    Ok(())
-}
-
-/// The definition of a kind without most of its rules, under which nonsense can be stored.
-fn loose(kind: &str) -> Result<CustomResourceDefinition> {
-    let mut crd = definition(kind)?;
-    for version in &mut crd.spec.versions {
-        let schema = version.schema.as_mut().context("a schema")?;
-        let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        schema.open_api_v3_schema = Some(serde_json::from_value(anything)?);
-        version.additional_printer_columns = None;
-    }
-    Ok(crd)
-}
-
-fn definition(kind: &str) -> Result<CustomResourceDefinition> {
-    crds::all().into_iter().find(|crd| crd.spec.names.kind == kind).context("a kind of ours")
 }
 
 fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
@@ -184,7 +161,7 @@ async fn every_kind_says_whether_it_is_used_and_a_broken_one_changes_nothing_for
 
     // One breaks. It alone says so; the API server takes it, since only the definition's loose form lets it in.
     let strict = definition("ImageSetMirror")?;
-    install(&bench.client, &loose("ImageSetMirror")?).await?;
+    install(&bench.client, &without_rules(strict.clone())?).await?;
     let before: Vec<_> = replica.policies.current().policies().cloned().collect();
     let broken = json!({"filter": {"include": [{"label": BROKEN}]}});
     eventually(SOON, || bench.change("ImageSetMirror", "mirror", &broken)).await?;
@@ -314,14 +291,12 @@ async fn a_thousand_policies_at_once_cost_few_rebuilds_and_one_write_each() -> R
 async fn nothing_is_lost_while_the_api_server_cannot_be_reached() -> Result<()> {
     const COUNT: usize = 150;
     let bench = Bench::new().await?;
-    let proxy = bench.cluster.proxy().await?;
-    let client = client_through(&bench.cluster, &proxy).await?;
-    let replica = Leading::start_with(client, &bench.own_namespace, "one", |_| Vec::new());
+    let (replica, wire) = Leading::start_behind_wire(&bench.cluster, &bench.own_namespace, "one").await?;
     replica.wait_ready().await?;
     for number in 0..COUNT {
         bench.create("ReplicatedImageSet", &format!("set-{number}"), &upstreams()).await?;
         if number == COUNT / 2 {
-            proxy.cut();
+            wire.cut();
         }
     }
     bench
@@ -332,7 +307,7 @@ async fn nothing_is_lost_while_the_api_server_cannot_be_reached() -> Result<()> 
         )
         .await?;
     ensure!(replica.policies.current().policies().count() < COUNT, "the wire is not cut");
-    proxy.heal();
+    wire.heal();
 
     let told = bench.wait_for("ReplicatedImageSet", "set-0", ("Ready", "True", "Ready")).await?;
     ensure!(told["status"]["upstreamCount"] == 1, "{told}");

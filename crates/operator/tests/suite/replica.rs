@@ -11,12 +11,13 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::{
-    admission::{self, Limits, Rewrites, Router, Skip, State, Surroundings},
+    admission::{self, Limits, Rewrites, Router, State, Surroundings},
     certificates::{self, Keeper, Leads, Settings, system_clock},
     config::Config,
     events::Errors,
     policies::{self, Policies},
-    telemetry::Pulses,
+    skip::Skip,
+    telemetry::{Pulses, page},
     watch::Resources,
 };
 use fairlead_testkit::{Cluster, Part, eventually, install_crypto, shared, unique};
@@ -28,10 +29,12 @@ use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
-use prometheus_client::{encoding::text::encode, registry::Registry};
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
+
+use crate::candidate::wait_for_end;
 
 pub const SECRET: &str = Settings::SECRET;
 pub const PATIENCE: Duration = Duration::from_mins(1);
@@ -253,9 +256,7 @@ impl Replica {
     }
 
     pub fn metrics(&self) -> String {
-        let mut page = String::new();
-        encode(&mut page, &self.registry).expect("writing to memory");
-        page
+        page::text(&self.registry).expect("writing to memory")
     }
 
     /// The value of one line of the metrics page; 0 if it is not there.
@@ -268,12 +269,7 @@ impl Replica {
     /// Stops and waits until everything has ended.
     pub async fn stop(self) -> Result<()> {
         self.shutdown.cancel();
-        for task in self.tasks {
-            tokio::time::timeout(Duration::from_secs(10), task)
-                .await
-                .context("the replica does not stop")??;
-        }
-        Ok(())
+        wait_for_end(self.tasks).await
     }
 }
 

@@ -15,12 +15,13 @@ use fairlead_domain::{
 };
 use fairlead_operator::{
     config::Config,
+    telemetry::page,
     verdicts::{Metrics, VerdictSettings, Verdicts, client},
 };
 use fairlead_testkit::{
     eventually,
     fake_registry::{Auth, Effect, FakeRegistry, Fault, Route},
-    images::{Image, ImageBuilder},
+    images::{ImageBuilder, holding},
 };
 use futures::future::join_all;
 use prometheus_client::registry::Registry;
@@ -56,9 +57,17 @@ impl Bench {
     }
 
     fn page(&self) -> Result<String> {
-        let mut page = String::new();
-        prometheus_client::encoding::text::encode(&mut page, &self.metrics)?;
-        Ok(page)
+        Ok(page::text(&self.metrics)?)
+    }
+
+    /// Waits until the image can be had, for whoever asks.
+    async fn finds(&self, image: &Reference, within: Duration) -> Result<()> {
+        eventually(within, || async {
+            let verdict = self.ask(image, &[]).await;
+            ensure!(verdict.is_available(), "{verdict}");
+            Ok(())
+        })
+        .await
     }
 
     /// Waits until this is known of the image, without ever asking the registry for it.
@@ -76,10 +85,6 @@ fn reference(registry: &FakeRegistry, rest: &str) -> Result<Reference> {
     Reference::parse(&format!("{}/{rest}", registry.host())).context("a reference")
 }
 
-fn image(label: &str) -> Result<Image> {
-    ImageBuilder::new().file("/content", label.as_bytes(), 0o644)?.build()
-}
-
 fn login(image: &Reference, user: &str) -> Vec<Credential> {
     let mut keyring = Keyring::new(IdentityKey::new([9; 32]));
     assert!(keyring.add_login(image.host().as_str(), user.as_bytes(), b"secret"));
@@ -94,7 +99,7 @@ fn questions(registry: &FakeRegistry) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_pods_with_one_image_are_one_request() -> Result<()> {
     let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    registry.hold("app", "1", &holding("a")?);
     registry.inject(Fault::new(Effect::Delay(Duration::from_millis(200))));
     let (bench, image) = (Bench::start("{}")?, reference(&registry, "app:1")?);
     assert_eq!(bench.known(&image), None);
@@ -121,7 +126,7 @@ async fn many_pods_with_one_image_are_one_request() -> Result<()> {
 #[tokio::test]
 async fn what_one_namespace_may_see_is_not_told_to_another() -> Result<()> {
     let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    registry.hold("app", "1", &holding("a")?);
     registry.require(Auth::Basic(HashMap::from([("ada".to_owned(), "secret".to_owned())])));
     let (bench, image) = (Bench::start("{}")?, reference(&registry, "app:1")?);
     let (ada, bob) = (login(&image, "ada"), login(&image, "bob"));
@@ -137,7 +142,7 @@ async fn what_one_namespace_may_see_is_not_told_to_another() -> Result<()> {
 #[tokio::test]
 async fn a_caller_that_goes_away_leaves_its_answer_behind() -> Result<()> {
     let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    registry.hold("app", "1", &holding("a")?);
     registry.inject(Fault::new(Effect::Delay(Duration::from_millis(400))));
     let (bench, image) = (Bench::start("{}")?, reference(&registry, "app:1")?);
 
@@ -148,7 +153,7 @@ async fn a_caller_that_goes_away_leaves_its_answer_behind() -> Result<()> {
     bench.learns(&image, 2 * SECOND, VerdictKind::Available).await?;
 
     let other = reference(&registry, "other:1")?;
-    registry.hold("other", "1", &self::image("b")?);
+    registry.hold("other", "1", &holding("b")?);
     let task = {
         let (verdicts, other) = (bench.verdicts.clone(), other.clone());
         tokio::spawn(async move { verdicts.ask(&other, &[], tokio::time::Instant::now() + SECOND).await })
@@ -169,7 +174,7 @@ async fn a_dead_registry_is_waited_for_once_and_used_again_when_it_is_back() -> 
     let registry = FakeRegistry::start().await?;
     let mut images = Vec::new();
     for count in 0..50 {
-        registry.hold("app", &count.to_string(), &image(&count.to_string())?);
+        registry.hold("app", &count.to_string(), &holding(&count.to_string())?);
         images.push(reference(&registry, &format!("app:{count}"))?);
     }
     registry.inject(Fault::new(Effect::Hang));
@@ -198,12 +203,7 @@ async fn a_dead_registry_is_waited_for_once_and_used_again_when_it_is_back() -> 
     registry.heal();
     let back = Instant::now();
     for image in &images {
-        eventually(5 * SECOND, || async {
-            let verdict = bench.ask(image, &[]).await;
-            ensure!(verdict.is_available(), "{verdict}");
-            Ok(())
-        })
-        .await?;
+        bench.finds(image, 5 * SECOND).await?;
     }
     assert!(back.elapsed() < 4 * SECOND, "used again after {:?}", back.elapsed());
     Ok(())
@@ -214,7 +214,7 @@ async fn a_registry_that_dies_behind_good_news_is_found_out_by_a_refresh() -> Re
     let registry = FakeRegistry::start().await?;
     let mut images = Vec::new();
     for count in 0..5 {
-        registry.hold("app", &count.to_string(), &image("a")?);
+        registry.hold("app", &count.to_string(), &holding("a")?);
         images.push(reference(&registry, &format!("app:{count}"))?);
     }
     let bench = Bench::start("routing: {probe: {refresh: 1s}}")?;
@@ -227,12 +227,7 @@ async fn a_registry_that_dies_behind_good_news_is_found_out_by_a_refresh() -> Re
     }
     registry.heal();
     for image in &images {
-        eventually(5 * SECOND, || async {
-            let verdict = bench.ask(image, &[]).await;
-            ensure!(verdict.is_available(), "{verdict}");
-            Ok(())
-        })
-        .await?;
+        bench.finds(image, 5 * SECOND).await?;
     }
     Ok(())
 }
@@ -258,7 +253,7 @@ async fn whoever_waits_when_a_registry_is_found_dead_waits_no_longer() -> Result
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_registry_that_only_looks_alive_makes_nobody_wait_twice() -> Result<()> {
     let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    registry.hold("app", "1", &holding("a")?);
     registry.inject(Fault::new(Effect::Hang).on(Route::Manifests));
     let (bench, image) = (Bench::start("{}")?, reference(&registry, "app:1")?);
     assert_eq!(bench.ask(&image, &[]).await.kind(), VerdictKind::Unreachable);
@@ -282,8 +277,8 @@ async fn a_registry_that_only_looks_alive_makes_nobody_wait_twice() -> Result<()
 #[tokio::test]
 async fn an_image_that_was_deleted_is_noticed_without_anybody_waiting() -> Result<()> {
     let registry = FakeRegistry::start().await?;
-    let digest = registry.hold("app", "1", &image("a")?);
-    registry.hold("unused", "1", &image("b")?);
+    let digest = registry.hold("app", "1", &holding("a")?);
+    registry.hold("unused", "1", &holding("b")?);
     let bench = Bench::start("routing: {probe: {refresh: 1s}}")?;
     let (image, unused) = (reference(&registry, "app:1")?, reference(&registry, "unused:1")?);
     assert!(bench.ask(&image, &[]).await.is_available());
@@ -303,19 +298,14 @@ async fn an_image_that_was_just_pushed_is_found_within_seconds() -> Result<()> {
         assert_eq!(bench.ask(&image, &[]).await.kind(), VerdictKind::NotFound);
     }
     assert_eq!(questions(&registry), 1);
-    registry.hold("app", "1", &self::image("a")?);
-    eventually(3 * SECOND, || async {
-        let verdict = bench.ask(&image, &[]).await;
-        ensure!(verdict.is_available(), "{verdict}");
-        Ok(())
-    })
-    .await
+    registry.hold("app", "1", &holding("a")?);
+    bench.finds(&image, 3 * SECOND).await
 }
 
 #[tokio::test]
 async fn a_registry_that_wants_to_be_left_alone_is() -> Result<()> {
     let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    registry.hold("app", "1", &holding("a")?);
     registry.inject(Fault::status(429).and(Effect::Header("retry-after", "2".into())).times(1));
     let (bench, image) = (Bench::start("{}")?, reference(&registry, "app:1")?);
     let started = Instant::now();
@@ -325,12 +315,7 @@ async fn a_registry_that_wants_to_be_left_alone_is() -> Result<()> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(questions(&registry), 1);
-    eventually(4 * SECOND, || async {
-        let verdict = bench.ask(&image, &[]).await;
-        ensure!(verdict.is_available(), "{verdict}");
-        Ok(())
-    })
-    .await
+    bench.finds(&image, 4 * SECOND).await
 }
 
 #[tokio::test]

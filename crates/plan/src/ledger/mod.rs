@@ -17,7 +17,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use fairlead_api::fairlead::ImageLedgerSpec;
+use fairlead_api::fairlead::{ImageLedgerSpec, LedgerManner};
 use fairlead_domain::reference::Reference;
 
 pub use self::{
@@ -35,6 +35,8 @@ use self::{
 #[derive(Debug)]
 pub struct Ledger {
     owner: Owner,
+    /// How copies are made from now on.
+    manner: LedgerManner,
     /// Boxed, because a map has room to spare for what it holds, and an entry is large.
     entries: BTreeMap<Reference, Box<Placed>>,
     shelves: BTreeMap<ShelfId, Shelf>,
@@ -52,7 +54,13 @@ struct Placed {
 
 impl Ledger {
     pub fn new(owner: Owner) -> Self {
-        Self { owner, entries: BTreeMap::new(), shelves: BTreeMap::new(), clock: 0 }
+        Self {
+            owner,
+            manner: LedgerManner::default(),
+            entries: BTreeMap::new(),
+            shelves: BTreeMap::new(),
+            clock: 0,
+        }
     }
 
     /// The ledger that is stored in objects, given by name, resource version and content.
@@ -76,7 +84,7 @@ impl Ledger {
         let mut read = Vec::new();
         for (numbered, name, version, content) in objects {
             let id = numbered.unwrap_or_else(|| ledger.free_number());
-            let mut shelf = Shelf::stored(name.into(), version);
+            let mut shelf = Shelf::stored(name.into(), version, content.manner);
             for stored in content.entries {
                 match stored::read(stored) {
                     Some(one) => {
@@ -132,6 +140,21 @@ impl Ledger {
 
     pub fn owner(&self) -> &Owner {
         &self.owner
+    }
+
+    /// From now on copies are made in this manner. Returns the images whose copies were made in another; that is forgotten
+    /// hereby.
+    pub fn adopt_manner(&mut self, manner: &LedgerManner) -> Vec<Reference> {
+        self.manner = manner.clone();
+        let now = self.tick();
+        let mut outdated = Vec::new();
+        for (id, shelf) in self.shelves.iter_mut().filter(|(_, shelf)| shelf.manner != *manner) {
+            shelf.manner = manner.clone();
+            shelf.change(now);
+            outdated.push(*id);
+        }
+        let entries = self.entries.iter().filter(|(_, placed)| outdated.contains(&placed.shelf));
+        entries.map(|(source, _)| source.clone()).collect()
     }
 
     /// Number of images.
@@ -251,7 +274,8 @@ impl Ledger {
             return *id;
         }
         let id = self.free_number();
-        self.shelves.insert(id, Shelf::new(self.owner.object_name(id).into()));
+        let shelf = Shelf::new(self.owner.object_name(id).into(), self.manner.clone());
+        self.shelves.insert(id, shelf);
         id
     }
 
@@ -289,7 +313,8 @@ impl Ledger {
         }
         let own = self.entries.iter().filter(|(_, placed)| placed.shelf == id);
         let entries = own.map(|(source, placed)| stored::write(source, &placed.entry)).collect();
-        Draft::Write { name, version, entries, ticket }
+        let manner = shelf.map_or_else(LedgerManner::default, |shelf| shelf.manner.clone());
+        Draft::Write { name, version, manner, entries, ticket }
     }
 
     /// A draft was carried out: the object now has this version, or is deleted.
@@ -315,7 +340,7 @@ impl Ledger {
     fn known_shelf(&mut self, id: ShelfId) -> &mut Shelf {
         let now = self.tick();
         self.shelves.entry(id).or_insert_with(|| {
-            let mut shelf = Shelf::new(self.owner.object_name(id).into());
+            let mut shelf = Shelf::new(self.owner.object_name(id).into(), self.manner.clone());
             shelf.change(now);
             shelf
         })

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fairlead_api::fairlead::LedgerEntry;
+use fairlead_api::fairlead::{LedgerEntry, LedgerManner};
 
 use super::stored::Size;
 
@@ -28,6 +28,7 @@ pub enum Draft {
         name: String,
         /// The version to replace. `None`: it is to be created.
         version: Option<String>,
+        manner: LedgerManner,
         entries: Vec<LedgerEntry>,
         ticket: Ticket,
     },
@@ -64,6 +65,8 @@ impl Draft {
 pub(super) struct Shelf {
     pub(super) name: Box<str>,
     pub(super) version: Option<Box<str>>,
+    /// How its copies were made.
+    pub(super) manner: LedgerManner,
     pub(super) size: Size,
     /// The moment as of which the stored object is known to have all entries. `None`: there may be none.
     pub(super) stored: Option<u64>,
@@ -74,10 +77,11 @@ pub(super) struct Shelf {
 
 impl Shelf {
     /// A shelf whose object says what the ledger says.
-    pub(super) fn stored(name: Box<str>, version: Option<String>) -> Self {
+    pub(super) fn stored(name: Box<str>, version: Option<String>, manner: LedgerManner) -> Self {
         Self {
             name,
             version: version.map(Into::into),
+            manner,
             size: Size::default(),
             stored: Some(0),
             changed: 0,
@@ -86,8 +90,8 @@ impl Shelf {
     }
 
     /// A shelf without an object.
-    pub(super) fn new(name: Box<str>) -> Self {
-        Self { stored: None, ..Self::stored(name, None) }
+    pub(super) fn new(name: Box<str>, manner: LedgerManner) -> Self {
+        Self { stored: None, ..Self::stored(name, None, manner) }
     }
 
     pub(super) fn is_empty(&self) -> bool {

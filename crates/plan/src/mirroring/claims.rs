@@ -96,6 +96,14 @@ struct Interest<'a> {
     fingerprint: u64,
 }
 
+/// Whether a destination belongs to other sources only, so that what is there must not be taken for a copy of this one.
+/// `rows` are those that ledgers have about it: whether a row is of this source, and its state. Where nobody claims it,
+/// nobody is refused.
+pub fn is_foreign(rows: impl IntoIterator<Item = (bool, CopyState)>) -> bool {
+    let mut claims = rows.into_iter().filter(|(_, state)| *state != CopyState::Refused).peekable();
+    claims.peek().is_some() && claims.all(|(own, _)| !own)
+}
+
 impl Claims {
     /// From all mirror objects of the cluster.
     pub fn gather(holdings: &[Holding<'_>], loops: &Loops, now: Timestamp) -> Self {
@@ -156,12 +164,6 @@ impl Claims {
         let failing = interest.row.is_some_and(|row| row.state == CopyState::Failed);
         // Spelled one way, so that it reads the same whichever of its spellings was there first.
         claim.enter(Title { rank, since, source: source.pulled(), digest, failing });
-    }
-
-    /// The source that a destination belongs to, where more than one is interested in it; with its tag, also if that is
-    /// `latest`.
-    pub fn owner(&self, destination: &Reference) -> Option<&Reference> {
-        self.at(destination)?.owner.as_ref().map(|title| &title.source)
     }
 
     pub(super) fn at(&self, destination: &Reference) -> Option<&Claim> {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, hash::BuildHasher};
 
-use fairlead_api::fairlead::CopyState;
+use fairlead_api::fairlead::{CopyState, LedgerManner};
 use fairlead_domain::{digest::Digest, reference::Reference};
 use jiff::Timestamp;
 
@@ -95,19 +95,14 @@ fn note(
         (Finding::Copied { digest, source_digest }, CopyState::Deleting)
         | (Finding::Compared { digest, source_digest }, CopyState::Refused) => {
             copy.digest = Some(digest);
-            entry.source_digest = Some(source_digest);
+            follow(entry, source_digest, digest, now);
         }
         (Finding::Copied { digest, source_digest }, _) => {
             if copy.state != CopyState::Mirrored || copy.digest != Some(digest) {
                 copy.since = now;
             }
             (copy.state, copy.digest, copy.last_error) = (CopyState::Mirrored, Some(digest), None);
-            // The tag moved between one copy and the next.
-            if entry.source_digest.replace(source_digest).is_some_and(|known| known != source_digest) {
-                for other in entry.copies.iter_mut().filter(|other| other.digest != Some(digest)) {
-                    outdate(other, now);
-                }
-            }
+            follow(entry, source_digest, digest, now);
         }
         (Finding::CopyFailed { error }, CopyState::Pending | CopyState::Failed) => {
             if copy.state != CopyState::Failed {
@@ -163,6 +158,16 @@ pub fn observe<S: BuildHasher>(
     observed
 }
 
+/// Has copies made again that were made in another manner than is asked for now. Returns of how many images.
+pub fn adopt_manner(ledger: &mut Ledger, manner: &LedgerManner, now: Timestamp) -> usize {
+    let now = whole_seconds(now);
+    let outdated = ledger.adopt_manner(manner);
+    for source in &outdated {
+        ledger.edit(source, |entry| entry.copies.iter_mut().for_each(|copy| outdate(copy, now)));
+    }
+    outdated.len()
+}
+
 /// Drift of an image that nobody uses is left to be found when somebody does: its copy is kept as it is until then.
 fn has_moved(entry: &Entry, source: &Reference, digest: &Digest) -> bool {
     entry.unused_since.is_none()
@@ -179,7 +184,16 @@ fn moved(entry: &mut Entry, source: &Reference, digest: Digest, now: Timestamp) 
     }
 }
 
-/// The source is not what this copy was made of, or compared with.
+/// What the source has now, according to one copy. If its tag moved since the last one, the others are to be made again.
+fn follow(entry: &mut Entry, source_digest: Digest, copied: Digest, now: Timestamp) {
+    if entry.source_digest.replace(source_digest).is_some_and(|known| known != source_digest) {
+        for other in entry.copies.iter_mut().filter(|other| other.digest != Some(copied)) {
+            outdate(other, now);
+        }
+    }
+}
+
+/// The copy is not what it would be if it were made now, nor is what it was compared with.
 fn outdate(copy: &mut Copy, now: Timestamp) {
     if copy.state == CopyState::Refused || is_shared(copy) {
         copy.digest = None;

@@ -26,9 +26,9 @@ use crate::ledger::{Copy, MOST_ERROR_CHARACTERS};
 
 pub use self::{
     adopt::adopt,
-    claims::{Claims, Holding},
+    claims::{Claims, Holding, is_foreign},
     farewell::{Farewell, GIVE_UP, farewell},
-    findings::{Finding, Observed, Sighting, needed_digests, observe, record},
+    findings::{Finding, Observed, Sighting, adopt_manner, needed_digests, observe, record},
     loops::Loops,
     reconcile::{Inputs, Reconciled, Refusal, reconcile},
     report::{Report, report},

@@ -17,10 +17,9 @@ use super::{Holder, MOST_HOLDERS, PodUse, Selection, Used};
 #[derive(Debug)]
 pub(super) struct Gathering<'a> {
     pods: PodMatcherSet,
-    filters: FilterSet,
-    /// Selections that look at the Pods of all namespaces, and those that look at one.
-    everywhere: Bits,
-    namespaces: HashMap<Box<str>, Bits>,
+    /// Those that look at the Pods of all namespaces, and those that look at one.
+    everywhere: Scope,
+    namespaces: HashMap<Box<str>, Scope>,
     images: Images,
     /// What the annotations of the Pod before said. Pods of one revision mostly come one after the other.
     claims: (Found<'a>, Claims),
@@ -30,20 +29,19 @@ pub(super) struct Gathering<'a> {
 
 impl<'a> Gathering<'a> {
     pub(super) fn new(selections: &[Selection<'_>]) -> Self {
-        let mut everywhere = Bits::new(selections.len());
-        let mut namespaces: HashMap<Box<str>, Bits> = HashMap::new();
+        let mut looking: HashMap<Option<&str>, Vec<usize>> = HashMap::new();
         for (number, selection) in selections.iter().enumerate() {
-            let looking = match selection.namespace {
-                None => &mut everywhere,
-                Some(own) => namespaces.entry(own.into()).or_insert_with(|| Bits::new(selections.len())),
-            };
-            looking.insert(number);
+            looking.entry(selection.namespace).or_default().push(number);
         }
+        let everywhere = Scope::new(0, looking.remove(&None).unwrap_or_default(), selections);
+        let named = looking.into_iter().filter_map(|(namespace, members)| Some((namespace?, members)));
+        let namespaces = (1..).zip(named).map(|(number, (namespace, members))| {
+            (namespace.into(), Scope::new(number, members, selections))
+        });
         Self {
             pods: PodMatcherSet::new(selections.iter().map(|selection| selection.pods)),
-            filters: FilterSet::new(selections.iter().map(|selection| selection.images)),
             everywhere,
-            namespaces,
+            namespaces: namespaces.collect(),
             images: Images::default(),
             claims: (Found::default(), Claims::default()),
             found: selections.iter().map(|_| HashMap::new()).collect(),
@@ -52,9 +50,9 @@ impl<'a> Gathering<'a> {
 
     /// The selections that a Pod concerns, whatever its images are.
     fn concerned(&self, pod: &PodUse<'_>) -> Bits {
-        let mut looking = self.everywhere.clone();
+        let mut looking = self.everywhere.members.clone();
         if let Some(own) = self.namespaces.get(&**pod.namespace) {
-            looking.add(own);
+            looking.add(&own.members);
         }
         if !looking.is_empty() {
             looking.keep(&self.pods.matching(&pod.facts));
@@ -71,18 +69,23 @@ impl<'a> Gathering<'a> {
         if self.claims.0 != found {
             self.claims = (found, Claims::read(&found));
         }
+        let own = self.namespaces.get(&**pod.namespace);
         for used in &pod.images {
             let running = used.running.and_then(manifest_digest);
-            let present = self.images.number(used.image, &self.filters);
+            let present = self.images.number(used.image);
             let asked = self.claims.1.asked(&used.place, used.image);
-            let asked = asked.and_then(|text| self.images.number(text, &self.filters)).or(present);
+            let asked = asked.and_then(|text| self.images.number(text)).or(present);
             let given = present.filter(|_| present != asked);
             for (number, original) in [(asked, true), (given, false)] {
                 let Some(image) = number else { continue };
-                let passing = self.images.passing(image);
-                for selection in passing.iter().filter(|selection| concerned.contains(**selection as usize)) {
-                    if let Some(found) = self.found.get_mut(*selection as usize) {
-                        found.entry(image).or_default().add(pod, original, running);
+                for scope in
+                    [Some(&self.everywhere), own].into_iter().flatten().filter(|scope| !scope.is_empty())
+                {
+                    let passing = self.images.passing(image, scope);
+                    for selection in passing.iter().filter(|passing| concerned.contains(**passing as usize)) {
+                        if let Some(found) = self.found.get_mut(*selection as usize) {
+                            found.entry(image).or_default().add(pod, original, running);
+                        }
                     }
                 }
             }
@@ -107,10 +110,43 @@ impl<'a> Gathering<'a> {
         self.found.into_iter().map(list).collect()
     }
 
-    /// Number of distinct images, each of which was held against the filters once.
+    /// How often an image was held against the filters of a scope.
     #[cfg(test)]
     pub(super) fn judged(&self) -> usize {
-        self.images.known.len()
+        self.images.known.iter().map(|image| image.passing.len()).sum()
+    }
+}
+
+/// Selections that look at the same Pods, with their filters. Images are held against filters of their own namespace's
+/// objects and of cluster-scoped ones only: a filter that takes long costs those whom it is about.
+#[derive(Debug)]
+struct Scope {
+    number: u32,
+    members: Bits,
+    filters: FilterSet,
+    /// The selection that each filter is of.
+    selections: Vec<usize>,
+}
+
+impl Scope {
+    fn new(number: u32, selections: Vec<usize>, all: &[Selection<'_>]) -> Self {
+        let mut members = Bits::new(all.len());
+        for selection in &selections {
+            members.insert(*selection);
+        }
+        let filters = selections.iter().filter_map(|selection| all.get(*selection));
+        Self { number, members, filters: FilterSet::new(filters.map(|one| one.images)), selections }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.selections.is_empty()
+    }
+
+    /// The selections whose filters an image passes.
+    fn passed_by(&self, image: &Reference) -> Box<[u32]> {
+        let matching = self.filters.matching(image.forms().iter());
+        let selections = matching.iter().filter_map(|filter| self.selections.get(filter));
+        selections.filter_map(|selection| u32::try_from(*selection).ok()).collect()
     }
 }
 
@@ -140,34 +176,38 @@ struct Images {
 #[derive(Debug)]
 struct Image {
     reference: Arc<Reference>,
-    /// Selections that its name passes.
-    passing: Box<[u32]>,
+    /// Selections that its name passes, by the number of the scope that they are in.
+    passing: Vec<(u32, Box<[u32]>)>,
 }
 
 impl Images {
-    fn number(&mut self, text: &str, filters: &FilterSet) -> Option<u32> {
+    fn number(&mut self, text: &str) -> Option<u32> {
         if let Some(number) = self.texts.get(text) {
             return *number;
         }
         let number = Reference::parse(text).ok().and_then(|reference| match reference.as_str() {
-            same if same == text => self.add(reference, filters),
+            same if same == text => self.add(reference),
             // Whoever writes it in full means the same image.
-            normalised => self.number(normalised, filters),
+            normalised => self.number(normalised),
         });
         self.texts.insert(text.into(), number);
         number
     }
 
-    fn add(&mut self, reference: Reference, filters: &FilterSet) -> Option<u32> {
+    fn add(&mut self, reference: Reference) -> Option<u32> {
         let number = u32::try_from(self.known.len()).ok()?;
-        let passing = filters.matching(reference.forms().iter());
-        let passing = passing.iter().filter_map(|selection| u32::try_from(selection).ok()).collect();
-        self.known.push(Image { reference: Arc::new(reference), passing });
+        self.known.push(Image { reference: Arc::new(reference), passing: Vec::new() });
         Some(number)
     }
 
-    fn passing(&self, number: u32) -> &[u32] {
-        self.known.get(number as usize).map_or(&[], |image| &*image.passing)
+    fn passing(&mut self, number: u32, scope: &Scope) -> &[u32] {
+        let Some(image) = self.known.get_mut(number as usize) else { return &[] };
+        let known = image.passing.iter().position(|(of, _)| *of == scope.number);
+        let place = known.unwrap_or_else(|| {
+            image.passing.push((scope.number, scope.passed_by(&image.reference)));
+            image.passing.len() - 1
+        });
+        image.passing.get(place).map_or(&[], |(_, passing)| &**passing)
     }
 }
 

@@ -293,6 +293,24 @@ fn work_grows_with_images_rather_than_with_pods() {
     assert_eq!(&*used[0].holders[0].pod, "p00000");
 }
 
+/// Whoever writes a filter that takes long must not make others wait for it.
+#[test]
+fn filters_of_a_namespace_are_held_against_its_own_images_only() {
+    let (own, everyone) = (Owned::new(Some("team"), None, ".*"), Owned::new(None, None, ".*"));
+    let pods = [
+        pod("team", "1", &["quay.io/a:1", "quay.io/b:1"]),
+        pod("other", "1", &["quay.io/b:1", "quay.io/c:1"]),
+    ];
+    for (selections, judged) in [(vec![&own], 2), (vec![&everyone], 3), (vec![&own, &everyone], 5)] {
+        let borrowed: Vec<_> = selections.iter().map(|selection| selection.borrowed()).collect();
+        let mut gathering = Gathering::new(&borrowed);
+        for pod in &pods {
+            gathering.add(&pod.borrowed());
+        }
+        assert_eq!(gathering.judged(), judged);
+    }
+}
+
 const IMAGES: [&str; 7] =
     ["nginx", "docker.io/nginx", "nginx:1", "quay.io/a/b:1", "m.io/library/nginx:1", "m.io/x", "b a d"];
 

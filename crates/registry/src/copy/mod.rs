@@ -69,9 +69,6 @@ pub struct CopyOptions {
     /// The tag by which a destination that is named by a digest alone keeps the image, since many registries remove what
     /// has no tag. Destinations with a tag need none.
     pub hold: Option<Tag>,
-    /// The digest that the source is known to have: the source is then not asked whether an image that is there is the
-    /// right one. What is copied is the source's own, whatever is stated here.
-    pub known_source: Option<Digest>,
 }
 
 /// What a copy did.
@@ -208,15 +205,11 @@ impl Job<'_> {
 
     /// What the source's name stands for, with as little as possible asked of the source.
     async fn source_digest(&self, selector: &Selector) -> Result<Digest, CopyError> {
-        if let Some(known) = self.known_digest(selector) {
+        if let Some(known) = selector.digest() {
             return Ok(known);
         }
         let resolved = steadily(self.context, || self.source.resolve(selector, self.context)).await;
         Ok(resolved.map_err(CopyError::Source)?.digest)
-    }
-
-    fn known_digest(&self, selector: &Selector) -> Option<Digest> {
-        selector.digest().or(self.options.known_source)
     }
 
     /// Gives an image that is there by its digest the tag that holds it, when its source cannot be read any more.
@@ -226,7 +219,7 @@ impl Job<'_> {
         selector: &Selector,
         error: Error,
     ) -> Result<Copied, CopyError> {
-        let held = names.held().filter(|held| self.known_digest(selector) == Some(*held));
+        let held = names.held().filter(|held| selector.digest() == Some(*held));
         let Some(digest) = held else { return Err(CopyError::Source(error)) };
         let Ok(root) = self.destination.manifest(&digest.into(), self.context).await else {
             return Err(CopyError::Source(error));

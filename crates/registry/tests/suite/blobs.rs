@@ -18,6 +18,16 @@ fn descriptor(bytes: &[u8]) -> Result<Descriptor> {
     Ok(serde_json::from_value(serde_json::json!({"digest": digest, "size": bytes.len()}))?)
 }
 
+/// A registry that holds a blob, and the way to it.
+async fn registry_with_blob(length: usize) -> Result<(FakeRegistry, Remote, Descriptor, Bytes)> {
+    let registry = FakeRegistry::start().await?;
+    let bytes = content(length);
+    let blob = descriptor(&bytes)?;
+    registry.hold_blob("app", &blob.digest.to_string(), bytes.clone());
+    let remote = remote(&client(), &reference(&registry, "app")?, Right::Pull)?;
+    Ok((registry, remote, blob, bytes))
+}
+
 async fn read(remote: &Remote, descriptor: &Descriptor) -> Result<Vec<u8>, fairlead_registry::Error> {
     let mut reader = remote.blob(descriptor);
     let mut whole = Vec::new();
@@ -29,12 +39,7 @@ async fn read(remote: &Remote, descriptor: &Descriptor) -> Result<Vec<u8>, fairl
 
 #[tokio::test]
 async fn a_blob_is_read_through_broken_connections() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    let bytes = content(300_000);
-    let blob = descriptor(&bytes)?;
-    registry.hold_blob("app", &blob.digest.to_string(), bytes.clone());
-    let client = client();
-    let remote = remote(&client, &reference(&registry, "app")?, Right::Pull)?;
+    let (registry, remote, blob, bytes) = registry_with_blob(300_000).await?;
     assert_eq!(remote.blob_size(&blob.digest, &patiently()).await?, Some(300_000));
     assert_eq!(remote.blob_size(&Digest::sha256(b"other"), &patiently()).await?, None);
     assert!(read(&remote, &blob).await? == bytes);
@@ -50,12 +55,7 @@ async fn a_blob_is_read_through_broken_connections() -> Result<()> {
 
 #[tokio::test]
 async fn a_registry_without_ranges_sends_everything_again() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    let bytes = content(200_000);
-    let blob = descriptor(&bytes)?;
-    registry.hold_blob("app", &blob.digest.to_string(), bytes.clone());
-    let client = client();
-    let remote = remote(&client, &reference(&registry, "app")?, Right::Pull)?;
+    let (registry, remote, blob, bytes) = registry_with_blob(200_000).await?;
     registry.inject(Fault::new(Effect::Truncate(70_000)).on(Route::Blobs).times(1));
     registry.inject(Fault::new(Effect::Answer(200, "application/octet-stream", bytes.to_vec())).times(1));
     assert!(read(&remote, &blob).await? == bytes);
@@ -64,12 +64,7 @@ async fn a_registry_without_ranges_sends_everything_again() -> Result<()> {
 
 #[tokio::test]
 async fn false_content_is_never_completed() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    let bytes = content(100_000);
-    let blob = descriptor(&bytes)?;
-    registry.hold_blob("app", &blob.digest.to_string(), bytes.clone());
-    let client = client();
-    let remote = remote(&client, &reference(&registry, "app")?, Right::Pull)?;
+    let (registry, remote, blob, bytes) = registry_with_blob(100_000).await?;
     let longer = Effect::Answer(200, "application/octet-stream", [&bytes[..], b"more"].concat());
     for effect in [Effect::Corrupt, Effect::Shorten(99_999), longer] {
         registry.heal();

@@ -16,7 +16,8 @@ use fairlead_testkit::pki::Authority;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::support::{
-    available_again, client, client_for, image, logins, parse, patiently, probe, reference, settings,
+    available_again, client, client_for, image, logins, parse, patiently, probe, reference,
+    registry_with_app, settings,
 };
 
 #[tokio::test]
@@ -259,9 +260,7 @@ async fn endless_answers_are_cut() -> Result<()> {
 
 #[tokio::test]
 async fn upload_locations_and_page_links_are_judged_too() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
-    let image = reference(&registry, "app:1")?;
+    let (registry, image) = registry_with_app().await?;
     let client = client();
     let remote = crate::support::remote(&client, &image, Right::Push)?;
     let inside = "http://169.254.169.254/upload";

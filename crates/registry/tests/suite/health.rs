@@ -15,7 +15,9 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::support::{available_again, client, client_for, image, parse, probe, reference, within};
+use crate::support::{
+    available_again, client, client_for, image, parse, probe, reference, registry_with_app, within,
+};
 
 async fn down(client: &Client, registry: &FakeRegistry) -> Result<()> {
     registry.inject(Fault::new(Effect::Hang));
@@ -28,9 +30,8 @@ async fn down(client: &Client, registry: &FakeRegistry) -> Result<()> {
 
 #[tokio::test]
 async fn everybody_can_see_that_a_registry_is_down_and_that_it_is_back() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
-    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let (registry, image) = registry_with_app().await?;
+    let client = client();
     let host = image.host();
     assert!(client.is_down(&host).is_none() && client.healths().is_empty(), "nothing was asked yet");
     let health = client.health(&host).context("a registry with usual settings")?;
@@ -51,8 +52,7 @@ async fn everybody_can_see_that_a_registry_is_down_and_that_it_is_back() -> Resu
 
 #[tokio::test]
 async fn a_trial_that_hangs_does_not_hide_that_the_registry_is_back() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    let (registry, image) = registry_with_app().await?;
     let client = client();
     down(&client, &registry).await?;
     eventually(Duration::from_secs(5), || async {
@@ -62,7 +62,7 @@ async fn a_trial_that_hangs_does_not_hide_that_the_registry_is_back() -> Result<
     .await?;
     registry.heal();
     let back = Instant::now();
-    available_again(&client, &reference(&registry, "app:1")?).await?;
+    available_again(&client, &image).await?;
     assert!(back.elapsed() < Duration::from_secs(3), "noticed after {:?}", back.elapsed());
     Ok(())
 }

@@ -10,15 +10,14 @@ use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
 
 use crate::support::{
     asked, available_again, bytes, client, client_for, copy, image, in_background, layered, logins, number,
-    patiently, probe, reference, within,
+    patiently, probe, reference, registry_with_app, within,
 };
 
 #[tokio::test]
 async fn the_same_question_is_asked_once() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    let (registry, image) = registry_with_app().await?;
     registry.inject(Fault::new(Effect::Delay(Duration::from_millis(200))));
-    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let client = client();
     let verdicts = futures::future::join_all((0..50).map(|_| probe(&client, &image, &[]))).await;
     assert!(verdicts.iter().all(Verdict::is_available));
     assert_eq!(registry.requests().len(), 1);
@@ -29,10 +28,9 @@ async fn the_same_question_is_asked_once() -> Result<()> {
 
 #[tokio::test]
 async fn holders_of_other_credentials_ask_for_themselves() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    let (registry, image) = registry_with_app().await?;
     registry.inject(Fault::new(Effect::Delay(Duration::from_millis(200))));
-    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let client = client();
     let (ada, bob) = (logins(&image, &[("ada", "x")]), logins(&image, &[("bob", "x")]));
     tokio::join!(probe(&client, &image, &ada), probe(&client, &image, &bob), probe(&client, &image, &[]));
     assert_eq!(registry.requests().len(), 3);
@@ -41,10 +39,9 @@ async fn holders_of_other_credentials_ask_for_themselves() -> Result<()> {
 
 #[tokio::test]
 async fn a_caller_that_gives_up_spoils_nothing() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    let (registry, image) = registry_with_app().await?;
     registry.inject(Fault::new(Effect::Delay(Duration::from_millis(300))));
-    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let client = client();
     let hasty = {
         let (client, image) = (client.clone(), image.clone());
         tokio::spawn(async move { probe(&client, &image, &[]).await })
@@ -59,10 +56,9 @@ async fn a_caller_that_gives_up_spoils_nothing() -> Result<()> {
 
 #[tokio::test]
 async fn a_caller_with_more_time_asks_again_when_the_first_one_ran_out() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    let (registry, image) = registry_with_app().await?;
     registry.inject(Fault::new(Effect::Hang).times(1));
-    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let client = client();
     let options = ProbeOptions::default();
     let (hasty, time) = (within(Duration::from_millis(300)), patiently());
     let (hurried, patient) =
@@ -148,9 +144,7 @@ async fn connections_are_limited() -> Result<()> {
 
 #[tokio::test]
 async fn background_work_waits_for_a_quota_and_admission_is_told() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
-    let image = reference(&registry, "app:1")?;
+    let (registry, image) = registry_with_app().await?;
     let refusal = Fault::status(429).and(Effect::Header("retry-after", "1".into()));
     registry.inject(refusal.times(1));
     let client = client();
@@ -166,9 +160,7 @@ async fn background_work_waits_for_a_quota_and_admission_is_told() -> Result<()>
 
 #[tokio::test]
 async fn another_account_has_another_quota() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
-    let image = reference(&registry, "app:1")?;
+    let (registry, image) = registry_with_app().await?;
     registry.inject(Fault::status(429).and(Effect::Header("retry-after", "60".into())).times(1));
     let client = client();
     assert_eq!(probe(&client, &image, &[]).await.kind(), VerdictKind::RateLimited);
@@ -178,10 +170,9 @@ async fn another_account_has_another_quota() -> Result<()> {
 
 #[tokio::test]
 async fn a_dead_registry_costs_one_slow_call() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    let (registry, image) = registry_with_app().await?;
     registry.inject(Fault::new(Effect::Hang));
-    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let client = client();
     let options = ProbeOptions::default();
     let first = client.probe(&image, &[], options, &within(Duration::from_secs(3))).await;
     assert_eq!(first.kind(), VerdictKind::Unreachable);
@@ -199,10 +190,9 @@ async fn a_dead_registry_costs_one_slow_call() -> Result<()> {
 
 #[tokio::test]
 async fn a_registry_that_comes_back_is_noticed_without_a_caller_paying_for_it() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    let (registry, image) = registry_with_app().await?;
     registry.inject(Fault::new(Effect::Drop));
-    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let client = client();
     assert_eq!(probe(&client, &image, &[]).await.kind(), VerdictKind::Unreachable);
     assert_eq!(registry.count("HEAD", "manifests"), 3, "asked three times, then left alone");
     registry.heal();
@@ -231,10 +221,9 @@ async fn one_registry_that_is_down_does_not_slow_another() -> Result<()> {
 
 #[tokio::test]
 async fn a_registry_whose_answers_break_off_is_left_alone_for_a_while() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    let (registry, image) = registry_with_app().await?;
     registry.inject(Fault::new(Effect::Truncate(10)).on(Route::Manifests));
-    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let client = client();
     let options = ProbeOptions { method: ProbeMethod::Get, ..ProbeOptions::default() };
     for _ in 0..3 {
         let verdict = client.probe(&image, &[], options, &patiently()).await;
@@ -249,10 +238,9 @@ async fn a_registry_whose_answers_break_off_is_left_alone_for_a_while() -> Resul
 
 #[tokio::test]
 async fn a_registry_that_falls_silent_in_mid_answer_costs_one_slow_call() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    let (registry, image) = registry_with_app().await?;
     registry.inject(Fault::new(Effect::Stall(10)).on(Route::Manifests));
-    let (client, image) = (client(), reference(&registry, "app:1")?);
+    let client = client();
     let options = ProbeOptions { method: ProbeMethod::Get, ..ProbeOptions::default() };
     let first = client.probe(&image, &[], options, &within(Duration::from_secs(1))).await;
     assert_eq!(first.kind(), VerdictKind::Unreachable, "{first}");

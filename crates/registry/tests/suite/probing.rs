@@ -9,7 +9,7 @@ use fairlead_registry::{ProbeMethod, ProbeOptions, Right};
 use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
 use fairlead_testkit::pki::Authority;
 
-use crate::support::{client, image, parse, patiently, probe, reference, remote, within};
+use crate::support::{client, image, parse, patiently, probe, reference, registry_with_app, remote, within};
 
 #[tokio::test]
 async fn an_image_that_is_there_is_available_with_its_digest_after_one_request() -> Result<()> {
@@ -57,11 +57,10 @@ async fn every_status_gets_its_verdict() -> Result<()> {
 
 #[tokio::test]
 async fn a_passing_failure_is_asked_about_again() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    let (registry, image) = registry_with_app().await?;
     registry.inject(Fault::status(503).times(1));
     registry.inject(Fault::new(Effect::Drop).times(1));
-    let verdict = probe(&client(), &reference(&registry, "app:1")?, &[]).await;
+    let verdict = probe(&client(), &image, &[]).await;
     assert!(verdict.is_available(), "{verdict}");
     assert_eq!(registry.count("HEAD", "manifests"), 3);
     Ok(())
@@ -69,15 +68,13 @@ async fn a_passing_failure_is_asked_about_again() -> Result<()> {
 
 #[tokio::test]
 async fn a_quota_that_is_used_up_says_when_it_is_back() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    let (registry, image) = registry_with_app().await?;
     let ends = |verdict: Verdict| match verdict {
         Verdict::RateLimited { until: Some(until), .. } => {
             until.duration_since(SystemTime::now()).unwrap_or_default().as_secs().div_ceil(10) * 10
         }
         other => panic!("expected a quota with an end, got {other}"),
     };
-    let image = reference(&registry, "app:1")?;
     registry.inject(Fault::status(429).and(Effect::Header("retry-after", "30".into())).times(1));
     let client = client();
     assert_eq!(ends(probe(&client, &image, &[]).await), 30);
@@ -231,14 +228,11 @@ async fn the_second_look_finds_a_tag_without_its_manifest() -> Result<()> {
 
 #[tokio::test]
 async fn both_looks_share_one_deadline() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    let (registry, image) = registry_with_app().await?;
     registry.inject(Fault::new(Effect::Delay(Duration::from_millis(400))));
     let options = ProbeOptions { check_digest: true, ..ProbeOptions::default() };
     let started = Instant::now();
-    let verdict = client()
-        .probe(&reference(&registry, "app:1")?, &[], options, &within(Duration::from_millis(600)))
-        .await;
+    let verdict = client().probe(&image, &[], options, &within(Duration::from_millis(600))).await;
     assert_eq!(verdict.kind(), VerdictKind::Unreachable);
     assert!(started.elapsed() < Duration::from_millis(1500));
     Ok(())

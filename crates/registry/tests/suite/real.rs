@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use bytes::Bytes;
 use fairlead_domain::digest::Digest;
-use fairlead_domain::reference::{Reference, Tag};
+use fairlead_domain::reference::Tag;
 use fairlead_domain::verdict::VerdictKind;
 use fairlead_registry::manifest::{Manifest, Selector};
 use fairlead_registry::{Client, Deleted, Mount, ProbeMethod, ProbeOptions, Right};
@@ -13,7 +13,7 @@ use fairlead_testkit::images;
 use fairlead_testkit::registry::Release;
 use fairlead_testkit::{Registry, RegistryConfig};
 
-use crate::support::{available_again, client, client_for, logins, parse, patiently, probe};
+use crate::support::{at, available_again, client, client_for, logins, patiently, probe};
 
 /// The releases that can be tested on this machine.
 pub(crate) fn releases() -> Vec<Release> {
@@ -26,10 +26,6 @@ pub(crate) fn releases() -> Vec<Release> {
     releases
 }
 
-fn image_in(registry: &Registry, rest: &str) -> Result<Reference> {
-    parse(&format!("{}/{rest}", registry.endpoint().host()))
-}
-
 #[tokio::test]
 async fn images_are_probed_resolved_and_listed() -> Result<()> {
     for release in releases() {
@@ -37,15 +33,15 @@ async fn images_are_probed_resolved_and_listed() -> Result<()> {
         let multi = images::multi_platform(&["amd64", "arm64"])?;
         let digest: Digest = registry.endpoint().push("team/app", "1", &multi).await?.parse()?;
         let client = client();
-        let image = image_in(&registry, "team/app:1")?;
+        let image = at(&registry, "team/app:1")?;
         for method in [ProbeMethod::Head, ProbeMethod::Get] {
             let options = ProbeOptions { method, check_digest: true };
             let verdict = client.probe(&image, &[], options, &patiently()).await;
             assert_eq!(verdict.digest(), Some(digest), "{release:?} {method:?}: {verdict}");
         }
-        let missing = probe(&client, &image_in(&registry, "team/app:2")?, &[]).await;
+        let missing = probe(&client, &at(&registry, "team/app:2")?, &[]).await;
         assert_eq!(missing.kind(), VerdictKind::NotFound, "{release:?}");
-        let nowhere = probe(&client, &image_in(&registry, "team/none:1")?, &[]).await;
+        let nowhere = probe(&client, &at(&registry, "team/none:1")?, &[]).await;
         assert_eq!(nowhere.kind(), VerdictKind::NotFound, "{release:?}");
 
         let remote = client.remote(&image.repository(), Vec::new(), Right::Pull)?;
@@ -67,9 +63,9 @@ async fn blobs_and_manifests_are_written_and_read_back() -> Result<()> {
         let source = images::empty()?;
         registry.endpoint().push("source", "1", &source).await?;
         let client = client();
-        let target = image_in(&registry, "target:1")?;
+        let target = at(&registry, "target:1")?;
         let remote = client.remote(&target.repository(), Vec::new(), Right::Push)?;
-        let from = image_in(&registry, "source")?.repository();
+        let from = at(&registry, "source")?.repository();
         for (position, blob) in source.blobs().iter().enumerate() {
             let (digest, bytes): (Digest, _) = (blob.digest().parse()?, Bytes::from(blob.bytes.clone()));
             assert_eq!(remote.blob_size(&digest, &patiently()).await?, None, "{release:?}");
@@ -122,9 +118,9 @@ async fn deletion_follows_what_the_release_can_do() -> Result<()> {
         let digest: Digest = registry.endpoint().push("app", "1", &images::empty()?).await?.parse()?;
         registry.endpoint().push("app", "2", &images::empty()?).await?;
         let client = client();
-        let remote = client.remote(&image_in(&registry, "app")?.repository(), Vec::new(), Right::Delete)?;
+        let remote = client.remote(&at(&registry, "app")?.repository(), Vec::new(), Right::Delete)?;
         let deleted = remote.delete_tag(&Tag::parse("1")?, &patiently()).await?;
-        let left = probe(&client, &image_in(&registry, "app:2")?, &[]).await.is_available();
+        let left = probe(&client, &at(&registry, "app:2")?, &[]).await.is_available();
         match release {
             Release::V3 => assert_eq!((deleted, left), (Deleted::Tag, true)),
             Release::V2 => assert_eq!((deleted, left), (Deleted::Digest(digest), false)),
@@ -137,7 +133,7 @@ async fn deletion_follows_what_the_release_can_do() -> Result<()> {
 
         let closed = Registry::start(RegistryConfig::new().release(release)).await?;
         closed.endpoint().push("app", "1", &images::empty()?).await?;
-        let remote = client.remote(&image_in(&closed, "app")?.repository(), Vec::new(), Right::Delete)?;
+        let remote = client.remote(&at(&closed, "app")?.repository(), Vec::new(), Right::Delete)?;
         let refused = remote.delete_tag(&Tag::parse("1")?, &patiently()).await.unwrap_err();
         assert!(refused.to_string().contains("405"), "{release:?}: {refused}");
     }
@@ -150,7 +146,7 @@ async fn a_registry_that_cannot_be_written_to_says_so() -> Result<()> {
     full.endpoint().push("app", "1", &images::empty()?).await?;
     let registry = Registry::start(RegistryConfig::new().read_only(full.directory())).await?;
     let client = client();
-    let image = image_in(&registry, "app:1")?;
+    let image = at(&registry, "app:1")?;
     assert!(probe(&client, &image, &[]).await.is_available());
     let remote = client.remote(&image.repository(), Vec::new(), Right::Push)?;
     let refused = remote.begin_upload(&patiently()).await.unwrap_err();
@@ -170,7 +166,7 @@ async fn passwords_and_private_authorities() -> Result<()> {
         let config = RegistryConfig::new().release(release).tls().user("ada", "one").user("bob", "two");
         let registry = Registry::start(config).await?;
         registry.endpoint().push("private", "1", &images::empty()?).await?;
-        let image = image_in(&registry, "private:1")?;
+        let image = at(&registry, "private:1")?;
         assert_eq!(probe(&client(), &image, &[]).await.kind(), VerdictKind::TlsError, "{release:?}");
         let directory = tempfile::tempdir()?;
         let client = trusting(&registry, directory.path())?;
@@ -189,7 +185,7 @@ async fn a_registry_that_is_killed_is_noticed_and_so_is_its_return() -> Result<(
     let registry = Registry::start(RegistryConfig::new()).await?;
     registry.endpoint().push("app", "1", &images::empty()?).await?;
     let client = client();
-    let image = image_in(&registry, "app:1")?;
+    let image = at(&registry, "app:1")?;
     assert!(probe(&client, &image, &[]).await.is_available());
     registry.kill().await?;
     assert_eq!(probe(&client, &image, &[]).await.kind(), VerdictKind::Unreachable);

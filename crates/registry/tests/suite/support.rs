@@ -91,6 +91,14 @@ pub(crate) fn image(label: &str) -> Result<Image> {
     images::ImageBuilder::new().file("/content", label.as_bytes(), 0o644)?.label("which", label).build()
 }
 
+/// A registry that holds an image, and the name of that image.
+pub(crate) async fn registry_with_app() -> Result<(FakeRegistry, Reference)> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    let name = reference(&registry, "app:1")?;
+    Ok((registry, name))
+}
+
 /// Credentials for an image, given as user and password for its registry, in the order of trial.
 pub(crate) fn logins(image: &Reference, pairs: &[(&str, &str)]) -> Vec<Credential> {
     let mut keyring = Keyring::new(IdentityKey::new([9; 32]));

@@ -48,6 +48,11 @@ pub fn empty() -> Result<Image> {
     ImageBuilder::new().file("/content.txt", b"no program in here\n", 0o644)?.build()
 }
 
+/// Holds a text, and so is unlike all images that hold another.
+pub fn holding(text: &str) -> Result<Image> {
+    ImageBuilder::new().file("/content", text.as_bytes(), 0o644)?.build()
+}
+
 /// An index over a small file for each of several architectures.
 pub fn multi_platform(architectures: &[&str]) -> Result<Image> {
     let mut platforms = Vec::new();

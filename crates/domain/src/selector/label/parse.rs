@@ -1,5 +1,7 @@
 //! Reading selector text: tokens, then requirements, then the rules for keys and values.
 
+use std::collections::HashSet;
+
 use thiserror::Error;
 
 use super::{Requirement, Test};
@@ -165,6 +167,7 @@ impl<'a> Parser<'a> {
             other => return Err(self.refuse(other, Expected::List)),
         }
         let mut values: Vec<Box<str>> = Vec::new();
+        let mut known = HashSet::new();
         loop {
             let value = match self.peek() {
                 Token::Word(value) => {
@@ -173,7 +176,7 @@ impl<'a> Parser<'a> {
                 }
                 _ => "",
             };
-            if !values.iter().any(|known| **known == *value) {
+            if known.insert(value) {
                 values.push(value.into());
             }
             match self.take() {

@@ -83,6 +83,8 @@ fn size_is_bounded() {
     assert_eq!(refusal(&"a".repeat(PATTERN_LIMIT + 1)), PatternProblem::TooLong);
     assert_eq!(refusal(&"(".repeat(500)), PatternProblem::TooDeep);
     assert_eq!(refusal(&"(?:[a-cx-z]|b){1000}".repeat(50)), PatternProblem::TooLarge);
+    // A pattern that would take seconds for an image, though it fits into a custom resource.
+    assert_eq!(refusal(&format!("(?:{}){{999}}[=!]", ".?".repeat(22))), PatternProblem::TooLarge);
     // Whatever fits into a custom resource and is not built to break things is fine.
     assert!(
         Pattern::parse(&"(".repeat(50).chars().chain(")".repeat(50).chars()).collect::<String>()).is_ok()

@@ -1,19 +1,13 @@
 //! Explanations of Pods that a real operator admitted: both must come to the same choice, and tell the same story.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use fairlead_testkit::RegistryConfig;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::order;
-use crate::person::{Outcome, Person};
-use crate::route::rig::{self, Rig};
-
-fn explain(person: &Person, rig: &Rig, arguments: &[&str]) -> Result<Outcome> {
-    let kubeconfig = rig.cluster.kubeconfig();
-    let kubeconfig = kubeconfig.to_str().context("a path in plain text")?;
-    person.explain(&[arguments, &["--kubeconfig", kubeconfig]].concat())
-}
+use crate::person::Person;
+use crate::route::rig;
 
 #[tokio::test]
 async fn a_pod_that_was_rewritten_is_told_why_and_what_would_happen_now() -> Result<()> {
@@ -26,10 +20,11 @@ async fn a_pod_that_was_rewritten_is_told_why_and_what_would_happen_now() -> Res
     first.kill().await?;
     let pod = rig.create_until(&namespace, &rig::pod(&asked), |pod| rig::image(pod) == other).await?;
     let name = format!("pod/{}", pod.name_any());
-    let person = Person::new()?;
+    let (person, kubeconfig) = (Person::new()?, rig.cluster.kubeconfig());
 
     for target in [name.as_str(), asked.as_str()] {
-        let explained = explain(&person, rig, &[target, "-n", &namespace, "-o", "json"])?.is(0).json();
+        let explained =
+            person.explain_from(&kubeconfig, &[target, "-n", &namespace, "-o", "json"])?.is(0).json();
         let image = &explained["images"][0];
         assert_eq!(image["asked"], json!(asked), "{target}");
         assert_eq!(order(&explained, 0), [&asked, &other], "{target}");
@@ -46,7 +41,7 @@ async fn a_pod_that_was_rewritten_is_told_why_and_what_would_happen_now() -> Res
 
     // What is recorded is about then; what is chosen is about now.
     first.start_again().await?;
-    let table = explain(&person, rig, &[&name, "-n", &namespace])?;
+    let table = person.explain_from(&kubeconfig, &[&name, "-n", &namespace])?;
     let told = table.is(0);
     assert!(told.output.contains(&format!("{other}, asked for as {asked}")), "{}", told.output);
     assert!(
@@ -57,7 +52,7 @@ async fn a_pod_that_was_rewritten_is_told_why_and_what_would_happen_now() -> Res
     assert!(told.output.contains(&format!("choice  {asked}, as it was asked for")), "{}", told.output);
 
     // Pods of the operator itself are nobody's business.
-    let own = explain(&person, rig, &[&asked, "-n", &rig.operator.0.namespace, "--no-probe"])?;
+    let own = person.explain_from(&kubeconfig, &[&asked, "-n", &rig.operator.0.namespace, "--no-probe"])?;
     assert!(own.is(0).output.contains("never routed"), "{}", own.output);
     Ok(())
 }

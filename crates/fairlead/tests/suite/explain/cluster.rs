@@ -1,6 +1,5 @@
 //! Explanations from a real cluster: what is stored there, what a person may see of it, and Pods that run.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -9,19 +8,10 @@ use fairlead_testkit::{Cluster, RegistryConfig, eventually, unique};
 use serde_json::{Value, json};
 
 use super::{order, registry_with};
-use crate::person::{Outcome, PASSWORD, Person, base64, login};
-use crate::yaml::{documents, fairlead};
+use crate::person::{PASSWORD, Person, base64, login};
 use crate::{kubectl, kuik};
 
 const SOON: Duration = Duration::from_secs(30);
-
-async fn with_definitions() -> Result<&'static Cluster> {
-    let cluster = fairlead_testkit::shared().await;
-    let definitions = documents(&fairlead(&["crds"])?)?;
-    kubectl::apply(cluster, &definitions, &["--force-conflicts"]).await?;
-    kubectl::definitions_are_served(cluster).await?;
-    Ok(cluster)
-}
 
 fn mirror(namespace: &str, host: &str, secret: Option<&str>) -> Value {
     let mut mirror = json!({"registry": host, "path": "/copies"});
@@ -51,14 +41,9 @@ fn pod(namespace: &str, image: &str, annotations: &Value) -> Value {
     })
 }
 
-fn explain(person: &Person, kubeconfig: &Path, arguments: &[&str]) -> Result<Outcome> {
-    let kubeconfig = kubeconfig.to_str().context("a path in plain text")?;
-    person.explain(&[arguments, &["--kubeconfig", kubeconfig]].concat())
-}
-
 #[tokio::test]
 async fn what_the_cluster_holds_is_explained_as_far_as_the_person_may_see_it() -> Result<()> {
-    let cluster = with_definitions().await?;
+    let cluster = kubectl::shared_with_definitions().await?;
     let namespace = cluster.namespace("explain").await?;
     let near = registry_with(RegistryConfig::new().user("u", PASSWORD), "copies/team/app").await?;
     let far = registry_with(RegistryConfig::new(), "team/app").await?;
@@ -77,7 +62,7 @@ async fn what_the_cluster_holds_is_explained_as_far_as_the_person_may_see_it() -
     let all = cluster.kubeconfig();
 
     // The Pod was rewritten, so what it asked for is what is explained.
-    let outcome = explain(&person, &all, &["pod/app", "-n", &namespace, "-o", "json"])?;
+    let outcome = person.explain_from(&all, &["pod/app", "-n", &namespace, "-o", "json"])?;
     let explained = outcome.is(0).json();
     let image = &explained["images"][0];
     assert_eq!((&image["image"], &image["asked"]), (&json!(copy), &json!(original)));
@@ -91,13 +76,13 @@ async fn what_the_cluster_holds_is_explained_as_far_as_the_person_may_see_it() -
     );
     assert!(explained["warnings"].to_string().contains("pods.fairlead.dev"), "{}", explained["warnings"]);
 
-    let table = explain(&person, &all, &["pod/app", "-n", &namespace])?;
+    let table = person.explain_from(&all, &["pod/app", "-n", &namespace])?;
     let told = format!("rewritten from {original} by ImageSetMirror/{namespace}/near: it was first");
     assert!(table.is(0).output.contains(&told), "{}", table.output);
 
     // An image, as the same Pod would ask for it; one registry is gone.
     near.kill().await?;
-    let outcome = explain(&person, &all, &[&original, "-n", &namespace, "-o", "json"])?;
+    let outcome = person.explain_from(&all, &[&original, "-n", &namespace, "-o", "json"])?;
     let explained = outcome.is(0).json();
     assert_eq!(explained["images"][0]["choice"]["image"], json!(original));
     near.start_again().await?;
@@ -105,13 +90,13 @@ async fn what_the_cluster_holds_is_explained_as_far_as_the_person_may_see_it() -
     // The same Pod under policies that are not applied yet.
     let file = person.policies(&super::mirror("m.example.com", "").replace("team", &namespace))?;
     let arguments = ["pod/app", "-n", &namespace, "--policies", &file, "--no-probe", "-o", "json"];
-    let explained = explain(&person, &all, &arguments)?.is(0).json();
+    let explained = person.explain_from(&all, &arguments)?.is(0).json();
     assert_eq!(order(&explained, 0), ["m.example.com/copies/copies/team/app:1", &copy]);
     assert_eq!(explained["images"][0]["record"]["believable"], json!(false));
 
     // Somebody who may see policies and Pods of the namespace, and nothing else.
     let reader = may_read(cluster, &namespace).await?;
-    let outcome = explain(&person, &reader, &["pod/app", "-n", &namespace, "-o", "json"])?;
+    let outcome = person.explain_from(&reader, &["pod/app", "-n", &namespace, "-o", "json"])?;
     let explained = outcome.is(0).json();
     let answer = &explained["images"][0]["alternatives"][0]["availability"];
     assert_eq!((&answer["verdict"], &answer["mayDiffer"]), (&json!("unauthorised"), &json!(true)));
@@ -121,10 +106,10 @@ async fn what_the_cluster_holds_is_explained_as_far_as_the_person_may_see_it() -
         warnings.contains("ClusterImageSetMirror") && warnings.contains("in all namespaces"),
         "{warnings}"
     );
-    let table = explain(&person, &reader, &["pod/app", "-n", &namespace])?;
+    let table = person.explain_from(&reader, &["pod/app", "-n", &namespace])?;
     assert!(table.is(0).output.contains("the operator may choose otherwise"), "{}", table.output);
 
-    let outcome = explain(&person, &all, &["pod/nobody", "-n", &namespace])?;
+    let outcome = person.explain_from(&all, &["pod/nobody", "-n", &namespace])?;
     assert!(outcome.is(1).errors.contains("there is no Pod nobody"), "{}", outcome.errors);
     Ok(())
 }
@@ -155,7 +140,7 @@ async fn may_read(cluster: &Cluster, namespace: &str) -> Result<std::path::PathB
 
 #[tokio::test]
 async fn records_that_do_not_fit_are_not_believed() -> Result<()> {
-    let cluster = with_definitions().await?;
+    let cluster = kubectl::shared_with_definitions().await?;
     let person = Person::new()?;
     let route = |asked: &str, used: &str| {
         json!({"v": 1, "images": {"main": {"asked": asked, "used": used, "by": "ImageSetMirror/x/near"}}})
@@ -196,7 +181,7 @@ async fn records_that_do_not_fit_are_not_believed() -> Result<()> {
         ];
         kubectl::create(cluster, &objects, &[]).await?;
         let arguments = ["pod/app", "-n", &namespace, "--no-probe", "-o", "json"];
-        let image = &explain(&person, &cluster.kubeconfig(), &arguments)?.is(0).json()["images"][0];
+        let image = &person.explain_from(&cluster.kubeconfig(), &arguments)?.is(0).json()["images"][0];
         assert_eq!(image["asked"], json!(asked), "{annotations}");
         assert_eq!(image["record"]["believable"], json!(believable), "{annotations}");
         assert!(image["record"]["meaning"].as_str().unwrap().contains(said), "{image}");
@@ -224,14 +209,14 @@ async fn a_broken_policy_of_the_cluster_is_named_and_the_others_hold() -> Result
         .await?;
     let person = Person::new()?;
     let arguments = ["nginx:1", "-n", &namespace, "--no-probe", "-o", "json"];
-    let explained = explain(&person, &cluster.kubeconfig(), &arguments)?.is(0).json();
+    let explained = person.explain_from(&cluster.kubeconfig(), &arguments)?.is(0).json();
     assert_eq!(order(&explained, 0), ["m.example.com/copies/library/nginx:1", "docker.io/library/nginx:1"]);
     assert_eq!(explained["broken"][0]["object"], json!("ClusterImageSetMirror/broken"));
     assert_eq!(explained["broken"][0]["field"], json!("spec.imageFilter.include[0]"));
 
     // The operator's configuration is the cluster's.
     let skipped =
-        explain(&person, &cluster.kubeconfig(), &[&arguments[..], &["--labels", "skip=1"]].concat())?;
+        person.explain_from(&cluster.kubeconfig(), &[&arguments[..], &["--labels", "skip=1"]].concat())?;
     assert!(skipped.is(0).json()["images"][0]["notRouted"].to_string().contains("skipLabels"));
 
     // A namespace that the webhook leaves out.
@@ -245,7 +230,7 @@ async fn a_broken_policy_of_the_cluster_is_named_and_the_others_hold() -> Result
         }],
     });
     kubectl::create(&cluster, &[webhook], &[]).await?;
-    let explained = explain(&person, &cluster.kubeconfig(), &arguments)?.is(0).json();
+    let explained = person.explain_from(&cluster.kubeconfig(), &arguments)?.is(0).json();
     assert!(explained["images"][0]["notRouted"].to_string().contains("namespaceSelector"), "{explained}");
     assert_eq!(explained["warnings"], json!([]));
     Ok(())
@@ -253,7 +238,7 @@ async fn a_broken_policy_of_the_cluster_is_named_and_the_others_hold() -> Result
 
 #[tokio::test]
 async fn kubectl_finds_it_as_a_plugin() -> Result<()> {
-    let cluster = with_definitions().await?;
+    let cluster = kubectl::shared_with_definitions().await?;
     let namespace = cluster.namespace("explain").await?;
     kubectl::create(cluster, &[mirror(&namespace, "m.example.com", None)], &[]).await?;
     let directory = tempfile::tempdir()?;

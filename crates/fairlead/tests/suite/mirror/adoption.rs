@@ -1,14 +1,15 @@
 //! Objects as kuik left them: their copies are there, and everything that is known of them is in the status.
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::install::DEFAULT_NAMESPACE;
-use fairlead_testkit::{Cluster, Registry, RegistryConfig, eventually, images::ImageBuilder};
+use fairlead_testkit::{Cluster, Registry, RegistryConfig, images::holding};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::rig::{Rig, SOON, create, digest_at, mirror_of, pod, ready, wait_for_removal, wait_for_status};
-use crate::installed::Operator;
+use super::rig::{
+    Rig, create, digest_at, manifests_written, mirror_of, pod_of, ready, wait_for_removal, wait_for_status,
+    wait_until_gone,
+};
 use crate::kuik::FINALIZERS;
 
 const CONFIG: &str = "registries:\n  default: {requestsPerSecond: 1000, burst: 1000}\n";
@@ -18,16 +19,10 @@ const RETENTION: SignedDuration = SignedDuration::from_hours(1);
 
 /// An image in the source, and as kuik copies it in the mirror.
 async fn copied(source: &Registry, target: &Registry, name: &str) -> Result<()> {
-    let image = ImageBuilder::new().file("/content", name.as_bytes(), 0o644)?.build()?;
+    let image = holding(name)?;
     source.endpoint().push(&format!("team/{name}"), "1", &image).await?;
     target.endpoint().push(&format!("copies/team/{name}"), "1", &image).await?;
     Ok(())
-}
-
-fn manifests_written(registry: &Registry) -> Result<Vec<String>> {
-    let accesses = registry.accesses()?.into_iter();
-    let written = accesses.filter(|one| one.method == "PUT" && one.path.contains("/manifests/"));
-    Ok(written.map(|one| one.path).collect())
 }
 
 fn listed<'s>(status: &'s Value, name: &str) -> Option<&'s Value> {
@@ -47,7 +42,7 @@ async fn what_kuik_copied_is_taken_over_and_not_copied_again() -> Result<()> {
     for name in used.iter().map(String::as_str).chain(["unused", "returned"]) {
         copied(&source, &target, name).await?;
     }
-    let late = ImageBuilder::new().file("/content", b"late", 0o644)?.build()?;
+    let late = holding("late")?;
     source.endpoint().push("team/late", "1", &late).await?;
 
     let cleanup = json!({"cleanup": {"enabled": true, "retention": "1h"}});
@@ -78,12 +73,11 @@ async fn what_kuik_copied_is_taken_over_and_not_copied_again() -> Result<()> {
     let params = PatchParams { field_manager: Some("manager".to_owned()), ..PatchParams::default() };
     api.patch_status(name, &params, &Patch::Merge(json!({"status": {"matchingImages": entries}}))).await?;
     for name in used.iter().map(String::as_str).chain(["returned", "late"]) {
-        rig.create(&namespace, &pod(&format!("{}/team/{name}:1", source.host()))).await?;
+        rig.create(&namespace, &pod_of(&source, &format!("team/{name}:1"))).await?;
     }
     let before = manifests_written(&target)?.len();
 
-    let file = rig.cluster.directory().join("config.yaml");
-    rig.operator = Operator::start_with_config(&rig.cluster, DEFAULT_NAMESPACE, &file).await?;
+    rig.operator = rig.start_operator().await?;
     let status = wait_for_status(&rig, &mirror, |status| {
         status["mirroredCount"].as_u64() >= Some(7) && ready(status)["status"] == "True"
     })
@@ -115,12 +109,7 @@ async fn what_kuik_copied_is_taken_over_and_not_copied_again() -> Result<()> {
     ensure!(written == ["/v2/copies/team/late/manifests/1"], "{written:?}");
 
     rig.delete(&mirror).await?;
-    eventually(SOON, || async {
-        let left = api.get_opt(name).await?;
-        ensure!(left.is_none(), "{left:?}\n{}", rig.operator.0.process.log_tail());
-        Ok(())
-    })
-    .await?;
+    wait_until_gone(&rig, &mirror).await?;
     for name in used.iter().map(String::as_str).chain(["returned", "late"]) {
         let found = digest_at(&target, &format!("copies/team/{name}"), "1").await?;
         ensure!(found.is_none(), "{name} is still there, and clean-up was on");

@@ -5,7 +5,7 @@ use fairlead_testkit::{RegistryConfig, registry::Release};
 use serde_json::json;
 
 use super::rig::{
-    delete_pod, digest_at, mirror_of, pod, push, ready, shared, wait_for_copy, wait_for_removal,
+    delete_pod, digest_at, mirror_of, pod_of, push, ready, shared, wait_for_copy, wait_for_removal,
     wait_for_status, wait_until_gone,
 };
 
@@ -25,8 +25,8 @@ async fn unused_copies_go_after_their_retention_and_each_mirror_has_its_own() ->
     let cleanup = json!({"cleanup": {"enabled": true, "retention": "1s"}});
     let mirror = mirror_of(&source, &mirrors, &cleanup);
     rig.apply(&mirror).await?;
-    let user = rig.create(&namespace, &pod(&format!("{}/team/app:1", source.host()))).await?;
-    rig.create(&namespace, &pod(&format!("{}/team/other:1", source.host()))).await?;
+    let user = rig.create(&namespace, &pod_of(&source, "team/app:1")).await?;
+    rig.create(&namespace, &pod_of(&source, "team/other:1")).await?;
     for path in ["short", "kept", "long"] {
         wait_for_copy(&target, &format!("{path}/team/app"), "1", &app).await?;
         wait_for_copy(&target, &format!("{path}/team/other"), "1", &other).await?;
@@ -52,7 +52,7 @@ async fn unused_copies_go_after_their_retention_and_each_mirror_has_its_own() ->
     ensure!(digest_at(&target, "short/team/other", "1").await?.is_some(), "it is in use");
 
     // In use again, it is copied again.
-    rig.create(&namespace, &pod(&format!("{}/team/app:1", source.host()))).await?;
+    rig.create(&namespace, &pod_of(&source, "team/app:1")).await?;
     wait_for_copy(&target, "short/team/app", "1", &app).await
 }
 
@@ -70,9 +70,9 @@ async fn where_tags_cannot_be_deleted_a_digest_that_another_tag_needs_stays() ->
     let cleanup = json!({"cleanup": {"enabled": true}});
     let mirror = mirror_of(&source, &json!([{"registry": old.host()}]), &cleanup);
     rig.apply(&mirror).await?;
-    let first = rig.create(&namespace, &pod(&format!("{}/team/app:1", source.host()))).await?;
-    rig.create(&namespace, &pod(&format!("{}/team/app:2", source.host()))).await?;
-    let lone = rig.create(&namespace, &pod(&format!("{}/team/lone:1", source.host()))).await?;
+    let first = rig.create(&namespace, &pod_of(&source, "team/app:1")).await?;
+    rig.create(&namespace, &pod_of(&source, "team/app:2")).await?;
+    let lone = rig.create(&namespace, &pod_of(&source, "team/lone:1")).await?;
     wait_for_status(rig, &mirror, |status| status["mirroredCount"] == 3).await?;
 
     delete_pod(rig, &first).await?;
@@ -90,7 +90,7 @@ async fn with_its_object_copies_go_only_where_clean_up_is_on() -> Result<()> {
     let source = rig.cluster.registry(RegistryConfig::new()).await?;
     let target = rig.cluster.registry(RegistryConfig::new().delete()).await?;
     let app = push(&source, "team/app", "1").await?;
-    rig.create(&namespace, &pod(&format!("{}/team/app:1", source.host()))).await?;
+    rig.create(&namespace, &pod_of(&source, "team/app:1")).await?;
     let clean = mirror_of(
         &source,
         &json!([{"registry": target.host(), "path": "clean"}]),
@@ -118,7 +118,7 @@ async fn an_object_whose_copies_cannot_be_removed_says_why() -> Result<()> {
     let source = rig.cluster.registry(RegistryConfig::new()).await?;
     let target = rig.cluster.registry(RegistryConfig::new().delete()).await?;
     let app = push(&source, "team/app", "1").await?;
-    rig.create(&namespace, &pod(&format!("{}/team/app:1", source.host()))).await?;
+    rig.create(&namespace, &pod_of(&source, "team/app:1")).await?;
     let mirror =
         mirror_of(&source, &json!([{"registry": target.host()}]), &json!({"cleanup": {"enabled": true}}));
     rig.apply(&mirror).await?;

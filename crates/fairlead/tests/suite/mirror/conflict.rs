@@ -1,19 +1,18 @@
 //! Two sources that map to one place.
 
-use anyhow::{Result, ensure};
-use fairlead_testkit::{RegistryConfig, images};
+use anyhow::{Context, Result, ensure};
+use fairlead_testkit::images;
 use serde_json::json;
 
-use super::rig::{digest_at, mirror_of, pod, push, ready, shared, wait_for_copy, wait_for_status};
+use super::rig::{digest_at, mirror_of, pod, pod_of, push, ready, shared, wait_for_copy, wait_for_status};
+use crate::person::Person;
 use crate::route::rig::image;
 
 #[tokio::test]
 async fn the_second_source_is_refused_and_never_served_the_copy_of_the_first() -> Result<()> {
     let rig = shared().await?;
     let namespace = rig.namespace().await?;
-    let first = rig.cluster.registry(RegistryConfig::new()).await?;
-    let second = rig.cluster.registry(RegistryConfig::new()).await?;
-    let target = rig.cluster.registry(RegistryConfig::new()).await?;
+    let [first, second, target] = rig.registries().await?;
     let app = push(&first, "team/app", "1").await?;
     push(&second, "team/app", "1").await?;
     // The same image in both places is no conflict.
@@ -24,8 +23,8 @@ async fn the_second_source_is_refused_and_never_served_the_copy_of_the_first() -
     let one = mirror_of(&first, &json!([{"registry": target.host()}]), &json!({"priority": -1}));
     let other = mirror_of(&second, &json!([{"registry": target.host()}]), &json!({"priority": -1}));
     rig.apply(&one).await?;
-    rig.create(&namespace, &pod(&format!("{}/team/app:1", first.host()))).await?;
-    rig.create(&namespace, &pod(&format!("{}/team/same:1", first.host()))).await?;
+    rig.create(&namespace, &pod_of(&first, "team/app:1")).await?;
+    rig.create(&namespace, &pod_of(&first, "team/same:1")).await?;
     wait_for_status(rig, &one, |status| status["mirroredCount"] == 2).await?;
 
     rig.apply(&other).await?;
@@ -33,7 +32,7 @@ async fn the_second_source_is_refused_and_never_served_the_copy_of_the_first() -
     // Before and after the ledger knows of the second source.
     let pod_of_second = rig.create(&namespace, &pod(&asked)).await?;
     ensure!(image(&pod_of_second) == asked, "{}", image(&pod_of_second));
-    rig.create(&namespace, &pod(&format!("{}/team/same:1", second.host()))).await?;
+    rig.create(&namespace, &pod_of(&second, "team/same:1")).await?;
     let status = wait_for_status(rig, &other, |status| {
         ready(status)["reason"] == "Conflict" && status["mirroredCount"] == 1 && status["failedCount"] == 1
     })
@@ -43,10 +42,15 @@ async fn the_second_source_is_refused_and_never_served_the_copy_of_the_first() -
     let pod_of_second = rig.create(&namespace, &pod(&asked)).await?;
     ensure!(image(&pod_of_second) == asked, "{}", image(&pod_of_second));
     ensure!(digest_at(&target, "team/app", "1").await?.as_deref() == Some(&*app), "the first keeps its copy");
-    // The owner is served.
+    let kubeconfig = rig.cluster.kubeconfig();
+    let kubeconfig = kubeconfig.to_str().context("a path in plain text")?;
+    let explained =
+        Person::new()?.run(&["explain", &asked, "-n", &namespace, "--kubeconfig", kubeconfig], "")?;
     let copy = format!("{}/team/app:1", target.host());
-    rig.create_until(&namespace, &pod(&format!("{}/team/app:1", first.host())), |pod| image(pod) == copy)
-        .await?;
+    let why = format!("{copy} is not tried: what is there was copied from another image");
+    ensure!(explained.is(0).output.contains(&why), "{}", explained.output);
+    // The owner is served.
+    rig.create_until(&namespace, &pod_of(&first, "team/app:1"), |pod| image(pod) == copy).await?;
     Ok(())
 }
 
@@ -54,9 +58,7 @@ async fn the_second_source_is_refused_and_never_served_the_copy_of_the_first() -
 async fn places_that_an_object_declares_to_be_replicas_do_not_conflict() -> Result<()> {
     let rig = shared().await?;
     let namespace = rig.namespace().await?;
-    let first = rig.cluster.registry(RegistryConfig::new()).await?;
-    let second = rig.cluster.registry(RegistryConfig::new()).await?;
-    let target = rig.cluster.registry(RegistryConfig::new()).await?;
+    let [first, second, target] = rig.registries().await?;
     let app = push(&first, "team/app", "1").await?;
     push(&second, "team/app", "1").await?;
     rig.apply(&crate::route::rig::replicas(&first, &second)).await?;
@@ -68,9 +70,9 @@ async fn places_that_an_object_declares_to_be_replicas_do_not_conflict() -> Resu
         }),
     );
     rig.apply(&mirror).await?;
-    rig.create(&namespace, &pod(&format!("{}/team/app:1", first.host()))).await?;
+    rig.create(&namespace, &pod_of(&first, "team/app:1")).await?;
     wait_for_copy(&target, "team/app", "1", &app).await?;
-    rig.create(&namespace, &pod(&format!("{}/team/app:1", second.host()))).await?;
+    rig.create(&namespace, &pod_of(&second, "team/app:1")).await?;
     let status =
         wait_for_status(rig, &mirror, |status| status["imageCount"] == 2 && status["mirroredCount"] == 2)
             .await?;

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::rig::{
-    SOON, change, digest_at, mirror_of, pod, push, ready, shared, wait_for_copy, wait_for_status,
+    SOON, change, digest_at, mirror_of, pod_of, push, ready, shared, wait_for_copy, wait_for_status,
 };
 use crate::route::rig::image;
 
@@ -16,8 +16,7 @@ use crate::route::rig::image;
 async fn every_image_of_a_pod_is_copied_as_it_is_and_progress_is_visible() -> Result<()> {
     let rig = shared().await?;
     let namespace = rig.namespace().await?;
-    let source = rig.cluster.registry(RegistryConfig::new()).await?;
-    let target = rig.cluster.registry(RegistryConfig::new()).await?;
+    let [source, target] = rig.registries().await?;
     let app = push(&source, "team/app", "1").await?;
     let setup = push(&source, "team/setup", "latest").await?;
     let data = push(&source, "team/data", "2").await?;
@@ -97,7 +96,7 @@ async fn a_tag_that_moves_is_followed_and_a_copy_that_is_lost_is_made_again() ->
     let before = push(&source, "team/app", "1").await?;
     let mirror =
         mirror_of(&source, &json!([{"registry": target.host(), "path": "copies"}]), &json!({"priority": -1}));
-    let asked = pod(&format!("{}/team/app:1", source.host()));
+    let asked = pod_of(&source, "team/app:1");
     rig.create(&namespace, &asked).await?;
     rig.apply(&mirror).await?;
     wait_for_copy(&target, "copies/team/app", "1", &before).await?;
@@ -121,12 +120,10 @@ async fn a_tag_that_moves_is_followed_and_a_copy_that_is_lost_is_made_again() ->
 async fn a_source_that_is_gone_is_replaced_by_another_place_with_the_same_digest() -> Result<()> {
     let rig = shared().await?;
     let namespace = rig.namespace().await?;
-    let source = rig.cluster.registry(RegistryConfig::new()).await?;
-    let first = rig.cluster.registry(RegistryConfig::new()).await?;
-    let second = rig.cluster.registry(RegistryConfig::new()).await?;
+    let [source, first, second] = rig.registries().await?;
     let digest = push(&source, "team/app", "1").await?;
     let mirror = mirror_of(&source, &json!([{"registry": first.host()}]), &json!({}));
-    rig.create(&namespace, &pod(&format!("{}/team/app:1", source.host()))).await?;
+    rig.create(&namespace, &pod_of(&source, "team/app:1")).await?;
     rig.apply(&mirror).await?;
     wait_for_copy(&first, "team/app", "1", &digest).await?;
 
@@ -142,18 +139,16 @@ async fn a_source_that_is_gone_is_replaced_by_another_place_with_the_same_digest
 async fn a_dead_mirror_and_a_bad_image_hold_nothing_else_up() -> Result<()> {
     let rig = shared().await?;
     let namespace = rig.namespace().await?;
-    let source = rig.cluster.registry(RegistryConfig::new()).await?;
-    let target = rig.cluster.registry(RegistryConfig::new()).await?;
-    let dead = rig.cluster.registry(RegistryConfig::new()).await?;
+    let [source, target, dead] = rig.registries().await?;
     dead.kill().await?;
     let mirrors = json!([{"registry": dead.host()}, {"registry": target.host()}]);
     let mirror = mirror_of(&source, &mirrors, &json!({}));
     rig.apply(&mirror).await?;
-    rig.create(&namespace, &pod(&format!("{}/team/missing:1", source.host()))).await?;
+    rig.create(&namespace, &pod_of(&source, "team/missing:1")).await?;
     let mut digests = Vec::new();
     for number in 0..20 {
         digests.push(push(&source, &format!("team/app-{number}"), "1").await?);
-        rig.create(&namespace, &pod(&format!("{}/team/app-{number}:1", source.host()))).await?;
+        rig.create(&namespace, &pod_of(&source, &format!("team/app-{number}:1"))).await?;
     }
     for (number, digest) in digests.iter().enumerate() {
         wait_for_copy(&target, &format!("team/app-{number}"), "1", digest).await?;

@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::rig::{Rig, mirror_of, pod, push, ready, shared, wait_for_status};
+use super::rig::{Rig, mirror_of, pod_of, push, ready, shared, wait_for_status};
 
 async fn secret(rig: &Rig, namespace: &str, name: &str, registry: &Registry, password: &str) -> Result<()> {
     let config = json!({"auths": {registry.host(): {"username": "user", "password": password}}});
@@ -46,7 +46,7 @@ async fn sources_are_read_as_their_pods_would_and_mirrors_written_with_their_own
     mirror["kind"] = "ImageSetMirror".into();
     mirror["metadata"]["namespace"] = namespace.as_str().into();
     rig.apply(&mirror).await?;
-    let mut user = pod(&format!("{}/team/app:1", source.host()));
+    let mut user = pod_of(&source, "team/app:1");
     user["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
     rig.create(&namespace, &user).await?;
     let status = wait_for_status(rig, &mirror, |status| status["failedCount"] == 1).await?;

@@ -7,7 +7,7 @@ use fairlead_api::fairlead::ImageLedger;
 use fairlead_testkit::{
     Registry, RegistryConfig, eventually,
     fake_registry::{Effect, FakeRegistry, Fault, Route},
-    images::ImageBuilder,
+    images::holding,
 };
 use kube::{
     Api,
@@ -16,8 +16,8 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::rig::{
-    Rig, SOON, change, create, digest_at, mirror_of, pod, push, ready, shared, wait_for_copy,
-    wait_for_removal, wait_for_status,
+    Rig, SOON, change, create, digest_at, manifests_written, mirror_of, pod_of, push, ready, shared,
+    wait_for_copy, wait_for_removal, wait_for_status, wait_until_gone,
 };
 
 /// Pushes images and makes Pods use them; their digests, by repository.
@@ -32,7 +32,7 @@ async fn in_use(
     for number in 0..count {
         let repository = format!("team/{name}-{number:02}");
         let digest = push(source, &repository, "1").await?;
-        rig.create(namespace, &pod(&format!("{}/{repository}:1", source.host()))).await?;
+        rig.create(namespace, &pod_of(source, &format!("{repository}:1"))).await?;
         images.push((repository, digest));
     }
     Ok(images)
@@ -48,17 +48,6 @@ fn puts(registry: &FakeRegistry, part: &str) -> usize {
 fn slow_down(registry: &FakeRegistry) {
     let slow = Effect::Delay(Duration::from_millis(150));
     registry.inject(Fault::new(slow).method("PUT").on(Route::Manifests));
-}
-
-async fn is_gone(rig: &Rig, mirror: &Value) -> Result<()> {
-    let name = mirror["metadata"]["name"].as_str().context("a name")?;
-    let api = rig.policies(mirror).await?;
-    eventually(SOON, || async {
-        let left = api.get_opt(name).await?.map(|object| object.data["status"]["conditions"].clone());
-        ensure!(left.is_none(), "{left:?}\n{}", rig.operator.0.process.log_tail());
-        Ok(())
-    })
-    .await
 }
 
 #[tokio::test]
@@ -90,7 +79,7 @@ async fn images_that_leave_the_filter_are_no_longer_copied() -> Result<()> {
     let before = puts(&target, "/left-");
     // Whatever would still be in line is in front of this one.
     let digest = push(&source, "team/late", "1").await?;
-    rig.create(&namespace, &pod(&format!("{}/team/late:1", source.host()))).await?;
+    rig.create(&namespace, &pod_of(&source, "team/late:1")).await?;
     eventually(SOON, || async {
         ensure!(target.digest_of("team/late", "1").as_ref() == Some(&digest), "not copied yet");
         Ok(())
@@ -167,8 +156,7 @@ async fn an_object_that_is_deleted_in_mid_copy_leaves_nothing_behind() -> Result
         rig.create(&namespace, &pod).await?;
     }
     for repository in &repositories {
-        let image = ImageBuilder::new().file("/content", repository.as_bytes(), 0o644)?.build()?;
-        source.hold(repository, "1", &image);
+        source.hold(repository, "1", &holding(repository)?);
     }
     source.inject(Fault::new(Effect::Delay(Duration::from_millis(100))).method("GET"));
     let more = json!({
@@ -177,19 +165,15 @@ async fn an_object_that_is_deleted_in_mid_copy_leaves_nothing_behind() -> Result
     });
     let mirror = mirror_of(&target, &json!([{"registry": target.host()}]), &more);
     create(rig, &mirror).await?;
-    let published = || -> Result<usize> {
-        let accesses = target.accesses()?;
-        Ok(accesses.iter().filter(|one| one.method == "PUT" && one.path.contains("/manifests/")).count())
-    };
     eventually(SOON, || async {
-        ensure!(published()? >= 3, "{}", rig.operator.0.process.log_tail());
+        ensure!(manifests_written(&target)?.len() >= 3, "{}", rig.operator.0.process.log_tail());
         Ok(())
     })
     .await?;
     rig.delete(&mirror).await?;
-    let before = published()?;
+    let before = manifests_written(&target)?.len();
     ensure!(before < repositories.len(), "everything was copied already, which proves nothing");
-    is_gone(rig, &mirror).await?;
+    wait_until_gone(rig, &mirror).await?;
     for repository in &repositories {
         let found = digest_at(&target, repository, "1").await?;
         ensure!(found.is_none(), "{repository} is still there");
@@ -218,7 +202,7 @@ async fn an_object_goes_at_once_although_images_have_just_come_into_use() -> Res
         rig.delete(mirror).await?;
     }
     for mirror in &mirrors {
-        is_gone(rig, mirror).await?;
+        wait_until_gone(rig, mirror).await?;
     }
     for path in paths {
         for (repository, _) in &images {
@@ -256,8 +240,7 @@ async fn wait_for_ledger(
 async fn a_ledger_that_somebody_deletes_or_edits_is_written_again() -> Result<()> {
     let rig = shared().await?;
     let namespace = rig.namespace().await?;
-    let source = rig.cluster.registry(RegistryConfig::new()).await?;
-    let target = rig.cluster.registry(RegistryConfig::new()).await?;
+    let [source, target] = rig.registries().await?;
     in_use(rig, &namespace, &source, "app", 3).await?;
     let mirror = mirror_of(&source, &json!([{"registry": target.host()}]), &json!({}));
     rig.apply(&mirror).await?;
@@ -273,9 +256,7 @@ async fn a_ledger_that_somebody_deletes_or_edits_is_written_again() -> Result<()
     api.patch(&name, &PatchParams::default(), &emptied).await?;
     let again = wait_for_ledger(rig, &api, &of, 3).await?;
     ensure!(again.spec == stored.spec, "{again:#?}");
-    let accesses = target.accesses()?;
-    let published = accesses.iter().filter(|one| one.method == "PUT" && one.path.contains("/manifests/"));
-    ensure!(published.count() == 3, "nothing is copied again for it");
+    ensure!(manifests_written(&target)?.len() == 3, "nothing is copied again for it");
     Ok(())
 }
 
@@ -283,8 +264,7 @@ async fn a_ledger_that_somebody_deletes_or_edits_is_written_again() -> Result<()
 async fn a_ledger_that_is_deleted_as_soon_as_it_is_written_is_written_in_the_end() -> Result<()> {
     let rig = shared().await?;
     let namespace = rig.namespace().await?;
-    let source = rig.cluster.registry(RegistryConfig::new()).await?;
-    let target = rig.cluster.registry(RegistryConfig::new()).await?;
+    let [source, target] = rig.registries().await?;
     let mirror = mirror_of(&source, &json!([{"registry": target.host()}]), &json!({}));
     rig.apply(&mirror).await?;
     let (api, of) = ledgers(rig, &mirror).await?;

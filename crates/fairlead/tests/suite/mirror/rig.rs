@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 pub use crate::route::rig::{Rig, SOON, pod};
 
 /// Registries of tests are asked often, so that what changes there is seen in moments.
-const CONFIG: &str = "
+pub const CONFIG: &str = "
 skipLabels: ['example.com/skip=yes']
 monitoring:
   registries:
@@ -36,6 +36,11 @@ async fn fresh() -> Result<Rig> {
     Rig::install_with(Cluster::builder().start().await?, CONFIG).await
 }
 
+/// The same with more configuration.
+pub async fn configured(more: &str) -> Result<Rig> {
+    Rig::install_with(Cluster::builder().start().await?, &format!("{CONFIG}{more}")).await
+}
+
 /// The same, with so small a budget for registries that copies take their time.
 pub async fn slow() -> Result<Rig> {
     let config = CONFIG.replace("requestsPerSecond: 1000, burst: 1000", "requestsPerSecond: 40, burst: 20");
@@ -55,6 +60,11 @@ pub fn mirror_of(source: &Registry, mirrors: &Value, more: &Value) -> Value {
         "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ClusterImageSetMirror",
         "metadata": {"name": unique("mirror")}, "spec": spec,
     })
+}
+
+/// A Pod that uses an image of a registry.
+pub fn pod_of(registry: &Registry, image: &str) -> Value {
+    pod(&format!("{}/{image}", registry.host()))
 }
 
 /// An image that is unlike all others, pushed; its digest.
@@ -85,6 +95,13 @@ pub async fn digest_asked_by(
     ensure!(answer.status() == 200, "{path} is answered with {}", answer.status());
     let digest = answer.headers().get("docker-content-digest").context("a digest")?;
     Ok(Some(digest.to_str()?.to_owned()))
+}
+
+/// Paths of the manifests that were written to a registry, in order.
+pub fn manifests_written(registry: &Registry) -> Result<Vec<String>> {
+    let accesses = registry.accesses()?.into_iter();
+    let written = accesses.filter(|one| one.method == "PUT" && one.path.contains("/manifests/"));
+    Ok(written.map(|one| one.path).collect())
 }
 
 pub async fn wait_for_copy(registry: &Registry, repository: &str, name: &str, digest: &str) -> Result<()> {

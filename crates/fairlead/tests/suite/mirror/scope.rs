@@ -2,7 +2,6 @@
 
 use anyhow::{Result, ensure};
 use fairlead_api::fairlead::ImageLedger;
-use fairlead_testkit::RegistryConfig;
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
@@ -18,8 +17,7 @@ fn labelled(image: &str, labels: Value) -> Value {
 async fn a_namespaced_mirror_copies_for_pods_of_its_namespace_only() -> Result<()> {
     let rig = shared().await?;
     let (own, other) = (rig.namespace().await?, rig.namespace().await?);
-    let source = rig.cluster.registry(RegistryConfig::new()).await?;
-    let target = rig.cluster.registry(RegistryConfig::new()).await?;
+    let [source, target] = rig.registries().await?;
     let mut mirror = mirror_of(&source, &json!([{"registry": target.host()}]), &json!({}));
     mirror["kind"] = "ImageSetMirror".into();
     mirror["metadata"]["namespace"] = own.as_str().into();

@@ -8,7 +8,7 @@ use fairlead_operator::install::DEFAULT_NAMESPACE;
 use fairlead_testkit::{
     Cluster, Registry, RegistryConfig, eventually,
     fake_registry::{Effect, FakeRegistry, Fault, Route},
-    images::ImageBuilder,
+    images::holding,
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
@@ -16,7 +16,6 @@ use kube::{Api, api::PostParams};
 use serde_json::json;
 
 use super::rig::{Rig, SOON, create, digest_asked_by, mirror_of, ready, shared, wait_for_status};
-use crate::installed::Operator;
 
 const IMAGES: usize = 150;
 /// Images of one Pod.
@@ -38,8 +37,7 @@ fn repository(number: usize) -> String {
 async fn fill(registry: &Registry, count: usize) -> Result<Vec<String>> {
     stream::iter(0..count)
         .map(|number| async move {
-            let content = format!("this is number {number}");
-            let image = ImageBuilder::new().file("/content", content.as_bytes(), 0o644)?.build()?;
+            let image = holding(&format!("this is number {number}"))?;
             registry.endpoint().push(&repository(number), "1", &image).await
         })
         .buffered(AT_ONCE)
@@ -90,8 +88,7 @@ fn api_writes(cluster: &Cluster) -> Result<usize> {
 async fn beside(troubled: &str) -> Result<()> {
     const FEW: usize = 30;
     let rig = shared().await?;
-    let source = rig.cluster.registry(RegistryConfig::new()).await?;
-    let healthy = rig.cluster.registry(RegistryConfig::new()).await?;
+    let [source, healthy] = rig.registries().await?;
     fill(&source, FEW).await?;
     use_all(rig, &source.host(), FEW).await?;
     let mirrors = json!([{"registry": troubled}, {"registry": healthy.host()}]);
@@ -127,14 +124,11 @@ async fn a_mirror_without_quota_holds_no_other_up() -> Result<()> {
 #[tokio::test]
 async fn two_mirrors_in_trouble_and_a_killed_leader_cost_nothing_but_time() -> Result<()> {
     let mut rig = Rig::install_with(Cluster::builder().audit(true).start().await?, CONFIG).await?;
-    let source = rig.cluster.registry(RegistryConfig::new()).await?;
-    let healthy = rig.cluster.registry(RegistryConfig::new()).await?;
-    let hanging = rig.cluster.registry(RegistryConfig::new()).await?;
+    let [source, healthy, hanging] = rig.registries().await?;
     let limited = FakeRegistry::start().await?;
     let digests = fill(&source, IMAGES).await?;
     use_all(&rig, &source.host(), IMAGES).await?;
-    let file = rig.cluster.directory().join("config.yaml");
-    let standby = Operator::start_with_config(&rig.cluster, DEFAULT_NAMESPACE, &file).await?;
+    let standby = rig.start_operator().await?;
     standby.0.wait_to_say("standing by", SOON).await?;
 
     // The first copies to the limited one get through; those after them meet its quota wherever they are.

@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::rig::{Rig, SOON, image, mirror, pod, pull_secrets, push, route, shared};
+use super::rig::{Rig, SOON, image, mirror, pod, pull_secrets, route, shared};
 
 /// A pull secret for one registry.
 async fn secret(rig: &Rig, namespace: &str, name: &str, registry: &Registry, password: &str) -> Result<()> {
@@ -40,9 +40,7 @@ struct Scene {
 
 /// A public source and a private mirror of it.
 async fn scene(rig: &Rig, label: &str) -> Result<Scene> {
-    let source = rig.registry(RegistryConfig::new(), label).await?;
-    let target = rig.cluster.registry(private()).await?;
-    push(&target, "copies/team/app", label).await?;
+    let (source, target) = rig.copied(private(), label).await?;
     let policy = mirror(&source, &target);
     let (asked, copy) =
         (format!("{}/team/app:1", source.host()), format!("{}/copies/team/app:1", target.host()));

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use fairlead_testkit::RegistryConfig;
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::rig::{image, mirror, pod, push, replicas, shared};
+use super::rig::{image, mirror, pod, replicas, shared};
 
 /// A registry that accepts connections and never answers holds up the first Pods for the time of a probe, and no others.
 #[tokio::test]
@@ -36,9 +36,7 @@ async fn a_silent_registry_costs_one_slow_pod() -> Result<()> {
 async fn many_pods_at_once_cost_few_requests() -> Result<()> {
     let rig = shared().await?;
     let namespace = rig.namespace().await?;
-    let source = rig.registry(RegistryConfig::new(), "many").await?;
-    let target = rig.cluster.registry(RegistryConfig::new()).await?;
-    push(&target, "copies/team/app", "many").await?;
+    let (source, target) = rig.copied(RegistryConfig::new(), "many").await?;
     rig.apply(&mirror(&source, &target)).await?;
     let (asked, copy) =
         (format!("{}/team/app:1", source.host()), format!("{}/copies/team/app:1", target.host()));

@@ -131,9 +131,7 @@ async fn every_kind_of_image_is_routed() -> Result<()> {
 async fn containers_for_debugging_are_routed_and_recorded_afterwards() -> Result<()> {
     let rig = shared().await?;
     let namespace = rig.namespace().await?;
-    let source = rig.registry(RegistryConfig::new(), "debugging").await?;
-    let target = rig.cluster.registry(RegistryConfig::new()).await?;
-    push(&target, "copies/team/app", "debugging").await?;
+    let (source, target) = rig.copied(RegistryConfig::new(), "debugging").await?;
     rig.apply(&mirror(&source, &target)).await?;
     let asked = format!("{}/team/app:1", source.host());
     let copy = format!("{}/copies/team/app:1", target.host());
@@ -166,9 +164,7 @@ async fn containers_for_debugging_are_routed_and_recorded_afterwards() -> Result
 async fn records_are_claims_and_never_orders() -> Result<()> {
     let rig = shared().await?;
     let namespace = rig.namespace().await?;
-    let source = rig.registry(RegistryConfig::new(), "claims").await?;
-    let target = rig.cluster.registry(RegistryConfig::new()).await?;
-    push(&target, "copies/team/app", "claims").await?;
+    let (source, target) = rig.copied(RegistryConfig::new(), "claims").await?;
     let policy = mirror(&source, &target);
     rig.apply(&policy).await?;
     let asked = format!("{}/team/app:1", source.host());

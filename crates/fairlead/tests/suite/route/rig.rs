@@ -1,7 +1,7 @@
 //! One cluster with an installed operator for all tests of routing. Every test has registries of its own, so the policies
 //! of one are about images of no other.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::install::DEFAULT_NAMESPACE;
@@ -10,6 +10,7 @@ use fairlead_testkit::{
     images::{self, ImageBuilder},
     unique,
 };
+use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
@@ -47,11 +48,21 @@ impl Rig {
             manifests(&[])?.into_iter().filter(|object| object["kind"] != "Deployment").collect();
         kubectl::apply(&cluster, &installed, &[]).await?;
         kubectl::definitions_are_served(&cluster).await?;
-        let file = cluster.directory().join("config.yaml");
+        let file = config_file(&cluster);
         std::fs::write(&file, config)?;
         let operator = Operator::start_with_config(&cluster, DEFAULT_NAMESPACE, &file).await?;
         operator.serves(&cluster).await?;
         Ok(Self { cluster, operator })
+    }
+
+    /// Changes the configuration, for operators that are started afterwards.
+    pub fn configure(&self, config: &str) -> Result<()> {
+        Ok(std::fs::write(config_file(&self.cluster), config)?)
+    }
+
+    /// Starts another operator with the configuration.
+    pub async fn start_operator(&self) -> Result<Operator> {
+        Operator::start_with_config(&self.cluster, DEFAULT_NAMESPACE, &config_file(&self.cluster)).await
     }
 
     pub async fn client(&self) -> Result<Client> {
@@ -63,6 +74,21 @@ impl Rig {
         let registry = self.cluster.registry(config).await?;
         push(&registry, "team/app", holds).await?;
         Ok(registry)
+    }
+
+    /// Such a registry, and another one that holds the copy.
+    pub async fn copied(&self, target: RegistryConfig, holds: &str) -> Result<(Registry, Registry)> {
+        let source = self.registry(RegistryConfig::new(), holds).await?;
+        let target = self.cluster.registry(target).await?;
+        push(&target, "copies/team/app", holds).await?;
+        Ok((source, target))
+    }
+
+    /// Registries that hold nothing yet.
+    pub async fn registries<const COUNT: usize>(&self) -> Result<[Registry; COUNT]> {
+        let all = (0..COUNT).map(|_| self.cluster.registry(RegistryConfig::new()));
+        let all = try_join_all(all).await?;
+        Ok(all.try_into().expect("as many as were asked for"))
     }
 
     /// Applies an object of kuik's and waits until admission knows it.
@@ -130,6 +156,10 @@ impl Rig {
     pub async fn namespace(&self) -> Result<String> {
         self.cluster.namespace("routed").await
     }
+}
+
+fn config_file(cluster: &Cluster) -> PathBuf {
+    cluster.directory().join("config.yaml")
 }
 
 pub async fn push(registry: &Registry, repository: &str, label: &str) -> Result<String> {

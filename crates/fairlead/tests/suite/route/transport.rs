@@ -5,15 +5,13 @@ use fairlead_testkit::RegistryConfig;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
-use super::rig::{image, mirror, pod, push, route, shared};
+use super::rig::{image, mirror, pod, route, shared};
 
 #[tokio::test]
 async fn nothing_of_a_pod_is_lost_and_secrets_are_never_listed() -> Result<()> {
     let rig = shared().await?;
     let namespace = rig.namespace().await?;
-    let source = rig.registry(RegistryConfig::new(), "whole").await?;
-    let target = rig.cluster.registry(RegistryConfig::new()).await?;
-    push(&target, "copies/team/app", "whole").await?;
+    let (source, target) = rig.copied(RegistryConfig::new(), "whole").await?;
     rig.apply(&mirror(&source, &target)).await?;
     let mut wanted = pod(&format!("{}/team/app:1", source.host()));
     wanted["metadata"]["labels"] = json!({"app": "web"});

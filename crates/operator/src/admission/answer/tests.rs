@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    admission::{Decide, DecideError, Limits, Metrics, Skip, route::tests::idle},
+    admission::{Decide, DecideError, Limits, Metrics, route::tests::idle},
     events::Errors,
+    skip::Skip,
 };
 
 fn state(decide: impl Decide) -> Arc<State> {
@@ -129,7 +130,7 @@ async fn forged_records_are_replaced() {
 #[tokio::test]
 async fn pods_that_the_configuration_skips_are_left_alone() {
     let config = crate::config::Config::parse("skipLabels: [team=blue]").unwrap().config;
-    let skip = crate::admission::Skip::from(&config);
+    let skip = Skip::from(&config);
     let state = skipping(skip, idle());
     for (team, outcome) in [("blue", Outcome::Skipped), ("red", Outcome::Recorded)] {
         let mut request = review(&json!({}));

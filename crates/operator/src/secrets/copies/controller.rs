@@ -8,7 +8,7 @@ use tokio::time::MissedTickBehavior;
 use super::{Copies, work::Work};
 use crate::{
     leader::Term,
-    watch::{Board, Presence, Resources},
+    watch::{Board, Resources},
 };
 
 /// How often policies and Pods are compared with what is known of the copies.
@@ -49,7 +49,7 @@ impl Controller {
                 () = ended.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            if !self.sees_everything() {
+            if !self.board.knows_pods_and(&OWNERS) {
                 continue;
             }
             // On the heap: what a pass keeps between requests would be carried by everything around it.
@@ -57,14 +57,5 @@ impl Controller {
                 return;
             }
         }
-    }
-
-    /// Policies and Pods that are not known yet must not look like ones that are gone.
-    fn sees_everything(&self) -> bool {
-        let rows = self.board.rows();
-        let row = |kind: &str| rows.iter().find(|row| row.kind == kind);
-        let served = |kind: &str| row(kind).is_some_and(|row| row.presence == Presence::Served && row.synced);
-        let absent = |kind: &str| row(kind).is_some_and(|row| row.presence == Presence::Absent);
-        served("Pod") && OWNERS.iter().all(|kind| served(kind) || absent(kind))
     }
 }

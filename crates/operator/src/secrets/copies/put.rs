@@ -11,11 +11,11 @@ use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::{CopyError, Shared, object};
 use crate::{
-    failure::{Class, Failure},
+    failure::{Class, Failure, within},
     secrets::{Keys, metrics::Done},
 };
 
@@ -23,7 +23,7 @@ use crate::{
 const FIELD_MANAGER: &str = "fairlead-webhook";
 
 /// One request never takes longer.
-const LIMIT: Duration = Duration::from_secs(5);
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
 
 /// Somebody else may change the copy between the look and the write; then it is looked at again.
 const ATTEMPTS: usize = 3;
@@ -110,7 +110,7 @@ impl Shared {
     }
 
     async fn get(&self, place: &Place) -> Result<Option<Secret>, Failure> {
-        limited(self.api(place).get_opt(&place.name)).await
+        within(LIMIT, self.api(place).get_opt(&place.name)).await
     }
 
     fn recognise(&self, secret: Option<&Secret>, owner_uid: Option<&str>) -> Found {
@@ -129,7 +129,7 @@ impl Shared {
         // appears in this instant is somebody else's, and contending for its fields is what the server then refuses.
         let params = PatchParams { force: before.is_some(), ..PatchParams::apply(FIELD_MANAGER) };
         let body = Patch::Apply(object::write(&of.by, keys, place, version, self.now()));
-        limited(self.api(place).patch(&place.name, &params, &body)).await
+        within(LIMIT, self.api(place).patch(&place.name, &params, &body)).await
     }
 
     /// Removes a copy that is still as it was seen. One that is gone already is fine.
@@ -140,7 +140,7 @@ impl Shared {
             uid: Some(copy.uid.clone()),
         };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match limited(self.api(place).delete(&place.name, &params)).await {
+        match within(LIMIT, self.api(place).delete(&place.name, &params)).await {
             Ok(_) => {
                 self.metrics.copy(Done::Deleted);
                 Ok(())
@@ -152,12 +152,5 @@ impl Shared {
 
     fn api(&self, place: &Place) -> Api<Secret> {
         Api::namespaced(self.client.clone(), &place.namespace)
-    }
-}
-
-pub(super) async fn limited<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-    match timeout(LIMIT, request).await {
-        Ok(answer) => answer.map_err(|error| Failure::from(&error)),
-        Err(_) => Err(Failure::timed_out(LIMIT)),
     }
 }

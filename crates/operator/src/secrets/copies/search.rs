@@ -15,10 +15,10 @@ use kube::{Api, Client, api::ListParams};
 
 use super::{
     object,
-    put::limited,
+    put::LIMIT,
     work::{PACE, Work},
 };
-use crate::failure::Failure;
+use crate::failure::{Failure, within};
 
 const AT_ONCE: usize = 4;
 const PAGE: u32 = 500;
@@ -54,7 +54,7 @@ impl Work {
             })
             .map(|namespace| async move {
                 let api = Api::<Secret>::namespaced(self.client.clone(), &namespace);
-                (namespace, limited(api.get_metadata_opt(name)).await)
+                (namespace, within(LIMIT, api.get_metadata_opt(name)).await)
             });
         let mut looks = std::pin::pin!(looks.buffer_unordered(AT_ONCE));
         let mut seen = Vec::new();
@@ -74,7 +74,7 @@ async fn namespaces(client: &Client) -> Result<Vec<String>, Failure> {
     let mut params = ListParams::default().limit(PAGE);
     let mut names = Vec::new();
     loop {
-        let page = limited(api.list_metadata(&params)).await?;
+        let page = within(LIMIT, api.list_metadata(&params)).await?;
         names.extend(page.items.into_iter().filter_map(|namespace| namespace.metadata.name));
         match page.metadata.continue_.filter(|more| !more.is_empty()) {
             Some(more) => params = params.continue_token(&more),

@@ -26,10 +26,10 @@ use tokio::time::Instant;
 use super::{
     Copies, CopyError, State,
     observe::{Held, Observed},
-    put::limited,
+    put::LIMIT,
 };
 use crate::{
-    failure::{Class, Failure},
+    failure::{Class, Failure, within},
     leader::Term,
     secrets::Read,
     watch::Resources,
@@ -205,7 +205,7 @@ impl Work {
         }});
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let api = Api::<K>::all(self.client.clone());
-        limited(api.patch_metadata(&owner.name, &params, &Patch::Merge(patch))).await.map(drop)
+        within(LIMIT, api.patch_metadata(&owner.name, &params, &Patch::Merge(patch))).await.map(drop)
     }
 }
 

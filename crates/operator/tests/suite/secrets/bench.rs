@@ -1,7 +1,6 @@
 //! A cluster for copies, and a replica's parts that concern them.
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -13,30 +12,25 @@ use anyhow::{Context, Result, ensure};
 use fairlead_api::kuik::ClusterImageSetMirror;
 use fairlead_operator::{
     certificates::Clock,
-    leader::{self, Election},
     secrets::{Copies, Metrics, Secrets, copies::Controller},
-    telemetry::Pulses,
-    watch::{self, Resources, Watches},
 };
 use fairlead_plan::{
     pull_secrets::copy_name,
     routing::{PolicyId, PolicyKind, SecretName, SecretUse},
 };
-use fairlead_testkit::{Cluster, eventually, install_crypto, unique};
-use k8s_openapi::{
-    api::{
-        core::v1::{Pod, Secret, ServiceAccount},
-        rbac::v1::{ClusterRole, ClusterRoleBinding},
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+use fairlead_testkit::{Cluster, eventually, unique};
+use k8s_openapi::api::{
+    core::v1::{Pod, Secret, ServiceAccount},
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
 use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use tokio::{task::JoinHandle, time::Instant};
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
+
+use crate::{candidate::Candidate, definitions::cluster_with_definitions};
 
 pub const SOON: Duration = Duration::from_secs(30);
 
@@ -100,13 +94,7 @@ pub struct Bench {
 
 impl Bench {
     pub async fn new() -> Result<Self> {
-        install_crypto();
-        let cluster = Cluster::builder().audit(true).start().await?;
-        let admin = cluster.client().await?;
-        for crd in fairlead_api::crds::all() {
-            let api: Api<CustomResourceDefinition> = Api::all(admin.clone());
-            api.create(&PostParams::default(), &crd).await?;
-        }
+        let (cluster, admin) = cluster_with_definitions(Cluster::builder().audit(true)).await?;
         let operators = cluster.namespace("operators").await?;
         let bench = Self {
             registries: cluster.namespace("registries").await?,
@@ -273,8 +261,7 @@ pub struct Replica {
     client: Client,
     seconds_ahead: Arc<AtomicU64>,
     named: Arc<Mutex<Vec<SecretUse>>>,
-    stop: CancellationToken,
-    tasks: Vec<JoinHandle<()>>,
+    candidate: Option<Candidate>,
 }
 
 impl Replica {
@@ -288,8 +275,7 @@ impl Replica {
         };
         let copies = Copies::new(client.clone(), secrets.clone(), copying, clock, Metrics::default());
         let named = Arc::new(Mutex::new(Vec::new()));
-        let (stop, tasks) = (CancellationToken::new(), Vec::new());
-        Ok(Self { secrets, copies, client, seconds_ahead, named, stop, tasks })
+        Ok(Self { secrets, copies, client, seconds_ahead, named, candidate: None })
     }
 
     /// Lets the wall clock, and nothing else, run ahead.
@@ -305,37 +291,21 @@ impl Replica {
     pub fn lead(&mut self, bench: &Bench) {
         let named = Arc::clone(&self.named);
         let named = move || named.lock().expect("no test panics with it").clone();
-        self.tasks.push(tokio::spawn(self.secrets.clone().run(named, self.stop.clone())));
-
-        let resources = Resources::default();
-        let watches =
-            Watches::new(self.client.clone(), &resources, BTreeMap::new(), watch::Metrics::default());
-        for (_, watch) in watches.all {
-            let stop = self.stop.clone();
-            self.tasks.push(tokio::spawn(async move {
-                stop.run_until_cancelled_owned(watch).await;
-            }));
-        }
-        let (election, leader) = Election::new(
-            self.client.clone(),
-            &bench.operators,
-            "fairlead-operator",
-            &unique("replica"),
-            leader::Metrics::default(),
-            Pulses::default().add("election"),
-        );
-        self.tasks.push(tokio::spawn(election.run(self.stop.clone())));
-        let controller = Controller::new(self.client.clone(), self.copies.clone(), resources, watches.board);
-        self.tasks.push(tokio::spawn(async move {
+        let mut candidate = Candidate::start(&self.client, &bench.operators, &unique("replica"));
+        candidate.spawn(self.secrets.clone().run(named, candidate.stopping()));
+        let (resources, board) = (candidate.resources.clone(), candidate.board.clone());
+        let controller = Controller::new(self.client.clone(), self.copies.clone(), resources, board);
+        let leader = candidate.leader.clone();
+        candidate.spawn(async move {
             leader.while_leading(|term| controller.clone().run(term)).await;
-        }));
+        });
+        self.candidate = Some(candidate);
     }
 
     pub async fn stop(self) -> Result<()> {
-        self.stop.cancel();
-        for task in self.tasks {
-            tokio::time::timeout(Duration::from_secs(10), task).await.context("it does not stop")??;
+        match self.candidate {
+            Some(candidate) => candidate.stop().await,
+            None => Ok(()),
         }
-        Ok(())
     }
 }

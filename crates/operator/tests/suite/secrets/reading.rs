@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use fairlead_domain::reference::Reference;
-use fairlead_operator::secrets::{Keys, Metrics, Read, Secrets};
+use fairlead_operator::{
+    secrets::{Keys, Metrics, Read, Secrets},
+    telemetry::page,
+};
 use fairlead_plan::routing::{PolicyId, PolicyKind, SecretName, SecretUse};
 use fairlead_testkit::{Cluster, eventually, install_crypto, shared, unique};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -12,7 +15,7 @@ use kube::{
     Api, Client,
     api::{DeleteParams, ObjectMeta, PostParams},
 };
-use prometheus_client::{encoding::text::encode, registry::Registry};
+use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -50,8 +53,7 @@ impl Reader {
     }
 
     fn reads(&self) -> u64 {
-        let mut page = String::new();
-        encode(&mut page, &self.registry).expect("writing to memory");
+        let page = page::text(&self.registry).expect("writing to memory");
         let lines = page.lines().filter(|line| line.starts_with("fairlead_secret_reads_total"));
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }

@@ -52,7 +52,7 @@ async fn available(count: usize) -> Result<(FakeRegistry, Bench, Vec<Reference>)
     let bench = Bench::start("{}")?;
     let mut images = Vec::new();
     for number in 0..count {
-        registry.hold("app", &number.to_string(), &image("a")?);
+        registry.hold("app", &number.to_string(), &holding("a")?);
         images.push(reference(&registry, &format!("app:{number}"))?);
     }
     for image in &images {
@@ -64,7 +64,7 @@ async fn available(count: usize) -> Result<(FakeRegistry, Bench, Vec<Reference>)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_registry_that_is_killed_is_known_to_be_down_within_seconds() -> Result<()> {
     let registry = RealRegistry::start(RegistryConfig::new()).await?;
-    registry.endpoint().push("app", "1", &image("a")?).await?;
+    registry.endpoint().push("app", "1", &holding("a")?).await?;
     let bench = Bench::start("{}")?;
     let image = Reference::parse(&format!("{}/app:1", registry.host()))?;
     assert!(bench.ask(&image, &[]).await.is_available());
@@ -114,7 +114,7 @@ async fn all_images_of_a_registry_share_a_check() -> Result<()> {
 #[tokio::test]
 async fn a_registry_that_wants_to_know_who_we_are_is_alive() -> Result<()> {
     let registry = FakeRegistry::start().await?;
-    registry.hold("app", "1", &image("a")?);
+    registry.hold("app", "1", &holding("a")?);
     registry.require(Auth::Basic(HashMap::from([("ada".to_owned(), "secret".to_owned())])));
     let (bench, image) = (Bench::start("{}")?, reference(&registry, "app:1")?);
     let ada = login(&image, "ada");
@@ -157,7 +157,7 @@ async fn a_registry_that_does_not_want_to_be_checked_is_not_and_pods_do_not_suff
     registry.inject(refusal.on(Route::Base));
     bench.stays(&images, &[], 7 * SECOND, VerdictKind::Available).await;
     assert_eq!(checks(&registry), 1);
-    registry.hold("other", "1", &image("b")?);
+    registry.hold("other", "1", &holding("b")?);
     assert!(bench.ask(&reference(&registry, "other:1")?, &[]).await.is_available());
     Ok(())
 }

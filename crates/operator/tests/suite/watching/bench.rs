@@ -1,52 +1,41 @@
 //! A cluster, and replicas of the watch in this process under an election of their own.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::{
-    crds,
     fairlead::{ImageLedger, LedgerEntry},
     kuik::{Availability, ClusterImageSetAvailability, ClusterImageSetAvailabilityStatus, MonitoredImage},
 };
 use fairlead_operator::{
     config::Config,
     events::{self, Errors, Events, Source},
-    leader::{self, Election},
     ledgers::Shelves,
     secrets::{self, Secrets},
-    telemetry::Pulses,
+    telemetry::page,
     verdicts::{self, VerdictSettings, Verdicts},
-    watch::{self, Resources, Watches},
     watching::{Controller, Metrics, MirrorLooks, Parts, Seen},
 };
-use fairlead_testkit::{Cluster, audit::AuditEvent, eventually, images::ImageBuilder, install_crypto};
-use k8s_openapi::{
-    api::core::v1::{Event, Pod, Secret},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use fairlead_testkit::{Cluster, audit::AuditEvent, definitions, eventually};
+use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::ApiResource,
 };
-use prometheus_client::{encoding::text::encode, registry::Registry};
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use tokio::{
-    sync::{mpsc, watch as channel},
-    task::JoinHandle,
+use tokio::sync::{mpsc, watch as channel};
+
+use crate::{
+    candidate::Candidate,
+    definitions::{cluster_with_definitions, definition},
 };
-use tokio_util::sync::CancellationToken;
 
 pub const SOON: Duration = Duration::from_mins(1);
-
-/// An image like no other.
-pub fn image(label: &str) -> Result<fairlead_testkit::images::Image> {
-    ImageBuilder::new().file("/content", label.as_bytes(), 0o644)?.build()
-}
 
 /// A cluster of its own: whoever watches, watches the whole cluster.
 pub struct Bench {
@@ -57,14 +46,7 @@ pub struct Bench {
 
 impl Bench {
     pub async fn new() -> Result<Self> {
-        install_crypto();
-        let cluster = Cluster::builder().audit(true).start().await?;
-        let client = cluster.client().await?;
-        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for crd in crds::all() {
-            let name = crd.metadata.name.as_deref().context("a name")?;
-            definitions.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await?;
-        }
+        let (cluster, client) = cluster_with_definitions(Cluster::builder().audit(true)).await?;
         let own_namespace = cluster.namespace("operator").await?;
         Ok(Self { client, own_namespace, cluster })
     }
@@ -160,17 +142,9 @@ impl Bench {
 
     /// Defines the kind anew, without its rules or with them.
     pub async fn define(&self, loose: bool) -> Result<()> {
-        let is_it = |crd: &CustomResourceDefinition| crd.spec.names.kind == "ClusterImageSetAvailability";
-        let mut crd = crds::all().into_iter().find(is_it).context("a kind of ours")?;
-        for version in crd.spec.versions.iter_mut().filter(|_| loose) {
-            let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-            let schema = version.schema.as_mut().context("a schema")?;
-            schema.open_api_v3_schema = Some(serde_json::from_value(anything)?);
-            version.additional_printer_columns = None;
-        }
-        let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        definitions.patch(&crd.name_any(), &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await?;
-        Ok(())
+        let crd = definition("ClusterImageSetAvailability")?;
+        let crd = if loose { definitions::without_rules(crd)? } else { crd };
+        definitions::install(&self.client, &crd).await
     }
 
     pub async fn status(&self, name: &str) -> Result<ClusterImageSetAvailabilityStatus> {
@@ -233,45 +207,23 @@ pub struct Replica {
     pub seen: mpsc::Receiver<Seen>,
     pub verdicts: Verdicts,
     registry: Mutex<Registry>,
-    shutdown: CancellationToken,
-    stop: CancellationToken,
-    tasks: Vec<JoinHandle<()>>,
+    candidate: Candidate,
 }
 
 impl Replica {
     pub async fn start(bench: &Bench, identity: &str, config: &str) -> Result<Self> {
         let config = Config::parse(config)?.config;
         let client = bench.cluster.client().await?;
-        let (shutdown, stop) = (CancellationToken::new(), CancellationToken::new());
-        let resources = Resources::default();
-        let watches = Watches::new(client.clone(), &resources, BTreeMap::new(), watch::Metrics::default());
-        let mut tasks = Vec::new();
-        for (_, watch) in watches.all {
-            let stop = stop.clone();
-            tasks.push(tokio::spawn(async move {
-                stop.run_until_cancelled_owned(watch).await;
-            }));
-        }
-        let pulse = Pulses::default().add("election");
-        let (election, leader) = Election::new(
-            client.clone(),
-            &bench.own_namespace,
-            "fairlead-operator",
-            identity,
-            leader::Metrics::default(),
-            pulse,
-        );
-        tasks.push(tokio::spawn(election.run(shutdown.clone())));
-
+        let mut candidate = Candidate::start(&client, &bench.own_namespace, identity);
         let source = Source {
             identity: identity.to_owned(),
             namespace: bench.own_namespace.clone(),
             deployment: "fairlead".to_owned(),
         };
-        let pods = resources.pods.clone();
+        let pods = candidate.resources.pods.clone();
         let events = Events::new(client.clone(), source, pods, Errors::default(), events::Metrics::default());
         let teller = events.teller();
-        tasks.push(tokio::spawn(events.run(leader.clone())));
+        candidate.spawn(events.run(candidate.leader.clone()));
 
         let mut registry = Registry::default();
         let registries = verdicts::client(&config);
@@ -283,8 +235,8 @@ impl Replica {
         let (mirrors, published) = channel::channel(Arc::default());
         let (sender, seen) = mpsc::channel(16);
         let parts = Parts {
-            resources,
-            board: watches.board,
+            resources: candidate.resources.clone(),
+            board: candidate.board.clone(),
             verdicts: verdicts.clone(),
             secrets: Secrets::new(client.clone(), secrets::Metrics::default()),
             shelves: Shelves::new(client.clone(), &bench.own_namespace),
@@ -295,14 +247,12 @@ impl Replica {
             metrics: Metrics::register(&mut registry, &config),
         };
         let controller = Controller::new(client, &config, parts);
-        tasks.push(tokio::spawn(controller.run(leader)));
-        Ok(Self { mirrors, seen, verdicts, registry: Mutex::new(registry), shutdown, stop, tasks })
+        candidate.spawn(controller.run(candidate.leader.clone()));
+        Ok(Self { mirrors, seen, verdicts, registry: Mutex::new(registry), candidate })
     }
 
     pub fn page(&self) -> Result<String> {
-        let mut page = String::new();
-        encode(&mut page, &self.registry.lock().expect("no test panics with it"))?;
-        Ok(page)
+        Ok(page::text(&self.registry.lock().expect("no test panics with it"))?)
     }
 
     /// The sum of the lines of the metrics page that begin so.
@@ -314,20 +264,11 @@ impl Replica {
 
     /// Ends it where it stands, as a crash would: the lease has to run out.
     pub fn kill(self) {
-        for task in self.tasks {
-            task.abort();
-        }
+        self.candidate.kill();
     }
 
     /// Gives leadership back and waits until everything has ended.
     pub async fn stop(self) -> Result<()> {
-        self.shutdown.cancel();
-        self.stop.cancel();
-        for task in self.tasks {
-            tokio::time::timeout(Duration::from_secs(10), task)
-                .await
-                .context("the replica does not stop")??;
-        }
-        Ok(())
+        self.candidate.stop().await
     }
 }

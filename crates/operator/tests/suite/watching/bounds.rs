@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use fairlead_api::kuik::Availability;
-use fairlead_testkit::{eventually, fake_registry::FakeRegistry};
+use fairlead_testkit::{eventually, fake_registry::FakeRegistry, images::holding};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::bench::{Bench, Replica, SOON, image};
+use super::bench::{Bench, Replica, SOON};
 
 const IMAGES: usize = 150;
 const CONFIG: &str = "
@@ -20,7 +20,7 @@ async fn the_status_stays_short_and_the_ledger_has_the_rest() -> Result<()> {
     let bench = Bench::new().await?;
     let registry = FakeRegistry::start().await?;
     let host = registry.host();
-    let there = image("there")?;
+    let there = holding("there")?;
     let mut images = Vec::new();
     for number in 0..IMAGES {
         // The last in order of names is missing.

@@ -6,10 +6,11 @@ use fairlead_api::kuik::Availability;
 use fairlead_testkit::{
     Registry, RegistryConfig,
     fake_registry::{Auth, FakeRegistry},
+    images::holding,
 };
 use serde_json::json;
 
-use super::bench::{Bench, Replica, image};
+use super::bench::{Bench, Replica};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_secrets_of_pods_come_first_and_the_fallback_last() -> Result<()> {
@@ -17,14 +18,14 @@ async fn the_secrets_of_pods_come_first_and_the_fallback_last() -> Result<()> {
     let registry = Registry::start(RegistryConfig::new().user("pod", "pa55")).await?;
     let host = registry.host();
     for name in ["mine", "shared", "late", "nobodys"] {
-        registry.endpoint().push(name, "1", &image(name)?).await?;
+        registry.endpoint().push(name, "1", &holding(name)?).await?;
     }
     // One that shows who asked, and lets two in.
     let open = FakeRegistry::start().await?;
     open.require(Auth::Basic([("pod".into(), "pa55".into()), ("fallback".into(), "pa55".into())].into()));
     let guarded = open.host();
     for name in ["own", "lent", "refused"] {
-        open.hold(name, "1", &image(name)?);
+        open.hold(name, "1", &holding(name)?);
     }
 
     let namespace = bench.namespace("team").await?;

@@ -12,11 +12,12 @@ use fairlead_operator::watching::{MirrorLook, MirrorLooks};
 use fairlead_testkit::{
     eventually,
     fake_registry::{Effect, FakeRegistry, Fault, Route},
+    images::holding,
 };
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::bench::{Bench, Replica, SOON, image};
+use super::bench::{Bench, Replica, SOON};
 
 const TICK: Duration = Duration::from_millis(500);
 
@@ -31,7 +32,7 @@ async fn a_registry_that_hangs_holds_up_no_other() -> Result<()> {
     let mut images = Vec::new();
     for number in 0..4 {
         let name = format!("app-{number}");
-        steady.hold(&name, "1", &image(&name)?);
+        steady.hold(&name, "1", &holding(&name)?);
         images.push(format!("{}/{name}:1", steady.host()));
         images.push(format!("{}/{name}:1", stuck.host()));
     }
@@ -60,7 +61,7 @@ async fn a_registry_that_hangs_holds_up_no_other() -> Result<()> {
     ensure!(stuck.peak_in_flight() <= 2, "one look, and perhaps one of the client's own trials");
 
     // A mirror's images are looked at between the others, and it is told.
-    steady.hold("copy", "1", &image("copy")?);
+    steady.hold("copy", "1", &holding("copy")?);
     let copy = Arc::new(Reference::parse(&format!("{}/copy:1", steady.host()))?);
     let lost = Arc::new(Reference::parse(&format!("{}/lost:1", steady.host()))?);
     let look = |reference: &Arc<Reference>| MirrorLook {
@@ -95,7 +96,7 @@ async fn a_registry_that_wants_to_be_left_alone_is_left_alone() -> Result<()> {
     let mut images = Vec::new();
     for number in 0..3 {
         let name = format!("app-{number}");
-        steady.hold(&name, "1", &image(&name)?);
+        steady.hold(&name, "1", &holding(&name)?);
         images.push(format!("{}/{name}:1", steady.host()));
         images.push(format!("{}/{name}:1", limited.host()));
     }

@@ -3,12 +3,12 @@
 use anyhow::{Context, Result, ensure};
 use fairlead_api::{conditions::ConditionStatus, kuik::Availability};
 use fairlead_domain::{reference::Reference, verdict::Verdict};
-use fairlead_testkit::{Registry, RegistryConfig, eventually};
+use fairlead_testkit::{Registry, RegistryConfig, eventually, images::holding};
 use kube::ResourceExt;
 use reqwest::Method;
 use serde_json::json;
 
-use super::bench::{Bench, Replica, SOON, image};
+use super::bench::{Bench, Replica, SOON};
 
 /// Fast enough for a test.
 const CONFIG: &str = "monitoring: {registries: {default: {interval: 10s, maxPerInterval: 50}}}";
@@ -27,8 +27,8 @@ async fn an_image_that_disappears_is_told_once_where_people_look() -> Result<()>
     let registry = Registry::start(RegistryConfig::new().delete()).await?;
     let host = registry.host();
     let named = |name: &str| format!("{host}/{name}:1");
-    let web = registry.endpoint().push("web", "1", &image("web")?).await?;
-    registry.endpoint().push("side", "1", &image("side")?).await?;
+    let web = registry.endpoint().push("web", "1", &holding("web")?).await?;
+    registry.endpoint().push("side", "1", &holding("side")?).await?;
     let (one, two) = (bench.namespace("one").await?, bench.namespace("two").await?);
     bench.pod(&one, "web-0", &[named("web")], &[]).await?;
     bench.pod(&one, "web-1", &[named("web")], &[]).await?;
@@ -102,7 +102,7 @@ async fn an_image_that_disappears_is_told_once_where_people_look() -> Result<()>
     })
     .await?;
 
-    registry.endpoint().push("web", "1", &image("web")?).await?;
+    registry.endpoint().push("web", "1", &holding("web")?).await?;
     bench.wait_for("all", &named("web"), Availability::Available).await?;
     eventually(SOON, || async {
         let returned = bench.events().await?.into_iter().filter(|(_, _, reason)| reason == "ImageReturned");
@@ -119,7 +119,7 @@ async fn a_filter_that_makes_no_sense_changes_nothing_but_the_condition() -> Res
     let bench = Bench::new().await?;
     let registry = Registry::start(RegistryConfig::new()).await?;
     let named = format!("{}/web:1", registry.host());
-    registry.endpoint().push("web", "1", &image("web")?).await?;
+    registry.endpoint().push("web", "1", &holding("web")?).await?;
     let namespace = bench.namespace("one").await?;
     bench.pod(&namespace, "web", std::slice::from_ref(&named), &[]).await?;
     let filter = |pattern: &str| json!({"filter": {"include": [{"image": pattern}]}});

@@ -1,11 +1,12 @@
 mod forms;
+mod manners;
 mod names;
 mod properties;
 mod reading;
 mod shelving;
 mod storing;
 
-use fairlead_api::fairlead::{CopyState, ImageLedgerSpec, LedgerEntry};
+use fairlead_api::fairlead::{CopyState, ImageLedgerSpec, LedgerEntry, LedgerManner};
 use fairlead_domain::{digest::Digest, reference::Reference};
 use jiff::Timestamp;
 
@@ -65,12 +66,12 @@ fn store(ledger: &mut Ledger, version: &str) -> Vec<(String, Option<String>, Ima
     let mut objects = Vec::new();
     for (id, draft) in drafts {
         match draft {
-            Draft::Write { name, entries, ticket, .. } => {
+            Draft::Write { name, manner, entries, ticket, .. } => {
                 ledger.written(id, ticket, Some(version.to_owned()));
                 objects.push((
                     name,
                     Some(version.to_owned()),
-                    ImageLedgerSpec { owner: owner().named(), entries },
+                    ImageLedgerSpec { owner: owner().named(), manner, entries },
                 ));
             }
             Draft::Delete { ticket, .. } => ledger.written(id, ticket, None),

@@ -147,7 +147,11 @@ impl Server {
             // As it goes over the wire.
             let text = serde_json::to_string(entries).unwrap();
             let entries = serde_json::from_str(&text).unwrap();
-            (name.clone(), Some(version.to_string()), ImageLedgerSpec { owner: owner().named(), entries })
+            (
+                name.clone(),
+                Some(version.to_string()),
+                ImageLedgerSpec { owner: owner().named(), manner: LedgerManner::default(), entries },
+            )
         });
         Ledger::load(owner(), objects)
     }

@@ -99,7 +99,7 @@ fn an_entry_is_stored_where_it_goes_before_it_leaves_where_it_was() {
     objects.push((
         ledger.draft(line[0]).name().to_owned(),
         None,
-        ImageLedgerSpec { owner: owner().named(), entries: first },
+        ImageLedgerSpec { owner: owner().named(), manner: LedgerManner::default(), entries: first },
     ));
     assert_eq!(Ledger::load(owner(), objects).len(), 500);
 }

@@ -48,9 +48,9 @@ fn retention_may_have_ended_while_nobody_looked() {
     let [object] = &mut world.objects[..] else { unreachable!() };
     let stored: Vec<_> = object.ledger.shelves().map(|shelf| object.ledger.draft(shelf)).collect();
     let specs = stored.into_iter().map(|draft| match draft {
-        crate::ledger::Draft::Write { name, version, entries, .. } => {
+        crate::ledger::Draft::Write { name, version, manner, entries, .. } => {
             let owner = object.ledger.owner().named();
-            (name, version, fairlead_api::fairlead::ImageLedgerSpec { owner, entries })
+            (name, version, fairlead_api::fairlead::ImageLedgerSpec { owner, manner, entries })
         }
         crate::ledger::Draft::Delete { .. } => unreachable!(),
     });

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use fairlead_api::fairlead::LedgerManner;
+
 use super::*;
 
 const SOURCE: &str = "docker.io/library/nginx:1";
@@ -72,6 +74,20 @@ fn a_tag_that_moves_between_two_copies_is_followed_by_the_first() {
 }
 
 #[test]
+fn a_tag_that_moved_is_followed_however_that_is_found_out() {
+    let mut world = World::new(&[("a", mirrors(&["m.io"])), ("b", mirrors(&["m.io", "n.io"]))]);
+    world.uses(0, &["quay.io/library/nginx:1"]).round(1);
+    world.copied(0, "quay.io/library/nginx:1", COPY, 2);
+    world.uses(1, &[SOURCE]).round(3);
+    world.copied(1, SOURCE, "n.io/library/nginx:1", 4);
+    assert_eq!(world.tasks(1), ["compare docker.io/library/nginx:1 m.io/library/nginx:1"]);
+    let newer = content("newer");
+    world.record(1, SOURCE, COPY, Finding::Compared { digest: newer, source_digest: newer }, 5);
+    world.round(6);
+    assert_eq!(world.tasks(1), ["copy docker.io/library/nginx:1 n.io/library/nginx:1"]);
+}
+
+#[test]
 fn chosen_platforms_give_a_copy_a_digest_of_its_own() {
     let mut world = World::one(mirrors(&["m.io", "n.io"]));
     world.uses(0, &[SOURCE]).round(1);
@@ -81,6 +97,39 @@ fn chosen_platforms_give_a_copy_a_digest_of_its_own() {
     }
     let seen = [(SOURCE, Sighting::Digest(source_digest)), (COPY, Sighting::Digest(digest))];
     assert_eq!(see(&mut world, &seen, 3), Observed::default());
+}
+
+#[test]
+fn copies_are_made_again_in_another_manner() {
+    let digest = content("pinned");
+    let (pinned, held) = (format!("quay.io/x@{digest}"), format!("m.io/x@{digest}"));
+    let mut world = World::one(mirrors(&["m.io"]));
+    world.uses(0, &[SOURCE, &pinned]).round(1);
+    world.copied(0, SOURCE, COPY, 2);
+    world.record(0, &pinned, &held, Finding::Copied { digest, source_digest: digest }, 2);
+    let verbatim = LedgerManner::default();
+    let ledger = &mut world.objects[0].ledger;
+    assert_eq!(adopt_manner(ledger, &verbatim, at(3)), 0);
+    let one_platform = LedgerManner { platforms: vec!["linux/amd64".into()], referrers: false };
+    assert_eq!(adopt_manner(ledger, &one_platform, at(4)), 2);
+    assert_eq!(adopt_manner(ledger, &one_platform, at(5)), 0, "that is settled");
+    let entry = ledger.get(&image(SOURCE)).unwrap();
+    assert_eq!(entry.copies[0].digest, Some(content(SOURCE)), "what is there is known to be ours");
+    world.round(6);
+    assert_eq!(world.tasks(0).len(), 2, "both are looked at, and stay if they are right");
+}
+
+#[test]
+fn what_nobody_uses_is_cleaned_up_in_whatever_manner_it_was_made() {
+    let mut world = World::one(cleaned(&["m.io"], 60));
+    world.uses(0, &[SOURCE]).round(1);
+    world.work(0, 2).uses(0, &[]).round(3);
+    let referring = LedgerManner { platforms: Vec::new(), referrers: true };
+    assert_eq!(adopt_manner(&mut world.objects[0].ledger, &referring, at(4)), 1);
+    world.round(5);
+    assert_eq!(world.tasks(0), [] as [&str; 0], "nobody needs it now");
+    world.round(70);
+    assert_eq!(world.tasks(0), ["delete docker.io/library/nginx:1 m.io/library/nginx:1"]);
 }
 
 #[test]

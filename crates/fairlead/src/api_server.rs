@@ -1,0 +1,53 @@
+//! What commands for people share when they ask an API server: its refusals, its words, and where the operator is.
+
+use std::error::Error;
+use std::time::Duration;
+
+use fairlead_operator::install::WEBHOOK_NAME;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use kube::api::ListParams;
+use kube::{Api, Client};
+
+pub(crate) const FORBIDDEN: u16 = 403;
+pub(crate) const NOT_FOUND: u16 = 404;
+pub(crate) const TOO_MANY_REQUESTS: u16 = 429;
+
+/// How often a list is asked for again, and after which time. A kind that was installed a moment ago, and an API server that
+/// has much to do, ask to come again.
+pub(crate) const ATTEMPTS: u32 = 20;
+pub(crate) const PAUSE: Duration = Duration::from_millis(250);
+
+/// The webhook of the operator, if the cluster has one.
+pub(crate) async fn webhook(client: &Client) -> kube::Result<Option<MutatingWebhook>> {
+    let configurations = Api::<MutatingWebhookConfiguration>::all(client.clone());
+    let listed = configurations.list(&ListParams::default()).await?;
+    let mut webhooks = listed.items.into_iter().flat_map(|one| one.webhooks.unwrap_or_default());
+    Ok(webhooks.find(|webhook| webhook.name == WEBHOOK_NAME))
+}
+
+/// The API server's status code, or 0 where it did not speak.
+pub(crate) fn code(error: &kube::Error) -> u16 {
+    match error {
+        kube::Error::Api(status) => status.code,
+        _ => 0,
+    }
+}
+
+/// The API server's own words where it spoke, else everything that is known about the failure.
+pub(crate) fn told(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        error => {
+            let mut told = error.to_string();
+            let mut cause = error.source();
+            while let Some(one) = cause {
+                let words = one.to_string();
+                if !told.ends_with(&words) {
+                    told.extend([": ", &words]);
+                }
+                cause = one.source();
+            }
+            told
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What types have in common that hold little of an object and stand for its kind.
+
+use kube::api::ObjectMeta;
+use serde::Deserialize;
+
+/// As much of an object's metadata as is decoded where only its name and a few annotations matter.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LeanMeta<Annotations> {
+    name: Option<String>,
+    namespace: Option<String>,
+    pub(crate) resource_version: Option<String>,
+    pub(crate) annotations: Option<Annotations>,
+}
+
+impl<Annotations> From<LeanMeta<Annotations>> for ObjectMeta {
+    /// Name, namespace and version; nothing else is filled.
+    fn from(meta: LeanMeta<Annotations>) -> Self {
+        let LeanMeta { name, namespace, resource_version, .. } = meta;
+        Self { name, namespace, resource_version, ..Self::default() }
+    }
+}
+
+/// Makes a type with a field `metadata` stand for a kind.
+macro_rules! stands_for {
+    ($lean:ty, $kind:ty) => {
+        impl kube::Resource for $lean {
+            type DynamicType = ();
+            type Scope = <$kind as kube::Resource>::Scope;
+
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
+                <$kind as kube::Resource>::kind(&())
+            }
+
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                <$kind as kube::Resource>::group(&())
+            }
+
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                <$kind as kube::Resource>::version(&())
+            }
+
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
+                <$kind as kube::Resource>::plural(&())
+            }
+
+            fn meta(&self) -> &kube::api::ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut kube::api::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+pub(crate) use stands_for;

@@ -1,0 +1,83 @@
+//! What every replica in this process does, whatever else a test wants of it: it watches the cluster and stands for election.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use fairlead_operator::{
+    leader::{self, Election, Leader},
+    telemetry::Pulses,
+    watch::{self, Board, Resources, Watches},
+};
+use kube::Client;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub const LEASE: &str = "fairlead-operator";
+
+pub struct Candidate {
+    pub resources: Resources,
+    pub board: Arc<Board>,
+    pub leader: Leader,
+    stop: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+    _running: DropGuard,
+}
+
+impl Candidate {
+    /// Starts a replica of the operator that lives in `namespace`. One that is dropped gives leadership back.
+    pub fn start(client: &Client, namespace: &str, identity: &str) -> Self {
+        let stop = CancellationToken::new();
+        let resources = Resources::default();
+        let watches = Watches::new(client.clone(), &resources, BTreeMap::new(), watch::Metrics::default());
+        let pulse = Pulses::default().add("election");
+        let metrics = leader::Metrics::default();
+        let (election, leader) = Election::new(client.clone(), namespace, LEASE, identity, metrics, pulse);
+        let mut candidate = Self {
+            resources,
+            board: watches.board,
+            leader,
+            tasks: Vec::new(),
+            _running: stop.clone().drop_guard(),
+            stop,
+        };
+        for (_, watch) in watches.all {
+            let stop = candidate.stopping();
+            candidate.spawn(async move {
+                stop.run_until_cancelled_owned(watch).await;
+            });
+        }
+        candidate.spawn(election.run(candidate.stopping()));
+        candidate
+    }
+
+    /// Cancelled when the replica is to end.
+    pub fn stopping(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Lets the replica do something more, until it ends.
+    pub fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.push(tokio::spawn(task));
+    }
+
+    /// Ends it where it stands, as a crash would: the lease has to run out.
+    pub fn kill(self) {
+        for task in self.tasks {
+            task.abort();
+        }
+    }
+
+    /// Gives leadership back and waits until everything has ended.
+    pub async fn stop(self) -> Result<()> {
+        self.stop.cancel();
+        wait_for_end(self.tasks).await
+    }
+}
+
+/// Waits until everything that a replica does has ended.
+pub async fn wait_for_end(tasks: Vec<JoinHandle<()>>) -> Result<()> {
+    for task in tasks {
+        tokio::time::timeout(Duration::from_secs(10), task).await.context("the replica does not stop")??;
+    }
+    Ok(())
+}
