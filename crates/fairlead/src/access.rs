@@ -13,8 +13,18 @@ use fairlead_registry::Settings;
 use fairlead_registry::login::{Environment, Logins};
 use fairlead_registry::transport::tls::Trust;
 
-/// Which of these flags help where a registry's certificate is not trusted.
-pub(crate) const TLS_HINT: &str = " (with this command: --ca-file HOST=FILE, or --plain-http HOST)";
+/// Settings of the operator that a registry's problem may name as what helps, and the flags that do the same here.
+const REMEDIES: [(&str, &str); 3] = [
+    ("registries.<host>.caFile", "--ca-file HOST=FILE"),
+    ("registries.<host>.plainHttp", "--plain-http HOST"),
+    ("registries.<host>.tokenHosts", "--token-host HOST=TOKEN-HOST"),
+];
+
+/// Which flag helps against a problem, to be added to its text.
+pub(crate) fn hint(problem: &str) -> String {
+    let remedy = REMEDIES.iter().find(|(setting, _)| problem.contains(setting));
+    remedy.map_or_else(String::new, |(_, flag)| format!(" (with this command: {flag})"))
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct Access {
@@ -24,6 +34,10 @@ pub(crate) struct Access {
     /// Trust the certificate authorities in a PEM file for this registry; may be given several times
     #[arg(long = "ca-file", value_name = "HOST=FILE", value_parser = ca_file)]
     ca_files: Vec<CaFile>,
+    /// Send logins of this registry also to this token server, which has another domain or speaks plain HTTP; may be given
+    /// several times
+    #[arg(long = "token-host", value_name = "HOST=TOKEN-HOST", value_parser = token_host)]
+    token_hosts: Vec<TokenHost>,
     /// Look for logins in this file before the usual ones of docker and podman; it must be there
     #[arg(long, value_name = "FILE")]
     authfile: Option<PathBuf>,
@@ -44,8 +58,22 @@ fn ca_file(text: &str) -> Result<CaFile> {
     Ok(CaFile { host: Host::parse(host)?, file: file.into() })
 }
 
+#[derive(Clone, Debug)]
+struct TokenHost {
+    host: Host,
+    token_host: Host,
+}
+
+fn token_host(text: &str) -> Result<TokenHost> {
+    let (host, token_host) = text
+        .split_once('=')
+        .context("write the registry, '=' and its token server: r.example.com=auth.example.net")?;
+    Ok(TokenHost { host: Host::parse(host)?, token_host: Host::parse(token_host)? })
+}
+
 impl Access {
-    /// Settings of the client, the given ones with what the flags say. A file of authorities that cannot be used is found out here, before anything is asked.
+    /// Settings of the client, the given ones with what the flags say. A file of authorities that cannot be used is found
+    /// out here, before anything is asked.
     pub(crate) fn settings(&self, mut settings: Settings) -> Result<Settings> {
         let mut change = |host: &Host, change: &dyn Fn(&mut fairlead_registry::RegistrySettings)| {
             let mut own = settings.of(host).clone();
@@ -58,6 +86,9 @@ impl Access {
         for CaFile { host, file } in &self.ca_files {
             Trust::default().with_authorities(file).with_context(|| format!("--ca-file {host}=…"))?;
             change(host, &|own| own.ca_file = Some(file.clone()));
+        }
+        for TokenHost { host, token_host } in &self.token_hosts {
+            change(host, &|own| own.token_hosts.push(token_host.as_str().to_owned()));
         }
         Ok(settings)
     }
@@ -126,4 +157,22 @@ pub(crate) fn identity_key() -> Result<IdentityKey> {
         .fill(&mut random)
         .map_err(|_| anyhow!("the system gives no random numbers"))?;
     Ok(IdentityKey::new(random))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_answered_by_the_flag_that_helps() {
+        for (problem, flag) in [
+            ("named in registries.<host>.caFile", " (with this command: --ca-file HOST=FILE)"),
+            ("say it in registries.<host>.plainHttp", " (with this command: --plain-http HOST)"),
+            ("list it in registries.<host>.tokenHosts", " (with this command: --token-host HOST=TOKEN-HOST)"),
+            ("its certificate has expired", ""),
+            ("see registries.<host>.requestsPerSecond", ""),
+        ] {
+            assert_eq!(hint(problem), flag, "{problem}");
+        }
+    }
 }

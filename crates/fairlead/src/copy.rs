@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::display::Display;
-use self::list::Pair;
+use self::list::{Origin, Pair};
 use self::progress::{Meter, Progress};
 use self::report::Report;
 use crate::access::{Access, Person};
@@ -119,7 +119,7 @@ impl CopyImages {
     fn pairs(&mut self) -> Result<Vec<Pair>> {
         let mut pairs = Vec::new();
         if let (Some(source), Some(destination)) = (self.source.take(), self.destination.take()) {
-            pairs.push(Pair { source, destination });
+            pairs.push(Pair { source, destination, origin: Origin::Arguments });
         }
         if let Some(file) = &self.file {
             pairs.extend(list::read(file)?);
@@ -189,7 +189,7 @@ impl Worker {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tick.tick().await;
         let (mut copied, mut failed) = (0, 0);
-        // Dropping it, as every way out of here does, ends the copies under way: each is published last of all.
+        // Dropping it, as every way out of here does, ends the copies under way: the name of each is written last of all.
         let mut reports =
             std::pin::pin!(stream::iter(pairs).map(|pair| self.copy(pair)).buffer_unordered(at_once));
         loop {
@@ -203,7 +203,7 @@ impl Worker {
                 () = interruption.wait() => {
                     self.display.end();
                     eprintln!(
-                        "Interrupted: {copied} of {count} images were copied; of the others nothing was published"
+                        "Interrupted: {copied} of {count} images were copied; the names of the others are as they were"
                     );
                     return Ok(End::Interrupted);
                 }

@@ -74,8 +74,12 @@ impl Probe {
             timeout: self.timeout.as_std(),
         };
         run_to_end(async {
-            let reports = asker.ask_all(&images);
-            if self.json { print_json(reports).await } else { print_table(reports).await }
+            let questions = asker.questions(&images);
+            if self.json {
+                print_json(questions.buffer_unordered(AT_ONCE)).await
+            } else {
+                print_table(questions.buffered(AT_ONCE)).await
+            }
         })
     }
 }
@@ -88,9 +92,8 @@ struct Asker {
 }
 
 impl Asker {
-    /// The answers in the order of the images, each as soon as it and those before it are there.
-    fn ask_all(&self, images: &[Reference]) -> impl Stream<Item = Report> {
-        stream::iter(images.iter().cloned()).map(|image| self.ask(image)).buffered(AT_ONCE)
+    fn questions(&self, images: &[Reference]) -> impl Stream<Item: Future<Output = Report>> {
+        stream::iter(images.iter().cloned()).map(|image| self.ask(image))
     }
 
     async fn ask(&self, image: Reference) -> Report {

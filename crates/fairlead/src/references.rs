@@ -15,11 +15,15 @@ const MOST_MISTAKES: usize = 10;
 
 /// The image references of a file, or of standard input where it is `-`.
 pub(crate) fn read(file: &Path) -> Result<Vec<Reference>> {
-    read_list(file, "image references", |line| Ok(Reference::parse(line)?))
+    read_list(file, "image references", |line, _| Ok(Reference::parse(line)?))
 }
 
-/// The entries of a list of something, each made of its line.
-pub(crate) fn read_list<T>(file: &Path, of: &str, entry: impl FnMut(&str) -> Result<T>) -> Result<Vec<T>> {
+/// The entries of a list of something, each made of its line and the line's number.
+pub(crate) fn read_list<T>(
+    file: &Path,
+    of: &str,
+    entry: impl FnMut(&str, usize) -> Result<T>,
+) -> Result<Vec<T>> {
     let mut text = String::new();
     let name = if file == Path::new("-") { PathBuf::from("standard input") } else { file.to_owned() };
     let name = name.display();
@@ -36,12 +40,12 @@ pub(crate) fn read_list<T>(file: &Path, of: &str, entry: impl FnMut(&str) -> Res
     parse(&text, entry).with_context(|| format!("{name} is not a list of {of}"))
 }
 
-fn parse<T>(text: &str, mut entry: impl FnMut(&str) -> Result<T>) -> Result<Vec<T>> {
+fn parse<T>(text: &str, mut entry: impl FnMut(&str, usize) -> Result<T>) -> Result<Vec<T>> {
     let mut entries = Vec::new();
     let mut mistakes = Vec::new();
     let lines = text.lines().map(str::trim).zip(1..);
     for (line, number) in lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#')) {
-        match entry(line) {
+        match entry(line, number) {
             Ok(entry) => entries.push(entry),
             Err(error) => mistakes.push(format!("line {number}: {error:#}")),
         }
@@ -62,7 +66,7 @@ mod tests {
     use super::*;
 
     fn images(text: &str) -> Result<Vec<Reference>> {
-        parse(text, |line| Ok(Reference::parse(line)?))
+        parse(text, |line, _| Ok(Reference::parse(line)?))
     }
 
     #[test]

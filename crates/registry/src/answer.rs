@@ -1,6 +1,9 @@
 //! An answer whose body has not been read yet, and the bounded ways to read it.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use bytes::{Bytes, BytesMut};
 use reqwest::{
@@ -10,10 +13,11 @@ use reqwest::{
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
+    auth::secrets::Secrets,
     bounds,
     context::Context,
-    error::{Detail, Problem, words_of},
-    manners::{gate::Permit, quota::Quota},
+    error::{Detail, Problem, named, words_of},
+    manners::{gate::Permit, quota::Quota, retry},
     peer::{Peer, Trial},
     transport::{address::Reach, failure::Failure},
 };
@@ -25,6 +29,8 @@ pub(crate) struct Answer {
     quota: Quota,
     reach: Option<Reach>,
     permit: Permit,
+    /// When the request that it answers has had its time.
+    due: Instant,
     rest: Option<Rest>,
 }
 
@@ -33,13 +39,15 @@ pub(crate) struct Answer {
 pub(crate) struct Rest {
     peer: Arc<Peer>,
     trial: Trial,
+    /// Tells what was asked from all else.
+    question: u64,
     /// Bytes that are still to come, where the server said how many there are.
     missing: Option<u64>,
 }
 
 impl Rest {
-    pub(crate) fn new(peer: &Arc<Peer>, trial: Trial, response: &Response) -> Self {
-        Self { peer: Arc::clone(peer), trial, missing: length_of(response.headers()) }
+    pub(crate) fn new(peer: &Arc<Peer>, trial: Trial, question: u64, response: &Response) -> Self {
+        Self { peer: Arc::clone(peer), trial, question, missing: length_of(response.headers()) }
     }
 
     /// Takes a piece off what is missing. True at the end.
@@ -56,9 +64,10 @@ impl Answer {
         quota: Quota,
         reach: Option<Reach>,
         permit: Permit,
+        due: Instant,
         rest: Option<Rest>,
     ) -> Self {
-        Self { response, quota, reach, permit, rest }
+        Self { response, quota, reach, permit, due, rest }
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -93,7 +102,8 @@ impl Answer {
     /// Reads what is left of a short body, so that the connection can be used again, and keeps the place in line.
     pub(crate) async fn into_permit(mut self, context: &Context) -> Permit {
         let mut left = bounds::ERROR_BODY;
-        while let Ok(Some(chunk)) = self.chunk(context.deadline, "the answer").await {
+        let until = context.until(bounds::COURTESY);
+        while let Ok(Some(chunk)) = self.chunk(until, "the answer").await {
             let Some(rest) = left.checked_sub(chunk.len()) else {
                 break;
             };
@@ -118,25 +128,25 @@ impl Answer {
             Err(_) => Problem::TimedOut(format!("{what} arrives too slowly").into()),
         };
         if let Some(rest) = self.rest.take() {
-            rest.peer.broke_off(&problem, since, &rest.trial);
+            rest.peer.broke_off(&problem, since, rest.question, &rest.trial);
         }
         Err(problem)
     }
 
-    /// The whole body, if it keeps to the bound.
-    pub(crate) async fn bytes(
-        mut self,
-        what: &str,
-        bound: usize,
-        context: &Context,
-    ) -> Result<Bytes, Problem> {
+    /// The whole body, if it keeps to the bound and comes in time.
+    pub(crate) async fn bytes(self, what: &str, bound: usize, context: &Context) -> Result<Bytes, Problem> {
+        let until = context.until(bounds::READING).min(self.due);
+        self.bytes_until(until, what, bound).await
+    }
+
+    async fn bytes_until(mut self, until: Instant, what: &str, bound: usize) -> Result<Bytes, Problem> {
         let too_long = || Problem::malformed(format!("{what} is longer than {bound} bytes"));
         if self.content_length().is_some_and(|length| length > bound as u64) {
             return Err(too_long());
         }
         let mut body = BytesMut::new();
         loop {
-            match self.chunk(context.deadline, what).await? {
+            match self.chunk(until, what).await? {
                 None => return Ok(body.freeze()),
                 Some(chunk) if body.len() + chunk.len() > bound => {
                     drop(chunk);
@@ -150,16 +160,22 @@ impl Answer {
         }
     }
 
-    /// The problem this answer stands for, in the server's own words where it has some.
-    pub(crate) async fn into_problem(self, whose: &str, context: &Context) -> Problem {
+    /// After how long the same request may fare better, if that is likely.
+    pub(crate) fn passes_in(&self) -> Option<Duration> {
+        retry::is_passing(self.status()).then(|| self.quota.retry_after.unwrap_or_default())
+    }
+
+    /// The problem this answer stands for, in the server's own words where it has some and they repeat no secret.
+    pub(crate) async fn into_problem(self, whose: &str, secrets: Secrets<'_>, context: &Context) -> Problem {
         let (status, quota) = (self.status(), self.quota);
-        let words = match self.bytes("the error", bounds::ERROR_BODY, context).await {
-            Ok(body) => words_of(&body),
+        let until = context.until(bounds::COURTESY);
+        let words = match self.bytes_until(until, "the error", bounds::ERROR_BODY).await {
+            Ok(body) => words_of(&body, secrets),
             Err(_) => String::new(),
         };
         let words = match (whose.is_empty(), words.is_empty()) {
             (true, _) => words,
-            (false, true) => format!("{whose} answers with status {status}"),
+            (false, true) => format!("{whose} answers with status {}", named(status)),
             (false, false) => format!("{whose} says {words}"),
         };
         Problem::of_status(status, &quota, &words, SystemTime::now())

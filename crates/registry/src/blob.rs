@@ -1,12 +1,14 @@
 //! Reading blobs: as streams, verified on the way, taken up again where a connection broke.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use fairlead_domain::digest::{Digest, Hasher};
 use reqwest::{
     Method, StatusCode,
     header::{ACCEPT, CONTENT_RANGE, HeaderValue, RANGE},
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::{
     answer::Answer,
@@ -18,11 +20,18 @@ use crate::{
     remote::Remote,
 };
 
-/// Distance of the places to which a reader can step back: far enough apart to cost nothing, close enough that little is
-/// read again.
-const CHECKPOINT_DISTANCE: u64 = 16 * 1024 * 1024;
+/// Distance of the places to which a reader can step back, near where it is: so close that a source whose answers break off
+/// early gets further each time.
+const CLOSE: u64 = 1024 * 1024;
+/// How many are so close. Who takes a blob is seldom further behind than that.
+const MOST_CLOSE: usize = 16;
+/// Distance of those before: so far apart that they cost nothing, however long a blob is.
+const FAR: u64 = 16 * 1024 * 1024;
 /// How often a broken transfer is taken up again without having moved in between.
 const MOST_IDLE_RESUMPTIONS: u32 = 3;
+/// How much longer each of these waits than the one before; the first is made at once. A registry that broke off answers to
+/// many is left alone for two seconds.
+const IDLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A blob on its way. The last piece is handed out only when the whole has the right digest, so whoever passes the
 /// pieces on never completes something false.
@@ -38,15 +47,48 @@ pub struct BlobReader {
     to_skip: u64,
     /// Bytes that are read again for their hash only, after a step back.
     hidden: u64,
-    checkpoints: Vec<Checkpoint>,
+    checkpoints: Checkpoints,
     idle_resumptions: u32,
 }
 
-/// The state of the hash at some offset, to go on from without reading everything again.
+/// Places from which to go on without reading everything again, in order.
+#[derive(Debug, Default)]
+struct Checkpoints(Vec<Checkpoint>);
+
+/// The state of the hash at some offset.
 #[derive(Debug)]
 struct Checkpoint {
     offset: u64,
     hasher: Hasher,
+}
+
+impl Checkpoints {
+    fn remember(&mut self, offset: u64, hasher: &Hasher) {
+        if offset < self.offset_before(self.0.len()) + CLOSE {
+            return;
+        }
+        self.0.push(Checkpoint { offset, hasher: hasher.clone() });
+        // The one that is no longer among the close ones stays only if it is far from its predecessor.
+        if let Some(position) = self.0.len().checked_sub(MOST_CLOSE + 1)
+            && self.offset_before(position + 1) < self.offset_before(position) + FAR
+        {
+            self.0.remove(position);
+        }
+    }
+
+    /// Goes back to the last one that is not beyond an offset.
+    fn back_to(&mut self, offset: u64) -> Option<&Checkpoint> {
+        self.0.retain(|checkpoint| checkpoint.offset <= offset);
+        self.0.last()
+    }
+
+    /// Of the checkpoint before this position; a blob begins with one.
+    fn offset_before(&self, position: usize) -> u64 {
+        position
+            .checked_sub(1)
+            .and_then(|before| self.0.get(before))
+            .map_or(0, |checkpoint| checkpoint.offset)
+    }
 }
 
 impl Remote {
@@ -70,7 +112,7 @@ impl Remote {
             offset: 0,
             to_skip: 0,
             hidden: 0,
-            checkpoints: Vec::new(),
+            checkpoints: Checkpoints::default(),
             idle_resumptions: 0,
         }
     }
@@ -86,7 +128,7 @@ impl Remote {
             return Err(Problem::malformed(format!("{} is longer than {bound} bytes", descriptor.digest)));
         }
         let mut reader = self.blob(descriptor);
-        let mut body = BytesMut::new();
+        let mut body = BytesMut::with_capacity(usize::try_from(descriptor.size).unwrap_or(bound));
         while let Some(chunk) = reader.read(context).await? {
             body.extend_from_slice(&chunk);
         }
@@ -111,8 +153,13 @@ impl BlobReader {
             let chunk = match self.piece(context).await {
                 Ok(chunk) => chunk,
                 Err(problem) if self.may_resume(&problem) => {
+                    let pause = IDLE_PAUSE * self.idle_resumptions;
+                    if !context.bears(pause) {
+                        return Err(problem);
+                    }
                     self.answer = None;
                     self.idle_resumptions += 1;
+                    sleep(pause).await;
                     continue;
                 }
                 Err(problem) => return Err(problem),
@@ -132,8 +179,8 @@ impl BlobReader {
             }
             if self.offset == self.descriptor.size {
                 self.verify()?;
-            } else {
-                self.remember();
+            } else if let Some(hasher) = &self.hasher {
+                self.checkpoints.remember(self.offset, hasher);
             }
             if let Some(chunk) = self.shown(chunk) {
                 return Ok(Some(chunk));
@@ -144,8 +191,7 @@ impl BlobReader {
     /// Goes back to an offset that was passed already; the next piece begins there.
     pub(crate) fn rewind(&mut self, offset: u64) {
         self.answer = None;
-        self.checkpoints.retain(|checkpoint| checkpoint.offset <= offset);
-        let (start, hasher) = match self.checkpoints.last() {
+        let (start, hasher) = match self.checkpoints.back_to(offset) {
             Some(checkpoint) => (checkpoint.offset, checkpoint.hasher.clone()),
             None => (0, self.descriptor.digest.algorithm().hasher()),
         };
@@ -153,15 +199,6 @@ impl BlobReader {
         self.hasher = Some(hasher);
         self.hidden = offset.saturating_sub(start);
         self.idle_resumptions = 0;
-    }
-
-    fn remember(&mut self) {
-        let last = self.checkpoints.last().map_or(0, |checkpoint| checkpoint.offset);
-        if let Some(hasher) = &self.hasher
-            && self.offset >= last + CHECKPOINT_DISTANCE
-        {
-            self.checkpoints.push(Checkpoint { offset: self.offset, hasher: hasher.clone() });
-        }
     }
 
     /// Takes off what the caller has had before a step back.
@@ -191,6 +228,9 @@ impl BlobReader {
     async fn open(&mut self, context: &Context) -> Result<Answer, Problem> {
         let path = self.remote.path(&format!("blobs/{}", self.descriptor.digest));
         let mut outgoing = Outgoing::api(Method::GET, path);
+        if self.descriptor.size > bounds::LONG {
+            outgoing = outgoing.bulk();
+        }
         outgoing.headers_mut().insert(ACCEPT, HeaderValue::from_static("*/*"));
         if self.offset > 0 {
             let range = HeaderValue::from_str(&format!("bytes={}-", self.offset))
@@ -253,7 +293,30 @@ fn range_start(header: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use fairlead_domain::digest::Algorithm;
+
     use super::*;
+
+    #[test]
+    fn a_step_back_is_short_and_costs_little_room() {
+        let (mut checkpoints, mut hasher) = (Checkpoints::default(), Algorithm::Sha256.hasher());
+        let pieces = 1000;
+        for position in 1..=pieces {
+            // Which piece it is stands for what is in it.
+            hasher.update(&u64::to_be_bytes(position));
+            checkpoints.remember(position * 300_000, &hasher);
+        }
+        assert!(checkpoints.0.len() <= MOST_CLOSE + 300_000_000 / usize::try_from(FAR).unwrap());
+        for (back, longest) in [(0, CLOSE), (8 << 20, CLOSE), (200_000_000, FAR), (250_000_000, FAR)] {
+            let target = pieces * 300_000 - back;
+            let found = checkpoints.back_to(target).unwrap();
+            let distance = target - found.offset;
+            assert!(distance < longest + CLOSE + 600_000, "{back}: {distance}");
+            let before: Vec<u8> = (1..=found.offset / 300_000).flat_map(u64::to_be_bytes).collect();
+            assert_eq!(found.hasher.clone().finish(), Digest::sha256(&before));
+        }
+        assert!(checkpoints.back_to(10).is_none(), "the beginning needs none");
+    }
 
     #[test]
     fn the_start_of_a_part_is_read() {

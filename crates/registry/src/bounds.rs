@@ -1,4 +1,4 @@
-//! How much of a stranger's answer is read.
+//! How much of a stranger's answer is read, and for how long.
 //!
 //! Everything that is held in memory as a whole has a bound here; blobs are streamed and bounded by the size their
 //! descriptor states.
@@ -25,8 +25,22 @@ pub(crate) const ERROR_BODY: usize = 16 * 1024;
 pub(crate) const CONFIG: usize = 8 * 1024 * 1024;
 /// A transfer that has not moved for this long will not move again.
 pub(crate) const STALL: Duration = Duration::from_secs(30);
+/// From the headers of an answer to its end, where it is held as a whole. One that drips moves, and still never ends.
+pub(crate) const READING: Duration = Duration::from_secs(30);
+/// For the rest of an answer whose meaning is known already: the words of a refusal, or what accompanies a redirect. It is
+/// worth reading for a better message and for the connection, but not worth waiting for.
+pub(crate) const COURTESY: Duration = Duration::from_secs(1);
+/// From sending a request for a token to holding it. Everybody who needs the same token waits for that request.
+pub(crate) const TOKEN_TIME: Duration = Duration::from_secs(10);
 /// Registries whose state is kept. More names than this in use at once are somebody playing with names.
 pub(crate) const REGISTRIES: usize = 1024;
 /// Blobs moving to or from one registry at once. Less than all that move at once, so that one registry that stands still
 /// does not stop the copies between others. Each may have three mebibytes in buffers of the HTTP library.
 pub(crate) const TRANSFERS: u32 = 4;
+/// A body that makes its connection keep more memory than the answers that most requests get.
+pub(crate) const LONG: u64 = 32 * 1024;
+/// Connections for long bodies that are kept while nobody uses them.
+pub(crate) const IDLE_BULK: usize = 8;
+/// Up to this size a blob is read as a whole before it is sent. Nobody then waits at one registry for the other, so many
+/// can be under way, which is what a copy of many small images needs most.
+pub(crate) const HELD: usize = 128 * 1024;

@@ -11,7 +11,7 @@ use crate::manners::pace::Class;
 pub struct Context {
     urgency: Urgency,
     pub deadline: Instant,
-    /// How long one request may take from the moment it is sent.
+    /// How long one request may take from the moment it is sent, with what of its answer is held as a whole.
     answer: Option<Duration>,
     /// The longest that a registry is waited for which is away for a moment.
     patience: Option<Duration>,
@@ -60,9 +60,25 @@ impl Context {
         Self { sent: Some(Arc::new(sent)), ..self }
     }
 
-    /// The same call on behalf of several callers.
+    /// The same call on behalf of several callers, which is as urgent as they are.
     pub(crate) fn shared(&self, class: watch::Receiver<Class>) -> Self {
         Self { urgency: Urgency::Shared(class), ..self.clone() }
+    }
+
+    /// The same call with less time for each request.
+    pub(crate) fn hurried(&self, limit: Duration) -> Self {
+        let answer = self.answer.map_or(limit, |stated| stated.min(limit));
+        Self { answer: Some(answer), ..self.clone() }
+    }
+
+    /// The longest that a quota is waited for.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        self.patience
+    }
+
+    /// The end of a wait that begins now: after so long, or at the deadline if that is sooner.
+    pub(crate) fn until(&self, limit: Duration) -> Instant {
+        self.deadline.min(Instant::now() + limit)
     }
 
     /// A request gets in line.

@@ -7,10 +7,17 @@ use reqwest::StatusCode;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::{manners::quota::Quota, transport::failure::Failure};
+use crate::{auth::secrets::Secrets, manners::quota::Quota, transport::failure::Failure};
 
 /// Longest piece of a registry's own words that is repeated in a message.
 const LONGEST_QUOTE: usize = 300;
+
+/// Stands for words that would give a secret away.
+const LEFT_OUT: &str = "its words repeat a secret and are left out";
+
+/// Longest detail, in characters. Parts of it may be a stranger's words, and it ends up in logs, events and the status of
+/// objects.
+const LONGEST_DETAIL: usize = 1000;
 
 /// A failed attempt: what was tried on what, and what happened.
 #[derive(Clone, Debug, Error)]
@@ -39,9 +46,7 @@ pub enum Problem {
     Unreachable(Detail),
     #[error("there was no answer before the deadline{0}")]
     TimedOut(Detail),
-    #[error(
-        "no trusted connection to the registry{0}; a private authority is named in registries.<host>.caFile"
-    )]
+    #[error("no trusted connection to the registry{0}")]
     Tls(Detail),
     #[error("the registry's answer makes no sense{0}")]
     Malformed(Detail),
@@ -87,7 +92,14 @@ impl Detail {
 impl<T: AsRef<str>> From<T> for Detail {
     fn from(text: T) -> Self {
         let text = text.as_ref();
-        Self((!text.is_empty()).then(|| text.into()))
+        if text.is_empty() {
+            return Self::none();
+        }
+        let mut line = on_one_line(text, LONGEST_DETAIL);
+        if line.len() < text.len() {
+            line.push('…');
+        }
+        Self(Some(line.into()))
     }
 }
 
@@ -131,11 +143,14 @@ impl Problem {
             200..=299 => return None,
             401 => Self::Unauthorised(words.into()),
             403 => Self::Forbidden(words.into()),
-            404 => Self::NotFound(words.into()),
+            404 | 410 => Self::NotFound(words.into()),
             429 => Self::quota(quota, words, now),
             300..=399 => Self::Malformed(format!("status {status} leads nowhere").into()),
             501 | 505 => Self::Rejected { status: status.as_u16(), detail: words.into() },
-            500.. => Self::Unreachable(detail(&format!("it answers with status {status}"))),
+            // The first two say that the answer took too long for somebody in between.
+            408 | 499 | 500.. => {
+                Self::Unreachable(detail(&format!("it answers with status {}", named(status))))
+            }
             code => Self::Rejected { status: code, detail: words.into() },
         })
     }
@@ -155,6 +170,19 @@ impl Problem {
                 Self::Malformed(format!("it leads to an address that is not contacted: {forbidden}").into())
             }
             Failure::Malformed(reason) => Self::Malformed(reason.into()),
+        }
+    }
+
+    /// The same problem of a server that the registry sent us to. It must not read as the registry's own.
+    pub(crate) fn of(self, whose: &str) -> Self {
+        let told =
+            |detail: &Detail| Detail::from(format!("{whose}: {}", detail.as_str().unwrap_or("no answer")));
+        match self {
+            Self::Unreachable(detail) => Self::Unreachable(told(&detail)),
+            Self::TimedOut(detail) => Self::TimedOut(told(&detail)),
+            Self::Tls(detail) => Self::Tls(told(&detail)),
+            Self::Malformed(detail) => Self::Malformed(told(&detail)),
+            other => other,
         }
     }
 
@@ -201,12 +229,15 @@ struct ErrorEntry {
     message: String,
 }
 
-/// A registry's own explanation, made fit for one line: control characters out, length bounded.
-pub(crate) fn words_of(body: &[u8]) -> String {
+/// A registry's own explanation, made fit for one line that anybody may read. Secrets are looked for before anything is cut:
+/// half of one is no longer known as such.
+pub(crate) fn words_of(body: &[u8], secrets: Secrets<'_>) -> String {
     let Ok(ErrorBody { errors }) = serde_json::from_slice(body) else {
         return String::new();
     };
+    let fit = |text: String| if secrets.are_in(&text) { LEFT_OUT.to_owned() } else { text };
     let said = errors.into_iter().take(3).map(|ErrorEntry { code, message }| {
+        let (code, message) = (fit(code), fit(message));
         match (code.is_empty(), message.is_empty()) {
             (false, false) => format!("{code} ({message})"),
             (false, true) => code,
@@ -214,7 +245,20 @@ pub(crate) fn words_of(body: &[u8]) -> String {
         }
     });
     let line: String = said.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
-    line.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).take(LONGEST_QUOTE).collect()
+    on_one_line(&line, LONGEST_QUOTE)
+}
+
+/// A status with its name, if it has one.
+pub(crate) fn named(status: StatusCode) -> String {
+    match status.canonical_reason() {
+        Some(name) => format!("{} {name}", status.as_str()),
+        None => status.as_str().to_owned(),
+    }
+}
+
+/// Control characters out, length bounded.
+fn on_one_line(text: &str, longest: usize) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).take(longest).collect()
 }
 
 #[cfg(test)]
@@ -236,12 +280,14 @@ mod tests {
         }
         assert!(matches!(problem(401), Some(Problem::Unauthorised(_))));
         assert!(matches!(problem(403), Some(Problem::Forbidden(_))));
-        assert!(matches!(problem(404), Some(Problem::NotFound(_))));
+        for status in [404, 410] {
+            assert!(matches!(problem(status), Some(Problem::NotFound(_))), "{status}");
+        }
         assert!(matches!(problem(429), Some(Problem::RateLimited { until: None, .. })));
         for status in [400, 405, 409, 413, 416, 501] {
             assert!(matches!(problem(status), Some(Problem::Rejected { .. })), "{status}");
         }
-        for status in [500, 502, 503, 504, 522] {
+        for status in [408, 499, 500, 502, 503, 504, 520, 522, 524] {
             assert!(matches!(problem(status), Some(Problem::Unreachable(_))), "{status}");
         }
         assert!(matches!(problem(302), Some(Problem::Malformed(_))));
@@ -258,20 +304,30 @@ mod tests {
     #[test]
     fn a_registrys_words_are_repeated_on_one_line() {
         let body = br#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest\nunknown"},{"code":"X"}]}"#;
-        assert_eq!(words_of(body), "MANIFEST_UNKNOWN (manifest unknown); X");
-        assert_eq!(words_of(b"<html>"), "");
-        let error = Problem::NotFound(words_of(body).into()).during("look up r.example/a:1");
+        assert_eq!(words_of(body, Secrets::default()), "MANIFEST_UNKNOWN (manifest unknown); X");
+        assert_eq!(words_of(b"<html>", Secrets::default()), "");
+        let error =
+            Problem::NotFound(words_of(body, Secrets::default()).into()).during("look up r.example/a:1");
         assert_eq!(
             error.to_string(),
             "cannot look up r.example/a:1: it is not there: MANIFEST_UNKNOWN (manifest unknown); X"
         );
     }
 
+    #[test]
+    fn strangers_words_are_bounded_wherever_they_come_from() {
+        let problem = Problem::malformed(format!("it sent no manifest but é\n{}", "x".repeat(5_000_000)));
+        let told = problem.to_string();
+        assert!(told.contains("but é x") && told.ends_with("x…"), "{}", &told[..100]);
+        assert!(told.chars().count() < LONGEST_DETAIL + 100);
+        assert_eq!(Detail::from("é".repeat(LONGEST_DETAIL)).as_str().map(str::len), Some(2 * LONGEST_DETAIL));
+    }
+
     proptest! {
         #[test]
         fn any_body_gives_one_bounded_line(body in proptest::collection::vec(any::<u8>(), 0..500), message in "\\PC{0,500}") {
             for bytes in [body, serde_json::json!({"errors": [{"message": message}]}).to_string().into_bytes()] {
-                let words = words_of(&bytes);
+                let words = words_of(&bytes, Secrets::default());
                 prop_assert!(words.chars().count() <= LONGEST_QUOTE && !words.contains('\n'));
             }
         }

@@ -1,9 +1,13 @@
 //! One request, one answer, with manners: the budget is asked first, and everybody learns from how it went.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use reqwest::{Client, Method, Request};
-use tokio::time::{Instant, timeout_at};
+use reqwest::{Client, Method, Request, Response};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::{
     answer::{Answer, Rest},
@@ -12,6 +16,7 @@ use crate::{
     manners::{
         gate::{Account, Permit},
         quota::Quota,
+        retry,
     },
     peer::{Answered, Peer, Trial},
     transport::{Transport, failure::Failure},
@@ -22,11 +27,23 @@ use crate::{
 pub(crate) struct Fault {
     pub(crate) problem: Problem,
     /// The connection failed in a way that passes by itself.
-    pub(crate) passing: bool,
+    passing: bool,
     /// What answered speaks no TLS.
     pub(crate) no_tls: bool,
     /// It was ours: what we were sending broke off.
     ours: bool,
+}
+
+impl Fault {
+    /// The same fault of a server that the registry sent us to.
+    pub(crate) fn of(self, whose: &str) -> Self {
+        Self { problem: self.problem.of(whose), ..self }
+    }
+
+    /// After how long the same request may fare better, if that is likely.
+    pub(crate) fn passes_in(&self) -> Option<Duration> {
+        self.passing.then_some(Duration::ZERO)
+    }
 }
 
 impl From<Problem> for Fault {
@@ -62,17 +79,17 @@ pub(crate) async fn exchange(
 ) -> Result<Answer, Fault> {
     context.queue();
     let permit = peer.enter(account, context).await?;
-    let reads = *request.method() == Method::GET;
+    let (reads, question) = (*request.method() == Method::GET, question(&request));
     let started = Instant::now();
     match send(client, request, context).await {
-        Ok(response) => {
+        Ok((response, due)) => {
             let quota = Quota::read(response.headers(), SystemTime::now());
             let status = response.status();
             let goes_on = reads && status.is_success();
-            peer.answered(&Answered { status, quota: &quota, account, goes_on, started, trial });
+            peer.answered(&Answered { status, quota: &quota, account, question, goes_on, started, trial });
             let reach = transport.reach(&response);
-            let rest = goes_on.then(|| Rest::new(peer, trial(), &response));
-            Ok(Answer::new(response, quota, reach, permit, rest))
+            let rest = goes_on.then(|| Rest::new(peer, trial(), question, &response));
+            Ok(Answer::new(response, quota, reach, permit, due, rest))
         }
         Err(fault) => {
             // A registry that speaks no TLS is there; how to speak to it is the caller's decision.
@@ -84,6 +101,13 @@ pub(crate) async fn exchange(
     }
 }
 
+/// Tells what is asked for from all else, whoever asks and how often.
+fn question(request: &Request) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    request.url().hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Sends a request to a place that a registry pointed to. What happens there is not held against the registry, but the
 /// connection counts as one of the registry's.
 pub(crate) async fn visit(
@@ -93,14 +117,41 @@ pub(crate) async fn visit(
     permit: Permit,
     context: &Context,
 ) -> Result<Answer, Fault> {
-    let response = send(client, request, context).await?;
+    let (response, due) = send(client, request, context).await?;
+    // It is told to the caller, but teaches nothing about the registry's own quota.
+    let quota = Quota::read(response.headers(), SystemTime::now());
     let reach = transport.reach(&response);
-    Ok(Answer::new(response, Quota::default(), reach, permit, None))
+    Ok(Answer::new(response, quota, reach, permit, due, None))
 }
 
-async fn send(client: &Client, request: Request, context: &Context) -> Result<reqwest::Response, Fault> {
-    match timeout_at(context.send(), client.execute(request)).await {
-        Ok(Ok(response)) => Ok(response),
+/// Does something again, after growing pauses, while its outcome is one that `passes_in` a moment.
+pub(crate) async fn repeatedly<T, A>(
+    context: &Context,
+    passes_in: impl Fn(&T) -> Option<Duration>,
+    mut attempt: impl FnMut() -> A,
+) -> T
+where
+    A: Future<Output = T>,
+{
+    let mut attempts = 1;
+    loop {
+        let outcome = attempt().await;
+        let remaining = context.deadline.saturating_duration_since(Instant::now());
+        let pause =
+            passes_in(&outcome).and_then(|rest| retry::pause(attempts, fastrand::f64(), rest, remaining));
+        let Some(pause) = pause else { return outcome };
+        // An answer would keep its place in line meanwhile.
+        drop(outcome);
+        sleep(pause).await;
+        attempts += 1;
+    }
+}
+
+/// The answer, and when the request has had its time.
+async fn send(client: &Client, request: Request, context: &Context) -> Result<(Response, Instant), Fault> {
+    let due = context.send();
+    match timeout_at(due, client.execute(request)).await {
+        Ok(Ok(response)) => Ok((response, due)),
         Ok(Err(error)) => Err(Failure::of(&error).into()),
         Err(_) => Err(Problem::TimedOut(Detail::none()).into()),
     }

@@ -73,6 +73,11 @@ impl Signs {
         self.hear(now);
     }
 
+    /// Whether an error in answer to a check, or to a trial, says something.
+    pub(crate) fn answers_checks(&self) -> bool {
+        self.answers_checks.load(Ordering::Relaxed)
+    }
+
     /// Whether a check is due. True for one of those who ask at the same time.
     fn claim(&self, now: Instant) -> bool {
         let (now, last) = (self.at(now), self.attended.load(Ordering::Relaxed));
@@ -126,9 +131,11 @@ impl Client {
                 let quota = Quota::read(response.headers(), SystemTime::now());
                 peer.gave_sign(response.status(), &quota);
                 let context = Context::new(Class::Background, Instant::now() + READING);
-                Answer::new(response, quota, None, permit, None).into_permit(&context).await;
+                Answer::new(response, quota, None, permit, context.deadline, None)
+                    .into_permit(&context)
+                    .await;
             }
-            Err(missing) if missing.is_error && !peer.signs.answers_checks.load(Ordering::Relaxed) => {}
+            Err(missing) if missing.is_error && !peer.signs.answers_checks() => {}
             Err(missing) => peer.gave_no_sign(&missing.problem, started, || trial),
         }
     }

@@ -24,6 +24,7 @@ pub(crate) struct Outgoing {
     payload: Payload,
     extra: Option<Scope>,
     harmless: bool,
+    bulk: bool,
 }
 
 #[derive(Debug)]
@@ -57,6 +58,7 @@ impl Outgoing {
             payload: Payload::Nothing,
             extra: None,
             harmless: false,
+            bulk: false,
         }
     }
 
@@ -100,6 +102,16 @@ impl Outgoing {
     pub(crate) fn harmless(mut self) -> Self {
         self.harmless = true;
         self
+    }
+
+    /// Says that the answer is long.
+    pub(crate) fn bulk(mut self) -> Self {
+        self.bulk = true;
+        self
+    }
+
+    pub(crate) fn is_bulk(&self) -> bool {
+        self.bulk
     }
 
     /// Whether it may be sent again after a failure that leaves open whether it arrived.

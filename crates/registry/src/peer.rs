@@ -12,13 +12,12 @@ use tokio::time::{Instant, interval, sleep_until, timeout};
 
 use crate::{
     context::Context,
-    error::Problem,
+    error::{Problem, named},
     health::Vitals,
     life::Signs,
     manners::{
-        breaker::{Breaker, Health, Patience},
+        breaker::{Breaker, Health, Patience, TrialOutcome},
         gate::{Account, Budget, Gate, Permit, Refused},
-        pace::Class,
         quota::{Hold, Quota},
     },
 };
@@ -58,32 +57,29 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// Whether there is a sign of life: an answer to one of the requests sent one after the other while none is answered.
-    async fn is_answered(&self) -> bool {
+    /// The first answer to requests sent one after the other while none is answered.
+    async fn answer(&self) -> Option<StatusCode> {
         let mut attempts = FuturesUnordered::new();
         let mut next = interval(NEXT_ATTEMPT);
         loop {
             tokio::select! {
-                Some(alive) = attempts.next() => {
-                    if alive || attempts.is_empty() {
-                        return alive;
+                _ = next.tick() => attempts.push(self.attempt()),
+                Some(answer) = attempts.next() => {
+                    if answer.is_some() || attempts.is_empty() {
+                        return answer;
                     }
                 }
-                _ = next.tick() => attempts.push(self.attempt()),
             }
         }
     }
 
-    async fn attempt(&self) -> bool {
-        let answers = async |url: &Url| {
-            let answer = self.client.get(url.clone()).send().await;
-            answer.is_ok_and(|answer| is_sign_of_life(answer.status()))
-        };
-        answers(&self.url).await
-            || match &self.other_scheme {
-                Some(url) => answers(url).await,
-                None => false,
-            }
+    async fn attempt(&self) -> Option<StatusCode> {
+        let ask =
+            async |url: &Url| self.client.get(url.clone()).send().await.ok().map(|answer| answer.status());
+        match (ask(&self.url).await, &self.other_scheme) {
+            (None, Some(url)) => ask(url).await,
+            (answer, _) => answer,
+        }
     }
 }
 
@@ -101,14 +97,10 @@ impl Peer {
     /// Waits for the turn of a request, or says why none should be sent.
     pub(crate) async fn enter(&self, account: Account, context: &Context) -> Result<Permit, Problem> {
         self.check_alive()?;
-        if let Some(until) = self.gate.held_until(context.class(), account)
-            && !context.bears(until.saturating_duration_since(Instant::now()))
-        {
-            return Err(refused(Refused::Held { until }));
-        }
         let permit = loop {
+            let (class, deadline) = (context.class(), context.deadline);
             tokio::select! {
-                entered = self.gate.enter(context.class(), account, context.deadline) => {
+                entered = self.gate.enter(class, account, deadline, context.patience()) => {
                     break entered.map_err(refused)?;
                 }
                 () = context.raised() => {}
@@ -129,17 +121,14 @@ impl Peer {
 
     /// Takes note of an answer: the server is there, and this is what it says about quotas.
     pub(crate) fn answered(self: &Arc<Self>, answer: &Answered<'_>) {
-        let refusals = match answer.status {
-            StatusCode::TOO_MANY_REQUESTS => self.gate.refusals(answer.account),
-            _ => 0,
-        };
-        self.gate.learn(answer.account, answer.quota.hold(answer.status, refusals));
-        let health = match health_of(answer.status) {
+        self.gate.learn(answer.account, |refusals| answer.quota.hold(answer.status, refusals));
+        let health = match health_of(answer.status, answer.question) {
             Health::Answered if answer.goes_on => Health::Begun,
             health => health,
         };
-        let problem = || Problem::Unreachable(format!("it answered with status {}", answer.status).into());
-        self.record(health, answer.started, problem, answer.trial);
+        let problem =
+            || Problem::Unreachable(format!("it answered with status {}", named(answer.status)).into());
+        self.record(health, answer.started, answer.quota.retry_after, problem, answer.trial);
     }
 
     /// Takes note of a call without an answer.
@@ -154,7 +143,7 @@ impl Peer {
             Problem::TimedOut(_) => Health::Silent,
             _ => Health::Failed,
         };
-        self.record(health, started, || problem.clone(), trial);
+        self.record(health, started, None, || problem.clone(), trial);
     }
 
     /// Takes note that an answer that had begun is complete.
@@ -165,11 +154,17 @@ impl Peer {
     }
 
     /// Takes note of an answer that began and was not completed; `since` is when its next piece was waited for.
-    pub(crate) fn broke_off(self: &Arc<Self>, problem: &Problem, since: Instant, trial: &Trial) {
+    pub(crate) fn broke_off(
+        self: &Arc<Self>,
+        problem: &Problem,
+        since: Instant,
+        question: u64,
+        trial: &Trial,
+    ) {
         if matches!(problem, Problem::TimedOut(_)) {
             self.failed(problem, since, || trial.clone());
         } else {
-            self.record(Health::BrokenOff, since, || problem.clone(), || trial.clone());
+            self.record(Health::BrokenOff { question }, since, None, || problem.clone(), || trial.clone());
         }
     }
 
@@ -178,8 +173,8 @@ impl Peer {
         self.signs.hear_check(Instant::now());
         // Admission wants something else of the registry, and may be given it.
         let hold = Hold { everyone: None, ..quota.hold(status, 0) };
-        if hold != Hold::default() && self.gate.held_until(Class::Admission, None).is_none() {
-            self.gate.learn(None, hold);
+        if hold != Hold::default() {
+            self.gate.learn(None, |_| hold);
         }
     }
 
@@ -190,7 +185,7 @@ impl Peer {
         started: Instant,
         trial: impl FnOnce() -> Trial,
     ) {
-        self.record(Health::Silent, started, || problem.clone(), trial);
+        self.record(Health::Silent, started, None, || problem.clone(), trial);
     }
 
     /// Forgets failures that something of ours was the reason for.
@@ -200,10 +195,12 @@ impl Peer {
         watched.cause = None;
     }
 
+    /// Tells the breaker. `rest` is how long the server asked to be left alone.
     fn record(
         self: &Arc<Self>,
         health: Health,
         started: Instant,
+        rest: Option<Duration>,
         problem: impl FnOnce() -> Problem,
         trial: impl FnOnce() -> Trial,
     ) {
@@ -216,6 +213,7 @@ impl Peer {
         if !opened {
             return;
         }
+        watched.breaker.postpone(rest.unwrap_or_default(), now);
         let problem = problem();
         tracing::debug!(problem = %problem, "a registry counts as down until a trial is answered");
         watched.cause = Some(lately(problem));
@@ -269,22 +267,26 @@ pub(crate) struct Answered<'a> {
     pub(crate) status: StatusCode,
     pub(crate) quota: &'a Quota,
     pub(crate) account: Account,
+    /// What was asked, as [`Health::Erred`] has it.
+    pub(crate) question: u64,
     /// More of it is to come, and how that went will be told.
     pub(crate) goes_on: bool,
     pub(crate) started: Instant,
     pub(crate) trial: &'a (dyn Fn() -> Trial + Sync),
 }
 
-fn health_of(status: StatusCode) -> Health {
+fn health_of(status: StatusCode, question: u64) -> Health {
     match status.as_u16() {
-        500 | 502 | 503 | 504 | 522 => Health::Failed,
+        500 => Health::Erred { question },
+        // The second range is how Cloudflare says that it does not get through to the server behind it.
+        502..=504 | 520..=524 => Health::Failed,
         _ => Health::Answered,
     }
 }
 
 /// Whether an answer shows that the server is there and well.
 pub(crate) fn is_sign_of_life(status: StatusCode) -> bool {
-    health_of(status) == Health::Answered
+    health_of(status, 0) == Health::Answered
 }
 
 /// Whoever is told about an earlier failure must see that it was an earlier one.
@@ -302,10 +304,13 @@ fn lately(problem: Problem) -> Problem {
 
 fn refused(refused: Refused) -> Problem {
     match refused {
-        Refused::Held { until } => Problem::RateLimited {
-            until: SystemTime::now().checked_add(until.saturating_duration_since(Instant::now())),
-            detail: "it said so in an earlier answer".into(),
-        },
+        Refused::Held { ends } => {
+            let rest = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
+            Problem::RateLimited {
+                until: rest.and_then(|rest| SystemTime::now().checked_add(rest)),
+                detail: "it said so in an earlier answer".into(),
+            }
+        }
         Refused::TooLate => Problem::TimedOut(
             "other requests were first in line; see registries.<host>.requestsPerSecond".into(),
         ),
@@ -318,11 +323,16 @@ async fn send_trials(peer: Weak<Peer>, trial: Trial) {
         sleep_until(due).await;
         let Some(peer) = peer.upgrade() else { return };
         peer.lock().breaker.begin_trial();
-        let alive = timeout(TRIAL_TIMEOUT, trial.is_answered()).await.unwrap_or(false);
+        let answer = timeout(TRIAL_TIMEOUT, trial.answer()).await.unwrap_or_default();
         let now = Instant::now();
-        if alive {
-            peer.signs.hear_check(now);
-        }
-        peer.lock().breaker.end_trial(alive, fastrand::f64(), now);
+        let outcome = match answer {
+            Some(status) if is_sign_of_life(status) => {
+                peer.signs.hear_check(now);
+                TrialOutcome::Alive
+            }
+            Some(_) if !peer.signs.answers_checks() => TrialOutcome::Unclear,
+            _ => TrialOutcome::Dead,
+        };
+        peer.lock().breaker.end_trial(outcome, fastrand::f64(), now);
     }
 }

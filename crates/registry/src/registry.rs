@@ -181,6 +181,10 @@ impl Registries {
         known.iter().map(|(name, registry)| (name.clone(), Arc::clone(registry))).collect()
     }
 
+    pub(crate) fn settings_of(&self, host: &Host) -> &RegistrySettings {
+        self.settings.of(host)
+    }
+
     pub(crate) fn token_server(&self, url: &Url) -> Arc<Peer> {
         let port = url.port_or_known_default().unwrap_or_default();
         let name = format!("{}:{port}", url.host_str().unwrap_or_default());

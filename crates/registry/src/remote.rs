@@ -9,20 +9,19 @@ use std::sync::{
 };
 
 use fairlead_domain::{keyring::Credential, reference::Repository};
-use reqwest::{Method, StatusCode, header::LOCATION};
-use tokio::time::{Instant, sleep};
+use reqwest::{Method, StatusCode, Url, header::LOCATION};
 
 use crate::{
     answer::Answer,
     auth::{
         Authorization, Claim, Refusal,
         scope::{Right, Scope},
+        secrets::Secrets,
     },
     client::Shared,
     context::Context,
     error::Problem,
-    exchange::{Fault, exchange, visit},
-    manners::retry,
+    exchange::{Fault, exchange, repeatedly, visit},
     outgoing::{Outgoing, Place, Pointer},
     registry::Registry,
     transport::{
@@ -42,9 +41,21 @@ pub struct Remote {
     pub(crate) registry: Arc<Registry>,
     repository: Repository,
     credentials: Arc<[Credential]>,
-    /// The credential that worked; once found, no other is tried.
-    chosen: Arc<AtomicUsize>,
+    chosen: Arc<Chosen>,
     scopes: Arc<[Scope]>,
+}
+
+/// The credentials that worked, by their position. Whoever may read need not be allowed to write.
+#[derive(Debug)]
+struct Chosen {
+    reading: AtomicUsize,
+    writing: AtomicUsize,
+}
+
+impl Chosen {
+    fn of(&self, method: &Method) -> &AtomicUsize {
+        if matches!(*method, Method::GET | Method::HEAD) { &self.reading } else { &self.writing }
+    }
 }
 
 impl Remote {
@@ -56,7 +67,8 @@ impl Remote {
         right: Right,
     ) -> Self {
         let scopes = Arc::new([Scope::repository(repository.path(), right)]);
-        let chosen = Arc::new(AtomicUsize::new(UNDECIDED));
+        let undecided = || AtomicUsize::new(UNDECIDED);
+        let chosen = Arc::new(Chosen { reading: undecided(), writing: undecided() });
         Self { shared, registry, repository, credentials, chosen, scopes }
     }
 
@@ -81,33 +93,46 @@ impl Remote {
         Ok(Pointer { target, reach: answer.reach() })
     }
 
-    /// Sends a request and returns its answer if that is a success. Credentials are tried in order until one works; if
-    /// none does, the first one's failure is told.
+    /// Sends a request and returns its answer if that is a success. Credentials are tried until one works, the one that
+    /// did before first; if none does, the first failure is told that says more than that a login is not known.
     pub(crate) async fn call(&self, outgoing: &Outgoing, context: &Context) -> Result<Answer, Problem> {
-        let chosen = self.chosen.load(Ordering::Relaxed);
         if self.credentials.is_empty() {
             return Box::pin(self.call_as(outgoing, None, context)).await;
         }
-        if let Some(credential) = self.credentials.get(chosen) {
-            return Box::pin(self.call_as(outgoing, Some(credential), context)).await;
-        }
-        let mut first = None;
-        for (position, credential) in self.credentials.iter().enumerate() {
-            match Box::pin(self.call_as(outgoing, Some(credential), context)).await {
+        let chosen = self.chosen.of(outgoing.method());
+        let proven = chosen.load(Ordering::Relaxed);
+        let preferred =
+            if proven == UNDECIDED { self.chosen.reading.load(Ordering::Relaxed) } else { proven };
+        let mut order: Vec<(usize, &Credential)> = self.credentials.iter().enumerate().collect();
+        order.sort_by_key(|(position, _)| *position != preferred);
+        let mut told = None;
+        for (position, credential) in order {
+            let problem = match Box::pin(self.call_as(outgoing, Some(credential), context)).await {
                 Ok(answer) => {
-                    self.chosen.store(position, Ordering::Relaxed);
+                    chosen.store(position, Ordering::Relaxed);
                     return Ok(answer);
                 }
-                Err(problem) if problem.depends_on_credential() && outgoing.is_repeatable() => {
-                    first.get_or_insert(problem);
-                }
-                // What does not depend on the credential is told only if no credential was refused before.
-                Err(problem) => return Err(first.unwrap_or(problem)),
+                Err(problem) => problem,
+            };
+            let another_may_do = match &problem {
+                Problem::Unauthorised(_) | Problem::Forbidden(_) => true,
+                // One that has worked is believed when it does not find something.
+                other => position != proven && other.depends_on_credential(),
+            };
+            // A login that is not known hides what another one learnt: that nothing is there, or nobody answers.
+            told = match (told, problem) {
+                (Some(told @ Problem::Unauthorised(_)), Problem::Unauthorised(_)) => Some(told),
+                (None | Some(Problem::Unauthorised(_)), problem) => Some(problem),
+                (told, _) => told,
+            };
+            if !another_may_do || !outgoing.is_repeatable() {
+                break;
             }
         }
-        Err(first.unwrap_or_else(|| Problem::Unauthorised("no credential is left to try".into())))
+        Err(told.unwrap_or_else(|| Problem::Unauthorised("no credential is left to try".into())))
     }
 
+    /// Sends a request with what the registry wants to know about us.
     async fn call_as(
         &self,
         outgoing: &Outgoing,
@@ -116,17 +141,6 @@ impl Remote {
     ) -> Result<Answer, Problem> {
         // An entry that only names a place holds nothing that could be sent.
         let credential = credential.filter(|credential| !credential.is_blank());
-        let answer = self.authorised(outgoing, credential, context).await?;
-        if answer.status().is_success() { Ok(answer) } else { Err(answer.into_problem("", context).await) }
-    }
-
-    /// Sends a request with what the registry wants to know about us.
-    async fn authorised(
-        &self,
-        outgoing: &Outgoing,
-        credential: Option<&Credential>,
-        context: &Context,
-    ) -> Result<Answer, Problem> {
         let mut scopes = self.scopes.to_vec();
         scopes.extend(outgoing.extra_scope());
         let claim = Claim { credential, scopes: &scopes };
@@ -135,14 +149,19 @@ impl Remote {
         let mut round = 1;
         loop {
             let answer = self.patiently(outgoing, &authorization, credential, context).await?;
-            let challenged = answer.status() == StatusCode::UNAUTHORIZED
-                && redirect::same_origin(self.registry.endpoint.base(), answer.url());
-            if !challenged || round == MOST_ROUNDS || !outgoing.is_repeatable() {
+            if answer.status().is_success() {
                 return Ok(answer);
+            }
+            let secrets = Secrets { credential, header: authorization.header() };
+            let at_home = redirect::same_origin(self.registry.endpoint.base(), answer.url());
+            let challenged = at_home && answer.status() == StatusCode::UNAUTHORIZED;
+            if !challenged || round == MOST_ROUNDS || !outgoing.is_repeatable() {
+                let whose = if at_home { String::new() } else { storage(answer.url()) };
+                return Err(answer.into_problem(&whose, secrets, context).await);
             }
             // The place in line is given up first: asking for a token takes one, too.
             let refusal = Refusal::of(&answer);
-            let problem = answer.into_problem("", context).await;
+            let problem = answer.into_problem("", secrets, context).await;
             authorization = authenticator
                 .respond(registries, &self.registry, claim, &authorization, &refusal, context)
                 .await?
@@ -160,23 +179,28 @@ impl Remote {
         context: &Context,
     ) -> Result<Answer, Problem> {
         let may_repeat = outgoing.may_be_retried();
-        let mut attempt = 1;
+        let passes_in = |outcome: &Result<Answer, Fault>| match outcome {
+            _ if !may_repeat => None,
+            Ok(answer) => answer.passes_in(),
+            Err(fault) => fault.passes_in(),
+        };
+        let attempt = || self.in_its_language(outgoing, authorization, credential, context);
+        Ok(repeatedly(context, passes_in, attempt).await?)
+    }
+
+    /// Sends a request with TLS, or without where that turns out not to be spoken and need not be.
+    async fn in_its_language(
+        &self,
+        outgoing: &Outgoing,
+        authorization: &Authorization,
+        credential: Option<&Credential>,
+        context: &Context,
+    ) -> Result<Answer, Fault> {
         loop {
             let was_secure = self.registry.endpoint.base().scheme() == "https";
-            let outcome = self.once(outgoing, authorization, credential, context).await;
-            let passing = match &outcome {
-                Err(fault) if fault.no_tls && was_secure && self.registry.endpoint.fall_back() => continue,
-                Err(fault) => fault.passing,
-                Ok(answer) => retry::is_passing(answer.status()),
-            };
-            let remaining = context.deadline.saturating_duration_since(Instant::now());
-            match retry::pause(attempt, fastrand::f64(), remaining) {
-                Some(pause) if passing && may_repeat => {
-                    drop(outcome);
-                    sleep(pause).await;
-                    attempt += 1;
-                }
-                _ => return outcome.map_err(Problem::from),
+            match self.once(outgoing, authorization, credential, context).await {
+                Err(fault) if fault.no_tls && was_secure && self.registry.endpoint.fall_back() => {}
+                outcome => return outcome,
             }
         }
     }
@@ -202,27 +226,29 @@ impl Remote {
             let answer = if target.at_home {
                 drop(permit.take());
                 let trial = || self.registry.trial();
-                exchange(&self.registry.peer, transport.home(), transport, request, account, context, &trial)
-                    .await?
+                let client = if outgoing.is_bulk() {
+                    transport.bulk().map_err(Problem::from)?
+                } else {
+                    transport.home()
+                };
+                exchange(&self.registry.peer, client, transport, request, account, context, &trial).await?
             } else {
                 transport.judge(&target.url, reach).await.map_err(Failure::Forbidden)?;
                 let permit = match permit.take() {
                     Some(permit) => permit,
                     None => self.registry.peer.enter(account, context).await?,
                 };
-                visit(
-                    transport.away(&target.url, reach).map_err(Problem::from)?,
-                    transport,
-                    request,
-                    permit,
-                    context,
-                )
-                .await?
+                let client = transport.away(&target.url, reach).map_err(Problem::from)?;
+                visit(client, transport, request, permit, context)
+                    .await
+                    .map_err(|fault| fault.of(&storage(&target.url)))?
             };
             if !is_redirect(answer.status()) || !matches!(*outgoing.method(), Method::GET | Method::HEAD) {
                 return Ok(answer);
             }
-            let location = answer.header(LOCATION.as_str()).unwrap_or_default();
+            let location = answer.header(LOCATION.as_str()).filter(|location| !location.is_empty());
+            let location =
+                location.ok_or_else(|| Problem::malformed("it redirects without saying where to"))?;
             let base = self.registry.endpoint.base();
             target = redirect::follow(base, answer.url(), location, answer.reach(), hops)
                 .map_err(|why| Problem::malformed(format!("its redirect is not followed: {why}")))?;
@@ -231,6 +257,11 @@ impl Remote {
             permit = Some(answer.into_permit(context).await);
         }
     }
+}
+
+/// How a place is called that the registry sends us to for what it was asked for.
+fn storage(url: &Url) -> String {
+    format!("its storage {}", url.host_str().unwrap_or_default())
 }
 
 fn is_redirect(status: StatusCode) -> bool {

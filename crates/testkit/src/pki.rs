@@ -51,6 +51,26 @@ impl Authority {
     }
 }
 
+/// A serving certificate that is its own authority, as the usual recipes for a private registry make it.
+pub fn self_signed(names: &[&str]) -> Result<Identity> {
+    signed_by_itself(names, |_| {})
+}
+
+/// The same, and its time is over.
+pub fn self_signed_and_expired(names: &[&str]) -> Result<Identity> {
+    signed_by_itself(names, |params| params.not_after = rcgen::date_time_ymd(2020, 1, 1))
+}
+
+fn signed_by_itself(names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Result<Identity> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
+    params.distinguished_name.push(DnType::CommonName, names.first().copied().unwrap_or_default());
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    change(&mut params);
+    let certificate = params.self_signed(&key)?.pem();
+    Ok(Identity { certificate, key: key.serialize_pem() })
+}
+
 /// A fresh key pair, PEM (PKCS #8 and SPKI).
 pub(crate) fn key_pair() -> Result<(String, String)> {
     let key = KeyPair::generate()?;

@@ -6,10 +6,11 @@ use anyhow::{Context, Result};
 use fairlead_registry::Problem;
 use fairlead_registry::copy::{Copied, CopyError};
 use indicatif::BinaryBytes;
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::list::Pair;
-use crate::access::TLS_HINT;
+use crate::access::hint;
 use crate::output::one_line;
 
 #[derive(Debug, Serialize)]
@@ -62,7 +63,10 @@ impl Report {
                     skipped: copied.blobs_present,
                 },
             }),
-            Err(error) => Outcome::Bad { error: one_line(&error.to_string()) + hint(&error) },
+            Err(error) => {
+                let text = error.to_string();
+                Outcome::Bad { error: one_line(&text) + &hint(&text) + &until(&error) }
+            }
         };
         Self {
             source: pair.source.written().to_owned(),
@@ -95,15 +99,11 @@ impl Report {
     }
 }
 
-fn hint(error: &CopyError) -> &'static str {
-    match error {
-        CopyError::Source(error) | CopyError::Destination(error)
-            if matches!(error.problem, Problem::Tls(_)) =>
-        {
-            TLS_HINT
-        }
-        _ => "",
-    }
+/// When a quota that is used up is there again, if its registry told.
+fn until(error: &CopyError) -> String {
+    let (CopyError::Source(error) | CopyError::Destination(error)) = error else { return String::new() };
+    let Problem::RateLimited { until: Some(until), .. } = error.problem else { return String::new() };
+    Timestamp::try_from(until).map_or_else(|_| String::new(), |until| format!(" (until {until:.0})"))
 }
 
 impl Good {
@@ -121,17 +121,25 @@ impl Good {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use fairlead_domain::digest::Digest;
     use fairlead_domain::reference::Reference;
     use serde_json::{Value, json};
 
+    use super::super::list::Origin;
     use super::*;
 
-    fn reports() -> [Report; 3] {
-        let pair = Pair {
+    fn pair() -> Pair {
+        Pair {
             source: Reference::parse("nginx").unwrap(),
             destination: Reference::parse("r.example.com/nginx:1").unwrap(),
-        };
+            origin: Origin::Arguments,
+        }
+    }
+
+    fn reports() -> [Report; 3] {
+        let pair = pair();
         let copied = Copied {
             digest: Digest::sha256(b"x"),
             source_digest: Digest::sha256(b"x"),
@@ -143,7 +151,7 @@ mod tests {
             manifests: 1,
         };
         let there = Copied { changed: false, blobs_sent: 0, bytes_sent: 0, blobs_present: 0, ..copied };
-        let problem = Problem::Tls("its\x1b name".into());
+        let problem = Problem::Tls("its\x1b name; see registries.<host>.caFile".into());
         let error = fairlead_registry::Error { attempt: "read it".into(), problem };
         [Ok(copied), Ok(there), Err(CopyError::Source(error))]
             .map(|result| Report::new(&pair, result, Duration::from_micros(1_234_567)))
@@ -161,6 +169,19 @@ mod tests {
         assert_eq!(there, format!("unchanged  {images}  {digest}  1.2s"));
         assert!(failed.starts_with(&format!("failed     {images}  -  1.2s  source: ")), "{failed}");
         assert!(failed.contains("its  name") && failed.contains("--ca-file HOST=FILE"), "{failed}");
+    }
+
+    #[test]
+    fn a_used_up_quota_says_when_it_is_there_again() {
+        let failed = |until| {
+            let problem = Problem::RateLimited { until, detail: "".into() };
+            let error = fairlead_registry::Error { attempt: "read it".into(), problem };
+            Report::new(&pair(), Err(CopyError::Destination(error)), Duration::ZERO).line()
+        };
+        let told = failed(Some(SystemTime::UNIX_EPOCH + Duration::from_secs(90)));
+        assert!(told.ends_with("quota is used up (until 1970-01-01T00:01:30Z)"), "{told}");
+        let untold = failed(None);
+        assert!(untold.ends_with("quota is used up"), "{untold}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::planning::Planned;
 use super::report::{AlternativeReport, Availability, Choice, ImageReport, Source};
 use super::secrets::{Found, Needed, Secrets};
-use crate::access::TLS_HINT;
+use crate::access::hint;
 use crate::output::one_line;
 
 /// Who asks registries.
@@ -154,11 +154,10 @@ impl Asker<'_> {
                  unreachable"
             ));
         }
-        let hint = if matches!(said, Verdict::TlsError { .. }) { TLS_HINT } else { "" };
         Availability {
             verdict: said.kind().name(),
             counts_as: (judged.kind() != said.kind()).then(|| judged.kind().name()),
-            reason: one_line(judged.reason()) + hint,
+            reason: one_line(judged.reason()) + &hint(judged.reason()),
             digest: said.digest().map(|digest| digest.to_string()),
             milliseconds: Some(u64::try_from(answer.took.as_millis()).unwrap_or(u64::MAX)),
             credentials: Some(answer.found.whose.clone()),

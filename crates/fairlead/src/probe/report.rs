@@ -7,7 +7,7 @@ use fairlead_domain::verdict::Verdict;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::access::TLS_HINT;
+use crate::access::hint;
 use crate::output::{columns, one_line};
 
 #[derive(Debug, Serialize)]
@@ -34,17 +34,13 @@ impl Report {
             Verdict::RateLimited { until, .. } => until.and_then(|until| Timestamp::try_from(until).ok()),
             _ => None,
         };
-        let hint = match &verdict {
-            Verdict::TlsError { .. } => TLS_HINT,
-            _ => "",
-        };
         Self {
             reference: image.written().to_owned(),
             pulled: image.pulled().to_string(),
             verdict: verdict.kind().name(),
             digest: verdict.digest().map(|digest| digest.to_string()),
             milliseconds: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
-            reason: one_line(verdict.reason()) + hint,
+            reason: one_line(verdict.reason()) + &hint(verdict.reason()),
             until,
         }
     }

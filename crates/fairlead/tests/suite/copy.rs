@@ -193,6 +193,16 @@ async fn signatures_come_along_on_request() -> Result<()> {
     Ok(())
 }
 
+/// What comes of a command that is interrupted as soon as something has happened.
+async fn interrupted(person: &Person, args: &[&str], happened: impl Fn() -> Result<()>) -> Result<Outcome> {
+    let child = person.start(args)?;
+    let id = child.id().to_string();
+    let happened = eventually(Duration::from_secs(20), || std::future::ready(happened())).await;
+    assert!(Command::new("kill").args(["-INT", &id]).status()?.success());
+    let outcome = tokio::task::spawn_blocking(|| Outcome::of(child)).await??;
+    happened.map(|()| outcome)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interruption_leaves_nothing_half_done() -> Result<()> {
     let (from, to) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
@@ -201,22 +211,36 @@ async fn an_interruption_leaves_nothing_half_done() -> Result<()> {
     to.inject(Fault::new(Effect::Hang).on(Route::Uploads).method("PUT"));
     let person = Person::new()?;
     let [source, target] = [&from, &to].map(|registry| format!("{}/app:1", registry.host()));
-    let child = person.start(&["copy", &source, &target])?;
-    let id = child.id().to_string();
-    let begun = eventually(Duration::from_secs(20), || async {
+    let outcome = interrupted(&person, &["copy", &source, &target], || {
         // An upload whose opening was not answered yet could not be given up: nobody knows its address.
         let sent = to.requests().iter().filter(|request| request.method == "PUT").count();
         ensure!(sent == image.blobs().len(), "{sent} of {} blobs are being sent", image.blobs().len());
         Ok(())
     })
-    .await;
-    assert!(Command::new("kill").args(["-INT", &id]).status()?.success());
-    let outcome = tokio::task::spawn_blocking(|| Outcome::of(child)).await??;
-    begun?;
+    .await?;
     assert!(outcome.is(1).errors.starts_with("Interrupted: 0 of 1 images"), "{}", outcome.errors);
     assert_eq!(outcome.output, "");
     assert!(to.digest_of("app", "1").is_none());
     assert_eq!(to.open_uploads(), 0, "the registry was told that the uploads are given up");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_name_stands_for_an_image_without_its_signatures() -> Result<()> {
+    let (from, to) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
+    let signature = format!("{}.sig", from.hold("app", "1", &images::empty()?).replace(':', "-"));
+    from.hold("app", &signature, &images::artifact("cosign/signature", b"signed")?);
+    to.inject(Fault::new(Effect::Hang).on(Route::Manifests).method("PUT").path(&signature));
+    let person = Person::new()?;
+    let [source, target] = [&from, &to].map(|registry| format!("{}/app:1", registry.host()));
+    let outcome = interrupted(&person, &["copy", "--referrers", &source, &target], || {
+        ensure!(to.count("PUT", &signature) == 1, "the signature is not being written");
+        Ok(())
+    })
+    .await?;
+    let expected = "Interrupted: 0 of 1 images were copied; the names of the others are as they were\n";
+    assert_eq!(outcome.is(1).errors, expected);
+    assert!(to.digest_of("app", "1").is_none());
     Ok(())
 }
 
@@ -233,7 +257,9 @@ fn requests_that_make_no_sense_are_refused_before_anything_is_copied() -> Result
         (&["nginx", "r.example.com/Nginx"], "character 15"),
         (&["--file", list], "line 3: write the image"),
         (&["--file", list], "line 4: destination: \"r.example.com/Nginx\""),
+        (&["--file", twice], "line 1 and line 2: "),
         (&["--file", twice], "cannot both be copied to r.example.com/x:1"),
+        (&["c", "R.example.com/x:1", "--file", twice], "the arguments and line 1: "),
         (&["--file", "/nowhere/list"], "cannot read the list /nowhere/list"),
         (&["--file", "-"], "nothing to copy"),
         (&["nginx", "r.example.com/nginx", "--jobs", "0"], "--jobs"),

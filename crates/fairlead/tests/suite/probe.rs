@@ -8,7 +8,7 @@ use fairlead_testkit::{
     fake_registry::{Auth, Bearer, Effect, FakeRegistry, Fault},
     images,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::person::{Outcome, PASSWORD, Person, base64, login};
 
@@ -61,7 +61,9 @@ async fn verdicts_are_printed_in_the_order_given() -> Result<()> {
         &["--json", &gone, "--file", person.write("list", &list)?.to_str().unwrap()],
     ] {
         let outcome = person.probe_with(args, &list)?;
-        let objects = outcome.is(1).objects();
+        let mut objects = outcome.is(1).objects();
+        let place = |name: &Value| [&gone, &missing, &there].iter().position(|given| *name == json!(given));
+        objects.sort_by_key(|object| place(&object["reference"]));
         let verdicts: Vec<_> =
             objects.iter().map(|object| (&object["reference"], &object["verdict"])).collect();
         assert_eq!(
@@ -154,6 +156,26 @@ async fn a_private_authority_is_trusted_where_it_is_named() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_server_elsewhere_gets_the_login_where_it_is_named() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("team/app", "1", &images::empty()?);
+    // The same machine under another name is another host.
+    let elsewhere = format!("localhost:{}", registry.address().port());
+    let realm = Some(format!("http://{elsewhere}/token"));
+    registry.require(Auth::bearer(Bearer { realm, ..Bearer::new().user("u", PASSWORD) }));
+    let (host, image) = (registry.host(), format!("{}/team/app:1", registry.host()));
+    let person = Person::new()?;
+    person.write(".docker/config.json", &login(&host, &format!("u:{PASSWORD}")))?;
+    let outcome = person.probe(&[&image])?;
+    assert_eq!(outcome.is(1).rows()[0][..2], [&image, "unauthorised"]);
+    assert!(outcome.output.contains("--token-host HOST=TOKEN-HOST"), "{}", outcome.output);
+
+    person.probe(&[&image, "--token-host", &format!("{host}={elsewhere}")])?.is(0);
+    person.probe(&[&image, "--token-host", &host])?.is(2);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_registry_that_hangs_costs_no_more_than_the_timeout() -> Result<()> {
     let (alive, _) = registry(RegistryConfig::new()).await?;
@@ -166,7 +188,7 @@ async fn a_registry_that_hangs_costs_no_more_than_the_timeout() -> Result<()> {
     let taken = started.elapsed();
     hanging.resume().await?;
     let verdicts: Vec<_> = outcome.is(1).objects().iter().map(|object| object["verdict"].clone()).collect();
-    assert_eq!(verdicts, [json!("unreachable"), json!("available")]);
+    assert_eq!(verdicts, [json!("available"), json!("unreachable")], "each as soon as it is known");
     assert!(taken < Duration::from_secs(8), "{taken:?}");
     Ok(())
 }

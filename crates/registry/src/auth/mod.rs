@@ -9,6 +9,7 @@ pub mod challenge;
 pub(crate) mod memory;
 pub mod realm;
 pub mod scope;
+pub(crate) mod secrets;
 mod source;
 mod token;
 
@@ -148,7 +149,8 @@ impl Authenticator {
         context: &Context,
     ) -> Result<Presented, Problem> {
         let key = source.key(credential);
-        let held = self.tokens.get(&key, used, source.fetch(credential, context));
+        let fetch = |context| async move { source.fetch(credential, &context).await };
+        let held = self.tokens.get(&key, used, context, fetch);
         match timeout_at(context.deadline, held).await {
             Ok(held) => held.map(|Held { token, is_new }| Presented { token, key, is_new }),
             Err(_) => Err(Problem::TimedOut("its token server was asked first".into())),

@@ -8,21 +8,56 @@
 //! `b.example.com` are not. The Public Suffix List knows; it is compiled in. Under suffixes that the list does not know
 //! (private zones such as `svc.cluster.local`) only the same host counts, because there nothing says who owns what.
 
+//!
+//! Nor does a password travel in the clear unless somebody decided so: over plain HTTP it goes to the host of a registry that
+//! is spoken to in plain HTTP itself, and to hosts that the administrator listed or configured for it.
+
 use reqwest::Url;
+use thiserror::Error;
 use url::Host;
 
 /// Docker Hub's token server, which its registry names.
 const DOCKER_HUB_TOKENS: &str = "auth.docker.io";
 
-/// Whether the token server at `realm` may be given a password meant for the registry at `home`.
-pub fn may_have_password(home: &Url, realm: &Url, token_hosts: &[String]) -> bool {
-    if realm.scheme() == "http" && home.scheme() == "https" {
-        return false;
-    }
+/// Why a token server gets no password.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Withheld {
+    #[error(
+        "its token server {0} is not part of it and gets no password; \
+         if it is, list it in registries.<host>.tokenHosts"
+    )]
+    Stranger(String),
+    #[error(
+        "its token server {0} would get the password over plain HTTP, which is not configured for it; \
+         if that is meant, list it in registries.<host>.tokenHosts"
+    )]
+    InTheClear(String),
+}
+
+/// Whether the token server at `realm` may be given a password meant for the registry at `home`. `plain_http` says that the
+/// token server itself is configured for plain HTTP.
+pub fn may_have_password(
+    home: &Url,
+    realm: &Url,
+    token_hosts: &[String],
+    plain_http: bool,
+) -> Result<(), Withheld> {
+    let stranger = || Withheld::Stranger(realm.host_str().unwrap_or_default().to_owned());
     let (Some(registry), Some(server)) = (home.host(), realm.host()) else {
-        return false;
+        return Err(stranger());
     };
-    registry == server || listed(realm, token_hosts) || related(&registry, &server)
+    let (same, listed) = (registry == server, listed(realm, token_hosts));
+    if !(same || listed || related(&registry, &server)) {
+        return Err(stranger());
+    }
+    let meant = home.scheme() != "https" && (same || listed || plain_http);
+    if realm.scheme() == "https" || meant { Ok(()) } else { Err(Withheld::InTheClear(authority(realm))) }
+}
+
+/// Host and port, as settings name them.
+pub(crate) fn authority(url: &Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}{port}", url.host_str().unwrap_or_default())
 }
 
 fn listed(realm: &Url, token_hosts: &[String]) -> bool {
@@ -56,9 +91,13 @@ fn registrable(name: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn allowed(home: &str, realm: &str, listed: &[&str]) -> bool {
+    fn judged(home: &str, realm: &str, listed: &[&str], plain_http: bool) -> Result<(), Withheld> {
         let listed: Vec<String> = listed.iter().map(|host| (*host).to_owned()).collect();
-        may_have_password(&Url::parse(home).unwrap(), &Url::parse(realm).unwrap(), &listed)
+        may_have_password(&Url::parse(home).unwrap(), &Url::parse(realm).unwrap(), &listed, plain_http)
+    }
+
+    fn allowed(home: &str, realm: &str, listed: &[&str]) -> bool {
+        judged(home, realm, listed, false).is_ok()
     }
 
     #[test]
@@ -103,5 +142,26 @@ mod tests {
         assert!(!allowed("https://r.example.com", "https://login.corp.net:8443/t", &["login.corp.net:443"]));
         assert!(!allowed("https://r.example.com", "https://a.login.corp.net/t", &["login.corp.net"]));
         assert!(!allowed("https://r.example.com", "http://login.corp.net/t", &["login.corp.net"]));
+    }
+    #[test]
+    fn no_password_goes_over_plain_http_unless_that_is_configured() {
+        let home = "http://r.example.com:5000";
+        let realm = "http://auth.example.com:5001/t";
+        let refused = judged(home, realm, &[], false).unwrap_err();
+        assert_eq!(refused, Withheld::InTheClear("auth.example.com:5001".into()));
+        assert!(refused.to_string().contains("registries.<host>.tokenHosts"), "{refused}");
+        assert_eq!(judged(home, "https://auth.example.com/t", &[], false), Ok(()));
+        assert_eq!(
+            judged(home, "http://r.example.com:5001/t", &[], false),
+            Ok(()),
+            "the registry's own host"
+        );
+        assert_eq!(judged(home, realm, &["auth.example.com"], false), Ok(()), "it is listed");
+        assert_eq!(judged(home, realm, &[], true), Ok(()), "it is configured so");
+        let stranger = judged(home, "http://evil.example.net/t", &[], true);
+        assert_eq!(stranger, Err(Withheld::Stranger("evil.example.net".into())), "no reason to trust it");
+        let downgrade =
+            judged("https://r.example.com", "http://auth.example.com/t", &["auth.example.com"], true);
+        assert_eq!(downgrade, Err(Withheld::InTheClear("auth.example.com".into())));
     }
 }

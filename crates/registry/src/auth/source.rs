@@ -1,19 +1,23 @@
 //! Getting a token from the server that issues them.
 
-use fairlead_domain::keyring::Credential;
+use std::time::Duration;
+
+use fairlead_domain::{keyring::Credential, reference::Host};
 use reqwest::{
     Method, Request, StatusCode, Url,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue},
 };
 use tokio::time::Instant;
 
-use super::{basic, cache::TokenKey, memory::TokenServer, realm, scope::Scope, token::Token};
+use super::{
+    basic, cache::TokenKey, memory::TokenServer, realm, scope::Scope, secrets::Secrets, token::Token,
+};
 use crate::{
     answer::Answer,
     bounds,
     context::Context,
-    error::{Detail, Problem},
-    exchange::exchange,
+    error::Problem,
+    exchange::{Fault, exchange, repeatedly},
     peer::Trial,
     registry::{Registries, Registry},
     transport::failure::Failure,
@@ -21,6 +25,8 @@ use crate::{
 
 /// The user name by which docker's credential helpers mark a password as an identity token.
 const IDENTITY_TOKEN_USER: &[u8] = b"<token>";
+/// How the token server is called in messages: its failures must not read as the registry's.
+const TOKEN_SERVER: &str = "its token server";
 /// How we introduce ourselves to token servers, which show it in their lists of sessions.
 const CLIENT_ID: &str = "fairlead";
 
@@ -52,36 +58,67 @@ impl TokenSource<'_> {
         credential: Option<&Credential>,
         context: &Context,
     ) -> Result<Token, Problem> {
+        let context = &context.hurried(bounds::TOKEN_TIME);
         let Some(credential) = credential else {
-            return self.ask(self.by_get(None)?, None, context).await?.token(context).await;
+            return Ok(self.get(None, context).await?);
         };
         let base = self.registry.endpoint.base();
-        if !realm::may_have_password(base, &self.server.url, &self.registry.settings.token_hosts) {
-            let host = self.server.url.host_str().unwrap_or_default();
-            return Err(Problem::Unauthorised(
-                format!(
-                    "its token server {host} is not part of it and gets no password; \
-                     if it is, list it in registries.<host>.tokenHosts"
-                )
-                .into(),
-            ));
-        }
+        let plain_http = Host::parse(&realm::authority(&self.server.url))
+            .is_ok_and(|host| self.registries.settings_of(&host).plain_http);
+        let token_hosts = &self.registry.settings.token_hosts;
+        realm::may_have_password(base, &self.server.url, token_hosts, plain_http)
+            .map_err(|withheld| Problem::Unauthorised(withheld.to_string().into()))?;
+        let whom = Some(credential);
         if credential.username() == IDENTITY_TOKEN_USER {
             let form = [("grant_type", "refresh_token".as_bytes()), ("refresh_token", credential.password())];
-            return self.ask(self.by_post(&form)?, Some(credential), context).await?.token(context).await;
+            return Ok(self.once(self.by_post(&form)?, whom, context).await?);
         }
-        let answer = self.ask(self.by_get(Some(credential))?, Some(credential), context).await?;
         // Servers that only know the newer form of the exchange do not know the older one's method or path.
-        if !matches!(answer.status(), StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) {
-            return answer.token(context).await;
-        }
+        let denial = match self.get(whom, context).await {
+            Err(denial) if denial.is_by(&[StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED]) => denial,
+            outcome => return Ok(outcome?),
+        };
         let form = [
             ("grant_type", "password".as_bytes()),
             ("username", credential.username()),
             ("password", credential.password()),
         ];
-        let newer = self.ask(self.by_post(&form)?, Some(credential), context).await?;
-        if newer.status().is_success() { newer.token(context).await } else { answer.token(context).await }
+        match self.once(self.by_post(&form)?, whom, context).await {
+            Err(newer) if newer.status.is_some() => Err(denial.problem),
+            outcome => Ok(outcome?),
+        }
+    }
+
+    /// Asks in the older way, which changes nothing and is repeated as other such requests are.
+    async fn get(&self, credential: Option<&Credential>, context: &Context) -> Result<Token, Denial> {
+        let passes_in = |outcome: &Result<Token, Denial>| outcome.as_ref().err()?.passes_in;
+        let attempt = || async { self.once(self.by_get(credential)?, credential, context).await };
+        repeatedly(context, passes_in, attempt).await
+    }
+
+    async fn once(
+        &self,
+        request: Request,
+        credential: Option<&Credential>,
+        context: &Context,
+    ) -> Result<Token, Denial> {
+        let answer = self.ask(request, credential, context).await?;
+        let (status, passes_in) = (answer.status(), answer.passes_in());
+        if !status.is_success() {
+            let secrets = Secrets { credential, header: None };
+            let problem = match answer.into_problem(TOKEN_SERVER, secrets, context).await {
+                // What the registry itself thinks of the request is not known.
+                Problem::Rejected { detail, .. } => Problem::Malformed(detail),
+                problem => problem,
+            };
+            return Err(Denial { problem, passes_in, status: Some(status) });
+        }
+        let body = answer.bytes("the token", bounds::TOKEN_ANSWER, context).await.map_err(|problem| {
+            // What broke off may be whole the next time.
+            let passes_in = matches!(problem, Problem::Unreachable(_)).then_some(Duration::ZERO);
+            Denial { passes_in, ..problem.of(TOKEN_SERVER).into() }
+        })?;
+        Ok(Token::read(&body, Instant::now())?)
     }
 
     async fn ask(
@@ -89,21 +126,21 @@ impl TokenSource<'_> {
         request: Request,
         credential: Option<&Credential>,
         context: &Context,
-    ) -> Result<Answer, Problem> {
+    ) -> Result<Answer, Fault> {
         let account = credential.map(Credential::id);
         let transport = &self.registry.transport;
         if self.server.at_home {
             let trial = || self.registry.trial();
             let peer = &self.registry.peer;
-            return Ok(exchange(peer, transport.home(), transport, request, account, context, &trial).await?);
+            return exchange(peer, transport.home(), transport, request, account, context, &trial).await;
         }
         let judged = transport.judge(&self.server.url, self.server.reach).await;
-        judged.map_err(|forbidden| of_token_server(Problem::of_failure(Failure::Forbidden(forbidden))))?;
-        let client = transport.away(&self.server.url, self.server.reach)?;
+        judged.map_err(|forbidden| Problem::of_failure(Failure::Forbidden(forbidden)).of(TOKEN_SERVER))?;
+        let client = transport.away(&self.server.url, self.server.reach).map_err(Problem::from)?;
         let peer = self.registries.token_server(&self.server.url);
         let trial = || Trial { client: client.clone(), url: origin(&self.server.url), other_scheme: None };
         let answer = exchange(&peer, client, transport, request, account, context, &trial).await;
-        answer.map_err(|fault| of_token_server(fault.problem))
+        answer.map_err(|fault| fault.of(TOKEN_SERVER))
     }
 
     fn by_get(&self, credential: Option<&Credential>) -> Result<Request, Problem> {
@@ -158,25 +195,35 @@ fn origin(url: &Url) -> Url {
     url.join("/").unwrap_or_else(|_| url.clone())
 }
 
-/// A token server's failure must not read as the registry's.
-fn of_token_server(problem: Problem) -> Problem {
-    let told = |detail: &Detail| {
-        Detail::from(format!("its token server: {}", detail.as_str().unwrap_or("no answer")))
-    };
-    match problem {
-        Problem::Unreachable(detail) => Problem::Unreachable(told(&detail)),
-        Problem::TimedOut(detail) => Problem::TimedOut(told(&detail)),
-        Problem::Tls(detail) => Problem::Tls(told(&detail)),
-        other => other,
+/// Why no token was given.
+struct Denial {
+    problem: Problem,
+    /// After how long the same request may fare better, if that is likely.
+    passes_in: Option<Duration>,
+    /// With which the server refused.
+    status: Option<StatusCode>,
+}
+
+impl Denial {
+    fn is_by(&self, statuses: &[StatusCode]) -> bool {
+        self.status.is_some_and(|status| statuses.contains(&status))
     }
 }
 
-impl Answer {
-    async fn token(self, context: &Context) -> Result<Token, Problem> {
-        if !self.status().is_success() {
-            return Err(self.into_problem("its token server", context).await);
-        }
-        let body = self.bytes("the token", bounds::TOKEN_ANSWER, context).await?;
-        Token::read(&body, Instant::now())
+impl From<Problem> for Denial {
+    fn from(problem: Problem) -> Self {
+        Self { problem, passes_in: None, status: None }
+    }
+}
+
+impl From<Fault> for Denial {
+    fn from(fault: Fault) -> Self {
+        Self { passes_in: fault.passes_in(), problem: fault.problem, status: None }
+    }
+}
+
+impl From<Denial> for Problem {
+    fn from(denial: Denial) -> Self {
+        denial.problem
     }
 }

@@ -5,6 +5,7 @@ use std::pin::pin;
 use bytes::Bytes;
 use fairlead_domain::reference::Repository;
 use futures::future::{Either, select};
+use tokio::sync::SemaphorePermit;
 
 use super::{
     BlobOutcome, CopyError, Event, Job,
@@ -13,6 +14,7 @@ use super::{
     transfer::{OpenUpload, Transfer},
 };
 use crate::{
+    bounds::HELD,
     error::{Error, ErrorClass, Problem},
     manifest::Descriptor,
     upload::{Mount, Upload},
@@ -21,11 +23,10 @@ use crate::{
 /// Below this size it is cheaper to send a blob than to ask for it first. A request to mount it from the destination
 /// itself is both: the registry says that it is there, or opens the upload.
 const SMALL: u64 = 1024 * 1024;
-/// Up to this size a blob is read as a whole before it is sent. Nobody then waits at one registry for the other, so many
-/// can be under way, which is what a copy of many small images needs most.
-const HELD: usize = 128 * 1024;
-/// Blobs that are held at once, in all copies together: at most 4 MiB.
-pub(super) const MOST_HELD: usize = 32;
+/// Blobs that are held at once, in all copies together, in units of [`HELD_UNIT`]: a mebibyte. Many small ones may be under
+/// way, and few that are not so small, each with buffers of its connections.
+pub(super) const MOST_HELD: usize = 1024;
+const HELD_UNIT: u64 = 1024;
 
 impl Job<'_> {
     /// Makes sure that the destination has a blob. With `look`, nothing that was known before is believed.
@@ -110,7 +111,7 @@ impl Job<'_> {
         blob: &Descriptor,
         asked: Option<&Repository>,
     ) -> Result<BlobOutcome, CopyError> {
-        let place = self.copier.held.acquire().await;
+        let place = self.room_for(blob).await;
         let (mount, read) = (pin!(self.mount(blob, asked)), pin!(self.read_held(blob)));
         let (mounted, read) = match select(mount, read).await {
             Either::Left((mounted, read)) => (mounted?, Either::Left(read)),
@@ -131,6 +132,12 @@ impl Job<'_> {
             Transfer::new(self, blob).await?.run(open).await?;
         }
         Ok(BlobOutcome::Sent)
+    }
+
+    /// Room for a blob that is small enough to be held.
+    async fn room_for(&self, blob: &Descriptor) -> Option<SemaphorePermit<'_>> {
+        let units = u32::try_from(blob.size.div_ceil(HELD_UNIT).max(1)).ok()?;
+        self.copier.held.acquire_many(units).await.ok()
     }
 
     async fn read_held(&self, blob: &Descriptor) -> Result<Bytes, CopyError> {
@@ -174,7 +181,7 @@ impl Job<'_> {
 
     /// Reads a small blob and sends it. False if the destination wants it in another way.
     async fn send_held(&self, blob: &Descriptor, open: &mut OpenUpload) -> Result<bool, CopyError> {
-        let Ok(_place) = self.copier.held.acquire().await else { return Ok(false) };
+        let _place = self.room_for(blob).await;
         let bytes = self.read_held(blob).await?;
         if open.0.is_none() {
             let upload = steadily(self.context, || self.destination.begin_upload(self.context)).await;

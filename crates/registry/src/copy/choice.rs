@@ -34,7 +34,10 @@ impl Job<'_> {
                 if wanted.iter().any(|wanted| wanted.matches(&platform)) {
                     return Ok(root);
                 }
-                Err(CopyError::NoPlatform { offered: platform.to_string(), wanted: wanted.clone() })
+                // What is no image for a machine has a configuration that names none.
+                let is_named = !platform.os.is_empty() || !platform.architecture.is_empty();
+                let offered = if is_named { platform.to_string() } else { String::new() };
+                Err(CopyError::NoPlatform { offered, wanted: wanted.clone() })
             }
         }
     }
@@ -47,12 +50,13 @@ fn reduced(manifest: &Manifest, index: &Index, wanted: &[PlatformFilter]) -> Res
         platform.is_some_and(|platform| wanted.iter().any(|wanted| wanted.matches(platform)))
     };
     let kept = (0..index.manifests.len()).filter(|position| fits(*position)).count();
-    if kept == index.manifests.len() {
-        return Ok(manifest.clone());
-    }
+    // Asked first: of an index without entries all are kept, and none.
     if kept == 0 {
         let offered = index.platforms().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         return Err(CopyError::NoPlatform { offered, wanted: wanted.to_vec() });
+    }
+    if kept == index.manifests.len() {
+        return Ok(manifest.clone());
     }
     let broken = |error: serde_json::Error| {
         let problem = Problem::malformed(format!("the index cannot be written anew: {error}"));
@@ -75,6 +79,11 @@ mod tests {
     use super::*;
     use crate::manifest::OCI_INDEX;
 
+    fn manifest(text: String) -> Manifest {
+        let bytes = Bytes::from(text);
+        Manifest { media_type: OCI_INDEX.into(), digest: Digest::sha256(&bytes), bytes }
+    }
+
     fn index() -> Manifest {
         let digest = Digest::sha256(b"");
         let entry = |platform: &str| format!(r#"{{"digest":"{digest}","size":1{platform}}}"#);
@@ -87,17 +96,20 @@ mod tests {
             platform("unknown", "unknown"),
             entry(""),
         ];
-        let text =
-            format!(r#"{{"schemaVersion":2,"annotations":{{"a":"b"}},"manifests":[{}]}}"#, entries.join(","));
-        let bytes = Bytes::from(text);
-        Manifest { media_type: OCI_INDEX.into(), digest: Digest::sha256(&bytes), bytes }
+        manifest(format!(
+            r#"{{"schemaVersion":2,"annotations":{{"a":"b"}},"manifests":[{}]}}"#,
+            entries.join(",")
+        ))
     }
 
     fn choose(platforms: &[&str]) -> Result<Manifest, CopyError> {
-        let manifest = index();
+        choose_of(&index(), platforms)
+    }
+
+    fn choose_of(manifest: &Manifest, platforms: &[&str]) -> Result<Manifest, CopyError> {
         let Content::Index(index) = manifest.content().unwrap() else { panic!("an index") };
         let wanted: Vec<PlatformFilter> = platforms.iter().map(|text| text.parse().unwrap()).collect();
-        reduced(&manifest, &index, &wanted)
+        reduced(manifest, &index, &wanted)
     }
 
     #[test]
@@ -109,6 +121,18 @@ mod tests {
         assert_eq!(document["annotations"]["a"], "b", "the rest of the index stays");
         assert_eq!(chosen.digest, Digest::sha256(&chosen.bytes));
         assert_eq!(choose(&["linux/arm64"]).unwrap(), chosen, "the same choice gives the same digest");
+    }
+
+    #[test]
+    fn an_index_without_entries_has_no_platform() {
+        for list in ["[]", "null"] {
+            let empty = manifest(format!(r#"{{"schemaVersion":2,"manifests":{list}}}"#));
+            let error = choose_of(&empty, &["linux/amd64"]).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                "the image names no platform that could be chosen, but linux/amd64 was asked for"
+            );
+        }
     }
 
     #[test]

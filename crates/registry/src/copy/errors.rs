@@ -15,14 +15,23 @@ pub enum CopyError {
         "the destination is to have the digest {wanted}, but the source's is {found}; name the one that is meant"
     )]
     OtherDigest { wanted: Box<Digest>, found: Box<Digest> },
-    #[error("the image is for {offered}, of which none was asked for ({})", listed(.wanted))]
+    #[error("{}", no_platform(.offered, .wanted))]
     NoPlatform { offered: String, wanted: Vec<PlatformFilter> },
     #[error("the index at {digest} holds indexes within indexes, deeper than images go")]
     TooDeep { digest: Box<Digest> },
+    #[error(
+        "more refers to {digest}, at first or at second hand, than belongs to an image; copy it without its referrers"
+    )]
+    TooManyReferrers { digest: Box<Digest> },
 }
 
-fn listed(wanted: &[PlatformFilter]) -> String {
-    wanted.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+fn no_platform(offered: &str, wanted: &[PlatformFilter]) -> String {
+    let wanted = wanted.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if offered.is_empty() {
+        format!("the image names no platform that could be chosen, but {wanted} was asked for")
+    } else {
+        format!("the image is for {offered}, of which none was asked for ({wanted})")
+    }
 }
 
 impl CopyError {
@@ -30,7 +39,7 @@ impl CopyError {
         match self {
             Self::Source(error) | Self::Destination(error) => error.class(),
             Self::OtherDigest { .. } | Self::NoPlatform { .. } => ErrorClass::Misconfigured,
-            Self::TooDeep { .. } => ErrorClass::Broken,
+            Self::TooDeep { .. } | Self::TooManyReferrers { .. } => ErrorClass::Broken,
         }
     }
 }

@@ -7,11 +7,11 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use super::{CopyError, Job, steady::steadily, transfer::COMMIT};
 use crate::{
     error::Problem,
-    manifest::{Content, Descriptor, Manifest, Selector},
+    manifest::{Content, Descriptor, Manifest, Selector, is_manifest},
 };
 
 /// Indexes of indexes exist; deeper nesting is somebody's game.
-const DEEPEST: u32 = 3;
+pub(super) const DEEPEST: u32 = 3;
 /// Manifests of one index that are worked on at once.
 const MANIFESTS_AT_ONCE: usize = 4;
 /// Blobs of one image that are worked on at once; transfers among them are limited for all copies together.
@@ -26,36 +26,30 @@ impl Job<'_> {
         depth: u32,
     ) -> Pin<Box<dyn Future<Output = Result<(), CopyError>> + Send + 'b>> {
         Box::pin(async move {
-            match manifest.content().map_err(CopyError::Source)? {
-                Content::Index(index) => {
-                    if depth == DEEPEST {
-                        return Err(CopyError::TooDeep { digest: Box::new(manifest.digest) });
-                    }
-                    stream::iter(distinct(index.manifests))
-                        .map(|child| self.place_child(child, depth + 1))
-                        .buffer_unordered(MANIFESTS_AT_ONCE)
-                        .try_collect::<()>()
-                        .await?;
+            if manifest.is_index() && depth == DEEPEST {
+                return Err(CopyError::TooDeep { digest: Box::new(manifest.digest) });
+            }
+            let parts = Parts::of(manifest.content().map_err(CopyError::Source)?);
+            self.place_parts(&parts, depth, false).await?;
+            match self.publish(manifest, target).await {
+                Ok(()) => Ok(()),
+                Err(error) if is_about_content(&error.problem) => {
+                    // The destination was cleaned up since we looked; this time everything is looked for.
+                    self.place_parts(&parts, depth, true).await?;
                     self.publish(manifest, target).await.map_err(CopyError::Destination)
                 }
-                Content::Image(image) => {
-                    let mut blobs = distinct(image.layers.into_iter().chain([image.config]));
-                    blobs.retain(|blob| !is_foreign(blob));
-                    // The largest take longest; begun first, they do not end alone.
-                    blobs.sort_by_key(|blob| std::cmp::Reverse(blob.size));
-                    self.place_blobs(&blobs, false).await?;
-                    match self.publish(manifest, target).await {
-                        Ok(()) => Ok(()),
-                        Err(error) if is_about_content(&error.problem) => {
-                            // The destination was cleaned up since we looked; this time everything is looked for.
-                            self.place_blobs(&blobs, true).await?;
-                            self.publish(manifest, target).await.map_err(CopyError::Destination)
-                        }
-                        Err(error) => Err(CopyError::Destination(error)),
-                    }
-                }
+                Err(error) => Err(CopyError::Destination(error)),
             }
         })
+    }
+
+    async fn place_parts(&self, parts: &Parts, depth: u32, look: bool) -> Result<(), CopyError> {
+        self.place_blobs(&parts.blobs, look).await?;
+        stream::iter(parts.manifests.clone())
+            .map(|child| self.place_child(child, depth + 1))
+            .buffer_unordered(MANIFESTS_AT_ONCE)
+            .try_collect::<()>()
+            .await
     }
 
     async fn place_child(&self, child: Descriptor, depth: u32) -> Result<(), CopyError> {
@@ -84,7 +78,31 @@ impl Job<'_> {
     }
 }
 
-fn distinct(descriptors: impl IntoIterator<Item = Descriptor>) -> Vec<Descriptor> {
+/// What a manifest names and the destination must have before it takes the manifest.
+struct Parts {
+    manifests: Vec<Descriptor>,
+    blobs: Vec<Descriptor>,
+}
+
+impl Parts {
+    fn of(content: Content) -> Self {
+        let (manifests, mut blobs) = match content {
+            Content::Index(index) => distinct(index.manifests).into_iter().partition(is_manifest_entry),
+            Content::Image(image) => (vec![], distinct(image.layers.into_iter().chain([image.config]))),
+        };
+        blobs.retain(|blob| !is_foreign(blob));
+        // The largest take longest; begun first, they do not end alone.
+        blobs.sort_by_key(|blob| std::cmp::Reverse(blob.size));
+        Self { manifests, blobs }
+    }
+}
+
+/// Whether an entry of an index is a manifest. Build caches list their layers there, which are blobs.
+pub(super) fn is_manifest_entry(entry: &Descriptor) -> bool {
+    entry.media_type.is_empty() || is_manifest(&entry.media_type)
+}
+
+pub(super) fn distinct(descriptors: impl IntoIterator<Item = Descriptor>) -> Vec<Descriptor> {
     let mut seen = HashSet::new();
     descriptors.into_iter().filter(|descriptor| seen.insert(descriptor.digest)).collect()
 }

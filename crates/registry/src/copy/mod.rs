@@ -167,9 +167,9 @@ impl Job<'_> {
         let found = self.look_for(&names.main).await?;
         if let Some(found) = found
             && self.is_settled_by_digest()
+            && names.admit(found)
             && self.source_digest(&selector).await? == found
         {
-            names.check(found)?;
             return Ok(self.finish(found, found, false));
         }
         let root = match self.read(&selector).await {
@@ -178,16 +178,21 @@ impl Job<'_> {
         };
         let source_digest = root.digest;
         let root = self.chosen(root).await?;
-        names.check(root.digest)?;
-        let changed = found != Some(root.digest);
+        names.check(&root)?;
+        let changed = found.is_none_or(|found| !found.matches(&root.bytes));
+        // Signatures are for a digest, and some registries file them only beside what has it already. So the image comes
+        // first, by its digest alone, then they, and last the name: until then nobody pulls it without them.
+        let first = if self.options.referrers { root.digest.into() } else { names.main.clone() };
         if changed {
-            self.place(&root, &names.main, 0).await?;
-            if let Some(hold) = &names.hold_beside {
-                self.publish(&root, hold).await.map_err(CopyError::Destination)?;
-            }
+            self.place(&root, &first, 0).await?;
         }
         if self.options.referrers {
             self.copy_referrers(&root).await?;
+        }
+        if changed {
+            for name in names.all().filter(|name| **name != first) {
+                self.publish(&root, name).await.map_err(CopyError::Destination)?;
+            }
         }
         Ok(self.finish(root.digest, source_digest, changed))
     }

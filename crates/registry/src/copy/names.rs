@@ -6,7 +6,7 @@ use fairlead_domain::{
 };
 
 use super::CopyError;
-use crate::manifest::Selector;
+use crate::manifest::{Manifest, Selector};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Names {
@@ -34,25 +34,37 @@ impl Names {
         Self { main, hold_beside, stated }
     }
 
+    /// Every name that is to stand for the image.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Selector> {
+        std::iter::once(&self.main).chain(&self.hold_beside)
+    }
+
     /// The digest that a tag is to stand for, where the destination asks for one.
     pub(super) fn held(&self) -> Option<Digest> {
         self.stated.filter(|_| self.main.digest().is_none())
     }
 
-    /// Whether an image with this digest may have these names.
-    pub(super) fn check(&self, digest: Digest) -> Result<(), CopyError> {
+    /// Whether an image may have these names.
+    pub(super) fn check(&self, image: &Manifest) -> Result<(), CopyError> {
         match self.stated {
-            Some(stated) if stated.algorithm() == digest.algorithm() && stated != digest => {
-                Err(CopyError::OtherDigest { wanted: Box::new(stated), found: Box::new(digest) })
+            Some(stated) if !stated.matches(&image.bytes) => {
+                let found = stated.algorithm().digest(&image.bytes);
+                Err(CopyError::OtherDigest { wanted: Box::new(stated), found: Box::new(found) })
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether an image with this digest may have these names, as far as that is known without its bytes.
+    pub(super) fn admit(&self, digest: Digest) -> bool {
+        self.stated.is_none_or(|stated| stated == digest)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifest::OCI_INDEX;
 
     fn names(reference: &str, hold: Option<&str>) -> (String, Option<String>) {
         let hold = hold.map(|tag| Tag::parse(tag).unwrap());
@@ -78,11 +90,22 @@ mod tests {
 
     #[test]
     fn a_digest_that_was_asked_for_must_come_out() {
-        let (one, other) = (Digest::sha256(b"x"), Digest::sha256(b"y"));
-        let wanted = Reference::parse(&format!("r.io/a:1@{one}")).unwrap();
-        let names = Names::of(&wanted, None);
-        assert!(names.check(one).is_ok());
-        assert!(matches!(names.check(other), Err(CopyError::OtherDigest { .. })));
-        assert_eq!(names.held(), Some(one));
+        let manifest = |content: &'static [u8]| Manifest {
+            media_type: OCI_INDEX.to_owned(),
+            digest: Digest::sha256(content),
+            bytes: content.into(),
+        };
+        for algorithm in [Algorithm::Sha256, Algorithm::Sha512] {
+            let (one, other) = (algorithm.digest(b"x"), algorithm.digest(b"y"));
+            let names = Names::of(&Reference::parse(&format!("r.io/a:1@{one}")).unwrap(), None);
+            assert!(names.check(&manifest(b"x")).is_ok());
+            let refusal = names.check(&manifest(b"y")).unwrap_err();
+            assert!(
+                matches!(refusal, CopyError::OtherDigest { ref found, .. } if **found == other),
+                "{refusal}"
+            );
+            assert!(names.admit(one) && !names.admit(other));
+            assert_eq!(names.held(), Some(one));
+        }
     }
 }

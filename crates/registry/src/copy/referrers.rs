@@ -1,97 +1,157 @@
 //! Signatures, attestations and other documents that refer to an image.
 //!
 //! They come in two forms: manifests that name the image as their subject, which registries list or keep in an index under
-//! a tag, and the older agreement of cosign, tags made of the digest with an ending.
+//! a tag, and the older agreement of cosign, tags made of the digest with an ending. What they refer to may be the image,
+//! anything within it, or one another: a bill of materials can be signed, too.
+
+use std::collections::HashSet;
 
 use bytes::Bytes;
 use fairlead_domain::{digest::Digest, reference::Tag};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::json;
 
-use super::{CopyError, Job, steady::steadily};
+use super::{
+    CopyError, Job,
+    manifests::{DEEPEST, distinct, is_manifest_entry},
+    steady::steadily,
+};
 use crate::{
-    manifest::{Content, Descriptor, Manifest, OCI_INDEX, Selector},
+    error::Problem,
+    manifest::{Content, DOCKER_LIST, Descriptor, Manifest, OCI_INDEX, Selector},
     referrers::{Referrers, fallback_tag},
 };
 
 const COSIGN_ENDINGS: [&str; 3] = [".sig", ".att", ".sbom"];
-const IMAGES_AT_ONCE: usize = 4;
+const SUBJECTS_AT_ONCE: usize = 4;
+/// Steps away from the image. A signature of an attestation is two; longer chains are somebody's game.
+const FARTHEST: usize = 4;
+/// Manifests that one copy looks for referrers of: far more than an image and what belongs to it.
+const MOST_SUBJECTS: usize = 4096;
 
 impl Job<'_> {
-    /// Copies what refers to the image and to each of its platforms.
+    /// Copies what refers to the image, to anything within it, and to what was copied for that reason.
     pub(super) async fn copy_referrers(&self, root: &Manifest) -> Result<(), CopyError> {
-        let mut digests = vec![root.digest];
-        if let Content::Index(index) = root.content().map_err(CopyError::Source)? {
-            digests.extend(index.manifests.iter().map(|manifest| manifest.digest));
+        let mut seen = HashSet::new();
+        let mut subjects = self.manifests_within(root).await?;
+        for _ in 0..=FARTHEST {
+            subjects.retain(|subject| seen.insert(*subject));
+            bounded(root.digest, seen.len())?;
+            subjects = stream::iter(subjects)
+                .map(|subject| self.copy_referrers_of(subject))
+                .buffer_unordered(SUBJECTS_AT_ONCE)
+                .try_concat()
+                .await?;
+            if subjects.is_empty() {
+                return Ok(());
+            }
         }
-        stream::iter(digests)
-            .map(|digest| async move {
-                self.copy_subjects(digest).await?;
-                self.copy_cosign(digest).await
-            })
-            .buffer_unordered(IMAGES_AT_ONCE)
-            .try_collect()
-            .await
+        Err(CopyError::TooManyReferrers { digest: Box::new(root.digest) })
     }
 
-    async fn copy_subjects(&self, digest: Digest) -> Result<(), CopyError> {
-        let found = steadily(self.context, || self.source.referrers(&digest, self.context)).await;
-        let found = found.map_err(CopyError::Source)?.manifests;
-        if found.is_empty() {
-            return Ok(());
+    /// A manifest and all manifests that it names, on every level.
+    async fn manifests_within(&self, root: &Manifest) -> Result<Vec<Digest>, CopyError> {
+        let mut found = vec![root.digest];
+        let mut level = entries(root)?;
+        for _ in 0..DEEPEST {
+            let mut deeper = Vec::new();
+            for entry in level {
+                found.push(entry.digest);
+                if matches!(entry.media_type.as_str(), OCI_INDEX | DOCKER_LIST | "") {
+                    let inner = self.read(&entry.digest.into()).await.map_err(CopyError::Source)?;
+                    deeper.extend(entries(&inner)?);
+                }
+                bounded(root.digest, found.len() + deeper.len())?;
+            }
+            level = distinct(deeper);
         }
-        for referrer in &found {
-            self.copy_named(&referrer.digest.into()).await?;
+        Ok(found)
+    }
+
+    /// Copies what refers to one manifest, and returns which manifests that brought.
+    async fn copy_referrers_of(&self, subject: Digest) -> Result<Vec<Digest>, CopyError> {
+        let mut brought = self.copy_listed(subject).await?;
+        let Some(base) = fallback_tag(&subject) else { return Ok(brought) };
+        for ending in COSIGN_ENDINGS {
+            if let Ok(tag) = Tag::parse(&format!("{base}{ending}")) {
+                brought.extend(self.copy_named(&Selector::from(&tag)).await?.unwrap_or_default());
+            }
         }
-        let known = steadily(self.context, || self.destination.referrers(&digest, self.context)).await;
-        match known.map_err(CopyError::Destination)? {
-            Referrers { manifests, fallback_tag: Some(tag) } => self.list_under(&tag, manifests, found).await,
-            _ => Ok(()),
+        Ok(brought)
+    }
+
+    async fn copy_listed(&self, subject: Digest) -> Result<Vec<Digest>, CopyError> {
+        let found = steadily(self.context, || self.source.referrers(&subject, self.context)).await;
+        let found = distinct(found.map_err(CopyError::Source)?.manifests);
+        bounded(subject, found.len())?;
+        let (mut brought, mut copied) = (Vec::new(), Vec::new());
+        for referrer in found {
+            // Whoever deletes a referrer often leaves it in the list.
+            if let Some(manifests) = self.copy_named(&referrer.digest.into()).await? {
+                brought.extend(manifests);
+                copied.push(referrer);
+            }
         }
+        if copied.is_empty() {
+            return Ok(brought);
+        }
+        let known = steadily(self.context, || self.destination.referrers(&subject, self.context)).await;
+        if let Referrers { manifests, fallback_tag: Some(tag) } = known.map_err(CopyError::Destination)? {
+            self.list_under(&tag, manifests, copied).await?;
+        }
+        Ok(brought)
     }
 
     /// Adds referrers to the index that stands in for a list the registry does not keep.
     async fn list_under(
         &self,
         tag: &Tag,
-        mut listed: Vec<Descriptor>,
-        found: Vec<Descriptor>,
+        known: Vec<Descriptor>,
+        mut copied: Vec<Descriptor>,
     ) -> Result<(), CopyError> {
-        let before = listed.len();
-        for referrer in found {
-            if !listed.iter().any(|known| known.digest == referrer.digest) {
+        copied.retain(|referrer| known.iter().all(|known| known.digest != referrer.digest));
+        if copied.is_empty() {
+            return Ok(());
+        }
+        // Registries refuse an index that names what is gone, so this list is freed of that as well.
+        let mut listed = Vec::new();
+        for referrer in known {
+            if self.is_there(&referrer.digest.into(), referrer.digest).await? {
                 listed.push(referrer);
             }
         }
-        if listed.len() == before {
-            return Ok(());
-        }
+        listed.extend(copied);
         let document = json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": listed});
         let bytes = Bytes::from(document.to_string());
         let index = Manifest { media_type: OCI_INDEX.to_owned(), digest: Digest::sha256(&bytes), bytes };
         self.publish(&index, &Selector::from(tag)).await.map_err(CopyError::Destination)
     }
 
-    async fn copy_cosign(&self, digest: Digest) -> Result<(), CopyError> {
-        let Some(base) = fallback_tag(&digest) else { return Ok(()) };
-        for ending in COSIGN_ENDINGS {
-            if let Ok(tag) = Tag::parse(&format!("{base}{ending}")) {
-                self.copy_named(&Selector::from(&tag)).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies a manifest under the name it has at the source, if it is there.
-    async fn copy_named(&self, selector: &Selector) -> Result<(), CopyError> {
+    /// Copies a manifest under the name it has at the source, if it is there, and returns all manifests within it.
+    ///
+    /// A refusal is no absence here: the same login has just read the image, and whoever asks for signatures must hear
+    /// of one that does not come along.
+    async fn copy_named(&self, selector: &Selector) -> Result<Option<Vec<Digest>>, CopyError> {
         let manifest = match self.read(selector).await {
             Ok(manifest) => manifest,
-            Err(error) if error.problem.is_absence() => return Ok(()),
+            Err(error) if matches!(error.problem, Problem::NotFound(_)) => return Ok(None),
             Err(error) => return Err(CopyError::Source(error)),
         };
-        if self.is_there(selector, manifest.digest).await? {
-            return Ok(());
+        if !self.is_there(selector, manifest.digest).await? {
+            self.place(&manifest, selector, 1).await?;
         }
-        self.place(&manifest, selector, 1).await
+        self.manifests_within(&manifest).await.map(Some)
     }
+}
+
+/// Keeps what a source can make of one image within what can be worked through.
+fn bounded(digest: Digest, count: usize) -> Result<(), CopyError> {
+    let few = count <= MOST_SUBJECTS;
+    few.then_some(()).ok_or_else(|| CopyError::TooManyReferrers { digest: Box::new(digest) })
+}
+
+/// The manifests that a manifest names: none unless it is an index, whose entries may be of other kinds, too.
+fn entries(manifest: &Manifest) -> Result<Vec<Descriptor>, CopyError> {
+    let Content::Index(index) = manifest.content().map_err(CopyError::Source)? else { return Ok(Vec::new()) };
+    Ok(distinct(index.manifests.into_iter().filter(is_manifest_entry)))
 }

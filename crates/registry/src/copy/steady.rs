@@ -16,46 +16,85 @@ use crate::{
 pub(super) const MOST_FAILURES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// For a quota whose end nobody told.
-const BLIND_WAIT: Duration = Duration::from_secs(5);
+/// For a quota whose end nobody told. Asking uses up more of it, so it is done ever less often.
+const FIRST_BLIND_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_BLIND_PAUSE: Duration = Duration::from_mins(1);
+/// Many are refused at once and told the same time. They come back spread out, or all but the first are refused again; the
+/// more often that happened, the wider.
+const FIRST_SPREAD: Duration = Duration::from_millis(500);
+const LONGEST_SPREAD: Duration = Duration::from_secs(2);
+
+/// What a step of a copy has met with since it last got anywhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Setbacks {
+    /// Those after which a registry may be gone for good.
+    pub(super) failures: u32,
+    /// How often a quota was used up.
+    pub(super) refusals: u32,
+}
+
+impl Setbacks {
+    /// A registry that tells of its quota is there, so waiting for it is bounded by the deadline alone. Those who have other
+    /// things to do do not wait time and again either.
+    pub(super) fn count(&mut self, problem: &Problem, context: &Context) {
+        let is_refusal = matches!(problem, Problem::RateLimited { .. });
+        self.refusals += u32::from(is_refusal);
+        self.failures += u32::from(!is_refusal || context.is_in_a_hurry());
+    }
+
+    /// How long to wait before the next attempt, if there should be one.
+    pub(super) fn pause(self, problem: &Problem, jitter: f64, now: SystemTime) -> Option<Duration> {
+        if self.failures >= MOST_FAILURES {
+            return None;
+        }
+        let jitter = jitter.clamp(0.0, 1.0);
+        match problem {
+            Problem::Unreachable(_) | Problem::TimedOut(_) => {
+                Some(grown(FIRST_PAUSE, self.failures, LONGEST_PAUSE).mul_f64(0.5 + 0.5 * jitter))
+            }
+            Problem::RateLimited { until, .. } => {
+                let rest = until.map_or_else(
+                    || grown(FIRST_BLIND_PAUSE, self.refusals, LONGEST_BLIND_PAUSE),
+                    |until| until.duration_since(now).unwrap_or_default(),
+                );
+                Some(rest + grown(FIRST_SPREAD, self.refusals, LONGEST_SPREAD).mul_f64(jitter))
+            }
+            _ => None,
+        }
+    }
+
+    /// Waits until another attempt makes sense, or gives the error back if none does.
+    pub(super) async fn wait_out(&mut self, error: Error, context: &Context) -> Result<(), Error> {
+        self.count(&error.problem, context);
+        if matches!(error.problem, Problem::TimedOut(_)) && context.is_in_a_hurry() {
+            return Err(error);
+        }
+        match self.pause(&error.problem, fastrand::f64(), SystemTime::now()) {
+            Some(pause) if context.bears(pause) => {
+                sleep(pause).await;
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+}
+
+/// Doubled each time after the first.
+fn grown(first: Duration, times: u32, longest: Duration) -> Duration {
+    first.saturating_mul(1 << times.saturating_sub(1).min(8)).min(longest)
+}
 
 /// Repeats a step of a copy that failed for a reason that passes.
 pub(super) async fn steadily<T, A>(context: &Context, mut attempt: impl FnMut() -> A) -> Result<T, Error>
 where
     A: Future<Output = Result<T, Error>>,
 {
-    let mut failures = 0;
+    let mut setbacks = Setbacks::default();
     loop {
-        let error = match attempt().await {
+        match attempt().await {
             Ok(value) => return Ok(value),
-            Err(error) => error,
-        };
-        failures += 1;
-        if matches!(error.problem, Problem::TimedOut(_)) && context.is_in_a_hurry() {
-            return Err(error);
+            Err(error) => setbacks.wait_out(error, context).await?,
         }
-        match pause(&error.problem, failures, fastrand::f64(), SystemTime::now()) {
-            Some(pause) if context.bears(pause) => sleep(pause).await,
-            _ => return Err(error),
-        }
-    }
-}
-
-/// How long to wait before the next attempt, if there should be one.
-pub(super) fn pause(problem: &Problem, failures: u32, jitter: f64, now: SystemTime) -> Option<Duration> {
-    if failures >= MOST_FAILURES {
-        return None;
-    }
-    match problem {
-        Problem::Unreachable(_) | Problem::TimedOut(_) => {
-            let longest = FIRST_PAUSE.saturating_mul(1 << (failures - 1).min(8)).min(LONGEST_PAUSE);
-            Some(longest.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0)))
-        }
-        Problem::RateLimited { until, .. } => {
-            let rest = until.map(|until| until.duration_since(now).unwrap_or_default());
-            Some(rest.unwrap_or(BLIND_WAIT))
-        }
-        _ => None,
     }
 }
 
@@ -71,19 +110,64 @@ mod tests {
     #[test]
     fn pauses_grow_and_end() {
         let away = Problem::Unreachable(Detail::none());
+        let after = |failures| Setbacks { failures, ..Setbacks::default() };
         let pauses: Vec<_> = (1..=7)
-            .map(|failures| pause(&away, failures, 1.0, UNIX_EPOCH).map(|pause| pause.as_millis()))
+            .map(|failures| after(failures).pause(&away, 1.0, UNIX_EPOCH).map(|pause| pause.as_millis()))
             .collect();
         assert_eq!(pauses, [Some(500), Some(1000), Some(2000), Some(4000), Some(8000), None, None]);
-        assert_eq!(pause(&Problem::NotFound(Detail::none()), 1, 1.0, UNIX_EPOCH), None);
+        assert_eq!(after(1).pause(&Problem::NotFound(Detail::none()), 1.0, UNIX_EPOCH), None);
+    }
+
+    fn limited(until: Option<SystemTime>) -> Problem {
+        Problem::RateLimited { until, detail: Detail::none() }
     }
 
     #[test]
-    fn a_quota_is_waited_for_as_told() {
-        let limited = |until| Problem::RateLimited { until, detail: Detail::none() };
+    fn a_quota_is_waited_for_as_told_and_not_by_all_in_the_same_moment() {
+        let pause = |until, refusals, jitter| {
+            let setbacks = Setbacks { refusals, ..Setbacks::default() };
+            setbacks.pause(&limited(until), jitter, UNIX_EPOCH).map(|pause| pause.as_millis())
+        };
         let until = Some(UNIX_EPOCH + Duration::from_secs(90));
-        assert_eq!(pause(&limited(until), 1, 1.0, UNIX_EPOCH), Some(Duration::from_secs(90)));
-        assert_eq!(pause(&limited(None), 1, 1.0, UNIX_EPOCH), Some(BLIND_WAIT));
+        assert_eq!(pause(until, 1, 0.0), Some(90_000));
+        assert_eq!(pause(until, 1, 1.0), Some(90_500));
+        assert_eq!(pause(until, 100, 1.0), Some(92_000), "the spread does not grow without end");
+        let blind: Vec<_> = (1..=6).filter_map(|refusals| pause(None, refusals, 0.0)).collect();
+        assert_eq!(blind, [5000, 10_000, 20_000, 40_000, 60_000, 60_000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quota_is_waited_for_as_often_as_it_takes_but_not_beyond_the_deadline() {
+        let begun = Instant::now();
+        let context = Context::new(crate::Class::Background, begun + Duration::from_mins(10));
+        let mut attempts = 0;
+        let outcome = steadily(&context, || {
+            attempts += 1;
+            let now = SystemTime::now();
+            let refused = limited(Some(now + Duration::from_secs(1))).during("test");
+            std::future::ready(if attempts > 5 * MOST_FAILURES { Ok(attempts) } else { Err(refused) })
+        });
+        assert_eq!(outcome.await.ok(), Some(5 * MOST_FAILURES + 1));
+        assert!(begun.elapsed() >= Duration::from_secs(29), "{:?}", begun.elapsed());
+
+        let outcome = steadily(&context, || std::future::ready(Err::<(), _>(limited(None).during("test"))));
+        assert!(outcome.await.is_err_and(|error| matches!(error.problem, Problem::RateLimited { .. })));
+        let waited = begun.elapsed();
+        assert!(waited > Duration::from_mins(8) && !context.has_passed(), "{waited:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_have_other_things_to_do_do_not_wait_for_a_quota_time_and_again() {
+        let context = Context::new(crate::Class::Background, Instant::now() + Duration::from_hours(1))
+            .waiting_at_most(Duration::from_secs(5));
+        let mut attempts = 0;
+        let outcome = steadily(&context, || {
+            attempts += 1;
+            let until = SystemTime::now() + Duration::from_secs(1);
+            std::future::ready(Err::<(), _>(limited(Some(until)).during("test")))
+        });
+        assert!(outcome.await.is_err());
+        assert_eq!(attempts, MOST_FAILURES);
     }
 
     #[tokio::test(start_paused = true)]

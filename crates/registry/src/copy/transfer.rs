@@ -23,7 +23,7 @@ use tokio::{
 
 use super::{
     CopyError, Event, Job, Observer,
-    steady::{MOST_FAILURES, pause, steadily},
+    steady::{MOST_FAILURES, Setbacks, steadily},
 };
 use crate::{
     blob::BlobReader,
@@ -78,14 +78,14 @@ enum Recovery {
     GiveUp,
 }
 
-fn recovery(problem: &Problem, way: Way, failures: u32, jitter: f64, now: SystemTime) -> Recovery {
-    if let Some(pause) = pause(problem, failures, jitter, now) {
+fn recovery(problem: &Problem, way: Way, setbacks: Setbacks, jitter: f64, now: SystemTime) -> Recovery {
+    if let Some(pause) = setbacks.pause(problem, jitter, now) {
         return Recovery::Resume(pause);
     }
-    let again = failures < MOST_FAILURES;
+    let again = setbacks.failures < MOST_FAILURES;
     match problem {
         // A token may have ended in mid-transfer; the question how far it got fetches another.
-        Problem::Unauthorised(_) if failures == 1 => Recovery::Resume(Duration::ZERO),
+        Problem::Unauthorised(_) if setbacks.failures == 1 => Recovery::Resume(Duration::ZERO),
         Problem::NotFound(_) | Problem::Rejected { status: 416, .. } if again => Recovery::Restart(way),
         Problem::Rejected { status: 413, .. } => way.smaller().map_or(Recovery::GiveUp, Recovery::Restart),
         // Not every registry takes a blob in one request; all take chunks.
@@ -140,21 +140,22 @@ impl<'a> Transfer<'a> {
         if open.0.is_none() {
             open.0 = Some(self.begin().await?);
         }
-        let (mut way, mut failures, mut best) = (Way::Whole, 0, 0);
+        let (mut way, mut setbacks, mut best) = (Way::Whole, Setbacks::default(), 0);
         while let Some(upload) = &mut open.0 {
             let Err(error) = self.send(upload, way).await else {
                 open.0 = None;
                 return Ok(());
             };
-            failures += 1;
             let (jitter, now) = (fastrand::f64(), SystemTime::now());
             // If the source failed, the destination saw only that the body broke off.
             let fault = self.tap.lock().await.fault.take();
             let (error, step) = if let Some(fault) = fault {
-                let pause = pause(&fault.problem, failures, jitter, now);
+                setbacks.count(&fault.problem, self.job.context);
+                let pause = setbacks.pause(&fault.problem, jitter, now);
                 (CopyError::Source(fault), pause.map_or(Recovery::GiveUp, Recovery::Resume))
             } else {
-                let step = recovery(&error.problem, way, failures, jitter, now);
+                setbacks.count(&error.problem, self.job.context);
+                let step = recovery(&error.problem, way, setbacks, jitter, now);
                 (CopyError::Destination(error), step)
             };
             match step {
@@ -173,7 +174,7 @@ impl<'a> Transfer<'a> {
             let offset = self.catch_up(&mut open).await?;
             self.rewind(offset).await;
             if offset > best {
-                (best, failures) = (offset, 0);
+                (best, setbacks) = (offset, Setbacks::default());
             }
         }
         Ok(())
@@ -187,14 +188,20 @@ impl<'a> Transfer<'a> {
 
     /// Asks the destination how much it has; an upload that it no longer knows begins anew.
     async fn catch_up(&self, open: &mut OpenUpload) -> Result<u64, CopyError> {
-        if let Some(upload) = &mut open.0 {
+        let mut setbacks = Setbacks::default();
+        while let Some(upload) = &mut open.0 {
             match upload.catch_up(self.job.context).await {
                 Ok(offset) if offset <= self.blob.size => return Ok(offset),
+                // What it has is worth waiting for.
+                Err(error) if matches!(error.problem, Problem::RateLimited { .. }) => {
+                    let waited = setbacks.wait_out(error, self.job.context).await;
+                    waited.map_err(CopyError::Destination)?;
+                }
                 Err(error) if matches!(error.problem, Problem::Unreachable(_) | Problem::TimedOut(_)) => {
                     // Sending again will find out whether it is still away.
                     return Ok(upload.offset());
                 }
-                _ => {}
+                _ => break,
             }
         }
         *open = OpenUpload(Some(self.begin().await?));
@@ -371,7 +378,8 @@ mod tests {
             (&rejected(405), chunks, 1, Recovery::GiveUp),
             (&Problem::Forbidden(Detail::none()), Way::Whole, 1, Recovery::GiveUp),
         ] {
-            let found = recovery(problem, way, failures, 1.0, std::time::UNIX_EPOCH);
+            let setbacks = Setbacks { failures, ..Setbacks::default() };
+            let found = recovery(problem, way, setbacks, 1.0, std::time::UNIX_EPOCH);
             assert_eq!(found, expected, "{problem} {way:?} {failures}");
         }
     }

@@ -6,7 +6,7 @@ use fairlead_domain::{
     digest::Digest,
     platform::{Platform, PlatformFilter},
 };
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
 use serde_json::Value;
 
 use super::{DOCKER_LIST, DOCKER_MANIFEST, Manifest, OCI_INDEX, OCI_MANIFEST, is_manifest};
@@ -35,7 +35,7 @@ pub struct Descriptor {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Image {
     pub config: Descriptor,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "none_if_null")]
     pub layers: Vec<Descriptor>,
     #[serde(default)]
     pub subject: Option<Descriptor>,
@@ -44,6 +44,7 @@ pub struct Image {
 /// A list of manifests, usually one for each platform.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Index {
+    #[serde(deserialize_with = "none_if_null")]
     pub manifests: Vec<Descriptor>,
     #[serde(default)]
     pub subject: Option<Descriptor>,
@@ -65,6 +66,22 @@ where
     Ok(serde_json::from_value(Value::deserialize(deserializer)?).ok())
 }
 
+/// Programs written in Go write a list without entries as `null`, and registries take it.
+fn none_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Descriptor>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Whether a list is named, also as `null`.
+fn if_named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<List>, D::Error> {
+    Ok(Some(Option::<IgnoredAny>::deserialize(deserializer)?.map_or(List::Null, |_| List::Given)))
+}
+
+#[derive(Clone, Copy)]
+enum List {
+    Given,
+    Null,
+}
+
 /// The part of a manifest that tells what it is.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -72,8 +89,9 @@ struct Outline {
     #[serde(default)]
     schema_version: u64,
     media_type: Option<String>,
-    manifests: Option<serde::de::IgnoredAny>,
-    config: Option<serde::de::IgnoredAny>,
+    #[serde(default, deserialize_with = "if_named")]
+    manifests: Option<List>,
+    config: Option<IgnoredAny>,
 }
 
 impl Content {
@@ -89,18 +107,27 @@ impl Content {
 }
 
 /// What a manifest is: as the header says, or, where that says nothing, as the document says, or as it looks.
+///
+/// A header alone makes no manifest: login pages, empty answers and half documents come under any name, and their digest
+/// would be believed to be the image's.
 pub(super) fn media_type_of(header: Option<&str>, bytes: &[u8]) -> Result<String, Problem> {
     let header = header.map(|header| header.split(';').next().unwrap_or(header).trim());
-    if let Some(stated) = header.filter(|stated| is_manifest(stated)) {
-        return Ok(stated.to_owned());
-    }
-    let outline: Outline = serde_json::from_slice(bytes).map_err(|_| {
-        Problem::malformed(format!("it sent no manifest but {}", header.unwrap_or("something")))
+    let stated = header.filter(|stated| is_manifest(stated));
+    let outline: Outline = serde_json::from_slice(bytes).map_err(|_| match stated {
+        Some(_) => Problem::malformed("what it sent as a manifest is none, or not all of one"),
+        None => Problem::malformed(format!("it sent no manifest but {}", header.unwrap_or("something"))),
     })?;
+    if let Some(stated) = stated {
+        return if outline.looks_like(stated) {
+            Ok(stated.to_owned())
+        } else {
+            Err(Problem::malformed(format!("what it sent as {stated} is something else")))
+        };
+    }
     match (outline.media_type, outline.manifests, outline.config) {
         (Some(stated), ..) if is_manifest(&stated) => Ok(stated),
         (None, Some(_), None) => Ok(OCI_INDEX.to_owned()),
-        (None, None, Some(_)) => Ok(OCI_MANIFEST.to_owned()),
+        (None, None | Some(List::Null), Some(_)) => Ok(OCI_MANIFEST.to_owned()),
         _ if outline.schema_version == 1 => Err(Problem::malformed(
             "the image is of the old schema 1, which runtimes no longer pull; push it again",
         )),
@@ -108,6 +135,16 @@ pub(super) fn media_type_of(header: Option<&str>, bytes: &[u8]) -> Result<String
             Err(Problem::malformed(format!("manifests of type {stated} are not supported")))
         }
         _ => Err(Problem::malformed("what it sent is no manifest")),
+    }
+}
+
+impl Outline {
+    /// Whether it has the one part that every document of this type has.
+    fn looks_like(&self, media_type: &str) -> bool {
+        match media_type {
+            OCI_INDEX | DOCKER_LIST => self.manifests.is_some(),
+            _ => self.config.is_some(),
+        }
     }
 }
 
@@ -153,8 +190,9 @@ mod tests {
 
     #[test]
     fn a_manifest_is_what_it_says_or_looks_like() {
-        assert_eq!(kind(Some(OCI_INDEX), "{}").unwrap(), OCI_INDEX);
-        assert_eq!(kind(Some(&format!("{DOCKER_MANIFEST}; charset=utf-8")), "{}").unwrap(), DOCKER_MANIFEST);
+        assert_eq!(kind(Some(OCI_INDEX), r#"{"manifests":[]}"#).unwrap(), OCI_INDEX);
+        let with_charset = format!("{DOCKER_MANIFEST}; charset=utf-8");
+        assert_eq!(kind(Some(&with_charset), r#"{"config":{}}"#).unwrap(), DOCKER_MANIFEST);
         for header in [None, Some("application/json"), Some("application/octet-stream"), Some("")] {
             assert_eq!(kind(header, &format!(r#"{{"mediaType":"{DOCKER_LIST}"}}"#)).unwrap(), DOCKER_LIST);
             assert_eq!(kind(header, r#"{"schemaVersion":2,"manifests":[]}"#).unwrap(), OCI_INDEX);
@@ -165,6 +203,44 @@ mod tests {
         assert!(kind(None, r#"{"mediaType":"application/x"}"#).unwrap_err().contains("application/x"));
         assert!(kind(None, "{}").is_err());
         assert!(kind(None, r#"{"manifests":[],"config":{}}"#).is_err(), "it cannot be both");
+    }
+
+    #[test]
+    fn a_header_alone_makes_no_manifest() {
+        let whole = r#"{"schemaVersion":2,"manifests":[],"config":{}}"#;
+        for stated in [OCI_INDEX, DOCKER_LIST, OCI_MANIFEST, DOCKER_MANIFEST] {
+            for body in
+                ["", "<html>login</html>", "null", "[]", "\u{1f}\u{8b}\u{8}", &whole[..whole.len() - 1]]
+            {
+                let refusal = kind(Some(stated), body).unwrap_err();
+                assert!(refusal.contains("none, or not all of one"), "{stated} {body}: {refusal}");
+            }
+            let error = r#"{"errors":[{"code":"DENIED"}]}"#;
+            for body in ["{}", r#"{"schemaVersion":2}"#, error] {
+                assert!(kind(Some(stated), body).unwrap_err().contains(stated), "{stated} {body}");
+            }
+            assert_eq!(kind(Some(stated), whole).unwrap(), stated);
+        }
+        assert!(kind(Some(OCI_INDEX), r#"{"config":{},"layers":[]}"#).is_err(), "an image is no index");
+        assert!(kind(Some(OCI_MANIFEST), r#"{"manifests":[]}"#).is_err(), "nor the other way round");
+    }
+
+    #[test]
+    fn a_list_without_entries_may_be_null() {
+        let config = format!(r#"{{"digest":"{DIGEST}","size":1}}"#);
+        for (body, stated, found) in [
+            (r#"{"manifests":null}"#.to_owned(), DOCKER_LIST, OCI_INDEX),
+            (format!(r#"{{"config":{config},"layers":null}}"#), DOCKER_MANIFEST, OCI_MANIFEST),
+            (format!(r#"{{"config":{config},"layers":[],"manifests":null}}"#), DOCKER_MANIFEST, OCI_MANIFEST),
+        ] {
+            assert_eq!(kind(Some(stated), &body).unwrap(), stated);
+            assert_eq!(kind(None, &body).unwrap(), found);
+            match Content::read(found, body.as_bytes()).unwrap() {
+                Content::Index(index) => assert!(index.manifests.is_empty()),
+                Content::Image(image) => assert!(image.layers.is_empty()),
+            }
+        }
+        assert!(Content::read(OCI_INDEX, b"{}").is_err(), "an index names its list");
     }
 
     #[test]
@@ -215,6 +291,7 @@ mod tests {
                 }
             }
             drop(media_type_of(None, &bytes));
+            drop(media_type_of(Some(OCI_INDEX), &bytes));
         }
 
         #[test]

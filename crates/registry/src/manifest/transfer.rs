@@ -1,5 +1,7 @@
 //! Looking manifests up, reading and writing them.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use fairlead_domain::{
     digest::{Algorithm, Digest},
@@ -19,6 +21,7 @@ use crate::{
     bounds,
     context::Context,
     error::{Error, Problem},
+    exchange::repeatedly,
     manners::quota::Quota,
     outgoing::Outgoing,
     remote::Remote,
@@ -140,10 +143,20 @@ impl Remote {
         selector: &Selector,
         context: &Context,
     ) -> Result<(Manifest, Quota), Problem> {
-        let answer = self.call(&self.manifest_request(Method::GET, selector), context).await?;
-        let quota = *answer.quota();
-        let header = answer.header(CONTENT_TYPE.as_str()).map(str::to_owned);
-        let bytes = answer.bytes("the manifest", bounds::MANIFEST, context).await?;
+        let outgoing = self.manifest_request(Method::GET, selector);
+        let read = || async {
+            let answer = self.call(&outgoing, context).await?;
+            let quota = *answer.quota();
+            let header = answer.header(CONTENT_TYPE.as_str()).map(str::to_owned);
+            Ok((answer.bytes("the manifest", bounds::MANIFEST, context).await, header, quota))
+        };
+        // What broke off may be whole the next time. A request without any answer was repeated already.
+        let broke_off = |outcome: &Result<(Result<Bytes, Problem>, _, _), Problem>| match outcome {
+            Ok((Err(Problem::Unreachable(_)), ..)) => Some(Duration::ZERO),
+            _ => None,
+        };
+        let (bytes, header, quota) = repeatedly(context, broke_off, read).await?;
+        let bytes = bytes?;
         let digest = hashed(&bytes, selector)?;
         let media_type = media_type_of(header.as_deref(), &bytes)?;
         Ok((Manifest { media_type, digest, bytes }, quota))

@@ -48,8 +48,8 @@ pub type Account = Option<CredentialId>;
 /// Why a request may not be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The registry said that this account's quota is used up until then.
-    Held { until: Instant },
+    /// The registry said that this account's quota is used up, and perhaps when it is there again. We may ask earlier.
+    Held { ends: Option<Instant> },
     /// The turn would come after the caller's deadline.
     TooLate,
 }
@@ -81,9 +81,21 @@ struct Waiter {
 /// What the registry told about one account.
 #[derive(Clone, Copy)]
 struct Told {
+    /// Nobody asks before this.
     everyone: Instant,
+    /// What can wait does not ask before this.
     background: Instant,
+    /// When the quota is there again that is used up, in the registry's words.
+    ends: Option<Instant>,
+    /// In a row, this one included.
     refusals: u32,
+}
+
+/// A hold on an account, as one class of callers sees it.
+#[derive(Clone, Copy)]
+struct Held {
+    until: Instant,
+    ends: Option<Instant>,
 }
 
 impl Told {
@@ -92,6 +104,13 @@ impl Told {
             Class::Admission => self.everyone,
             Class::Background => self.everyone.max(self.background),
         }
+    }
+
+    fn hold(&self, class: Class, now: Instant) -> Option<Held> {
+        let until = self.until(class);
+        // What is left of a quota is kept for others for as long as we think right.
+        let ends = if self.everyone > now { self.ends } else { Some(until) };
+        (until > now).then_some(Held { until, ends })
     }
 }
 
@@ -110,20 +129,37 @@ impl Gate {
         })
     }
 
-    /// Waits for a turn. Background work also waits for a quota to return if that happens in time; admission is told at
-    /// once, since it has alternatives to look at.
+    /// Waits for a turn. Background work also waits for a quota to return, if that happens in time and within its
+    /// `patience`; admission is told at once, since it has alternatives to look at.
     pub async fn enter(
         self: &Arc<Self>,
         class: Class,
         account: Account,
         deadline: Instant,
+        patience: Option<Duration>,
     ) -> Result<Permit, Refused> {
-        while let Some(until) = self.held_until(class, account) {
-            if class == Class::Admission || until >= deadline {
-                return Err(Refused::Held { until });
+        loop {
+            while let Some(Held { until, ends }) = self.hold(class, account) {
+                let pause = until.saturating_duration_since(Instant::now());
+                let waits = class == Class::Background
+                    && until < deadline
+                    && patience.is_none_or(|patience| pause <= patience);
+                if !waits {
+                    return Err(Refused::Held { ends });
+                }
+                sleep_until(until).await;
             }
-            sleep_until(until).await;
+            let permit = self.turn(class, deadline).await?;
+            // The registry may have refused others while this one stood in line.
+            if self.hold(class, account).is_none() {
+                return Ok(permit);
+            }
+            permit.unused();
         }
+    }
+
+    /// Waits in line.
+    async fn turn(self: &Arc<Self>, class: Class, deadline: Instant) -> Result<Permit, Refused> {
         let turn = {
             let mut state = self.lock();
             let now = Instant::now();
@@ -143,43 +179,42 @@ impl Gate {
         Err(Refused::TooLate)
     }
 
-    /// When the hold on an account ends, if there is one.
-    pub fn held_until(&self, class: Class, account: Account) -> Option<Instant> {
-        let until = self.lock().accounts.get(&account)?.until(class);
-        (until > Instant::now()).then_some(until)
+    fn hold(&self, class: Class, account: Account) -> Option<Held> {
+        self.lock().accounts.get(&account)?.hold(class, Instant::now())
     }
 
-    /// How many refusals in a row the registry gave this account.
-    pub fn refusals(&self, account: Account) -> u32 {
-        self.lock().accounts.get(&account).map_or(0, |told| told.refusals)
-    }
-
-    /// Takes note of what an answer taught about an account's quota.
-    pub fn learn(&self, account: Account, hold: Hold) {
+    /// Takes note of what an answer taught about an account's quota, given the number of refusals in a row before it.
+    pub fn learn(&self, account: Account, taught: impl FnOnce(u32) -> Hold) {
         let mut state = self.lock();
         let now = Instant::now();
+        let former = state.accounts.get(&account).copied();
+        // Nobody is let through while everyone is held, so this answer was under way when the refusal came. It does not
+        // take the refusal back, and if it is one itself, it is the same.
+        let in_force = former.filter(|told| told.everyone > now);
+        let refusals = match (former, in_force) {
+            (_, Some(told)) => told.refusals.saturating_sub(1),
+            (Some(told), None) => told.refusals,
+            (None, None) => 0,
+        };
+        let hold = taught(refusals);
         if hold == Hold::default() {
-            // The usual case, on every answer: nothing was ever told, nothing is to be told.
-            if state.accounts.is_empty() {
-                return;
-            }
-            // An answer that was let through ends a row of refusals, but not a hold somebody else was given meanwhile.
-            if state.accounts.get(&account).is_some_and(|told| told.everyone <= now) {
+            if former.is_some() && in_force.is_none() {
                 state.accounts.remove(&account);
             }
             return;
         }
+        let after = |pause: Option<Duration>| pause.map_or(now, |pause| now + pause);
+        let mut told = Told {
+            everyone: after(hold.everyone),
+            background: after(hold.background),
+            ends: hold.ends.map(|rest| now + rest),
+            refusals: if hold.everyone.is_some() { refusals.saturating_add(1) } else { 0 },
+        };
+        if let Some(longer) = in_force.filter(|former| former.everyone >= told.everyone) {
+            told = Told { background: told.background, ..longer };
+        }
         state.forget_if_full(now);
-        let refusals = state.accounts.get(&account).map_or(0, |told| told.refusals);
-        let after = |hold: Option<Duration>| hold.map_or(now, |hold| now + hold);
-        state.accounts.insert(
-            account,
-            Told {
-                everyone: after(hold.everyone),
-                background: after(hold.background),
-                refusals: if hold.everyone.is_some() { refusals.saturating_add(1) } else { 0 },
-            },
-        );
+        state.accounts.insert(account, told);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -293,6 +328,17 @@ impl State {
     }
 }
 
+impl Permit {
+    /// Gives the permit back with the place in the budget that its request would have used.
+    fn unused(self) {
+        if let Some(gate) = &self.gate
+            && let Some(pace) = &mut gate.lock().pace
+        {
+            pace.give_back();
+        }
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(gate) = self.gate.take() {
@@ -314,144 +360,4 @@ impl fmt::Debug for Gate {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ANYONE: Account = None;
-
-    fn gate(per_second: Option<u32>, burst: u32, connections: u32) -> Arc<Gate> {
-        let number = |value| NonZeroU32::new(value).unwrap();
-        let rate = per_second.map(|rate| Rate::per_second(f64::from(rate), number(burst)));
-        Gate::new(Budget { rate, connections: number(connections) }, Instant::now())
-    }
-
-    fn soon() -> Instant {
-        Instant::now() + Duration::from_secs(1)
-    }
-
-    fn hold(everyone: Option<u64>, background: Option<u64>) -> Hold {
-        Hold { everyone: everyone.map(Duration::from_secs), background: background.map(Duration::from_secs) }
-    }
-
-    fn account(number: u32) -> CredentialId {
-        crate::tests::credential(&format!("user-{number}")).id()
-    }
-
-    async fn settle() {
-        for _ in 0..20 {
-            tokio::task::yield_now().await;
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn requests_are_spread_over_time() {
-        let gate = gate(Some(10), 2, 8);
-        let start = Instant::now();
-        for _ in 0..12 {
-            gate.enter(Class::Admission, ANYONE, start + Duration::from_mins(1)).await.unwrap();
-        }
-        assert_eq!((Instant::now() - start).as_millis() / 100, 10, "two at once, then one every 100 ms");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn admission_overtakes_what_was_waiting() {
-        let gate = gate(Some(1), 1, 8);
-        gate.enter(Class::Admission, ANYONE, soon()).await.unwrap();
-        let (order, mut seen) = tokio::sync::mpsc::unbounded_channel();
-        for (name, class) in
-            [("copy", Class::Background), ("watch", Class::Background), ("pod", Class::Admission)]
-        {
-            let (gate, order) = (Arc::clone(&gate), order.clone());
-            tokio::spawn(async move {
-                gate.enter(class, ANYONE, Instant::now() + Duration::from_mins(1)).await.unwrap();
-                order.send(name).unwrap();
-            });
-            settle().await;
-        }
-        drop(order);
-        let mut names = Vec::new();
-        while let Some(name) = seen.recv().await {
-            names.push(name);
-        }
-        assert_eq!(names, ["pod", "copy", "watch"]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn copies_leave_connections_to_admission() {
-        let gate = gate(None, 1, 4);
-        let mut held = Vec::new();
-        for _ in 0..3 {
-            held.push(gate.enter(Class::Background, ANYONE, soon()).await.unwrap());
-        }
-        assert_eq!(gate.enter(Class::Background, ANYONE, soon()).await.unwrap_err(), Refused::TooLate);
-        let admission = gate.enter(Class::Admission, ANYONE, soon()).await.unwrap();
-        assert_eq!(gate.enter(Class::Admission, ANYONE, soon()).await.unwrap_err(), Refused::TooLate);
-        drop(admission);
-        gate.enter(Class::Admission, ANYONE, soon()).await.unwrap();
-        held.pop();
-        gate.enter(Class::Background, ANYONE, soon()).await.unwrap();
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_caller_that_gives_up_costs_nothing() {
-        let gate = gate(Some(1), 1, 1);
-        let first = gate.enter(Class::Admission, ANYONE, soon()).await.unwrap();
-        let patient = Arc::clone(&gate);
-        let abandoned = tokio::spawn(async move { patient.enter(Class::Admission, ANYONE, soon()).await });
-        settle().await;
-        abandoned.abort();
-        settle().await;
-        drop(first);
-        let start = Instant::now();
-        gate.enter(Class::Admission, ANYONE, soon() + Duration::from_secs(1)).await.unwrap();
-        assert!(Instant::now() - start <= Duration::from_millis(1001));
-        assert!(gate.lock().waiting.iter().all(VecDeque::is_empty));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_refused_account_is_held_and_the_others_are_not() {
-        let gate = gate(None, 1, 4);
-        let (refused, other) = (Some(account(1)), Some(account(2)));
-        gate.learn(refused, hold(Some(30), Some(30)));
-        let until = Instant::now() + Duration::from_secs(30);
-        assert_eq!(gate.enter(Class::Admission, refused, soon()).await.unwrap_err(), Refused::Held { until });
-        assert_eq!(
-            gate.enter(Class::Background, refused, soon()).await.unwrap_err(),
-            Refused::Held { until }
-        );
-        gate.enter(Class::Admission, other, soon()).await.unwrap();
-        let patient = Instant::now() + Duration::from_mins(1);
-        gate.enter(Class::Background, refused, patient).await.unwrap();
-        assert!(Instant::now() >= until, "background work waits for the quota when it has the time");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_low_quota_holds_background_only() {
-        let gate = gate(None, 1, 4);
-        gate.learn(ANYONE, hold(None, Some(60)));
-        gate.enter(Class::Admission, ANYONE, soon()).await.unwrap();
-        assert!(matches!(gate.enter(Class::Background, ANYONE, soon()).await, Err(Refused::Held { .. })));
-        gate.learn(ANYONE, Hold::default());
-        gate.enter(Class::Background, ANYONE, soon()).await.unwrap();
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn refusals_in_a_row_are_counted_until_an_answer() {
-        let gate = gate(None, 1, 4);
-        gate.learn(ANYONE, hold(Some(5), Some(5)));
-        gate.learn(ANYONE, hold(Some(10), Some(10)));
-        assert_eq!(gate.refusals(ANYONE), 2);
-        tokio::time::advance(Duration::from_secs(11)).await;
-        gate.learn(ANYONE, Hold::default());
-        assert_eq!(gate.refusals(ANYONE), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn accounts_are_bounded() {
-        let gate = gate(None, 1, 4);
-        for number in 0..5_000 {
-            gate.learn(Some(account(number)), hold(Some(60), Some(60)));
-        }
-        assert!(gate.lock().accounts.len() <= MOST_ACCOUNTS);
-    }
-}
+mod tests;

@@ -40,6 +40,8 @@ pub struct Hold {
     pub everyone: Option<Duration>,
     /// What can wait (watch, copy) waits at least this long.
     pub background: Option<Duration>,
+    /// After how long a quota that is used up is there again, in the registry's words. Holds are our own and often shorter.
+    pub ends: Option<Duration>,
 }
 
 impl Quota {
@@ -88,7 +90,7 @@ impl Quota {
         if status == StatusCode::TOO_MANY_REQUESTS {
             let told = self.retry_after.or(self.reset);
             let hold = told.unwrap_or_else(|| blind_hold(refusals)).min(LONGEST_HOLD);
-            return Hold { everyone: Some(hold), background: Some(hold) };
+            return Hold { everyone: Some(hold), background: Some(hold), ends: self.ends_in() };
         }
         let Some(remaining) = self.remaining else {
             return Hold::default();
@@ -97,7 +99,7 @@ impl Quota {
         if remaining > reserved {
             return Hold::default();
         }
-        Hold { everyone: None, background: Some(self.refill_time().min(LONGEST_HOLD)) }
+        Hold { background: Some(self.refill_time().min(LONGEST_HOLD)), ..Hold::default() }
     }
 
     /// The time in which at least one request comes back. Windows usually slide, so one unit returns after window ÷ limit.
@@ -275,7 +277,11 @@ mod tests {
         let told = Quota { retry_after: Some(Duration::from_secs(30)), ..Quota::default() };
         assert_eq!(told.hold(StatusCode::TOO_MANY_REQUESTS, 0).everyone, Some(Duration::from_secs(30)));
         let long = Quota { retry_after: Some(LONGEST), ..Quota::default() };
-        assert_eq!(long.hold(StatusCode::TOO_MANY_REQUESTS, 0).everyone, Some(LONGEST_HOLD));
+        let held = long.hold(StatusCode::TOO_MANY_REQUESTS, 0);
+        assert_eq!((held.everyone, held.ends), (Some(LONGEST_HOLD), Some(LONGEST)));
+        let window = Quota { window: Some(Duration::from_hours(6)), ..Quota::default() };
+        let held = window.hold(StatusCode::TOO_MANY_REQUESTS, 0);
+        assert_eq!((held.everyone, held.ends), (Some(FIRST_BLIND_HOLD), window.window));
         let silent = Quota::default();
         let holds: Vec<_> = (0..6)
             .map(|n| silent.hold(StatusCode::TOO_MANY_REQUESTS, n).everyone.unwrap().as_secs())
@@ -292,14 +298,9 @@ mod tests {
             ..Quota::default()
         };
         assert_eq!(hub(11).hold(StatusCode::OK, 0), Hold::default());
-        assert_eq!(
-            hub(10).hold(StatusCode::OK, 0),
-            Hold { everyone: None, background: Some(Duration::from_secs(216)) }
-        );
-        assert_eq!(
-            hub(0).hold(StatusCode::OK, 0),
-            Hold { everyone: None, background: Some(Duration::from_secs(216)) }
-        );
+        let low = Hold { background: Some(Duration::from_secs(216)), ..Hold::default() };
+        assert_eq!(hub(10).hold(StatusCode::OK, 0), low);
+        assert_eq!(hub(0).hold(StatusCode::OK, 0), low);
         let unknown_limit = Quota { remaining: Some(0), ..Quota::default() };
         assert_eq!(unknown_limit.hold(StatusCode::OK, 0).background, Some(Duration::from_mins(1)));
     }

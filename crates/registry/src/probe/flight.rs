@@ -34,7 +34,10 @@ pub(crate) struct Flights {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    reference: Reference,
+    /// In lower case: a registry is the same in whatever case it is written.
+    host: String,
+    /// What follows the host.
+    image: String,
     credentials: Vec<CredentialId>,
     options: ProbeOptions,
 }
@@ -62,13 +65,15 @@ pub(super) async fn join(
     options: ProbeOptions,
     context: &Context,
 ) -> Verdict {
+    let asked = reference.pulled();
     let key = Key {
-        reference: reference.pulled(),
+        host: asked.host().as_str().to_ascii_lowercase(),
+        image: asked.as_str().split_once('/').map_or("", |(_, image)| image).to_owned(),
         credentials: credentials.iter().map(Credential::id).collect(),
         options,
     };
     while !context.has_passed() {
-        let mut flight = board(client, &key, credentials, context);
+        let mut flight = board(client, &key, &asked, credentials, context);
         let waiting = flight.outcome.wait_for(Option::is_some);
         let outcome = match timeout_at(context.deadline, waiting).await {
             Ok(Ok(outcome)) => outcome.clone(),
@@ -85,7 +90,13 @@ pub(super) async fn join(
     Problem::TimedOut(Detail::none()).verdict()
 }
 
-fn board(client: &Client, key: &Key, credentials: &[Credential], context: &Context) -> Flight {
+fn board(
+    client: &Client,
+    key: &Key,
+    asked: &Reference,
+    credentials: &[Credential],
+    context: &Context,
+) -> Flight {
     let mut under_way = client.shared.flights.lock();
     if let Some(flight) = under_way.get(key) {
         if context.class() == Class::Admission {
@@ -100,10 +111,10 @@ fn board(client: &Client, key: &Key, credentials: &[Credential], context: &Conte
     let flight = Flight { outcome, class: Arc::new(class), deadline: context.deadline };
     under_way.insert(key.clone(), flight.clone());
     let landing = Landing { shared: Arc::clone(&client.shared), key: key.clone() };
-    let (client, credentials) = (client.clone(), Arc::from(credentials));
+    let (client, asked, credentials) = (client.clone(), asked.clone(), Arc::from(credentials));
     let context = context.shared(urgency);
     tokio::spawn(async move {
-        let outcome = ask(&client, &landing.key.reference, credentials, landing.key.options, &context).await;
+        let outcome = ask(&client, &asked, credentials, landing.key.options, &context).await;
         // Those who come from now on ask anew; those who wait are told.
         drop(landing);
         told.send_replace(Some(outcome));

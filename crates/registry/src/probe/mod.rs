@@ -110,10 +110,15 @@ impl Remote {
         method: ProbeMethod,
         context: &Context,
     ) -> Result<(), Problem> {
-        let quota = match method {
-            ProbeMethod::Head => self.head(&digest.into(), context).await?.quota,
-            ProbeMethod::Get => self.get(&digest.into(), context).await?.1,
-        };
+        if method == ProbeMethod::Head {
+            let stated = self.head(&digest.into(), context).await?;
+            within_quota(&stated.quota)?;
+            // An answer that does not state this very digest may come from anything that answers everything.
+            if stated.resolved.is_some() {
+                return Ok(());
+            }
+        }
+        let (_, quota) = self.get(&digest.into(), context).await?;
         within_quota(&quota)
     }
 }

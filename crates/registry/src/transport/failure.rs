@@ -1,12 +1,15 @@
 //! What went wrong below HTTP.
 //!
 //! The HTTP client wraps causes several layers deep. This module digs out the one that matters to a person and to the
-//! verdict: was there no answer, no trust, or no sense in it. Addresses are left out of the text, since a redirect's
-//! query can be a signature worth keeping.
+//! verdict: was there no answer, no trust, or no sense in it. It is told in our words where we have some. Addresses are
+//! left out of the text, since a redirect's query can be a signature worth keeping.
 
 use std::{error::Error as StdError, io};
 
-use super::resolver::ForbiddenAddress;
+use hyper_util::client::legacy;
+use rustls::{AlertDescription, CertificateError};
+
+use super::{resolver::ForbiddenAddress, tls::is_of_authority};
 
 /// The kinds of failure that are told apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,24 +31,26 @@ pub enum Failure {
 impl Failure {
     pub fn of(error: &reqwest::Error) -> Self {
         let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
-        let mut reasons = Vec::new();
-        let (mut malformed, mut unsent) = (false, false);
+        let mut reason = None;
+        let (mut in_http, mut malformed, mut unsent) = (false, false, false);
         while let Some(current) = cause {
             if let Some(found) = Self::decisive(current) {
                 return found;
             }
             if let Some(error) = current.downcast_ref::<hyper::Error>() {
+                in_http = true;
                 malformed |= is_malformed(error);
                 unsent |= error.is_user();
             }
-            if current.downcast_ref::<reqwest::Error>().is_none() {
-                reasons.push(current.to_string());
-            }
+            malformed |= in_http && breaks_rules(current);
+            reason = told(current).or(reason);
             cause = current.source();
         }
-        // Outer layers repeat the inner ones; the innermost two say what happened and where.
-        let reason = reasons.iter().rev().take(2).rev().cloned().collect::<Vec<_>>().join(": ");
-        let reason = if reason.is_empty() { "the connection failed".to_owned() } else { reason };
+        let reason = match reason {
+            Some(reason) => reason,
+            None if error.is_timeout() => "no connection came about in time".to_owned(),
+            None => "the connection failed".to_owned(),
+        };
         match (malformed, unsent) {
             (_, true) => Self::Unsent(reason),
             (true, false) => Self::Malformed(reason),
@@ -69,18 +74,117 @@ impl Failure {
     }
 }
 
+/// What one layer has to say. The innermost layer that says something is the one that knows.
+fn told(cause: &(dyn StdError + 'static)) -> Option<String> {
+    if cause.is::<reqwest::Error>() || cause.is::<legacy::Error>() {
+        return None;
+    }
+    if let Some(error) = cause.downcast_ref::<hyper::Error>()
+        && (error.is_incomplete_message() || error.is_closed() || error.is_canceled())
+    {
+        return Some("the connection was closed before the answer was complete".to_owned());
+    }
+    let known = cause.downcast_ref::<io::Error>().and_then(|error| match innermost(error).kind() {
+        io::ErrorKind::ConnectionRefused => Some("the connection was refused"),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => Some("the connection was reset"),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof | io::ErrorKind::NotConnected => {
+            Some("the connection was closed before the answer was complete")
+        }
+        io::ErrorKind::TimedOut => Some("the connection timed out"),
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some("there is no way to it"),
+        _ => None,
+    });
+    let text = known.map_or_else(|| cause.to_string(), str::to_owned);
+    Some(match text.strip_prefix("failed to lookup address information: ") {
+        Some(why) => format!("its name cannot be resolved: {why}"),
+        None => text,
+    })
+}
+
+/// An I/O error may carry another one, which knows better.
+fn innermost(error: &io::Error) -> &io::Error {
+    error.get_ref().and_then(|inner| inner.downcast_ref()).map_or(error, innermost)
+}
+
 fn of_tls(error: &rustls::Error) -> Failure {
     match error {
-        rustls::Error::InvalidMessage(_) => {
-            Failure::NotTls("what answers there does not speak TLS".to_owned())
+        rustls::Error::InvalidMessage(_) => Failure::NotTls(
+            "what answers there does not speak TLS; if it is meant to be so, say it in registries.<host>.plainHttp"
+                .to_owned(),
+        ),
+        rustls::Error::InvalidCertificate(reason) => Failure::Tls(of_certificate(reason)),
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            Failure::Tls("it wants a certificate from its clients, and there is none to give".to_owned())
         }
-        rustls::Error::InvalidCertificate(reason) => {
-            Failure::Tls(format!("its certificate is not accepted: {reason}"))
-        }
+        rustls::Error::AlertReceived(alert) => Failure::Tls(format!("it ends the handshake with {alert:?}")),
         other => Failure::Tls(other.to_string()),
+    }
+}
+
+/// Names a setting only where that would help.
+fn of_certificate(error: &CertificateError) -> String {
+    match error {
+        CertificateError::UnknownIssuer => {
+            "its certificate comes from an authority that is not trusted; a private one is named in registries.<host>.caFile"
+                .to_owned()
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "its certificate has expired and must be renewed there, unless the clock is wrong here".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "its certificate is not valid yet, unless the clock is wrong here".to_owned()
+        }
+        CertificateError::NotValidForNameContext { expected, .. } => {
+            format!("its certificate is not for {} but for other names", expected.to_str())
+        }
+        CertificateError::NotValidForName => "its certificate is for other names".to_owned(),
+        error if is_of_authority(error) => {
+            "its certificate is one of an authority; it is trusted if it is itself named in registries.<host>.caFile"
+                .to_owned()
+        }
+        other => format!("its certificate is not accepted: {other}"),
     }
 }
 
 fn is_malformed(error: &hyper::Error) -> bool {
     error.is_parse() || error.is_parse_status() || error.is_parse_too_large()
+}
+
+/// Whether this is a complaint about what the other side sent, made below the part that reads messages: in the chunks of
+/// a body, or in the frames of HTTP/2.
+fn breaks_rules(cause: &(dyn StdError + 'static)) -> bool {
+    if let Some(error) = cause.downcast_ref::<io::Error>() {
+        return matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput);
+    }
+    cause.downcast_ref::<h2::Error>().is_some_and(h2::Error::is_library)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustls::{OtherError, pki_types::UnixTime};
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("CaUsedAsEndEntity")]
+    struct Authority;
+
+    #[test]
+    fn a_certificate_is_judged_in_words_that_help() {
+        let (time, not_after) = (UnixTime::now(), UnixTime::now());
+        for (error, words, is_a_matter_of_trust) in [
+            (CertificateError::UnknownIssuer, "authority that is not trusted", true),
+            (CertificateError::Other(OtherError(Arc::new(Authority))), "one of an authority", true),
+            (CertificateError::Expired, "has expired", false),
+            (CertificateError::ExpiredContext { time, not_after }, "has expired", false),
+            (CertificateError::NotValidForName, "for other names", false),
+            (CertificateError::BadSignature, "is not accepted", false),
+        ] {
+            let told = of_certificate(&error);
+            assert!(told.contains(words), "{error:?}: {told}");
+            assert_eq!(told.contains("registries.<host>.caFile"), is_a_matter_of_trust, "{error:?}: {told}");
+        }
+    }
 }

@@ -48,6 +48,10 @@ const KEEP_ALIVE_AGAIN: Duration = Duration::from_secs(10);
 /// Registries send a handful of headers; more is an attack on memory. (HTTP/1 buffers are bounded by the library.)
 const MOST_HEADERS: usize = 128;
 const LONGEST_HEADER_LIST: u32 = 64 * 1024;
+/// What may be on its way to us unread, in one answer and in all answers of one connection. It is memory if we are slow, and
+/// speed if the registry is far away: four mebibytes are forty megabytes a second at a tenth of a second.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 
 /// How a registry's transport is made.
 pub struct Profile {
@@ -65,6 +69,8 @@ pub struct Profile {
 pub struct Transport {
     profile: Profile,
     home: Client,
+    /// For long bodies. A connection keeps as much memory as it once read at a time, so it is few connections that do.
+    bulk: OnceLock<Client>,
     /// One pool for each neighbourhood an answer can come from, in the order of [`Reach`].
     guarded: [OnceLock<Client>; 4],
     /// A proxy resolves the names itself, so they are judged before it is asked: see [`Self::judge`].
@@ -74,10 +80,11 @@ pub struct Transport {
 
 impl Transport {
     pub fn new(profile: Profile) -> Result<Self, TrustError> {
-        let home = profile.client(profile.home.clone(), Arc::clone(&profile.resolver), profile.direct)?;
+        let home = profile.client(profile.home_trust(), profile.direct, profile.connections)?;
         Ok(Self {
             profile,
             home,
+            bulk: OnceLock::new(),
             guarded: Default::default(),
             proxied: OnceLock::new(),
             proxies: Matcher::from_system(),
@@ -89,11 +96,22 @@ impl Transport {
         &self.home
     }
 
+    /// Connections to the registry itself for long bodies.
+    pub fn bulk(&self) -> Result<&Client, TrustError> {
+        made(&self.bulk, || {
+            self.profile.client(self.profile.home_trust(), self.profile.direct, bounds::IDLE_BULK)
+        })
+    }
+
     /// Connections to a place that an answer from `peer` pointed to.
     pub fn away(&self, url: &Url, peer: Option<Reach>) -> Result<&Client, TrustError> {
         let resolver = &self.profile.resolver;
+        let away = |resolver, direct| {
+            let trust = (self.profile.away.clone(), resolver);
+            self.profile.client(trust, direct, self.profile.connections)
+        };
         if self.is_proxied(url) {
-            return self.made(&self.proxied, || Arc::clone(resolver), false);
+            return made(&self.proxied, || away(Arc::clone(resolver), false));
         }
         let from = peer.unwrap_or(Reach::Public);
         let [public, private, link_local, loopback] = &self.guarded;
@@ -103,7 +121,7 @@ impl Transport {
             Reach::LinkLocal => link_local,
             Reach::Loopback => loopback,
         };
-        self.made(pool, || Arc::new(GuardedResolver { inner: Arc::clone(resolver), from }), true)
+        made(pool, || away(Arc::new(GuardedResolver { inner: Arc::clone(resolver), from }), true))
     }
 
     /// Judges a place before a proxy is asked for it. What the proxy makes of the name cannot be seen from here; but a name
@@ -137,27 +155,31 @@ impl Transport {
     fn is_proxied(&self, url: &Url) -> bool {
         url.as_str().parse().is_ok_and(|uri| self.proxies.intercept(&uri).is_some())
     }
+}
 
-    fn made<'a>(
-        &self,
-        pool: &'a OnceLock<Client>,
-        resolver: impl FnOnce() -> Arc<dyn Resolve>,
-        direct: bool,
-    ) -> Result<&'a Client, TrustError> {
-        if let Some(client) = pool.get() {
-            return Ok(client);
-        }
-        let client = self.profile.client(self.profile.away.clone(), resolver(), direct)?;
-        Ok(pool.get_or_init(|| client))
+/// A pool that is made when it is first needed.
+fn made(
+    pool: &OnceLock<Client>,
+    make: impl FnOnce() -> Result<Client, TrustError>,
+) -> Result<&Client, TrustError> {
+    if let Some(client) = pool.get() {
+        return Ok(client);
     }
+    let client = make()?;
+    Ok(pool.get_or_init(|| client))
 }
 
 impl Profile {
+    fn home_trust(&self) -> (ClientConfig, Arc<dyn Resolve>) {
+        (self.home.clone(), Arc::clone(&self.resolver))
+    }
+
+    /// A pool that keeps so many connections which nobody uses.
     fn client(
         &self,
-        tls: ClientConfig,
-        resolver: Arc<dyn Resolve>,
+        (tls, resolver): (ClientConfig, Arc<dyn Resolve>),
         direct: bool,
+        idle: usize,
     ) -> Result<Client, TrustError> {
         let builder = Client::builder()
             .tls_backend_preconfigured(tls)
@@ -167,11 +189,13 @@ impl Profile {
             .user_agent(&self.user_agent)
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(self.connections)
+            .pool_max_idle_per_host(idle)
             .tcp_keepalive(KEEP_ALIVE)
             .tcp_keepalive_interval(KEEP_ALIVE_AGAIN)
             .http2_keep_alive_interval(PING_AFTER)
             .http2_keep_alive_timeout(PING_TIMEOUT)
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .http1_max_headers(MOST_HEADERS)
             .http2_max_header_list_size(LONGEST_HEADER_LIST)
             .referer(false);

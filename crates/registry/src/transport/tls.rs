@@ -11,10 +11,15 @@ use std::{
 };
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_name,
+    },
     crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    server::ParsedCertificate,
 };
 use thiserror::Error;
 
@@ -52,31 +57,30 @@ impl Trust {
     pub fn with_authorities(&self, path: &Path) -> Result<ClientConfig, TrustError> {
         let unreadable = |reason: String| TrustError::Unreadable { path: path.to_owned(), reason };
         let mut roots = self.system().clone();
-        let before = roots.len();
+        let mut own = Vec::new();
         let found = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(error.to_string()))?;
         for certificate in found {
             let certificate = certificate.map_err(|error| unreadable(error.to_string()))?;
+            own.push(certificate.clone());
             roots
                 .add(certificate)
                 .map_err(|error| TrustError::Invalid { path: path.to_owned(), reason: error.to_string() })?;
         }
-        if roots.len() == before {
+        if own.is_empty() {
             return Err(TrustError::Empty { path: path.to_owned() });
         }
-        verifying(roots)
+        let provider = Arc::new(ring::default_provider());
+        let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .build()
+            .map_err(|error| TrustError::Setup(error.to_string()))?;
+        judging(provider, Arc::new(WithOwnCertificates { usual, own }))
     }
 
     /// Accepts any certificate, for registries that are configured so.
     pub fn blind() -> Result<ClientConfig, TrustError> {
         let provider = Arc::new(ring::default_provider());
         let verifier = Arc::new(AnyCertificate { provider: Arc::clone(&provider) });
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| TrustError::Setup(error.to_string()))?
-            .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth();
-        Ok(speaking_http(config))
+        judging(provider, verifier)
     }
 
     fn system(&self) -> &RootCertStore {
@@ -104,9 +108,80 @@ fn verifying(roots: RootCertStore) -> Result<ClientConfig, TrustError> {
     Ok(speaking_http(config))
 }
 
+fn judging(
+    provider: Arc<CryptoProvider>,
+    verifier: Arc<dyn ServerCertVerifier>,
+) -> Result<ClientConfig, TrustError> {
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| TrustError::Setup(error.to_string()))?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    Ok(speaking_http(config))
+}
+
 fn speaking_http(mut config: ClientConfig) -> ClientConfig {
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config
+}
+
+/// Accepts what the authorities signed, and a certificate that is one of those an administrator named: a registry's
+/// certificate that is signed by itself usually calls itself an authority, which the library takes for no server's.
+#[derive(Debug)]
+struct WithOwnCertificates {
+    usual: Arc<WebPkiServerVerifier>,
+    own: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for WithOwnCertificates {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match self.usual.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+            // Its time was found good before this is noticed; its name is still to be looked at.
+            Err(rustls::Error::InvalidCertificate(why))
+                if is_of_authority(&why) && self.own.iter().any(|own| own == certificate) =>
+            {
+                verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            judged => judged,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.usual.supported_verify_schemes()
+    }
+}
+
+/// Whether a certificate was refused because it is an authority's. The library has no variant of its own for this reason,
+/// only the name that the one below it gives it.
+pub(super) fn is_of_authority(refused: &CertificateError) -> bool {
+    matches!(refused, CertificateError::Other(why) if why.0.to_string() == "CaUsedAsEndEntity")
 }
 
 #[derive(Debug)]

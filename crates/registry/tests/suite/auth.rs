@@ -4,16 +4,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use fairlead_domain::keyring::{IdentityKey, Keyring, SecretKind};
 use fairlead_domain::reference::Host;
 use fairlead_domain::verdict::VerdictKind;
-use fairlead_registry::Client;
+use fairlead_registry::{Client, ProbeOptions};
+use fairlead_testkit::eventually;
 use fairlead_testkit::fake_registry::{Auth, Bearer, Effect, FakeRegistry, Fault, Route};
 use fairlead_testkit::pki::Authority;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use crate::support::{client, image, logins, parse, probe, reference, settings};
+use crate::support::{
+    client, client_for, image, in_background, logins, number, parse, probe, reference, settings, within,
+};
 
 async fn registry_with(auth: Auth) -> Result<FakeRegistry> {
     let registry = FakeRegistry::start().await?;
@@ -155,6 +158,71 @@ async fn the_token_servers_refusals_have_their_own_verdicts() -> Result<()> {
     registry.inject(Fault::new(Effect::Answer(200, "application/json", b"{}".to_vec())).on(Route::Token));
     let verdict = probe(&client(), &reference(&registry, "team/app:1")?, &[]).await;
     assert_eq!(verdict.kind(), VerdictKind::Malformed, "{verdict}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hiccup_of_the_token_server_passes() -> Result<()> {
+    for effect in [Effect::Drop, Effect::Status(502), Effect::Status(500), Effect::Truncate(5)] {
+        let registry = registry_with(Auth::bearer(Bearer::new())).await?;
+        registry.inject(Fault::new(effect.clone()).on(Route::Token).times(1));
+        let verdict = probe(&client(), &reference(&registry, "team/app:1")?, &[]).await;
+        assert!(verdict.is_available(), "{effect:?}: {verdict}");
+        assert_eq!(registry.count("GET", "/token"), 2, "{effect:?}");
+    }
+    let bearer = Bearer { refresh_tokens: vec!["identity".into()], ..Bearer::new().user("ada", "x") };
+    let registry = registry_with(Auth::bearer(bearer)).await?;
+    registry.inject(Fault::status(502).on(Route::Token));
+    let image = reference(&registry, "team/app:1")?;
+    let verdict = probe(&client(), &image, &logins(&image, &[("<token>", "identity")])).await;
+    assert_eq!(verdict.kind(), VerdictKind::Unreachable, "{verdict}");
+    assert_eq!(registry.count("POST", "/token"), 1, "who knows what a second one would do");
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_connection_is_enough_for_every_way_of_asking() -> Result<()> {
+    let bearer = Bearer { post_only: true, ..Bearer::new().user("ada", "secret") };
+    let registry = registry_with(Auth::bearer(bearer)).await?;
+    let client = client_for(&registry.host(), |settings| settings.budget.connections = number(1))?;
+    let image = reference(&registry, "team/app:1")?;
+    let context = within(Duration::from_secs(3));
+    let credentials = logins(&image, &[("ada", "secret")]);
+    let verdict = client.probe(&image, &credentials, ProbeOptions::default(), &context).await;
+    assert!(verdict.is_available(), "{verdict}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pod_does_not_wait_for_a_token_that_stands_in_line_in_the_background() -> Result<()> {
+    let registry = registry_with(Auth::bearer(Bearer::new())).await?;
+    registry.hold("team/app", "2", &image("b")?);
+    let client = client_for(&registry.host(), |settings| settings.budget.connections = number(2))?;
+    assert!(!probe(&client, &reference(&registry, "team/other:1")?, &[]).await.is_available());
+    registry.inject(Fault::new(Effect::Hang).path("team/busy"));
+    let mut waiting = Vec::new();
+    // The first takes the only connection that there is for the background, so the second has to wait for its token.
+    for name in ["team/busy:1", "team/app:1"] {
+        let (client, image) = (client.clone(), reference(&registry, name)?);
+        waiting.push(tokio::spawn(async move {
+            client.probe(&image, &[], ProbeOptions::default(), &in_background()).await
+        }));
+        eventually(Duration::from_secs(5), || async {
+            ensure!(registry.count("HEAD", "team/busy") == 1, "nobody asked");
+            Ok(())
+        })
+        .await?;
+    }
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    let image = reference(&registry, "team/app:2")?;
+    let verdict = client.probe(&image, &[], ProbeOptions::default(), &within(Duration::from_secs(2))).await;
+    assert!(verdict.is_available(), "{verdict}");
+    assert_eq!(registry.count("HEAD", "team/app/manifests/1"), 0, "what can wait still does");
+    for task in waiting {
+        task.abort();
+    }
     Ok(())
 }
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use fairlead_domain::reference::Host;
 use fairlead_domain::verdict::VerdictKind;
-use fairlead_registry::manifest::Selector;
-use fairlead_registry::{Client, Right};
+use fairlead_registry::manifest::{OCI_MANIFEST, Selector};
+use fairlead_registry::{Client, ErrorClass, Right};
 use fairlead_testkit::eventually;
 use fairlead_testkit::fake_registry::{Auth, Bearer, Effect, FakeRegistry, Fault, Route};
-use fairlead_testkit::pki::Authority;
+use fairlead_testkit::pki::{self, Authority};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::support::{
@@ -174,6 +174,44 @@ async fn plain_http_is_for_loopback_and_where_configured() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_password_goes_over_plain_http_only_where_configured() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "1", &image("a")?);
+    let port = registry.address().port();
+    let (home, away) = (format!("r.example.com:{port}"), format!("auth.example.com:{port}"));
+    let realm = Some(format!("http://{away}/token"));
+    registry.require(Auth::bearer(Bearer { realm, ..Bearer::new().user("ada", "secret") }));
+    let image = parse(&format!("{home}/app:1"))?;
+    let credentials = logins(&image, &[("ada", "secret")]);
+    let client = |token_hosts: &[&str], plain: &[&str]| -> Result<Client> {
+        let mut settings = settings();
+        for host in plain {
+            let mut own = settings.default.clone();
+            own.plain_http = true;
+            own.token_hosts = token_hosts.iter().map(|host| (*host).to_owned()).collect();
+            settings.set(&Host::parse(host)?, own);
+        }
+        let names = Names { registry: registry.address(), inside: registry.address() };
+        Ok(Client::with_resolver(settings, Arc::new(names)))
+    };
+
+    let verdict = probe(&client(&[], &[&home])?, &image, &credentials).await;
+    assert_eq!(verdict.kind(), VerdictKind::Unauthorised, "{verdict}");
+    assert!(
+        verdict.reason().contains(&format!("{away} would get the password over plain HTTP")),
+        "{verdict}"
+    );
+    assert!(registry.requests().iter().all(|request| request.header("authorization").is_empty()));
+    assert_eq!(registry.count("GET", "/token"), 0);
+
+    for open in [client(&[], &[&home, &away])?, client(&[&away], &[&home])?] {
+        let verdict = probe(&open, &image, &credentials).await;
+        assert!(verdict.is_available(), "{verdict}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn private_authorities_and_blind_trust_are_settings() -> Result<()> {
     let authority = Authority::new("private")?;
     let registry = FakeRegistry::start_tls(&authority.issue(&["127.0.0.1"])?).await?;
@@ -191,6 +229,38 @@ async fn private_authorities_and_blind_trust_are_settings() -> Result<()> {
 
     let blind = client_for(&registry.host(), |settings| settings.insecure_skip_verify = true)?;
     assert!(probe(&blind, &image, &[]).await.is_available());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_its_own_authority_must_be_the_one_that_is_named() -> Result<()> {
+    let here = ["127.0.0.1"];
+    let (right, other) = (pki::self_signed(&here)?, pki::self_signed(&here)?);
+    let elsewhere = pki::self_signed(&["r.example.com"])?;
+    let expired = pki::self_signed_and_expired(&here)?;
+    let directory = tempfile::tempdir()?;
+    for (served, named, refusal) in [
+        (&right, vec![&right], None),
+        (&right, vec![&other, &right], None),
+        (&right, vec![&other], Some("an authority")),
+        (&elsewhere, vec![&elsewhere], Some("not for 127.0.0.1")),
+        (&expired, vec![&expired], Some("has expired")),
+    ] {
+        let registry = FakeRegistry::start_tls(served).await?;
+        registry.hold("app", "1", &image("a")?);
+        let ca_file = directory.path().join("ca.pem");
+        let content: String = named.iter().map(|identity| identity.certificate.as_str()).collect();
+        std::fs::write(&ca_file, content)?;
+        let client = client_for(&registry.host(), |settings| settings.ca_file = Some(ca_file))?;
+        let verdict = probe(&client, &reference(&registry, "app:1")?, &[]).await;
+        match refusal {
+            None => assert!(verdict.is_available(), "{verdict}"),
+            Some(reason) => {
+                assert_eq!(verdict.kind(), VerdictKind::TlsError, "{verdict}");
+                assert!(verdict.reason().contains(reason), "{reason}: {verdict}");
+            }
+        }
+    }
     Ok(())
 }
 
@@ -234,6 +304,34 @@ fn replace(path: &Path, content: &str) -> Result<()> {
     let new = path.with_extension("new");
     std::fs::write(&new, content)?;
     Ok(std::fs::rename(new, path)?)
+}
+
+#[tokio::test]
+async fn what_is_called_a_manifest_and_is_none_has_no_digest() -> Result<()> {
+    let (registry, image) = registry_with_app().await?;
+    let client = client();
+    let remote = crate::support::remote(&client, &image, Right::Pull)?;
+    let rubbish =
+        [&b""[..], b"<html>login</html>", b"\x1f\x8b\x08", b"{}", br#"{"errors":[{"code":"DENIED"}]}"#];
+    let mut faults: Vec<Fault> =
+        rubbish.iter().map(|body| Fault::new(Effect::Answer(200, OCI_MANIFEST, body.to_vec()))).collect();
+    faults.push(Fault::new(Effect::Shorten(10)));
+    for fault in faults {
+        for without_head in [Fault::status(405), Fault::new(Effect::WithoutHeader("docker-content-digest"))] {
+            registry.heal();
+            registry.inject(without_head.method("HEAD"));
+            registry.inject(fault.clone().method("GET").on(Route::Manifests));
+            let verdict = probe(&client, &image, &[]).await;
+            assert_eq!(verdict.kind(), VerdictKind::Malformed, "{fault:?}: {verdict}");
+            let error = remote.resolve(&Selector::of(&image), &patiently()).await.unwrap_err();
+            assert_eq!(error.class(), ErrorClass::Broken, "{fault:?}: {error}");
+            assert!(remote.manifest(&Selector::of(&image), &patiently()).await.is_err(), "{fault:?}");
+        }
+    }
+    registry.heal();
+    registry.inject(Fault::status(405).method("HEAD"));
+    assert!(probe(&client, &image, &[]).await.is_available());
+    Ok(())
 }
 
 #[tokio::test]

@@ -9,8 +9,9 @@ use anyhow::{Context as _, Result, ensure};
 use fairlead_domain::verdict::VerdictKind;
 use fairlead_registry::{Client, ProbeOptions};
 use fairlead_testkit::eventually;
-use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault};
+use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
 use fairlead_testkit::pki::Authority;
+use futures::future::join_all;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -116,5 +117,61 @@ async fn a_connection_that_was_lost_unnoticed_does_not_keep_a_registry_down() ->
     let lost = Instant::now();
     available_again(&client, &image).await?;
     println!("used again after {:?}", lost.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_broken_image_leaves_the_others_of_its_registry_alone() -> Result<()> {
+    let (registry, good) = registry_with_app().await?;
+    registry.inject(Fault::status(500).path("/manifests/broken"));
+    let (client, broken) = (client(), reference(&registry, "app:broken")?);
+    for _ in 0..2 {
+        assert_eq!(probe(&client, &broken, &[]).await.kind(), VerdictKind::Unreachable);
+    }
+    assert_eq!(registry.count("HEAD", "/manifests/broken"), 6, "each question was asked three times");
+    assert!(client.is_down(&broken.host()).is_none());
+    assert!(probe(&client, &good, &[]).await.is_available());
+
+    registry.inject(Fault::status(500).on(Route::Manifests));
+    let others = ["2", "3", "4"].map(|tag| reference(&registry, &format!("app:{tag}")));
+    let others = others.into_iter().collect::<Result<Vec<_>>>()?;
+    join_all(others.iter().map(|name| probe(&client, name, &[]))).await;
+    assert!(client.is_down(&good.host()).is_some(), "it fails at whatever it is asked");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_registry_without_a_first_page_is_found_to_be_back() -> Result<()> {
+    let (registry, image) = registry_with_app().await?;
+    registry.inject(Fault::status(503).on(Route::Base));
+    registry.inject(Fault::status(503).on(Route::Manifests).times(4));
+    let client = client();
+    assert_eq!(probe(&client, &image, &[]).await.kind(), VerdictKind::Unreachable);
+    assert!(client.is_down(&image.host()).is_some());
+    available_again(&client, &image).await?;
+    assert_eq!(
+        registry.count("HEAD", "manifests"),
+        5,
+        "in doubt one request is enough to know that it is still down"
+    );
+    assert!(client.is_down(&image.host()).is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_error_from_a_first_page_that_is_known_to_be_there_counts() -> Result<()> {
+    let (registry, image) = registry_with_app().await?;
+    let client = client();
+    client.check(&image.host(), Duration::from_secs(1)).await;
+    registry.forget_requests();
+    registry.inject(Fault::status(503));
+    assert_eq!(probe(&client, &image, &[]).await.kind(), VerdictKind::Unreachable);
+    eventually(Duration::from_secs(5), || async {
+        assert!(client.is_down(&image.host()).is_some());
+        ensure!(registry.count("GET", "/v2/") > 2, "no trial yet");
+        Ok(())
+    })
+    .await?;
+    assert!(client.is_down(&image.host()).is_some());
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod auth;
 mod blobs;
+mod classes;
 mod copying;
 mod copying_real;
 mod crowded;
@@ -9,9 +10,15 @@ mod defence;
 mod health;
 mod holding;
 mod listing;
+mod logins;
 mod manners;
+mod oddities;
 mod probing;
 mod real;
+mod referring;
 mod removal;
+mod repeating;
+mod setbacks;
 mod settled;
+mod stalls;
 mod support;

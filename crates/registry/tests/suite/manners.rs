@@ -1,6 +1,6 @@
 //! Manners: budgets, shared questions, registries that are down.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use fairlead_domain::verdict::{Verdict, VerdictKind};
@@ -158,6 +158,140 @@ async fn background_work_waits_for_a_quota_and_admission_is_told() -> Result<()>
     Ok(())
 }
 
+fn until(verdict: &Verdict) -> Option<SystemTime> {
+    match verdict {
+        Verdict::RateLimited { until, .. } => *until,
+        _ => None,
+    }
+}
+
+/// Whether something ends after this time, give or take a minute.
+fn ends_after(verdict: &Verdict, time: Duration) -> bool {
+    let expected = SystemTime::now() + time;
+    let minute = Duration::from_mins(1);
+    until(verdict).is_some_and(|until| until > expected - minute && until < expected + minute)
+}
+
+#[tokio::test]
+async fn after_a_refusal_nobody_in_line_is_sent() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.inject(
+        Fault::new(Effect::Delay(Duration::from_millis(50)))
+            .and(Effect::Status(429))
+            .and(Effect::Header("retry-after", "300".into())),
+    );
+    let client = client_for(&registry.host(), |settings| {
+        settings.budget = Budget { rate: Some(Rate::per_second(200.0, number(4))), connections: number(4) };
+    })?;
+    let images: Vec<_> =
+        (0..40).map(|count| reference(&registry, &format!("app:{count}"))).collect::<Result<_>>()?;
+    let verdicts = futures::future::join_all(images.iter().map(|image| probe(&client, image, &[]))).await;
+    assert!(verdicts.iter().all(|verdict| ends_after(verdict, Duration::from_mins(5))), "{verdicts:?}");
+    assert!(registry.requests().len() <= 4, "only those that were under way: {}", registry.requests().len());
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_answer_that_was_under_way_does_not_end_a_refusal() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    for name in ["slow", "other"] {
+        registry.hold("app", name, &image(name)?);
+    }
+    registry.inject(
+        Fault::new(Effect::Delay(Duration::from_millis(300)))
+            .and(Effect::Header("ratelimit-limit", "100;w=21600".into()))
+            .and(Effect::Header("ratelimit-remaining", "5;w=21600".into()))
+            .path("slow"),
+    );
+    registry.inject(Fault::status(429).and(Effect::Header("retry-after", "600".into())).path("refused"));
+    let client = client();
+    let (slow, refused) = (reference(&registry, "app:slow")?, reference(&registry, "app:refused")?);
+    let (slow, refused) = tokio::join!(probe(&client, &slow, &[]), probe(&client, &refused, &[]));
+    assert!(slow.is_available() && ends_after(&refused, Duration::from_mins(10)), "{slow} {refused}");
+    let told = probe(&client, &reference(&registry, "app:other")?, &[]).await;
+    assert!(ends_after(&told, Duration::from_mins(10)), "{told}");
+    assert_eq!(registry.requests().len(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn everybody_is_told_the_end_that_the_registry_told() -> Result<()> {
+    let day = Duration::from_hours(24);
+    for (name, value, expected) in [
+        ("retry-after", "86400", Some(day)),
+        ("retry-after", "172800", Some(day)),
+        ("ratelimit-remaining", "0;w=21600", Some(Duration::from_hours(6))),
+        ("x-nothing", "", None),
+    ] {
+        let registry = FakeRegistry::start().await?;
+        registry.inject(Fault::status(429).and(Effect::Header(name, value.into())));
+        let client = client();
+        for count in 0..3 {
+            let verdict = probe(&client, &reference(&registry, &format!("app:{count}"))?, &[]).await;
+            match expected {
+                Some(expected) => assert!(ends_after(&verdict, expected), "{value}, {count}: {verdict:?}"),
+                None => assert!(matches!(verdict, Verdict::RateLimited { until: None, .. }), "{verdict:?}"),
+            }
+        }
+        assert_eq!(registry.requests().len(), 1, "{name}: {value}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_storage_has_an_end_and_is_not_held_against_the_registry() -> Result<()> {
+    let (registry, storage) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
+    storage.inject(Fault::status(429).and(Effect::Header("retry-after", "600".into())));
+    registry
+        .inject(Fault::new(Effect::Redirect(format!("{}/v2/a/manifests/1", storage.url()))).path("/stored"));
+    registry.hold("app", "own", &image("own")?);
+    let client = client();
+    let verdict = probe(&client, &reference(&registry, "app:stored")?, &[]).await;
+    assert!(ends_after(&verdict, Duration::from_mins(10)), "{verdict:?}");
+    assert!(probe(&client, &reference(&registry, "app:own")?, &[]).await.is_available());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_registry_that_asks_to_be_left_alone_for_a_while_is() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.inject(Fault::status(503).and(Effect::Header("retry-after", "20".into())));
+    let client = client();
+    for count in 1..=3 {
+        let verdict = probe(&client, &reference(&registry, &format!("app:{count}"))?, &[]).await;
+        assert_eq!(verdict.kind(), VerdictKind::Unreachable, "{verdict}");
+        assert_eq!(registry.requests().len(), count, "it is not asked again at once");
+    }
+    let told = probe(&client, &reference(&registry, "app:4")?, &[]).await;
+    assert!(told.reason().contains("a moment ago"), "{told}");
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(19)).await;
+    assert_eq!(registry.requests().len(), 3, "no trial before its time");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(registry.count("GET", "/v2/"), 1, "and one then");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_registry_that_asks_for_a_moment_gets_it() -> Result<()> {
+    let (registry, image) = registry_with_app().await?;
+    registry.inject(Fault::status(503).and(Effect::Header("retry-after", "1".into())).times(1));
+    let started = Instant::now();
+    assert!(probe(&client(), &image, &[]).await.is_available());
+    assert!(started.elapsed() >= Duration::from_secs(1), "{:?}", started.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_manifest_that_broke_off_is_read_again() -> Result<()> {
+    let (registry, image) = registry_with_app().await?;
+    registry.inject(Fault::new(Effect::Truncate(10)).on(Route::Manifests).times(2));
+    let options = ProbeOptions { method: ProbeMethod::Get, ..ProbeOptions::default() };
+    assert!(client().probe(&image, &[], options, &patiently()).await.is_available());
+    assert_eq!(registry.count("GET", "manifests"), 3);
+    Ok(())
+}
+
 #[tokio::test]
 async fn another_account_has_another_quota() -> Result<()> {
     let (registry, image) = registry_with_app().await?;
@@ -223,15 +357,22 @@ async fn one_registry_that_is_down_does_not_slow_another() -> Result<()> {
 async fn a_registry_whose_answers_break_off_is_left_alone_for_a_while() -> Result<()> {
     let (registry, image) = registry_with_app().await?;
     registry.inject(Fault::new(Effect::Truncate(10)).on(Route::Manifests));
+    for name in ["2", "3"] {
+        registry.hold("app", name, &crate::support::image(name)?);
+    }
     let client = client();
     let options = ProbeOptions { method: ProbeMethod::Get, ..ProbeOptions::default() };
-    for _ in 0..3 {
-        let verdict = client.probe(&image, &[], options, &patiently()).await;
+    // However often one image is asked for: another may be well.
+    for name in ["1", "1", "2", "3"] {
+        let verdict =
+            client.probe(&reference(&registry, &format!("app:{name}"))?, &[], options, &patiently()).await;
         assert_eq!(verdict.kind(), VerdictKind::Unreachable, "{verdict}");
+        assert!(name == "3" || !verdict.reason().contains("a moment ago"), "{name}: {verdict}");
     }
+    let before = registry.count("GET", "manifests");
     let told = client.probe(&image, &[], options, &patiently()).await;
     assert!(told.reason().contains("a moment ago"), "{told}");
-    assert_eq!(registry.count("GET", "manifests"), 3);
+    assert_eq!(registry.count("GET", "manifests"), before);
     registry.heal();
     available_again(&client, &image).await
 }

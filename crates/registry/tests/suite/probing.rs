@@ -8,6 +8,7 @@ use fairlead_registry::manifest::Selector;
 use fairlead_registry::{ProbeMethod, ProbeOptions, Right};
 use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
 use fairlead_testkit::pki::Authority;
+use futures::future::join_all;
 
 use crate::support::{client, image, parse, patiently, probe, reference, registry_with_app, remote, within};
 
@@ -40,6 +41,8 @@ async fn every_status_gets_its_verdict() -> Result<()> {
         (401, VerdictKind::Unauthorised),
         (403, VerdictKind::Forbidden),
         (404, VerdictKind::NotFound),
+        (408, VerdictKind::Unreachable),
+        (410, VerdictKind::NotFound),
         (429, VerdictKind::RateLimited),
         (500, VerdictKind::Unreachable),
         (503, VerdictKind::Unreachable),
@@ -115,6 +118,7 @@ async fn silence_refusal_and_unknown_names_are_unreachable() -> Result<()> {
 
     let verdict = probe(&client(), &parse("registry.invalid/app:1")?, &[]).await;
     assert_eq!(verdict.kind(), VerdictKind::Unreachable, "{verdict}");
+    assert!(verdict.reason().contains("its name cannot be resolved"), "{verdict}");
     let verdict = probe(&client(), &parse("registry.example:99999/app:1")?, &[]).await;
     assert_eq!(verdict.kind(), VerdictKind::Unreachable, "{verdict}");
     Ok(())
@@ -223,6 +227,43 @@ async fn the_second_look_finds_a_tag_without_its_manifest() -> Result<()> {
     let by_digest = reference(&registry, &format!("app@{digest}"))?;
     client().probe(&by_digest, &[], check(ProbeMethod::Head), &patiently()).await;
     assert_eq!(registry.requests().len(), 1, "a digest needs no second look");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_second_look_is_not_content_with_any_success() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let digest = registry.hold("app", "1", &image("a")?);
+    let image = reference(&registry, "app:1")?;
+    let options = ProbeOptions { check_digest: true, ..ProbeOptions::default() };
+    let ask = async || client().probe(&image, &[], options, &patiently()).await;
+
+    let page = Effect::Answer(200, "text/html", b"<html>log in first</html>".to_vec());
+    registry.inject(Fault::new(page).path(&digest));
+    let verdict = ask().await;
+    assert_eq!(verdict.kind(), VerdictKind::Malformed, "{verdict}");
+
+    registry.heal();
+    registry.forget_requests();
+    let other = format!("sha256:{}", "0".repeat(64));
+    let other = Effect::Header("docker-content-digest", other);
+    registry.inject(Fault::new(other).method("HEAD").path(&digest));
+    assert_eq!(ask().await.digest(), Some(digest.parse()?));
+    assert_eq!(registry.count("GET", &digest), 1, "what its headers do not say is read");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_same_question_is_asked_once_in_whatever_case_the_host_is_written() -> Result<()> {
+    let (registry, _) = registry_with_app().await?;
+    registry.inject(Fault::new(Effect::Delay(Duration::from_millis(200))));
+    let client = client();
+    let port = registry.address().port();
+    let names = ["localhost", "LOCALHOST", "Localhost"].map(|name| parse(&format!("{name}:{port}/app:1")));
+    let names = names.into_iter().collect::<Result<Vec<_>>>()?;
+    let verdicts = join_all(names.iter().map(|name| probe(&client, name, &[]))).await;
+    assert!(verdicts.iter().all(Verdict::is_available), "{verdicts:?}");
+    assert_eq!(registry.requests().len(), 1);
     Ok(())
 }
 

@@ -181,6 +181,22 @@ async fn passwords_and_private_authorities() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_certificate_that_is_its_own_authority_is_trusted_where_it_is_named() -> Result<()> {
+    for release in releases() {
+        let registry = Registry::start(RegistryConfig::new().release(release).self_signed()).await?;
+        registry.endpoint().push("app", "1", &images::empty()?).await?;
+        let image = at(&registry, "app:1")?;
+        let verdict = probe(&client(), &image, &[]).await;
+        assert_eq!(verdict.kind(), VerdictKind::TlsError, "{release:?}: {verdict}");
+        assert!(verdict.reason().contains("caFile"), "{release:?}: {verdict}");
+        let directory = tempfile::tempdir()?;
+        let verdict = probe(&trusting(&registry, directory.path())?, &image, &[]).await;
+        assert!(verdict.is_available(), "{release:?}: {verdict}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_registry_that_is_killed_is_noticed_and_so_is_its_return() -> Result<()> {
     let registry = Registry::start(RegistryConfig::new()).await?;
     registry.endpoint().push("app", "1", &images::empty()?).await?;

@@ -212,7 +212,7 @@ fn unauthorized(challenge: &str) -> Reply {
         .header("www-authenticate", challenge)
 }
 
-fn password_of(header: &str) -> Option<(String, String)> {
+pub(super) fn password_of(header: &str) -> Option<(String, String)> {
     let decoded = STANDARD.decode(header.strip_prefix("Basic ")?).ok()?;
     let text = String::from_utf8(decoded).ok()?;
     let (user, password) = text.split_once(':')?;

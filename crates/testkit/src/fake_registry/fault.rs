@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::auth::password_of;
 use super::handler::Target;
 use super::log::Logged;
 
@@ -46,6 +47,8 @@ pub enum Effect {
     Shorten(usize),
     /// Sends this many bytes of the body and then nothing more, keeping the connection.
     Stall(usize),
+    /// Sends the body byte by byte, each after this time.
+    Drip(Duration),
 }
 
 /// Strikes every request that fits all of its conditions, as often as it was told to.
@@ -56,6 +59,7 @@ pub struct Fault {
     method: Option<&'static str>,
     path: Option<String>,
     larger_than: Option<u64>,
+    user: Option<String>,
     skip: usize,
     left: Option<usize>,
 }
@@ -102,6 +106,13 @@ impl Fault {
         self
     }
 
+    /// Only requests that come with this user's password.
+    #[must_use]
+    pub fn user(mut self, name: &str) -> Self {
+        self.user = Some(name.to_owned());
+        self
+    }
+
     /// Lets the first requests that fit pass.
     #[must_use]
     pub fn after(mut self, count: usize) -> Self {
@@ -119,10 +130,12 @@ impl Fault {
     /// The effects, if this fault strikes this request.
     pub(super) fn strike(&mut self, request: &Logged, target: &Target) -> Option<Vec<Effect>> {
         let length = request.header("content-length").parse::<u64>().unwrap_or_default();
+        let user = password_of(request.header("authorization")).map(|(user, _)| user);
         let fits = self.route.is_none_or(|route| target.route() == Some(route))
             && self.method.is_none_or(|wanted| wanted == request.method)
             && self.path.as_ref().is_none_or(|part| request.path.contains(part))
-            && self.larger_than.is_none_or(|bound| length > bound);
+            && self.larger_than.is_none_or(|bound| length > bound)
+            && (self.user.is_none() || self.user == user);
         if !fits || self.left == Some(0) {
             return None;
         }

@@ -267,7 +267,7 @@ fn render(
     effects: &[Effect],
     connection: &Arc<Connection>,
 ) -> Response<Body> {
-    let mut broken = None;
+    let (mut broken, mut drip) = (None, None);
     for effect in effects {
         match effect {
             Effect::Header(name, value) => reply = reply.header(name, value),
@@ -281,6 +281,7 @@ fn render(
             Effect::Shorten(length) => reply.body.truncate(*length),
             Effect::Truncate(length) => broken = Some((*length, true)),
             Effect::Stall(length) => broken = Some((*length, false)),
+            Effect::Drip(pause) => drip = Some(*pause),
             _ => {}
         }
     }
@@ -293,10 +294,11 @@ fn render(
             reply.headers.remove(*name);
         }
     }
-    let body = match broken {
+    let body = match (broken, drip) {
         _ if method == "HEAD" => Body::empty(),
-        None => Body::from(reply.body),
-        Some((length, cut)) => {
+        (None, None) => Body::from(reply.body),
+        (None, Some(pause)) => dripping(reply.body, pause),
+        (Some((length, cut)), _) => {
             interrupted(reply.body.slice(..length.min(promised)), cut, Arc::clone(connection))
         }
     };
@@ -304,6 +306,15 @@ fn render(
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
     response
+}
+
+/// A body that takes its time.
+fn dripping(body: Bytes, pause: Duration) -> Body {
+    Body::from_stream(stream::unfold(body, move |mut left| async move {
+        tokio::time::sleep(pause).await;
+        let next = (!left.is_empty()).then(|| left.split_to(1))?;
+        Some((Ok::<_, std::io::Error>(next), left))
+    }))
 }
 
 /// A body that ends before its time: by a broken connection or by silence.

@@ -48,11 +48,12 @@ fn missing(state: &State, repository: &str, document: &Value) -> Option<String> 
         .filter(|layer| layer.get("urls").is_none())
         .chain(document.get("config").cloned());
     let lacks_blob = |name: &String| state.store.blob(repository, name).is_none();
-    let lacks_manifest = |name: &String| state.store.manifest(repository, name).is_none();
+    // Build caches list their layers in an index, and distribution 2.8 takes that.
+    let lacks_entry = |name: &String| state.store.manifest(repository, name).is_none() && lacks_blob(name);
     blobs
         .map(|part| digest(&part))
         .find(lacks_blob)
-        .or_else(|| list("manifests").iter().map(digest).find(lacks_manifest))
+        .or_else(|| list("manifests").iter().map(digest).find(lacks_entry))
 }
 
 fn delete(state: &mut State, repository: &str, reference: &str) -> Reply {

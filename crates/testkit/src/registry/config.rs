@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Endpoint;
 use crate::fake_registry::Issuer;
-use crate::pki::Authority;
+use crate::pki::{self, Authority};
 use crate::workdir;
 
 /// The cheapest hash the registry accepts: tests check that it asks for passwords, not how hard they are to guess.
@@ -28,10 +28,16 @@ pub enum Release {
 pub struct RegistryConfig {
     pub(super) release: Release,
     users: Vec<(String, String)>,
-    tls: bool,
+    tls: Option<Certificate>,
     delete: bool,
     read_only_from: Option<PathBuf>,
     tokens: Option<Tokens>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Certificate {
+    ByAuthority,
+    ByItself,
 }
 
 /// Whose tokens are believed, and where to get them.
@@ -79,7 +85,14 @@ impl RegistryConfig {
     /// Speaks TLS with a certificate for 127.0.0.1 and localhost by an authority of its own.
     #[must_use]
     pub fn tls(mut self) -> Self {
-        self.tls = true;
+        self.tls = Some(Certificate::ByAuthority);
+        self
+    }
+
+    /// Speaks TLS with a certificate for 127.0.0.1 and localhost that is its own authority.
+    #[must_use]
+    pub fn self_signed(mut self) -> Self {
+        self.tls = Some(Certificate::ByItself);
         self
     }
 
@@ -102,14 +115,25 @@ impl RegistryConfig {
         let storage = self.read_only_from.as_ref().unwrap_or(&own_storage);
         let mut http = json!({"addr": format!("127.0.0.1:{port}"), "secret": "shared by nobody"});
         let mut endpoint = Endpoint::plain(port);
-        if self.tls {
-            let authority = Authority::new("fairlead-test-registry")?;
-            let identity = authority.issue(&["127.0.0.1", "localhost"])?;
+        if let Some(signed) = self.tls {
+            let names = ["127.0.0.1", "localhost"];
+            let (identity, authority) = match signed {
+                Certificate::ByAuthority => {
+                    let authority = Authority::new("fairlead-test-registry")?;
+                    (authority.issue(&names)?, authority.certificate().to_owned())
+                }
+                Certificate::ByItself => {
+                    let identity = pki::self_signed(&names)?;
+                    let authority = identity.certificate.clone();
+                    (identity, authority)
+                }
+            };
             let (certificate, key) = (directory.join("tls.crt"), directory.join("tls.key"));
             workdir::write(&certificate, identity.certificate)?;
             workdir::write(&key, identity.key)?;
             set(&mut http, "tls", json!({"certificate": certificate, "key": key}))?;
-            endpoint.authority = Some(authority.certificate().to_owned());
+            endpoint.authority = Some(authority);
+            endpoint.self_signed = matches!(signed, Certificate::ByItself);
         }
         let mut config = json!({
             "version": "0.1",

@@ -11,12 +11,14 @@ pub struct Endpoint {
     pub credentials: Option<(String, String)>,
     /// PEM certificate of the authority, where it speaks TLS.
     pub authority: Option<String>,
+    /// The authority is the certificate of the registry itself.
+    pub(super) self_signed: bool,
 }
 
 impl Endpoint {
     /// A registry on loopback that was started elsewhere, speaking plain HTTP to anybody.
     pub fn plain(port: u16) -> Self {
-        Self { port, credentials: None, authority: None }
+        Self { port, credentials: None, authority: None, self_signed: false }
     }
 
     pub fn port(&self) -> u16 {
@@ -38,6 +40,8 @@ impl Endpoint {
         crate::install_crypto();
         let builder = reqwest::Client::builder().no_proxy();
         let builder = match &self.authority {
+            // The TLS library refuses such certificates, and whether ours comes around that is not this client's matter.
+            Some(_) if self.self_signed => builder.tls_danger_accept_invalid_certs(true),
             Some(authority) => builder.tls_certs_only([Certificate::from_pem(authority.as_bytes())?]),
             None => builder,
         };

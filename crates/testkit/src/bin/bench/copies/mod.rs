@@ -42,6 +42,8 @@ enum Scenario {
     Many,
     /// 200 small images into one repository
     One,
+    /// 60 images of ordinary sizes, for the memory they take
+    Ordinary,
     /// One image of a single layer of 4 GiB, for the memory it takes
     Huge,
 }
@@ -77,6 +79,9 @@ impl Copies {
         }
         if wanted(Scenario::Many) || wanted(Scenario::One) {
             bench.small(wanted(Scenario::Many), wanted(Scenario::One)).await?;
+        }
+        if wanted(Scenario::Ordinary) {
+            bench.ordinary().await?;
         }
         if wanted(Scenario::Huge) {
             bench.huge().await?;
@@ -140,6 +145,16 @@ impl Bench {
                 ],
             );
         }
+        Ok(())
+    }
+
+    /// Memory does not depend on how many connections have carried how much.
+    async fn ordinary(&mut self) -> Result<()> {
+        let title = "60 images of ordinary sizes";
+        let ordinary = self.source.ordinary().await?;
+        let results =
+            self.compare(title, Task::ToMany(&ordinary), &[Contender::Fairlead], SMALL_RUNS).await?;
+        self.hold(title, &results, Vec::new());
         Ok(())
     }
 

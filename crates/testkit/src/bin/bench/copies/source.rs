@@ -17,6 +17,9 @@ pub(crate) const IMAGES: usize = 200;
 const SMALL_LAYER: u64 = 16 << 10;
 const SHARED_LAYERS: u64 = 3;
 const LAYERS: u64 = 5;
+/// Images of the sizes that many have.
+const ORDINARY: u64 = 60;
+const ORDINARY_LAYERS: [u64; 5] = [130_000, 130_000, 130_000, 900_000, 2_000_000];
 /// Where all small images are tags of one repository.
 pub(crate) const ONE: &str = "one";
 /// Where each has a repository of its own.
@@ -92,6 +95,20 @@ impl Source {
         Ok(Small { images, directory })
     }
 
+    /// Makes ordinary images that share nothing, each in a repository of its own.
+    pub(crate) async fn ordinary(&self) -> Result<Small> {
+        let directory = self.directory("ordinary")?;
+        let blobs = directory.clone();
+        let images = tokio::task::spawn_blocking(move || ordinary_images(&blobs)).await??;
+        let client = self.endpoint().http()?;
+        for (name, image) in &images {
+            let own = format!("{MANY}/{name}");
+            floor::put_all(self.endpoint(), &own, &image.blobs).await?;
+            put_manifest(self.endpoint(), &client, &own, "1", image).await?;
+        }
+        Ok(Small { images, directory })
+    }
+
     /// Under the registry's own directory, which is removed however this program ends.
     fn directory(&self, name: &str) -> Result<PathBuf> {
         let directory = self.registry.directory().join("blobs").join(name);
@@ -114,6 +131,18 @@ fn small_images(directory: &Path) -> Result<Vec<(String, Image)>> {
         images.push((name, image));
     }
     Ok(images)
+}
+
+fn ordinary_images(directory: &Path) -> Result<Vec<(String, Image)>> {
+    let image = |number: u64| {
+        let layer =
+            |(place, size): (u64, u64)| Blob::layer(directory, 100_000 + number * LAYERS + place, size);
+        let name = format!("ordinary-{number:03}");
+        let image =
+            Image::of(directory, &name, (0..).zip(ORDINARY_LAYERS).map(layer).collect::<Result<_>>()?)?;
+        Ok((name, image))
+    };
+    (0..ORDINARY).map(image).collect()
 }
 
 async fn mount(endpoint: &Endpoint, client: &Client, repository: &str, digest: &str) -> Result<()> {
