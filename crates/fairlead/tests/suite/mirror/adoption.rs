@@ -79,7 +79,9 @@ async fn what_kuik_copied_is_taken_over_and_not_copied_again() -> Result<()> {
 
     rig.operator = rig.start_operator().await?;
     let status = wait_for_status(&rig, &mirror, |status| {
-        status["mirroredCount"].as_u64() >= Some(7) && ready(status)["status"] == "True"
+        // What the operator sees first may be a moment old, and Pods that were just created are not among it.
+        let returned = listed(status, "returned").is_some_and(|image| image["unusedSince"].is_null());
+        returned && status["mirroredCount"].as_u64() >= Some(7) && ready(status)["status"] == "True"
     })
     .await?;
     let still_there = digest_at(&target, "copies/team/unused", "1").await?.is_some();
