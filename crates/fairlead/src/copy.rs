@@ -30,7 +30,7 @@ mod progress;
 mod report;
 
 /// A person's command does not share a registry's budget with Pods that wait. It leaves the pace to the registry.
-const CONNECTIONS: u32 = 32;
+const CONNECTIONS: u32 = 24;
 /// More threads would wait for the network, too.
 const MOST_THREADS: usize = 8;
 /// How long registries are given to hear that uploads were abandoned.

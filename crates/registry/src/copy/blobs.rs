@@ -23,9 +23,9 @@ use crate::{
 /// Below this size it is cheaper to send a blob than to ask for it first. A request to mount it from the destination
 /// itself is both: the registry says that it is there, or opens the upload.
 const SMALL: u64 = 1024 * 1024;
-/// Blobs that are held at once, in all copies together, in units of [`HELD_UNIT`]: a mebibyte. Many small ones may be under
+/// Blobs that are held at once, in all copies together, in units of [`HELD_UNIT`]: half a mebibyte. Many small ones may be under
 /// way, and few that are not so small, each with buffers of its connections.
-pub(super) const MOST_HELD: usize = 1024;
+pub(super) const MOST_HELD: usize = 512;
 const HELD_UNIT: u64 = 1024;
 
 impl Job<'_> {

@@ -81,7 +81,8 @@ async fn what_kuik_copied_is_taken_over_and_not_copied_again() -> Result<()> {
     let status = wait_for_status(&rig, &mirror, |status| {
         // What the operator sees first may be a moment old, and Pods that were just created are not among it.
         let returned = listed(status, "returned").is_some_and(|image| image["unusedSince"].is_null());
-        returned && status["mirroredCount"].as_u64() >= Some(7) && ready(status)["status"] == "True"
+        let late = listed(status, "late").is_some_and(|image| image["mirrors"][0]["mirroredAt"].is_string());
+        returned && late && status["mirroredCount"].as_u64() >= Some(7) && ready(status)["status"] == "True"
     })
     .await?;
     let still_there = digest_at(&target, "copies/team/unused", "1").await?.is_some();
