@@ -7,7 +7,6 @@
 //! What a registrable domain is cannot be told from the name: `a.co.uk` and `b.co.uk` are strangers, `a.example.com` and
 //! `b.example.com` are not. The Public Suffix List knows; it is compiled in. Under suffixes that the list does not know
 //! (private zones such as `svc.cluster.local`) only the same host counts, because there nothing says who owns what.
-
 //!
 //! Nor does a password travel in the clear unless somebody decided so: over plain HTTP it goes to the host of a registry that
 //! is spoken to in plain HTTP itself, and to hosts that the administrator listed or configured for it.
@@ -143,6 +142,7 @@ mod tests {
         assert!(!allowed("https://r.example.com", "https://a.login.corp.net/t", &["login.corp.net"]));
         assert!(!allowed("https://r.example.com", "http://login.corp.net/t", &["login.corp.net"]));
     }
+
     #[test]
     fn no_password_goes_over_plain_http_unless_that_is_configured() {
         let home = "http://r.example.com:5000";
