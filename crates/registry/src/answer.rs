@@ -6,11 +6,9 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use reqwest::{
-    Response, StatusCode, Url,
-    header::{CONTENT_LENGTH, HeaderMap},
-};
+use hyper::{HeaderMap, StatusCode, header::CONTENT_LENGTH};
 use tokio::time::{Instant, timeout_at};
+use url::Url;
 
 use crate::{
     auth::secrets::Secrets,
@@ -19,7 +17,7 @@ use crate::{
     error::{Detail, Problem, named, words_of},
     manners::{gate::Permit, quota::Quota, retry},
     peer::{Peer, Trial},
-    transport::{address::Reach, failure::Failure},
+    transport::{address::Reach, http::Response},
 };
 
 /// Holds the connection until it is dropped.
@@ -27,7 +25,6 @@ use crate::{
 pub(crate) struct Answer {
     response: Response,
     quota: Quota,
-    reach: Option<Reach>,
     permit: Permit,
     /// When the request that it answers has had its time.
     due: Instant,
@@ -62,12 +59,11 @@ impl Answer {
     pub(crate) fn new(
         response: Response,
         quota: Quota,
-        reach: Option<Reach>,
         permit: Permit,
         due: Instant,
         rest: Option<Rest>,
     ) -> Self {
-        Self { response, quota, reach, permit, due, rest }
+        Self { response, quota, permit, due, rest }
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -96,7 +92,7 @@ impl Answer {
     }
 
     pub(crate) fn reach(&self) -> Option<Reach> {
-        self.reach
+        self.response.reach()
     }
 
     /// Reads what is left of a short body, so that the connection can be used again, and keeps the place in line.
@@ -124,7 +120,7 @@ impl Answer {
                 }
                 return Ok(piece);
             }
-            Ok(Err(error)) => Problem::of_failure(Failure::of(&error)),
+            Ok(Err(failure)) => Problem::of_failure(failure),
             Err(_) => Problem::TimedOut(format!("{what} arrives too slowly").into()),
         };
         if let Some(rest) = self.rest.take() {

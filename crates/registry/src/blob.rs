@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use fairlead_domain::digest::{Digest, Hasher};
-use reqwest::{
+use hyper::{
     Method, StatusCode,
-    header::{ACCEPT, CONTENT_RANGE, HeaderValue, RANGE},
+    header::{CONTENT_RANGE, HeaderValue, RANGE},
 };
 use tokio::time::{Instant, sleep};
 
@@ -228,10 +228,6 @@ impl BlobReader {
     async fn open(&mut self, context: &Context) -> Result<Answer, Problem> {
         let path = self.remote.path(&format!("blobs/{}", self.descriptor.digest));
         let mut outgoing = Outgoing::api(Method::GET, path);
-        if self.descriptor.size > bounds::LONG {
-            outgoing = outgoing.bulk();
-        }
-        outgoing.headers_mut().insert(ACCEPT, HeaderValue::from_static("*/*"));
         if self.offset > 0 {
             let range = HeaderValue::from_str(&format!("bytes={}-", self.offset))
                 .map_err(|error| Problem::malformed(error.to_string()))?;

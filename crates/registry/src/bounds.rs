@@ -37,10 +37,6 @@ pub(crate) const REGISTRIES: usize = 1024;
 /// Blobs moving to or from one registry at once. Less than all that move at once, so that one registry that stands still
 /// does not stop the copies between others. Each may have three mebibytes in buffers of the HTTP library.
 pub(crate) const TRANSFERS: u32 = 3;
-/// A body that makes its connection keep more memory than the answers that most requests get.
-pub(crate) const LONG: u64 = 32 * 1024;
-/// Connections for long bodies that are kept while nobody uses them.
-pub(crate) const IDLE_BULK: usize = 4;
 /// Up to this size a blob is read as a whole before it is sent. Nobody then waits at one registry for the other, so many
 /// can be under way, which is what a copy of many small images needs most.
 pub(crate) const HELD: usize = 128 * 1024;

@@ -3,7 +3,6 @@
 use std::{fmt, sync::Arc};
 
 use fairlead_domain::{keyring::Credential, reference::Repository};
-use reqwest::dns::Resolve;
 
 use crate::{
     auth::{Authenticator, scope::Right},
@@ -12,7 +11,7 @@ use crate::{
     registry::Registries,
     remote::Remote,
     settings::Settings,
-    transport::resolver::SystemResolver,
+    transport::resolver::{Resolve, SystemResolver},
 };
 
 /// Clones share everything.

@@ -4,7 +4,7 @@
 //! image with it. Older registries (distribution 2.8) know only digests and answer 400 or 405 to a tag.
 
 use fairlead_domain::{digest::Digest, reference::Tag};
-use reqwest::Method;
+use hyper::Method;
 
 use crate::{
     context::Context,

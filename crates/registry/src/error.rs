@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::SystemTime};
 
 use fairlead_domain::verdict::Verdict;
-use reqwest::StatusCode;
+use hyper::StatusCode;
 use serde::Deserialize;
 use thiserror::Error;
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use reqwest::{Client, Method, Request, Response};
+use hyper::Method;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::{
@@ -19,7 +19,10 @@ use crate::{
         retry,
     },
     peer::{Answered, Peer, Trial},
-    transport::{Transport, failure::Failure},
+    transport::{
+        failure::Failure,
+        http::{Pool, Request, Response},
+    },
 };
 
 /// A failure with what only those who might try again need to know.
@@ -70,8 +73,7 @@ impl From<Fault> for Problem {
 /// Sends a request to a server whose health and budget are kept.
 pub(crate) async fn exchange(
     peer: &Arc<Peer>,
-    client: &Client,
-    transport: &Transport,
+    pool: &Pool,
     request: Request,
     account: Account,
     context: &Context,
@@ -79,17 +81,16 @@ pub(crate) async fn exchange(
 ) -> Result<Answer, Fault> {
     context.queue();
     let permit = peer.enter(account, context).await?;
-    let (reads, question) = (*request.method() == Method::GET, question(&request));
+    let (reads, question) = (request.method == Method::GET, question(&request));
     let started = Instant::now();
-    match send(client, request, context).await {
+    match send(pool, request, context).await {
         Ok((response, due)) => {
             let quota = Quota::read(response.headers(), SystemTime::now());
             let status = response.status();
             let goes_on = reads && status.is_success();
             peer.answered(&Answered { status, quota: &quota, account, question, goes_on, started, trial });
-            let reach = transport.reach(&response);
             let rest = goes_on.then(|| Rest::new(peer, trial(), question, &response));
-            Ok(Answer::new(response, quota, reach, permit, due, rest))
+            Ok(Answer::new(response, quota, permit, due, rest))
         }
         Err(fault) => {
             // A registry that speaks no TLS is there; how to speak to it is the caller's decision.
@@ -104,24 +105,22 @@ pub(crate) async fn exchange(
 /// Tells what is asked for from all else, whoever asks and how often.
 fn question(request: &Request) -> u64 {
     let mut hasher = DefaultHasher::new();
-    request.url().hash(&mut hasher);
+    request.url.hash(&mut hasher);
     hasher.finish()
 }
 
 /// Sends a request to a place that a registry pointed to. What happens there is not held against the registry, but the
 /// connection counts as one of the registry's.
 pub(crate) async fn visit(
-    client: &Client,
-    transport: &Transport,
+    pool: &Pool,
     request: Request,
     permit: Permit,
     context: &Context,
 ) -> Result<Answer, Fault> {
-    let (response, due) = send(client, request, context).await?;
+    let (response, due) = send(pool, request, context).await?;
     // It is told to the caller, but teaches nothing about the registry's own quota.
     let quota = Quota::read(response.headers(), SystemTime::now());
-    let reach = transport.reach(&response);
-    Ok(Answer::new(response, quota, reach, permit, due, None))
+    Ok(Answer::new(response, quota, permit, due, None))
 }
 
 /// Does something again, after growing pauses, while its outcome is one that `passes_in` a moment.
@@ -148,11 +147,11 @@ where
 }
 
 /// The answer, and when the request has had its time.
-async fn send(client: &Client, request: Request, context: &Context) -> Result<(Response, Instant), Fault> {
+async fn send(pool: &Pool, request: Request, context: &Context) -> Result<(Response, Instant), Fault> {
     let due = context.send();
-    match timeout_at(due, client.execute(request)).await {
+    match timeout_at(due, pool.send(request)).await {
         Ok(Ok(response)) => Ok((response, due)),
-        Ok(Err(error)) => Err(Failure::of(&error).into()),
+        Ok(Err(failure)) => Err(failure.into()),
         Err(_) => Err(Problem::TimedOut(Detail::none()).into()),
     }
 }

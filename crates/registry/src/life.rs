@@ -11,8 +11,8 @@ use std::{
 
 use fairlead_domain::reference::Host;
 use futures::{StreamExt, stream::FuturesUnordered};
-use reqwest::{Response, Url};
 use tokio::time::{Instant, sleep, timeout};
+use url::Url;
 
 use crate::{
     answer::Answer,
@@ -25,7 +25,7 @@ use crate::{
         quota::Quota,
     },
     peer::{Trial, is_sign_of_life},
-    transport::failure::Failure,
+    transport::http::Response,
 };
 
 /// A registry that was heard from within this time is taken to be there.
@@ -131,9 +131,7 @@ impl Client {
                 let quota = Quota::read(response.headers(), SystemTime::now());
                 peer.gave_sign(response.status(), &quota);
                 let context = Context::new(Class::Background, Instant::now() + READING);
-                Answer::new(response, quota, None, permit, context.deadline, None)
-                    .into_permit(&context)
-                    .await;
+                Answer::new(response, quota, permit, context.deadline, None).into_permit(&context).await;
             }
             Err(missing) if missing.is_error && !peer.signs.answers_checks() => {}
             Err(missing) => peer.gave_no_sign(&missing.problem, started, || trial),
@@ -182,13 +180,13 @@ impl Trial {
     }
 
     async fn ask(&self) -> Result<Response, Missing> {
-        let ask = async |url: &Url| match self.client.get(url.clone()).send().await {
+        let ask = async |url: &Url| match self.get(url).await {
             Ok(response) if is_sign_of_life(response.status()) => Ok(response),
             Ok(response) => {
                 let told = format!("it answered with status {}", response.status());
                 Err(Missing { problem: Problem::Unreachable(told.into()), is_error: true })
             }
-            Err(error) => Err(Missing { problem: Problem::of_failure(Failure::of(&error)), is_error: false }),
+            Err(failure) => Err(Missing { problem: Problem::of_failure(failure), is_error: false }),
         };
         match (ask(&self.url).await, &self.other_scheme) {
             (Err(missing), Some(other)) => ask(other).await.map_err(|_| missing),

@@ -3,16 +3,17 @@
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use reqwest::{
-    Body, Method, Request,
-    header::{AUTHORIZATION, HeaderMap},
-};
+use hyper::{HeaderMap, Method, header::AUTHORIZATION};
 
 use crate::{
     auth::{Authorization, scope::Scope},
     error::Problem,
     manners::retry,
-    transport::{address::Reach, redirect::Target},
+    transport::{
+        address::Reach,
+        http::{Body, Request},
+        redirect::Target,
+    },
 };
 
 /// A request in the making. It can be sent more than once unless its body is a stream.
@@ -24,7 +25,6 @@ pub(crate) struct Outgoing {
     payload: Payload,
     extra: Option<Scope>,
     harmless: bool,
-    bulk: bool,
 }
 
 #[derive(Debug)]
@@ -58,7 +58,6 @@ impl Outgoing {
             payload: Payload::Nothing,
             extra: None,
             harmless: false,
-            bulk: false,
         }
     }
 
@@ -104,16 +103,6 @@ impl Outgoing {
         self
     }
 
-    /// Says that the answer is long.
-    pub(crate) fn bulk(mut self) -> Self {
-        self.bulk = true;
-        self
-    }
-
-    pub(crate) fn is_bulk(&self) -> bool {
-        self.bulk
-    }
-
     /// Whether it may be sent again after a failure that leaves open whether it arrived.
     pub(crate) fn may_be_retried(&self) -> bool {
         self.is_repeatable() && (self.harmless || retry::is_repeatable(&self.method))
@@ -125,18 +114,18 @@ impl Outgoing {
 
     pub(crate) fn request(&self, target: &Target, authorization: &Authorization) -> Result<Request, Problem> {
         let mut request = Request::new(self.method.clone(), target.url.clone());
-        request.headers_mut().clone_from(&self.headers);
+        request.headers.clone_from(&self.headers);
         if target.at_home
             && let Some(header) = authorization.header()
         {
-            request.headers_mut().insert(AUTHORIZATION, header.clone());
+            request.headers.insert(AUTHORIZATION, header.clone());
         }
-        *request.body_mut() = match &self.payload {
-            Payload::Nothing => None,
-            Payload::Bytes(bytes) => Some(bytes.clone().into()),
+        request.body = match &self.payload {
+            Payload::Nothing => Body::default(),
+            Payload::Bytes(bytes) => bytes.clone().into(),
             Payload::Stream(body) => {
                 let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
-                Some(body.ok_or_else(|| Problem::Unreachable("a stream cannot be sent twice".into()))?)
+                body.ok_or_else(|| Problem::Unreachable("a stream cannot be sent twice".into()))?
             }
         };
         Ok(request)

@@ -7,8 +7,9 @@ use std::{
 };
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use reqwest::{Client, StatusCode, Url};
+use hyper::{Method, StatusCode};
 use tokio::time::{Instant, interval, sleep_until, timeout};
+use url::Url;
 
 use crate::{
     context::Context,
@@ -19,6 +20,10 @@ use crate::{
         breaker::{Breaker, Health, Patience, TrialOutcome},
         gate::{Account, Budget, Gate, Permit, Refused},
         quota::{Hold, Quota},
+    },
+    transport::{
+        failure::Failure,
+        http::{Pool, Request, Response},
     },
 };
 
@@ -50,7 +55,7 @@ struct Watched {
 /// How to find out whether a server is back.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
-    pub(crate) client: Client,
+    pub(crate) pool: Pool,
     pub(crate) url: Url,
     /// Where else there may be a sign of life: a server that was silent from the start has not said what it speaks.
     pub(crate) other_scheme: Option<Url>,
@@ -73,9 +78,13 @@ impl Trial {
         }
     }
 
+    /// Asks without regard to budgets.
+    pub(crate) async fn get(&self, url: &Url) -> Result<Response, Failure> {
+        self.pool.send(Request::new(Method::GET, url.clone())).await
+    }
+
     async fn attempt(&self) -> Option<StatusCode> {
-        let ask =
-            async |url: &Url| self.client.get(url.clone()).send().await.ok().map(|answer| answer.status());
+        let ask = async |url: &Url| self.get(url).await.ok().map(|answer| answer.status());
         match (ask(&self.url).await, &self.other_scheme) {
             (None, Some(url)) => ask(url).await,
             (answer, _) => answer,

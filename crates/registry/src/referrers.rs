@@ -4,7 +4,7 @@
 //! a tag made of the digest, kept by whoever pushes a referrer.
 
 use fairlead_domain::{digest::Digest, reference::Tag};
-use reqwest::{
+use hyper::{
     Method,
     header::{ACCEPT, CONTENT_TYPE, HeaderValue},
 };

@@ -6,8 +6,8 @@ use std::{
 };
 
 use fairlead_domain::reference::Host;
-use reqwest::{Url, dns::Resolve};
 use tokio::sync::Semaphore;
+use url::Url;
 
 use crate::{
     auth::memory::Memory,
@@ -20,6 +20,7 @@ use crate::{
     transport::{
         Profile, Transport,
         endpoint::Endpoint,
+        resolver::Resolve,
         tls::{Trust, TrustError},
     },
 };
@@ -65,7 +66,7 @@ impl Registry {
             connections: usize::try_from(own.budget.connections.get()).unwrap_or(usize::MAX),
             user_agent: settings.user_agent.clone(),
             direct: host.is_loopback(),
-        })?;
+        });
         let peer = Peer::new(own.budget, settings.patience);
         let transfer_capacity = own.budget.for_background().min(bounds::TRANSFERS);
         Ok(Self {
@@ -100,7 +101,7 @@ impl Registry {
     pub(crate) fn trial(&self) -> Trial {
         let ping = |base: &Url| base.join("v2/").unwrap_or_else(|_| base.clone());
         Trial {
-            client: self.transport.home().clone(),
+            pool: self.transport.home().clone(),
             url: ping(self.endpoint.base()),
             other_scheme: self.endpoint.other_scheme().map(ping),
         }

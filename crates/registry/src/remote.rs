@@ -9,7 +9,8 @@ use std::sync::{
 };
 
 use fairlead_domain::{keyring::Credential, reference::Repository};
-use reqwest::{Method, StatusCode, Url, header::LOCATION};
+use hyper::{Method, StatusCode, header::LOCATION};
+use url::Url;
 
 use crate::{
     answer::Answer,
@@ -226,20 +227,14 @@ impl Remote {
             let answer = if target.at_home {
                 drop(permit.take());
                 let trial = || self.registry.trial();
-                let client = if outgoing.is_bulk() {
-                    transport.bulk().map_err(Problem::from)?
-                } else {
-                    transport.home()
-                };
-                exchange(&self.registry.peer, client, transport, request, account, context, &trial).await?
+                exchange(&self.registry.peer, transport.home(), request, account, context, &trial).await?
             } else {
                 transport.judge(&target.url, reach).await.map_err(Failure::Forbidden)?;
                 let permit = match permit.take() {
                     Some(permit) => permit,
                     None => self.registry.peer.enter(account, context).await?,
                 };
-                let client = transport.away(&target.url, reach).map_err(Problem::from)?;
-                visit(client, transport, request, permit, context)
+                visit(transport.away(&target.url, reach), request, permit, context)
                     .await
                     .map_err(|fault| fault.of(&storage(&target.url)))?
             };

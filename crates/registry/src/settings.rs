@@ -3,6 +3,7 @@
 use std::{collections::HashMap, num::NonZeroU32, path::PathBuf};
 
 use fairlead_domain::reference::Host;
+use hyper::header::HeaderValue;
 
 use crate::manners::{breaker::Patience, gate::Budget, pace::Rate};
 
@@ -43,7 +44,7 @@ pub struct Settings {
     pub default: RegistrySettings,
     registries: HashMap<String, RegistrySettings>,
     pub patience: Patience,
-    pub user_agent: String,
+    pub user_agent: HeaderValue,
 }
 
 impl Default for Settings {
@@ -52,7 +53,7 @@ impl Default for Settings {
             default: RegistrySettings::default(),
             registries: HashMap::new(),
             patience: Patience::default(),
-            user_agent: concat!("fairlead/", env!("CARGO_PKG_VERSION")).to_owned(),
+            user_agent: HeaderValue::from_static(concat!("fairlead/", env!("CARGO_PKG_VERSION"))),
         }
     }
 }

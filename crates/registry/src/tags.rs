@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use fairlead_domain::reference::Tag;
-use reqwest::Method;
+use hyper::Method;
 use serde::Deserialize;
 
 use crate::{

@@ -6,8 +6,8 @@
 
 use bytes::Bytes;
 use fairlead_domain::{digest::Digest, reference::Repository};
-use reqwest::{
-    Body, Method, StatusCode,
+use hyper::{
+    Method, StatusCode,
     header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderValue, LOCATION, RANGE},
 };
 
@@ -18,6 +18,7 @@ use crate::{
     error::{Error, Problem},
     outgoing::{Outgoing, Pointer},
     remote::Remote,
+    transport::http::Body,
 };
 
 /// What the registry has may still grow for a moment, after the connection that carried it is gone.

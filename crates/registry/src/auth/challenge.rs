@@ -4,7 +4,7 @@
 //! unquoted realms. The reader accepts all of them in one linear pass, never fails, and keeps to fixed bounds, because
 //! the bytes come from whoever answers on the registry's port.
 
-use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
+use hyper::header::{HeaderMap, WWW_AUTHENTICATE};
 
 /// Longest header value that is looked at; real ones stay below one kibibyte.
 const LONGEST_HEADER: usize = 8 * 1024;

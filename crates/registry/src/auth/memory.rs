@@ -3,7 +3,7 @@
 //! The first request to a registry goes out bare and comes back with a challenge. From then on requests come prepared, so
 //! a probe costs one round trip, not three. A registry that changes its mind simply challenges again.
 
-use reqwest::Url;
+use url::Url;
 
 use super::{
     challenge::Bearer,

@@ -14,8 +14,9 @@ mod source;
 mod token;
 
 use fairlead_domain::keyring::Credential;
-use reqwest::{Url, header::HeaderValue};
+use hyper::header::HeaderValue;
 use tokio::time::timeout_at;
+use url::Url;
 
 use self::{
     cache::{Held, TokenCache, TokenKey},

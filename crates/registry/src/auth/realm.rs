@@ -11,9 +11,9 @@
 //! Nor does a password travel in the clear unless somebody decided so: over plain HTTP it goes to the host of a registry that
 //! is spoken to in plain HTTP itself, and to hosts that the administrator listed or configured for it.
 
-use reqwest::Url;
 use thiserror::Error;
 use url::Host;
+use url::Url;
 
 /// Docker Hub's token server, which its registry names.
 const DOCKER_HUB_TOKENS: &str = "auth.docker.io";

@@ -7,7 +7,7 @@
 use std::str::from_utf8;
 
 use fairlead_domain::keyring::Credential;
-use reqwest::header::HeaderValue;
+use hyper::header::HeaderValue;
 use zeroize::Zeroizing;
 
 /// What a server was sent to say who asks.

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use fairlead_domain::{keyring::Credential, reference::Host};
-use reqwest::{
-    Method, Request, StatusCode, Url,
+use hyper::{
+    Method, StatusCode,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue},
 };
 use tokio::time::Instant;
+use url::Url;
 
 use super::{
     basic, cache::TokenKey, memory::TokenServer, realm, scope::Scope, secrets::Secrets, token::Token,
@@ -20,7 +22,7 @@ use crate::{
     exchange::{Fault, exchange, repeatedly},
     peer::Trial,
     registry::{Registries, Registry},
-    transport::failure::Failure,
+    transport::{failure::Failure, http::Request},
 };
 
 /// The user name by which docker's credential helpers mark a password as an identity token.
@@ -132,14 +134,14 @@ impl TokenSource<'_> {
         if self.server.at_home {
             let trial = || self.registry.trial();
             let peer = &self.registry.peer;
-            return exchange(peer, transport.home(), transport, request, account, context, &trial).await;
+            return exchange(peer, transport.home(), request, account, context, &trial).await;
         }
         let judged = transport.judge(&self.server.url, self.server.reach).await;
         judged.map_err(|forbidden| Problem::of_failure(Failure::Forbidden(forbidden)).of(TOKEN_SERVER))?;
-        let client = transport.away(&self.server.url, self.server.reach).map_err(Problem::from)?;
+        let pool = transport.away(&self.server.url, self.server.reach);
         let peer = self.registries.token_server(&self.server.url);
-        let trial = || Trial { client: client.clone(), url: origin(&self.server.url), other_scheme: None };
-        let answer = exchange(&peer, client, transport, request, account, context, &trial).await;
+        let trial = || Trial { pool: pool.clone(), url: origin(&self.server.url), other_scheme: None };
+        let answer = exchange(&peer, pool, request, account, context, &trial).await;
         answer.map_err(|fault| fault.of(TOKEN_SERVER))
     }
 
@@ -164,7 +166,7 @@ impl TokenSource<'_> {
         if let Some(credential) = credential {
             let header = basic(credential)
                 .ok_or_else(|| Problem::Unauthorised("the password cannot be sent in a header".into()))?;
-            request.headers_mut().insert(AUTHORIZATION, header);
+            request.headers.insert(AUTHORIZATION, header);
         }
         Ok(request)
     }
@@ -183,10 +185,8 @@ impl TokenSource<'_> {
         form.append_pair("client_id", CLIENT_ID);
         form.append_pair("scope", &self.scope_text());
         let mut request = Request::new(Method::POST, self.server.url.clone());
-        request
-            .headers_mut()
-            .insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
-        *request.body_mut() = Some(form.finish().into());
+        request.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+        request.body = Bytes::from(form.finish()).into();
         Ok(request)
     }
 }

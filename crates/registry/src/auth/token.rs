@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reqwest::header::HeaderValue;
+use hyper::header::HeaderValue;
 use serde_json::Value;
 use tokio::time::Instant;
 

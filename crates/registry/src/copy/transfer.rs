@@ -15,7 +15,6 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
-use reqwest::Body;
 use tokio::{
     sync::{Mutex, OwnedSemaphorePermit},
     time::{Instant, sleep},
@@ -32,6 +31,7 @@ use crate::{
     error::{Error, Problem},
     manifest::Descriptor,
     manners::pace::Class,
+    transport::http::Body,
     upload::Upload,
 };
 
@@ -268,7 +268,7 @@ impl<'a> Transfer<'a> {
                 }
             })
         });
-        Body::wrap_stream(pieces)
+        Body::stream(pieces)
     }
 }
 

@@ -7,7 +7,7 @@ use fairlead_domain::{
     digest::{Algorithm, Digest},
     platform::PlatformFilter,
 };
-use reqwest::{
+use hyper::{
     Method,
     header::{ACCEPT, CONTENT_TYPE, HeaderValue},
 };

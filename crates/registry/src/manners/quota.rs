@@ -6,7 +6,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use reqwest::{
+use hyper::{
     StatusCode,
     header::{HeaderMap, RETRY_AFTER},
 };
@@ -203,8 +203,8 @@ fn blind_hold(refusals: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use hyper::header::{HeaderName, HeaderValue};
     use proptest::prelude::*;
-    use reqwest::header::{HeaderName, HeaderValue};
 
     use super::*;
 

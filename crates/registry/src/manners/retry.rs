@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use reqwest::{Method, StatusCode};
+use hyper::{Method, StatusCode};
 
 const MOST_ATTEMPTS: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

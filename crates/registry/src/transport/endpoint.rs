@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fairlead_domain::reference::Host;
-use reqwest::Url;
+use url::Url;
 
 #[derive(Debug)]
 pub struct Endpoint {

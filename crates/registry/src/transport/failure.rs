@@ -4,12 +4,12 @@
 //! verdict: was there no answer, no trust, or no sense in it. It is told in our words where we have some. Addresses are
 //! left out of the text, since a redirect's query can be a signature worth keeping.
 
-use std::{error::Error as StdError, io};
+use std::{error::Error as StdError, fmt, io};
 
 use hyper_util::client::legacy;
 use rustls::{AlertDescription, CertificateError};
 
-use super::{resolver::ForbiddenAddress, tls::is_of_authority};
+use super::{connect::ProxyFailed, resolver::ForbiddenAddress, tls::is_of_authority};
 
 /// The kinds of failure that are told apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,13 +29,17 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub fn of(error: &reqwest::Error) -> Self {
-        let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    pub fn of(error: &(dyn StdError + 'static)) -> Self {
+        let mut cause = Some(error);
         let mut reason = None;
         let (mut in_http, mut malformed, mut unsent) = (false, false, false);
         while let Some(current) = cause {
             if let Some(found) = Self::decisive(current) {
                 return found;
+            }
+            if let Some(ProxyFailed { proxy, .. }) = current.downcast_ref() {
+                let reason = current.source().map_or_else(String::new, |cause| Self::of(cause).to_string());
+                return Self::Unreachable(format!("the proxy {proxy} gives no way to it: {reason}"));
             }
             if let Some(error) = current.downcast_ref::<hyper::Error>() {
                 in_http = true;
@@ -46,11 +50,7 @@ impl Failure {
             reason = told(current).or(reason);
             cause = current.source();
         }
-        let reason = match reason {
-            Some(reason) => reason,
-            None if error.is_timeout() => "no connection came about in time".to_owned(),
-            None => "the connection failed".to_owned(),
-        };
+        let reason = reason.unwrap_or_else(|| "the connection failed".to_owned());
         match (malformed, unsent) {
             (_, true) => Self::Unsent(reason),
             (true, false) => Self::Malformed(reason),
@@ -74,9 +74,22 @@ impl Failure {
     }
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Forbidden(forbidden) => forbidden.fmt(f),
+            Self::Unreachable(reason)
+            | Self::Tls(reason)
+            | Self::NotTls(reason)
+            | Self::Malformed(reason)
+            | Self::Unsent(reason) => f.write_str(reason),
+        }
+    }
+}
+
 /// What one layer has to say. The innermost layer that says something is the one that knows.
 fn told(cause: &(dyn StdError + 'static)) -> Option<String> {
-    if cause.is::<reqwest::Error>() || cause.is::<legacy::Error>() {
+    if cause.is::<legacy::Error>() {
         return None;
     }
     if let Some(error) = cause.downcast_ref::<hyper::Error>()

@@ -7,8 +7,8 @@
 
 use std::net::IpAddr;
 
-use reqwest::Url;
 use thiserror::Error;
+use url::Url;
 
 use super::address::Reach;
 

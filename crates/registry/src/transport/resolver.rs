@@ -4,9 +4,9 @@
 //! between the name and the connection, so what it lets through is what is dialled; there is no second look-up that could
 //! answer differently.
 
-use std::{fmt, net::SocketAddr, sync::Arc};
+use std::{error::Error as StdError, fmt, net::SocketAddr, sync::Arc};
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use futures::{FutureExt as _, future::BoxFuture};
 use thiserror::Error;
 
 use super::address::Reach;
@@ -19,16 +19,22 @@ pub struct ForbiddenAddress {
     pub reach: Reach,
 }
 
+/// The addresses of a name, on their way. Their ports mean nothing.
+pub type Resolving = BoxFuture<'static, Result<Vec<SocketAddr>, Box<dyn StdError + Send + Sync>>>;
+
+/// Finds the addresses of names.
+pub trait Resolve: Send + Sync {
+    fn resolve(&self, name: &str) -> Resolving;
+}
+
 /// Resolves names with the system's resolver.
 #[derive(Debug)]
 pub struct SystemResolver;
 
 impl Resolve for SystemResolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
+    fn resolve(&self, name: &str) -> Resolving {
+        let name = name.to_owned();
+        async move { Ok(tokio::net::lookup_host((name, 0)).await?.collect()) }.boxed()
     }
 }
 
@@ -45,19 +51,20 @@ impl fmt::Debug for GuardedResolver {
 }
 
 impl Resolve for GuardedResolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let (text, from) = (name.as_str().to_owned(), self.from);
+    fn resolve(&self, name: &str) -> Resolving {
+        let (text, from) = (name.to_owned(), self.from);
         let resolving = self.inner.resolve(name);
-        Box::pin(async move {
-            let found: Vec<SocketAddr> = resolving.await?.collect();
+        async move {
+            let found = resolving.await?;
             let kept = permitted(&found, from);
             match found.first() {
                 Some(refused) if kept.is_empty() => {
                     Err(ForbiddenAddress { name: text, reach: Reach::of(refused.ip()) }.into())
                 }
-                _ => Ok(Box::new(kept.into_iter()) as Addrs),
+                _ => Ok(kept),
             }
-        })
+        }
+        .boxed()
     }
 }
 
@@ -72,17 +79,17 @@ mod tests {
     struct Fixed(Vec<SocketAddr>);
 
     impl Resolve for Fixed {
-        fn resolve(&self, _: Name) -> Resolving {
+        fn resolve(&self, _: &str) -> Resolving {
             let addresses = self.0.clone();
-            Box::pin(async move { Ok(Box::new(addresses.into_iter()) as Addrs) })
+            async move { Ok(addresses) }.boxed()
         }
     }
 
     async fn resolve(addresses: &[&str], from: Reach) -> Result<Vec<String>, String> {
         let addresses = addresses.iter().map(|text| SocketAddr::new(text.parse().unwrap(), 0)).collect();
         let guard = GuardedResolver { inner: Arc::new(Fixed(addresses)), from };
-        match guard.resolve("storage.example".parse().unwrap()).await {
-            Ok(kept) => Ok(kept.map(|address| address.ip().to_string()).collect()),
+        match guard.resolve("storage.example").await {
+            Ok(kept) => Ok(kept.iter().map(|address| address.ip().to_string()).collect()),
             Err(error) => Err(error.downcast::<ForbiddenAddress>().unwrap().to_string()),
         }
     }

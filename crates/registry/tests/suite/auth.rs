@@ -8,11 +8,13 @@ use anyhow::{Result, ensure};
 use fairlead_domain::keyring::{IdentityKey, Keyring, SecretKind};
 use fairlead_domain::reference::Host;
 use fairlead_domain::verdict::VerdictKind;
-use fairlead_registry::{Client, ProbeOptions};
+use fairlead_registry::{
+    Client, ProbeOptions,
+    transport::resolver::{Resolve, Resolving},
+};
 use fairlead_testkit::eventually;
 use fairlead_testkit::fake_registry::{Auth, Bearer, Effect, FakeRegistry, Fault, Route};
 use fairlead_testkit::pki::Authority;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::support::{
     client, client_for, image, in_background, logins, number, parse, probe, reference, settings, within,
@@ -288,9 +290,9 @@ async fn passwords_and_tokens_stay_out_of_every_text() -> Result<()> {
 struct OneServer(SocketAddr);
 
 impl Resolve for OneServer {
-    fn resolve(&self, _: Name) -> Resolving {
+    fn resolve(&self, _: &str) -> Resolving {
         let address = self.0;
-        Box::pin(async move { Ok(Box::new(std::iter::once(address)) as Addrs) })
+        Box::pin(async move { Ok(vec![address]) })
     }
 }
 

@@ -9,11 +9,11 @@ use anyhow::{Result, ensure};
 use fairlead_domain::reference::Host;
 use fairlead_domain::verdict::VerdictKind;
 use fairlead_registry::manifest::{OCI_MANIFEST, Selector};
+use fairlead_registry::transport::resolver::{Resolve, Resolving};
 use fairlead_registry::{Client, ErrorClass, Right};
 use fairlead_testkit::eventually;
 use fairlead_testkit::fake_registry::{Auth, Bearer, Effect, FakeRegistry, Fault, Route};
 use fairlead_testkit::pki::{self, Authority};
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::support::{
     available_again, client, client_for, image, logins, parse, patiently, probe, reference,
@@ -71,9 +71,9 @@ struct Names {
 }
 
 impl Resolve for Names {
-    fn resolve(&self, name: Name) -> Resolving {
-        let address = if name.as_str() == "inside.example.net" { self.inside } else { self.registry };
-        Box::pin(async move { Ok(Box::new(std::iter::once(address)) as Addrs) })
+    fn resolve(&self, name: &str) -> Resolving {
+        let address = if name == "inside.example.net" { self.inside } else { self.registry };
+        Box::pin(async move { Ok(vec![address]) })
     }
 }
 

@@ -1,0 +1,319 @@
+//! Connections: a name, the addresses it may lead to, perhaps a proxy, and TLS.
+
+use std::{
+    error::Error as StdError,
+    fmt,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+    vec,
+};
+
+use futures::{FutureExt as _, future::BoxFuture};
+use hyper::{
+    Uri,
+    header::HeaderValue,
+    rt::{Read, ReadBufCursor, Write},
+};
+use hyper_util::{
+    client::{
+        legacy::connect::{Connected, Connection, HttpConnector, dns::Name, proxy::Tunnel},
+        proxy::matcher::{Intercept, Matcher},
+    },
+    rt::TokioIo,
+};
+use rustls::{ClientConfig, pki_types::ServerName};
+use thiserror::Error;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+use tower::{Service, ServiceExt as _};
+
+use super::{address::Reach, resolver::Resolve};
+use crate::bounds;
+
+/// A host that does not accept a connection in this time is as good as down, even to a caller with more patience.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// An unused connection is looked after, and what is not acknowledged for as long as a transfer may stand still was lost.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_AGAIN: Duration = Duration::from_secs(10);
+
+type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// Makes connections. Clones are one and the same.
+#[derive(Clone)]
+pub struct Connector(Arc<Inner>);
+
+struct Inner {
+    tcp: HttpConnector<Names>,
+    tls: Arc<ClientConfig>,
+    /// None for who is never reached through a proxy.
+    proxies: Option<Arc<Matcher>>,
+}
+
+/// How a connection reaches whom it is for.
+#[derive(Clone, Copy, Debug)]
+pub enum Way {
+    Direct(Option<Reach>),
+    /// By a proxy that passes requests on, and must be told in each whom it is for.
+    Forwarded,
+    /// By a proxy that passes bytes on.
+    Tunnelled,
+}
+
+#[derive(Debug, Error)]
+#[error("no connection came about in time")]
+struct TooLate;
+
+/// A proxy in the way. What goes wrong with it says nothing about whom it leads to.
+#[derive(Debug, Error)]
+#[error("the proxy {proxy} cannot be used")]
+pub struct ProxyFailed {
+    pub proxy: String,
+    #[source]
+    cause: BoxError,
+}
+
+impl Connector {
+    pub fn new(tls: ClientConfig, resolver: Arc<dyn Resolve>, proxies: Option<Arc<Matcher>>) -> Self {
+        let mut tcp = HttpConnector::new_with_resolver(Names(resolver));
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        tcp.set_keepalive(Some(KEEP_ALIVE));
+        tcp.set_keepalive_interval(Some(KEEP_ALIVE_AGAIN));
+        #[cfg(target_os = "linux")]
+        tcp.set_tcp_user_timeout(Some(bounds::STALL));
+        Self(Arc::new(Inner { tcp, tls: Arc::new(tls), proxies }))
+    }
+
+    /// What a proxy wants to know about us from each request. Where it opens a tunnel, it is told there.
+    pub fn authorization_for(&self, target: &Uri) -> Option<HeaderValue> {
+        if is_secure(target) {
+            return None;
+        }
+        self.proxy_for(target)?.basic_auth().cloned()
+    }
+
+    fn proxy_for(&self, target: &Uri) -> Option<Intercept> {
+        self.0.proxies.as_ref()?.intercept(target)
+    }
+
+    async fn connect(self, target: Uri) -> Result<Conn, BoxError> {
+        let (stream, way) = match self.proxy_for(&target) {
+            None => {
+                let stream = self.dial(target.clone()).await?;
+                let reach = stream.peer_addr().ok().map(|address| Reach::of(address.ip()));
+                (Box::new(stream) as Stream, Way::Direct(reach))
+            }
+            Some(proxy) => {
+                let stream = self.by_way_of(&proxy, &target).await.map_err(|cause| ProxyFailed {
+                    proxy: proxy.uri().authority().map(ToString::to_string).unwrap_or_default(),
+                    cause,
+                })?;
+                (stream, if is_secure(&target) { Way::Tunnelled } else { Way::Forwarded })
+            }
+        };
+        if !is_secure(&target) {
+            return Ok(Conn { io: TokioIo::new(stream), way, speaks_h2: false });
+        }
+        let stream = secured(Arc::clone(&self.0.tls), &target, stream).await?;
+        let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        Ok(Conn { io: TokioIo::new(Box::new(stream)), way, speaks_h2 })
+    }
+
+    async fn dial(&self, target: Uri) -> Result<tokio::net::TcpStream, BoxError> {
+        Ok(self.0.tcp.clone().oneshot(target).await?.into_inner())
+    }
+
+    /// A way through a proxy: for TLS a tunnel, otherwise a connection to the proxy itself, which is then told in each
+    /// request whom it is for.
+    async fn by_way_of(&self, proxy: &Intercept, target: &Uri) -> Result<Stream, BoxError> {
+        match proxy.uri().scheme_str() {
+            Some("http" | "https") => {}
+            other => {
+                return Err(format!("proxies of the kind {} are not known", other.unwrap_or("?")).into());
+            }
+        }
+        let dial = ProxyDial(self.clone());
+        if !is_secure(target) {
+            return Ok(dial.oneshot(proxy.uri().clone()).await?.into_inner());
+        }
+        let mut tunnel = Tunnel::new(proxy.uri().clone(), dial);
+        if let Some(authorization) = proxy.basic_auth() {
+            tunnel = tunnel.with_auth(authorization.clone());
+        }
+        Ok(tunnel.oneshot(target.clone()).await.map_err(in_our_words)?.into_inner())
+    }
+}
+
+/// The library names the type of this nowhere else.
+type TunnelError = <Tunnel<ProxyDial> as Service<Uri>>::Error;
+
+fn in_our_words(error: TunnelError) -> BoxError {
+    match error {
+        TunnelError::ConnectFailed(cause) => cause,
+        TunnelError::Io(error) => error.into(),
+        TunnelError::ProxyAuthRequired => "it wants a user name and password, or others".into(),
+        TunnelError::TunnelUnsuccessful => "it refuses".into(),
+        TunnelError::TunnelUnexpectedEof => "it closes the connection".into(),
+        other => other.into(),
+    }
+}
+
+async fn secured<S: AsyncRead + AsyncWrite + Unpin>(
+    tls: Arc<ClientConfig>,
+    target: &Uri,
+    stream: S,
+) -> Result<tokio_rustls::client::TlsStream<S>, BoxError> {
+    let host = target.host().unwrap_or_default();
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let name = ServerName::try_from(host.to_owned())?;
+    Ok(TlsConnector::from(tls).connect(name, stream).await?)
+}
+
+fn is_secure(target: &Uri) -> bool {
+    target.scheme_str() == Some("https")
+}
+
+impl Service<Uri> for Connector {
+    type Response = Conn;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Conn, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, target: Uri) -> Self::Future {
+        let connecting = self.clone().connect(target);
+        async { timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| TooLate)? }.boxed()
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").finish_non_exhaustive()
+    }
+}
+
+/// Makes connections to a proxy itself.
+#[derive(Clone)]
+struct ProxyDial(Connector);
+
+impl Service<Uri> for ProxyDial {
+    type Response = TokioIo<Stream>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<TokioIo<Stream>, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, address: Uri) -> Self::Future {
+        let Self(connector) = self.clone();
+        async move {
+            let stream = connector.dial(address.clone()).await?;
+            if !is_secure(&address) {
+                return Ok(TokioIo::new(Box::new(stream) as Stream));
+            }
+            // It is spoken to as HTTP/1, until it has opened a way to somebody else.
+            let mut tls = ClientConfig::clone(&connector.0.tls);
+            tls.alpn_protocols.clear();
+            let stream = secured(Arc::new(tls), &address, stream).await?;
+            Ok(TokioIo::new(Box::new(stream) as Stream))
+        }
+        .boxed()
+    }
+}
+
+/// Gives the pool's names to the resolver.
+#[derive(Clone)]
+struct Names(Arc<dyn Resolve>);
+
+impl Service<Name> for Names {
+    type Response = vec::IntoIter<SocketAddr>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        self.0.resolve(name.as_str()).map(|found| found.map(Vec::into_iter)).boxed()
+    }
+}
+
+trait AnyStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> AnyStream for S {}
+
+type Stream = Box<dyn AnyStream>;
+
+/// A connection that is ready for requests.
+pub struct Conn {
+    io: TokioIo<Stream>,
+    way: Way,
+    speaks_h2: bool,
+}
+
+impl fmt::Debug for Conn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conn").field("way", &self.way).finish_non_exhaustive()
+    }
+}
+
+impl Connection for Conn {
+    fn connected(&self) -> Connected {
+        let connected = Connected::new().proxy(matches!(self.way, Way::Forwarded)).extra(self.way);
+        if self.speaks_h2 { connected.negotiated_h2() } else { connected }
+    }
+}
+
+impl Read for Conn {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl Write for Conn {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, pieces)
+    }
+}
+
+#[cfg(test)]
+mod tests;
