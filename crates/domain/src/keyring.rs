@@ -7,7 +7,6 @@ mod config;
 mod credential;
 mod glob;
 mod joined;
-mod json;
 mod place;
 #[cfg(test)]
 mod tests;
@@ -18,6 +17,7 @@ pub use self::{
     config::ConfigError,
     credential::{Credential, CredentialId, IdentityKey},
     glob::matches as glob_matches,
+    place::shown as shown_place,
 };
 use self::{config::Login, place::Place};
 use crate::reference::Repository;

@@ -4,6 +4,7 @@
 
 pub mod digest;
 pub mod duration;
+pub mod json;
 pub mod keyring;
 pub mod platform;
 pub mod reference;

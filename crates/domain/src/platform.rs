@@ -6,14 +6,18 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The platform an image was built for, as an index or an image configuration states it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+///
+/// What is missing, also as `null`, is empty: nothing can be expected of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize)]
 pub struct Platform {
     pub os: String,
     pub architecture: String,
     /// Such as `v8` of `arm64`; often left out.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub variant: String,
 }
+
+crate::json_object!(Platform { "os" => os, "architecture" => architecture, "variant" => variant });
 
 impl fmt::Display for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,6 +122,19 @@ mod tests {
             );
         }
         assert!(PlatformFilter::default().matches(&platform("", "", "")));
+    }
+
+    #[test]
+    fn what_is_null_or_missing_is_empty() {
+        for (text, expected) in [
+            (r#"{"os":"linux","architecture":"amd64","variant":null}"#, platform("linux", "amd64", "")),
+            (r#"{"os":null,"architecture":"arm","variant":"v7","os.version":7}"#, platform("", "arm", "v7")),
+            (r#"{"OS":"linux"}"#, platform("linux", "", "")),
+            ("{}", Platform::default()),
+        ] {
+            assert_eq!(serde_json::from_str::<Platform>(text).unwrap(), expected, "{text}");
+        }
+        assert!(serde_json::from_str::<Platform>(r#"{"os":5}"#).is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! How commands reach registries and who they are there: the same flags for every command that talks to one.
 
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -12,6 +13,8 @@ use fairlead_domain::reference::{Host, Repository};
 use fairlead_registry::Settings;
 use fairlead_registry::login::{Environment, Logins};
 use fairlead_registry::transport::tls::Trust;
+
+use crate::output::tell;
 
 /// Settings of the operator that a registry's problem may name as what helps, and the flags that do the same here.
 const REMEDIES: [(&str, &str); 3] = [
@@ -146,8 +149,13 @@ impl Person {
 }
 
 /// A warning to the person, beside the result and not in it.
-pub(crate) fn warn(problem: &impl std::fmt::Display) {
-    eprintln!("Warning: {problem}");
+pub(crate) fn warn(problem: &impl Display) {
+    tell(&warning(problem));
+}
+
+/// The words of a warning, for those who print it in their own way.
+pub(crate) fn warning(problem: &impl Display) -> String {
+    format!("Warning: {problem}")
 }
 
 pub(crate) fn identity_key() -> Result<IdentityKey> {

@@ -2,6 +2,7 @@
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -12,17 +13,17 @@ use fairlead_domain::platform::PlatformFilter;
 use fairlead_domain::reference::Reference;
 use fairlead_registry::copy::{Copier, CopyOptions, Observer, Place};
 use fairlead_registry::{Budget, Class, Client, Context, Settings};
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future::join, stream};
 use tokio::runtime::Runtime;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, timeout};
 
 use self::display::Display;
 use self::list::{Origin, Pair};
 use self::progress::{Meter, Progress};
 use self::report::Report;
-use crate::access::{Access, Person};
+use crate::access::{self, Access, Person};
 use crate::ending::Interruption;
-use crate::output::MISUSED;
+use crate::output::{MISUSED, tell};
 
 mod display;
 mod list;
@@ -31,10 +32,12 @@ mod report;
 
 /// A person's command does not share a registry's budget with Pods that wait. It leaves the pace to the registry.
 const CONNECTIONS: u32 = 24;
+/// A registry that is away is tried again at least so often, since somebody is waiting for it.
+const LONGEST_PAUSE: std::time::Duration = std::time::Duration::from_secs(10);
 /// More threads would wait for the network, too.
 const MOST_THREADS: usize = 8;
-/// How long registries are given to hear that uploads were abandoned.
-const FAREWELL: std::time::Duration = std::time::Duration::from_secs(5);
+/// After an interruption, whoever reads gets so long for the lines that are left.
+const LAST_LINES: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Copy images from registry to registry, and print a line for each
 ///
@@ -64,7 +67,7 @@ pub(crate) struct CopyImages {
     /// Print a JSON object for each image, as soon as it is copied
     #[arg(long)]
     json: bool,
-    /// How long the copy of one image may take
+    /// How long the copy of one image may take, from when its logins are known
     #[arg(long, value_name = "DURATION", default_value = "2h")]
     timeout: Duration,
     #[command(flatten)]
@@ -82,14 +85,14 @@ enum End {
 impl CopyImages {
     pub(crate) fn run(mut self) -> ExitCode {
         let told = |error: anyhow::Error, status| {
-            eprintln!("Error: {error:#}");
+            tell(&format!("Error: {error:#}"));
             status
         };
         let (worker, pairs) = match self.prepare() {
             Ok(prepared) => prepared,
             Err(error) => return told(error, MISUSED.into()),
         };
-        match carry_out(worker, pairs, self.jobs.get()) {
+        match carry_out(&worker, pairs, self.jobs.get()) {
             Ok(End::AllCopied) => ExitCode::SUCCESS,
             Ok(End::SomeFailed | End::Interrupted) => ExitCode::FAILURE,
             Err(error) => told(error, ExitCode::FAILURE),
@@ -109,9 +112,9 @@ impl CopyImages {
                 referrers: self.referrers,
                 ..CopyOptions::default()
             },
-            timeout: self.timeout.as_std(),
+            timeout: self.timeout.clone(),
             progress: Arc::default(),
-            display: Display::new(self.json, &pairs),
+            json: self.json,
         };
         Ok((worker, pairs))
     }
@@ -134,19 +137,17 @@ fn settings() -> Settings {
     let mut settings = Settings::default();
     let connections = NonZeroU32::new(CONNECTIONS).unwrap_or(NonZeroU32::MIN);
     settings.default.budget = Budget { rate: None, connections };
+    settings.patience.longest_pause = LONGEST_PAUSE;
     settings
 }
 
-fn carry_out(worker: Worker, pairs: Vec<Pair>, at_once: usize) -> Result<End> {
+fn carry_out(worker: &Worker, pairs: Vec<Pair>, at_once: usize) -> Result<End> {
     let runtime = runtime()?;
-    let end = runtime.block_on(worker.copy_all(pairs, at_once))?;
-    drop(worker);
-    if end != End::AllCopied {
-        runtime.block_on(farewell(&runtime));
-    }
-    // Connections that nobody uses any more, and names that are still being resolved, must not hold up the end.
+    let end = runtime.block_on(worker.copy_all(pairs, at_once));
+    // Connections that nobody uses any more, names that are still being resolved and lines that nobody reads must not hold
+    // up the end.
     runtime.shutdown_background();
-    Ok(end)
+    end
 }
 
 fn runtime() -> Result<Runtime> {
@@ -158,74 +159,75 @@ fn runtime() -> Result<Runtime> {
         .context("cannot start the runtime")
 }
 
-/// Waits until registries know which uploads were abandoned. With everything else gone, only that and the connections it
-/// uses are still at work; whoever interrupts again does not want to wait.
-async fn farewell(runtime: &Runtime) {
-    let Ok(mut interruption) = Interruption::new() else { return };
-    let until = Instant::now() + FAREWELL;
-    let mut look = interval(std::time::Duration::from_millis(10));
-    while runtime.metrics().num_alive_tasks() > 0 && Instant::now() < until {
-        tokio::select! {
-            _ = look.tick() => {}
-            () = interruption.wait() => return,
-        }
-    }
-}
-
 struct Worker {
     copier: Copier,
     person: Person,
     options: CopyOptions,
-    timeout: std::time::Duration,
+    timeout: Duration,
     progress: Arc<Progress>,
-    display: Display,
+    json: bool,
 }
 
 impl Worker {
     async fn copy_all(&self, pairs: Vec<Pair>, at_once: usize) -> Result<End> {
         let count = pairs.len();
         let mut interruption = Interruption::new()?;
-        let mut tick = interval(self.display.interval());
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        tick.tick().await;
-        let (mut copied, mut failed) = (0, 0);
-        // Dropping it, as every way out of here does, ends the copies under way: the name of each is written last of all.
-        let mut reports =
-            std::pin::pin!(stream::iter(pairs).map(|pair| self.copy(pair)).buffer_unordered(at_once));
-        loop {
-            tokio::select! {
-                report = reports.next() => {
-                    let Some(report) = report else { break };
-                    if report.is_good() { copied += 1 } else { failed += 1 }
-                    self.display.finished(&report)?;
-                }
-                _ = tick.tick() => self.display.show(&self.progress, copied + failed),
-                () = interruption.wait() => {
-                    self.display.end();
-                    eprintln!(
-                        "Interrupted: {copied} of {count} images were copied; the names of the others are as they were"
-                    );
-                    return Ok(End::Interrupted);
-                }
+        let (display, printed) = Display::start(self.json, &pairs, Arc::clone(&self.progress));
+        let mut printed = pin!(printed);
+        // Whatever comes first drops the copies under way, which ends them: the name of each is written last of all.
+        let end = tokio::select! {
+            end = self.copy_each(pairs, at_once, &display) => end,
+            failed = &mut printed => failed.map(|()| End::SomeFailed),
+            () = interruption.wait() => {
+                let copied = self.progress.copied();
+                display.say(format!(
+                    "Interrupted: {copied} of {count} images were copied; the names of the others stand for what they did \
+                     before, or for the whole new image"
+                ));
+                Ok(End::Interrupted)
             }
+        };
+        drop(display);
+        let printed = async {
+            match &end {
+                Ok(End::Interrupted) => timeout(LAST_LINES, printed).await.unwrap_or(Ok(())),
+                Ok(_) => printed.await,
+                Err(_) => Ok(()),
+            }
+        };
+        tokio::select! {
+            (printed, ()) = join(printed, self.copier.farewell()) => printed.and(end),
+            // Whoever interrupts again does not want to wait.
+            () = interruption.wait() => Ok(End::Interrupted),
         }
-        self.display.end();
-        Ok(if failed == 0 { End::AllCopied } else { End::SomeFailed })
     }
 
-    async fn copy(&self, pair: Pair) -> Report {
+    async fn copy_each(&self, pairs: Vec<Pair>, at_once: usize, display: &Display) -> Result<End> {
+        let copies = stream::iter(pairs).map(|pair| self.copy(pair, display)).buffer_unordered(at_once);
+        let mut reports = pin!(copies);
+        while let Some(report) = reports.next().await {
+            self.progress.count(report.is_good());
+            display.finished(&report)?;
+        }
+        Ok(if self.progress.failed() == 0 { End::AllCopied } else { End::SomeFailed })
+    }
+
+    async fn copy(&self, pair: Pair, display: &Display) -> Report {
         let started = Instant::now();
-        let context = Context::new(Class::Background, started + self.timeout);
-        let (source, destination) = tokio::join!(self.place(&pair.source), self.place(&pair.destination));
+        let (source, destination) =
+            tokio::join!(self.place(&pair.source, display), self.place(&pair.destination, display));
+        // Helpers have their own time; somebody may have to type a passphrase.
+        let context = Context::new(Class::Background, Instant::now() + self.timeout.as_std());
         let meter = Arc::new(Meter::new(&self.progress));
         let observer: Arc<dyn Observer> = Arc::clone(&meter) as _;
         let result = self.copier.copy(&source, &destination, &self.options, &observer, &context).await;
         meter.close();
-        Report::new(&pair, result, started.elapsed())
+        let exceeded = context.has_passed().then_some(&self.timeout);
+        Report::new(&pair, result, started.elapsed(), exceeded)
     }
 
-    async fn place(&self, image: &Reference) -> Place {
-        let warn = |problem: &String| self.display.warn(problem);
+    async fn place(&self, image: &Reference, display: &Display) -> Place {
+        let warn = |problem: &String| display.say(access::warning(problem));
         let credentials = self.person.credentials(&image.repository(), warn).await;
         Place { reference: image.clone(), credentials: credentials.into() }
     }

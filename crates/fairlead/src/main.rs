@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     match arguments().command.run() {
         Ok(status) => status,
         Err(error) => {
-            eprintln!("Error: {error:#}");
+            output::tell(&format!("Error: {error:#}"));
             ExitCode::FAILURE
         }
     }

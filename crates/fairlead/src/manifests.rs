@@ -11,6 +11,8 @@ use fairlead_operator::{
 };
 use kube::ResourceExt;
 
+use crate::output::tell;
+
 /// Print the Kubernetes objects of an installation, in the order to apply them
 #[derive(Debug, Args)]
 pub(crate) struct Manifests {
@@ -87,7 +89,7 @@ impl Manifests {
 fn read_configuration(path: &PathBuf) -> Result<String> {
     let loaded = Config::load(Some(path), |_| None)?;
     for warning in loaded.warnings {
-        eprintln!("{}: {warning}", path.display());
+        tell(&format!("{}: {warning}", path.display()));
     }
     fs::read_to_string(path)
         .with_context(|| format!("reading the configuration file {} failed", path.display()))

@@ -25,6 +25,11 @@ pub(crate) fn write(text: &str) -> Result<bool> {
     }
 }
 
+/// Says something on standard error, beside the result. Nothing depends on whether somebody listens.
+pub(crate) fn tell(text: &str) {
+    drop(io::stderr().lock().write_all(format!("{text}\n").as_bytes()));
+}
+
 /// Words that partly come from strangers must neither break the line nor speak to the terminal.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()

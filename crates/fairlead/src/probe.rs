@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use self::report::Report;
 use crate::access::{self, Access, Person};
 use crate::ending::run_to_end;
-use crate::output::{MISUSED, write};
+use crate::output::{MISUSED, tell, write};
 use crate::references;
 
 mod report;
@@ -53,7 +53,7 @@ impl Probe {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
             Err(error) => {
-                eprintln!("Error: {error:#}");
+                tell(&format!("Error: {error:#}"));
                 MISUSED.into()
             }
         }

@@ -43,6 +43,8 @@ pub(crate) fn read_list<T>(
 fn parse<T>(text: &str, mut entry: impl FnMut(&str, usize) -> Result<T>) -> Result<Vec<T>> {
     let mut entries = Vec::new();
     let mut mistakes = Vec::new();
+    // Some editors begin every file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().map(str::trim).zip(1..);
     for (line, number) in lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#')) {
         match entry(line, number) {
@@ -75,6 +77,8 @@ mod tests {
         let names: Vec<_> = found.iter().map(Reference::written).collect();
         assert_eq!(names, ["nginx", "quay.io/a/b:1"]);
         assert!(images("").unwrap().is_empty());
+        assert_eq!(images("\u{feff}# a comment\n").unwrap(), []);
+        assert_eq!(images("\u{feff}nginx\n").unwrap()[0].written(), "nginx");
     }
 
     #[test]

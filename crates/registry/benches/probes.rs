@@ -2,7 +2,7 @@
 //!
 //! Run with `cargo bench -p fairlead-registry --bench probes`. Ratios matter; times depend on the machine.
 
-#![allow(clippy::print_stdout, reason = "printing is what a benchmark is for")]
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "printing is what a benchmark is for")]
 
 use std::process::ExitCode;
 use std::sync::Arc;

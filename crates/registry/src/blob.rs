@@ -32,6 +32,8 @@ const MOST_IDLE_RESUMPTIONS: u32 = 3;
 /// How much longer each of these waits than the one before; the first is made at once. A registry that broke off answers to
 /// many is left alone for two seconds.
 const IDLE_PAUSE: Duration = Duration::from_secs(1);
+/// Said of a transfer that was cut short by the caller's deadline, not by a registry.
+pub(crate) const UNDER_WAY: &str = "the blob was still on its way";
 
 /// A blob on its way. The last piece is handed out only when the whole has the right digest, so whoever passes the
 /// pieces on never completes something false.
@@ -216,6 +218,7 @@ impl BlobReader {
         };
         let patience = context.deadline.min(Instant::now() + bounds::STALL);
         let chunk = match answer.chunk(patience, "the blob").await {
+            Err(Problem::TimedOut(_)) if context.has_passed() => Err(Problem::TimedOut(UNDER_WAY.into())),
             Err(Problem::TimedOut(_)) => Err(Problem::Unreachable("the transfer stands still".into())),
             outcome => outcome,
         }?;

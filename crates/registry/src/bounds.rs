@@ -15,6 +15,9 @@ pub(crate) const TAGS_PAGE: usize = 8 * 1024 * 1024;
 pub(crate) const TAGS_PER_PAGE: usize = 1000;
 /// Pages followed, of whatever kind, before a listing is taken to be endless.
 pub(crate) const PAGES: usize = 1000;
+/// Pages in a row with nothing new before a listing is taken to go round in circles. Registries that filter what they list
+/// after they cut it into pages send some.
+pub(crate) const BARREN_PAGES: usize = 20;
 /// A token with the claims of a hundred repositories stays far below this.
 pub(crate) const TOKEN_ANSWER: usize = 256 * 1024;
 /// A token travels in a header; servers accept 8 to 64 KiB of them.
@@ -34,6 +37,8 @@ pub(crate) const COURTESY: Duration = Duration::from_secs(1);
 pub(crate) const TOKEN_TIME: Duration = Duration::from_secs(10);
 /// Registries whose state is kept. More names than this in use at once are somebody playing with names.
 pub(crate) const REGISTRIES: usize = 1024;
+/// Servers that issue tokens for one registry. It names one, or one for each of its parts.
+pub(crate) const TOKEN_SERVERS: usize = 16;
 /// Blobs moving to or from one registry at once. Less than all that move at once, so that one registry that stands still
 /// does not stop the copies between others. Each may have three mebibytes in buffers of the HTTP library.
 pub(crate) const TRANSFERS: u32 = 3;

@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use fairlead_domain::{keyring::Credential, reference::Repository};
+use tokio_util::task::TaskTracker;
 
 use crate::{
     auth::{Authenticator, scope::Right},
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) registries: Registries,
     pub(crate) authenticator: Authenticator,
     pub(crate) flights: Flights,
+    /// Those who tell registries that an upload is given up.
+    pub(crate) farewells: TaskTracker,
 }
 
 impl Client {
@@ -39,12 +42,13 @@ impl Client {
                 registries: Registries::new(settings, resolver),
                 authenticator: Authenticator::default(),
                 flights: Flights::default(),
+                farewells: TaskTracker::new(),
             }),
         }
     }
 
-    /// A repository as the holder of these credentials may use it. They are tried in order; without any, and only then,
-    /// access is anonymous. `right` is the most that will be done, so that one token serves for all of it.
+    /// A repository as the holder of these credentials may use it. They are tried in order; without any, access is
+    /// anonymous, and so is reading what the registry serves to anybody. `right` is the most that will be done, so that one token serves for all of it.
     pub fn remote(
         &self,
         repository: &Repository,

@@ -93,7 +93,13 @@ impl Context {
         self.answer.map_or(self.deadline, |limit| self.deadline.min(now + limit))
     }
 
-    fn tell(&self, at: Option<Instant>) {
+    /// How long a request may take, as far as that is told apart from the deadline.
+    pub(crate) fn answer_limit(&self) -> Duration {
+        self.answer.unwrap_or(Duration::MAX)
+    }
+
+    /// Passes on what somebody else's request is doing that this call waits for.
+    pub(crate) fn tell(&self, at: Option<Instant>) {
         if let Some(sent) = &self.sent {
             sent.send_if_modified(|told| std::mem::replace(told, at) != at);
         }

@@ -43,7 +43,7 @@ pub enum Problem {
         detail: Detail,
     },
     #[error("the registry cannot be reached{0}")]
-    Unreachable(Detail),
+    Unreachable(Outage),
     #[error("there was no answer before the deadline{0}")]
     TimedOut(Detail),
     #[error("no trusted connection to the registry{0}")]
@@ -112,6 +112,26 @@ impl std::fmt::Display for Detail {
     }
 }
 
+/// Why a registry cannot be reached, and from when on asking it makes sense again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outage {
+    pub detail: Detail,
+    /// Nobody should ask before this: the registry said so, or it is known to be down and is tried again then.
+    pub until: Option<SystemTime>,
+}
+
+impl<T: AsRef<str>> From<T> for Outage {
+    fn from(text: T) -> Self {
+        Self { detail: text.into(), until: None }
+    }
+}
+
+impl std::fmt::Display for Outage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.detail.fmt(f)
+    }
+}
+
 impl Error {
     pub fn class(&self) -> ErrorClass {
         match &self.problem {
@@ -145,11 +165,16 @@ impl Problem {
             403 => Self::Forbidden(words.into()),
             404 | 410 => Self::NotFound(words.into()),
             429 => Self::quota(quota, words, now),
-            300..=399 => Self::Malformed(format!("status {status} leads nowhere").into()),
+            300..=399 => Self::Malformed(detail(&format!("status {} leads nowhere", named(status)))),
+            407 => {
+                Self::Unreachable("a proxy on the way to it wants a user name and password, or others".into())
+            }
             501 | 505 => Self::Rejected { status: status.as_u16(), detail: words.into() },
             // The first two say that the answer took too long for somebody in between.
             408 | 499 | 500.. => {
-                Self::Unreachable(detail(&format!("it answers with status {}", named(status))))
+                let detail = detail(&format!("it answers with status {}", named(status)));
+                let until = quota.retry_after.and_then(|rest| now.checked_add(rest));
+                Self::Unreachable(Outage { detail, until })
             }
             code => Self::Rejected { status: code, detail: words.into() },
         })
@@ -178,7 +203,9 @@ impl Problem {
         let told =
             |detail: &Detail| Detail::from(format!("{whose}: {}", detail.as_str().unwrap_or("no answer")));
         match self {
-            Self::Unreachable(detail) => Self::Unreachable(told(&detail)),
+            Self::Unreachable(Outage { detail, until }) => {
+                Self::Unreachable(Outage { detail: told(&detail), until })
+            }
             Self::TimedOut(detail) => Self::TimedOut(told(&detail)),
             Self::Tls(detail) => Self::Tls(told(&detail)),
             Self::Malformed(detail) => Self::Malformed(told(&detail)),
@@ -291,6 +318,11 @@ mod tests {
             assert!(matches!(problem(status), Some(Problem::Unreachable(_))), "{status}");
         }
         assert!(matches!(problem(302), Some(Problem::Malformed(_))));
+        let proxys = problem(407).unwrap();
+        assert!(
+            matches!(proxys, Problem::Unreachable(_)) && proxys.to_string().contains("a proxy"),
+            "{proxys}"
+        );
     }
 
     #[test]
@@ -299,6 +331,16 @@ mod tests {
         let problem = Problem::of_status(StatusCode::TOO_MANY_REQUESTS, &quota, "", UNIX_EPOCH);
         let until = Some(UNIX_EPOCH + Duration::from_secs(30));
         assert_eq!(problem, Some(Problem::RateLimited { until, detail: Detail::none() }));
+    }
+
+    #[test]
+    fn a_registry_that_is_away_says_when_it_is_back() {
+        let quota = Quota { retry_after: Some(Duration::from_secs(30)), ..Quota::default() };
+        let problem = Problem::of_status(StatusCode::SERVICE_UNAVAILABLE, &quota, "later", UNIX_EPOCH);
+        let until = Some(UNIX_EPOCH + Duration::from_secs(30));
+        assert_eq!(problem, Some(Problem::Unreachable(Outage { detail: "later".into(), until })));
+        let told = problem.map(|problem| problem.of("its storage"));
+        assert_eq!(told, Some(Problem::Unreachable(Outage { detail: "its storage: later".into(), until })));
     }
 
     #[test]

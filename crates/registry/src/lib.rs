@@ -13,6 +13,7 @@ pub mod auth;
 mod authorities;
 mod blob;
 mod bounds;
+mod calling;
 mod client;
 mod context;
 pub mod copy;
@@ -49,7 +50,7 @@ pub use self::{
     client::Client,
     context::Context,
     delete::Deleted,
-    error::{Detail, Error, ErrorClass, Problem},
+    error::{Detail, Error, ErrorClass, Outage, Problem},
     health::RegistryHealth,
     manners::{
         breaker::Patience,

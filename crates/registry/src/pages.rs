@@ -1,34 +1,77 @@
 //! Listings that come in pages: the `Link` header names the next one.
 
-use crate::{answer::Answer, error::Problem, outgoing::Pointer, remote::Remote};
+use std::str;
+
+use hyper::{HeaderMap, header::LINK};
+
+use crate::{
+    answer::Answer,
+    context::Context,
+    error::Problem,
+    outgoing::{Outgoing, Pointer},
+    remote::Remote,
+};
 
 impl Remote {
     /// Where the next page is, if there is one.
     pub(crate) fn next_page(&self, answer: &Answer) -> Result<Option<Pointer>, Problem> {
-        for value in answer.headers().get_all("link") {
-            if let Some(address) = value.to_str().ok().and_then(next_link) {
-                return self.pointer(answer, address).map(Some);
-            }
+        match next_in(answer.headers())? {
+            Some(address) => self.pointer(answer, address).map(Some),
+            None => Ok(None),
         }
-        Ok(None)
     }
+
+    /// Asks for a page that another one led to. If that is missing, what is listed need not be.
+    pub(crate) async fn turn_to(&self, page: &Outgoing, context: &Context) -> Result<Answer, Problem> {
+        self.call(page, context).await.map_err(|problem| match problem {
+            Problem::NotFound(why) => {
+                Problem::malformed(format!("its list leads to a page that is not there{why}"))
+            }
+            problem => problem,
+        })
+    }
+}
+
+fn next_in(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    for value in headers.get_all(LINK) {
+        // Taken for no link, it would make the beginning of a list pass for all of it.
+        let header = str::from_utf8(value.as_bytes())
+            .map_err(|_| Problem::malformed("where its list goes on is no text"))?;
+        if let Some(address) = next_link(header) {
+            return Ok(Some(address));
+        }
+    }
+    Ok(None)
 }
 
 /// The address of the `next` relation: `</v2/a/tags/list?last=z>; rel="next"`.
 fn next_link(header: &str) -> Option<&str> {
     let mut rest = header;
-    while let Some((_, after)) = rest.split_once('<') {
-        let (address, after) = after.split_once('>')?;
-        let (parameters, following) = match after.find('<') {
-            Some(next) => after.split_at_checked(next)?,
-            None => (after, ""),
-        };
-        if parameters.split([';', ',']).any(is_next) {
-            return Some(address);
+    loop {
+        let (_, link) = rest.split_once('<')?;
+        let (address, after) = link.split_once('>')?;
+        let (mut parameters, following) = cut(after, ',');
+        while !parameters.is_empty() {
+            let (parameter, others) = cut(parameters, ';');
+            if is_next(parameter) {
+                return Some(address);
+            }
+            parameters = others;
         }
         rest = following;
     }
-    None
+}
+
+/// What is before and after a sign that stands outside quotes.
+fn cut(text: &str, sign: char) -> (&str, &str) {
+    let (mut quoted, mut escaped) = (false, false);
+    let separates = |letter: char| {
+        let is_literal = escaped;
+        escaped = quoted && !is_literal && letter == '\\';
+        quoted ^= letter == '"' && !is_literal;
+        letter == sign && !quoted
+    };
+    text.split_once(separates).unwrap_or((text, ""))
 }
 
 fn is_next(parameter: &str) -> bool {
@@ -45,9 +88,25 @@ fn is_next(parameter: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use hyper::header::HeaderValue;
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_link_is_not_overlooked_because_of_its_letters() {
+        let mut headers = HeaderMap::new();
+        let mut add = |line: &'static [u8]| {
+            headers.append(LINK, HeaderValue::from_bytes(line).unwrap());
+            next_in(&headers).map(|address| address.map(str::to_owned))
+        };
+        assert_eq!(add(b"</p>; rel=prev"), Ok(None));
+        assert!(matches!(add(b"</n\xe4>; rel=next"), Err(Problem::Malformed(_))));
+
+        let mut headers = HeaderMap::new();
+        headers.append(LINK, HeaderValue::from_bytes("</nä>; rel=next".as_bytes()).unwrap());
+        assert_eq!(next_in(&headers), Ok(Some("/nä")));
+    }
 
     #[test]
     fn the_next_page_is_found() {
@@ -56,6 +115,9 @@ mod tests {
             (r"</x>;rel=next", Some("/x")),
             (r#"</p>; rel="prev", </n>; title="a"; rel="last next""#, Some("/n")),
             (r#"</p>; rel="prev""#, None),
+            (r#"</n>; title="<a>, \"</b>\"; rel=prev"; rel="next""#, Some("/n")),
+            (r#"</p>; title=", </q>; rel=next", </n>; rel=next"#, Some("/n")),
+            ("</ä>; rel=next", Some("/ä")),
             ("</n>", None),
             (r"no link", None),
             (r"<unfinished", None),
@@ -66,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read(header in "[ -~]{0,100}") {
+        fn any_text_is_read(header in "\\PC{0,50}|[<>;,=\" a-z]{0,50}") {
             prop_assert!(next_link(&header).is_none_or(|address| header.contains(address)));
         }
     }

@@ -122,10 +122,16 @@ impl Peer {
 
     pub(crate) fn check_alive(&self) -> Result<(), Problem> {
         let mut health = self.lock();
-        if health.breaker.admits(Instant::now()) {
+        let now = Instant::now();
+        if health.breaker.admits(now) {
             return Ok(());
         }
-        Err(health.cause.clone().unwrap_or_else(|| Problem::Unreachable("it did not answer lately".into())))
+        let unknown = || Problem::Unreachable("it did not answer lately".into());
+        let mut problem = health.cause.clone().unwrap_or_else(unknown);
+        if let (Problem::Unreachable(outage), Some(due)) = (&mut problem, health.breaker.next_trial(now)) {
+            outage.until = SystemTime::now().checked_add(due.saturating_duration_since(now));
+        }
+        Err(problem)
     }
 
     /// Takes note of an answer: the server is there, and this is what it says about quotas.
@@ -181,8 +187,8 @@ impl Peer {
     pub(crate) fn gave_sign(&self, status: StatusCode, quota: &Quota) {
         self.signs.hear_check(Instant::now());
         // Admission wants something else of the registry, and may be given it.
-        let hold = Hold { everyone: None, ..quota.hold(status, 0) };
-        if hold != Hold::default() {
+        let hold = quota.hold(status, 0).map(|hold| Hold { everyone: None, ..hold });
+        if hold.is_some_and(|hold| hold != Hold::default()) {
             self.gate.learn(None, |_| hold);
         }
     }
@@ -288,7 +294,7 @@ fn health_of(status: StatusCode, question: u64) -> Health {
     match status.as_u16() {
         500 => Health::Erred { question },
         // The second range is how Cloudflare says that it does not get through to the server behind it.
-        502..=504 | 520..=524 => Health::Failed,
+        502..=504 | 520..=524 => Health::Unwell { question },
         _ => Health::Answered,
     }
 }
@@ -304,8 +310,8 @@ fn lately(problem: Problem) -> Problem {
     match problem {
         Problem::Tls(reason) => Problem::Tls(detail(reason.as_str().unwrap_or("TLS error")).into()),
         Problem::TimedOut(_) => Problem::Unreachable(detail("no answer").into()),
-        Problem::Unreachable(reason) => {
-            Problem::Unreachable(detail(reason.as_str().unwrap_or("connection failed")).into())
+        Problem::Unreachable(outage) => {
+            Problem::Unreachable(detail(outage.detail.as_str().unwrap_or("connection failed")).into())
         }
         other => Problem::Unreachable(detail(&other.to_string()).into()),
     }

@@ -3,6 +3,8 @@
 //! Registries of the current specification answer a question about it. For the others there is an agreement: an index under
 //! a tag made of the digest, kept by whoever pushes a referrer.
 
+use std::collections::HashSet;
+
 use fairlead_domain::{digest::Digest, reference::Tag};
 use hyper::{
     Method,
@@ -10,6 +12,7 @@ use hyper::{
 };
 
 use crate::{
+    answer::Answer,
     bounds,
     context::Context,
     error::{Error, Problem},
@@ -65,36 +68,45 @@ impl Remote {
         digest: &Digest,
         context: &Context,
     ) -> Result<Option<Vec<Descriptor>>, Problem> {
-        let mut outgoing = Outgoing::api(Method::GET, self.path(&format!("referrers/{digest}")));
-        let mut manifests = Vec::new();
+        let list = Outgoing::api(Method::GET, self.path(&format!("referrers/{digest}")));
+        let mut page = match self.call(&for_index(list), context).await {
+            Ok(page) => page,
+            Err(Problem::NotFound(_) | Problem::Rejected { .. }) => return Ok(None),
+            Err(problem) => return Err(problem),
+        };
+        // Some registries answer unknown addresses with a page for people.
+        if !is_index(&page) {
+            return Ok(None);
+        }
+        let (mut manifests, mut known, mut barren) = (Vec::new(), HashSet::new(), 0);
         for _ in 0..bounds::PAGES {
-            outgoing.headers_mut().insert(ACCEPT, HeaderValue::from_static(OCI_INDEX));
-            let answer = match self.call(&outgoing, context).await {
-                Ok(answer) => answer,
-                Err(Problem::NotFound(_) | Problem::Rejected { .. }) => return Ok(None),
-                Err(problem) => return Err(problem),
-            };
-            // Some registries answer unknown addresses with a page for people.
-            let kind = answer.header(CONTENT_TYPE.as_str()).unwrap_or_default();
-            if !kind.starts_with(OCI_INDEX) {
-                return Ok(None);
-            }
-            let next = self.next_page(&answer)?;
-            let body = answer.bytes("the list of referrers", bounds::MANIFEST, context).await?;
-            let Content::Index(index) = Content::read(OCI_INDEX, &body)? else {
-                return Ok(None);
-            };
-            if index.manifests.is_empty() && next.is_some() {
+            let next = self.next_page(&page)?;
+            let body = page.bytes("the list of referrers", bounds::MANIFEST, context).await?;
+            let Content::Index(index) = Content::read(OCI_INDEX, &body)? else { return Ok(None) };
+            let before = manifests.len();
+            manifests.extend(index.manifests.into_iter().filter(|manifest| known.insert(manifest.digest)));
+            let Some(next) = next else { return Ok(Some(manifests)) };
+            barren = if manifests.len() == before { barren + 1 } else { 0 };
+            if barren == bounds::BARREN_PAGES {
                 return Err(Problem::malformed("its list of referrers leads on and on without a new one"));
             }
-            manifests.extend(index.manifests);
-            match next {
-                Some(next) => outgoing = Outgoing::pointed(Method::GET, next),
-                None => return Ok(Some(manifests)),
+            // A registry that has begun a list keeps one: what fails from here on is no reason to look elsewhere.
+            page = self.turn_to(&for_index(Outgoing::pointed(Method::GET, next)), context).await?;
+            if !is_index(&page) {
+                return Err(Problem::malformed("its list of referrers goes on with something else"));
             }
         }
         Err(Problem::malformed("its list of referrers has no end"))
     }
+}
+
+fn for_index(mut outgoing: Outgoing) -> Outgoing {
+    outgoing.headers_mut().insert(ACCEPT, HeaderValue::from_static(OCI_INDEX));
+    outgoing
+}
+
+fn is_index(answer: &Answer) -> bool {
+    answer.header(CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with(OCI_INDEX))
 }
 
 #[cfg(test)]

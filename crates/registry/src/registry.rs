@@ -14,6 +14,7 @@ use crate::{
     authorities::Authorities,
     bounds,
     error::Problem,
+    manners::{breaker::Patience, gate::Budget},
     peer::{Peer, Trial},
     recent::Recent,
     settings::{RegistrySettings, Settings},
@@ -37,6 +38,7 @@ pub(crate) struct Registry {
     pub(crate) transfer_capacity: u32,
     /// What the registry's challenges taught, so that the next request comes prepared.
     memory: Arc<Mutex<Memory>>,
+    token_servers: TokenServers,
     /// Where the registry's authorities are read from, if it has some of its own.
     authorities: Option<Authorities>,
 }
@@ -77,6 +79,7 @@ impl Registry {
             transfers: Arc::new(Semaphore::new(usize::try_from(transfer_capacity).unwrap_or(1))),
             transfer_capacity,
             memory: Arc::default(),
+            token_servers: TokenServers::new(settings),
             authorities,
         })
     }
@@ -107,8 +110,42 @@ impl Registry {
         }
     }
 
+    /// The server at this address that issues tokens for the registry.
+    pub(crate) fn token_server(&self, url: &Url) -> Arc<Peer> {
+        self.token_servers.get(url)
+    }
+
     pub(crate) fn with_memory<T>(&self, use_it: impl FnOnce(&mut Memory) -> T) -> T {
         use_it(&mut self.memory.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Servers that issue tokens for one registry and are not that registry, by scheme, host and port.
+///
+/// Each registry has its own experience of them: it names them, and how they are reached and whom they are believed to be
+/// are matters of its settings. What one makes of a server must not be held against another to which the server belongs.
+#[derive(Debug)]
+struct TokenServers {
+    known: Mutex<Recent<String, Arc<Peer>>>,
+    budget: Budget,
+    patience: Patience,
+}
+
+impl TokenServers {
+    fn new(settings: &Settings) -> Self {
+        let known = Mutex::new(Recent::new(bounds::TOKEN_SERVERS));
+        Self { known, budget: settings.default.budget, patience: settings.patience }
+    }
+
+    fn get(&self, url: &Url) -> Arc<Peer> {
+        let origin = url.origin().ascii_serialization();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(peer) = known.get(&origin) {
+            return Arc::clone(peer);
+        }
+        let peer = Peer::new(self.budget, self.patience);
+        known.insert(origin, Arc::clone(&peer));
+        peer
     }
 }
 
@@ -124,8 +161,6 @@ pub(crate) struct Registries {
     trust: Trust,
     resolver: Arc<dyn Resolve>,
     known: Mutex<Recent<String, Arc<Registry>>>,
-    /// Servers that issue tokens and are not registries themselves, by host and port.
-    token_servers: Mutex<Recent<String, Arc<Peer>>>,
 }
 
 impl Registries {
@@ -135,7 +170,6 @@ impl Registries {
             trust: Trust::default(),
             resolver,
             known: Mutex::new(Recent::new(bounds::REGISTRIES)),
-            token_servers: Mutex::new(Recent::new(bounds::REGISTRIES)),
         }
     }
 
@@ -184,18 +218,6 @@ impl Registries {
 
     pub(crate) fn settings_of(&self, host: &Host) -> &RegistrySettings {
         self.settings.of(host)
-    }
-
-    pub(crate) fn token_server(&self, url: &Url) -> Arc<Peer> {
-        let port = url.port_or_known_default().unwrap_or_default();
-        let name = format!("{}:{port}", url.host_str().unwrap_or_default());
-        let mut servers = self.token_servers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(peer) = servers.get(&name) {
-            return Arc::clone(peer);
-        }
-        let peer = Peer::new(self.settings.default.budget, self.settings.patience);
-        servers.insert(name, Arc::clone(&peer));
-        peer
     }
 }
 

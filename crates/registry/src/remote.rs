@@ -1,11 +1,11 @@
 //! A repository as one caller may use it: where it is, which credentials are tried, and what they are to be used for.
 //!
-//! Every operation is a method here, each in its own module. This module sends their requests: it finds the credential
-//! that works, answers challenges, follows pointers and repeats what may be repeated.
+//! Every operation is a method here, each in its own module. This module sends their requests, follows pointers and
+//! repeats what may be repeated.
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize},
 };
 
 use fairlead_domain::{keyring::Credential, reference::Repository};
@@ -15,9 +15,8 @@ use url::Url;
 use crate::{
     answer::Answer,
     auth::{
-        Authorization, Claim, Refusal,
+        Authorization,
         scope::{Right, Scope},
-        secrets::Secrets,
     },
     client::Shared,
     context::Context,
@@ -31,9 +30,7 @@ use crate::{
     },
 };
 
-/// Rounds of challenge and answer: one to learn what is wanted, one more if a token turned out to be too old.
-const MOST_ROUNDS: usize = 3;
-const UNDECIDED: usize = usize::MAX;
+pub(crate) const UNDECIDED: usize = usize::MAX;
 
 /// A repository with the credentials of one caller. Clones share what was found out about the credentials.
 #[derive(Clone, Debug)]
@@ -42,19 +39,21 @@ pub struct Remote {
     pub(crate) registry: Arc<Registry>,
     repository: Repository,
     credentials: Arc<[Credential]>,
-    chosen: Arc<Chosen>,
-    scopes: Arc<[Scope]>,
+    pub(crate) chosen: Arc<Chosen>,
+    pub(crate) scopes: Arc<[Scope]>,
 }
 
 /// The credentials that worked, by their position. Whoever may read need not be allowed to write.
 #[derive(Debug)]
-struct Chosen {
-    reading: AtomicUsize,
+pub(crate) struct Chosen {
+    pub(crate) reading: AtomicUsize,
     writing: AtomicUsize,
+    /// None has to be shown for reading, and those that were did not do.
+    pub(crate) nobody: AtomicBool,
 }
 
 impl Chosen {
-    fn of(&self, method: &Method) -> &AtomicUsize {
+    pub(crate) fn of(&self, method: &Method) -> &AtomicUsize {
         if matches!(*method, Method::GET | Method::HEAD) { &self.reading } else { &self.writing }
     }
 }
@@ -69,7 +68,8 @@ impl Remote {
     ) -> Self {
         let scopes = Arc::new([Scope::repository(repository.path(), right)]);
         let undecided = || AtomicUsize::new(UNDECIDED);
-        let chosen = Arc::new(Chosen { reading: undecided(), writing: undecided() });
+        let nobody = AtomicBool::new(false);
+        let chosen = Arc::new(Chosen { reading: undecided(), writing: undecided(), nobody });
         Self { shared, registry, repository, credentials, chosen, scopes }
     }
 
@@ -94,85 +94,8 @@ impl Remote {
         Ok(Pointer { target, reach: answer.reach() })
     }
 
-    /// Sends a request and returns its answer if that is a success. Credentials are tried until one works, the one that
-    /// did before first; if none does, the first failure is told that says more than that a login is not known.
-    pub(crate) async fn call(&self, outgoing: &Outgoing, context: &Context) -> Result<Answer, Problem> {
-        if self.credentials.is_empty() {
-            return Box::pin(self.call_as(outgoing, None, context)).await;
-        }
-        let chosen = self.chosen.of(outgoing.method());
-        let proven = chosen.load(Ordering::Relaxed);
-        let preferred =
-            if proven == UNDECIDED { self.chosen.reading.load(Ordering::Relaxed) } else { proven };
-        let mut order: Vec<(usize, &Credential)> = self.credentials.iter().enumerate().collect();
-        order.sort_by_key(|(position, _)| *position != preferred);
-        let mut told = None;
-        for (position, credential) in order {
-            let problem = match Box::pin(self.call_as(outgoing, Some(credential), context)).await {
-                Ok(answer) => {
-                    chosen.store(position, Ordering::Relaxed);
-                    return Ok(answer);
-                }
-                Err(problem) => problem,
-            };
-            let another_may_do = match &problem {
-                Problem::Unauthorised(_) | Problem::Forbidden(_) => true,
-                // One that has worked is believed when it does not find something.
-                other => position != proven && other.depends_on_credential(),
-            };
-            // A login that is not known hides what another one learnt: that nothing is there, or nobody answers.
-            told = match (told, problem) {
-                (Some(told @ Problem::Unauthorised(_)), Problem::Unauthorised(_)) => Some(told),
-                (None | Some(Problem::Unauthorised(_)), problem) => Some(problem),
-                (told, _) => told,
-            };
-            if !another_may_do || !outgoing.is_repeatable() {
-                break;
-            }
-        }
-        Err(told.unwrap_or_else(|| Problem::Unauthorised("no credential is left to try".into())))
-    }
-
-    /// Sends a request with what the registry wants to know about us.
-    async fn call_as(
-        &self,
-        outgoing: &Outgoing,
-        credential: Option<&Credential>,
-        context: &Context,
-    ) -> Result<Answer, Problem> {
-        // An entry that only names a place holds nothing that could be sent.
-        let credential = credential.filter(|credential| !credential.is_blank());
-        let mut scopes = self.scopes.to_vec();
-        scopes.extend(outgoing.extra_scope());
-        let claim = Claim { credential, scopes: &scopes };
-        let (authenticator, registries) = (&self.shared.authenticator, &self.shared.registries);
-        let mut authorization = authenticator.prepare(registries, &self.registry, claim, context).await?;
-        let mut round = 1;
-        loop {
-            let answer = self.patiently(outgoing, &authorization, credential, context).await?;
-            if answer.status().is_success() {
-                return Ok(answer);
-            }
-            let secrets = Secrets { credential, header: authorization.header() };
-            let at_home = redirect::same_origin(self.registry.endpoint.base(), answer.url());
-            let challenged = at_home && answer.status() == StatusCode::UNAUTHORIZED;
-            if !challenged || round == MOST_ROUNDS || !outgoing.is_repeatable() {
-                let whose = if at_home { String::new() } else { storage(answer.url()) };
-                return Err(answer.into_problem(&whose, secrets, context).await);
-            }
-            // The place in line is given up first: asking for a token takes one, too.
-            let refusal = Refusal::of(&answer);
-            let problem = answer.into_problem("", secrets, context).await;
-            authorization = authenticator
-                .respond(registries, &self.registry, claim, &authorization, &refusal, context)
-                .await?
-                .ok_or(problem)?;
-            round += 1;
-        }
-    }
-
     /// Sends a request again if it failed in a way that passes and sending it twice does no harm.
-    async fn patiently(
+    pub(crate) async fn patiently(
         &self,
         outgoing: &Outgoing,
         authorization: &Authorization,
@@ -255,7 +178,7 @@ impl Remote {
 }
 
 /// How a place is called that the registry sends us to for what it was asked for.
-fn storage(url: &Url) -> String {
+pub(crate) fn storage(url: &Url) -> String {
     format!("its storage {}", url.host_str().unwrap_or_default())
 }
 

@@ -10,7 +10,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use crate::{
     context::Context,
     error::{Error, Problem},
-    manifest::{Content, DOCKER_LIST, OCI_INDEX, Selector},
+    manifest::{Content, Selector, is_index},
     remote::Remote,
 };
 
@@ -85,8 +85,4 @@ impl Remote {
             Content::Index(_) | Content::Image(_) => Ok(Shared::No),
         }
     }
-}
-
-fn is_index(media_type: &str) -> bool {
-    matches!(media_type, OCI_INDEX | DOCKER_LIST)
 }

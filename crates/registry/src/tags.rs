@@ -48,6 +48,7 @@ impl Remote {
             answer => answer?,
         };
         let mut found = Tags::default();
+        let mut barren = 0;
         for _ in 0..bounds::PAGES {
             let next = self.next_page(&answer)?;
             let body = answer.bytes("the list of tags", bounds::TAGS_PAGE, context).await?;
@@ -65,10 +66,11 @@ impl Remote {
                 found.complete = true;
                 return Ok(found);
             };
-            if found.tags.len() == before {
+            barren = if found.tags.len() == before { barren + 1 } else { 0 };
+            if barren == bounds::BARREN_PAGES {
                 return Err(Problem::malformed("its list of tags leads on and on without a new one"));
             }
-            answer = self.call(&Outgoing::pointed(Method::GET, next), context).await?;
+            answer = self.turn_to(&Outgoing::pointed(Method::GET, next), context).await?;
         }
         Ok(found)
     }

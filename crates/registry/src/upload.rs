@@ -10,6 +10,7 @@ use hyper::{
     Method, StatusCode,
     header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderValue, LOCATION, RANGE},
 };
+use tokio_util::task::TaskTracker;
 
 use crate::{
     answer::Answer,
@@ -94,6 +95,11 @@ impl Upload {
     /// Bytes the registry has of this upload.
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Where those are counted who give such uploads up.
+    pub(crate) fn farewells(&self) -> TaskTracker {
+        self.remote.shared.farewells.clone()
     }
 
     /// The smallest size of a chunk that is not the last one.

@@ -16,7 +16,8 @@ use serde::{
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use super::{SecretKind, json, place};
+use super::{SecretKind, place::shown};
+use crate::json::{self, is_field};
 
 /// Why a Secret's data is not a usable docker configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -75,16 +76,6 @@ struct State {
     logins: Logins,
     /// The entry whose `auth` could not be decoded.
     refused: Option<String>,
-}
-
-/// Field names are compared without regard to case, over all of Unicode: two letters beyond ASCII fold into it.
-fn is_field(key: &str, name: &str) -> bool {
-    let fold = |c: char| match c {
-        '\u{17f}' => 's',
-        '\u{212a}' => 'k',
-        c => c.to_ascii_lowercase(),
-    };
-    key.chars().map(fold).eq(name.chars().map(fold))
 }
 
 /// The whole `.dockerconfigjson`.
@@ -158,15 +149,6 @@ impl<'de> Visitor<'de> for Entries<'_> {
         }
         Ok(())
     }
-}
-
-/// A location for a message: the registry alone, and only where it looks like one. Users, queries and whatever else a
-/// mistaken hand wrote there may be secret.
-fn shown(location: &str) -> String {
-    let key = place::key(location).and_then(|key| String::from_utf8(key).ok()).unwrap_or_default();
-    let host = key.split('/').next().unwrap_or_default();
-    let registry = host == "localhost" || host.contains(['.', ':']);
-    if registry { host.chars().take(100).collect() } else { "…".to_owned() }
 }
 
 /// A text, or `null`, which leaves things as they are.

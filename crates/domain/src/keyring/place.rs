@@ -8,6 +8,9 @@ use std::net::Ipv6Addr;
 
 use super::glob;
 
+/// Of a name in the DNS, between its dots.
+const LONGEST_LABEL: usize = 63;
+
 /// The key under which an entry is stored: host and path without scheme, user and API version. `None` for a location
 /// that is no URL; the kubelet ignores such entries.
 pub(super) fn key(location: &str) -> Option<Vec<u8>> {
@@ -23,6 +26,29 @@ pub(super) fn key(location: &str) -> Option<Vec<u8>> {
         key.extend_from_slice(path);
     }
     Some(key)
+}
+
+/// A location for a message: the registry alone, and only where it looks like one. Users, queries and whatever else a
+/// mistaken hand wrote there may be secret; tokens have dots as well, but capitals and long words between them.
+pub fn shown(location: &str) -> String {
+    let key = key(location).and_then(|key| String::from_utf8(key).ok()).unwrap_or_default();
+    let host = key.split('/').next().unwrap_or_default();
+    let number = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let (name, port) = host.rsplit_once(':').filter(|(_, port)| number(port)).unwrap_or((host, ""));
+    let word = |label: &str| {
+        let usual = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-*".contains(&byte);
+        (1..=LONGEST_LABEL).contains(&label.len()) && label.bytes().all(usual)
+    };
+    let is_name = name.split('.').all(word);
+    let is_address = name.starts_with('[') && !name.contains('%');
+    if is_address || is_name && (name == "localhost" || name.contains('.')) {
+        host.chars().take(100).collect()
+    } else if is_name && !port.is_empty() {
+        // A user and a password may look like this; the number is left out.
+        name.to_owned()
+    } else {
+        "…".to_owned()
+    }
 }
 
 /// A host, split for comparison, and a path.
@@ -220,6 +246,34 @@ mod tests {
             ("", Some("")),
         ] {
             assert_eq!(keyed(location).as_deref(), expected, "{location}");
+        }
+    }
+
+    #[test]
+    fn messages_name_registries_and_nothing_else() {
+        for (location, expected) in [
+            ("https://ada:hunter2@r.example.com/x", "r.example.com"),
+            ("r.example.com:5000/hunter2", "r.example.com:5000"),
+            ("https://r.example.com/?token=hunter2", "r.example.com"),
+            ("r.example.com#hunter2", "r.example.com"),
+            ("*.example.com", "*.example.com"),
+            ("localhost:5000", "localhost:5000"),
+            ("127.0.0.1:5000", "127.0.0.1:5000"),
+            ("[::1]:5000", "[::1]:5000"),
+            ("[::1]", "[::1]"),
+            ("registry:5000", "registry"),
+            ("robot:1234", "robot"),
+            ("robot:hunter2", "…"),
+            ("robot:hunter2%40r.example.com", "…"),
+            ("cm9ib3Q6aHVudGVyMg==", "…"),
+            ("cm9ib3Q6aHVudGVyMg", "…"),
+            ("eyJhbGciOiJub25lIn0.eyJzdWIiOiJyb2JvdCJ9.", "…"),
+            ("[fe80::1%25hunter2]", "…"),
+            ("hunter2", "…"),
+            ("r example.com", "…"),
+            ("", "…"),
+        ] {
+            assert_eq!(shown(location), expected, "{location}");
         }
     }
 

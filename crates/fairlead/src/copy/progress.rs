@@ -1,21 +1,39 @@
-//! How far all copies together are, in bytes.
+//! How far all copies together are, in bytes and images.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlead_domain::digest::Digest;
 use fairlead_registry::copy::{Event, Observer};
 
-/// Bytes of all copies. Both numbers grow while manifests are read and blobs move, and shrink when a transfer begins anew
+/// All copies together. Both numbers of bytes grow while manifests are read and blobs move, and shrink when a transfer begins anew
 /// or a copy fails.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     done: AtomicU64,
     known: AtomicU64,
+    copied: AtomicUsize,
+    failed: AtomicUsize,
 }
 
 impl Progress {
+    /// Takes note of a copy that came to its end.
+    pub(crate) fn count(&self, good: bool) {
+        let count = if good { &self.copied } else { &self.failed };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Images that were copied.
+    pub(crate) fn copied(&self) -> usize {
+        self.copied.load(Ordering::Relaxed)
+    }
+
+    /// Images that were not.
+    pub(crate) fn failed(&self) -> usize {
+        self.failed.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }

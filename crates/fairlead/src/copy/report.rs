@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fairlead_registry::Problem;
+use fairlead_domain::duration::Duration as Timeout;
 use fairlead_registry::copy::{Copied, CopyError};
+use fairlead_registry::{ErrorClass, Problem};
 use indicatif::BinaryBytes;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -51,7 +52,13 @@ struct Blobs {
 }
 
 impl Report {
-    pub(crate) fn new(pair: &Pair, result: Result<Copied, CopyError>, time: Duration) -> Self {
+    /// `exceeded` is the time that the copy had, if that is over.
+    pub(crate) fn new(
+        pair: &Pair,
+        result: Result<Copied, CopyError>,
+        time: Duration,
+        exceeded: Option<&Timeout>,
+    ) -> Self {
         let outcome = match result {
             Ok(copied) => Outcome::Good(Good {
                 digest: copied.digest.to_string(),
@@ -65,7 +72,9 @@ impl Report {
             }),
             Err(error) => {
                 let text = error.to_string();
-                Outcome::Bad { error: one_line(&text) + &hint(&text) + &until(&error) }
+                Outcome::Bad {
+                    error: one_line(&text) + &hint(&text) + &until(&error) + &late(&error, exceeded),
+                }
             }
         };
         Self {
@@ -104,6 +113,16 @@ fn until(error: &CopyError) -> String {
     let (CopyError::Source(error) | CopyError::Destination(error)) = error else { return String::new() };
     let Problem::RateLimited { until: Some(until), .. } = error.problem else { return String::new() };
     Timestamp::try_from(until).map_or_else(|_| String::new(), |until| format!(" (until {until:.0})"))
+}
+
+/// Whoever runs out of time while bytes move must not look for the fault at a registry.
+fn late(error: &CopyError, exceeded: Option<&Timeout>) -> String {
+    match exceeded {
+        Some(timeout) if error.class() == ErrorClass::Retry => {
+            format!(" (--timeout {timeout} was not enough)")
+        }
+        _ => String::new(),
+    }
 }
 
 impl Good {
@@ -154,7 +173,7 @@ mod tests {
         let problem = Problem::Tls("its\x1b name; see registries.<host>.caFile".into());
         let error = fairlead_registry::Error { attempt: "read it".into(), problem };
         [Ok(copied), Ok(there), Err(CopyError::Source(error))]
-            .map(|result| Report::new(&pair, result, Duration::from_micros(1_234_567)))
+            .map(|result| Report::new(&pair, result, Duration::from_micros(1_234_567), None))
     }
 
     #[test]
@@ -176,12 +195,27 @@ mod tests {
         let failed = |until| {
             let problem = Problem::RateLimited { until, detail: "".into() };
             let error = fairlead_registry::Error { attempt: "read it".into(), problem };
-            Report::new(&pair(), Err(CopyError::Destination(error)), Duration::ZERO).line()
+            Report::new(&pair(), Err(CopyError::Destination(error)), Duration::ZERO, None).line()
         };
         let told = failed(Some(SystemTime::UNIX_EPOCH + Duration::from_secs(90)));
         assert!(told.ends_with("quota is used up (until 1970-01-01T00:01:30Z)"), "{told}");
         let untold = failed(None);
         assert!(untold.ends_with("quota is used up"), "{untold}");
+    }
+
+    #[test]
+    fn a_copy_that_runs_out_of_time_says_which() {
+        let timeout: Timeout = "90s".parse().unwrap();
+        let failed = |problem, exceeded| {
+            let error = fairlead_registry::Error { attempt: "read it".into(), problem };
+            Report::new(&pair(), Err(CopyError::Source(error)), Duration::ZERO, exceeded).line()
+        };
+        let late = failed(Problem::TimedOut("".into()), Some(&timeout));
+        assert!(late.ends_with("deadline (--timeout 90s was not enough)"), "{late}");
+        let in_time = failed(Problem::TimedOut("".into()), None);
+        assert!(in_time.ends_with("deadline"), "{in_time}");
+        let other = failed(Problem::NotFound("".into()), Some(&timeout));
+        assert!(other.ends_with("it is not there"), "{other}");
     }
 
     #[test]

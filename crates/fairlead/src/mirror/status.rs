@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use jiff::Timestamp;
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::cluster::{Following, Scope, operator_namespace};
@@ -104,6 +105,22 @@ impl std::fmt::Display for Wanted {
     }
 }
 
+/// A report as it is printed.
+struct Words {
+    warnings: Vec<String>,
+    text: String,
+}
+
+impl Words {
+    /// Whether somebody still reads.
+    fn print(&self) -> Result<bool> {
+        for warning in &self.warnings {
+            access::warn(warning);
+        }
+        write(&self.text)
+    }
+}
+
 impl Status {
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let report = run_to_end(self.show())?;
@@ -130,7 +147,7 @@ impl Status {
             return self.print_changes(&mut following, &scope).await;
         }
         let report = self.report(&following);
-        self.print(&report, &scope)?;
+        self.words(&report, &scope)?.print()?;
         Ok(report)
     }
 
@@ -195,20 +212,19 @@ impl Status {
         if report.objects.is_empty() { self.nothing(scope) } else { table(report, self.look(bars)) }
     }
 
-    fn print(&self, report: &Report, scope: &Scope) -> Result<bool> {
-        let text = match self.output {
-            Output::Table => {
-                for warning in &report.warnings {
-                    access::warn(warning);
-                }
-                self.text(report, scope, false)
+    fn words(&self, report: &Report, scope: &Scope) -> Result<Words> {
+        let (warnings, text) = match self.output {
+            Output::Table => (report.warnings.clone(), self.text(report, scope, false)),
+            Output::Json => {
+                let text = if self.watch {
+                    serde_json::to_string(report)
+                } else {
+                    serde_json::to_string_pretty(report)
+                };
+                (Vec::new(), text.context("cannot write the report")? + "\n")
             }
-            Output::Json if self.watch => {
-                serde_json::to_string(report).context("cannot write the report")? + "\n"
-            }
-            Output::Json => serde_json::to_string_pretty(report).context("cannot write the report")? + "\n",
         };
-        write(&text)
+        Ok(Words { warnings, text })
     }
 
     /// Draws until somebody has seen enough.
@@ -245,8 +261,17 @@ impl Status {
                 _ = tick.tick() => {
                     let report = self.report(following);
                     if shown.as_ref().is_none_or(|shown| !shown.is_same(&report)) {
-                        let separated = self.output == Output::Json || shown.is_none() || write("\n")?;
-                        if !separated || !self.print(&report, scope)? {
+                        let mut words = self.words(&report, scope)?;
+                        if self.output == Output::Table && shown.is_some() {
+                            words.text.insert(0, '\n');
+                        }
+                        // Somebody who has stopped reading may still want an end.
+                        let read = tokio::select! {
+                            biased;
+                            () = interruption.wait() => break,
+                            read = spawn_blocking(move || words.print()) => read??,
+                        };
+                        if !read {
                             break;
                         }
                         shown = Some(report);

@@ -1,6 +1,6 @@
 //! `fairlead copy` as a person runs it: between real registries, one image and many, with the logins of docker.
 
-use std::{process::Command, time::Duration};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use fairlead_testkit::{
@@ -11,6 +11,7 @@ use fairlead_testkit::{
 use serde_json::{Value, json};
 
 use crate::person::{Outcome, PASSWORD, Person, login};
+use crate::unread::signal;
 
 const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json";
 
@@ -196,9 +197,8 @@ async fn signatures_come_along_on_request() -> Result<()> {
 /// What comes of a command that is interrupted as soon as something has happened.
 async fn interrupted(person: &Person, args: &[&str], happened: impl Fn() -> Result<()>) -> Result<Outcome> {
     let child = person.start(args)?;
-    let id = child.id().to_string();
     let happened = eventually(Duration::from_secs(20), || std::future::ready(happened())).await;
-    assert!(Command::new("kill").args(["-INT", &id]).status()?.success());
+    signal(&child, "INT")?;
     let outcome = tokio::task::spawn_blocking(|| Outcome::of(child)).await??;
     happened.map(|()| outcome)
 }
@@ -238,9 +238,53 @@ async fn no_name_stands_for_an_image_without_its_signatures() -> Result<()> {
         Ok(())
     })
     .await?;
-    let expected = "Interrupted: 0 of 1 images were copied; the names of the others are as they were\n";
+    let expected = "Interrupted: 0 of 1 images were copied; the names of the others stand for what they did before, or \
+                    for the whole new image\n";
     assert_eq!(outcome.is(1).errors, expected);
     assert!(to.digest_of("app", "1").is_none());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_for_a_copy_begins_when_its_logins_are_known() -> Result<()> {
+    let (from, to) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
+    from.hold("app", "1", &images::empty()?);
+    let person = Person::new()?;
+    // As somebody who has to type a passphrase first.
+    person.helper("slow", "sleep 1.6; echo 'credentials not found in native keychain'; exit 1")?;
+    person.write(".docker/config.json", r#"{"credsStore": "slow"}"#)?;
+    let [source, target] = [&from, &to].map(|registry| format!("{}/app:1", registry.host()));
+    let copy = move || person.copy(&["--timeout", "1500ms", &source, &target]);
+    tokio::task::spawn_blocking(copy).await??.is(0);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_runs_out_of_time_says_so() -> Result<()> {
+    let (from, to) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
+    from.hold("app", "1", &images::empty()?);
+    to.inject(Fault::new(Effect::Hang).on(Route::Uploads).method("PUT"));
+    let person = Person::new()?;
+    let [source, target] = [&from, &to].map(|registry| format!("{}/app:1", registry.host()));
+    let copy = move || person.copy(&["--timeout", "700ms", &source, &target]);
+    let outcome = tokio::task::spawn_blocking(copy).await??;
+    let told = outcome.is(1).output.trim_end().ends_with("(--timeout 700ms was not enough)");
+    assert!(told, "{}", outcome.output);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_that_is_left_alone_for_a_while_does_not_hold_up_the_end() -> Result<()> {
+    let (from, to) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
+    from.inject(Fault::status(503).and(Effect::Header("retry-after", "60".into())));
+    let person = Person::new()?;
+    let line = |tag| format!("{}/app:{tag} {}/app:{tag}\n", from.host(), to.host());
+    // Enough of them for the registry to count as down.
+    let list: String = (0..4).map(line).collect();
+    let begun = Instant::now();
+    let copy = move || person.copy_with(&["--file", "-", "--timeout", "1s"], &list);
+    tokio::task::spawn_blocking(copy).await??.is(1);
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     Ok(())
 }
 

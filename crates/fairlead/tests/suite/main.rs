@@ -32,6 +32,7 @@ mod replica;
 mod rights;
 mod route;
 mod takeover;
+mod unread;
 mod watch;
 mod watched;
 mod workspace;

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::kubectl;
 use crate::person::{Outcome, Person};
+use crate::unread;
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -282,8 +283,7 @@ fn read_until(pieces: &mpsc::Receiver<String>, wanted: &str) -> Result<String> {
 
 /// Ends it as Ctrl-C does, and returns its status.
 fn interrupt(mut child: Child) -> Result<Option<i32>> {
-    let ended = Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
-    ensure!(ended.success());
+    unread::signal(&child, "INT")?;
     Ok(child.wait()?.code())
 }
 
@@ -310,6 +310,23 @@ async fn changes_are_printed_as_they_come() -> Result<()> {
     }
     assert_eq!((&copies["mirrored"], &copies["total"]), (&json!(4), &json!(4)));
     assert_eq!(interrupt(child)?, Some(0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn changes_that_nobody_reads_do_not_keep_it_from_ending() -> Result<()> {
+    let cluster = kubectl::shared_with_definitions().await?;
+    let namespace = cluster.namespace("mirror-status").await?;
+    team_mirror(cluster, &namespace).await?;
+    let kubeconfig = cluster.kubeconfig();
+    let (_reader, writer) = unread::full_pipe()?;
+    let mut child = Person::new()?
+        .command(&arguments(&kubeconfig, &["team", "-n", &namespace, "--watch"]))
+        .stdout(writer)
+        .spawn()?;
+    eventually(SOON, || async { unread::is_stuck(&child) }).await?;
+    unread::signal(&child, "TERM")?;
+    assert_eq!(unread::end(&mut child).await?, Some(0));
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -46,16 +46,33 @@ impl Person {
     }
 
     pub fn start(&self, args: &[&str]) -> Result<Child> {
-        let child = Command::new(env!("CARGO_BIN_EXE_fairlead"))
+        Ok(self.command(args).spawn()?)
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
+        command
             .args(args)
             .env_clear()
             .env("HOME", self.home.path())
             .env("PATH", format!("{}:/usr/bin:/bin", self.path("bin").display()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        Ok(child)
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Puts a credential helper of this name on the PATH. It is written by another process: a file that this one has open
+    /// for writing cannot be run by its children.
+    pub fn helper(&self, name: &str, script: &str) -> Result<()> {
+        let write = r#"mkdir -p "$1" && printf '#!/bin/sh\n%s\n' "$3" > "$1/$2" && chmod +x "$1/$2""#;
+        let written = Command::new("sh")
+            .args(["-c", write, "sh"])
+            .arg(self.path("bin"))
+            .args([&format!("docker-credential-{name}"), script])
+            .status()?;
+        ensure!(written.success(), "the helper {name} could not be written");
+        Ok(())
     }
 }
 

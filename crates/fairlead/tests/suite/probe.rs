@@ -1,6 +1,6 @@
 //! `fairlead probe` as a person runs it: real registries, the login files of docker and podman, helpers on the PATH.
 
-use std::{process::Command, time::Duration};
+use std::time::Duration;
 
 use anyhow::Result;
 use fairlead_testkit::{
@@ -107,16 +107,12 @@ async fn logins_of_docker_podman_and_helpers_are_used() -> Result<()> {
     let outcome = person.probe(&[&image])?;
     assert!(outcome.is(1).errors.contains("docker-credential-test"), "{}", outcome.errors);
     assert!(outcome.errors.contains(".docker/config.json") && outcome.errors.contains("PATH"));
-    // Written by another process: a file that this one has open for writing cannot be run by its children.
-    let script = format!(
-        r#"#!/bin/sh\nread -r server; [ "$server" = {host} ] && echo '{{"Username":"u","Secret":"{PASSWORD}"}}'\n"#
-    );
-    let written = Command::new("sh")
-        .args(["-c", r#"mkdir "$2" && printf "$1" > "$2/docker-credential-test" && chmod +x "$2/docker-credential-test""#])
-        .args(["sh", &script])
-        .arg(person.path("bin"))
-        .status()?;
-    assert!(written.success());
+    person.helper(
+        "test",
+        &format!(
+            r#"read -r server; [ "$server" = {host} ] && echo '{{"Username":"u","Secret":"{PASSWORD}"}}'"#
+        ),
+    )?;
     assert_eq!(person.probe(&[&image, &image])?.is(0).errors, "");
     Ok(())
 }

@@ -191,6 +191,7 @@ impl Carrier {
             platforms: if pinned.is_some() || is_copy { Vec::new() } else { self.platforms.to_vec() },
             referrers: self.referrers,
             hold: pinned.map(|digest| mirroring::hold_tag(&digest)),
+            follow_source: true,
         };
         let context =
             Context::new(Class::Background, Instant::now() + LONGEST_COPY).waiting_at_most(PATIENCE);

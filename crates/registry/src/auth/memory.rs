@@ -1,7 +1,8 @@
 //! What a registry's challenges taught.
 //!
 //! The first request to a registry goes out bare and comes back with a challenge. From then on requests come prepared, so
-//! a probe costs one round trip, not three. A registry that changes its mind simply challenges again.
+//! a probe costs one round trip, not three. A registry that changes its mind simply challenges again; one that wants
+//! different things for different repositories is asked bare where what was brought along does not do.
 
 use url::Url;
 
@@ -38,13 +39,14 @@ pub(crate) struct TokenServer {
 #[derive(Debug)]
 pub(crate) struct Memory {
     scheme: Option<Scheme>,
+    is_open: bool,
     /// The scope a challenge named, by the scope we had in mind.
     names: Recent<Scope, String>,
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        Self { scheme: None, names: Recent::new(MOST_NAMES) }
+        Self { scheme: None, is_open: false, names: Recent::new(MOST_NAMES) }
     }
 }
 
@@ -57,8 +59,14 @@ impl Memory {
         self.scheme = Some(Scheme::Basic);
     }
 
-    pub(crate) fn forget(&mut self) {
-        self.scheme = None;
+    /// Takes note that the registry has nothing to ask before it is known what for.
+    pub(crate) fn learn_open(&mut self) {
+        self.is_open = true;
+    }
+
+    /// Whether the registry may want to know who we are without ever having said so.
+    pub(crate) fn may_hide_its_wish(&self) -> bool {
+        self.scheme.is_none() && !self.is_open
     }
 
     pub(crate) fn learn_bearer(

@@ -23,6 +23,7 @@ use self::{
     challenge::{Bearer, Challenge},
     memory::Scheme,
     scope::{Scope, combined},
+    secrets::Secrets,
     source::TokenSource,
     token::Token,
 };
@@ -40,6 +41,15 @@ pub(crate) enum Authorization {
     Nothing,
     Password(HeaderValue),
     Token(Box<Presented>),
+    /// Nothing, because the token that the registry is known to want was not to be had.
+    Denied(Box<Denied>),
+}
+
+/// A token that was not to be had.
+#[derive(Clone, Debug)]
+pub(crate) struct Denied {
+    key: TokenKey,
+    pub(crate) problem: Problem,
 }
 
 /// A token and what it was asked for.
@@ -53,7 +63,7 @@ pub(crate) struct Presented {
 impl Authorization {
     pub(crate) fn header(&self) -> Option<&HeaderValue> {
         match self {
-            Self::Nothing => None,
+            Self::Nothing | Self::Denied(_) => None,
             Self::Password(header) => Some(header),
             Self::Token(presented) => Some(&presented.token.header),
         }
@@ -73,31 +83,32 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    /// What to send before the registry has asked, from what it asked before.
+    /// What to send before the registry has asked, from what it asked before. That is a guess: it may have asked on behalf
+    /// of another repository.
     pub(crate) async fn prepare(
         &self,
         registries: &Registries,
         registry: &Registry,
         claim: Claim<'_>,
         context: &Context,
-    ) -> Result<Authorization, Problem> {
+    ) -> Authorization {
         match registry.with_memory(|memory| memory.scheme()) {
-            None => Ok(Authorization::Nothing),
-            Some(Scheme::Basic) => Ok(claim.credential.map_or(Authorization::Nothing, password)),
+            None => Authorization::Nothing,
+            Some(Scheme::Basic) => claim.credential.map_or(Authorization::Nothing, password),
             Some(Scheme::Bearer(server)) => {
                 let scopes = registry.with_memory(|memory| memory.scopes(claim.scopes));
                 let source = TokenSource { registries, registry, server: &server, scopes: &scopes };
-                let token = self.token(source, claim.credential, None, context).await;
-                if token.as_ref().is_err_and(|problem| !problem.depends_on_credential()) {
-                    // The token server may have moved; the next request asks the registry again.
-                    registry.with_memory(memory::Memory::forget);
+                match self.token(source, claim.credential, None, context).await {
+                    Ok(presented) => Authorization::Token(Box::new(presented)),
+                    Err(problem) => {
+                        Authorization::Denied(Box::new(Denied { key: source.key(claim.credential), problem }))
+                    }
                 }
-                token.map(|presented| Authorization::Token(Box::new(presented)))
             }
         }
     }
 
-    /// What to send after the registry refused `sent` with a challenge. `None`: there is nothing better.
+    /// What to send after the registry refused `sent` with a challenge; the refusal if there is nothing better.
     pub(crate) async fn respond(
         &self,
         registries: &Registries,
@@ -106,7 +117,7 @@ impl Authenticator {
         sent: &Authorization,
         refusal: &Refusal,
         context: &Context,
-    ) -> Result<Option<Authorization>, Problem> {
+    ) -> Result<Authorization, Problem> {
         match challenge::preferred(&refusal.offered) {
             None => Err(Problem::Unauthorised(unknown_schemes(&refusal.offered))),
             Some(Challenge::Basic) => {
@@ -115,8 +126,8 @@ impl Authenticator {
                     (None, _) => {
                         Err(Problem::Unauthorised("it wants a password, and no credential matches".into()))
                     }
-                    (Some(_), Authorization::Password(_)) => Ok(None),
-                    (Some(credential), _) => Ok(Some(password(credential))),
+                    (Some(_), Authorization::Password(_)) => Err(refusal.problem.clone()),
+                    (Some(credential), _) => Ok(password(credential)),
                 }
             }
             Some(Challenge::Bearer(bearer)) => {
@@ -127,16 +138,20 @@ impl Authenticator {
                     .with_memory(|memory| memory.learn_bearer(target, refusal.reach, bearer, claim.scopes));
                 let scopes = combined(claim.scopes, bearer.scope.as_deref());
                 let source = TokenSource { registries, registry, server: &server, scopes: &scopes };
+                let wanted = source.key(claim.credential);
                 let used = match sent {
-                    // The same token again would be refused again.
-                    Authorization::Token(sent) if sent.is_final(&source.key(claim.credential), bearer) => {
-                        return Ok(None);
+                    // The same token again would be refused again, and so would the same request for one.
+                    Authorization::Token(sent) if sent.is_final(&wanted, bearer) => {
+                        return Err(refusal.problem.clone());
+                    }
+                    Authorization::Denied(denied) if denied.key == wanted => {
+                        return Err(denied.problem.clone());
                     }
                     Authorization::Token(sent) => Some(&sent.token),
                     _ => None,
                 };
                 let presented = self.token(source, claim.credential, used, context).await?;
-                Ok(Some(Authorization::Token(Box::new(presented))))
+                Ok(Authorization::Token(Box::new(presented)))
             }
             Some(Challenge::Other(scheme)) => Err(Problem::Unauthorised(scheme.as_str().into())),
         }
@@ -167,21 +182,29 @@ impl Presented {
     }
 }
 
-/// What a refusal said about how to be let in.
+/// A refusal, and what it said about how to be let in.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     offered: Vec<Challenge>,
     url: Url,
     reach: Option<Reach>,
+    problem: Problem,
 }
 
 impl Refusal {
-    pub(crate) fn of(answer: &Answer) -> Self {
+    /// Gives up the place in line that the answer holds: asking for a token takes one, too.
+    pub(crate) async fn of(answer: Answer, secrets: Secrets<'_>, context: &Context) -> Self {
         Self {
             offered: challenge::challenges(answer.headers()),
             url: answer.url().clone(),
             reach: answer.reach(),
+            problem: answer.into_problem("", secrets, context).await,
         }
+    }
+
+    /// Whether it offers a way that we know.
+    pub(crate) fn is_answerable(&self) -> bool {
+        challenge::preferred(&self.offered).is_some()
     }
 }
 

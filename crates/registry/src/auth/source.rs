@@ -109,8 +109,8 @@ impl TokenSource<'_> {
         if !status.is_success() {
             let secrets = Secrets { credential, header: None };
             let problem = match answer.into_problem(TOKEN_SERVER, secrets, context).await {
-                // What the registry itself thinks of the request is not known.
-                Problem::Rejected { detail, .. } => Problem::Malformed(detail),
+                // What the registry itself thinks of the request is not known, nor whether the image is there.
+                Problem::Rejected { detail, .. } | Problem::NotFound(detail) => Problem::Malformed(detail),
                 problem => problem,
             };
             return Err(Denial { problem, passes_in, status: Some(status) });
@@ -139,7 +139,7 @@ impl TokenSource<'_> {
         let judged = transport.judge(&self.server.url, self.server.reach).await;
         judged.map_err(|forbidden| Problem::of_failure(Failure::Forbidden(forbidden)).of(TOKEN_SERVER))?;
         let pool = transport.away(&self.server.url, self.server.reach);
-        let peer = self.registries.token_server(&self.server.url);
+        let peer = self.registry.token_server(&self.server.url);
         let trial = || Trial { pool: pool.clone(), url: origin(&self.server.url), other_scheme: None };
         let answer = exchange(&peer, pool, request, account, context, &trial).await;
         answer.map_err(|fault| fault.of(TOKEN_SERVER))

@@ -5,7 +5,7 @@ use std::pin::pin;
 use bytes::Bytes;
 use fairlead_domain::reference::Repository;
 use futures::future::{Either, select};
-use tokio::sync::SemaphorePermit;
+use tokio::{sync::SemaphorePermit, time::timeout_at};
 
 use super::{
     BlobOutcome, CopyError, Event, Job,
@@ -29,7 +29,7 @@ pub(super) const MOST_HELD: usize = 512;
 const HELD_UNIT: u64 = 1024;
 
 impl Job<'_> {
-    /// Makes sure that the destination has a blob. With `look`, nothing that was known before is believed.
+    /// Makes sure that the destination has a blob. With `look`, nothing that was known or said before is believed.
     pub(super) async fn place_blob(&self, blob: &Descriptor, look: bool) -> Result<(), CopyError> {
         self.observer.observe(&Event::BlobFound { digest: blob.digest, size: blob.size });
         let repository = self.destination.repository();
@@ -37,11 +37,17 @@ impl Job<'_> {
         if look {
             entry.is_not_held(repository.path());
         }
-        let outcome = match entry.standing(repository).await {
+        let Ok(standing) = timeout_at(self.context.deadline, entry.standing(repository)).await else {
+            let problem = Problem::TimedOut("another copy was still sending it".into());
+            let error = self.destination.during("write the blob", &blob.digest.into(), problem);
+            return Err(CopyError::Destination(error));
+        };
+        let outcome = match standing {
             Standing::Held => BlobOutcome::Present,
+            Standing::Elsewhere(_) if look => self.bring_plainly(blob).await?,
             Standing::Elsewhere(path) => self.take_over(blob, &entry, &path).await?,
             Standing::Missing(_guard) => {
-                let outcome = self.bring(blob).await?;
+                let outcome = if look { self.bring_plainly(blob).await? } else { self.bring(blob).await? };
                 // Told before the guard goes, so that those who wait for it know.
                 entry.is_held(repository);
                 outcome
@@ -78,10 +84,7 @@ impl Job<'_> {
         let source = self.source.repository();
         let neighbour = (source.host() == own.host() && source != own).then_some(source);
         if blob.size > SMALL || neighbour.is_some() {
-            let found = steadily(self.context, || self.destination.blob_size(&blob.digest, self.context))
-                .await
-                .map_err(CopyError::Destination)?;
-            if found == Some(blob.size) {
+            if self.is_found(blob).await? {
                 return Ok(BlobOutcome::Present);
             }
             let Some(neighbour) = neighbour else { return self.send(blob, None).await };
@@ -100,6 +103,21 @@ impl Job<'_> {
         match mounted {
             Ok(()) => Ok(BlobOutcome::Present),
             Err(upload) => self.send(blob, Some(upload)).await,
+        }
+    }
+
+    /// Brings a blob without asking for a mount: there are registries that grant every one and have nothing afterwards.
+    async fn bring_plainly(&self, blob: &Descriptor) -> Result<BlobOutcome, CopyError> {
+        if self.is_found(blob).await? { Ok(BlobOutcome::Present) } else { self.send(blob, None).await }
+    }
+
+    /// Whether the destination says that it has a blob. That only saves work, so one that does not answer such questions,
+    /// or not to us, is sent the blob.
+    async fn is_found(&self, blob: &Descriptor) -> Result<bool, CopyError> {
+        match steadily(self.context, || self.destination.blob_size(&blob.digest, self.context)).await {
+            Ok(found) => Ok(found == Some(blob.size)),
+            Err(error) if is_refusal(&error) => Ok(false),
+            Err(error) => Err(CopyError::Destination(error)),
         }
     }
 

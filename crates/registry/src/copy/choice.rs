@@ -5,8 +5,8 @@
 //! longer exists.
 
 use bytes::Bytes;
-use fairlead_domain::{digest::Digest, platform::PlatformFilter};
-use serde_json::Value;
+use fairlead_domain::{digest::Digest, json, platform::PlatformFilter};
+use serde_json::{Map, Value};
 
 use super::{CopyError, Job, steady::steadily};
 use crate::{
@@ -62,14 +62,15 @@ fn reduced(manifest: &Manifest, index: &Index, wanted: &[PlatformFilter]) -> Res
         let problem = Problem::malformed(format!("the index cannot be written anew: {error}"));
         CopyError::Source(problem.during(format!("choose platforms of {}", manifest.digest)))
     };
-    let mut document: Value = serde_json::from_slice(&manifest.bytes).map_err(broken)?;
-    if let Some(entries) = document.get_mut("manifests").and_then(Value::as_array_mut) {
-        let mut position = 0;
-        entries.retain(|_| {
-            position += 1;
-            fits(position - 1)
-        });
-    }
+    let mut document: Map<String, Value> = json::from_slice(&manifest.bytes).map_err(broken)?;
+    let lists = document.iter_mut().filter(|(name, _)| json::is_field(name, "manifests"));
+    let lists: Vec<_> = lists.filter_map(|(_, value)| value.as_array_mut()).collect();
+    // Of names that differ in case the last counts for those who read it, which is lost here.
+    let Ok([entries]) = <[_; 1]>::try_from(lists) else {
+        return Err(broken(serde::de::Error::custom("it has its list more than once")));
+    };
+    let mut positions = 0..;
+    entries.retain(|_| positions.next().is_some_and(fits));
     let bytes = Bytes::from(serde_json::to_vec(&document).map_err(broken)?);
     Ok(Manifest { media_type: manifest.media_type.clone(), digest: Digest::sha256(&bytes), bytes })
 }
@@ -121,6 +122,18 @@ mod tests {
         assert_eq!(document["annotations"]["a"], "b", "the rest of the index stays");
         assert_eq!(chosen.digest, Digest::sha256(&chosen.bytes));
         assert_eq!(choose(&["linux/arm64"]).unwrap(), chosen, "the same choice gives the same digest");
+    }
+
+    #[test]
+    fn the_list_is_found_under_any_name_that_readers_know() {
+        let text = |manifest: &Manifest| String::from_utf8(manifest.bytes.to_vec()).unwrap();
+        let capital = manifest(text(&index()).replace("manifests", "Manifests"));
+        let document: Value =
+            serde_json::from_slice(&choose_of(&capital, &["linux/arm64"]).unwrap().bytes).unwrap();
+        assert_eq!(document["Manifests"].as_array().unwrap().len(), 1);
+        let twice = manifest(text(&capital).replacen('{', r#"{"manifests":[],"#, 1));
+        let error = choose_of(&twice, &["linux/arm64"]).unwrap_err().to_string();
+        assert!(error.contains("more than once"), "{error}");
     }
 
     #[test]

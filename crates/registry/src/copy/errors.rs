@@ -23,6 +23,11 @@ pub enum CopyError {
         "more refers to {digest}, at first or at second hand, than belongs to an image; copy it without its referrers"
     )]
     TooManyReferrers { digest: Box<Digest> },
+    #[error(
+        "the destination has signatures or other documents under the tag {tag} that the source does not have there, and would \
+         lose them; delete that tag at the destination if they are not needed, or copy the image without its referrers"
+    )]
+    OtherDocuments { tag: String },
 }
 
 fn no_platform(offered: &str, wanted: &[PlatformFilter]) -> String {
@@ -38,7 +43,9 @@ impl CopyError {
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Source(error) | Self::Destination(error) => error.class(),
-            Self::OtherDigest { .. } | Self::NoPlatform { .. } => ErrorClass::Misconfigured,
+            Self::OtherDigest { .. } | Self::NoPlatform { .. } | Self::OtherDocuments { .. } => {
+                ErrorClass::Misconfigured
+            }
             Self::TooDeep { .. } | Self::TooManyReferrers { .. } => ErrorClass::Broken,
         }
     }

@@ -6,7 +6,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{CopyError, Job, steady::steadily, transfer::COMMIT};
 use crate::{
-    error::Problem,
+    error::{Error, Problem},
     manifest::{Content, Descriptor, Manifest, Selector, is_manifest},
 };
 
@@ -31,15 +31,17 @@ impl Job<'_> {
             }
             let parts = Parts::of(manifest.content().map_err(CopyError::Source)?);
             self.place_parts(&parts, depth, false).await?;
-            match self.publish(manifest, target).await {
-                Ok(()) => Ok(()),
-                Err(error) if is_about_content(&error.problem) => {
-                    // The destination was cleaned up since we looked; this time everything is looked for.
-                    self.place_parts(&parts, depth, true).await?;
-                    self.publish(manifest, target).await.map_err(CopyError::Destination)
-                }
-                Err(error) => Err(CopyError::Destination(error)),
+            let mut written = self.write(manifest, target).await;
+            if is_about_content(&written) {
+                // The destination was cleaned up since we looked; this time everything is looked for.
+                self.place_parts(&parts, depth, true).await?;
+                written = self.write(manifest, target).await;
             }
+            if is_about_content(&written) && !parts.foreign.is_empty() {
+                self.place_foreign(&parts.foreign).await?;
+                written = self.write(manifest, target).await;
+            }
+            self.accept(written, manifest, target).await.map_err(CopyError::Destination)
         })
     }
 
@@ -69,9 +71,43 @@ impl Job<'_> {
             .await
     }
 
-    pub(super) async fn publish(&self, manifest: &Manifest, target: &Selector) -> Result<(), crate::Error> {
+    /// Brings layers that registries need not hold to one that insists, as far as the source has them.
+    async fn place_foreign(&self, blobs: &[Descriptor]) -> Result<(), CopyError> {
+        for blob in blobs {
+            match self.place_blob(blob, true).await {
+                Err(CopyError::Source(error)) if error.problem.is_absence() => {}
+                placed => placed?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn publish(&self, manifest: &Manifest, target: &Selector) -> Result<(), Error> {
+        let written = self.write(manifest, target).await;
+        self.accept(written, manifest, target).await
+    }
+
+    async fn write(&self, manifest: &Manifest, target: &Selector) -> Result<(), Error> {
         let context = self.sending.clone().answered_within(COMMIT);
-        steadily(&context, || self.destination.put_manifest(target, manifest, &context)).await?;
+        steadily(&context, || self.destination.put_manifest(target, manifest, &context)).await
+    }
+
+    /// Takes note of what was published. A refusal counts as success if the name stands for the manifest all the same: the
+    /// answer to an earlier attempt was lost, or somebody else was quicker, and the registry has no tag written twice.
+    async fn accept(
+        &self,
+        written: Result<(), Error>,
+        manifest: &Manifest,
+        target: &Selector,
+    ) -> Result<(), Error> {
+        if let Err(error) = written {
+            let refused = matches!(error.problem, Problem::Rejected { .. } | Problem::Forbidden(_));
+            let found =
+                if refused { self.destination.resolve(target, self.context).await.ok() } else { None };
+            if !found.is_some_and(|found| found.digest.matches(&manifest.bytes)) {
+                return Err(error);
+            }
+        }
         self.is_published(target);
         self.tally.manifest();
         Ok(())
@@ -82,18 +118,22 @@ impl Job<'_> {
 struct Parts {
     manifests: Vec<Descriptor>,
     blobs: Vec<Descriptor>,
+    /// Blobs that it need not have, as a rule.
+    foreign: Vec<Descriptor>,
 }
 
 impl Parts {
     fn of(content: Content) -> Self {
-        let (manifests, mut blobs) = match content {
-            Content::Index(index) => distinct(index.manifests).into_iter().partition(is_manifest_entry),
-            Content::Image(image) => (vec![], distinct(image.layers.into_iter().chain([image.config]))),
+        let (manifests, blobs): (Vec<_>, Vec<_>) = match content {
+            Content::Index(index) => index.manifests.into_iter().partition(is_manifest_entry),
+            Content::Image(image) => (vec![], image.layers.into_iter().chain([image.config]).collect()),
         };
-        blobs.retain(|blob| !is_foreign(blob));
+        // A blob that is foreign in one place may be an ordinary one in another.
+        let (foreign, blobs): (Vec<_>, Vec<_>) = blobs.into_iter().partition(is_foreign);
+        let mut blobs = distinct(blobs);
         // The largest take longest; begun first, they do not end alone.
         blobs.sort_by_key(|blob| std::cmp::Reverse(blob.size));
-        Self { manifests, blobs }
+        Self { manifests: distinct(manifests), blobs, foreign: distinct(foreign) }
     }
 }
 
@@ -113,7 +153,8 @@ fn is_foreign(blob: &Descriptor) -> bool {
         && (blob.media_type.contains("nondistributable") || blob.media_type.contains(".foreign."))
 }
 
-/// Whether a refused manifest may be refused for parts that are missing.
-fn is_about_content(problem: &Problem) -> bool {
-    matches!(problem, Problem::NotFound(_) | Problem::Rejected { status: 400, .. })
+/// Whether a manifest was refused, perhaps for parts that are missing.
+fn is_about_content(written: &Result<(), Error>) -> bool {
+    let problem = written.as_ref().err().map(|error| &error.problem);
+    matches!(problem, Some(Problem::NotFound(_) | Problem::Rejected { status: 400, .. }))
 }

@@ -17,6 +17,7 @@ mod referrers;
 mod steady;
 mod tag_book;
 mod transfer;
+mod turns;
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,6 +31,7 @@ use tokio::sync::Semaphore;
 
 use self::{
     blobs::MOST_HELD, ledger::Ledger, names::Names, progress::Tally, steady::steadily, tag_book::TagBook,
+    turns::Turns,
 };
 pub use self::{
     errors::CopyError,
@@ -69,6 +71,9 @@ pub struct CopyOptions {
     /// The tag by which a destination that is named by a digest alone keeps the image, since many registries remove what
     /// has no tag. Destinations with a tag need none.
     pub hold: Option<Tag>,
+    /// The destination has nothing of its own: signatures that it has under cosign's tags are replaced by the source's,
+    /// also where it has some that the source lacks.
+    pub follow_source: bool,
 }
 
 /// What a copy did.
@@ -97,6 +102,7 @@ pub struct Copier {
     client: Client,
     ledger: Arc<Ledger>,
     tag_book: Arc<TagBook>,
+    turns: Arc<Turns>,
     transfers: Arc<Semaphore>,
     /// Room for blobs that are held in memory.
     held: Arc<Semaphore>,
@@ -127,6 +133,7 @@ impl Copier {
             client: client.clone(),
             ledger: Arc::default(),
             tag_book: Arc::default(),
+            turns: Arc::default(),
             transfers: Arc::new(Semaphore::new(transfers.max(1))),
             held: Arc::new(Semaphore::new(MOST_HELD)),
         }
@@ -157,6 +164,15 @@ impl Copier {
             sending: context,
         };
         job.run(source, destination).await
+    }
+
+    /// Waits until registries were told of every upload that was given up so far, or do not listen: a few seconds at most.
+    /// For those who are about to end the runtime.
+    pub async fn farewell(&self) {
+        let farewells = &self.client.shared.farewells;
+        farewells.close();
+        farewells.wait().await;
+        farewells.reopen();
     }
 }
 

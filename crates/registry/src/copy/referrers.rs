@@ -3,8 +3,11 @@
 //! They come in two forms: manifests that name the image as their subject, which registries list or keep in an index under
 //! a tag, and the older agreement of cosign, tags made of the digest with an ending. What they refer to may be the image,
 //! anything within it, or one another: a bill of materials can be signed, too.
+//!
+//! The destination may have such documents of its own. Lists are added to; what stands under one of cosign's tags is
+//! replaced only where nothing is lost by that.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 use fairlead_domain::{digest::Digest, reference::Tag};
@@ -74,7 +77,7 @@ impl Job<'_> {
         let Some(base) = fallback_tag(&subject) else { return Ok(brought) };
         for ending in COSIGN_ENDINGS {
             if let Ok(tag) = Tag::parse(&format!("{base}{ending}")) {
-                brought.extend(self.copy_named(&Selector::from(&tag)).await?.unwrap_or_default());
+                brought.extend(self.copy_tagged(&tag).await?);
             }
         }
         Ok(brought)
@@ -87,7 +90,7 @@ impl Job<'_> {
         let (mut brought, mut copied) = (Vec::new(), Vec::new());
         for referrer in found {
             // Whoever deletes a referrer often leaves it in the list.
-            if let Some(manifests) = self.copy_named(&referrer.digest.into()).await? {
+            if let Some(manifests) = self.copy_referrer(referrer.digest).await? {
                 brought.extend(manifests);
                 copied.push(referrer);
             }
@@ -95,6 +98,8 @@ impl Job<'_> {
         if copied.is_empty() {
             return Ok(brought);
         }
+        let Some(tag) = fallback_tag(&subject) else { return Ok(brought) };
+        let _turn = self.copier.turns.take(self.destination.repository(), tag.as_str()).await;
         let known = steadily(self.context, || self.destination.referrers(&subject, self.context)).await;
         if let Referrers { manifests, fallback_tag: Some(tag) } = known.map_err(CopyError::Destination)? {
             self.list_under(&tag, manifests, copied).await?;
@@ -127,21 +132,70 @@ impl Job<'_> {
         self.publish(&index, &Selector::from(tag)).await.map_err(CopyError::Destination)
     }
 
-    /// Copies a manifest under the name it has at the source, if it is there, and returns all manifests within it.
-    ///
-    /// A refusal is no absence here: the same login has just read the image, and whoever asks for signatures must hear
-    /// of one that does not come along.
-    async fn copy_named(&self, selector: &Selector) -> Result<Option<Vec<Digest>>, CopyError> {
-        let manifest = match self.read(selector).await {
-            Ok(manifest) => manifest,
-            Err(error) if matches!(error.problem, Problem::NotFound(_)) => return Ok(None),
-            Err(error) => return Err(CopyError::Source(error)),
-        };
-        if !self.is_there(selector, manifest.digest).await? {
-            self.place(&manifest, selector, 1).await?;
+    /// Copies a referrer, if it is there, and returns all manifests within it.
+    async fn copy_referrer(&self, digest: Digest) -> Result<Option<Vec<Digest>>, CopyError> {
+        let selector = Selector::from(digest);
+        let Some(manifest) = self.read_if_there(&selector).await? else { return Ok(None) };
+        if !self.is_there(&selector, digest).await? {
+            self.place(&manifest, &selector, 1).await?;
         }
         self.manifests_within(&manifest).await.map(Some)
     }
+
+    /// Copies what stands under one of cosign's tags, if that is there, and returns all manifests within it.
+    async fn copy_tagged(&self, tag: &Tag) -> Result<Vec<Digest>, CopyError> {
+        let selector = Selector::from(tag);
+        let Some(manifest) = self.read_if_there(&selector).await? else { return Ok(Vec::new()) };
+        let _turn = self.copier.turns.take(self.destination.repository(), tag.as_str()).await;
+        match self.look_for(&selector).await? {
+            Some(found) if found == manifest.digest => {}
+            Some(_) if !self.options.follow_source && self.has_all_of(&manifest, tag).await? => {
+                return Ok(Vec::new());
+            }
+            _ => self.place(&manifest, &selector, 1).await?,
+        }
+        self.manifests_within(&manifest).await
+    }
+
+    /// Whether the destination has under this tag all that the source has there, and more. An error if each has something
+    /// that the other lacks.
+    async fn has_all_of(&self, manifest: &Manifest, tag: &Tag) -> Result<bool, CopyError> {
+        let selector = Selector::from(tag);
+        let found = steadily(self.context, || self.destination.manifest(&selector, self.context)).await;
+        let found = match found.and_then(|found| found.content()) {
+            Ok(found) => documents(found),
+            Err(error) if matches!(error.problem, Problem::NotFound(_)) => return Ok(false),
+            Err(error) => return Err(CopyError::Destination(error)),
+        };
+        let wanted = documents(manifest.content().map_err(CopyError::Source)?);
+        if found.is_subset(&wanted) {
+            return Ok(false);
+        }
+        let has_all = wanted.is_subset(&found);
+        has_all.then_some(true).ok_or_else(|| CopyError::OtherDocuments { tag: tag.as_str().to_owned() })
+    }
+
+    /// A manifest of the source, unless it is not there.
+    ///
+    /// A refusal is no absence here: the same login has just read the image, and whoever asks for signatures must hear
+    /// of one that does not come along.
+    async fn read_if_there(&self, selector: &Selector) -> Result<Option<Manifest>, CopyError> {
+        match self.read(selector).await {
+            Ok(manifest) => Ok(Some(manifest)),
+            Err(error) if matches!(error.problem, Problem::NotFound(_)) => Ok(None),
+            Err(error) => Err(CopyError::Source(error)),
+        }
+    }
+}
+
+/// What stands under one of cosign's tags. Of signatures by several hands the content is often the same: it says what was
+/// signed. How it was signed is in the annotations.
+fn documents(content: Content) -> HashSet<(Digest, Option<BTreeMap<String, String>>)> {
+    let parts = match content {
+        Content::Image(image) => image.layers,
+        Content::Index(index) => index.manifests,
+    };
+    parts.into_iter().map(|part| (part.digest, part.annotations)).collect()
 }
 
 /// Keeps what a source can make of one image within what can be worked through.

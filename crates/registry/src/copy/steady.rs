@@ -12,7 +12,8 @@ use crate::{
     error::{Error, Problem},
 };
 
-/// Failures in a row after which a registry counts as gone for good: with growing pauses, after about half a minute.
+/// Failures in a row after which a registry counts as gone for good. One that does not answer at all is tried again after
+/// growing pauses, which are waited for here: if those are ten seconds at most, that makes about half a minute.
 pub(super) const MOST_FAILURES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -49,18 +50,28 @@ impl Setbacks {
         }
         let jitter = jitter.clamp(0.0, 1.0);
         match problem {
-            Problem::Unreachable(_) | Problem::TimedOut(_) => {
-                Some(grown(FIRST_PAUSE, self.failures, LONGEST_PAUSE).mul_f64(0.5 + 0.5 * jitter))
+            Problem::Unreachable(outage) => {
+                // Asked before its time, it would not even be sent the question. A trial goes first, and takes a moment.
+                let spread = grown(FIRST_SPREAD, self.failures, LONGEST_SPREAD);
+                let told =
+                    outage.until.map(|until| remaining(until, now) + spread.mul_f64(0.5 + 0.5 * jitter));
+                Some(self.own_pause(jitter).max(told.unwrap_or_default()))
             }
+            Problem::TimedOut(_) => Some(self.own_pause(jitter)),
             Problem::RateLimited { until, .. } => {
                 let rest = until.map_or_else(
                     || grown(FIRST_BLIND_PAUSE, self.refusals, LONGEST_BLIND_PAUSE),
-                    |until| until.duration_since(now).unwrap_or_default(),
+                    |until| remaining(until, now),
                 );
                 Some(rest + grown(FIRST_SPREAD, self.refusals, LONGEST_SPREAD).mul_f64(jitter))
             }
             _ => None,
         }
+    }
+
+    /// After a failure about whose end nothing is known.
+    fn own_pause(self, jitter: f64) -> Duration {
+        grown(FIRST_PAUSE, self.failures, LONGEST_PAUSE).mul_f64(0.5 + 0.5 * jitter)
     }
 
     /// Waits until another attempt makes sense, or gives the error back if none does.
@@ -77,6 +88,10 @@ impl Setbacks {
             _ => Err(error),
         }
     }
+}
+
+fn remaining(until: SystemTime, now: SystemTime) -> Duration {
+    until.duration_since(now).unwrap_or_default()
 }
 
 /// Doubled each time after the first.
@@ -105,17 +120,81 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::error::Detail;
+    use crate::{
+        Patience,
+        error::{Detail, Outage},
+        manners::breaker::{Breaker, Health, TrialOutcome},
+    };
 
     #[test]
     fn pauses_grow_and_end() {
-        let away = Problem::Unreachable(Detail::none());
+        let away = Problem::Unreachable(Outage::default());
         let after = |failures| Setbacks { failures, ..Setbacks::default() };
         let pauses: Vec<_> = (1..=7)
             .map(|failures| after(failures).pause(&away, 1.0, UNIX_EPOCH).map(|pause| pause.as_millis()))
             .collect();
         assert_eq!(pauses, [Some(500), Some(1000), Some(2000), Some(4000), Some(8000), None, None]);
         assert_eq!(after(1).pause(&Problem::NotFound(Detail::none()), 1.0, UNIX_EPOCH), None);
+    }
+
+    fn away_until(until: SystemTime) -> Problem {
+        Problem::Unreachable(Outage { until: Some(until), ..Outage::default() })
+    }
+
+    #[test]
+    fn a_registry_is_not_asked_before_the_time_it_named() {
+        let pause = |until: u64, failures, jitter| {
+            let setbacks = Setbacks { failures, ..Setbacks::default() };
+            let problem = away_until(UNIX_EPOCH + Duration::from_secs(until));
+            setbacks.pause(&problem, jitter, UNIX_EPOCH).map(|pause| pause.as_millis())
+        };
+        assert_eq!(pause(22, 1, 0.0), Some(22_250), "a trial goes first");
+        assert_eq!(pause(22, 1, 1.0), Some(22_500));
+        assert_eq!(pause(1, 5, 1.0), Some(8000), "nor more often than without");
+        assert_eq!(pause(22, MOST_FAILURES, 1.0), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_registry_that_is_back_when_it_said_is_asked_twice() {
+        let begun = Instant::now();
+        let patient = Context::new(crate::Class::Background, begun + Duration::from_hours(2));
+        let told = SystemTime::now() + Duration::from_secs(50);
+        let back = begun + Duration::from_secs(50);
+        let outcome = |context: Context| async move {
+            let mut attempts = 0;
+            let attempt = || {
+                attempts += 1;
+                let is_back = Instant::now() >= back;
+                std::future::ready(if is_back { Ok(()) } else { Err(away_until(told).during("test")) })
+            };
+            let outcome = steadily(&context, attempt).await;
+            (outcome.is_ok(), attempts)
+        };
+        assert_eq!(outcome(patient.clone().waiting_at_most(Duration::from_secs(3))).await, (false, 1));
+        assert_eq!(begun.elapsed(), Duration::ZERO, "those who have other things to do do not wait");
+        assert_eq!(outcome(patient).await, (true, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_registry_that_does_not_answer_at_all_is_given_up_after_half_a_minute() {
+        let begun = Instant::now();
+        let context = Context::new(crate::Class::Background, begun + Duration::from_hours(2));
+        let patience = Patience { longest_pause: Duration::from_secs(10), ..Patience::default() };
+        let mut breaker = Breaker::new(patience, begun);
+        breaker.record(Health::Silent, begun, begun);
+        let outcome = steadily(&context, || {
+            let now = Instant::now();
+            let mut due = breaker.next_trial(now).unwrap();
+            while due <= now {
+                breaker.begin_trial();
+                breaker.end_trial(TrialOutcome::Dead, fastrand::f64(), due);
+                due = breaker.next_trial(due).unwrap();
+            }
+            std::future::ready(Err::<(), _>(away_until(SystemTime::now() + (due - now)).during("test")))
+        });
+        assert!(outcome.await.is_err());
+        let tried_for = begun.elapsed();
+        assert!((20..45).contains(&tried_for.as_secs()), "{tried_for:?}");
     }
 
     fn limited(until: Option<SystemTime>) -> Problem {
@@ -205,7 +284,7 @@ mod tests {
         let mut attempts = 0;
         let outcome = steadily(&context, || {
             attempts += 1;
-            std::future::ready(Err::<(), _>(Problem::Unreachable(Detail::none()).during("test")))
+            std::future::ready(Err::<(), _>(Problem::Unreachable(Outage::default()).during("test")))
         });
         assert!(outcome.await.is_err());
         assert!((2..=4).contains(&attempts), "{attempts}");

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{StreamExt as _, stream};
+use futures::stream;
 use tokio::{
     sync::{Mutex, OwnedSemaphorePermit},
     time::{Instant, sleep},
@@ -25,7 +25,7 @@ use super::{
     steady::{MOST_FAILURES, Setbacks, steadily},
 };
 use crate::{
-    blob::BlobReader,
+    blob::{BlobReader, UNDER_WAY},
     bounds,
     context::Context,
     error::{Error, Problem},
@@ -102,6 +102,8 @@ pub(super) struct Transfer<'a> {
     tap: Arc<Mutex<Tap>>,
     /// Pieces that the destination took of the current request.
     pieces: Arc<AtomicU64>,
+    /// The number of the current request. A connection may keep the body of one that was given up for a while.
+    current: Arc<AtomicU64>,
     _slots: Vec<OwnedSemaphorePermit>,
 }
 
@@ -133,7 +135,7 @@ impl<'a> Transfer<'a> {
             blob: blob.clone(),
             pieces: Arc::clone(&pieces),
         };
-        Ok(Self { job, blob, tap: Arc::new(Mutex::new(tap)), pieces, _slots: slots })
+        Ok(Self { job, blob, tap: Arc::new(Mutex::new(tap)), pieces, current: Arc::default(), _slots: slots })
     }
 
     pub(super) async fn run(self, mut open: OpenUpload) -> Result<(), CopyError> {
@@ -210,6 +212,7 @@ impl<'a> Transfer<'a> {
 
     async fn rewind(&self, offset: u64) {
         let mut tap = self.tap.lock().await;
+        self.current.fetch_add(1, Ordering::Relaxed);
         tap.reader.rewind(offset);
         tap.rest = Bytes::new();
         tap.done = offset;
@@ -228,18 +231,24 @@ impl<'a> Transfer<'a> {
         upload.finish(digest, context).await
     }
 
-    /// Gives a request up when it has begun to move and then stands still.
+    /// Gives a request up when it has begun to move and then stands still. One that moved until the deadline says so.
     async fn watched(&self, request: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
         self.pieces.store(0, Ordering::Relaxed);
         tokio::pin!(request);
         let mut seen = 0;
         loop {
             let moving = seen > 0 && seen != u64::MAX;
+            let pieces = || self.pieces.load(Ordering::Relaxed);
             tokio::select! {
-                done = &mut request => return done,
+                done = &mut request => return done.map_err(|error| match error.problem {
+                    Problem::TimedOut(_) if (1..u64::MAX).contains(&pieces()) && self.job.context.has_passed() => {
+                        Error { problem: Problem::TimedOut(UNDER_WAY.into()), ..error }
+                    }
+                    _ => error,
+                }),
                 () = sleep(if moving { bounds::STALL } else { COMMIT }) => {}
             }
-            let now = self.pieces.load(Ordering::Relaxed);
+            let now = pieces();
             if now == seen {
                 let problem = Problem::Unreachable("the transfer stands still".into());
                 return Err(self.job.destination.during("write the blob", &self.blob.digest.into(), problem));
@@ -250,11 +259,17 @@ impl<'a> Transfer<'a> {
 
     /// The next `length` bytes of the source as the body of a request.
     fn body(&self, length: u64) -> Body {
-        let tap = Arc::clone(&self.tap);
-        let pieces = stream::once(tap.lock_owned()).flat_map(move |tap| {
-            stream::unfold((tap, length), |(mut tap, left)| async move {
+        let own = self.current.fetch_add(1, Ordering::Relaxed) + 1;
+        let (tap, current) = (Arc::clone(&self.tap), Arc::clone(&self.current));
+        Body::stream(stream::unfold(length, move |left| {
+            let (tap, current) = (Arc::clone(&tap), Arc::clone(&current));
+            async move {
                 if left == 0 {
                     return None;
+                }
+                let mut tap = tap.lock().await;
+                if current.load(Ordering::Relaxed) != own {
+                    return Some((Err(io::Error::other("the request was given up")), 0));
                 }
                 match tap.piece(left).await {
                     Ok(piece) => {
@@ -262,13 +277,12 @@ impl<'a> Transfer<'a> {
                         if left == 0 {
                             tap.pieces.store(u64::MAX, Ordering::Relaxed);
                         }
-                        Some((Ok(piece), (tap, left)))
+                        Some((Ok(piece), left))
                     }
-                    Err(error) => Some((Err(error), (tap, 0))),
+                    Err(error) => Some((Err(error), 0)),
                 }
-            })
-        });
-        Body::stream(pieces)
+            }
+        }))
     }
 }
 
@@ -309,14 +323,16 @@ impl Drop for OpenUpload {
 }
 
 impl OpenUpload {
-    /// Tells the registry, without waiting for that.
+    /// Tells the registry, without waiting for that as [`Copier::farewell`](super::Copier::farewell) does.
     pub(super) fn give_up(&mut self) {
         if let (Some(mut upload), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(async move {
+            let farewells = upload.farewells();
+            let farewell = async move {
                 let context = Context::new(Class::Background, Instant::now() + FAREWELL);
                 // The registry forgets it by itself in time; this is only politeness.
                 drop(upload.cancel(&context).await);
-            });
+            };
+            farewells.spawn_on(farewell, &runtime);
         }
     }
 }
@@ -355,7 +371,7 @@ impl Job<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Detail;
+    use crate::error::{Detail, Outage};
 
     fn rejected(status: u16) -> Problem {
         Problem::Rejected { status, detail: Detail::none() }
@@ -363,7 +379,7 @@ mod tests {
 
     #[test]
     fn failures_are_answered_by_what_may_help() {
-        let unreachable = Problem::Unreachable(Detail::none());
+        let unreachable = Problem::Unreachable(Outage::default());
         let chunks = Way::Chunks(16 << 20);
         for (problem, way, failures, expected) in [
             (&unreachable, Way::Whole, 1, Recovery::Resume(Duration::from_millis(500))),

@@ -39,10 +39,10 @@ pub enum FileProblem {
     #[error("the entry for {location:?} is for no place that can be read: write host[:port][/path]")]
     Place { location: String },
     #[error(
-        "{name:?} cannot be the name of a credential helper, which has letters, digits, '-', '_' and '.'; write what \
-         follows docker-credential- in the name of its program"
+        "the value of {setting} cannot be the name of a credential helper, which has letters, digits, '-', '_' and '.'; \
+         write what follows docker-credential- in the name of its program"
     )]
-    HelperName { name: String },
+    HelperName { setting: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

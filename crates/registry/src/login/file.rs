@@ -12,7 +12,8 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 use fairlead_domain::{
-    keyring::{IdentityKey, Keyring},
+    json, json_object,
+    keyring::{IdentityKey, Keyring, shown_place},
     reference::Host,
 };
 use serde::{Deserialize, Deserializer};
@@ -21,7 +22,7 @@ use zeroize::Zeroizing;
 use super::{
     error::{FileProblem, LoginError},
     helper::HelperName,
-    place::{host_key, location, shown},
+    place::{host_key, location},
 };
 
 /// A login file with a hundred registries has some 20 KiB.
@@ -77,18 +78,24 @@ impl LoginFile {
     /// Takes over everything that makes sense and returns what does not.
     fn fill(&mut self, written: Written) -> Vec<FileProblem> {
         let mut problems = Vec::new();
-        for (place, entry) in written.auths.unwrap_or_default() {
+        for (place, entry) in written.auths {
             if let Err(problem) = self.add(&place, entry.unwrap_or_default()) {
                 problems.push(problem);
             }
         }
-        let mut named = |name: Option<String>| match name.filter(|name| !name.is_empty()) {
-            None => None,
-            Some(name) => HelperName::parse(&name).map_err(|problem| problems.push(problem)).ok(),
+        // A value that is no name is not quoted: it may be a password in the wrong place.
+        let mut named = |name: Option<String>, setting: &dyn Fn() -> String| {
+            let name = name.filter(|name| !name.is_empty())?;
+            let helper = HelperName::parse(&name);
+            if helper.is_none() {
+                problems.push(FileProblem::HelperName { setting: setting() });
+            }
+            helper
         };
-        self.helper = named(written.creds_store);
-        for (place, name) in written.cred_helpers.unwrap_or_default() {
-            self.helpers.insert(host_key(&place), named(name));
+        self.helper = named(written.creds_store, &|| "credsStore".to_owned());
+        for (place, name) in written.cred_helpers {
+            let helper = named(name, &|| format!("credHelpers for {:?}", shown_place(&place)));
+            self.helpers.insert(host_key(&place), helper);
         }
         problems
     }
@@ -100,7 +107,7 @@ impl LoginFile {
         if self.keyring.add_login(&location(place), &username, &password) {
             Ok(())
         } else {
-            Err(FileProblem::Place { location: shown(place) })
+            Err(FileProblem::Place { location: shown_place(place) })
         }
     }
 }
@@ -124,15 +131,14 @@ fn bytes_of(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, FileProblem> {
 }
 
 /// The file as written.
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Default)]
 struct Written {
-    auths: Option<Entries>,
-    #[serde(rename = "credsStore")]
+    auths: Entries,
     creds_store: Option<String>,
-    #[serde(rename = "credHelpers")]
-    cred_helpers: Option<BTreeMap<String, Option<String>>>,
+    cred_helpers: BTreeMap<String, Option<String>>,
 }
+
+json_object!(Written { "auths" => auths, "credsStore" => creds_store, "credHelpers" => cred_helpers });
 
 type Entries = BTreeMap<String, Option<Entry>>;
 
@@ -143,12 +149,11 @@ impl Written {
             return Ok(Self::default());
         }
         let parsed = match shape {
-            Shape::Config => serde_json::from_slice(bytes),
-            Shape::Entries => {
-                serde_json::from_slice(bytes).map(|auths| Self { auths: Some(auths), ..Self::default() })
-            }
+            Shape::Config => json::from_slice::<Option<Self>>(bytes),
+            Shape::Entries => json::from_slice::<Option<Entries>>(bytes)
+                .map(|auths| Some(Self { auths: auths.unwrap_or_default(), ..Self::default() })),
         };
-        parsed.map_err(|error| {
+        parsed.map(Option::unwrap_or_default).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             // The decoder's own words are dropped: they quote the value.
             if error.is_data() {
@@ -169,8 +174,7 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Default)]
 struct Entry {
     username: Option<Secret>,
     password: Option<Secret>,
@@ -178,6 +182,14 @@ struct Entry {
     identitytoken: Option<Secret>,
     registrytoken: Option<Secret>,
 }
+
+json_object!(Entry {
+    "username" => username,
+    "password" => password,
+    "auth" => auth,
+    "identitytoken" => identitytoken,
+    "registrytoken" => registrytoken,
+});
 
 type UserAndPassword = (Zeroizing<Vec<u8>>, Zeroizing<Vec<u8>>);
 
@@ -195,14 +207,14 @@ impl Entry {
         if let Some(auth) = self.auth.filter(|auth| !auth.0.is_empty()) {
             return match decode(&auth.0) {
                 Some(login) => Ok(Some(login)),
-                None => Err(FileProblem::Auth { location: shown(place) }),
+                None => Err(FileProblem::Auth { location: shown_place(place) }),
             };
         }
         if given(&self.username) || given(&self.password) {
             return Ok(Some((bytes(self.username), bytes(self.password))));
         }
         if given(&self.registrytoken) {
-            return Err(FileProblem::RegistryToken { location: shown(place) });
+            return Err(FileProblem::RegistryToken { location: shown_place(place) });
         }
         Ok(None)
     }

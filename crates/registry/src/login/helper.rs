@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use serde::Deserialize;
+use fairlead_domain::{json, json_object};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::Command,
@@ -23,10 +23,7 @@ use tokio::{
 };
 use zeroize::Zeroizing;
 
-use super::{
-    error::{FileProblem, HelperProblem},
-    file::Secret,
-};
+use super::{error::HelperProblem, file::Secret};
 
 const PREFIX: &str = "docker-credential-";
 const LONGEST_NAME: usize = 100;
@@ -41,13 +38,10 @@ const NOT_FOUND: &[u8] = b"credentials not found";
 pub(super) struct HelperName(String);
 
 impl HelperName {
-    pub(super) fn parse(name: &str) -> Result<Self, FileProblem> {
+    pub(super) fn parse(name: &str) -> Option<Self> {
         let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(fine) {
-            Ok(Self(name.to_owned()))
-        } else {
-            Err(FileProblem::HelperName { name: name.chars().take(LONGEST_NAME).collect() })
-        }
+        let is_name = (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(fine);
+        is_name.then(|| Self(name.to_owned()))
     }
 
     pub(super) fn program(&self) -> String {
@@ -147,17 +141,18 @@ fn find(path: &OsStr, program: &str) -> Option<PathBuf> {
         })
 }
 
-#[derive(Deserialize)]
+#[derive(Default)]
 struct Answer {
-    #[serde(rename = "Username", default)]
     username: Option<Secret>,
-    #[serde(rename = "Secret")]
-    secret: Secret,
+    secret: Option<Secret>,
 }
+
+json_object!(Answer { "Username" => username, "Secret" => secret });
 
 fn read(answer: &[u8]) -> Outcome {
     // The decoder's own words would quote the answer.
-    let Answer { username, secret } = serde_json::from_slice(answer).map_err(|_| HelperProblem::Answer)?;
+    let Answer { username, secret } = json::from_slice(answer).map_err(|_| HelperProblem::Answer)?;
+    let secret = secret.ok_or(HelperProblem::Answer)?;
     let username = username.map(|text| text.0).unwrap_or_default();
     if username.is_empty() && secret.0.is_empty() {
         return Ok(None);

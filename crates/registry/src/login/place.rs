@@ -35,12 +35,6 @@ pub(super) fn servers(host: &Host) -> Vec<&str> {
     if host.is_docker_hub() { vec![HUB_SERVER, HUB] } else { vec![host.as_str()] }
 }
 
-/// A place for a message: what precedes an `@` may be a password.
-pub(super) fn shown(location: &str) -> String {
-    let place = location.rsplit('@').next().unwrap_or_default();
-    place.chars().take(100).collect()
-}
-
 fn split(written: &str) -> (&str, &str) {
     let address = ["https://", "http://"]
         .into_iter()
@@ -77,10 +71,5 @@ mod tests {
     fn helpers_are_for_hosts() {
         assert_eq!(host_key("https://R.example.com:5000/v2/"), "r.example.com:5000");
         assert_eq!(host_key("https://index.docker.io/v1/"), "docker.io");
-    }
-
-    #[test]
-    fn a_password_in_a_place_is_not_shown() {
-        assert_eq!(shown("https://ada:hunter2@r.example.com/x"), "r.example.com/x");
     }
 }

@@ -112,6 +112,27 @@ async fn what_docker_writes() {
 }
 
 #[tokio::test]
+async fn what_docker_reads_though_nothing_writes_it() {
+    let home = Home::new().helper("caps", r#"echo '{"username":"ada","SECRET":"h","ServerURL":null}'"#);
+    let auth = STANDARD.encode("ada:last");
+    for content in [
+        format!(r#"{{"auths":{{"x.example.com":{{}}}},"auths":{{"r.example.com":{{"auth":"{auth}"}}}}}}"#),
+        format!(r#"{{"auths":{{"r.example.com":{{"auth":"{auth}"}}}},"auths":{{"x.example.com":{{}}}}}}"#),
+        format!(r#"{{"auths":{{"r.example.com":{{"auth":"?","auth":"{auth}"}}}}}}"#),
+        format!(r#"{{"Auths":{{"r.example.com":{{"AUTH":"{auth}","auth":null}}}},"credsStore":null}}"#),
+        format!(r#"{{"auths":{{"r.example.com":{{"auth":"{auth}","email":"\ud800"}}}},"\udc00":1}}"#),
+    ] {
+        home.write(DOCKER, &content);
+        assert_eq!(home.logins().problems(), [], "{content}");
+        assert_eq!(home.found("r.example.com/a").await, ["ada:last"], "{content}");
+    }
+    home.write(DOCKER, r#"{"CREDHELPERS":{"r.example.com":"none"},"credHelpers":{"r.example.com":"caps"}}"#);
+    assert_eq!(home.found("r.example.com/a").await, ["ada:h"]);
+    home.write(DOCKER, "null");
+    assert!(home.found("r.example.com/a").await.is_empty());
+}
+
+#[tokio::test]
 async fn what_podman_writes() {
     let home = Home::new().has(
         PODMAN,
@@ -248,6 +269,15 @@ fn a_broken_file_is_named_and_the_others_are_used() {
         (r#"{"auths": {"ada:hunter2@r.example.com": {"auth": "?"}}}"#, r#"the entry for "r.example.com""#),
         (r#"{"auths": {"r.example.com": {"registrytoken": "hunter2"}}}"#, "log in with a password"),
         (r#"{"auths": {"r example.com": {"password": "hunter2"}}}"#, "host[:port][/path]"),
+        (r#"{"auths": {"aHVudGVyMjpodW50ZXIy": {"auth": "r.example.com"}}}"#, r#"the entry for "…""#),
+        (r#"{"auths": {"robot:hunter2": {"auth": "r.example.com"}}}"#, r#"the entry for "…""#),
+        (r#"{"auths": {"robot:hunter2%40r.example.com": {"auth": "?"}}}"#, r#"the entry for "…""#),
+        (r#"{"auths": {"https://r.example.com/?token=hunter2": {"auth": "?"}}}"#, "\"r.example.com\""),
+        (r#"{"auths": {"r.example.com#hunter2": {"auth": "?"}}}"#, "\"r.example.com\""),
+        (r#"{"auths": {"r.example.com/hunter2": {"registrytoken": "?"}}}"#, "\"r.example.com\""),
+        (r#"{"credsStore": "robot:hunter2"}"#, "the value of credsStore"),
+        (r#"{"credHelpers": {"r.example.com": "robot:hunter2"}}"#, r#"credHelpers for "r.example.com""#),
+        (r#"{"credHelpers": {"robot:hunter2": "r.example.com:5000"}}"#, r#"credHelpers for "…""#),
     ] {
         let home = Home::new().has(PODMAN, &json!({"auths": {"a.example.com": auth("u:p")}}));
         let path = home.write(DOCKER, content);
@@ -256,7 +286,7 @@ fn a_broken_file_is_named_and_the_others_are_used() {
         let problem = problem.to_string();
         assert!(problem.contains(expected) && problem.contains(path.to_str().unwrap()), "{problem}");
         for text in [problem, format!("{logins:?}"), format!("{:?}", logins.problems())] {
-            assert!(!text.contains("hunter2"), "{text}");
+            assert!(!text.contains("hunter2") && !text.contains("aHVudGVy"), "{text}");
         }
         assert_eq!(logins.files.first().map(|file| file.path.clone()), Some(home.path(PODMAN)));
     }

@@ -1,52 +1,55 @@
-//! Reading a manifest's content.
+//! Reading a manifest's content, as registries and runtimes read it: what they take must not be refused here.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
 use fairlead_domain::{
     digest::Digest,
+    json::{self, Field},
+    json_object,
     platform::{Platform, PlatformFilter},
 };
-use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
-use serde_json::Value;
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, IgnoredAny, MapAccess},
+};
+use serde_json::value::RawValue;
 
-use super::{DOCKER_LIST, DOCKER_MANIFEST, Manifest, OCI_INDEX, OCI_MANIFEST, is_manifest};
+use super::{DOCKER_LIST, DOCKER_MANIFEST, Manifest, OCI_INDEX, OCI_MANIFEST, is_index, is_manifest};
 use crate::error::Problem;
 
 /// A piece of content: what it is, its digest and its size.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", try_from = "WrittenDescriptor")]
 pub struct Descriptor {
-    #[serde(default)]
     pub media_type: String,
     pub digest: Digest,
     pub size: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub artifact_type: Option<String>,
-    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub platform: Option<Platform>,
-    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub annotations: Option<BTreeMap<String, String>>,
     /// Where a layer that registries do not hold is found instead.
-    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub urls: Option<Vec<String>>,
 }
 
 /// An image for one platform.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     pub config: Descriptor,
-    #[serde(default, deserialize_with = "none_if_null")]
     pub layers: Vec<Descriptor>,
-    #[serde(default)]
     pub subject: Option<Descriptor>,
 }
 
 /// A list of manifests, usually one for each platform.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
-    #[serde(deserialize_with = "none_if_null")]
     pub manifests: Vec<Descriptor>,
-    #[serde(default)]
     pub subject: Option<Descriptor>,
 }
 
@@ -57,50 +60,127 @@ pub enum Content {
     Image(Box<Image>),
 }
 
+#[derive(Default)]
+struct WrittenDescriptor {
+    media_type: String,
+    digest: Option<Digest>,
+    size: Option<u64>,
+    artifact_type: Option<String>,
+    platform: Option<Lenient<Platform>>,
+    annotations: Option<Lenient<BTreeMap<String, Option<String>>>>,
+    urls: Option<Lenient<Vec<String>>>,
+}
+
+json_object!(WrittenDescriptor {
+    "mediaType" => media_type,
+    "digest" => digest,
+    "size" => size,
+    "artifactType" => artifact_type,
+    "platform" => platform,
+    "annotations" => annotations,
+    "urls" => urls,
+});
+
+impl TryFrom<WrittenDescriptor> for Descriptor {
+    type Error = &'static str;
+
+    fn try_from(written: WrittenDescriptor) -> Result<Self, Self::Error> {
+        let annotations = written.annotations.and_then(|annotations| annotations.0);
+        let text = |(key, value): (String, Option<String>)| (key, value.unwrap_or_default());
+        Ok(Self {
+            media_type: written.media_type,
+            digest: written.digest.ok_or("something is named without its digest")?,
+            size: written.size.ok_or("something is named without its size")?,
+            artifact_type: written.artifact_type,
+            platform: written.platform.and_then(|platform| platform.0),
+            annotations: annotations.map(|annotations| annotations.into_iter().map(text).collect()),
+            urls: written.urls.and_then(|urls| urls.0),
+        })
+    }
+}
+
 /// Optional parts that are of the wrong shape are taken as missing: they say nothing that must be understood.
-fn lenient<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: for<'a> Deserialize<'a>,
-{
-    Ok(serde_json::from_value(Value::deserialize(deserializer)?).ok())
+struct Lenient<T>(Option<T>);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Lenient<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Ok(Self(json::from_slice(raw.get().as_bytes()).ok()))
+    }
 }
 
-/// Programs written in Go write a list without entries as `null`, and registries take it.
-fn none_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Descriptor>, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
-}
-
-/// Whether a list is named, also as `null`.
-fn if_named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<List>, D::Error> {
-    Ok(Some(Option::<IgnoredAny>::deserialize(deserializer)?.map_or(List::Null, |_| List::Given)))
-}
-
-#[derive(Clone, Copy)]
-enum List {
-    Given,
+/// A list that says what a document is by being there. Programs written in Go write one without entries as `null`, and
+/// registries take it.
+#[derive(Default)]
+enum List<T> {
+    #[default]
+    Missing,
     Null,
+    Given(T),
 }
+
+impl<T: DeserializeOwned> Field for List<T> {
+    fn read<'de, A: MapAccess<'de>>(&mut self, map: &mut A) -> Result<(), A::Error> {
+        *self = map.next_value::<Option<T>>()?.map_or(Self::Null, Self::Given);
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct WrittenImage {
+    config: Option<Descriptor>,
+    layers: Option<Vec<Descriptor>>,
+    subject: Option<Descriptor>,
+}
+
+json_object!(WrittenImage { "config" => config, "layers" => layers, "subject" => subject });
+
+#[derive(Default)]
+struct WrittenIndex {
+    manifests: List<Vec<Descriptor>>,
+    subject: Option<Descriptor>,
+}
+
+json_object!(WrittenIndex { "manifests" => manifests, "subject" => subject });
 
 /// The part of a manifest that tells what it is.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default)]
 struct Outline {
-    #[serde(default)]
-    schema_version: u64,
+    schema_version: Option<u64>,
     media_type: Option<String>,
-    #[serde(default, deserialize_with = "if_named")]
-    manifests: Option<List>,
+    manifests: List<IgnoredAny>,
     config: Option<IgnoredAny>,
+    layers: Option<IgnoredAny>,
 }
+
+json_object!(Outline {
+    "schemaVersion" => schema_version,
+    "mediaType" => media_type,
+    "manifests" => manifests,
+    "config" => config,
+    "layers" => layers,
+});
 
 impl Content {
     pub(crate) fn read(media_type: &str, bytes: &[u8]) -> Result<Self, Problem> {
         let broken =
             |error: serde_json::Error| Problem::malformed(format!("the manifest cannot be read: {error}"));
+        let without = |part: &str| Problem::malformed(format!("the manifest has no {part}"));
         match media_type {
-            OCI_INDEX | DOCKER_LIST => serde_json::from_slice(bytes).map(Self::Index).map_err(broken),
-            OCI_MANIFEST | DOCKER_MANIFEST => serde_json::from_slice(bytes).map(Self::Image).map_err(broken),
+            OCI_INDEX | DOCKER_LIST => {
+                let WrittenIndex { manifests, subject } = json::from_slice(bytes).map_err(broken)?;
+                let manifests = match manifests {
+                    List::Missing => return Err(without("manifests")),
+                    List::Null => Vec::new(),
+                    List::Given(manifests) => manifests,
+                };
+                Ok(Self::Index(Box::new(Index { manifests, subject })))
+            }
+            OCI_MANIFEST | DOCKER_MANIFEST => {
+                let WrittenImage { config, layers, subject } = json::from_slice(bytes).map_err(broken)?;
+                let config = config.ok_or_else(|| without("config"))?;
+                Ok(Self::Image(Box::new(Image { config, layers: layers.unwrap_or_default(), subject })))
+            }
             other => Err(Problem::malformed(format!("manifests of type {other} are not supported"))),
         }
     }
@@ -113,10 +193,15 @@ impl Content {
 pub(super) fn media_type_of(header: Option<&str>, bytes: &[u8]) -> Result<String, Problem> {
     let header = header.map(|header| header.split(';').next().unwrap_or(header).trim());
     let stated = header.filter(|stated| is_manifest(stated));
-    let outline: Outline = serde_json::from_slice(bytes).map_err(|_| match stated {
+    let outline: Outline = json::from_slice(bytes).map_err(|_| match stated {
         Some(_) => Problem::malformed("what it sent as a manifest is none, or not all of one"),
         None => Problem::malformed(format!("it sent no manifest but {}", header.unwrap_or("something"))),
     })?;
+    if outline.is_ambiguous() {
+        return Err(Problem::malformed(
+            "the manifest has the parts of an index and those of an image, which runtimes refuse; push it again",
+        ));
+    }
     if let Some(stated) = stated {
         return if outline.looks_like(stated) {
             Ok(stated.to_owned())
@@ -126,9 +211,9 @@ pub(super) fn media_type_of(header: Option<&str>, bytes: &[u8]) -> Result<String
     }
     match (outline.media_type, outline.manifests, outline.config) {
         (Some(stated), ..) if is_manifest(&stated) => Ok(stated),
-        (None, Some(_), None) => Ok(OCI_INDEX.to_owned()),
-        (None, None | Some(List::Null), Some(_)) => Ok(OCI_MANIFEST.to_owned()),
-        _ if outline.schema_version == 1 => Err(Problem::malformed(
+        (None, List::Null | List::Given(_), None) => Ok(OCI_INDEX.to_owned()),
+        (None, List::Missing | List::Null, Some(_)) => Ok(OCI_MANIFEST.to_owned()),
+        _ if outline.schema_version == Some(1) => Err(Problem::malformed(
             "the image is of the old schema 1, which runtimes no longer pull; push it again",
         )),
         (Some(stated), ..) => {
@@ -139,12 +224,22 @@ pub(super) fn media_type_of(header: Option<&str>, bytes: &[u8]) -> Result<String
 }
 
 impl Outline {
-    /// Whether it has the one part that every document of this type has.
+    /// Whether it could be read as an index and as an image. Who checks the one and who runs the other would see different
+    /// things under one digest, so runtimes refuse it.
+    fn is_ambiguous(&self) -> bool {
+        matches!(self.manifests, List::Given(_)) && (self.config.is_some() || self.layers.is_some())
+    }
+
+    /// Whether it has the one part that every document of this type has, and does not call itself something else. Between
+    /// docker's names and those of the OCI it makes no difference.
     fn looks_like(&self, media_type: &str) -> bool {
-        match media_type {
-            OCI_INDEX | DOCKER_LIST => self.manifests.is_some(),
-            _ => self.config.is_some(),
-        }
+        let own = self.media_type.as_deref().filter(|own| is_manifest(own));
+        let has_part = if is_index(media_type) {
+            !matches!(self.manifests, List::Missing)
+        } else {
+            self.config.is_some()
+        };
+        has_part && own.is_none_or(|own| is_index(own) == is_index(media_type))
     }
 }
 
@@ -155,7 +250,7 @@ impl Manifest {
     }
 
     pub fn is_index(&self) -> bool {
-        matches!(self.media_type.as_str(), OCI_INDEX | DOCKER_LIST)
+        is_index(&self.media_type)
     }
 }
 
@@ -167,138 +262,11 @@ impl Index {
             .find(|manifest| manifest.platform.as_ref().is_some_and(|platform| wanted.matches(platform)))
     }
 
-    /// The platforms offered; attestations state an unknown one and are left out.
+    /// The platforms offered; attestations state an unknown one and are left out, as are those that say nothing.
     pub fn platforms(&self) -> impl Iterator<Item = &Platform> {
         self.manifests
             .iter()
             .filter_map(|manifest| manifest.platform.as_ref())
-            .filter(|platform| platform.architecture != "unknown")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const DIGEST: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-
-    fn kind(header: Option<&str>, body: &str) -> Result<String, String> {
-        media_type_of(header, body.as_bytes()).map_err(|problem| problem.to_string())
-    }
-
-    #[test]
-    fn a_manifest_is_what_it_says_or_looks_like() {
-        assert_eq!(kind(Some(OCI_INDEX), r#"{"manifests":[]}"#).unwrap(), OCI_INDEX);
-        let with_charset = format!("{DOCKER_MANIFEST}; charset=utf-8");
-        assert_eq!(kind(Some(&with_charset), r#"{"config":{}}"#).unwrap(), DOCKER_MANIFEST);
-        for header in [None, Some("application/json"), Some("application/octet-stream"), Some("")] {
-            assert_eq!(kind(header, &format!(r#"{{"mediaType":"{DOCKER_LIST}"}}"#)).unwrap(), DOCKER_LIST);
-            assert_eq!(kind(header, r#"{"schemaVersion":2,"manifests":[]}"#).unwrap(), OCI_INDEX);
-            assert_eq!(kind(header, r#"{"schemaVersion":2,"config":{},"layers":[]}"#).unwrap(), OCI_MANIFEST);
-        }
-        assert!(kind(Some("text/html"), "<html>").unwrap_err().contains("text/html"));
-        assert!(kind(None, r#"{"schemaVersion":1,"fsLayers":[]}"#).unwrap_err().contains("schema 1"));
-        assert!(kind(None, r#"{"mediaType":"application/x"}"#).unwrap_err().contains("application/x"));
-        assert!(kind(None, "{}").is_err());
-        assert!(kind(None, r#"{"manifests":[],"config":{}}"#).is_err(), "it cannot be both");
-    }
-
-    #[test]
-    fn a_header_alone_makes_no_manifest() {
-        let whole = r#"{"schemaVersion":2,"manifests":[],"config":{}}"#;
-        for stated in [OCI_INDEX, DOCKER_LIST, OCI_MANIFEST, DOCKER_MANIFEST] {
-            for body in
-                ["", "<html>login</html>", "null", "[]", "\u{1f}\u{8b}\u{8}", &whole[..whole.len() - 1]]
-            {
-                let refusal = kind(Some(stated), body).unwrap_err();
-                assert!(refusal.contains("none, or not all of one"), "{stated} {body}: {refusal}");
-            }
-            let error = r#"{"errors":[{"code":"DENIED"}]}"#;
-            for body in ["{}", r#"{"schemaVersion":2}"#, error] {
-                assert!(kind(Some(stated), body).unwrap_err().contains(stated), "{stated} {body}");
-            }
-            assert_eq!(kind(Some(stated), whole).unwrap(), stated);
-        }
-        assert!(kind(Some(OCI_INDEX), r#"{"config":{},"layers":[]}"#).is_err(), "an image is no index");
-        assert!(kind(Some(OCI_MANIFEST), r#"{"manifests":[]}"#).is_err(), "nor the other way round");
-    }
-
-    #[test]
-    fn a_list_without_entries_may_be_null() {
-        let config = format!(r#"{{"digest":"{DIGEST}","size":1}}"#);
-        for (body, stated, found) in [
-            (r#"{"manifests":null}"#.to_owned(), DOCKER_LIST, OCI_INDEX),
-            (format!(r#"{{"config":{config},"layers":null}}"#), DOCKER_MANIFEST, OCI_MANIFEST),
-            (format!(r#"{{"config":{config},"layers":[],"manifests":null}}"#), DOCKER_MANIFEST, OCI_MANIFEST),
-        ] {
-            assert_eq!(kind(Some(stated), &body).unwrap(), stated);
-            assert_eq!(kind(None, &body).unwrap(), found);
-            match Content::read(found, body.as_bytes()).unwrap() {
-                Content::Index(index) => assert!(index.manifests.is_empty()),
-                Content::Image(image) => assert!(image.layers.is_empty()),
-            }
-        }
-        assert!(Content::read(OCI_INDEX, b"{}").is_err(), "an index names its list");
-    }
-
-    #[test]
-    fn a_platform_is_found_and_attestations_are_not() {
-        let index = format!(
-            r#"{{"manifests":[
-                {{"digest":"{DIGEST}","size":1,"platform":{{"os":"unknown","architecture":"unknown"}}}},
-                {{"digest":"{DIGEST}","size":2,"platform":{{"os":"linux","architecture":"arm64","variant":"v8"}}}},
-                {{"digest":"{DIGEST}","size":3,"platform":{{"os":"linux"}}}},
-                {{"digest":"{DIGEST}","size":4}}]}}"#
-        );
-        let Content::Index(index) = Content::read(OCI_INDEX, index.as_bytes()).unwrap() else {
-            panic!("an index")
-        };
-        let find = |text: &str| index.find(&text.parse().unwrap()).map(|found| found.size);
-        assert_eq!(find("linux/arm64"), Some(2));
-        assert_eq!(find("linux/amd64"), None);
-        assert_eq!(index.platforms().map(Platform::to_string).collect::<Vec<_>>(), ["linux/arm64/v8"]);
-    }
-
-    #[test]
-    fn a_broken_digest_breaks_the_manifest() {
-        let manifest = r#"{"config":{"digest":"sha256:x","size":1},"layers":[]}"#;
-        assert!(Content::read(OCI_MANIFEST, manifest.as_bytes()).is_err());
-    }
-
-    fn valid() -> Vec<String> {
-        let descriptor = |more: &str| format!(r#"{{"mediaType":"a/b","digest":"{DIGEST}","size":7{more}}}"#);
-        let platform = r#","platform":{"os":"linux","architecture":"arm64","variant":"v8","os.version":"1"}"#;
-        let (plain, with_platform) = (descriptor(""), descriptor(platform));
-        let with_urls = descriptor(r#","urls":["https://a.example/b"],"annotations":{"c":"d"}"#);
-        vec![
-            format!(
-                r#"{{"schemaVersion":2,"mediaType":"{OCI_INDEX}","manifests":[{with_platform},{plain}]}}"#
-            ),
-            format!(
-                r#"{{"schemaVersion":2,"mediaType":"{OCI_MANIFEST}","config":{plain},"layers":[{plain},{with_urls}],"subject":{plain}}}"#
-            ),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn manifests_with_something_wrong_are_read_or_refused(bytes in crate::mutation::mutated(valid())) {
-            for kind in [OCI_INDEX, OCI_MANIFEST] {
-                if let Ok(Content::Index(index)) = Content::read(kind, &bytes) {
-                    drop(index.platforms().map(Platform::to_string).collect::<Vec<_>>());
-                }
-            }
-            drop(media_type_of(None, &bytes));
-            drop(media_type_of(Some(OCI_INDEX), &bytes));
-        }
-
-        #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            drop(media_type_of(None, &bytes));
-            drop(Content::read(OCI_INDEX, &bytes));
-            drop(Content::read(OCI_MANIFEST, &bytes));
-        }
+            .filter(|platform| !matches!(platform.architecture.as_str(), "" | "unknown"))
     }
 }

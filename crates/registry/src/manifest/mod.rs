@@ -32,6 +32,10 @@ pub fn is_manifest(media_type: &str) -> bool {
     matches!(media_type, OCI_INDEX | OCI_MANIFEST | DOCKER_LIST | DOCKER_MANIFEST)
 }
 
+pub(crate) fn is_index(media_type: &str) -> bool {
+    matches!(media_type, OCI_INDEX | DOCKER_LIST)
+}
+
 /// The manifest of a repository that is meant: by tag or by digest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Selector {

@@ -5,13 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use fairlead_domain::{
     digest::{Algorithm, Digest},
-    platform::PlatformFilter,
+    json,
+    platform::{Platform, PlatformFilter},
 };
 use hyper::{
     Method,
     header::{ACCEPT, CONTENT_TYPE, HeaderValue},
 };
-use serde::Deserialize;
 
 use super::{
     ACCEPT as ALL_KINDS, Content, Manifest, Resolved, Selector, content::media_type_of, is_manifest,
@@ -176,21 +176,10 @@ impl Remote {
         &self,
         image: &super::Image,
         context: &Context,
-    ) -> Result<fairlead_domain::platform::Platform, Problem> {
-        #[derive(Deserialize)]
-        struct Config {
-            #[serde(default)]
-            os: String,
-            #[serde(default)]
-            architecture: String,
-            #[serde(default)]
-            variant: String,
-        }
+    ) -> Result<Platform, Problem> {
         let bytes = self.small_blob(&image.config, bounds::CONFIG, context).await?;
-        let Config { os, architecture, variant } = serde_json::from_slice(&bytes).map_err(|error| {
-            Problem::malformed(format!("the image's configuration cannot be read: {error}"))
-        })?;
-        Ok(fairlead_domain::platform::Platform { os, architecture, variant })
+        json::from_slice(&bytes)
+            .map_err(|error| Problem::malformed(format!("the image's configuration cannot be read: {error}")))
     }
 }
 
@@ -214,7 +203,7 @@ fn hashed(bytes: &Bytes, selector: &Selector) -> Result<Digest, Problem> {
     Err(Problem::DigestMismatch(format!("what came has the digest {found}").into()))
 }
 
-fn listed<'a>(platforms: impl Iterator<Item = &'a fairlead_domain::platform::Platform>) -> String {
+fn listed<'a>(platforms: impl Iterator<Item = &'a Platform>) -> String {
     let names: Vec<String> = platforms.map(ToString::to_string).collect();
     if names.is_empty() { "none that it names".to_owned() } else { names.join(", ") }
 }

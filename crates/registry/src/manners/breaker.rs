@@ -51,7 +51,11 @@ pub enum Health {
     /// It answered that it fails at what was asked, which is told apart by this number. All else may be well, so the same
     /// question is one failure, however often it is asked.
     Erred { question: u64 },
-    /// It failed quickly: refused, reset, TLS failure, 502, 503, 504. Three in a row are enough.
+    /// It answered with 502, 503 or 504: it is not well, or what is behind it is not. Mostly that goes for whatever it is
+    /// asked, and three in a row are enough. But a registry that passes on what others have says so about theirs alone; once
+    /// a trial has shown that, this is an error at the question.
+    Unwell { question: u64 },
+    /// It failed quickly: refused, reset, TLS failure. Three in a row are enough.
     Failed,
     /// It kept a patient caller waiting for nothing, or gave no sign of life when asked for one. Once is enough: the next
     /// caller would fare no better.
@@ -62,7 +66,7 @@ impl Health {
     fn strikes(self) -> u32 {
         match self {
             Self::Answered | Self::Begun => 0,
-            Self::Failed | Self::BrokenOff { .. } | Self::Erred { .. } => 1,
+            Self::Failed | Self::BrokenOff { .. } | Self::Erred { .. } | Self::Unwell { .. } => 1,
             Self::Silent => ENOUGH,
         }
     }
@@ -106,6 +110,11 @@ pub struct Breaker {
     last_strike: Option<Instant>,
     /// The questions it erred at since it last answered something.
     erred_at: Vec<u64>,
+    /// The question at which it was unwell, if all strikes are about that one.
+    unwell_at: Option<u64>,
+    /// It was unwell at one question only, and a trial then found it well. Until a trial fails, being unwell at something
+    /// means an error at that.
+    errs_when_unwell: bool,
     last_interest: Instant,
 }
 
@@ -117,6 +126,8 @@ impl Breaker {
             last_answer: None,
             last_strike: None,
             erred_at: Vec::new(),
+            unwell_at: None,
+            errs_when_unwell: false,
             last_interest: now,
         }
     }
@@ -146,6 +157,10 @@ impl Breaker {
     /// Takes note of a call that began at `started`, or whose rest was waited for since then. Returns true when this opened
     /// the breaker, so that somebody begins to send trials.
     pub fn record(&mut self, health: Health, started: Instant, now: Instant) -> bool {
+        let health = match health {
+            Health::Unwell { question } if self.errs_when_unwell => Health::Erred { question },
+            health => health,
+        };
         if matches!(health, Health::Begun | Health::Answered) {
             self.last_answer = Some(now);
             if !matches!((health, self.state), (Health::Begun, State::Closed { .. })) {
@@ -172,6 +187,12 @@ impl Breaker {
                 return false;
             }
             self.erred_at.push(question);
+        }
+        let question = if let Health::Unwell { question } = health { Some(question) } else { None };
+        if strikes == 0 {
+            self.unwell_at = question;
+        } else if self.unwell_at != question {
+            self.unwell_at = None;
         }
         self.last_strike = Some(now);
         let strikes = strikes + health.strikes();
@@ -220,14 +241,17 @@ impl Breaker {
         };
         match outcome {
             TrialOutcome::Alive => {
+                self.errs_when_unwell |= self.unwell_at.is_some();
                 self.last_answer = Some(now);
                 self.close();
             }
             TrialOutcome::Unclear => {
                 self.state = State::Doubtful { pause };
                 self.erred_at.clear();
+                self.unwell_at = None;
             }
             TrialOutcome::Dead => {
+                (self.unwell_at, self.errs_when_unwell) = (None, false);
                 self.open(self.longer(pause).mul_f64(1.0 - 0.2 * jitter.clamp(0.0, 1.0)), now);
             }
         }
@@ -243,190 +267,4 @@ impl Breaker {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn breaker() -> (Breaker, Instant) {
-        let now = Instant::now();
-        (Breaker::new(Patience::default(), now), now)
-    }
-
-    fn after(now: Instant, millis: u64) -> Instant {
-        now + Duration::from_millis(millis)
-    }
-
-    #[test]
-    fn one_silence_is_enough_three_quick_failures_are_needed() {
-        let (mut breaker, now) = breaker();
-        assert!(breaker.record(Health::Silent, now, after(now, 1000)));
-        assert!(!breaker.admits(after(now, 1001)));
-
-        let (mut breaker, now) = self::breaker();
-        assert!(!breaker.record(Health::Failed, now, now));
-        assert!(!breaker.record(Health::Failed, now, now));
-        assert!(breaker.admits(now));
-        assert!(breaker.record(Health::Failed, now, now));
-        assert!(!breaker.admits(now));
-    }
-
-    #[test]
-    fn an_answer_wipes_the_slate() {
-        let (mut breaker, now) = breaker();
-        breaker.record(Health::Failed, now, now);
-        breaker.record(Health::Failed, now, now);
-        breaker.record(Health::Answered, now, after(now, 1));
-        assert!(!breaker.record(Health::Failed, after(now, 2), after(now, 3)));
-        assert!(breaker.admits(after(now, 4)));
-    }
-
-    #[test]
-    fn a_slow_call_says_nothing_when_others_were_answered_meanwhile() {
-        let (mut breaker, now) = breaker();
-        breaker.record(Health::Answered, now, after(now, 500));
-        assert!(!breaker.record(Health::Silent, now, after(now, 4000)));
-        assert!(breaker.admits(after(now, 4000)));
-    }
-
-    #[test]
-    fn trials_come_at_growing_distances_until_one_is_answered() {
-        let (mut breaker, start) = breaker();
-        breaker.record(Health::Silent, start, start);
-        let mut now = start;
-        let mut pauses = Vec::new();
-        for _ in 0..6 {
-            let due = breaker.next_trial(now).expect("an open breaker has a trial due");
-            pauses.push((due - now).as_secs());
-            now = due;
-            breaker.begin_trial();
-            assert!(!breaker.admits(now), "nobody goes through while a trial is under way");
-            breaker.end_trial(TrialOutcome::Dead, 0.0, now);
-        }
-        assert_eq!(pauses, [2, 4, 8, 16, 30, 30]);
-        now = breaker.next_trial(now).unwrap();
-        breaker.begin_trial();
-        breaker.end_trial(TrialOutcome::Alive, 0.0, now);
-        assert!(breaker.admits(now));
-        assert_eq!(breaker.next_trial(now), None);
-    }
-
-    #[test]
-    fn a_registry_that_errs_at_two_questions_may_answer_others() {
-        let (mut breaker, now) = breaker();
-        let mut err = |question| breaker.record(Health::Erred { question }, now, now);
-        assert!(!(0..10).any(|time| err(time % 2)), "however often they are asked");
-        assert!(err(2), "it errs at whatever it is asked");
-
-        let (mut breaker, now) = self::breaker();
-        for moment in 0..10 {
-            let asked = after(now, 2 * moment);
-            assert!(!breaker.record(Health::Erred { question: moment }, asked, asked));
-            breaker.record(Health::Answered, asked, after(asked, 1));
-        }
-    }
-
-    #[test]
-    fn after_an_unclear_trial_the_next_call_decides() {
-        let unclear = |breaker: &mut Breaker, now| {
-            let due = breaker.next_trial(now).expect("an open breaker has a trial due");
-            breaker.begin_trial();
-            breaker.end_trial(TrialOutcome::Unclear, 0.0, due);
-            assert!(breaker.admits(due) && !breaker.is_open());
-            assert_eq!(breaker.next_trial(due), None, "callers find out");
-            due
-        };
-        let (mut breaker, start) = breaker();
-        breaker.record(Health::Silent, start, start);
-        let mut now = start;
-        let mut pauses = Vec::new();
-        for _ in 0..6 {
-            let due = unclear(&mut breaker, now);
-            pauses.push((due - now).as_secs());
-            assert!(breaker.record(Health::Failed, due, due), "one failure is enough now");
-            now = due;
-        }
-        assert_eq!(pauses, [2, 4, 8, 16, 30, 30]);
-        now = unclear(&mut breaker, now);
-        breaker.record(Health::Answered, now, now);
-        assert!(!breaker.record(Health::Failed, after(now, 1), after(now, 1)), "it is back as before");
-    }
-
-    #[test]
-    fn a_registry_that_asks_to_be_left_alone_is() {
-        for (rest, expected) in [(1, 2), (10, 10), (3600, 60)] {
-            let (mut breaker, now) = breaker();
-            breaker.postpone(Duration::from_secs(rest), now);
-            assert!(breaker.admits(now), "that alone is no failure");
-            breaker.record(Health::Silent, now, now);
-            breaker.postpone(Duration::from_secs(rest), now);
-            assert_eq!(breaker.next_trial(now), Some(now + Duration::from_secs(expected)));
-        }
-    }
-
-    #[test]
-    fn a_registry_nobody_asks_for_is_forgotten() {
-        let (mut breaker, now) = breaker();
-        breaker.record(Health::Silent, now, now);
-        let later = now + Duration::from_secs(601);
-        assert_eq!(breaker.next_trial(later), None);
-        assert!(breaker.admits(later), "the next caller finds out afresh");
-    }
-
-    #[derive(Clone, Debug)]
-    enum Event {
-        Call(Health, u64),
-        Ask,
-        Trial(TrialOutcome),
-    }
-
-    fn event() -> impl Strategy<Value = Event> {
-        prop_oneof![
-            (
-                prop_oneof![
-                    Just(Health::Answered),
-                    Just(Health::Failed),
-                    Just(Health::Silent),
-                    (0_u64..4).prop_map(|question| Health::Erred { question }),
-                ],
-                0_u64..5000
-            )
-                .prop_map(|(health, took)| Event::Call(health, took)),
-            Just(Event::Ask),
-            prop_oneof![Just(TrialOutcome::Alive), Just(TrialOutcome::Unclear), Just(TrialOutcome::Dead)]
-                .prop_map(Event::Trial),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn an_open_breaker_always_has_a_trial_due_soon(events in proptest::collection::vec((0_u64..3000, event()), 0..200)) {
-            let (mut breaker, mut now) = breaker();
-            for (pause, event) in events {
-                now += Duration::from_millis(pause);
-                match event {
-                    Event::Call(health, took) => {
-                        let started = now;
-                        now += Duration::from_millis(took);
-                        breaker.record(health, started, now);
-                        if health == Health::Answered {
-                            prop_assert!(breaker.admits(now));
-                        }
-                    }
-                    Event::Ask => { breaker.admits(now); }
-                    Event::Trial(outcome) => {
-                        if breaker.next_trial(now).is_some() {
-                            breaker.begin_trial();
-                            breaker.end_trial(outcome, 0.5, now);
-                            prop_assert_eq!(breaker.admits(now), outcome != TrialOutcome::Dead);
-                        }
-                    }
-                }
-                if !breaker.admits(now) {
-                    let due = breaker.next_trial(now).expect("an open breaker is tried again");
-                    prop_assert!(due <= now + Patience::default().longest_pause);
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -184,7 +184,8 @@ impl Gate {
     }
 
     /// Takes note of what an answer taught about an account's quota, given the number of refusals in a row before it.
-    pub fn learn(&self, account: Account, taught: impl FnOnce(u32) -> Hold) {
+    /// `None`: it said nothing.
+    pub fn learn(&self, account: Account, taught: impl FnOnce(u32) -> Option<Hold>) {
         let mut state = self.lock();
         let now = Instant::now();
         let former = state.accounts.get(&account).copied();
@@ -196,13 +197,16 @@ impl Gate {
             (Some(told), None) => told.refusals,
             (None, None) => 0,
         };
-        let hold = taught(refusals);
-        if hold == Hold::default() {
-            if former.is_some() && in_force.is_none() {
+        let taught = taught(refusals);
+        let Some(hold) = taught.filter(|hold| *hold != Hold::default()) else {
+            // Blobs, tokens and challenges are not counted, so most answers say nothing: what is left is still kept for
+            // others.
+            let is_over = |told: Told| taught.is_some() || told.background <= now;
+            if in_force.is_none() && former.is_some_and(is_over) {
                 state.accounts.remove(&account);
             }
             return;
-        }
+        };
         let after = |pause: Option<Duration>| pause.map_or(now, |pause| now + pause);
         let mut told = Told {
             everyone: after(hold.everyone),

@@ -4,7 +4,11 @@
 //! field in its two spellings, the `X-RateLimit-*` family, and plain `Retry-After`. All are read into one value;
 //! what to do about it is decided here too, as a function of that value alone.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    cmp::Reverse,
+    num::IntErrorKind,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use hyper::{
     StatusCode,
@@ -46,28 +50,33 @@ pub struct Hold {
 
 impl Quota {
     pub fn read(headers: &HeaderMap, now: SystemTime) -> Self {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let mut quota = Self::default();
-        if let Some(combined) = text("ratelimit") {
-            quota.read_combined(combined);
-        }
+        let policy = quota.read_combined(&listed(headers, "ratelimit"));
         for prefix in ["ratelimit", "x-ratelimit"] {
-            let field = |suffix: &str| text(&format!("{prefix}-{suffix}"));
-            if let Some(tightest) = field("remaining").and_then(tightest_item) {
+            let field = |suffix: &str| items(&listed(headers, &format!("{prefix}-{suffix}")));
+            let (remaining, limits, resets) = (field("remaining"), field("limit"), field("reset"));
+            let tightness = |(position, item): &(usize, &Item)| {
+                (item.value, Reverse(resets.get(*position).map(|reset| reset.value)))
+            };
+            let tightest = remaining.iter().enumerate().min_by_key(tightness);
+            // What is said of several policies is said of all in the same order.
+            let its = |items: &[Item]| {
+                let own = tightest.and_then(|(position, _)| items.get(position));
+                own.or(items.first()).copied()
+            };
+            if let Some((_, tightest)) = tightest {
                 quota.remaining.get_or_insert(tightest.value);
                 quota.window = quota.window.or(tightest.window);
             }
-            if let Some(limit) = field("limit").and_then(first_item) {
+            if let Some(limit) = its(&limits) {
                 quota.limit.get_or_insert(limit.value);
                 quota.window = quota.window.or(limit.window);
             }
-            if let Some(reset) = field("reset").and_then(first_item) {
+            if let Some(reset) = its(&resets) {
                 quota.reset.get_or_insert(span_or_moment(reset.value, now));
             }
         }
-        if let Some(policy) = text("ratelimit-policy") {
-            quota.read_policy(policy);
-        }
+        quota.read_policy(&listed(headers, "ratelimit-policy"), &policy);
         quota.retry_after = headers
             .get(RETRY_AFTER)
             .and_then(|value| value.to_str().ok())
@@ -85,21 +94,17 @@ impl Quota {
         self.retry_after.or(self.reset).or(self.window)
     }
 
-    /// How long to hold back after an answer with this status. `refusals` counts earlier refusals in a row.
-    pub fn hold(&self, status: StatusCode, refusals: u32) -> Hold {
+    /// How long to hold back after an answer with this status; `None` if it says nothing about that. `refusals` counts
+    /// earlier refusals in a row.
+    pub fn hold(&self, status: StatusCode, refusals: u32) -> Option<Hold> {
         if status == StatusCode::TOO_MANY_REQUESTS {
             let told = self.retry_after.or(self.reset);
             let hold = told.unwrap_or_else(|| blind_hold(refusals)).min(LONGEST_HOLD);
-            return Hold { everyone: Some(hold), background: Some(hold), ends: self.ends_in() };
+            return Some(Hold { everyone: Some(hold), background: Some(hold), ends: self.ends_in() });
         }
-        let Some(remaining) = self.remaining else {
-            return Hold::default();
-        };
         let reserved = self.limit.map_or(0, |limit| limit / RESERVED_SHARE);
-        if remaining > reserved {
-            return Hold::default();
-        }
-        Hold { background: Some(self.refill_time().min(LONGEST_HOLD)), ..Hold::default() }
+        let background = (self.remaining? <= reserved).then(|| self.refill_time().min(LONGEST_HOLD));
+        Some(Hold { background, ..Hold::default() })
     }
 
     /// The time in which at least one request comes back. Windows usually slide, so one unit returns after window ÷ limit.
@@ -111,25 +116,35 @@ impl Quota {
         self.retry_after.or(self.reset).or(share).unwrap_or(LONGEST_BLIND_HOLD)
     }
 
-    /// `limit=100, remaining=5, reset=50` of the earlier drafts, `"default";r=5;t=50` of the later ones.
-    fn read_combined(&mut self, text: &str) {
-        for part in text.split([',', ';']) {
-            let Some((name, value)) = pair(part) else { continue };
-            match name.as_str() {
-                "limit" => self.limit = Some(value),
-                "remaining" | "r" => {
-                    self.remaining = Some(self.remaining.map_or(value, |known| known.min(value)));
+    /// `limit=100, remaining=5, reset=50` of the earlier drafts, `"default";r=5;t=50` of the later ones. Of several policies
+    /// the one counts of which least is left, and among such the one that returns last. Returns its name.
+    fn read_combined(&mut self, text: &str) -> String {
+        let mut policies = Vec::new();
+        for item in text.split(',') {
+            let (mut remaining, mut reset) = (None, None);
+            for (name, value) in item.split(';').filter_map(pair) {
+                match name.as_str() {
+                    "limit" => self.limit = Some(value),
+                    "remaining" => self.remaining = Some(value),
+                    "reset" => self.reset = Some(bounded(value)),
+                    "r" => remaining = Some(value),
+                    "t" => reset = Some(bounded(value)),
+                    _ => {}
                 }
-                "reset" | "t" => self.reset = Some(bounded(value)),
-                _ => {}
             }
+            policies.extend(remaining.map(|remaining| (remaining, Reverse(reset), name(item))));
         }
+        let Some((remaining, Reverse(reset), name)) = policies.into_iter().min() else {
+            return String::new();
+        };
+        (self.remaining, self.reset) = (Some(remaining), reset);
+        name.to_owned()
     }
 
-    /// `100;w=60` or `"default";q=100;w=60`.
-    fn read_policy(&mut self, text: &str) {
-        let first = text.split(',').next().unwrap_or_default();
-        for part in first.split(';') {
+    /// `100;w=60` or `"default";q=100;w=60`. Of several the named one, else the first.
+    fn read_policy(&mut self, text: &str, named: &str) {
+        let own = text.split(',').find(|item| name(item) == named);
+        for part in own.or(text.split(',').next()).unwrap_or_default().split(';') {
             if let Some((name, value)) = pair(part) {
                 match name.as_str() {
                     "q" => self.limit = self.limit.or(Some(value)),
@@ -143,27 +158,32 @@ impl Quota {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Item {
     value: u64,
     window: Option<Duration>,
 }
 
-fn items(text: &str) -> impl Iterator<Item = Item> + '_ {
-    text.split(',').filter_map(|item| {
+/// All lines of a header. Several mean the same as one with all that they list.
+fn listed(headers: &HeaderMap, name: &str) -> String {
+    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
+    lines.collect::<Vec<_>>().join(",")
+}
+
+fn items(text: &str) -> Vec<Item> {
+    let item = |item: &str| {
         let mut parts = item.split(';');
         let value = number(parts.next()?)?;
         let window =
             parts.filter_map(pair).find(|(name, _)| name == "w").map(|(_, seconds)| bounded(seconds));
         Some(Item { value, window })
-    })
+    };
+    text.split(',').filter_map(item).collect()
 }
 
-fn first_item(text: &str) -> Option<Item> {
-    items(text).next()
-}
-
-fn tightest_item(text: &str) -> Option<Item> {
-    items(text).min_by_key(|item| item.value)
+/// The name of a policy, in quotes or not.
+fn name(item: &str) -> &str {
+    item.split(';').next().unwrap_or_default().trim()
 }
 
 fn pair(part: &str) -> Option<(String, u64)> {
@@ -174,7 +194,10 @@ fn pair(part: &str) -> Option<(String, u64)> {
 fn number(text: &str) -> Option<u64> {
     let text = text.trim().trim_matches('"');
     // A fraction is cut: `0.5` seconds and `0` requests are the same to us.
-    text.split('.').next().and_then(|whole| whole.parse().ok())
+    match text.split('.').next()?.parse() {
+        Ok(value) => Some(value),
+        Err(error) => (*error.kind() == IntErrorKind::PosOverflow).then_some(u64::MAX),
+    }
 }
 
 fn bounded(seconds: u64) -> Duration {
@@ -185,8 +208,9 @@ fn span_or_moment(value: u64, now: SystemTime) -> Duration {
     if value < EARLIEST_EPOCH {
         return bounded(value);
     }
-    let moment = UNIX_EPOCH.checked_add(Duration::from_secs(value)).unwrap_or(now);
-    moment.duration_since(now).unwrap_or_default().min(LONGEST)
+    UNIX_EPOCH
+        .checked_add(Duration::from_secs(value))
+        .map_or(LONGEST, |moment| moment.duration_since(now).unwrap_or_default().min(LONGEST))
 }
 
 fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
@@ -209,6 +233,10 @@ mod tests {
     use super::*;
 
     const NOW: u64 = 1_790_000_000;
+
+    fn hold(quota: &Quota, status: StatusCode, refusals: u32) -> Hold {
+        quota.hold(status, refusals).unwrap()
+    }
 
     fn read(lines: &[(&str, &str)]) -> Quota {
         let mut headers = HeaderMap::new();
@@ -260,6 +288,41 @@ mod tests {
     }
 
     #[test]
+    fn of_several_policies_the_tightest_counts_in_whatever_order_and_lines() {
+        let (daily, burst) = (r#""daily";r=0;t=3600"#, r#""burst";r=50;t=1"#);
+        let both = format!("{daily}, {burst}");
+        let policies = ("ratelimit-policy", r#""burst";q=60;w=1, "daily";q=1000;w=86400"#);
+        let expected = [Some(1000), Some(0), Some(86400), Some(3600), None];
+        check(&[("ratelimit", &both), policies], expected);
+        check(&[("ratelimit", daily), ("ratelimit", burst), policies], expected);
+        check(&[("ratelimit", burst), ("ratelimit", daily), policies], expected);
+        check(
+            &[("ratelimit", r#""a";r=0;t=9, "b";r=0;t=50, "c";r=0"#)],
+            [None, Some(0), None, Some(50), None],
+        );
+
+        let two = |name, first, second| [(name, first), (name, second)];
+        let remaining = two("x-ratelimit-remaining", "10", "0");
+        let resets = two("x-ratelimit-reset", "1", "60");
+        let limits = two("x-ratelimit-limit", "20", "100");
+        let lines = [remaining, resets, limits].concat();
+        check(&lines, [Some(100), Some(0), None, Some(60), None]);
+        let lines = [two("x-ratelimit-remaining", "0", "0"), resets].concat();
+        check(&lines, [None, Some(0), None, Some(60), None]);
+        let lines = [&remaining[..], &[("x-ratelimit-reset", "60"), ("x-ratelimit-limit", "100")]].concat();
+        check(&lines, [Some(100), Some(0), None, Some(60), None]);
+    }
+
+    #[test]
+    fn a_number_too_large_to_hold_is_a_long_time() {
+        let day = Some(LONGEST.as_secs());
+        let huge = "99999999999999999999";
+        check(&[("retry-after", huge)], [None, None, None, None, day]);
+        check(&[("x-ratelimit-reset", huge)], [None, None, None, day, None]);
+        check(&[("ratelimit-remaining", &format!("3;w={huge}"))], [None, Some(3), day, None, None]);
+    }
+
+    #[test]
     fn a_time_to_wait_is_a_span_or_a_date() {
         for (text, expected) in [
             ("7", Some(7)),
@@ -275,16 +338,16 @@ mod tests {
     #[test]
     fn a_refusal_holds_everyone_for_as_long_as_it_says() {
         let told = Quota { retry_after: Some(Duration::from_secs(30)), ..Quota::default() };
-        assert_eq!(told.hold(StatusCode::TOO_MANY_REQUESTS, 0).everyone, Some(Duration::from_secs(30)));
+        assert_eq!(hold(&told, StatusCode::TOO_MANY_REQUESTS, 0).everyone, Some(Duration::from_secs(30)));
         let long = Quota { retry_after: Some(LONGEST), ..Quota::default() };
-        let held = long.hold(StatusCode::TOO_MANY_REQUESTS, 0);
+        let held = hold(&long, StatusCode::TOO_MANY_REQUESTS, 0);
         assert_eq!((held.everyone, held.ends), (Some(LONGEST_HOLD), Some(LONGEST)));
         let window = Quota { window: Some(Duration::from_hours(6)), ..Quota::default() };
-        let held = window.hold(StatusCode::TOO_MANY_REQUESTS, 0);
+        let held = hold(&window, StatusCode::TOO_MANY_REQUESTS, 0);
         assert_eq!((held.everyone, held.ends), (Some(FIRST_BLIND_HOLD), window.window));
         let silent = Quota::default();
         let holds: Vec<_> = (0..6)
-            .map(|n| silent.hold(StatusCode::TOO_MANY_REQUESTS, n).everyone.unwrap().as_secs())
+            .map(|n| hold(&silent, StatusCode::TOO_MANY_REQUESTS, n).everyone.unwrap().as_secs())
             .collect();
         assert_eq!(holds, [5, 10, 20, 40, 60, 60]);
     }
@@ -297,12 +360,13 @@ mod tests {
             window: Some(Duration::from_hours(6)),
             ..Quota::default()
         };
-        assert_eq!(hub(11).hold(StatusCode::OK, 0), Hold::default());
+        assert_eq!(Quota::default().hold(StatusCode::OK, 0), None);
+        assert_eq!(hold(&hub(11), StatusCode::OK, 0), Hold::default());
         let low = Hold { background: Some(Duration::from_secs(216)), ..Hold::default() };
-        assert_eq!(hub(10).hold(StatusCode::OK, 0), low);
-        assert_eq!(hub(0).hold(StatusCode::OK, 0), low);
+        assert_eq!(hold(&hub(10), StatusCode::OK, 0), low);
+        assert_eq!(hold(&hub(0), StatusCode::OK, 0), low);
         let unknown_limit = Quota { remaining: Some(0), ..Quota::default() };
-        assert_eq!(unknown_limit.hold(StatusCode::OK, 0).background, Some(Duration::from_mins(1)));
+        assert_eq!(hold(&unknown_limit, StatusCode::OK, 0).background, Some(Duration::from_mins(1)));
     }
 
     proptest! {
@@ -316,7 +380,7 @@ mod tests {
             headers.insert(name.parse::<HeaderName>().unwrap(), HeaderValue::from_bytes(&value).unwrap());
             let quota = Quota::read(&headers, UNIX_EPOCH + Duration::from_secs(NOW));
             for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
-                let hold = quota.hold(status, refusals);
+                let Some(hold) = quota.hold(status, refusals) else { continue };
                 prop_assert!(hold.everyone.is_none_or(|hold| hold <= LONGEST_HOLD));
                 prop_assert!(hold.background.is_none_or(|hold| hold <= LONGEST_HOLD));
             }

@@ -7,6 +7,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use fairlead_domain::{
@@ -16,7 +17,7 @@ use fairlead_domain::{
 };
 use tokio::{
     sync::watch,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until},
 };
 
 use super::{ProbeOptions, ask};
@@ -46,10 +47,43 @@ struct Key {
 struct Flight {
     outcome: watch::Receiver<Option<Outcome>>,
     class: Arc<watch::Sender<Class>>,
+    /// When the request at hand was sent; nothing while it waits in line.
+    sent: watch::Receiver<Option<Instant>>,
+    /// How long each of its requests may take.
+    limit: Duration,
     deadline: Instant,
 }
 
 type Outcome = Result<Verdict, Problem>;
+
+impl Flight {
+    /// Waits for the outcome on behalf of one caller. `None`: it has no more time.
+    async fn wait(&mut self, context: &Context) -> Option<Outcome> {
+        let limit = context.answer_limit();
+        let outcome = loop {
+            let sent = *self.sent.borrow_and_update();
+            context.tell(sent);
+            // Whoever gives a request less time than it has waits no longer than for one of its own.
+            let until = sent
+                .filter(|_| limit < self.limit)
+                .map_or(context.deadline, |sent| context.deadline.min(sent + limit));
+            tokio::select! {
+                biased;
+                outcome = self.outcome.wait_for(Option::is_some) => break outcome.map(|outcome| outcome.clone()),
+                Ok(()) = self.sent.changed() => {}
+                () = sleep_until(until) => return None,
+            }
+        };
+        // The last of it may have happened too quickly to be noticed.
+        context.tell(*self.sent.borrow());
+        outcome
+            .unwrap_or_else(|_| Some(Err(Problem::Unreachable("the probe ended without an answer".into()))))
+    }
+
+    fn is_hastier_than(&self, context: &Context) -> bool {
+        self.deadline < context.deadline || self.limit < context.answer_limit()
+    }
+}
 
 impl Flights {
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Flight>> {
@@ -74,15 +108,9 @@ pub(super) async fn join(
     };
     while !context.has_passed() {
         let mut flight = board(client, &key, &asked, credentials, context);
-        let waiting = flight.outcome.wait_for(Option::is_some);
-        let outcome = match timeout_at(context.deadline, waiting).await {
-            Ok(Ok(outcome)) => outcome.clone(),
-            Ok(Err(_)) => Some(Err(Problem::Unreachable("the probe ended without an answer".into()))),
-            Err(_) => None,
-        };
-        match outcome {
+        match flight.wait(context).await {
             // It ended because its first caller had less time than this one: ask again in the time that is left.
-            Some(Err(Problem::TimedOut(_))) if flight.deadline < context.deadline => {}
+            Some(Err(Problem::TimedOut(_))) if flight.is_hastier_than(context) => {}
             Some(outcome) => return outcome.unwrap_or_else(|problem| problem.verdict()),
             None => break,
         }
@@ -108,11 +136,13 @@ fn board(
     }
     let (class, urgency) = watch::channel(context.class());
     let (told, outcome) = watch::channel(None);
-    let flight = Flight { outcome, class: Arc::new(class), deadline: context.deadline };
+    let (sending, sent) = watch::channel(None);
+    let (limit, deadline) = (context.answer_limit(), context.deadline);
+    let flight = Flight { outcome, class: Arc::new(class), sent, limit, deadline };
     under_way.insert(key.clone(), flight.clone());
     let landing = Landing { shared: Arc::clone(&client.shared), key: key.clone() };
     let (client, asked, credentials) = (client.clone(), asked.clone(), Arc::from(credentials));
-    let context = context.shared(urgency);
+    let context = context.shared(urgency).telling_when_sent(sending);
     tokio::spawn(async move {
         let outcome = ask(&client, &asked, credentials, landing.key.options, &context).await;
         // Those who come from now on ask anew; those who wait are told.

@@ -41,6 +41,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// An unused connection is looked after, and what is not acknowledged for as long as a transfer may stand still was lost.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_AGAIN: Duration = Duration::from_secs(10);
+/// How often is read from a connection before others get their turn. With the usual turn of a task, a server that always
+/// has more to say keeps a thread busy for half a second.
+const TURN: u32 = 16;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
@@ -119,11 +122,11 @@ impl Connector {
             }
         };
         if !is_secure(&target) {
-            return Ok(Conn { io: TokioIo::new(stream), way, speaks_h2: false });
+            return Ok(Conn { io: TokioIo::new(stream), way, speaks_h2: false, reads: 0 });
         }
         let stream = secured(Arc::clone(&self.0.tls), &target, stream).await?;
         let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok(Conn { io: TokioIo::new(Box::new(stream)), way, speaks_h2 })
+        Ok(Conn { io: TokioIo::new(Box::new(stream)), way, speaks_h2, reads: 0 })
     }
 
     async fn dial(&self, target: Uri) -> Result<tokio::net::TcpStream, BoxError> {
@@ -260,6 +263,8 @@ pub struct Conn {
     io: TokioIo<Stream>,
     way: Way,
     speaks_h2: bool,
+    /// How often was read in this turn.
+    reads: u32,
 }
 
 impl fmt::Debug for Conn {
@@ -281,7 +286,14 @@ impl Read for Conn {
         cx: &mut Context<'_>,
         buffer: ReadBufCursor<'_>,
     ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buffer)
+        if self.reads >= TURN {
+            self.reads = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let polled = Pin::new(&mut self.io).poll_read(cx, buffer);
+        self.reads = if polled.is_ready() { self.reads + 1 } else { 0 };
+        polled
     }
 }
 

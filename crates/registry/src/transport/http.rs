@@ -8,6 +8,10 @@ use std::{
     error::Error as StdError,
     fmt, io,
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -24,6 +28,7 @@ use hyper_util::{
     client::legacy,
     rt::{TokioExecutor, TokioTimer},
 };
+use tokio::sync::Notify;
 use url::Url;
 
 use super::{
@@ -49,6 +54,10 @@ const READ_AT_ONCE: usize = 128 * 1024;
 /// slow, and speed if the registry is far away: four mebibytes are forty megabytes a second at a tenth of a second.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// What may wait to be sent in one request of an HTTP/2 connection. The operating system keeps more than that on the way.
+const UNSENT: usize = 128 * 1024;
+/// Preliminary answers to one request. Registries send one at most; without end they would keep a thread busy.
+const MOST_PRELIMINARY: u32 = 32;
 /// How often a request is sent again that a server says it has not begun to look at.
 const MOST_REFUSALS: u32 = 3;
 
@@ -74,6 +83,7 @@ impl Pool {
             .http2_keep_alive_timeout(PING_TIMEOUT)
             .http2_initial_stream_window_size(STREAM_WINDOW)
             .http2_initial_connection_window_size(CONNECTION_WINDOW)
+            .http2_max_send_buf_size(UNSENT)
             .http2_max_header_list_size(LONGEST_HEADER_LIST)
             .build(connector.clone());
         Self { client, connector, user_agent }
@@ -99,7 +109,14 @@ impl Pool {
             *request.method_mut() = method.clone();
             *request.uri_mut() = uri.clone();
             headers.clone_into(request.headers_mut());
-            match self.client.request(request).await {
+            let preliminary = Preliminary::of(&mut request);
+            let answer = tokio::select! {
+                answer = self.client.request(request) => answer,
+                () = preliminary.exceeded.notified() => {
+                    return Err(Failure::Malformed("it sends one preliminary answer after the other".to_owned()));
+                }
+            };
+            match answer {
                 Ok(response) => return Ok(Response::new(url, response)),
                 Err(error) if again.is_some() && refusals < MOST_REFUSALS && was_left_alone(&error) => {
                     refusals += 1;
@@ -114,6 +131,26 @@ impl Pool {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").finish_non_exhaustive()
+    }
+}
+
+/// Counts what a server sends before it answers.
+#[derive(Default)]
+struct Preliminary {
+    seen: AtomicU32,
+    exceeded: Notify,
+}
+
+impl Preliminary {
+    fn of(request: &mut hyper::Request<Body>) -> Arc<Self> {
+        let counter = Arc::new(Self::default());
+        let counting = Arc::clone(&counter);
+        hyper::ext::on_informational(request, move |_| {
+            if counting.seen.fetch_add(1, Ordering::Relaxed) == MOST_PRELIMINARY {
+                counting.exceeded.notify_one();
+            }
+        });
+        counter
     }
 }
 

@@ -146,7 +146,9 @@ async fn the_token_servers_refusals_have_their_own_verdicts() -> Result<()> {
     for (status, expected) in [
         (401, VerdictKind::Unauthorised),
         (403, VerdictKind::Forbidden),
-        (404, VerdictKind::NotFound),
+        (302, VerdictKind::Malformed),
+        (404, VerdictKind::Malformed),
+        (410, VerdictKind::Malformed),
         (429, VerdictKind::RateLimited),
         (500, VerdictKind::Unreachable),
     ] {

@@ -142,7 +142,39 @@ async fn a_token_server_that_redirects_gets_no_second_chance() -> Result<()> {
     let image = reference(&registry, "app:1")?;
     let verdict = probe(&client(), &image, &logins(&image, &[("ada", "secret")])).await;
     assert_eq!(verdict.kind(), VerdictKind::Malformed, "{verdict}");
+    assert!(verdict.reason().contains("its token server answers with status 307"), "{verdict}");
     assert_eq!(thief.requests().len(), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_registry_cannot_give_anothers_token_server_a_bad_name() -> Result<()> {
+    let authority = Authority::new("private")?;
+    let registry = FakeRegistry::start_tls(&authority.issue(&["127.0.0.1", "localhost"])?).await?;
+    // It is another host by this name.
+    let realm = Some(format!("https://localhost:{}/token", registry.address().port()));
+    registry.require(Auth::bearer(Bearer { realm, ..Bearer::new() }));
+    let directory = tempfile::tempdir()?;
+    let ca_file = directory.path().join("ca.pem");
+    std::fs::write(&ca_file, authority.certificate())?;
+    let client = client_for(&registry.host(), |settings| settings.ca_file = Some(ca_file))?;
+
+    let stranger = FakeRegistry::start().await?;
+    for scheme in ["https", "http"] {
+        let realm = Some(format!("{scheme}://localhost:{}/token", registry.address().port()));
+        stranger.require(Auth::bearer(Bearer { realm, ..Bearer::new() }));
+        for number in 0..4 {
+            let verdict = probe(&client, &reference(&stranger, &format!("app:{number}"))?, &[]).await;
+            assert_ne!(
+                verdict.kind(),
+                VerdictKind::Unauthorised,
+                "its authority is not known here: {verdict}"
+            );
+        }
+    }
+    registry.hold("team/app", "1", &image("a")?);
+    let verdict = probe(&client, &reference(&registry, "team/app:1")?, &[]).await;
+    assert!(verdict.is_available(), "{verdict}");
     Ok(())
 }
 

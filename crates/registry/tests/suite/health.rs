@@ -141,6 +141,27 @@ async fn one_broken_image_leaves_the_others_of_its_registry_alone() -> Result<()
 }
 
 #[tokio::test]
+async fn what_a_proxy_does_not_get_through_to_leaves_the_rest_alone() -> Result<()> {
+    let (registry, good) = registry_with_app().await?;
+    registry.inject(Fault::status(502).path("/manifests/away"));
+    let (client, away) = (client(), reference(&registry, "app:away")?);
+    assert_eq!(probe(&client, &away, &[]).await.kind(), VerdictKind::Unreachable);
+    assert!(client.is_down(&good.host()).is_some(), "it may be all of the registry");
+    available_again(&client, &good).await?;
+    for _ in 0..3 {
+        assert_eq!(probe(&client, &away, &[]).await.kind(), VerdictKind::Unreachable);
+        assert!(client.is_down(&good.host()).is_none(), "a trial has shown that it is not");
+        assert!(probe(&client, &good, &[]).await.is_available());
+    }
+    registry.inject(Fault::status(503));
+    for tag in ["2", "3", "4"] {
+        probe(&client, &reference(&registry, &format!("app:{tag}"))?, &[]).await;
+    }
+    assert!(client.is_down(&good.host()).is_some(), "now it fails at whatever it is asked");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_registry_without_a_first_page_is_found_to_be_back() -> Result<()> {
     let (registry, image) = registry_with_app().await?;
     registry.inject(Fault::status(503).on(Route::Base));

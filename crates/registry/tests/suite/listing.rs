@@ -39,6 +39,83 @@ async fn tags_are_listed_page_by_page_and_within_a_bound() -> Result<()> {
     Ok(())
 }
 
+/// Has a registry answer with these pages, each once and leading to the next.
+fn in_pages(registry: &FakeRegistry, route: Route, kind: &'static str, pages: &[serde_json::Value]) {
+    for (number, page) in pages.iter().enumerate() {
+        let mut fault = Fault::new(Effect::Answer(200, kind, page.to_string().into_bytes()));
+        if number + 1 < pages.len() {
+            let link = format!(r#"<?page={number}é>; title="<a>, b"; rel="next""#);
+            fault = fault.and(Effect::Header("link", link));
+        }
+        registry.inject(fault.on(route).times(1));
+    }
+}
+
+#[tokio::test]
+async fn pages_without_anything_new_are_passed_over() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let client = client();
+    let remote = remote(&client, &reference(&registry, "app")?, Right::Pull)?;
+    let page = |tags: &[&str]| json!({"name": "app", "tags": tags});
+    let pages = [page(&[]), page(&["a"]), page(&["a", "no tag"]), json!({"tags": null}), page(&["b"])];
+    in_pages(&registry, Route::Tags, "application/json", &pages);
+    let found = remote.tags(1000, &patiently()).await?;
+    assert_eq!(found.tags.iter().map(Tag::as_str).collect::<Vec<_>>(), ["a", "b"]);
+    assert!(found.complete);
+
+    let listed = Digest::sha256(b"a");
+    let page = |digests: &[Digest]| {
+        let entry = |digest: &Digest| json!({"mediaType": OCI_MANIFEST, "digest": digest, "size": 1});
+        json!({"schemaVersion": 2, "manifests": digests.iter().map(entry).collect::<Vec<_>>()})
+    };
+    in_pages(&registry, Route::Referrers, OCI_INDEX, &[page(&[]), page(&[]), page(&[listed])]);
+    let found = remote.referrers(&Digest::sha256(b"subject"), &patiently()).await?;
+    assert_eq!((found.manifests.len(), found.fallback_tag), (1, None));
+
+    let endless = Effect::Answer(200, OCI_INDEX, page(&[listed]).to_string().into_bytes());
+    registry.inject(Fault::new(endless).and(Effect::Header("link", "<?page=1>; rel=next".into())));
+    let error = remote.referrers(&Digest::sha256(b"subject"), &patiently()).await.unwrap_err();
+    assert!(error.to_string().contains("on and on"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_list_whose_next_page_is_missing_is_not_taken_for_no_list() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    registry.hold("app", "a", &image("a")?);
+    let client = client();
+    let remote = remote(&client, &reference(&registry, "app")?, Right::Pull)?;
+    let first = json!({"schemaVersion": 2, "manifests": [
+        {"mediaType": OCI_MANIFEST, "digest": Digest::sha256(b"signature"), "size": 1},
+    ]});
+    let tags = json!({"name": "app", "tags": ["a"]});
+    for next in [
+        Effect::Status(404),
+        Effect::Status(400),
+        Effect::Answer(200, "text/html", b"Welcome!".to_vec()),
+        Effect::Answer(200, OCI_INDEX, b"Welcome!".to_vec()),
+    ] {
+        let shown = format!("{next:?}");
+        let begin = |route, kind, page: &serde_json::Value| {
+            registry.heal();
+            let page = Effect::Answer(200, kind, page.to_string().into_bytes());
+            let page = Fault::new(page).and(Effect::Header("link", "<?page=2>; rel=next".into()));
+            registry.inject(page.on(route).times(1));
+            registry.inject(Fault::new(next.clone()).on(route));
+        };
+        begin(Route::Referrers, OCI_INDEX, &first);
+        let found = remote.referrers(&Digest::sha256(b"subject"), &patiently()).await;
+        assert_eq!(found.map_err(|error| error.class()), Err(ErrorClass::Broken), "{shown}");
+        begin(Route::Tags, "application/json", &tags);
+        let found = remote.tags(1000, &patiently()).await;
+        assert_eq!(found.map_err(|error| error.class()), Err(ErrorClass::Broken), "{shown}");
+        begin(Route::Tags, "application/json", &tags);
+        let others = remote.tags_naming(Digest::sha256(b"x"), &Tag::parse("b")?, 10, &patiently()).await;
+        assert!(others.is_err(), "what other tags may need is not called unneeded: {others:?}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn referrers_are_found_with_and_without_the_registrys_help() -> Result<()> {
     let registry = FakeRegistry::start().await?;

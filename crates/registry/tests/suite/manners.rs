@@ -3,14 +3,18 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
+use fairlead_domain::reference::Tag;
 use fairlead_domain::verdict::{Verdict, VerdictKind};
 use fairlead_registry::copy::{Copier, CopyError, CopyOptions};
-use fairlead_registry::{Budget, Class, Context, ProbeMethod, ProbeOptions, Rate};
+use fairlead_registry::manifest::Selector;
+use fairlead_registry::{
+    Budget, Class, Context, Error, Outage, ProbeMethod, ProbeOptions, Problem, Rate, Right,
+};
 use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
 
 use crate::support::{
     asked, available_again, bytes, client, client_for, copy, image, in_background, layered, logins, number,
-    patiently, probe, reference, registry_with_app, within,
+    patiently, probe, reference, registry_with_app, remote, within,
 };
 
 #[tokio::test]
@@ -158,6 +162,29 @@ async fn background_work_waits_for_a_quota_and_admission_is_told() -> Result<()>
     Ok(())
 }
 
+#[tokio::test]
+async fn what_is_left_of_a_quota_is_kept_for_others_whatever_else_is_answered() -> Result<()> {
+    let (registry, image) = registry_with_app().await?;
+    let states = |remaining: &str| {
+        Fault::new(Effect::Header("ratelimit-limit", "100;w=21600".into()))
+            .and(Effect::Header("ratelimit-remaining", remaining.into()))
+            .times(1)
+    };
+    let client = client();
+    let background =
+        async || client.probe(&image, &[], ProbeOptions::default(), &in_background()).await.kind();
+    registry.inject(states("5;w=21600"));
+    // The second answer says nothing about a quota.
+    for _ in 0..2 {
+        assert!(probe(&client, &image, &[]).await.is_available());
+        assert_eq!(background().await, VerdictKind::RateLimited);
+    }
+    registry.inject(states("50;w=21600"));
+    assert!(probe(&client, &image, &[]).await.is_available());
+    assert_eq!(background().await, VerdictKind::Available);
+    Ok(())
+}
+
 fn until(verdict: &Verdict) -> Option<SystemTime> {
     match verdict {
         Verdict::RateLimited { until, .. } => *until,
@@ -264,6 +291,14 @@ async fn a_registry_that_asks_to_be_left_alone_for_a_while_is() -> Result<()> {
     }
     let told = probe(&client, &reference(&registry, "app:4")?, &[]).await;
     assert!(told.reason().contains("a moment ago"), "{told}");
+    let app = remote(&client, &reference(&registry, "app")?, Right::Pull)?;
+    let refused = app.resolve(&Selector::from(&Tag::parse("4")?), &patiently()).await;
+    let back = SystemTime::now() + Duration::from_secs(20);
+    assert!(
+        matches!(refused, Err(Error { problem: Problem::Unreachable(Outage { until: Some(until), .. }), .. })
+            if until > back - Duration::from_secs(10) && until < back),
+        "those who can wait know until when"
+    );
     tokio::time::pause();
     tokio::time::sleep(Duration::from_secs(19)).await;
     assert_eq!(registry.requests().len(), 3, "no trial before its time");

@@ -1,14 +1,17 @@
 //! Signatures, attestations and what else refers to an image: which of it comes along, and in which order.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, bail};
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Reference;
 use fairlead_registry::copy::{Copied, Copier, CopyError, CopyOptions};
 use fairlead_registry::manifest::{OCI_INDEX, OCI_MANIFEST};
 use fairlead_registry::{Right, fallback_tag};
-use fairlead_testkit::fake_registry::{FakeRegistry, Fault, Route};
+use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
 use fairlead_testkit::images;
 use fairlead_testkit::{Registry, RegistryConfig};
+use futures::future::try_join_all;
 use serde_json::{Value, json};
 
 use crate::real::releases;
@@ -222,5 +225,78 @@ async fn chains_and_crowds_of_referrers_end() -> Result<()> {
     from.hold_manifest("app", &tag_for(&subject, "")?, OCI_INDEX, list_of(&crowd));
     let error = copy_app(&from, &to).await?.unwrap_err();
     assert!(matches!(error, CopyError::TooManyReferrers { .. }), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_several_sources_know_of_one_image_comes_together() -> Result<()> {
+    let to = FakeRegistry::start().await?;
+    to.behave(|behaviour| behaviour.referrers = false);
+    let copier = Copier::new(&client());
+    let options = CopyOptions { referrers: true, ..CopyOptions::default() };
+    let (mut sources, mut expected, mut subject) = (Vec::new(), Vec::new(), String::new());
+    for kind in ["signature", "sbom", "scan"] {
+        let from = FakeRegistry::start().await?;
+        subject = from.hold("app", "1", &image("the same")?);
+        expected.push(refer(&from, &subject, kind));
+        sources.push(from);
+    }
+    let slow = Fault::new(Effect::Delay(Duration::from_millis(100)));
+    to.inject(slow.on(Route::Manifests).method("PUT").path(&tag_for(&subject, "")?));
+    let all = sources.iter().enumerate().map(async |(number, from)| {
+        let destination = reference(&to, &format!("app:{number}"))?;
+        anyhow::Ok(copy(&copier, &reference(from, "app:1")?, &destination, &options).await?)
+    });
+    try_join_all(all).await?;
+    let mut known = referrers_of(&reference(&to, "app:1")?, &subject).await?;
+    known.sort();
+    expected.sort();
+    assert_eq!(known, expected);
+    Ok(())
+}
+
+/// Puts signatures under a tag, as cosign does: all of the same content, each with an annotation of its own.
+fn sign(registry: &FakeRegistry, tag: &str, signatures: &[&str]) -> String {
+    let digest = Digest::sha256(EMPTY).to_string();
+    registry.hold_blob("app", &digest, EMPTY);
+    let layer = |signature: &&str| {
+        json!({"mediaType": "application/vnd.dev.cosign.simplesigning.v1+json", "digest": digest, "size": 2,
+            "annotations": {"dev.cosignproject.cosign/signature": signature}})
+    };
+    let config =
+        json!({"mediaType": "application/vnd.oci.image.config.v1+json", "digest": digest, "size": 2});
+    let layers: Vec<Value> = signatures.iter().map(layer).collect();
+    let manifest = json!({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": layers});
+    registry.hold_manifest("app", tag, OCI_MANIFEST, manifest.to_string())
+}
+
+#[tokio::test]
+async fn signatures_that_only_the_destination_has_are_not_lost() -> Result<()> {
+    for (source, destination, follow_source, ends_with) in [
+        (&["a", "b"][..], &["a"][..], false, Some("source")),
+        (&["a"], &["a", "b"], false, Some("destination")),
+        (&["a", "b"], &["b", "c"], false, None),
+        (&["a", "b"], &["b", "c"], true, Some("source")),
+        (&["a"], &["a", "b"], true, Some("source")),
+    ] {
+        let case = format!("{source:?} to {destination:?}, {follow_source}");
+        let (from, to) = two_registries().await?;
+        let subject = from.hold("app", "1", &image("signed")?);
+        let tag = tag_for(&subject, ".sig")?;
+        let (new, old) = (sign(&from, &tag, source), sign(&to, &tag, destination));
+        let options = CopyOptions { referrers: true, follow_source, ..CopyOptions::default() };
+        let (from, at) = (reference(&from, "app:1")?, reference(&to, "app:1")?);
+        let outcome = copy(&Copier::new(&client()), &from, &at, &options).await;
+        let expected = if ends_with == Some("source") { new } else { old };
+        assert_eq!(to.digest_of("app", &tag), Some(expected), "{case}");
+        assert_eq!(
+            to.digest_of("app", "1"),
+            ends_with.and(Some(subject)),
+            "{case}: the name is written last"
+        );
+        let told = outcome.err().map(|error| error.to_string());
+        assert_eq!(told.is_none(), ends_with.is_some(), "{case}: {told:?}");
+        assert!(told.is_none_or(|told| told.contains(&tag)), "{case}: it says which tag");
+    }
     Ok(())
 }

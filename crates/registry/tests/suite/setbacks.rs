@@ -1,15 +1,16 @@
 //! Copies that meet with something in the middle and lose nothing by it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use fairlead_registry::copy::{Copier, CopyOptions};
+use fairlead_registry::copy::{Copier, CopyError, CopyOptions, Event, Observer};
 use fairlead_registry::manifest::{Descriptor, OCI_MANIFEST};
-use fairlead_registry::{Client, Right};
+use fairlead_registry::{Class, Client, Context, ErrorClass, Right};
 use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
 use fairlead_testkit::images;
 
-use crate::support::{bytes, client, copy, layered, patiently, reference, remote, settings};
+use crate::support::{bytes, client, copy, image, layered, patiently, place, reference, remote, settings};
 
 #[tokio::test]
 async fn a_quota_in_the_middle_of_an_upload_does_not_begin_it_anew() -> Result<()> {
@@ -85,5 +86,78 @@ async fn a_blob_is_read_on_when_the_registry_is_back_after_a_moment() -> Result<
     }
     assert!(whole == layer.bytes);
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_upload_goes_on_when_the_destination_said() -> Result<()> {
+    let (from, to) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
+    from.hold("app", "1", &layered(&[&bytes(1, 2_000_000)])?);
+    let away = Fault::status(503).and(Effect::Header("retry-after", "1".into()));
+    to.inject(away.on(Route::Uploads).method("PUT").larger_than(1_000_000).times(1));
+    let begun = tokio::time::Instant::now();
+    let copier = Copier::new(&client());
+    copy(&copier, &reference(&from, "app:1")?, &reference(&to, "app:1")?, &CopyOptions::default()).await?;
+    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_image_that_was_published_is_no_failure_where_tags_are_written_once() -> Result<()> {
+    let from = FakeRegistry::start().await?;
+    let digest = from.hold("app", "1", &image("a")?);
+    for status in [400, 403, 409, 412] {
+        for (held, is_same) in [(image("a")?, true), (image("b")?, false)] {
+            let to = FakeRegistry::start().await?;
+            to.hold("app", "1", &held);
+            // It was not there when it was looked for.
+            to.inject(Fault::status(404).on(Route::Manifests).method("HEAD").times(1));
+            to.inject(Fault::status(status).on(Route::Manifests).method("PUT"));
+            let (source, destination) = (reference(&from, "app:1")?, reference(&to, "app:1")?);
+            let outcome = copy(&Copier::new(&client()), &source, &destination, &CopyOptions::default()).await;
+            let found = outcome.as_ref().ok().map(|copied| copied.digest.to_string());
+            assert_eq!(found, is_same.then(|| digest.clone()), "{status}: {outcome:?}");
+            assert_eq!(to.count("HEAD", "/manifests/"), 2, "{status}: one look more");
+        }
+    }
+    Ok(())
+}
+
+/// Copies `app:1` within this time.
+async fn copy_within(
+    copier: &Copier,
+    from: &FakeRegistry,
+    to: &FakeRegistry,
+    time: Duration,
+) -> Result<CopyError> {
+    let nobody: Arc<dyn Observer> = Arc::new(|_: &Event| {});
+    let context = Context::new(Class::Background, tokio::time::Instant::now() + time);
+    let (source, destination) = (place(&reference(from, "app:1")?), place(&reference(to, "app:1")?));
+    let outcome = copier.copy(&source, &destination, &CopyOptions::default(), &nobody, &context).await;
+    outcome.err().context("there was not enough time")
+}
+
+#[tokio::test]
+async fn a_copy_that_was_moving_until_its_deadline_says_so() -> Result<()> {
+    let (from, to) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
+    from.hold("app", "1", &layered(&[&bytes(1, 300_000)])?);
+    from.inject(Fault::new(Effect::Drip(Duration::from_millis(10))).on(Route::Blobs));
+    let copier = Copier::new(&client());
+    let (moving, waiting) = tokio::try_join!(
+        copy_within(&copier, &from, &to, Duration::from_millis(900)),
+        copy_within(&copier, &from, &to, Duration::from_millis(600)),
+    )?;
+    assert!(matches!(moving, CopyError::Source(_)) && moving.class() == ErrorClass::Retry, "{moving}");
+    assert!(moving.to_string().contains("before the deadline: the blob was still on its way"), "{moving}");
+    assert!(waiting.to_string().contains("another copy was still sending it"), "{waiting}");
+
+    let from = FakeRegistry::start().await?;
+    from.hold("app", "1", &layered(&[&bytes(1, 9_000_000)])?);
+    to.inject(Fault::new(Effect::Hang).on(Route::Uploads).method("PUT").larger_than(1_000_000));
+    let begun = tokio::time::Instant::now();
+    let slow = copy_within(&copier, &from, &to, Duration::from_millis(600)).await?;
+    assert!(begun.elapsed() < Duration::from_secs(3), "it does not wait for what it gave up");
+    assert!(matches!(slow, CopyError::Destination(_)), "{slow}");
+    assert!(slow.to_string().contains("before the deadline: the blob was still on its way"), "{slow}");
     Ok(())
 }

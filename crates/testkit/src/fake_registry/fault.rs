@@ -58,6 +58,7 @@ pub struct Fault {
     route: Option<Route>,
     method: Option<&'static str>,
     path: Option<String>,
+    query: Option<String>,
     larger_than: Option<u64>,
     user: Option<String>,
     skip: usize,
@@ -99,6 +100,13 @@ impl Fault {
         self
     }
 
+    /// Only requests whose query contains this.
+    #[must_use]
+    pub fn query(mut self, part: &str) -> Self {
+        self.query = Some(part.to_owned());
+        self
+    }
+
     /// Only requests whose body is longer, by what they say of it.
     #[must_use]
     pub fn larger_than(mut self, length: u64) -> Self {
@@ -134,6 +142,7 @@ impl Fault {
         let fits = self.route.is_none_or(|route| target.route() == Some(route))
             && self.method.is_none_or(|wanted| wanted == request.method)
             && self.path.as_ref().is_none_or(|part| request.path.contains(part))
+            && self.query.as_ref().is_none_or(|part| request.query.contains(part))
             && self.larger_than.is_none_or(|bound| length > bound)
             && (self.user.is_none() || self.user == user);
         if !fits || self.left == Some(0) {

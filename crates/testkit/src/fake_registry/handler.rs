@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::fault::{Effect, Route};
 use super::log::Logged;
-use super::{Shared, State, blobs, manifests};
+use super::{Shared, State, Strangers, blobs, manifests};
 
 /// Tests send no more than this in one request.
 const LARGEST_BODY: usize = 1 << 30;
@@ -146,7 +146,7 @@ impl Reply {
     }
 
     pub(super) fn header(mut self, name: &'static str, value: &str) -> Self {
-        if let Ok(value) = HeaderValue::from_str(value) {
+        if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
             self.headers.insert(HeaderName::from_static(name), value);
         }
         self
@@ -219,7 +219,14 @@ fn answer(shared: &Shared, connection: &Connection, target: &Target, asked: &Ask
         return auth.token(tokens, asked);
     }
     if let Some(refusal) = state.auth.refuse(&state.tokens, &connection.url, target, asked) {
-        return refusal;
+        let is_stranger = asked.header("authorization").is_empty();
+        match state.behaviour.strangers {
+            Strangers::MayRead(name) if is_stranger && reads_under(name, target, asked) => {}
+            Strangers::Misled if is_stranger && *target != Target::Base => {
+                return Reply::status(StatusCode::NOT_FOUND);
+            }
+            _ => return refusal,
+        }
     }
     match target {
         Target::Base => Reply::json(StatusCode::OK, &json!({})),
@@ -232,6 +239,11 @@ fn answer(shared: &Shared, connection: &Connection, target: &Target, asked: &Ask
         Target::Upload { repository, name } => blobs::upload(&mut state, repository, name, asked),
         Target::Token | Target::Unknown => Reply::status(StatusCode::NOT_FOUND),
     }
+}
+
+fn reads_under(name: &str, target: &Target, asked: &Asked<'_>) -> bool {
+    matches!(asked.method, "GET" | "HEAD")
+        && target.repository().is_some_and(|repository| repository.starts_with(name))
 }
 
 /// Effects that take the place of an answer. A connection that is cut or hangs never comes back from here.

@@ -46,11 +46,31 @@ pub struct Behaviour {
     pub tags_per_page: usize,
     /// Refuses chunks that are smaller, unless they are the last.
     pub smallest_chunk: Option<u64>,
+    pub strangers: Strangers,
+}
+
+/// What becomes of those who do not say who they are, where that is required.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strangers {
+    /// They are asked.
+    #[default]
+    Asked,
+    /// They may read the repositories under this name, and are asked elsewhere.
+    MayRead(&'static str),
+    /// They are asked at `/v2/`, and told elsewhere that nothing is there.
+    Misled,
 }
 
 impl Default for Behaviour {
     fn default() -> Self {
-        Self { delete_tags: true, referrers: true, mount: true, tags_per_page: 1000, smallest_chunk: None }
+        Self {
+            delete_tags: true,
+            referrers: true,
+            mount: true,
+            tags_per_page: 1000,
+            smallest_chunk: None,
+            strangers: Strangers::Asked,
+        }
     }
 }
 

@@ -19,6 +19,11 @@ fn hold(everyone: Option<u64>, background: Option<u64>) -> Hold {
     Hold { everyone: span(everyone), background: span(background), ends: span(everyone) }
 }
 
+/// Has the gate hear of an answer that says something about a quota.
+fn learn(gate: &Gate, account: Account, hold: Hold) {
+    gate.learn(account, |_| Some(hold));
+}
+
 fn account(number: u32) -> CredentialId {
     crate::tests::credential(&format!("user-{number}")).id()
 }
@@ -107,7 +112,7 @@ async fn a_caller_that_gives_up_costs_nothing() {
 async fn a_refused_account_is_held_and_the_others_are_not() {
     let gate = gate(None, 1, 4);
     let (refused, other) = (Some(account(1)), Some(account(2)));
-    gate.learn(refused, |_| hold(Some(30), Some(30)));
+    learn(&gate, refused, hold(Some(30), Some(30)));
     let until = Instant::now() + Duration::from_secs(30);
     let held = Refused::Held { ends: Some(until) };
     for class in [Class::Admission, Class::Background] {
@@ -135,7 +140,7 @@ async fn those_in_line_hear_of_a_refusal() {
         })
         .collect();
     settle().await;
-    gate.learn(ANYONE, |_| hold(Some(20), Some(20)));
+    learn(&gate, ANYONE, hold(Some(20), Some(20)));
     for (number, waiting) in in_line.into_iter().enumerate() {
         let outcome = waiting.await.unwrap();
         if number < 8 {
@@ -153,16 +158,18 @@ async fn those_in_line_hear_of_a_refusal() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_was_under_way_does_not_take_a_refusal_back() {
     let gate = gate(None, 1, 4);
-    gate.learn(ANYONE, |_| hold(Some(600), Some(600)));
+    learn(&gate, ANYONE, hold(Some(600), Some(600)));
     let held = Refused::Held { ends: Some(Instant::now() + Duration::from_mins(10)) };
-    for later in [Hold::default(), hold(None, Some(60)), hold(Some(0), Some(0)), hold(Some(5), Some(5))] {
+    let low = hold(None, Some(60));
+    let holds = [Hold::default(), low, hold(Some(0), Some(0)), hold(Some(5), Some(5))];
+    for later in [None].into_iter().chain(holds.map(Some)) {
         tokio::time::advance(Duration::from_millis(1)).await;
         gate.learn(ANYONE, |_| later);
         for class in [Class::Admission, Class::Background] {
             assert_eq!(enter(&gate, class, ANYONE, soon()).await.unwrap_err(), held, "{later:?}");
         }
     }
-    gate.learn(ANYONE, |_| hold(Some(900), Some(900)));
+    learn(&gate, ANYONE, hold(Some(900), Some(900)));
     let longer = Refused::Held { ends: Some(Instant::now() + Duration::from_mins(15)) };
     assert_eq!(enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap_err(), longer);
 }
@@ -171,12 +178,12 @@ async fn an_answer_that_was_under_way_does_not_take_a_refusal_back() {
 async fn the_end_that_is_told_is_the_registrys_and_not_the_holds() {
     let gate = gate(None, 1, 4);
     let hours = |hours| Some(Duration::from_hours(hours));
-    gate.learn(ANYONE, |_| Hold { everyone: hours(1), background: hours(1), ends: hours(24) });
+    learn(&gate, ANYONE, Hold { everyone: hours(1), background: hours(1), ends: hours(24) });
     let ends = Some(Instant::now() + Duration::from_hours(24));
     assert_eq!(enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap_err(), Refused::Held { ends });
     tokio::time::advance(Duration::from_mins(61)).await;
     enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap();
-    gate.learn(ANYONE, |_| Hold { ends: None, ..hold(Some(5), Some(5)) });
+    learn(&gate, ANYONE, Hold { ends: None, ..hold(Some(5), Some(5)) });
     let unknown = Refused::Held { ends: None };
     assert_eq!(enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap_err(), unknown);
 }
@@ -184,11 +191,23 @@ async fn the_end_that_is_told_is_the_registrys_and_not_the_holds() {
 #[tokio::test(start_paused = true)]
 async fn a_low_quota_holds_background_only() {
     let gate = gate(None, 1, 4);
-    gate.learn(ANYONE, |_| hold(None, Some(60)));
+    learn(&gate, ANYONE, hold(None, Some(60)));
     enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap();
     assert!(matches!(enter(&gate, Class::Background, ANYONE, soon()).await, Err(Refused::Held { .. })));
-    gate.learn(ANYONE, |_| Hold::default());
+    learn(&gate, ANYONE, Hold::default());
     enter(&gate, Class::Background, ANYONE, soon()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_for_others_stays_so_until_more_is_said_to_be_left() {
+    let gate = gate(None, 1, 4);
+    learn(&gate, ANYONE, hold(None, Some(60)));
+    gate.learn(ANYONE, |_| None);
+    assert!(matches!(enter(&gate, Class::Background, ANYONE, soon()).await, Err(Refused::Held { .. })));
+    tokio::time::advance(Duration::from_mins(1)).await;
+    enter(&gate, Class::Background, ANYONE, soon()).await.unwrap();
+    gate.learn(ANYONE, |_| None);
+    assert!(gate.lock().accounts.is_empty(), "what is over is forgotten");
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,7 +217,7 @@ async fn refusals_in_a_row_are_counted_until_an_answer() {
         let mut before = None;
         gate.learn(ANYONE, |refusals| {
             before = Some(refusals);
-            hold(Some(5), Some(5))
+            Some(hold(Some(5), Some(5)))
         });
         before
     };
@@ -206,7 +225,7 @@ async fn refusals_in_a_row_are_counted_until_an_answer() {
     tokio::time::advance(Duration::from_secs(6)).await;
     assert_eq!([refuse(), refuse()], [Some(1); 2]);
     tokio::time::advance(Duration::from_secs(6)).await;
-    gate.learn(ANYONE, |_| Hold::default());
+    gate.learn(ANYONE, |_| None);
     assert_eq!(refuse(), Some(0));
 }
 
@@ -214,7 +233,7 @@ async fn refusals_in_a_row_are_counted_until_an_answer() {
 async fn accounts_are_bounded() {
     let gate = gate(None, 1, 4);
     for number in 0..5_000 {
-        gate.learn(Some(account(number)), |_| hold(Some(60), Some(60)));
+        learn(&gate, Some(account(number)), hold(Some(60), Some(60)));
     }
     assert!(gate.lock().accounts.len() <= MOST_ACCOUNTS);
 }

@@ -1,4 +1,4 @@
-//! What a server of HTTP/2 may do with requests that it does not want just now.
+//! What servers do that answer nothing: with requests that they do not want just now, and without end.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use h2::Reason;
 use hyper::Response;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     sync::mpsc,
 };
@@ -126,5 +127,27 @@ async fn what_may_have_been_seen_is_not_sent_again() -> Result<()> {
             served = serving => panic!("{reason:?}: {served:?}"),
         }
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn preliminary_answers_end() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = Url::parse(&format!("http://{}/v2/", listener.local_addr()?))?;
+    let serving = async {
+        let (mut stream, _) = listener.accept().await?;
+        // What comes before anything was asked is something else.
+        stream.read_u8().await?;
+        let many = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000);
+        loop {
+            stream.write_all(&many).await?;
+        }
+    };
+    let pool = pool()?;
+    let answer = tokio::select! {
+        answer = pool.send(Request::new(Method::GET, url)) => answer,
+        served = serving => { let _: io::Result<()> = served; panic!("the connection was closed") },
+    };
+    assert!(matches!(answer, Err(Failure::Malformed(_))), "{answer:?}");
     Ok(())
 }

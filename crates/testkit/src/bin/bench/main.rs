@@ -2,7 +2,7 @@
 //!
 //! Each measurement is a module of its own and a command of this program, which ends with a failure if a bar is not held.
 
-#![allow(clippy::print_stdout, reason = "a measurement is there to be read")]
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a measurement is there to be read")]
 
 mod admission;
 mod copies;

@@ -1,5 +1,9 @@
 //! `make demo`: Fairlead at work on a real control plane, told step by step. Everything listens on loopback and ends with this program.
-#![allow(clippy::print_stdout, reason = "talking to a person is what this program is for")]
+#![allow(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "talking to a person is what this program is for"
+)]
 
 mod story;
 
