@@ -1,6 +1,6 @@
 //! Getting one blob to the destination in the cheapest way there is.
 
-use std::pin::pin;
+use std::{pin::pin, sync::Arc};
 
 use bytes::Bytes;
 use fairlead_domain::reference::Repository;
@@ -9,7 +9,7 @@ use tokio::{sync::SemaphorePermit, time::timeout_at};
 
 use super::{
     BlobOutcome, CopyError, Event, Job,
-    ledger::{Entry, Standing},
+    ledger::{Entry, Standing, Turn},
     steady::steadily,
     transfer::{OpenUpload, Transfer},
 };
@@ -163,7 +163,16 @@ impl Job<'_> {
             let bytes = self.source.small_blob(blob, HELD, self.context).await;
             bytes.map_err(|problem| self.source.during("read the blob", &blob.digest.into(), problem))
         };
-        steadily(self.context, read).await.map_err(CopyError::Source)
+        let turn = self.turn(blob);
+        turn.came(0);
+        let bytes = steadily(self.context, read).await.map_err(CopyError::Source)?;
+        turn.is_complete();
+        Ok(bytes)
+    }
+
+    /// Our turn to send a blob. To be taken before anything of it is read: one who is slow then may lose it.
+    pub(super) fn turn(&self, blob: &Descriptor) -> Arc<Turn> {
+        self.copier.ledger.entry(self.destination.repository(), blob.digest).turn()
     }
 
     /// Asks for a mount; the upload that a registry opens instead is not wasted.

@@ -1,8 +1,9 @@
 //! What is known about a destination's blobs.
 //!
 //! Images share layers, and copies of many images run side by side. Whoever needs a blob that is being sent waits for it
-//! instead of sending it again; whoever comes later knows in which repositories it is, and either has nothing to do or
-//! asks the registry to mount it. Knowledge ages, since registries are cleaned up.
+//! instead of sending it again, unless it hardly moves: its source may be the one that fails. Whoever comes later knows in
+//! which repositories it is, and either has nothing to do or asks the registry to mount it. Knowledge ages, since registries
+//! are cleaned up.
 
 use std::{
     collections::HashMap,
@@ -11,7 +12,10 @@ use std::{
 };
 
 use fairlead_domain::{digest::Digest, reference::Repository};
-use tokio::{sync::OwnedMutexGuard, time::Instant};
+use tokio::{
+    sync::OwnedMutexGuard,
+    time::{Instant, sleep},
+};
 
 use crate::{bounds, recent::Recent};
 
@@ -25,6 +29,10 @@ const GOOD_FOR: Duration = Duration::from_mins(15);
 const MOST_EMPTY: usize = 256;
 /// Somebody else may begin to fill an empty repository; then a blob is sent that need not be.
 const EMPTY_FOR: Duration = Duration::from_mins(1);
+
+/// How often those who wait for a blob look how it fares, and what must have come of it since the last time.
+const LOOK: Duration = Duration::from_secs(30);
+const LEAST: u64 = 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -61,7 +69,45 @@ impl Default for Ledger {
 pub(super) struct Entry {
     /// Repositories that hold it, by path, and since when that is known.
     held: Mutex<HashMap<String, Instant>>,
-    sending: Arc<tokio::sync::Mutex<()>>,
+    turn: Mutex<Arc<Turn>>,
+}
+
+/// The right to send a blob, which one has and others wait for.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    lock: Arc<tokio::sync::Mutex<()>>,
+    stage: Mutex<Stage>,
+}
+
+/// How far the one whose turn it is has got.
+#[derive(Clone, Copy, Debug, Default)]
+enum Stage {
+    /// It waits for its place among the transfers.
+    #[default]
+    InLine,
+    /// So many bytes came from the source.
+    Coming(u64),
+    /// All came. What is left is up to the destination, which is the same for all.
+    Complete,
+}
+
+impl Turn {
+    /// Takes note of bytes that came from the source.
+    pub(super) fn came(&self, bytes: u64) {
+        let mut stage = self.stage();
+        *stage = match *stage {
+            Stage::Coming(before) => Stage::Coming(before.saturating_add(bytes)),
+            Stage::InLine | Stage::Complete => Stage::Coming(bytes),
+        };
+    }
+
+    pub(super) fn is_complete(&self) {
+        *self.stage() = Stage::Complete;
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What to do about a blob.
@@ -124,13 +170,35 @@ pub(super) fn host_of(repository: &Repository) -> String {
 }
 
 impl Entry {
-    /// What is known, after waiting for whoever is sending the blob right now.
+    /// What is known, after waiting for whoever is sending the blob right now. If that one gets nowhere, the turn passes to
+    /// one of those who wait.
     pub(super) async fn standing(&self, repository: &Repository) -> Standing {
         if let Some(known) = self.known(repository) {
             return known;
         }
-        let guard = Arc::clone(&self.sending).lock_owned().await;
-        self.known(repository).unwrap_or(Standing::Missing(guard))
+        loop {
+            let turn = self.turn();
+            tokio::select! {
+                guard = Arc::clone(&turn.lock).lock_owned() => {
+                    *turn.stage() = Stage::InLine;
+                    return self.known(repository).unwrap_or(Standing::Missing(guard));
+                }
+                () = gets_nowhere(&turn) => self.pass_on(&turn),
+            }
+        }
+    }
+
+    /// The turn of whoever sends the blob now.
+    pub(super) fn turn(&self) -> Arc<Turn> {
+        Arc::clone(&self.turn.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Lets somebody else begin, unless that has happened already.
+    fn pass_on(&self, former: &Arc<Turn>) {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if Arc::ptr_eq(&turn, former) {
+            *turn = Arc::default();
+        }
     }
 
     fn known(&self, repository: &Repository) -> Option<Standing> {
@@ -157,6 +225,21 @@ impl Entry {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns when hardly anything has come between two looks.
+async fn gets_nowhere(turn: &Turn) {
+    let mut before = None;
+    loop {
+        sleep(LOOK).await;
+        let now = if let Stage::Coming(bytes) = *turn.stage() { Some(bytes) } else { None };
+        if let (Some(before), Some(now)) = (before, now)
+            && now < before + LEAST
+        {
+            return;
+        }
+        before = now;
     }
 }
 
@@ -190,6 +273,44 @@ mod tests {
         assert!(matches!(entry.standing(&repository("one")).await, Standing::Held));
         entry.is_not_held("one");
         assert!(matches!(entry.standing(&repository("one")).await, Standing::Missing(_)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_of_those_who_wait_takes_over_from_one_who_gets_nowhere() {
+        let ledger = Ledger::default();
+        let digest = Digest::sha256(b"blob");
+        let entry = ledger.entry(&repository("slow"), digest);
+        let Standing::Missing(_slow) = entry.standing(&repository("slow")).await else {
+            panic!("nobody has it")
+        };
+        let slow = entry.turn();
+        let mut waiting = tokio::task::JoinSet::new();
+        for name in ["one", "two", "three"] {
+            let entry = Arc::clone(&entry);
+            waiting.spawn(async move { entry.standing(&repository(name)).await });
+        }
+        let mut wait = async |seconds| {
+            tokio::time::timeout(Duration::from_secs(seconds), waiting.join_next()).await.ok().flatten()
+        };
+        assert!(wait(600).await.is_none(), "it may wait in line for as long as others need");
+        for _ in 0..20 {
+            slow.came(LEAST);
+            assert!(wait(LOOK.as_secs()).await.is_none(), "it moves");
+        }
+        slow.is_complete();
+        assert!(wait(120).await.is_none(), "it has all, and only the destination is slow");
+        slow.came(LEAST / 2);
+        let Some(Ok(Standing::Missing(next))) = wait(150).await else {
+            panic!("half of what must come is not enough")
+        };
+        slow.came(1);
+        assert!(wait(600).await.is_none(), "the others wait for the one who took over");
+        entry.is_held(&repository("one"));
+        drop(next);
+        for _ in 0..2 {
+            let known = wait(1).await;
+            assert!(matches!(known, Some(Ok(Standing::Held | Standing::Elsewhere(_)))), "{known:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -22,6 +22,7 @@ use tokio::{
 
 use super::{
     CopyError, Event, Job, Observer,
+    ledger::Turn,
     steady::{MOST_FAILURES, Setbacks, steadily},
 };
 use crate::{
@@ -118,6 +119,8 @@ struct Tap {
     observer: Arc<dyn Observer>,
     blob: Descriptor,
     pieces: Arc<AtomicU64>,
+    /// Those who wait for the blob see from it how that fares.
+    turn: Arc<Turn>,
 }
 
 impl<'a> Transfer<'a> {
@@ -134,7 +137,9 @@ impl<'a> Transfer<'a> {
             observer: Arc::clone(job.observer),
             blob: blob.clone(),
             pieces: Arc::clone(&pieces),
+            turn: job.turn(blob),
         };
+        tap.turn.came(0);
         Ok(Self { job, blob, tap: Arc::new(Mutex::new(tap)), pieces, current: Arc::default(), _slots: slots })
     }
 
@@ -228,7 +233,7 @@ impl<'a> Transfer<'a> {
             let length = way.length(size - upload.offset(), upload.smallest_chunk());
             self.watched(upload.append_stream(length, self.body(length), context)).await?;
         }
-        upload.finish(digest, context).await
+        self.watched(upload.finish(digest, context)).await
     }
 
     /// Gives a request up when it has begun to move and then stands still. One that moved until the deadline says so.
@@ -303,6 +308,10 @@ impl Tap {
         }
         let piece = self.rest.split_to(most.min(self.rest.len()));
         self.done += piece.len() as u64;
+        self.turn.came(piece.len() as u64);
+        if self.done == self.blob.size {
+            self.turn.is_complete();
+        }
         self.pieces.fetch_add(1, Ordering::Relaxed);
         self.observer.observe(&Event::BlobMoved {
             digest: self.blob.digest,
