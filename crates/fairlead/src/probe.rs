@@ -49,18 +49,23 @@ pub(crate) struct Probe {
 
 impl Probe {
     pub(crate) fn run(mut self) -> ExitCode {
-        match self.probe() {
+        let told = |error: anyhow::Error, status| {
+            tell(&format!("Error: {error:#}"));
+            status
+        };
+        let (asker, images) = match self.prepare() {
+            Ok(prepared) => prepared,
+            Err(error) => return told(error, MISUSED.into()),
+        };
+        match self.print(&asker, &images) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
-            Err(error) => {
-                tell(&format!("Error: {error:#}"));
-                MISUSED.into()
-            }
+            Err(error) => told(error, ExitCode::FAILURE),
         }
     }
 
-    /// Whether every image is available.
-    fn probe(&mut self) -> Result<bool> {
+    /// Everything that can be wrong before anybody is asked.
+    fn prepare(&mut self) -> Result<(Asker, Vec<Reference>)> {
         let mut images = std::mem::take(&mut self.references);
         if let Some(file) = &self.file {
             images.extend(references::read(file)?);
@@ -73,8 +78,13 @@ impl Probe {
             options: ProbeOptions { check_digest: self.digest, ..ProbeOptions::default() },
             timeout: self.timeout.as_std(),
         };
+        Ok((asker, images))
+    }
+
+    /// Whether every image is available, and that was printed.
+    fn print(&self, asker: &Asker, images: &[Reference]) -> Result<bool> {
         run_to_end(async {
-            let questions = asker.questions(&images);
+            let questions = asker.questions(images);
             if self.json {
                 print_json(questions.buffer_unordered(AT_ONCE)).await
             } else {

@@ -104,6 +104,18 @@ async fn warnings_that_nobody_reads_stop_nothing() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_that_cannot_be_kept_are_a_failure_and_no_misuse() -> Result<()> {
+    let (from, to) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
+    from.hold("app", "1", &images::empty()?);
+    let [source, target] = [&from, &to].map(|registry| format!("{}/app:1", registry.host()));
+    for args in [&["probe", &source][..], &["probe", "--json", &source], &["copy", &source, &target]] {
+        let mut child = Person::new()?.command(args).stdout(File::create("/dev/full")?).spawn()?;
+        assert_eq!(end(&mut child).await?, Some(1), "{args:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interruption_that_nobody_hears_of_still_says_farewell() -> Result<()> {
     let (from, to) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
     let image = images::empty()?;
