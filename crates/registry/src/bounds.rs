@@ -40,7 +40,8 @@ pub(crate) const REGISTRIES: usize = 1024;
 /// Servers that issue tokens for one registry. It names one, or one for each of its parts.
 pub(crate) const TOKEN_SERVERS: usize = 16;
 /// Blobs moving to or from one registry at once. Less than all that move at once, so that one registry that stands still
-/// does not stop the copies between others. Each may have three mebibytes in buffers of the HTTP library.
+/// does not stop the copies between others. Each may have more than a mebibyte in buffers: over HTTP/2 a window of what
+/// came and was not read yet.
 pub(crate) const TRANSFERS: u32 = 3;
 /// Up to this size a blob is read as a whole before it is sent. Nobody then waits at one registry for the other, so many
 /// can be under way, which is what a copy of many small images needs most.

@@ -65,6 +65,17 @@ async fn answer(mut connection: Connection, mut to: h2::server::SendResponse<Byt
     Ok(())
 }
 
+async fn is_answered(
+    asking: impl Future<Output = Result<super::Response, Failure>>,
+    serving: impl Future<Output = Result<()>>,
+) {
+    let answer = tokio::select! {
+        answer = asking => answer,
+        served = serving => panic!("{served:?}"),
+    };
+    assert_eq!(answer.map(|answer| answer.status()), Ok(StatusCode::NO_CONTENT));
+}
+
 #[tokio::test]
 async fn a_request_that_was_refused_is_sent_again() -> Result<()> {
     let (url, mut accepted) = server().await?;
@@ -75,12 +86,7 @@ async fn a_request_that_was_refused_is_sent_again() -> Result<()> {
         let again = next(&mut connection).await?;
         answer(connection, again).await
     };
-    let asking = pool.send(post(&url, Bytes::from_static(b"what").into()));
-    let answer = tokio::select! {
-        answer = asking => answer,
-        served = serving => panic!("{served:?}"),
-    };
-    assert_eq!(answer.map(|answer| answer.status()), Ok(StatusCode::NO_CONTENT));
+    Box::pin(is_answered(pool.send(post(&url, Bytes::from_static(b"what").into())), serving)).await;
     Ok(())
 }
 
@@ -97,12 +103,7 @@ async fn a_server_that_wants_a_new_connection_gets_one() -> Result<()> {
         let again = next(&mut second).await?;
         answer(second, again).await
     };
-    let asking = pool.send(post(&url, Body::default()));
-    let answer = tokio::select! {
-        answer = asking => answer,
-        served = serving => panic!("{served:?}"),
-    };
-    assert_eq!(answer.map(|answer| answer.status()), Ok(StatusCode::NO_CONTENT));
+    Box::pin(is_answered(pool.send(post(&url, Body::default())), serving)).await;
     Ok(())
 }
 
