@@ -1,11 +1,9 @@
 //! Puts the parts of the operator together, keeps them running and ends them in order.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fairlead_plan::capability::Capability;
 use fairlead_plan::routing::PolicyId;
 use kube::Client;
 use prometheus_client::registry::Registry;
@@ -91,7 +89,7 @@ pub async fn run(
     let webhook = parts.listen(WEBHOOK, parts.settings.webhook_port).await?;
 
     let resources = Resources::default();
-    let board = parts.watch(&resources, turned_off(&config));
+    let board = parts.watch(&resources);
     let leader = parts.elect();
     let (resolver, certificate) = parts.keep_certificates(leader.clone());
     let errors = Errors::default();
@@ -110,9 +108,9 @@ impl Assembly {
         http::listen(endpoint, self.settings.listen, port).await
     }
 
-    fn watch(&mut self, resources: &Resources, disabled: BTreeMap<Capability, &'static str>) -> Arc<Board> {
+    fn watch(&mut self, resources: &Resources) -> Arc<Board> {
         let metrics = watch::Metrics::register(&mut self.registry);
-        let watches = Watches::new(self.client.clone(), resources, disabled, metrics);
+        let watches = Watches::new(self.client.clone(), resources, metrics);
         for (kind, watch) in watches.all {
             let stop = self.stop.clone();
             self.telling.spawn(format!("watch {kind}"), async move {
@@ -342,18 +340,6 @@ impl Running {
             tracing::warn!(milliseconds, tasks = ?left, "stopped without waiting any longer for some tasks");
         }
     }
-}
-
-/// What the configuration leaves no work for.
-fn turned_off(config: &Config) -> BTreeMap<Capability, &'static str> {
-    let mut off = BTreeMap::new();
-    if !config.heal.enabled {
-        off.insert(Capability::Heal, "heal.enabled is false");
-    }
-    if config.harbor.url.is_none() {
-        off.insert(Capability::Cache, "no Harbor is configured, see harbor.url");
-    }
-    off
 }
 
 /// Passes once the policies that were there at the start are compiled, and from then on.

@@ -22,10 +22,8 @@ pub enum Capability {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     On,
-    /// The configuration has turned it off; the text says how.
-    Disabled {
-        by: &'static str,
-    },
+    /// This version carries its kinds and its configuration, but no code that acts on them.
+    NotImplemented,
     /// These kinds cannot be read: one of them would do where `any` is set, all are needed otherwise.
     Off {
         missing: Vec<&'static str>,
@@ -63,8 +61,16 @@ impl Capability {
         }
     }
 
+    /// Whether this version acts on the kinds and settings of the capability.
+    fn is_implemented(self) -> bool {
+        match self {
+            Self::Route | Self::Mirror | Self::Watch => true,
+            Self::Warm | Self::Heal | Self::Cache | Self::SteerNodes | Self::Account => false,
+        }
+    }
+
     /// Kinds are told by name alone: no two groups that Fairlead speaks share one. Healing and accounting read Pods
-    /// only and work in every cluster.
+    /// only and need no kind of their own.
     fn needs(self) -> Needs {
         match self {
             Self::Route => Needs {
@@ -104,8 +110,12 @@ impl Capability {
         all.iter().chain(any).copied()
     }
 
-    /// Judges by which kinds can be read.
+    /// Judges by which kinds can be read. A capability without an implementation is never on, whatever the cluster
+    /// serves and the configuration says.
     pub fn standing(self, readable: impl Fn(&str) -> bool) -> Standing {
+        if !self.is_implemented() {
+            return Standing::NotImplemented;
+        }
         let Needs { all, any } = self.needs();
         let missing: Vec<_> = all.iter().copied().filter(|kind| !readable(kind)).collect();
         if !missing.is_empty() {
@@ -128,7 +138,7 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::On => f.write_str("on"),
-            Self::Disabled { by } => write!(f, "off: {by}"),
+            Self::NotImplemented => f.write_str("not implemented"),
             Self::Off { missing, any: true } => {
                 write!(f, "off: waits for one of {}", missing.join(", "))
             }
@@ -152,26 +162,41 @@ mod tests {
     }
 
     #[test]
-    fn only_what_reads_pods_works_in_a_bare_cluster() {
-        assert_eq!(on(&[]), ["heal", "account"]);
+    fn nothing_is_on_in_a_bare_cluster() {
+        assert_eq!(on(&[]), [""; 0]);
     }
 
     #[test]
-    fn one_kind_of_many_is_enough_for_routing_and_for_nodes() {
-        assert_eq!(on(&["ReplicatedImageSet"]), ["route", "heal", "account"]);
-        assert_eq!(on(&["ImageContentSourcePolicy"]), ["heal", "steer-nodes", "account"]);
+    fn one_kind_of_many_is_enough_for_routing() {
+        assert_eq!(on(&["ReplicatedImageSet"]), ["route"]);
+        assert_eq!(on(&["ClusterImageSetAvailability"]), ["watch"]);
     }
 
     #[test]
     fn mirroring_needs_its_ledger() {
-        assert_eq!(on(&["ImageSetMirror"]), ["route", "heal", "account"]);
-        assert_eq!(on(&["ImageSetMirror", "ImageLedger"]), ["route", "mirror", "heal", "account"]);
-        assert_eq!(on(&["ImageLedger"]), ["heal", "account"]);
+        assert_eq!(on(&["ImageSetMirror"]), ["route"]);
+        assert_eq!(on(&["ImageSetMirror", "ImageLedger"]), ["route", "mirror"]);
+        assert_eq!(on(&["ImageLedger"]), [""; 0]);
+    }
+
+    #[test]
+    fn what_does_nothing_yet_says_so_whatever_the_cluster_serves() {
+        for readable in [true, false] {
+            let unimplemented: Vec<_> = Capability::ALL
+                .into_iter()
+                .filter(|capability| capability.standing(|_| readable).to_string() == "not implemented")
+                .map(Capability::name)
+                .collect();
+            assert_eq!(unimplemented, ["warm", "heal", "cache", "steer-nodes", "account"]);
+        }
     }
 
     #[test]
     fn what_is_missing_is_named() {
-        assert_eq!(Capability::Cache.standing(|_| false).to_string(), "off: waits for ProxyCache");
+        assert_eq!(
+            Capability::Watch.standing(|_| false).to_string(),
+            "off: waits for ClusterImageSetAvailability"
+        );
         assert_eq!(
             Capability::Mirror.standing(|kind| kind == "ImageLedger").to_string(),
             "off: waits for one of ClusterImageSetMirror, ImageSetMirror"

@@ -65,9 +65,12 @@ async fn definitions_that_come_and_go_and_objects_that_cannot_be_read() -> Resul
     replica.wait_until_ready(SOON).await?;
     let (_, page) = replica.readiness().await?;
     ensure!(page.contains("[+] watch ClusterImageSetMirror: not served by the cluster"), "{page}");
-    ensure!(page.contains("[ ] capability warm: off: waits for CachedImage"), "{page}");
-    ensure!(page.contains("[ ] capability cache: off: no Harbor is configured"), "{page}");
-    ensure!(page.contains("[ ] capability heal: on"), "{page}");
+    ensure!(page.contains("[ ] capability watch: off: waits for ClusterImageSetAvailability"), "{page}");
+    for unimplemented in ["warm", "heal", "cache", "steer-nodes", "account"] {
+        ensure!(page.contains(&format!("[ ] capability {unimplemented}: not implemented\n")), "{page}");
+        let enabled = format!("fairlead_capability_enabled{{capability=\"{unimplemented}\"}}");
+        ensure!(replica.metric(&enabled).await? == Some(0.0), "{unimplemented}");
+    }
     let route = "fairlead_capability_enabled{capability=\"route\"}";
     ensure!(replica.metric(route).await? == Some(0.0));
 

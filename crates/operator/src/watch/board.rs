@@ -56,17 +56,11 @@ struct State {
 #[derive(Debug)]
 pub struct Board {
     state: Mutex<State>,
-    disabled: BTreeMap<Capability, &'static str>,
     metrics: Metrics,
 }
 
 impl Board {
-    /// `disabled` are capabilities that the configuration turned off, and how.
-    pub(super) fn new(
-        kinds: impl IntoIterator<Item = &'static str>,
-        disabled: BTreeMap<Capability, &'static str>,
-        metrics: Metrics,
-    ) -> Self {
+    pub(super) fn new(kinds: impl IntoIterator<Item = &'static str>, metrics: Metrics) -> Self {
         let rows = kinds
             .into_iter()
             .map(|kind| {
@@ -81,7 +75,7 @@ impl Board {
                 (kind, row)
             })
             .collect();
-        Self { state: Mutex::new(State { rows, capabilities: BTreeMap::new() }), disabled, metrics }
+        Self { state: Mutex::new(State { rows, capabilities: BTreeMap::new() }), metrics }
     }
 
     /// How every watch stands now, by name of the kind.
@@ -195,10 +189,7 @@ impl Board {
         let State { rows, capabilities } = state;
         let row = |kind: &str| rows.get(kind);
         for capability in Capability::ALL {
-            let standing = match self.disabled.get(&capability) {
-                Some(by) => Standing::Disabled { by },
-                None => capability.standing(|kind| row(kind).is_some_and(|row| row.synced)),
-            };
+            let standing = capability.standing(|kind| row(kind).is_some_and(|row| row.synced));
             let on = standing == Standing::On;
             // Nothing is said to be off while a list that may turn it on is under way.
             if matches!(standing, Standing::Off { .. })
@@ -224,10 +215,10 @@ impl Board {
 mod tests {
     use super::*;
 
-    const KINDS: [&str; 3] = ["Pod", "ProxyCache", "CachedImage"];
+    const KINDS: [&str; 3] = ["Pod", "ClusterImageSetAvailability", "CachedImage"];
 
     fn board() -> Board {
-        Board::new(KINDS, BTreeMap::from([(Capability::Heal, "turned off")]), Metrics::default())
+        Board::new(KINDS, Metrics::default())
     }
 
     fn standing(board: &Board, wanted: Capability) -> Option<Standing> {
@@ -247,32 +238,36 @@ mod tests {
         let board = board();
         assert_eq!(ready(&board), [false, false, false]);
         board.absent("CachedImage");
-        board.served("ProxyCache");
+        board.served("ClusterImageSetAvailability");
         assert_eq!(ready(&board), [true, false, false]);
-        board.listed("ProxyCache");
-        assert_eq!(ready(&board), [true, false, true]);
+        board.listed("ClusterImageSetAvailability");
+        assert_eq!(ready(&board), [true, true, false]);
     }
 
     #[test]
     fn a_capability_is_judged_when_its_kinds_are_settled() {
-        let board = board();
-        assert_eq!(standing(&board, Capability::Cache), None);
-        board.absent("ProxyCache");
-        assert!(matches!(standing(&board, Capability::Cache), Some(Standing::Off { .. })));
-        board.served("ProxyCache");
-        board.listed("ProxyCache");
-        assert_eq!(standing(&board, Capability::Cache), Some(Standing::On));
-        board.absent("ProxyCache");
-        assert!(matches!(standing(&board, Capability::Cache), Some(Standing::Off { .. })));
+        let (board, kind) = (board(), "ClusterImageSetAvailability");
+        assert_eq!(standing(&board, Capability::Watch), None);
+        board.absent(kind);
+        assert!(matches!(standing(&board, Capability::Watch), Some(Standing::Off { .. })));
+        board.served(kind);
+        board.listed(kind);
+        assert_eq!(standing(&board, Capability::Watch), Some(Standing::On));
+        board.absent(kind);
+        assert!(matches!(standing(&board, Capability::Watch), Some(Standing::Off { .. })));
     }
 
     #[test]
-    fn what_the_configuration_turned_off_stays_off() {
+    fn what_does_nothing_yet_is_not_on_although_its_kinds_are_there() {
         let board = board();
-        board.served("Pod");
-        board.listed("Pod");
-        assert_eq!(standing(&board, Capability::Heal), Some(Standing::Disabled { by: "turned off" }));
-        assert_eq!(standing(&board, Capability::Account), Some(Standing::On));
+        for kind in ["Pod", "CachedImage"] {
+            board.served(kind);
+            board.listed(kind);
+        }
+        for capability in [Capability::Warm, Capability::Heal, Capability::Account] {
+            assert_eq!(standing(&board, capability), Some(Standing::NotImplemented));
+            assert!(!board.metrics.is_enabled(capability));
+        }
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Everything that is watched: Pods, `ServiceAccount`s, and every custom kind that Fairlead speaks.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Formatter};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -17,7 +16,6 @@ use fairlead_api::openshift::{
     ImageTagMirrorSet,
 };
 use fairlead_api::reef::ProxyCache;
-use fairlead_plan::capability::Capability;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::{Client, Resource};
@@ -94,17 +92,11 @@ impl Debug for Watches {
 }
 
 impl Watches {
-    /// `disabled` are capabilities that the configuration turned off, and how.
-    pub fn new(
-        client: Client,
-        resources: &Resources,
-        disabled: BTreeMap<Capability, &'static str>,
-        metrics: Metrics,
-    ) -> Self {
+    pub fn new(client: Client, resources: &Resources, metrics: Metrics) -> Self {
         let (pod, account) = (kind_of::<LeanPod>(), kind_of::<LeanAccount>());
         let kinds = Resources::custom_kinds();
         let names = kinds.iter().map(|kind| kind.name).chain([pod.name, account.name]);
-        let board = Arc::new(Board::new(names, disabled, metrics));
+        let board = Arc::new(Board::new(names, metrics));
         let discovery = Arc::new(Discovery::new(client.clone(), kinds));
         let starter = Starter { client, board: board.clone(), discovery };
         let ledgers = LedgerSink::new(kind_of::<LeanLedger>().name, resources.claims.clone());
@@ -166,6 +158,8 @@ fn lasting(name: Cow<'static, str>) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use fairlead_plan::capability::Capability;
+
     use super::*;
 
     #[test]

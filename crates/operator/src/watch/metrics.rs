@@ -60,7 +60,7 @@ impl Metrics {
         );
         registry.register(
             "fairlead_capability_enabled",
-            "1 for a capability whose kinds can be read in this cluster, else 0",
+            "1 for a capability that works in this cluster; 0 if its kinds are missing or it is not implemented",
             metrics.capabilities.clone(),
         );
         registry.register(
@@ -99,6 +99,13 @@ impl Metrics {
 
     pub(super) fn set_capability(&self, capability: Capability, on: bool) {
         self.capabilities.get_or_create(&OfCapability { capability: capability.name() }).set(i64::from(on));
+    }
+}
+
+#[cfg(test)]
+impl Metrics {
+    pub(super) fn is_enabled(&self, capability: Capability) -> bool {
+        self.capabilities.get_or_create(&OfCapability { capability: capability.name() }).get() == 1
     }
 }
 

@@ -1,6 +1,6 @@
 //! What every replica in this process does, whatever else a test wants of it: it watches the cluster and stands for election.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use fairlead_operator::{
@@ -28,7 +28,7 @@ impl Candidate {
     pub fn start(client: &Client, namespace: &str, identity: &str) -> Self {
         let stop = CancellationToken::new();
         let resources = Resources::default();
-        let watches = Watches::new(client.clone(), &resources, BTreeMap::new(), watch::Metrics::default());
+        let watches = Watches::new(client.clone(), &resources, watch::Metrics::default());
         let pulse = Pulses::default().add("election");
         let metrics = leader::Metrics::default();
         let (election, leader) = Election::new(client.clone(), namespace, LEASE, identity, metrics, pulse);
