@@ -14,6 +14,9 @@ pub mod types {
     pub const READY: &str = "Ready";
     /// The specification was understood, and is in force as far as it depends on Fairlead alone.
     pub const ACCEPTED: &str = "Accepted";
+    /// The places that are declared to hold the same image hold the same, as far as registries told. Present once they
+    /// did not.
+    pub const CONSISTENT: &str = "Consistent";
     /// The nodes carry it.
     pub const APPLIED: &str = "Applied";
     /// The container runtimes can express all of it.
@@ -34,6 +37,10 @@ pub mod reasons {
     pub const INVALID_FILTER: &str = "InvalidFilter";
     /// A Secret that the specification names is missing or unreadable.
     pub const SECRET_UNAVAILABLE: &str = "SecretUnavailable";
+    /// Places of one image have different digests; the message names the image, the places and the digests.
+    pub const DIGESTS_DIFFER: &str = "DigestsDiffer";
+    /// No places of one image are known to have different digests any more.
+    pub const DIGESTS_AGREE: &str = "DigestsAgree";
     /// Two sources claim one destination; the message names both.
     pub const CONFLICT: &str = "Conflict";
 }

@@ -13,6 +13,7 @@ use fairlead_operator::install::DEFAULT_NAMESPACE;
 use fairlead_operator::verdicts;
 use fairlead_plan::routing::Index;
 use fairlead_registry::Client;
+use jiff::Timestamp;
 
 use self::asking::Asker;
 use self::cluster::{Cluster, Installation};
@@ -183,10 +184,13 @@ impl Explain {
             Planner { index: &policies.index, config: &config, operator_namespace, copies: &copies };
         let mut images = Vec::new();
         for subject in &subjects {
-            let exempt = match (&cluster, &installation) {
-                (Some(cluster), Some(installation)) => cluster.exempt(installation, &subject.namespace).await,
-                _ => None,
-            };
+            let mut exempt = None;
+            if let (Some(cluster), Some(installation)) = (&cluster, &installation) {
+                exempt = cluster.exempt(installation, &subject.namespace).await;
+                if exempt.is_none() {
+                    exempt = cluster.paused(subject, Timestamp::now()).await;
+                }
+            }
             images.extend(planner.plan(subject, exempt));
         }
         if let Some(installation) = installation {
@@ -199,7 +203,8 @@ impl Explain {
             secrets.load(names, cluster).await;
         }
         let client = if self.no_probe { None } else { Some(self.client(&config)?) };
-        let asker = Asker { client, timeout: self.timeout.as_std(), config: &config, secrets: &secrets };
+        let timeout = self.timeout.as_std();
+        let asker = Asker { client, timeout, config: &config, secrets: &secrets, copies: &copies };
         report.images = asker.ask(images).await;
         Ok(report)
     }

@@ -6,6 +6,7 @@ pub mod accounts;
 pub mod admission;
 pub mod certificates;
 pub mod config;
+pub mod consistency;
 pub mod events;
 pub mod failure;
 pub mod health;

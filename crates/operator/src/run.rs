@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::{self, Rewrites, Router, Surroundings};
 use crate::certificates::{self, Files, Keeper, Leads, Resolver, system_clock};
 use crate::config::Config;
+use crate::consistency::Consistency;
 use crate::events::{self, Errors, Events, Teller};
 use crate::health::{Check, Health, Probe};
 use crate::http::{self, BindError, Endpoint};
@@ -172,6 +173,7 @@ impl Assembly {
             policies.clone(),
             accounts,
             resources.claims.clone(),
+            resources.pods.owners().clone(),
             &mut self.registry,
         );
         self.telling.spawn("policies", policies.clone().run(self.stop.clone()));
@@ -192,9 +194,19 @@ impl Assembly {
         let (client, problems) = (self.client.clone(), around.secrets.problems().clone());
         let word = problems.changes();
         let problems = move |policy: &PolicyId| problems.of(policy);
-        let statuses = Statuses::new(client.clone(), resources, policies, problems, policies::RATE, metrics);
+        let consistency = Consistency::new(around.clone(), resources.pods.clone(), board.clone());
+        let differences = {
+            let consistency = consistency.clone();
+            move |policy: &PolicyId| consistency.of(policy)
+        };
+        let statuses = Statuses::new(client.clone(), resources, policies, problems, policies::RATE, metrics)
+            .comparing(differences);
         self.acting.spawn("policy status", statuses.heeding(word).run(leader.clone()));
         let copies = copies::Controller::new(client, around.copies.clone(), resources.clone(), board.clone());
+        let comparing = leader.clone();
+        self.acting.spawn("comparison of places", async move {
+            comparing.while_leading(|term| consistency.clone().run(term)).await;
+        });
         let leader = leader.clone();
         self.acting.spawn("pull secrets", async move {
             leader.while_leading(|term| copies.clone().run(term)).await;

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use fairlead_domain::selector::{Labels, PodFacts};
-use fairlead_plan::records::Place;
 use fairlead_plan::usage::{self, ImageUse, PodUse, Selection, Used};
 
 use crate::config::Config;
 use crate::skip::Skip;
-use crate::state::{Annotation, Container, Label, PodEntry, Role};
+use crate::state::{Annotation, Container, Label, PodEntry};
 
 /// Stands for the value of an annotation that was too long to keep. No selector can name it.
 const TOO_LONG: &str = "\0";
@@ -48,17 +47,10 @@ pub fn gather(pods: &[Arc<PodEntry>], ignored: &Ignored, selections: &[Selection
 }
 
 fn image_use(container: &Container) -> ImageUse<'_> {
-    let name = &*container.name;
-    let place = match container.role {
-        Role::Container => Place::Container(name),
-        Role::Init => Place::Init(name),
-        Role::Ephemeral => Place::Ephemeral(name),
-        Role::Volume => Place::Volume(name),
-    };
-    ImageUse { place, image: &container.image, running: container.image_id.as_deref() }
+    ImageUse { place: container.place(), image: &container.image, running: container.image_id.as_deref() }
 }
 
-struct LabelsOf<'a>(&'a [Label]);
+pub(crate) struct LabelsOf<'a>(pub(crate) &'a [Label]);
 
 impl Labels for LabelsOf<'_> {
     fn value(&self, key: &str) -> Option<&str> {
@@ -72,7 +64,7 @@ impl Labels for LabelsOf<'_> {
     }
 }
 
-struct AnnotationsOf<'a>(&'a [Annotation]);
+pub(crate) struct AnnotationsOf<'a>(pub(crate) &'a [Annotation]);
 
 impl Labels for AnnotationsOf<'_> {
     fn value(&self, key: &str) -> Option<&str> {

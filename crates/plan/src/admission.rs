@@ -88,6 +88,7 @@ impl Planned {
             unavailable: verdict.is_some_and(|verdict| !verdict.is_usable()),
             asked: self.asked.clone(),
             used,
+            ..Route::default()
         }
     }
 

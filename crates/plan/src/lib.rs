@@ -7,10 +7,13 @@
 pub mod admission;
 pub mod capability;
 pub mod certificates;
+pub mod consistency;
 pub mod copy_queue;
+mod fair_share;
 pub mod leadership;
 pub mod ledger;
 pub mod mirroring;
+pub mod owners;
 pub mod policy_status;
 pub mod pull_secrets;
 pub mod records;

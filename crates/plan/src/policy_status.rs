@@ -57,26 +57,35 @@ pub struct Status {
     pub conditions: Vec<Condition>,
 }
 
-/// The status to write, if it says something else than what is stored.
+/// The status to write, if it says something else than what is stored. `differences` are places of one image that the
+/// object offers and that hold different digests; `None` while that is not known.
 pub fn wanted(
     kind: PolicyKind,
     outcome: &Outcome<'_>,
+    differences: Option<&[String]>,
     stored: &Stored<'_>,
     now: Timestamp,
 ) -> Option<Status> {
-    if is_mirror(kind) && matches!(outcome, Outcome::Compiled { .. }) {
+    // The rest of its status is written by the one who copies its images.
+    let is_copied = is_mirror(kind) && matches!(outcome, Outcome::Compiled { .. });
+    let mut findings = if is_copied { Vec::new() } else { findings(kind, outcome) };
+    findings.extend(differences.and_then(|differences| consistent(differences, stored)));
+    if is_copied && findings.is_empty() {
         return None;
     }
-    let findings = findings(kind, outcome);
     let merged = conditions::merge(stored.conditions, &findings, stored.generation, now);
-    let own = |condition: &Condition| findings.iter().any(|finding| finding.type_ == condition.type_);
+    let own = |condition: &Condition| {
+        condition.type_ == types::CONSISTENT
+            || findings.iter().any(|finding| finding.type_ == condition.type_)
+    };
     let status = Status {
-        observed_generation: stored.generation,
+        observed_generation: stored.generation.filter(|_| !is_copied),
         upstream_count: upstream_count(kind, outcome),
         conditions: merged.iter().filter(|condition| own(condition)).cloned().collect(),
     };
     // Of an object that cannot be read, the conditions are all that is known of what is stored.
-    let same_numbers = matches!(outcome, Outcome::Unreadable { .. })
+    let same_numbers = is_copied
+        || matches!(outcome, Outcome::Unreadable { .. })
         || (status.observed_generation, status.upstream_count)
             == (stored.observed_generation, stored.upstream_count);
     let unchanged = same_numbers && merged == stored.conditions;
@@ -90,6 +99,19 @@ fn findings(kind: PolicyKind, outcome: &Outcome<'_>) -> Vec<Finding> {
     }
     findings.push(finding(types::READY, kind, outcome));
     findings
+}
+
+/// Whether the places of each image hold the same. Most objects are never found otherwise, and say nothing about it.
+fn consistent(differences: &[String], stored: &Stored<'_>) -> Option<Finding> {
+    if !differences.is_empty() {
+        let sentence = "places of one image hold different digests, so which one a Pod runs depends on which place is \
+            available; push the same image to both, or refer to it by digest";
+        let message = joined(sentence, differences);
+        return Some(Finding::new(types::CONSISTENT, false, reasons::DIGESTS_DIFFER, message));
+    }
+    conditions::find(stored.conditions, types::CONSISTENT)?;
+    let message = "no places of one image are known to hold different digests";
+    Some(Finding::new(types::CONSISTENT, true, reasons::DIGESTS_AGREE, message))
 }
 
 /// Whether the specification of a mirror object was understood.

@@ -70,6 +70,21 @@ pub struct Route {
     /// Nothing that was asked answered.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unavailable: bool,
+    /// Places that are known to hold another digest under the same tag.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differs: Vec<Difference>,
+    /// Rewriting is paused for the controller of the Pod, until then.
+    #[serde(default, rename = "pausedUntil", skip_serializing_if = "String::is_empty")]
+    pub paused_until: String,
+}
+
+/// A place that holds another image than the one that is used.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    pub image: String,
+    pub digest: String,
+    /// `<kind>/<namespace>/<name>` of the policy that offers the place, or `original`.
+    pub by: String,
 }
 
 impl Route {

@@ -176,8 +176,9 @@ pub struct MirrorSetStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["image".into()]))]
     pub matching_images: Vec<MatchingImage>,
-    /// `Accepted`: whether the specification was understood and is in force, and if not, which field to
-    /// correct. `Ready`: whether every image in use is on every mirror, and if not, why.
+    /// `Accepted`: whether the specification was understood and is in force, and if not, which field to correct.
+    /// `Ready`: whether every image in use is on every mirror, and if not, why. `Consistent`: present once places of
+    /// one image were found to hold different digests, and whether they still do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::conditions::list")]
     pub conditions: Vec<Condition>,

@@ -127,7 +127,8 @@ pub struct ReplicatedSetStatus {
     /// Number of upstreams that are offered. Discarded ones do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream_count: Option<u32>,
-    /// `Ready`: whether the set is in use, and if not, why.
+    /// `Ready`: whether the set is in use, and if not, why. `Consistent`: present once places of one image were found
+    /// to hold different digests, and whether they still do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::conditions::list")]
     pub conditions: Vec<Condition>,

@@ -7,11 +7,13 @@ use std::time::Duration;
 use fairlead_domain::verdict::Verdict;
 use fairlead_operator::config::Config;
 use fairlead_operator::verdicts::NodeTrust;
+use fairlead_plan::consistency;
 use fairlead_plan::routing::{self, Alternative, Decision, Origin, SecretName};
 use fairlead_registry::{Class, Client, Context, ProbeOptions};
 use futures::future::join_all;
 use tokio::time::Instant;
 
+use super::copies::Copies;
 use super::planning::Planned;
 use super::report::{AlternativeReport, Availability, Choice, ImageReport, Source};
 use super::secrets::{Found, Needed, Secrets};
@@ -25,6 +27,8 @@ pub(crate) struct Asker<'a> {
     pub(crate) timeout: Duration,
     pub(crate) config: &'a Config,
     pub(crate) secrets: &'a Secrets,
+    /// What the ledgers of the cluster say of copies.
+    pub(crate) copies: &'a Copies,
 }
 
 /// What a registry said about one alternative.
@@ -68,6 +72,14 @@ impl Asker<'_> {
         let answers = join_all(asked).await;
         let verdicts: Vec<_> = answers.iter().map(|answer| answer.judged.clone()).collect();
         let decision = places.decide(&verdicts);
+        let digests: Vec<_> =
+            verdicts.iter().map(|verdict| verdict.as_ref().and_then(Verdict::digest)).collect();
+        let differs = match &decision {
+            Decision::Use { index, .. } => {
+                consistency::differences(places, *index, &digests, |pair| self.copies.have_pair(pair))
+            }
+            Decision::Keep { .. } | Decision::Wait => Vec::new(),
+        };
         let (chosen, choice) = self.choice(&planned, decision, &verdicts);
         let alternatives = places
             .list()
@@ -83,6 +95,7 @@ impl Asker<'_> {
             })
             .collect();
         planned.report.alternatives = alternatives;
+        planned.report.differs = differs;
         planned.report.choice = Some(choice);
         planned.report
     }

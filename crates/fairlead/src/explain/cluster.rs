@@ -8,10 +8,13 @@ use fairlead_api::fairlead::{ImageLedger, ImageLedgerSpec};
 use fairlead_api::kuik::{
     ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror, ReplicatedImageSet,
 };
+use fairlead_api::names::fairlead::ROUTES;
 use fairlead_operator::config::Config;
 use fairlead_operator::install::{CONFIG_KEY, CONFIG_MAP, WEBHOOK_NAME};
+use fairlead_plan::owners::{exemption, recorded_pause};
 use fairlead_plan::routing::SecretName;
 use futures::future::join_all;
+use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList};
@@ -21,10 +24,13 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::copies::Copies;
+use super::subject::Subject;
 use crate::api_server::{ATTEMPTS, FORBIDDEN, NOT_FOUND, PAUSE, TOO_MANY_REQUESTS, code, told, webhook};
 
 /// Ledgers per request. One may have half a megabyte.
 const LEDGERS: u32 = 16;
+/// Metadata of Pods per request.
+const PODS: u32 = 500;
 
 pub(crate) struct Cluster {
     client: Client,
@@ -219,6 +225,32 @@ impl Cluster {
             Ok(loaded) => (loaded.config, None),
             Err(error) => (Config::default(), Some(format!("{name} is not valid, {instead}: {error}"))),
         }
+    }
+
+    /// Why the Pods of its controller are not rewritten at present: the record of some Pod of that controller says so.
+    /// What cannot be read says nothing.
+    pub(crate) async fn paused(&self, subject: &Subject, now: Timestamp) -> Option<String> {
+        let controller = subject.controller().filter(|controller| !controller.uid.is_empty())?;
+        let pause = |annotations: &BTreeMap<String, String>| {
+            recorded_pause(annotations.get(ROUTES)?).filter(|until| *until > now)
+        };
+        let mut until = pause(&subject.annotations);
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &subject.namespace);
+        let mut page = ListParams::default().limit(PODS);
+        while until.is_none() {
+            let list = pods.list_metadata(&page).await.ok()?;
+            let siblings = list.items.into_iter().filter(|pod| {
+                pod.owner_references()
+                    .iter()
+                    .any(|owner| owner.controller == Some(true) && owner.uid == controller.uid)
+            });
+            until = siblings.filter_map(|pod| pause(pod.annotations())).max();
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => break,
+            }
+        }
+        Some(exemption(&controller, &[], Some(until?))?.why)
     }
 
     /// Why the API server does not ask the operator about Pods of a namespace, as far as that can be seen.

@@ -4,22 +4,37 @@
 use std::collections::HashMap;
 
 use fairlead_api::fairlead::{CopyState, ImageLedgerSpec};
+use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Reference;
+use fairlead_plan::consistency::Pair;
 use fairlead_plan::mirroring::is_foreign;
 
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     /// By what is pulled from a destination: what is pulled from the source, and how far the copy is.
-    rows: HashMap<String, Vec<(String, CopyState)>>,
+    rows: HashMap<String, Vec<Row>>,
+    /// By what is pulled from a source: the digests that ledgers say it had.
+    sources: HashMap<String, Vec<Digest>>,
+}
+
+#[derive(Debug)]
+struct Row {
+    source: String,
+    state: CopyState,
+    digest: Option<Digest>,
 }
 
 impl Copies {
     pub(crate) fn add(&mut self, ledger: &ImageLedgerSpec) {
         for entry in &ledger.entries {
             let Ok(source) = Reference::parse(&entry.source) else { continue };
+            if let Some(digest) = digest(entry.source_digest.as_ref()) {
+                self.sources.entry(pulled(&source)).or_default().push(digest);
+            }
             for copy in &entry.mirrors {
                 let Ok(destination) = Reference::parse(&copy.destination) else { continue };
-                let row = (pulled(&source), copy.state);
+                let row =
+                    Row { source: pulled(&source), state: copy.state, digest: digest(copy.digest.as_ref()) };
                 self.rows.entry(pulled(&destination)).or_default().push(row);
             }
         }
@@ -29,8 +44,22 @@ impl Copies {
     pub(crate) fn refuse(&self, source: &Reference, destination: &Reference) -> bool {
         let rows = self.rows.get(&pulled(destination)).filter(|_| destination.digest().is_none());
         let source = pulled(source);
-        rows.is_some_and(|rows| is_foreign(rows.iter().map(|(owner, state)| (*owner == source, *state))))
+        rows.is_some_and(|rows| is_foreign(rows.iter().map(|row| (row.source == source, row.state))))
     }
+
+    /// Whether a ledger says that the copy was made of the source as both are now.
+    pub(crate) fn have_pair(&self, pair: &Pair<'_>) -> bool {
+        let source = pulled(pair.source);
+        let is_copy = |row: &Row| {
+            row.state == CopyState::Mirrored && row.source == source && row.digest == Some(*pair.copy_digest)
+        };
+        self.rows.get(&pulled(pair.copy)).is_some_and(|rows| rows.iter().any(is_copy))
+            && self.sources.get(&source).is_some_and(|known| known.contains(pair.source_digest))
+    }
+}
+
+fn digest(text: Option<&String>) -> Option<Digest> {
+    text?.parse().ok()
 }
 
 fn pulled(reference: &Reference) -> String {
@@ -42,6 +71,31 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_copy_with_a_digest_of_its_own_is_known_by_the_ledger() {
+        let (of_source, of_copy) = (Digest::sha256(b"all platforms"), Digest::sha256(b"one platform"));
+        let ledger: ImageLedgerSpec = serde_json::from_value(json!({
+            "owner": {"kind": "ClusterImageSetMirror", "name": "all", "uid": "1"},
+            "entries": [{
+                "source": "docker.io/team/app:1", "sourceDigest": of_source.to_string(),
+                "mirrors": [{
+                    "destination": "m.io/team/app:1", "state": "Mirrored", "since": "2026-01-01T00:00:00Z",
+                    "digest": of_copy.to_string(),
+                }],
+            }],
+        }))
+        .unwrap();
+        let mut copies = Copies::default();
+        copies.add(&ledger);
+        let (source, copy) =
+            (Reference::parse("team/app:1").unwrap(), Reference::parse("m.io/team/app:1").unwrap());
+        let pair = Pair { source: &source, source_digest: &of_source, copy: &copy, copy_digest: &of_copy };
+        assert!(copies.have_pair(&pair));
+        assert!(!copies.have_pair(&Pair { source_digest: &of_copy, ..pair }), "the source has moved");
+        assert!(!copies.have_pair(&Pair { copy_digest: &of_source, ..pair }), "the copy was overwritten");
+        assert!(!copies.have_pair(&Pair { source: &copy, ..pair }));
+    }
 
     #[test]
     fn a_copy_is_offered_for_its_own_source_only() {

@@ -4,10 +4,10 @@
 use fairlead_api::names;
 use fairlead_domain::reference::Reference;
 use fairlead_operator::config::Config;
-use fairlead_plan::admission;
 use fairlead_plan::records::{Claims, Record};
 use fairlead_plan::routing::explain::PassedOver as Reason;
 use fairlead_plan::routing::{Alternatives, Index, PodFacts, PodPolicies, PullPolicy, Rules};
+use fairlead_plan::{admission, owners};
 
 use super::copies::Copies;
 use super::report::{ImageReport, PassedOver, RecordReport};
@@ -78,9 +78,14 @@ impl Planner<'_> {
         let said = |key, selector| {
             format!("the operator's configuration leaves this Pod alone: {key} has {selector}")
         };
+        let by_owner = || {
+            let exempt = owners::exemption(&subject.controller()?, &config.routing.skip_owners, None)?;
+            Some(exempt.why)
+        };
         by_label
             .map(|selector| said("skipLabels", selector))
             .or_else(|| by_annotation.map(|selector| said("skipAnnotations", selector)))
+            .or_else(by_owner)
     }
 
     fn plan_image<'s>(
@@ -102,6 +107,7 @@ impl Planner<'_> {
             not_routed: left_alone.map(str::to_owned),
             alternatives: Vec::new(),
             choice: None,
+            differs: Vec::new(),
             passed_over: Vec::new(),
             notes: Vec::new(),
             record: None,

@@ -1,6 +1,6 @@
 //! The explanation as a value: what the table shows and what programs read. Its JSON is documented and stays as it is.
 
-use fairlead_plan::records::Route;
+use fairlead_plan::records::{Difference, Route};
 use serde::Serialize;
 
 use super::subject::{Role, Subject};
@@ -39,6 +39,9 @@ pub(crate) struct ImageReport {
     pub(crate) alternatives: Vec<AlternativeReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) choice: Option<Choice>,
+    /// Places that hold another digest than the one that is used.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) differs: Vec<Difference>,
     /// Policies that are not about this image, and why.
     pub(crate) passed_over: Vec<PassedOver>,
     /// What else was left out of the list, and why.

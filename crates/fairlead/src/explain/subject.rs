@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use fairlead_api::names;
+use fairlead_plan::owners::Controller;
 use fairlead_plan::records::{Found, Place};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::Value;
 
 use super::files::{self, Manifest, Mismatch, text_at};
@@ -37,6 +38,8 @@ pub(crate) struct Subject {
     pub(crate) place: Option<String>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
+    /// The owner reference with `controller: true`.
+    pub(crate) owner: Option<OwnerReference>,
     pub(crate) account: String,
     /// Names of the Secrets that the Pod itself pulls with; none: those of its `ServiceAccount`.
     pub(crate) pull_secrets: Vec<String>,
@@ -105,6 +108,7 @@ impl MadeUp {
             place: None,
             labels: self.labels.clone(),
             annotations: self.annotations.clone(),
+            owner: None,
             account: DEFAULT_ACCOUNT.to_owned(),
             pull_secrets: Vec::new(),
             images: vec![Image {
@@ -170,6 +174,7 @@ impl Subject {
             place,
             labels: metadata.labels.unwrap_or_default(),
             annotations: metadata.annotations.unwrap_or_default(),
+            owner: controller(metadata.owner_references.unwrap_or_default()),
             images: images(&spec),
             account: spec
                 .service_account_name
@@ -183,6 +188,12 @@ impl Subject {
                 .filter(|name| !name.is_empty())
                 .collect(),
         }
+    }
+
+    pub(crate) fn controller(&self) -> Option<Controller<'_>> {
+        let owner = self.owner.as_ref()?;
+        let OwnerReference { api_version, kind, name, uid, .. } = owner;
+        Some(Controller { api_version, kind, name, uid })
     }
 
     /// What its annotations say about its images.
@@ -205,6 +216,11 @@ impl fmt::Display for Subject {
         }
         self.place.as_ref().map_or(Ok(()), |place| write!(f, " ({place})"))
     }
+}
+
+/// The owner that controls an object.
+pub(crate) fn controller(owners: Vec<OwnerReference>) -> Option<OwnerReference> {
+    owners.into_iter().find(|owner| owner.controller == Some(true))
 }
 
 fn read_pod(object: &Value) -> Result<(ObjectMeta, PodSpec), Mismatch> {

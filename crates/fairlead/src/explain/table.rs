@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use fairlead_plan::records::Difference;
+
 use super::report::{AlternativeReport, ImageReport, PassedOver, Report, Source};
 use crate::output::{columns, line};
 
@@ -63,6 +65,9 @@ fn one_image(text: &mut String, image: &ImageReport) {
         facts(text, "choice", &format!("{}{rewritten}", choice.image));
         facts(text, "why", &choice.why);
     }
+    for other in &image.differs {
+        facts(text, "differs", &difference(image, other));
+    }
     if image.alternatives.iter().any(|one| one.availability.may_differ) {
         let caution = "the operator may choose otherwise, with Secrets that could not be read here";
         facts(text, "caution", caution);
@@ -72,6 +77,19 @@ fn one_image(text: &mut String, image: &ImageReport) {
     }
     let for_image: Vec<_> = image.passed_over.iter().filter(|one| !one.for_pod).collect();
     passed_over(text, 2, "passed over for this image:", &for_image);
+}
+
+/// `b.io/app:1 is sha256:…, a.io/app:1 is sha256:…; …`
+fn difference(image: &ImageReport, other: &Difference) -> String {
+    let mut chosen = image.alternatives.iter().filter(|one| one.chosen);
+    let used = chosen.next().map_or(String::new(), |used| {
+        format!(", {} is {}", used.image, used.availability.digest.as_deref().unwrap_or("unknown"))
+    });
+    format!(
+        "{} is {}{used}: which one a Pod runs depends on which place is available; push the same image to both, or \
+         refer to it by digest",
+        other.image, other.digest
+    )
 }
 
 fn title(image: &ImageReport) -> String {
@@ -194,6 +212,7 @@ mod tests {
                 why: "so".to_owned(),
                 available: None,
             }),
+            differs: Vec::new(),
             passed_over,
             notes: Vec::new(),
             record: None,

@@ -21,7 +21,7 @@ impl Person {
     }
 
     /// As a cluster has it, with the rights of a kubeconfig.
-    fn explain_from(&self, kubeconfig: &Path, args: &[&str]) -> Result<Outcome> {
+    pub(crate) fn explain_from(&self, kubeconfig: &Path, args: &[&str]) -> Result<Outcome> {
         let kubeconfig = kubeconfig.to_str().context("a path in plain text")?;
         self.explain(&[args, &["--kubeconfig", kubeconfig]].concat())
     }

@@ -6,6 +6,7 @@ use std::{borrow::Cow, fmt, ops::Deref};
 
 use fairlead_api::names;
 use fairlead_domain::selector::Labels;
+use fairlead_plan::owners::Controller;
 use fairlead_plan::records::{Found, Place};
 use serde::{
     Deserialize, Deserializer,
@@ -111,6 +112,7 @@ pub struct PodObject<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct PodMetadata<'a> {
     #[serde(borrow, default)]
     pub name: Text<'a>,
@@ -120,6 +122,23 @@ pub struct PodMetadata<'a> {
     pub labels: Option<Pairs<'a>>,
     #[serde(borrow, default)]
     pub annotations: Option<Pairs<'a>>,
+    #[serde(borrow, default)]
+    pub owner_references: Option<Vec<OwnerReference<'a>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnerReference<'a> {
+    #[serde(borrow, default)]
+    pub api_version: Text<'a>,
+    #[serde(borrow, default)]
+    pub kind: Text<'a>,
+    #[serde(borrow, default)]
+    pub name: Text<'a>,
+    #[serde(borrow, default)]
+    pub uid: Text<'a>,
+    #[serde(default)]
+    pub controller: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -280,6 +299,18 @@ impl<'a> PodObject<'a> {
         images
     }
 
+    /// The object that controls the Pod.
+    pub(super) fn controller(&self) -> Option<Controller<'_>> {
+        let owners = self.metadata.as_ref()?.owner_references.as_ref()?;
+        let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
+        Some(Controller {
+            api_version: &owner.api_version,
+            kind: &owner.kind,
+            name: &owner.name,
+            uid: &owner.uid,
+        })
+    }
+
     /// The service account, which API servers fill in before they ask.
     pub(super) fn service_account(&self) -> &str {
         self.spec.as_ref().map_or("", |spec| &spec.service_account_name)
@@ -366,6 +397,24 @@ mod tests {
         assert_eq!(&*escaped, "a\n");
         assert_eq!(&*serde_json::from_str::<Text<'_>>("null").unwrap(), "");
         assert!(serde_json::from_str::<Text<'_>>("5").is_err());
+    }
+
+    #[test]
+    fn the_controller_is_the_owner_that_says_so() {
+        let controller = |owners: &str| {
+            let text = format!(r#"{{"metadata":{{"ownerReferences":{owners}}}}}"#);
+            let pod: PodObject<'_> = serde_json::from_str(&text).unwrap();
+            pod.controller().map(|controller| controller.to_string())
+        };
+        let owner = |kind: &str, controller: &str| {
+            format!(r#"{{"apiVersion":"a.io/v1","kind":"{kind}","name":"n","uid":"u"{controller}}}"#)
+        };
+        let (plain, no, yes) =
+            (owner("A", ""), owner("B", r#","controller":false"#), owner("C", r#","controller":true"#));
+        assert_eq!(controller(&format!("[{plain},{no},{yes}]")), Some("C.a.io/n".to_owned()));
+        for none in [format!("[{plain},{no}]"), "[]".to_owned(), "null".to_owned()] {
+            assert_eq!(controller(&none), None, "{none}");
+        }
     }
 
     #[test]

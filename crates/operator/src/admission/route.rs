@@ -14,6 +14,7 @@ use std::{collections::BTreeSet, time::Duration};
 use fairlead_domain::selector::PodFacts;
 use fairlead_plan::{
     admission::{self, Planned},
+    owners::{ApiGroup, Exemption, exemption},
     records::{self, Claims, Entry},
     routing::Rules,
 };
@@ -36,6 +37,7 @@ use crate::{
     ledgers::{self, Findings},
     policies::Policies,
     secrets::{self, Copies, Secrets},
+    state::Owners,
     verdicts::{self, NodeTrust, VerdictSettings, Verdicts},
 };
 
@@ -57,6 +59,8 @@ pub struct Surroundings {
     pub accounts: Accounts,
     /// Which source a copy belongs to.
     pub claims: ledgers::Claims,
+    /// Controllers whose Pods are not rewritten for a while.
+    pub owners: Owners,
     /// What probes say against the ledgers; to be run for as long as Pods are admitted.
     pub findings: Findings,
     /// Takes what could not be written at admission.
@@ -71,6 +75,7 @@ impl Surroundings {
         policies: Policies,
         accounts: Accounts,
         claims: ledgers::Claims,
+        owners: Owners,
         registry: &mut Registry,
     ) -> (Self, Recorder) {
         let registries = verdicts::client(config);
@@ -84,7 +89,18 @@ impl Surroundings {
         let copies = Copies::new(client.clone(), secrets.clone(), copying, system_clock(), metrics);
         let (records, recorder) = Records::new(client.clone(), registry);
         (
-            Self { policies, registries, verdicts, secrets, copies, accounts, claims, findings, records },
+            Self {
+                policies,
+                registries,
+                verdicts,
+                secrets,
+                copies,
+                accounts,
+                claims,
+                owners,
+                findings,
+                records,
+            },
             recorder,
         )
     }
@@ -95,6 +111,7 @@ impl Surroundings {
 pub struct Router {
     around: Surroundings,
     rules: Rules,
+    skip_owners: Vec<ApiGroup>,
     trust: NodeTrust,
     rewrites: Rewrites,
 }
@@ -106,7 +123,15 @@ impl Router {
             rewrite_on_never: routing.rewrite_on_never_image_pull_policy,
             honor_priorities_on_always: routing.honor_priorities_on_always_image_pull_policy,
         };
-        Self { around, rules, trust: NodeTrust::from(config), rewrites }
+        let skip_owners = routing.skip_owners.clone();
+        Self { around, rules, skip_owners, trust: NodeTrust::from(config), rewrites }
+    }
+
+    /// Why the images of the Pod stay as its controller wrote them.
+    fn exemption(&self, request: &PodRequest<'_>) -> Option<Exemption> {
+        let controller = request.pod.controller()?;
+        let paused_until = self.around.owners.paused_until(request.namespace, controller.uid);
+        exemption(&controller, &self.skip_owners, paused_until)
     }
 
     fn plan(&self, request: &PodRequest<'_>, images: &[PodImage<'_>]) -> Vec<Planned> {
@@ -129,11 +154,16 @@ impl Router {
 
     async fn route(&self, request: &PodRequest<'_>) -> Verdict {
         let images = request.images();
-        let planned = self.plan(request, &images);
-        let deadline = request.deadline.checked_sub(RESERVE).unwrap_or_else(Instant::now);
         let mut warnings = Warnings::default();
-        let secrets = self.pull_secrets(request, &planned, deadline, &mut warnings).await;
-        let routes = self.choose(&planned, &secrets, deadline).await;
+        let (routes, to_add) = if let Some(exempt) = self.exemption(request) {
+            // Its controller may compare more than images, so pull secrets are not added, either.
+            (images.iter().map(|image| exempt.route(image.reference)).collect(), Vec::new())
+        } else {
+            let planned = self.plan(request, &images);
+            let deadline = request.deadline.checked_sub(RESERVE).unwrap_or_else(Instant::now);
+            let secrets = self.pull_secrets(request, &planned, deadline, &mut warnings).await;
+            (self.choose(&planned, &secrets, deadline).await, secrets.to_add)
+        };
 
         let mut patch = Patch::default();
         let mut rewritten = false;
@@ -151,7 +181,7 @@ impl Router {
             images.iter().zip(routes).map(|(image, route)| Entry { place: image.place, route }).collect();
         match request.subject {
             Subject::NewPod => {
-                patch.pull_secrets(request.pod, secrets.to_add);
+                patch.pull_secrets(request.pod, to_add);
                 let annotations = records::annotations(&request.pod.found(), entries);
                 patch.annotations(request.pod, annotations.changes);
                 for name in annotations.left_out {

@@ -71,6 +71,12 @@ fn routing(keys: &mut Keys<'_>, routing: &mut Routing) {
         anything,
         "let alternatives with a negative priority come before the original for the pull policy `Always`",
     );
+    keys.list(
+        "skipOwners",
+        &mut routing.skip_owners,
+        anything,
+        "Pods whose controller is of one of these API groups are not rewritten; a list here replaces the default",
+    );
 }
 
 fn active_check(keys: &mut Keys<'_>, check: &mut ActiveCheck) {

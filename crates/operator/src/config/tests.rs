@@ -36,6 +36,8 @@ fn nothing_means_the_defaults() {
     let config = Config::default();
     assert_eq!(config.routing.active_check.timeout, Some(seconds(1)));
     assert_eq!(config.mirroring.platforms, None);
+    let skipped: Vec<_> = config.routing.skip_owners.iter().map(ToString::to_string).collect();
+    assert_eq!(skipped, ["postgresql.cnpg.io", "asdb.aerospike.com"]);
     assert_eq!(config.harbor.admin_secret, "harbor-admin-password");
     assert_eq!(config.heal.patches_per_second, 20);
     assert_eq!(config.warm.pull_deadline, seconds(1800));
@@ -69,6 +71,11 @@ fn every_problem_names_line_key_and_remedy() {
             "`variant`",
         ),
         ("registries:\n  quay.io:\n    plainHTTP: true\n", 3, "registries.quay.io.plainHTTP", "`plainHttp`"),
+        // Groups of owners.
+        ("routing: {skipOwners: [postgresql.cnpg.io/v1]}", 1, "routing.skipOwners[0]", "without its version"),
+        ("routing:\n  skipOwners:\n  - a.io\n  - Cluster.a.io\n", 4, "routing.skipOwners[1]", "lower case"),
+        ("routing: {skipOwners: a.io}", 1, "routing.skipOwners", "list"),
+        ("routing: {skipOwner: [a.io]}", 1, "routing.skipOwner", "`skipOwners`"),
         // Durations.
         ("routing: {activeCheck: {timeout: 7d}}", 1, "routing.activeCheck.timeout", "168h"),
         ("routing:\n  probe:\n    refresh: -1s\n", 3, "routing.probe.refresh", "negative"),

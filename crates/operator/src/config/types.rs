@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use fairlead_domain::{duration::Duration, platform::PlatformFilter, selector::Selector};
+use fairlead_plan::owners::ApiGroup;
 
 use super::{monitoring::Monitoring, registries::Registries, values::Choice};
 
@@ -24,13 +25,28 @@ pub struct Config {
     pub metrics: Metrics,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Routing {
     pub active_check: ActiveCheck,
     pub probe: Probe,
     pub pull_secrets: PullSecrets,
     pub rewrite_on_never_image_pull_policy: bool,
     pub honor_priorities_on_always_image_pull_policy: bool,
+    /// API groups of controllers whose Pods are not rewritten.
+    pub skip_owners: Vec<ApiGroup>,
+}
+
+impl Default for Routing {
+    fn default() -> Self {
+        Self {
+            active_check: ActiveCheck::default(),
+            probe: Probe::default(),
+            pull_secrets: PullSecrets::default(),
+            rewrite_on_never_image_pull_policy: false,
+            honor_priorities_on_always_image_pull_policy: false,
+            skip_owners: ApiGroup::known(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

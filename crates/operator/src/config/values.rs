@@ -1,6 +1,7 @@
 //! How single values are read from the text of the file, and how they are shown in the reference.
 
 use fairlead_domain::{duration::Duration, selector::Selector};
+use fairlead_plan::owners::ApiGroup;
 
 use super::tree::{Content, Node};
 
@@ -165,6 +166,21 @@ impl Value for Selector {
             return Err("is empty, and so would match every Pod: write for example `app=web`".to_owned());
         }
         Ok(selector)
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for ApiGroup {
+    fn kind() -> String {
+        "API group".to_owned()
+    }
+
+    fn read(node: &Node) -> Result<Self, String> {
+        let text = scalar(node, "an API group, such as `postgresql.cnpg.io`")?;
+        text.parse::<Self>().map_err(|error| error.to_string())
     }
 
     fn show(&self) -> String {

@@ -7,6 +7,7 @@
 
 mod errors;
 mod metrics;
+mod owners;
 mod pods;
 mod post;
 mod teller;
@@ -79,7 +80,8 @@ impl Events {
         let looking = pods::look(&self.pods, &sender, &self.metrics);
         // Requests make large futures, which the task would otherwise carry along even while another replica leads.
         let sending = Box::pin(pods::send(&self.post, &self.pods, receiver, &self.metrics, term));
+        let pausing = owners::look(self.pods.owners(), &self.teller);
         let telling = Box::pin(teller::send(&self.post, &self.told, &self.metrics, term));
-        term.token().run_until_cancelled(async { tokio::join!(looking, sending, telling) }).await;
+        term.token().run_until_cancelled(async { tokio::join!(looking, sending, pausing, telling) }).await;
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::names;
-use fairlead_plan::records::Place;
 use fairlead_plan::routing_events::{self, Event, is_recent};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -16,7 +15,7 @@ use super::metrics::{Fate, Metrics};
 use super::post::{Delivery, Letter, Post};
 use crate::leader::Term;
 use crate::pace::Rate;
-use crate::state::{Key, PodEntry, Pods, Role};
+use crate::state::{Key, PodEntry, Pods};
 
 /// Events that wait to be sent, at most. At the rate below that is as many as are sent while their Pods are young.
 pub(super) const QUEUE: usize = 4096;
@@ -87,13 +86,7 @@ fn events(pod: &PodEntry) -> Vec<Event> {
     let Some(record) = pod.annotation(names::fairlead::ROUTES) else {
         return Vec::new();
     };
-    let place = |role, name| match role {
-        Role::Container => Place::Container(name),
-        Role::Init => Place::Init(name),
-        Role::Ephemeral => Place::Ephemeral(name),
-        Role::Volume => Place::Volume(name),
-    };
-    let images = pod.containers.iter().map(|one| (place(one.role, &*one.name), &*one.image)).collect();
+    let images = pod.places().collect();
     routing_events::events(&routing_events::Pod { name: &pod.key.name, uid: &pod.uid, record, images })
 }
 

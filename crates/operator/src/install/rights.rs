@@ -84,8 +84,13 @@ pub fn cluster_rights(certificates: Certificates, pull_secrets: PullSecrets) -> 
         );
     }
     rights.push(
-        Right::new("", "events", &["create"], "to tell on a Pod what was done to its images")
-            .rarely(&["create"], "no image was ever given another reference"),
+        Right::new(
+            "",
+            "events",
+            &["create"],
+            "to tell on a Pod what was done to its images, and on its controller when that is paused",
+        )
+        .rarely(&["create"], "no image was ever given another reference"),
     );
     for (group, resources) in custom_resources() {
         rights.push(Right { resources, ..Right::following(&group, "", reason_of_group(&group)) });

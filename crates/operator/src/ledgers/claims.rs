@@ -7,9 +7,9 @@ use std::sync::{
 
 use fairlead_api::fairlead::CopyState;
 use fairlead_domain::{digest::Digest, reference::Reference};
-use fairlead_plan::mirroring::is_foreign;
+use fairlead_plan::{consistency::Pair, mirroring::is_foreign};
 
-use super::index::{Head, Index, Mark, name_of};
+use super::index::{Head, Index, Mark, Row, name_of};
 use crate::state::{Bell, Changes, Key};
 
 /// What the ledgers say, as hashes. Clones share everything; the watch of ledgers alone writes it.
@@ -46,6 +46,18 @@ impl Claims {
         }
         let source = name_of(source);
         is_foreign(index.rows(name_of(destination)).map(|row| (row.source == source, row.state)))
+    }
+
+    /// Whether a ledger says that the copy was made of the source as both are now. With `mirroring.platforms` a copy
+    /// has a digest of its own.
+    pub fn has_pair(&self, pair: &Pair<'_>) -> bool {
+        let index = self.read();
+        let (source, copied) = (name_of(pair.source), Some(Mark::of(pair.copy_digest)));
+        let is_copy =
+            |row: &Row| row.state == CopyState::Mirrored && row.source == source && row.digest == copied;
+        !index.is_empty()
+            && index.rows(name_of(pair.copy)).any(is_copy)
+            && index.source(source).any(|known| known == Mark::of(pair.source_digest))
     }
 
     /// Every ledger there is, by namespace and name.

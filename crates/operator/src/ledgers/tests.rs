@@ -1,6 +1,7 @@
 //! Ledgers as the watch brings them, and what becomes known of them.
 
 use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_plan::consistency::Pair;
 use serde_json::{Value, json};
 
 use super::*;
@@ -78,6 +79,20 @@ fn a_copy_serves_its_own_source_only() {
         !refuses(&claims, &format!("quay.io/library/nginx@{}", digest(1)), &pinned),
         "a digest says what it is"
     );
+}
+
+#[test]
+fn a_copy_with_a_digest_of_its_own_is_known_to_be_made_of_its_source() {
+    let mut ledger = ledger("one", MIRRORED);
+    ledger["spec"]["entries"][0]["mirrors"][0]["digest"] = json!(digest(2).to_string());
+    let claims = claims([ledger]);
+    let (source, copy) = (reference("nginx:1"), reference("m.io/hub/library/nginx:1"));
+    let pair = Pair { source: &source, source_digest: &digest(1), copy: &copy, copy_digest: &digest(2) };
+    assert!(claims.has_pair(&pair));
+    assert!(!claims.has_pair(&Pair { source_digest: &digest(3), ..pair }), "the source has moved since");
+    assert!(!claims.has_pair(&Pair { copy_digest: &digest(1), ..pair }), "the copy was overwritten");
+    assert!(!claims.has_pair(&Pair { source: &reference("quay.io/library/nginx:1"), ..pair }));
+    assert!(!Claims::default().has_pair(&pair));
 }
 
 #[test]

@@ -46,11 +46,15 @@ const PART: usize = 100;
 /// The Secrets of a policy that cannot be used: for each a text that names it, the reason and the remedy.
 type SecretProblems = Arc<dyn Fn(&PolicyId) -> Vec<String> + Send + Sync>;
 
+/// Places of one image that a policy offers and that hold different digests; none while that is not known.
+type Differences = Arc<dyn Fn(&PolicyId) -> Option<Vec<String>> + Send + Sync>;
+
 /// The writer of statuses.
 pub struct Statuses {
     policies: Policies,
     sources: Sources,
     secrets: SecretProblems,
+    differences: Differences,
     /// Tells when what `secrets` answers may have changed.
     word: Option<watch::Receiver<u64>>,
     writer: Writer,
@@ -111,6 +115,7 @@ impl Statuses {
             policies,
             sources: Sources::from(resources),
             secrets: Arc::new(secrets),
+            differences: Arc::new(|_| None),
             word: None,
             writer: Writer::new(client),
             rate,
@@ -122,6 +127,15 @@ impl Statuses {
     #[must_use]
     pub fn heeding(self, word: watch::Receiver<u64>) -> Self {
         Self { word: Some(word), ..self }
+    }
+
+    /// Says in each policy which of its places hold different digests.
+    #[must_use]
+    pub fn comparing(
+        self,
+        differences: impl Fn(&PolicyId) -> Option<Vec<String>> + Send + Sync + 'static,
+    ) -> Self {
+        Self { differences: Arc::new(differences), ..self }
     }
 
     /// Writes whenever this replica leads, until the election is over.
@@ -222,7 +236,7 @@ impl Statuses {
             let conditions = &malformed.conditions;
             let stored = Stored { generation: malformed.generation, conditions, ..Stored::default() };
             let outcome = Outcome::Unreadable { error: &malformed.error };
-            let status = policy_status::wanted(name.kind, &outcome, &stored, now)?;
+            let status = policy_status::wanted(name.kind, &outcome, None, &stored, now)?;
             let manner = Manner::Replace {
                 version: malformed.resource_version.clone(),
                 others: others(conditions, &status),
@@ -236,13 +250,15 @@ impl Statuses {
         if !entry.is_of(&uid, metadata.generation) {
             return None;
         }
-        let mut secrets = match &entry.state {
-            State::Compiled(policy) => (self.secrets)(policy.id()),
-            State::Refused(_) | State::Crashed => Vec::new(),
+        let (mut secrets, differences) = match &entry.state {
+            State::Compiled(policy) => ((self.secrets)(policy.id()), (self.differences)(policy.id())),
+            State::Refused(_) | State::Crashed => (Vec::new(), None),
             State::Unreadable(_) => return None,
         };
         secrets.sort();
-        let status = policy_status::wanted(name.kind, &entry.state.outcome(&secrets), &object.stored(), now)?;
+        let outcome = entry.state.outcome(&secrets);
+        let status =
+            policy_status::wanted(name.kind, &outcome, differences.as_deref(), &object.stored(), now)?;
         Some(Draft { name: name.clone(), uid, manner: Manner::Apply, status })
     }
 }

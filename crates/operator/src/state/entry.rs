@@ -2,11 +2,14 @@
 //!
 //! Every field has a reader among the capabilities: images, pull secrets and namespace tell what to mirror, watch and
 //! warm, and for whom; labels and annotations are what filters of kube-image-keeper choose by; our own annotations
-//! and the kubelet's reasons drive healing; owner, node and image IDs are what accounting reports. Everything else of
+//! and the kubelet's reasons drive healing; owner, node and image IDs are what accounting reports; owner and whether a
+//! container started tell whether a controller recreates rewritten Pods. Everything else of
 //! a Pod is dropped while it is decoded.
 
 use std::sync::Arc;
 
+use fairlead_plan::owners::Controller;
+use fairlead_plan::records::Place;
 use kube::api::ObjectMeta;
 
 use crate::watch::pod::{LeanContainer, LeanContainerStatus, LeanPod};
@@ -60,12 +63,31 @@ pub struct Container {
     pub waiting: Option<Arc<str>>,
 }
 
+impl Container {
+    /// Where it stands in its Pod.
+    pub fn place(&self) -> Place<'_> {
+        match self.role {
+            Role::Container => Place::Container(&self.name),
+            Role::Init => Place::Init(&self.name),
+            Role::Ephemeral => Place::Ephemeral(&self.name),
+            Role::Volume => Place::Volume(&self.name),
+        }
+    }
+}
+
 /// The object that controls a Pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
+    pub api_version: Arc<str>,
     pub kind: Arc<str>,
     pub name: Arc<str>,
     pub uid: Arc<str>,
+}
+
+impl Owner {
+    pub fn controller(&self) -> Controller<'_> {
+        Controller { api_version: &self.api_version, kind: &self.kind, name: &self.name, uid: &self.uid }
+    }
 }
 
 pub type Label = (Arc<str>, Arc<str>);
@@ -82,6 +104,8 @@ pub struct PodEntry {
     /// When it was created, in seconds since 1970. 0: not known.
     pub created: i64,
     pub phase: Phase,
+    /// Some container of it runs or ran.
+    pub started: bool,
     pub deleting: bool,
     pub node: Option<Arc<str>>,
     pub owner: Option<Owner>,
@@ -95,6 +119,11 @@ impl PodEntry {
     /// The images that the specification names, repeated where they are used twice.
     pub fn images(&self) -> impl Iterator<Item = &Arc<str>> {
         self.containers.iter().map(|container| &container.image)
+    }
+
+    /// The same, each with where it stands in the Pod.
+    pub fn places(&self) -> impl Iterator<Item = (Place<'_>, &str)> {
+        self.containers.iter().map(|container| (container.place(), &*container.image))
     }
 
     /// Value of an annotation; of those that are not ours only short ones are known.
@@ -130,6 +159,7 @@ impl Shared {
         let owner =
             metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).map(
                 |owner| Owner {
+                    api_version: self.texts.get(&owner.api_version),
                     kind: self.texts.get(&owner.kind),
                     name: self.texts.get(&owner.name),
                     uid: self.texts.get(&owner.uid),
@@ -140,6 +170,7 @@ impl Shared {
             uid: Arc::from(metadata.uid.as_deref().unwrap_or_default()),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             phase: Phase::parse(&pod.status.phase),
+            started: pod.status.has_started(),
             deleting: metadata.deletion_timestamp.is_some(),
             node: pod.spec.node_name.as_deref().map(|node| self.texts.get(node)),
             owner,

@@ -7,6 +7,7 @@ mod entry;
 mod intern;
 mod key;
 mod objects;
+mod owners;
 mod pods;
 
 pub(crate) use changes::Bell;
@@ -14,4 +15,5 @@ pub use changes::Changes;
 pub use entry::{Annotation, Container, Label, Owner, Phase, PodEntry, Role};
 pub use key::Key;
 pub use objects::{Malformed, Snapshot, Store};
+pub use owners::Owners;
 pub use pods::{PodListing, Pods};

@@ -12,7 +12,7 @@ use crate::watch::pod::LeanPod;
 
 use super::changes::{Bell, Changes};
 use super::entry::Shared;
-use super::{Key, PodEntry};
+use super::{Key, Owners, PodEntry};
 
 #[derive(Debug, Default)]
 struct Index {
@@ -54,6 +54,7 @@ impl Index {
 pub struct Pods {
     index: Arc<RwLock<Index>>,
     changed: Arc<Bell>,
+    owners: Owners,
 }
 
 impl Pods {
@@ -82,6 +83,11 @@ impl Pods {
     /// The Pods that `wanted` chooses, in no order. It is asked about every Pod of the cluster and must be quick.
     pub fn select(&self, wanted: impl Fn(&PodEntry) -> bool) -> Vec<Arc<PodEntry>> {
         self.read(|index| index.pods.values().filter(|entry| wanted(entry)).cloned().collect())
+    }
+
+    /// What the coming and going of Pods tells about their controllers.
+    pub fn owners(&self) -> &Owners {
+        &self.owners
     }
 
     /// Word of every change that follows. To miss none, listen first and look then.
@@ -137,18 +143,30 @@ impl PodListing {
         let Some(fresh) = self.fresh.take() else { return };
         let mut before = fresh;
         self.pods.write(|index| std::mem::swap(index, &mut before));
+        self.pods.read(|index| {
+            for gone in before.pods.values() {
+                self.pods.owners.changed(Some(gone), index.pods.get(&gone.key).map(|pod| &**pod));
+            }
+            for new in index.pods.values().filter(|pod| !before.pods.contains_key(&pod.key)) {
+                self.pods.owners.changed(None, Some(new));
+            }
+        });
         drop(before);
         self.shared.sweep();
     }
 
     pub fn applied(&mut self, pod: &LeanPod) {
         let entry = Arc::new(self.shared.entry(pod));
+        let before = self.pods.get(&entry.key);
         self.pods.write(|index| index.insert(&entry));
+        self.pods.owners.changed(before.as_deref(), Some(&entry));
     }
 
     pub fn deleted(&mut self, metadata: &ObjectMeta) {
         let key = self.shared.key(metadata);
+        let before = self.pods.get(&key);
         self.pods.write(|index| index.remove(&key));
+        self.pods.owners.changed(before.as_deref(), None);
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use fairlead_domain::{keyring::Credential, reference::Reference, verdict::Verdict};
+use fairlead_domain::{digest::Digest, keyring::Credential, reference::Reference, verdict::Verdict};
 use fairlead_plan::verdict_age::{self, Ages, Span, Standing};
 use fairlead_registry::RegistryHealth;
 use tokio::{sync::watch, time::Instant};
@@ -158,6 +158,13 @@ impl Cache {
             Standing::Good | Standing::Renew => Look::Known(entry.verdict.clone()),
             Standing::Gone => Look::Outdated,
         }
+    }
+
+    /// The digest that an image is known to have. This is no use of the verdict: nothing is refreshed for it.
+    pub(super) fn digest(&self, asked: &Asked<'_>, now: Instant) -> Option<Digest> {
+        let shard = self.shard(asked.hash);
+        let entry = shard.entries.get(&asked.hash).filter(|entry| asked.is(&entry.image))?;
+        entry.verdict.digest().filter(|_| entry.standing(self.ages, now) != Standing::Gone)
     }
 
     /// Joins those who wait for the same probe.

@@ -18,6 +18,7 @@ use std::{
 };
 
 use fairlead_domain::{
+    digest::Digest,
     keyring::Credential,
     reference::{Host, Reference},
     verdict::Verdict,
@@ -79,6 +80,11 @@ impl Verdicts {
             self.shared.metrics.missed();
         }
         known
+    }
+
+    /// The digest that an image is known to have. No registry is asked, and the verdict does not count as in use.
+    pub fn known_digest(&self, image: &Reference, credentials: &[Credential]) -> Option<Digest> {
+        self.shared.cache.digest(&self.shared.cache.asked(image, credentials), Instant::now())
     }
 
     /// What is known, or what a probe finds out before the deadline and within the time that a probe may take.

@@ -8,7 +8,7 @@ use std::fmt;
 use fairlead_api::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::api::ObjectMeta;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::stands_for;
@@ -136,6 +136,16 @@ pub struct LeanStatus {
     pub ephemeral_container_statuses: Vec<LeanContainerStatus>,
 }
 
+impl LeanStatus {
+    /// Whether some container of the Pod runs or ever ran.
+    pub fn has_started(&self) -> bool {
+        let all =
+            [&self.init_container_statuses, &self.container_statuses, &self.ephemeral_container_statuses];
+        matches!(&*self.phase, "Running" | "Succeeded")
+            || all.into_iter().flatten().any(LeanContainerStatus::has_started)
+    }
+}
+
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeanContainerStatus {
@@ -147,11 +157,18 @@ pub struct LeanContainerStatus {
     pub image_id: String,
     #[serde(deserialize_with = "or_default")]
     state: LeanState,
+    #[serde(deserialize_with = "or_default")]
+    last_state: LeanState,
 }
 
 impl LeanContainerStatus {
     pub fn waiting_reason(&self) -> Option<&str> {
         self.state.waiting.as_ref()?.reason.as_deref()
+    }
+
+    /// Whether it runs or ever ran.
+    pub fn has_started(&self) -> bool {
+        self.state.has_started() || self.last_state.has_started()
     }
 }
 
@@ -159,6 +176,23 @@ impl LeanContainerStatus {
 #[serde(default)]
 struct LeanState {
     waiting: Option<Waiting>,
+    running: Option<IgnoredAny>,
+    terminated: Option<Terminated>,
+}
+
+impl LeanState {
+    fn has_started(&self) -> bool {
+        let ran = self.terminated.as_ref().and_then(|terminated| terminated.started_at.as_ref());
+        self.running.is_some() || ran.is_some_and(|started| started.0.as_second() > 0)
+    }
+}
+
+/// The kubelet calls containers of a deleted Pod terminated although they never ran, without the time of a start; a
+/// container that could not be started has the runtime's time zero.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Terminated {
+    started_at: Option<Time>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -299,6 +333,37 @@ mod tests {
         assert_eq!(pod.spec.pull_secrets().collect::<Vec<_>>(), ["registry"]);
         assert_eq!(pod.spec.image_volumes().collect::<Vec<_>>(), [("model", "models/llm:3")]);
         assert_eq!(pod.status.container_statuses[0].waiting_reason(), Some("ImagePullBackOff"));
+    }
+
+    #[test]
+    fn a_container_has_started_if_it_runs_or_ran() {
+        for (status, started) in [
+            (json!({"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}), true),
+            (json!({"state": {"running": {}}}), true),
+            (json!({"state": {"terminated": {"exitCode": 1, "startedAt": "2026-01-01T00:00:00Z"}}}), true),
+            (
+                json!({
+                    "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                    "lastState": {"terminated": {"startedAt": "2026-01-01T00:00:00Z"}},
+                }),
+                true,
+            ),
+            (json!({"state": {"waiting": {"reason": "ImagePullBackOff"}}, "lastState": {}}), false),
+            (
+                json!({"state": {"terminated": {"reason": "ContainerStatusUnknown", "startedAt": null}}}),
+                false,
+            ),
+            (
+                json!({"state": {"terminated": {"reason": "StartError", "startedAt": "1970-01-01T00:00:00Z"}}}),
+                false,
+            ),
+            (json!({"state": null, "lastState": null}), false),
+            (json!({}), false),
+        ] {
+            let pod = json!({"status": {"containerStatuses": [status]}});
+            let pod: LeanPod = serde_json::from_str(&pod.to_string()).expect("a Pod");
+            assert_eq!(pod.status.container_statuses[0].has_started(), started, "{status}");
+        }
     }
 
     #[test]

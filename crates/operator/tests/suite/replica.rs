@@ -278,8 +278,8 @@ pub fn router(client: &Client) -> Router {
     let (resources, config) = (Resources::default(), Config::default());
     let policies = Policies::new(&resources, policies::Metrics::default());
     let accounts = resources.accounts.clone();
-    let claims = resources.claims.clone();
+    let (claims, owners) = (resources.claims.clone(), resources.pods.owners().clone());
     let (around, _) =
-        Surroundings::new(client, &config, policies, accounts, claims, &mut Registry::default());
+        Surroundings::new(client, &config, policies, accounts, claims, owners, &mut Registry::default());
     Router::new(around, &config, Rewrites::default())
 }

@@ -7,13 +7,16 @@ use super::{BY_ORIGINAL, Record, Route, VERSION};
 /// What `"omitted"` may take, and the comma that the last entry does not have.
 const COUNT_BYTES: usize = 40;
 
-/// Writes the record within `limit` bytes: first alternatives go, then reasons, then whole entries, those that only say
-/// "as asked" before the others. None if not a single entry fits.
+/// Writes the record within `limit` bytes: first alternatives and differing places go, then reasons, then whole
+/// entries, those that only say "as asked" before the others. None if not a single entry fits.
 pub(super) fn write(images: BTreeMap<String, Route>, limit: usize) -> Option<String> {
     let mut record = Record { v: VERSION, images, omitted: 0 };
     let mut text = serialise(&record)?;
     if text.len() > limit {
-        record.images.values_mut().for_each(|route| route.alternatives.clear());
+        for route in record.images.values_mut() {
+            route.alternatives.clear();
+            route.differs.clear();
+        }
         text = serialise(&record)?;
     }
     if text.len() > limit {

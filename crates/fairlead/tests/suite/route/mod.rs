@@ -1,8 +1,10 @@
 //! Routing as people meet it: a real API server, the installed operator under its own rights, real registries.
 
+mod consistency;
 mod credentials;
 mod faults;
 mod images;
 mod node;
+mod owners;
 pub mod rig;
 mod transport;

@@ -3,10 +3,11 @@
 use fairlead_domain::{keyring::Credential, verdict::Verdict};
 use fairlead_plan::{
     admission::Planned,
-    records::Route,
+    consistency,
+    records::{Difference, Route},
     routing::{Alternative, Alternatives, Decision, judge},
 };
-use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
+use futures::{FutureExt, StreamExt, future::join_all, stream::FuturesUnordered};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Router, pull_secrets::PullSecrets};
@@ -54,10 +55,10 @@ impl Router {
                     waiting.push(async move {
                         let decision = self.ask(places, &questions, &mut verdicts, deadline).await;
                         self.heed_refusals(&questions, &verdicts, secrets);
-                        (position, image.route(decision, &verdicts))
+                        (position, self.route_of(image, decision, &verdicts, secrets))
                     });
                 }
-                decision => routes.push(image.route(decision, &verdicts)),
+                decision => routes.push(self.route_of(image, decision, &verdicts, secrets)),
             }
         }
         for (position, route) in join_all(waiting).await {
@@ -66,6 +67,42 @@ impl Router {
             }
         }
         routes
+    }
+
+    /// The route, with what is known of places that hold something else.
+    fn route_of(
+        &self,
+        image: &Planned,
+        decision: Decision,
+        verdicts: &[Option<Verdict>],
+        secrets: &PullSecrets,
+    ) -> Route {
+        let used = if let Decision::Use { index, .. } = &decision { Some(*index) } else { None };
+        let differs = match (used, &image.places) {
+            (Some(used), Ok(places)) => self.differences(places, used, verdicts, secrets),
+            _ => Vec::new(),
+        };
+        Route { differs, ..image.route(decision, verdicts) }
+    }
+
+    /// Compares what is used with the places of which the digest happens to be known. No registry is asked for this.
+    fn differences(
+        &self,
+        places: &Alternatives,
+        used: usize,
+        verdicts: &[Option<Verdict>],
+        secrets: &PullSecrets,
+    ) -> Vec<Difference> {
+        let told = |index: usize| verdicts.get(index).and_then(Option::as_ref);
+        if places.original().digest().is_some() || told(used).and_then(Verdict::digest).is_none() {
+            return Vec::new();
+        }
+        let digest = |(index, place): (usize, &Alternative)| match told(index) {
+            Some(verdict) => verdict.digest(),
+            None => self.around.verdicts.known_digest(&place.reference, &secrets.credentials(place)),
+        };
+        let digests: Vec<_> = places.list().iter().enumerate().map(digest).collect();
+        consistency::differences(places, used, &digests, |pair| self.around.claims.has_pair(pair))
     }
 
     /// Fills in what is known already, in order, up to the first that can be used.
@@ -120,7 +157,15 @@ impl Router {
             }
             match places.decide(verdicts) {
                 Decision::Wait => {}
-                decision => return decision,
+                decision => {
+                    // Answers that are ready are taken along; the others are not waited for.
+                    while let Some(Some((index, verdict))) = answers.next().now_or_never() {
+                        if let Some(place) = verdicts.get_mut(index) {
+                            *place = Some(verdict);
+                        }
+                    }
+                    return decision;
+                }
             }
         }
         for verdict in verdicts.iter_mut().filter(|verdict| verdict.is_none()) {

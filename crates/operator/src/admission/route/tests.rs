@@ -37,6 +37,7 @@ fn assemble(resources: &Resources, config: &str) -> Router {
         policies,
         accounts,
         resources.claims.clone(),
+        resources.pods.owners().clone(),
         &mut Registry::default(),
     );
     Router::new(around, &config, Rewrites::default())
@@ -133,6 +134,31 @@ async fn a_slow_answer_of_the_first_beats_a_quick_one_of_the_second() {
     assert_eq!(seen.image, reference(&first));
     assert_eq!(seen.route["digest"], image.digest());
     assert!(seen.warnings.is_empty(), "{:?}", seen.warnings);
+}
+
+#[tokio::test]
+async fn a_place_that_is_known_to_hold_something_else_is_recorded() {
+    let (one, other) = (images::holding("one").unwrap(), images::holding("other").unwrap());
+    let (first, same, differs) = (holding(&one).await, holding(&one).await, holding(&other).await);
+    let router = replicated(&[&first, &same, &differs], "").await;
+    // The first Pod waits for no place but the first; what the others hold is known a moment later.
+    fairlead_testkit::eventually(Duration::from_secs(10), || async {
+        let seen = admit(&router, &reference(&first)).await;
+        let expected = json!([{
+            "image": reference(&differs), "digest": other.digest(), "by": "ClusterReplicatedImageSet//replicas",
+        }]);
+        anyhow::ensure!(seen.image == reference(&first) && seen.route["digest"] == one.digest(), "{}", seen.route);
+        anyhow::ensure!(seen.route["differs"] == expected, "{}", seen.route);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    // What is named by its digest cannot be something else.
+    let by_digest = format!("{}/team/app@{}", first.host(), one.digest());
+    for _ in 0..3 {
+        let seen = admit(&router, &by_digest).await;
+        assert_eq!(seen.route["differs"], Value::Null);
+    }
 }
 
 #[tokio::test]
