@@ -158,7 +158,9 @@ impl Consistency {
         let keys: Vec<_> = reads.iter().filter_map(|read| read.keys()).map(Arc::as_ref).collect();
         let asked = places.list().iter().map(|place| {
             let credentials = Keys::lookup(keys.iter().copied(), &place.reference.repository());
-            async move { self.around.verdicts.ask(&place.reference, &credentials, deadline).await }
+            async move {
+                self.around.verdicts.recall(&place.reference, &credentials, &key.namespace, deadline).await
+            }
         });
         let verdicts = join_all(asked).await;
         let digests: Vec<_> = verdicts.iter().map(Verdict::digest).collect();

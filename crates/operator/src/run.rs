@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fairlead_domain::reference::Host;
+use fairlead_plan::named_registries::Named;
 use fairlead_plan::routing::PolicyId;
 use kube::Client;
 use prometheus_client::registry::Registry;
@@ -177,7 +179,24 @@ impl Assembly {
             &mut self.registry,
         );
         self.telling.spawn("policies", policies.clone().run(self.stop.clone()));
-        self.telling.spawn("verdicts", around.verdicts.clone().run(self.stop.clone()));
+        let configured: Vec<Host> =
+            config.registries.hosts.keys().filter_map(|name| Host::parse(name).ok()).collect();
+        let named = {
+            let policies = policies.clone();
+            let mut known: Option<(u64, Arc<Named>)> = None;
+            move || {
+                let generation = policies.generation();
+                match &known {
+                    Some((of, named)) if *of == generation => Arc::clone(named),
+                    _ => {
+                        let named = Arc::new(Named::new(&policies.current(), &configured));
+                        known = Some((generation, Arc::clone(&named)));
+                        named
+                    }
+                }
+            }
+        };
+        self.telling.spawn("verdicts", around.verdicts.clone().run(named, self.stop.clone()));
         let named = {
             let policies = policies.clone();
             move || {

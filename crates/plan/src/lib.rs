@@ -13,6 +13,7 @@ mod fair_share;
 pub mod leadership;
 pub mod ledger;
 pub mod mirroring;
+pub mod named_registries;
 pub mod owners;
 pub mod policy_status;
 pub mod pull_secrets;

@@ -3,6 +3,9 @@
 //! Every Pod would otherwise ask again. Good news is kept and looked after in the background, since images rarely go
 //! away; bad news that a person may be repairing this very second is kept only for as long as a wave of Pods lasts; and
 //! news of a registry that cannot be reached ends when the registry is back.
+//!
+//! A registry may die while no Pod is created. Good news therefore also needs proof that its registry is alive: see
+//! [`proof`].
 
 use std::time::{Duration, SystemTime};
 
@@ -12,6 +15,8 @@ use fairlead_domain::verdict::Verdict;
 const REFUSED: Duration = Duration::from_secs(2);
 /// Failures of a registry that is not known to be down as a whole are looked at again after this.
 const FAILED: Duration = Duration::from_secs(1);
+/// A positive verdict serves while its registry accepted a new connection, and answered on it, within this time.
+const PROOF: Duration = Duration::from_secs(3);
 /// Room for a refresh to come back, beside the time that the probe itself may take.
 const SLACK: Duration = Duration::from_secs(1);
 /// Where a registry that wants to be left alone does not say for how long.
@@ -26,6 +31,8 @@ pub struct Ages {
     pub refresh: Duration,
     /// Longest time that a probe takes.
     pub patience: Duration,
+    /// Longest time that a liveness check takes.
+    pub check: Duration,
 }
 
 /// The life of one verdict, as ages.
@@ -51,7 +58,7 @@ pub enum Standing {
 /// How long a verdict that was found `now` will be good. `None`: it is not worth keeping. `jitter` in 0..1 keeps images
 /// that were first asked for together from being refreshed together.
 pub fn span(verdict: &Verdict, ages: Ages, now: SystemTime, jitter: f64) -> Option<Span> {
-    let Ages { refresh, patience } = ages;
+    let Ages { refresh, patience, .. } = ages;
     let early = 1.0 - 0.2 * jitter.clamp(0.0, 1.0);
     let span = match verdict {
         Verdict::Available { .. } => {
@@ -100,6 +107,19 @@ pub fn standing(
     }
 }
 
+/// Whether proof that a registry is alive still serves; `age` is that of the newest connection on which it answered below
+/// 500. Where it is gone, a liveness check has to pass before a positive verdict is used.
+///
+/// Under load the check is begun as long before the end as it may take, so that no Pod waits for it.
+pub fn proof(age: Option<Duration>, ages: Ages) -> Standing {
+    let renew = PROOF.saturating_sub(ages.check).max(PROOF / 2);
+    match age {
+        Some(age) if age < renew => Standing::Good,
+        Some(age) if age < PROOF => Standing::Renew,
+        Some(_) | None => Standing::Gone,
+    }
+}
+
 /// Whether what a refresh found takes the place of what is known.
 ///
 /// A refresh yields to everybody else, so it may be told to wait, or may not get its turn in time (`late`), where
@@ -126,7 +146,11 @@ mod tests {
 
     use super::*;
 
-    const AGES: Ages = Ages { refresh: Duration::from_secs(30), patience: Duration::from_secs(1) };
+    const AGES: Ages = Ages {
+        refresh: Duration::from_secs(30),
+        patience: Duration::from_secs(1),
+        check: Duration::from_secs(1),
+    };
 
     fn verdict(kind: VerdictKind, until: Option<SystemTime>) -> Verdict {
         let reason = || "a reason".into();
@@ -210,6 +234,22 @@ mod tests {
     }
 
     #[test]
+    fn proof_of_life_is_renewed_ahead_of_its_end_and_never_serves_longer_than_three_seconds() {
+        use Standing::{Gone, Good, Renew};
+        for (check, expected) in [
+            (1000, [Good, Good, Good, Renew, Renew, Gone, Gone]),
+            (1500, [Good, Good, Renew, Renew, Renew, Gone, Gone]),
+            (60_000, [Good, Good, Renew, Renew, Renew, Gone, Gone]),
+            (0, [Good, Good, Good, Good, Good, Gone, Gone]),
+        ] {
+            let ages = Ages { check: Duration::from_millis(check), ..AGES };
+            let at = |millis| proof(Some(Duration::from_millis(millis)), ages);
+            assert_eq!([0, 1499, 1500, 2000, 2999, 3000, 20_000].map(at), expected, "checks of {check} ms");
+            assert_eq!(proof(None, ages), Gone, "it was never proven");
+        }
+    }
+
+    #[test]
     fn a_refresh_that_was_not_let_through_is_no_news() {
         let there = verdict(VerdictKind::Available, None);
         let found = |kind, late, down| replaces(&there, &verdict(kind, None), late, down);
@@ -232,7 +272,8 @@ mod tests {
             patience in 1_u64..30,
             ages in proptest::collection::vec(0_u64..2_000_000, 2..20),
         ) {
-            let bounds = Ages { refresh: Duration::from_secs(refresh), patience: Duration::from_secs(patience) };
+            let patience = Duration::from_secs(patience);
+            let bounds = Ages { refresh: Duration::from_secs(refresh), patience, check: patience };
             let verdict = verdict(kind, None);
             let Some(span) = span(&verdict, bounds, UNIX_EPOCH, jitter) else {
                 prop_assert_eq!(kind, VerdictKind::Unknown);

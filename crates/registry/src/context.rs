@@ -15,6 +15,8 @@ pub struct Context {
     answer: Option<Duration>,
     /// The longest that a registry is waited for which is away for a moment.
     patience: Option<Duration>,
+    /// Requests to the registry itself go over new connections.
+    new_connection: bool,
     /// Told when the request at hand was sent, and nothing while it waits in line.
     sent: Option<Arc<watch::Sender<Option<Instant>>>>,
 }
@@ -28,7 +30,14 @@ enum Urgency {
 
 impl Context {
     pub fn new(class: Class, deadline: Instant) -> Self {
-        Self { urgency: Urgency::Fixed(class), deadline, answer: None, patience: None, sent: None }
+        Self {
+            urgency: Urgency::Fixed(class),
+            deadline,
+            answer: None,
+            patience: None,
+            new_connection: false,
+            sent: None,
+        }
     }
 
     /// Sets how long each request may take once it is sent; waiting in line before that does not count.
@@ -42,6 +51,15 @@ impl Context {
     #[must_use]
     pub fn waiting_at_most(self, limit: Duration) -> Self {
         Self { patience: Some(limit), ..self }
+    }
+
+    /// The same call over new connections, as a kubelet makes it.
+    pub(crate) fn on_new_connections(&self) -> Self {
+        Self { new_connection: true, ..self.clone() }
+    }
+
+    pub(crate) fn wants_new_connections(&self) -> bool {
+        self.new_connection
     }
 
     /// Whether the caller would rather come back later than wait for an answer that is overdue.

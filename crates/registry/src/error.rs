@@ -180,6 +180,11 @@ impl Problem {
         })
     }
 
+    /// A server that answers and is not well.
+    pub(crate) fn of_server_error(status: StatusCode) -> Self {
+        Self::Unreachable(format!("it answered with status {}", named(status)).into())
+    }
+
     pub(crate) fn quota(quota: &Quota, words: &str, now: SystemTime) -> Self {
         Self::RateLimited {
             until: quota.ends_in().and_then(|rest| now.checked_add(rest)),

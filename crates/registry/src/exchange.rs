@@ -86,9 +86,18 @@ pub(crate) async fn exchange(
     match send(pool, request, context).await {
         Ok((response, due)) => {
             let quota = Quota::read(response.headers(), SystemTime::now());
-            let status = response.status();
+            let (status, opened) = (response.status(), response.opened());
             let goes_on = reads && status.is_success();
-            peer.answered(&Answered { status, quota: &quota, account, question, goes_on, started, trial });
+            peer.answered(&Answered {
+                status,
+                opened,
+                quota: &quota,
+                account,
+                question,
+                goes_on,
+                started,
+                trial,
+            });
             let rest = goes_on.then(|| Rest::new(peer, trial(), question, &response));
             Ok(Answer::new(response, quota, permit, due, rest))
         }

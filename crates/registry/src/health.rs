@@ -3,7 +3,7 @@
 //! The breaker's own state changes with every call and is behind a lock. What others act on changes rarely: that a
 //! registry went down, why, and when it came back.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use fairlead_domain::{reference::Host, verdict::Verdict};
 use tokio::{sync::watch, time::Instant};
@@ -59,6 +59,11 @@ impl RegistryHealth {
         self.peer.vitals.told.borrow().down.is_some()
     }
 
+    /// How long nothing was asked of the registry. Its own trials do not count.
+    pub fn idle(&self, now: Instant) -> Duration {
+        self.peer.idle(now)
+    }
+
     /// When the registry was last found to be back after an outage.
     pub fn recovered(&self) -> Option<Instant> {
         self.peer.vitals.told.borrow().recovered
@@ -87,6 +92,12 @@ impl Client {
     pub fn is_down(&self, host: &Host) -> Option<Verdict> {
         let registry = self.shared.registries.find(host)?;
         RegistryHealth { peer: Arc::clone(&registry.peer) }.down()
+    }
+
+    /// Forgets a registry: its connections are closed, its trials end, and what was learnt about it is lost. Calls that
+    /// are under way are not affected.
+    pub fn forget(&self, host: &str) {
+        self.shared.registries.remove(host);
     }
 
     /// The registries in use and their health, by lower-case host.

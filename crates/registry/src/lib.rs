@@ -21,7 +21,7 @@ mod delete;
 mod error;
 mod exchange;
 mod health;
-mod life;
+mod liveness;
 pub mod login;
 pub mod manifest;
 pub mod manners;
@@ -52,6 +52,7 @@ pub use self::{
     delete::Deleted,
     error::{Detail, Error, ErrorClass, Outage, Problem},
     health::RegistryHealth,
+    liveness::Check,
     manners::{
         breaker::Patience,
         gate::Budget,

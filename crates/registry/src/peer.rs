@@ -6,19 +6,19 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use futures::{StreamExt, stream::FuturesUnordered};
 use hyper::{Method, StatusCode};
-use tokio::time::{Instant, interval, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use url::Url;
 
 use crate::{
     context::Context,
-    error::{Problem, named},
+    error::Problem,
     health::Vitals,
-    life::Signs,
+    liveness::{Liveness, is_alive},
     manners::{
         breaker::{Breaker, Health, Patience, TrialOutcome},
         gate::{Account, Budget, Gate, Permit, Refused},
+        pace::Class,
         quota::{Hold, Quota},
     },
     transport::{
@@ -27,10 +27,8 @@ use crate::{
     },
 };
 
-/// A trial has its own patience: the callers are not waiting for it.
-const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
-/// A request to a server that was down may hang even when the server is back, so a trial does not rely on one.
-const NEXT_ATTEMPT: Duration = Duration::from_millis(1500);
+/// A trial that hangs is given up after this time. The callers are not waiting for it.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// A caller with less time than this says nothing about the server when it gives up.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -40,7 +38,7 @@ pub(crate) struct Peer {
     health: Mutex<Watched>,
     /// The part of `health` that others look at, told anew whenever it changes.
     pub(crate) vitals: Vitals,
-    pub(crate) signs: Signs,
+    pub(crate) liveness: Liveness,
 }
 
 #[derive(Debug)]
@@ -52,41 +50,22 @@ struct Watched {
     trials: bool,
 }
 
-/// How to find out whether a server is back.
+/// How to find out whether a server is alive.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
+    /// Makes a new connection for each request.
     pub(crate) pool: Pool,
     pub(crate) url: Url,
-    /// Where else there may be a sign of life: a server that was silent from the start has not said what it speaks.
+    /// The plain address, while it is not known yet what the server speaks.
     pub(crate) other_scheme: Option<Url>,
 }
 
 impl Trial {
-    /// The first answer to requests sent one after the other while none is answered.
-    async fn answer(&self) -> Option<StatusCode> {
-        let mut attempts = FuturesUnordered::new();
-        let mut next = interval(NEXT_ATTEMPT);
-        loop {
-            tokio::select! {
-                _ = next.tick() => attempts.push(self.attempt()),
-                Some(answer) = attempts.next() => {
-                    if answer.is_some() || attempts.is_empty() {
-                        return answer;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Asks without regard to budgets.
-    pub(crate) async fn get(&self, url: &Url) -> Result<Response, Failure> {
-        self.pool.send(Request::new(Method::GET, url.clone())).await
-    }
-
-    async fn attempt(&self) -> Option<StatusCode> {
-        let ask = async |url: &Url| self.get(url).await.ok().map(|answer| answer.status());
-        match (ask(&self.url).await, &self.other_scheme) {
-            (None, Some(url)) => ask(url).await,
+    /// Asks once.
+    pub(crate) async fn ask(&self) -> Result<Response, Failure> {
+        let get = |url: &Url| self.pool.send(Request::new(Method::GET, url.clone()));
+        match (get(&self.url).await, &self.other_scheme) {
+            (Err(failure), Some(url)) => get(url).await.map_err(|_| failure),
             (answer, _) => answer,
         }
     }
@@ -99,7 +78,7 @@ impl Peer {
             gate: Gate::new(budget, now),
             health: Mutex::new(Watched { breaker: Breaker::new(patience, now), cause: None, trials: false }),
             vitals: Vitals::default(),
-            signs: Signs::new(budget.rate, now),
+            liveness: Liveness::new(now),
         })
     }
 
@@ -120,6 +99,19 @@ impl Peer {
         Ok(permit)
     }
 
+    /// Waits for the turn of a liveness check: with admission's rank, and whatever the registry said about the quota of
+    /// an account, since registries do not count this request as a pull.
+    pub(crate) async fn turn(&self, deadline: Instant) -> Result<Permit, Problem> {
+        self.check_alive()?;
+        let permit = self.gate.turn(Class::Admission, deadline).await.map_err(refused)?;
+        self.check_alive()?;
+        Ok(permit)
+    }
+
+    pub(crate) fn idle(&self, now: Instant) -> Duration {
+        self.lock().breaker.idle(now)
+    }
+
     pub(crate) fn check_alive(&self) -> Result<(), Problem> {
         let mut health = self.lock();
         let now = Instant::now();
@@ -137,12 +129,12 @@ impl Peer {
     /// Takes note of an answer: the server is there, and this is what it says about quotas.
     pub(crate) fn answered(self: &Arc<Self>, answer: &Answered<'_>) {
         self.gate.learn(answer.account, |refusals| answer.quota.hold(answer.status, refusals));
+        self.liveness.prove(answer.status, answer.opened);
         let health = match health_of(answer.status, answer.question) {
             Health::Answered if answer.goes_on => Health::Begun,
             health => health,
         };
-        let problem =
-            || Problem::Unreachable(format!("it answered with status {}", named(answer.status)).into());
+        let problem = || Problem::of_server_error(answer.status);
         self.record(health, answer.started, answer.quota.retry_after, problem, answer.trial);
     }
 
@@ -164,7 +156,6 @@ impl Peer {
     /// Takes note that an answer that had begun is complete.
     pub(crate) fn completed(&self) {
         let now = Instant::now();
-        self.signs.hear(now);
         self.lock().breaker.record(Health::Answered, now, now);
     }
 
@@ -183,24 +174,31 @@ impl Peer {
         }
     }
 
-    /// Takes note of a sign of life. It is no answer to anything that callers want, so their failures keep their weight.
-    pub(crate) fn gave_sign(&self, status: StatusCode, quota: &Quota) {
-        self.signs.hear_check(Instant::now());
-        // Admission wants something else of the registry, and may be given it.
+    /// Takes note of the answer to a liveness check or a trial, and returns whether it proves that the server is alive. It
+    /// answers nothing that callers want, so their failures keep their weight.
+    pub(crate) fn passes(&self, response: &Response) -> bool {
+        let status = response.status();
+        self.liveness.passed(status, response.opened());
+        let quota = Quota::read(response.headers(), SystemTime::now());
+        // Admission asks for something else, which may be within its quota.
         let hold = quota.hold(status, 0).map(|hold| Hold { everyone: None, ..hold });
         if hold.is_some_and(|hold| hold != Hold::default()) {
             self.gate.learn(None, |_| hold);
         }
+        is_alive(status)
     }
 
-    /// Takes note that there was no sign of life since `started`, although it was asked for twice.
-    pub(crate) fn gave_no_sign(
-        self: &Arc<Self>,
-        problem: &Problem,
-        started: Instant,
-        trial: impl FnOnce() -> Trial,
-    ) {
-        self.record(Health::Silent, started, None, || problem.clone(), trial);
+    /// Takes note of a liveness check that failed. What was answered meanwhile over established connections does not
+    /// count, but proof of a new connection does.
+    pub(crate) fn failed_check(self: &Arc<Self>, problem: &Problem, started: Instant, trial: Trial) {
+        if self.liveness.is_proven_since(started) {
+            return;
+        }
+        let now = Instant::now();
+        let mut watched = self.lock();
+        if watched.breaker.trip(now) {
+            self.opened(&mut watched, problem.clone(), || trial);
+        }
     }
 
     /// Forgets failures that something of ours was the reason for.
@@ -220,16 +218,15 @@ impl Peer {
         trial: impl FnOnce() -> Trial,
     ) {
         let now = Instant::now();
-        if matches!(health, Health::Answered | Health::Begun) {
-            self.signs.hear(now);
-        }
         let mut watched = self.lock();
-        let opened = watched.breaker.record(health, started, now);
-        if !opened {
-            return;
+        if watched.breaker.record(health, started, now) {
+            watched.breaker.postpone(rest.unwrap_or_default(), now);
+            self.opened(&mut watched, problem(), trial);
         }
-        watched.breaker.postpone(rest.unwrap_or_default(), now);
-        let problem = problem();
+    }
+
+    /// Has trials sent now that the breaker is open.
+    fn opened(self: &Arc<Self>, watched: &mut Watched, problem: Problem, trial: impl FnOnce() -> Trial) {
         tracing::debug!(problem = %problem, "a registry counts as down until a trial is answered");
         watched.cause = Some(lately(problem));
         if !std::mem::replace(&mut watched.trials, true) {
@@ -280,6 +277,8 @@ impl Drop for Locked<'_> {
 /// What an answer tells about the server that gave it.
 pub(crate) struct Answered<'a> {
     pub(crate) status: StatusCode,
+    /// When the connection was opened over which it came.
+    pub(crate) opened: Option<Instant>,
     pub(crate) quota: &'a Quota,
     pub(crate) account: Account,
     /// What was asked, as [`Health::Erred`] has it.
@@ -297,11 +296,6 @@ fn health_of(status: StatusCode, question: u64) -> Health {
         502..=504 | 520..=524 => Health::Unwell { question },
         _ => Health::Answered,
     }
-}
-
-/// Whether an answer shows that the server is there and well.
-pub(crate) fn is_sign_of_life(status: StatusCode) -> bool {
-    health_of(status, 0) == Health::Answered
 }
 
 /// Whoever is told about an earlier failure must see that it was an earlier one.
@@ -338,16 +332,12 @@ async fn send_trials(peer: Weak<Peer>, trial: Trial) {
         sleep_until(due).await;
         let Some(peer) = peer.upgrade() else { return };
         peer.lock().breaker.begin_trial();
-        let answer = timeout(TRIAL_TIMEOUT, trial.answer()).await.unwrap_or_default();
-        let now = Instant::now();
-        let outcome = match answer {
-            Some(status) if is_sign_of_life(status) => {
-                peer.signs.hear_check(now);
-                TrialOutcome::Alive
-            }
-            Some(_) if !peer.signs.answers_checks() => TrialOutcome::Unclear,
-            _ => TrialOutcome::Dead,
+        let outcome = match timeout(TRIAL_TIMEOUT, trial.ask()).await {
+            Ok(Ok(response)) if peer.passes(&response) => TrialOutcome::Alive,
+            Ok(Ok(_)) if !peer.liveness.answers_checks() => TrialOutcome::Unclear,
+            Ok(_) | Err(_) => TrialOutcome::Dead,
         };
+        let now = Instant::now();
         peer.lock().breaker.end_trial(outcome, fastrand::f64(), now);
     }
 }

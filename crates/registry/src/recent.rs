@@ -42,6 +42,14 @@ impl<K: Hash + Eq + Clone, V> Recent<K, V> {
         self.entries.insert(key, Entry { value, last_use: self.uses });
     }
 
+    pub(crate) fn remove<Q>(&mut self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.entries.remove(key);
+    }
+
     /// Looking at everything is no use of anything.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.entries.iter().map(|(key, entry)| (key, &entry.value))

@@ -104,7 +104,7 @@ impl Registry {
     pub(crate) fn trial(&self) -> Trial {
         let ping = |base: &Url| base.join("v2/").unwrap_or_else(|_| base.clone());
         Trial {
-            pool: self.transport.home().clone(),
+            pool: self.transport.unpooled().clone(),
             url: ping(self.endpoint.base()),
             other_scheme: self.endpoint.other_scheme().map(ping),
         }
@@ -208,6 +208,10 @@ impl Registries {
     pub(crate) fn find(&self, host: &Host) -> Option<Arc<Registry>> {
         let name = host.as_str().to_ascii_lowercase();
         self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned()
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
     /// The registries in use, by name.

@@ -150,7 +150,9 @@ impl Remote {
             let answer = if target.at_home {
                 drop(permit.take());
                 let trial = || self.registry.trial();
-                exchange(&self.registry.peer, transport.home(), request, account, context, &trial).await?
+                let reuses = !context.wants_new_connections();
+                let pool = if reuses { transport.home() } else { transport.unpooled() };
+                exchange(&self.registry.peer, pool, request, account, context, &trial).await?
             } else {
                 transport.judge(&target.url, reach).await.map_err(Failure::Forbidden)?;
                 let permit = match permit.take() {

@@ -1,7 +1,10 @@
-//! A wire between a client and a server that can be cut, stalled and healed: how a leader loses its API server while the API server is
-//! well. It forwards bytes, so TLS and certificates for 127.0.0.1 hold through it.
+//! A wire between a client and a server that can be cut, stalled and healed: how a leader loses its API server while the
+//! API server is well, and how a registry stops accepting connections while established ones work. It forwards bytes, so
+//! TLS and certificates for 127.0.0.1 hold through it.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -14,6 +17,12 @@ enum Wire {
     Open,
     Stalled,
     Cut,
+    /// As a server that was killed: connections are broken and new ones are refused.
+    Killed,
+    /// Established connections work, new ones are refused.
+    Refusing,
+    /// Established connections work, new ones are reset.
+    Resetting,
 }
 
 /// Lives on the runtime that started it; dropping it closes every connection.
@@ -21,6 +30,7 @@ enum Wire {
 pub struct ApiProxy {
     address: SocketAddr,
     wire: watch::Sender<Wire>,
+    accepted: Arc<AtomicUsize>,
     accepting: JoinHandle<()>,
 }
 
@@ -30,12 +40,18 @@ impl ApiProxy {
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen on loopback")?;
         let address = listener.local_addr()?;
         let (wire, state) = watch::channel(Wire::Open);
-        let accepting = tokio::spawn(accept(listener, target, state));
-        Ok(Self { address, wire, accepting })
+        let accepted = Arc::<AtomicUsize>::default();
+        let accepting = tokio::spawn(accept(listener, target, state, Arc::clone(&accepted)));
+        Ok(Self { address, wire, accepted, accepting })
     }
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Connections that were accepted.
+    pub fn connections(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
     }
 
     /// Breaks every connection; new ones are closed as soon as they are made.
@@ -46,6 +62,21 @@ impl ApiProxy {
     /// Connections stay and new ones are accepted, but nothing gets through: a lost route rather than a dead server.
     pub fn stall(&self) {
         self.wire.send_replace(Wire::Stalled);
+    }
+
+    /// Breaks every connection; nothing listens any more.
+    pub fn kill(&self) {
+        self.wire.send_replace(Wire::Killed);
+    }
+
+    /// Stops listening; established connections go on.
+    pub fn refuse_new(&self) {
+        self.wire.send_replace(Wire::Refusing);
+    }
+
+    /// Accepts new connections and resets them at once; established ones go on.
+    pub fn reset_new(&self) {
+        self.wire.send_replace(Wire::Resetting);
     }
 
     /// Bytes flow again, those held back by a stall first.
@@ -60,13 +91,45 @@ impl Drop for ApiProxy {
     }
 }
 
-async fn accept(listener: TcpListener, target: SocketAddr, wire: watch::Receiver<Wire>) {
-    while let Ok((client, _)) = listener.accept().await {
-        tokio::spawn(connect(client, target, wire.clone()));
+async fn accept(
+    listener: TcpListener,
+    target: SocketAddr,
+    mut wire: watch::Receiver<Wire>,
+    count: Arc<AtomicUsize>,
+) {
+    let Ok(address) = listener.local_addr() else { return };
+    let mut listener = Some(listener);
+    loop {
+        let listens = !matches!(*wire.borrow_and_update(), Wire::Killed | Wire::Refusing);
+        if !listens {
+            listener = None;
+        } else if listener.is_none() {
+            listener = TcpListener::bind(address).await.ok();
+        }
+        let accepted = async {
+            match &listener {
+                Some(listener) => listener.accept().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = wire.changed() => if changed.is_err() {
+                return;
+            },
+            Ok((client, _)) = accepted => {
+                count.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(connect(client, target, wire.clone()));
+            }
+        }
     }
 }
 
 async fn connect(client: TcpStream, target: SocketAddr, mut wire: watch::Receiver<Wire>) {
+    if *wire.borrow() == Wire::Resetting {
+        // Closing it then sends a reset.
+        drop(client.set_zero_linger());
+        return;
+    }
     if !passes(&mut wire).await {
         return;
     }
@@ -82,10 +145,10 @@ async fn connect(client: TcpStream, target: SocketAddr, mut wire: watch::Receive
     }
 }
 
-/// Waits until the wire is open. False: it was cut, or the proxy is gone.
+/// Waits until bytes pass. False: the wire was cut, or the proxy is gone.
 async fn passes(wire: &mut watch::Receiver<Wire>) -> bool {
     match wire.wait_for(|state| *state != Wire::Stalled).await {
-        Ok(state) => *state == Wire::Open,
+        Ok(state) => !matches!(*state, Wire::Cut | Wire::Killed),
         Err(_) => false,
     }
 }

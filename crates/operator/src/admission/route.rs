@@ -162,7 +162,7 @@ impl Router {
             let planned = self.plan(request, &images);
             let deadline = request.deadline.checked_sub(RESERVE).unwrap_or_else(Instant::now);
             let secrets = self.pull_secrets(request, &planned, deadline, &mut warnings).await;
-            (self.choose(&planned, &secrets, deadline).await, secrets.to_add)
+            (self.choose(&planned, &secrets, request.namespace, deadline).await, secrets.to_add)
         };
 
         let mut patch = Patch::default();

@@ -215,8 +215,9 @@ impl Carrier {
         loop {
             tokio::time::sleep(LOOK).await;
             let Some(health) = self.client.health(&host) else { continue };
-            if health.wants_check(Instant::now()) {
-                self.client.check(&host, PATIENCE).await;
+            let is_proven = health.proof_age(Instant::now()).is_some_and(|age| age < PATIENCE);
+            if !is_proven && let Some(check) = self.client.check(&host, PATIENCE) {
+                check.ended(PATIENCE, Instant::now() + LONGEST_REQUEST).await;
             }
             if let Some(down) = health.down() {
                 let attempt = format!("copy from or to {host}").into();

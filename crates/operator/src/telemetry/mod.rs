@@ -8,7 +8,9 @@ mod process;
 mod pulse;
 mod registries;
 
-pub(crate) use registries::{MOST_REGISTRIES, OTHERS, RegistryLabels};
+#[cfg(test)]
+pub(crate) use registries::MOST_OF_A_NAMESPACE;
+pub(crate) use registries::{OTHERS, RegistryLabels};
 
 pub use pulse::{Pulse, Pulses};
 

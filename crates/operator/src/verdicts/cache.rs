@@ -4,7 +4,7 @@
 //! because image names come from whoever may create a Pod.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
@@ -86,8 +86,10 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) enum Look {
     Known(Verdict),
-    /// It is known, but the registry should be asked for a sign of life by whoever gets this.
-    Unheard(Verdict),
+    /// It is known, and a liveness check of the registry should begin.
+    Ageing(Verdict),
+    /// It is known and serves after a liveness check of the registry.
+    Unproven(Verdict),
     /// The registry is down, whatever was known about the image.
     Down(Verdict),
     /// Something was known, and the registry is not down.
@@ -130,6 +132,10 @@ impl Cache {
         }
     }
 
+    pub(super) fn ages(&self) -> Ages {
+        self.ages
+    }
+
     /// The question about an image. What is pulled counts, however it was written.
     pub(super) fn asked<'a>(&self, image: &Reference, credentials: &'a [Credential]) -> Asked<'a> {
         let reference = image.pulled();
@@ -152,10 +158,11 @@ impl Cache {
             return Look::Down(verdict);
         }
         match entry.standing(self.ages, now) {
-            Standing::Good | Standing::Renew if entry.wants_check(now) => {
-                Look::Unheard(entry.verdict.clone())
-            }
-            Standing::Good | Standing::Renew => Look::Known(entry.verdict.clone()),
+            Standing::Good | Standing::Renew => match entry.proof(self.ages, now) {
+                Standing::Good => Look::Known(entry.verdict.clone()),
+                Standing::Renew => Look::Ageing(entry.verdict.clone()),
+                Standing::Gone => Look::Unproven(entry.verdict.clone()),
+            },
             Standing::Gone => Look::Outdated,
         }
     }
@@ -229,6 +236,13 @@ impl Cache {
         outcome
     }
 
+    /// Forgets all images of these registries.
+    pub(super) fn forget(&self, registries: &HashSet<String>) {
+        for shard in &self.shards {
+            lock(shard).entries.retain(|_, entry| !entry.image.is_of(registries));
+        }
+    }
+
     /// Forgets what is of no use any more and lines up what is in use and due for a refresh, so many at most.
     pub(super) fn tidy(&self, now: Instant, most: usize) -> Due {
         let mut due = Due::default();
@@ -297,9 +311,16 @@ impl Entry {
         verdict_age::standing(&self.verdict, self.span, ages, since(self.found), recovered.map(since))
     }
 
-    /// Only good news can be spoilt by the death of a registry.
-    fn wants_check(&self, now: Instant) -> bool {
-        self.verdict.is_available() && self.health.as_ref().is_some_and(|health| health.wants_check(now))
+    /// Whether the registry is proven to be alive. Only good news needs that.
+    fn proof(&self, ages: Ages, now: Instant) -> Standing {
+        if !self.verdict.is_available() {
+            return Standing::Good;
+        }
+        let Some(health) = &self.health else { return Standing::Gone };
+        match verdict_age::proof(health.proof_age(now), ages) {
+            Standing::Renew if health.is_being_checked() => Standing::Good,
+            standing => standing,
+        }
     }
 
     fn registry_is_down(&self) -> bool {
@@ -314,6 +335,11 @@ impl Image {
 
     pub(super) fn credentials(&self) -> &[Credential] {
         &self.credentials
+    }
+
+    /// Whether it is in one of these registries, which are in lower case.
+    pub(super) fn is_of(&self, registries: &HashSet<String>) -> bool {
+        registries.contains(&self.reference.host().as_str().to_ascii_lowercase())
     }
 
     fn is(&self, other: &Self) -> bool {

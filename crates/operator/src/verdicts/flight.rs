@@ -20,7 +20,8 @@ impl Verdicts {
         let health = self.health(&image);
         let (sending, mut sent) = watch::channel(None);
         let context = self.context(Class::Admission).telling_when_sent(sending);
-        let mut probe = std::pin::pin!(self.probe(&image, &context, Source::Admission));
+        let options = self.shared.settings.options();
+        let mut probe = std::pin::pin!(self.probe(&image, options, &context, Source::Admission));
         let mut down = std::pin::pin!(async {
             match &health {
                 Some(health) => health.goes_down().await,

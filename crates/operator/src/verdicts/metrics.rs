@@ -3,12 +3,14 @@
 //! Registries are named in labels, up to a bound, since their names come from Pods; images never are.
 
 use std::{
+    collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use fairlead_domain::verdict::VerdictKind;
+use fairlead_plan::named_registries::Named;
 use fairlead_registry::Client;
 use prometheus_client::{
     collector::Collector,
@@ -24,7 +26,7 @@ use prometheus_client::{
 };
 
 use super::refresh::Outcome;
-use crate::telemetry::{MOST_REGISTRIES, OTHERS, RegistryLabels};
+use crate::telemetry::{OTHERS, RegistryLabels};
 
 /// Why a registry was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,15 @@ pub(super) enum Source {
     /// Somebody wanted to know now.
     Admission,
     Refresh,
+}
+
+impl Source {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Admission => "admission",
+            Self::Refresh => "refresh",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -48,7 +59,7 @@ struct ResultLabel {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RegistryLabel {
-    registry: String,
+    registry: Arc<str>,
 }
 
 /// Metrics of verdicts and of the probes behind them.
@@ -60,6 +71,7 @@ pub struct Metrics {
     // Looked up once: counting is part of every answer from memory.
     hits: Counter,
     misses: Counter,
+    checked: Counter,
     down: Counter,
     refreshes: Family<ResultLabel, Counter>,
     kept: Gauge,
@@ -72,7 +84,8 @@ impl Default for Metrics {
         let buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
         let lookups = Family::<ResultLabel, Counter>::default();
         let lookup = |result| lookups.get_or_create(&ResultLabel { result }).clone();
-        let (hits, misses, down) = (lookup("hit"), lookup("miss"), lookup("registry-down"));
+        let (hits, misses) = (lookup("hit"), lookup("miss"));
+        let (checked, down) = (lookup("checked"), lookup("registry-down"));
         let refreshes = Family::<ResultLabel, Counter>::default();
         for outcome in Outcome::ALL {
             drop(refreshes.get_or_create(&ResultLabel { result: outcome.name() }));
@@ -83,6 +96,7 @@ impl Default for Metrics {
             lookups,
             hits,
             misses,
+            checked,
             down,
             refreshes,
             kept: Gauge::default(),
@@ -115,7 +129,8 @@ impl Metrics {
             metrics.refreshes.clone(),
         );
         registry.register("fairlead_verdicts", "Verdicts in memory", metrics.kept.clone());
-        registry.register_collector(Box::new(Down(client.clone())));
+        let named = Arc::clone(&metrics.named);
+        registry.register_collector(Box::new(Down { client: client.clone(), named }));
         metrics
     }
 
@@ -127,17 +142,19 @@ impl Metrics {
         self.misses.inc();
     }
 
+    /// A caller waited for a liveness check.
+    pub(super) fn checked(&self) {
+        self.checked.inc();
+    }
+
     /// A registry that is down was the answer.
     pub(super) fn answered_for_registry(&self) {
         self.down.inc();
     }
 
     pub(super) fn probed(&self, host: &str, source: Source, found: VerdictKind, after: Duration) {
-        let source = match source {
-            Source::Admission => "admission",
-            Source::Refresh => "refresh",
-        };
-        let labels = ProbeLabels { registry: self.name(host), source, verdict: found.name() };
+        let source = source.name();
+        let labels = ProbeLabels { registry: self.labels().get(host), source, verdict: found.name() };
         self.probes.get_or_create(&labels).inc();
         self.duration.observe(after.as_secs_f64());
     }
@@ -150,28 +167,59 @@ impl Metrics {
         self.kept.set(i64::try_from(verdicts).unwrap_or(i64::MAX));
     }
 
-    pub(super) fn name(&self, host: &str) -> Arc<str> {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner).of(host)
+    /// Gives a registry a label on account of a namespace, if it may have one.
+    pub(super) fn name(&self, host: &str, namespace: &str) {
+        self.labels().of(host, namespace);
+    }
+
+    /// Gives labels to the registries that are named on purpose.
+    pub(super) fn reserve(&self, named: &Named) {
+        let mut labels = self.labels();
+        labels.reserve(named.by_administrators().cloned());
+        for (host, namespace) in named.by_tenants() {
+            labels.of(host, namespace);
+        }
+    }
+
+    /// Ends the series of a registry that is forgotten.
+    pub(super) fn free(&self, host: &str) {
+        let registry = self.labels().get(host);
+        if *registry == *OTHERS {
+            return;
+        }
+        self.labels().free(host);
+        for source in [Source::Admission, Source::Refresh] {
+            for verdict in VerdictKind::ALL {
+                let (registry, source) = (Arc::clone(&registry), source.name());
+                self.probes.remove(&ProbeLabels { registry, source, verdict: verdict.name() });
+            }
+        }
+    }
+
+    fn labels(&self) -> MutexGuard<'_, RegistryLabels> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Which registries are down, read from the client at each scrape.
 #[derive(Debug)]
-struct Down(Client);
+struct Down {
+    client: Client,
+    named: Arc<Mutex<RegistryLabels>>,
+}
 
 impl Collector for Down {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut healths = self.0.healths();
-        if healths.is_empty() {
-            return Ok(());
+        let mut states: BTreeMap<Arc<str>, bool> = BTreeMap::new();
+        {
+            let labels = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+            for (host, health) in self.client.healths() {
+                // Of those that share a label, one that is down counts.
+                *states.entry(labels.get(&host)).or_default() |= health.is_down();
+            }
         }
-        // Those that are down are what this is looked at for.
-        healths.sort_by_cached_key(|(name, health)| (!health.is_down(), name.clone()));
-        let others = healths.split_off(healths.len().min(MOST_REGISTRIES));
-        let mut states: Vec<_> =
-            healths.into_iter().map(|(registry, health)| (registry, health.is_down())).collect();
-        if !others.is_empty() {
-            states.push((OTHERS.to_owned(), others.iter().any(|(_, health)| health.is_down())));
+        if states.is_empty() {
+            return Ok(());
         }
         let mut metric = encoder.encode_descriptor(
             "fairlead_registry_down",

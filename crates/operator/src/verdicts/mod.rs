@@ -17,13 +17,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use fairlead_domain::{
-    digest::Digest,
-    keyring::Credential,
-    reference::{Host, Reference},
-    verdict::Verdict,
+use fairlead_domain::{digest::Digest, keyring::Credential, reference::Reference, verdict::Verdict};
+use fairlead_plan::{
+    named_registries::Named,
+    verdict_age::{self, Standing},
 };
-use fairlead_registry::{Class, Client, Context, RegistryHealth};
+use fairlead_registry::{Class, Client, Context, ProbeOptions, RegistryHealth};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -41,6 +40,15 @@ use crate::ledgers::Findings;
 
 /// A probe that runs out of time says so itself, to everybody at once; callers give it the chance to.
 const MARGIN: Duration = Duration::from_millis(25);
+
+/// What is known of an image without waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Known {
+    Verdict(Verdict),
+    /// A positive verdict, which serves after a liveness check of its registry.
+    Unproven(Verdict),
+    Nothing,
+}
 
 /// Clones share everything.
 #[derive(Clone, Debug)]
@@ -71,12 +79,11 @@ impl Verdicts {
         self
     }
 
-    /// What is known without asking anybody. While a registry is down that is known of all its images, asked for before
-    /// or not. Good news of a registry that was silent for a moment has it asked in the background whether it is still
-    /// there; so this needs a runtime around it.
-    pub fn known(&self, image: &Reference, credentials: &[Credential]) -> Option<Verdict> {
+    /// What is known without waiting. While a registry is down that is known of all its images, asked for before or not.
+    /// May begin a liveness check in the background; so this needs a runtime around it.
+    pub fn known(&self, image: &Reference, credentials: &[Credential]) -> Known {
         let known = self.look(&self.shared.cache.asked(image, credentials));
-        if known.is_none() {
+        if matches!(known, Known::Nothing) {
             self.shared.metrics.missed();
         }
         known
@@ -87,15 +94,47 @@ impl Verdicts {
         self.shared.cache.digest(&self.shared.cache.asked(image, credentials), Instant::now())
     }
 
-    /// What is known, or what a probe finds out before the deadline and within the time that a probe may take.
+    /// What is known, or what a probe finds out before the deadline and within the time that a probe may take. A positive
+    /// verdict is returned only while the registry is proven to accept new connections: if need be, a liveness check runs
+    /// first, within the time of a probe.
     ///
-    /// The probe does not depend on its callers: however early they leave, it goes on and what it finds is kept.
-    pub async fn ask(&self, image: &Reference, credentials: &[Credential], deadline: Instant) -> Verdict {
+    /// Probes and checks do not depend on their callers: however early those leave, they go on and what they find is kept.
+    ///
+    /// `namespace` is that of the Pod: on its account the registry gets a label in metrics.
+    pub async fn ask(
+        &self,
+        image: &Reference,
+        credentials: &[Credential],
+        namespace: &str,
+        deadline: Instant,
+    ) -> Verdict {
         let asked = self.shared.cache.asked(image, credentials);
-        if let Some(known) = self.look(&asked) {
-            return known;
+        let verdict = match self.look(&asked) {
+            Known::Verdict(known) => return known,
+            Known::Unproven(verdict) => verdict,
+            Known::Nothing => self.find_out(&asked, namespace, deadline).await,
+        };
+        if verdict.is_available() { self.once_alive(&asked, verdict, deadline).await } else { verdict }
+    }
+
+    /// The same without proof that the registry is alive: for comparing images, not for choosing one.
+    pub async fn recall(
+        &self,
+        image: &Reference,
+        credentials: &[Credential],
+        namespace: &str,
+        deadline: Instant,
+    ) -> Verdict {
+        let asked = self.shared.cache.asked(image, credentials);
+        match self.look(&asked) {
+            Known::Verdict(verdict) | Known::Unproven(verdict) => verdict,
+            Known::Nothing => self.find_out(&asked, namespace, deadline).await,
         }
-        let mut told = match self.shared.cache.board(&asked, Instant::now()) {
+    }
+
+    async fn find_out(&self, asked: &Asked<'_>, namespace: &str, deadline: Instant) -> Verdict {
+        self.shared.metrics.name(asked.reference().host().as_str(), namespace);
+        let mut told = match self.shared.cache.board(asked, Instant::now()) {
             Boarding::Known(verdict) => return verdict,
             Boarding::Joined(told) => told,
             Boarding::First(image, telling) => {
@@ -119,6 +158,48 @@ impl Verdicts {
         }
     }
 
+    /// A positive verdict, after proof that its registry is alive; or why it is not used.
+    async fn once_alive(&self, asked: &Asked<'_>, verdict: Verdict, deadline: Instant) -> Verdict {
+        let Shared { client, settings, metrics, cache, .. } = &*self.shared;
+        let (host, started) = (asked.reference().host(), Instant::now());
+        // Without settings that can be used there is nothing to check: the probe says what is wrong with them.
+        let Some(health) = client.health(&host) else { return self.probe_anew(asked, deadline).await };
+        // As of now, however long the check takes.
+        let is_proven = || verdict_age::proof(health.proof_age(started), cache.ages()) != Standing::Gone;
+        if is_proven() {
+            return verdict;
+        }
+        metrics.checked();
+        let limit = settings.timeout.unwrap_or(UNTOLD_PATIENCE) + MARGIN;
+        if let Some(check) = client.check(&host, settings.check_patience()) {
+            tokio::select! {
+                down = health.goes_down() => return down,
+                ended = check.ended(limit, deadline) => if !ended {
+                    return no_answer(&Progress::Sent(started), started);
+                }
+            }
+        }
+        match health.down() {
+            Some(down) => down,
+            None if is_proven() => verdict,
+            // The registry answers a check with an error and may have no such page.
+            None => self.probe_anew(asked, deadline).await,
+        }
+    }
+
+    /// Probes over a new connection, so that the answer is proof enough.
+    async fn probe_anew(&self, asked: &Asked<'_>, deadline: Instant) -> Verdict {
+        let settings = &self.shared.settings;
+        let image = asked.own();
+        let options = ProbeOptions { new_connection: true, ..settings.options() };
+        let limit = settings.timeout.unwrap_or(UNTOLD_PATIENCE);
+        let context = Context::new(Class::Admission, deadline).answered_within(limit);
+        let verdict = self.probe(&image, options, &context, Source::Admission).await;
+        let health = self.health(&image);
+        self.land(image, verdict.clone(), health);
+        verdict
+    }
+
     /// Takes note of what another function found out about an image with these credentials.
     pub fn learn(&self, image: &Reference, credentials: &[Credential], verdict: Verdict) {
         let image = self.shared.cache.asked(image, credentials).own();
@@ -126,40 +207,38 @@ impl Verdicts {
         self.land(image, verdict, health);
     }
 
-    /// Refreshes verdicts in use and forgets those that nobody asks for.
-    pub async fn run(self, shutdown: CancellationToken) {
-        shutdown.run_until_cancelled_owned(refresh::run(self)).await;
+    /// Refreshes verdicts in use, forgets those that are not, and forgets registries that are neither `named` nor in use.
+    pub async fn run(self, named: impl FnMut() -> Arc<Named>, shutdown: CancellationToken) {
+        shutdown.run_until_cancelled_owned(refresh::run(self, named)).await;
     }
 
-    fn look(&self, asked: &Asked<'_>) -> Option<Verdict> {
+    fn look(&self, asked: &Asked<'_>) -> Known {
         let metrics = &self.shared.metrics;
         match self.shared.cache.look(asked, Instant::now()) {
             Look::Known(verdict) => {
                 metrics.hit();
-                Some(verdict)
+                Known::Verdict(verdict)
             }
-            Look::Unheard(verdict) => {
+            Look::Ageing(verdict) => {
                 metrics.hit();
-                self.check(asked.reference().host());
-                Some(verdict)
+                let patience = self.shared.settings.check_patience();
+                drop(self.shared.client.check(&asked.reference().host(), patience));
+                Known::Verdict(verdict)
             }
+            Look::Unproven(verdict) => Known::Unproven(verdict),
             Look::Down(verdict) => {
                 metrics.answered_for_registry();
-                Some(verdict)
+                Known::Verdict(verdict)
             }
-            Look::Outdated => None,
-            Look::Absent => {
-                let down = self.shared.client.is_down(&asked.reference().host())?;
-                metrics.answered_for_registry();
-                Some(down)
-            }
+            Look::Outdated => Known::Nothing,
+            Look::Absent => match self.shared.client.is_down(&asked.reference().host()) {
+                Some(down) => {
+                    metrics.answered_for_registry();
+                    Known::Verdict(down)
+                }
+                None => Known::Nothing,
+            },
         }
-    }
-
-    /// Finds out in passing whether a registry is still there. If it is not, that is known of all its images.
-    fn check(&self, host: Host) {
-        let (client, patience) = (self.shared.client.clone(), self.shared.settings.check_patience());
-        tokio::spawn(async move { client.check(&host, patience).await });
     }
 
     fn health(&self, image: &Image) -> Option<RegistryHealth> {
@@ -177,10 +256,16 @@ impl Verdicts {
         }
     }
 
-    async fn probe(&self, image: &Image, context: &Context, source: Source) -> Verdict {
-        let Shared { client, settings, metrics, heard_by, .. } = &*self.shared;
+    async fn probe(
+        &self,
+        image: &Image,
+        options: ProbeOptions,
+        context: &Context,
+        source: Source,
+    ) -> Verdict {
+        let Shared { client, metrics, heard_by, .. } = &*self.shared;
         let started = Instant::now();
-        let verdict = client.probe(image.reference(), image.credentials(), settings.options(), context).await;
+        let verdict = client.probe(image.reference(), image.credentials(), options, context).await;
         metrics.probed(image.reference().host().as_str(), source, verdict.kind(), started.elapsed());
         if let Some(findings) = heard_by.get() {
             findings.note(image.reference(), &verdict);

@@ -1,8 +1,13 @@
 //! Keeps verdicts in use fresh without anybody waiting for it.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use fairlead_domain::verdict::Verdict;
+use fairlead_plan::named_registries::{self, Named};
 use fairlead_registry::{Class, RegistryHealth};
 use tokio::{
     task::JoinSet,
@@ -13,15 +18,21 @@ use super::{Verdicts, cache::Image, found, metrics::Source};
 
 /// How often it is looked what is due. Short, since it is also how soon a registry that came back is believed.
 const TICK: Duration = Duration::from_millis(250);
+/// How often registries are looked for that there is no reason to know any more. Short, so that a policy is seen which is
+/// deleted soon after a Pod was created.
+const SWEEP: Duration = Duration::from_millis(250);
 /// Refreshes under way at once. The budget of each registry bounds them further.
 const MOST_AT_ONCE: usize = 32;
 /// Refreshes lined up by one look.
 const BATCH: usize = 1024;
 
-pub(super) async fn run(verdicts: Verdicts) {
-    let mut ticks = interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut waiting = VecDeque::new();
+pub(super) async fn run(verdicts: Verdicts, mut named: impl FnMut() -> Arc<Named>) {
+    let [mut ticks, mut sweeps] = [TICK, SWEEP].map(interval);
+    for timer in [&mut ticks, &mut sweeps] {
+        timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    }
+    let mut sweeper = Sweeper::default();
+    let mut waiting: VecDeque<Image> = VecDeque::new();
     let mut under_way = JoinSet::new();
     loop {
         while under_way.len() < MOST_AT_ONCE
@@ -35,22 +46,69 @@ pub(super) async fn run(verdicts: Verdicts) {
                 verdicts.shared.metrics.kept(due.kept);
                 waiting.extend(due.images);
             }
+            _ = sweeps.tick() => {
+                let forgotten = sweeper.sweep(&verdicts, named());
+                waiting.retain(|image| !image.is_of(&forgotten));
+            }
             Some(_) = under_way.join_next() => {}
         }
     }
 }
 
 async fn refresh(verdicts: Verdicts, image: Image) {
-    let started = Instant::now();
-    let context = verdicts.context(Class::Background);
-    let verdict = verdicts.probe(&image, &context, Source::Refresh).await;
+    let (started, health) = (Instant::now(), verdicts.health(&image));
+    let (context, options) = (verdicts.context(Class::Background), verdicts.shared.settings.options());
+    let verdict = verdicts.probe(&image, options, &context, Source::Refresh).await;
     let late = started.elapsed() >= verdicts.shared.settings.patience();
-    let health = verdicts.health(&image);
     let is_down = health.as_ref().is_some_and(RegistryHealth::is_down);
     let kind = verdict.kind();
     let outcome = verdicts.shared.cache.renew(&image, found(verdict, health), late, is_down);
     verdicts.shared.metrics.refreshed(outcome);
     tracing::trace!(image = %image.reference(), verdict = %kind, ?outcome, "refreshed a verdict");
+}
+
+/// Forgets registries that there is no reason to know any more.
+#[derive(Debug, Default)]
+struct Sweeper {
+    /// What is named now.
+    named: Arc<Named>,
+    /// Registries that were named at some time since they were last forgotten.
+    ever_named: HashSet<Arc<str>>,
+}
+
+impl Sweeper {
+    /// Returns the registries that were forgotten.
+    fn sweep(&mut self, verdicts: &Verdicts, named: Arc<Named>) -> HashSet<String> {
+        let (client, metrics) = (&verdicts.shared.client, &verdicts.shared.metrics);
+        if !Arc::ptr_eq(&self.named, &named) {
+            metrics.reserve(&named);
+            let hosts = named.by_administrators().chain(named.by_tenants().map(|(host, _)| host));
+            self.ever_named.extend(hosts.cloned());
+            self.named = named;
+        }
+        let now = Instant::now();
+        let is_forgotten = |host: &str, health: &RegistryHealth| {
+            let (is_named, was_named) = (self.named.contains(host), self.ever_named.contains(host));
+            named_registries::is_forgotten(is_named, was_named, health.idle(now))
+        };
+        let forgotten: HashSet<String> = client
+            .healths()
+            .into_iter()
+            .filter(|(host, health)| is_forgotten(host, health))
+            .map(|(host, _)| host)
+            .collect();
+        if !forgotten.is_empty() {
+            // Verdicts first: a refresh of one would make the registry known again.
+            verdicts.shared.cache.forget(&forgotten);
+            for host in &forgotten {
+                tracing::debug!(registry = %host, "forgetting a registry that nothing names or uses");
+                client.forget(host);
+                metrics.free(host);
+                self.ever_named.remove(host.as_str());
+            }
+        }
+        forgotten
+    }
 }
 
 /// What a refresh did to what was known.

@@ -15,14 +15,15 @@ const CAPACITY: usize = 16_384;
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 /// Where only the deadline of each caller counts: the longest that an API server waits for us.
 pub(super) const UNTOLD_PATIENCE: Duration = Duration::from_secs(5);
-/// A registry that gives no sign of life for so long is down, however long a probe may take.
-const LONGEST_CHECK: Duration = Duration::from_secs(2);
+/// The time of a liveness check where `routing.activeCheck.timeout` is off.
+const UNTOLD_CHECK: Duration = Duration::from_secs(2);
 /// However fresh somebody wants verdicts to be, registries are not asked more often.
 const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
-/// A registry that is down is tried again at this pace, so that it is used again soon after it is back.
+/// A registry that is down is tried again after 1, 2, 4 and then every 5 seconds: the longest pause bounds how soon it is
+/// used again after it is back.
 const PATIENCE: Patience = Patience {
     first_pause: Duration::from_secs(1),
-    longest_pause: Duration::from_secs(2),
+    longest_pause: Duration::from_secs(5),
     interest: Duration::from_mins(10),
 };
 
@@ -56,13 +57,13 @@ impl VerdictSettings {
         self.timeout.map_or(UNTOLD_PATIENCE, |timeout| timeout.max(LEAST_PATIENCE))
     }
 
-    /// How long a registry may take for a sign of life.
+    /// How long a liveness check may take.
     pub(super) fn check_patience(&self) -> Duration {
-        self.patience().min(LONGEST_CHECK)
+        self.timeout.map_or(UNTOLD_CHECK, |timeout| timeout.max(LEAST_PATIENCE))
     }
 
     pub(super) fn ages(&self) -> Ages {
-        Ages { refresh: self.refresh, patience: self.patience() }
+        Ages { refresh: self.refresh, patience: self.patience(), check: self.check_patience() }
     }
 
     pub(super) fn options(&self) -> ProbeOptions {

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use fairlead_domain::keyring::{IdentityKey, Keyring};
 use proptest::prelude::*;
@@ -36,13 +36,19 @@ fn absent() -> Verdict {
     Verdict::NotFound { reason: "it is not there".into() }
 }
 
+/// Of a registry that was never asked.
+fn health() -> Option<RegistryHealth> {
+    static CLIENT: LazyLock<Client> = LazyLock::new(|| Client::new(fairlead_registry::Settings::default()));
+    CLIENT.health(&image("r.example/app").host())
+}
+
 fn at(verdict: Verdict, at: Instant) -> Found {
-    Found { verdict, health: None, at, wall_clock: SystemTime::UNIX_EPOCH, jitter: 0.0 }
+    Found { verdict, health: health(), at, wall_clock: SystemTime::UNIX_EPOCH, jitter: 0.0 }
 }
 
 fn known(cache: &Cache, text: &str, credentials: &[Credential], now: Instant) -> Option<Verdict> {
     match cache.look(&cache.asked(&image(text), credentials), now) {
-        Look::Known(verdict) | Look::Unheard(verdict) => Some(verdict),
+        Look::Known(verdict) | Look::Ageing(verdict) | Look::Unproven(verdict) => Some(verdict),
         Look::Down(_) | Look::Outdated | Look::Absent => None,
     }
 }
@@ -155,10 +161,23 @@ fn node_credentials_are_trusted_as_configured() {
 
 #[test]
 fn labels_are_bounded() {
-    let metrics = Metrics::default();
-    let names: BTreeSet<_> = (0..1000).map(|count| metrics.name(&format!("R{count}.example"))).collect();
-    assert_eq!(names.len(), 201);
-    assert!(names.contains("other"));
+    let mut registry = prometheus_client::registry::Registry::default();
+    let client = Client::new(fairlead_registry::Settings::default());
+    let metrics = Metrics::register(&mut registry, &client);
+    let found = |host: &str, namespace: &str| {
+        metrics.name(host, namespace);
+        metrics.probed(host, metrics::Source::Admission, absent().kind(), Duration::ZERO);
+    };
+    for count in 0..1000 {
+        found(&format!("R{count}.example"), "greedy");
+    }
+    found("modest.example", "modest");
+    let page = || crate::telemetry::page::text(&registry).unwrap();
+    let series = |page: &str| page.lines().filter(|line| line.starts_with("fairlead_probes_total{")).count();
+    assert_eq!(series(&page()), 22, "20 of one namespace, one of the other, and all that is left");
+    assert!(page().contains(r#"registry="modest.example""#) && page().contains(r#"registry="other""#));
+    metrics.free("r0.example");
+    assert!(!page().contains(r#"registry="r0.example""#), "a forgotten registry takes its series along");
 }
 
 proptest! {

@@ -170,7 +170,7 @@ impl Looker {
             CheckMethod::Head => ProbeMethod::Head,
             CheckMethod::Get => ProbeMethod::Get,
         };
-        let options = ProbeOptions { method, check_digest: rule.resolve_digest };
+        let options = ProbeOptions { method, check_digest: rule.resolve_digest, ..ProbeOptions::default() };
         let (sent, told) = watch::channel(None);
         let context = Context::new(Class::Background, Instant::now() + IN_LINE + answer)
             .answered_within(answer)

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fairlead_api::kuik::Availability;
-use fairlead_domain::verdict::VerdictKind;
+use fairlead_domain::{reference::Reference, verdict::VerdictKind};
 use fairlead_plan::ledger::Ledger;
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
@@ -93,18 +93,24 @@ impl Metrics {
         metrics
     }
 
-    pub(super) fn looked(&self, host: &str, found: VerdictKind) {
-        let registry = self.lock().registries.of(host);
+    /// `namespace` is one whose Pods use the image.
+    pub(super) fn looked(&self, host: &str, namespace: &str, found: VerdictKind) {
+        let registry = self.lock().registries.of(host, namespace);
         self.looks.get_or_create(&OfLook { registry, verdict: found.name() }).inc();
     }
 
-    /// Counts the images of an object anew.
-    pub(super) fn show(&self, name: &Arc<str>, ledger: &Ledger) {
+    /// Counts the images of an object anew. `namespace` tells one whose Pods use an image.
+    pub(super) fn show<'a>(
+        &self,
+        name: &Arc<str>,
+        ledger: &Ledger,
+        namespace: impl Fn(&Reference) -> &'a str,
+    ) {
         let mut shown = self.lock();
         let mut counted = Counted::default();
         for (image, entry) in ledger.iter() {
             let Some(watch) = &entry.watch else { continue };
-            let registry = shown.registries.of(image.host().as_str());
+            let registry = shown.registries.of(image.host().as_str(), namespace(image));
             let used = entry.unused_since.is_none();
             if used && watch.status == Availability::NotFound {
                 counted.disappeared += 1;
@@ -134,7 +140,7 @@ impl Metrics {
         let mut shown = self.lock();
         shown.laps.clear();
         for (host, lap) in laps {
-            let registry = shown.registries.of(&host);
+            let registry = shown.registries.get(&host);
             let longest = shown.laps.entry(registry).or_default();
             *longest = lap.max(*longest);
         }
@@ -270,7 +276,7 @@ mod tests {
     use fairlead_plan::ledger::{Entry, Owner, OwnerKind, Watch};
 
     use super::*;
-    use crate::telemetry::MOST_REGISTRIES;
+    use crate::telemetry::MOST_OF_A_NAMESPACE;
 
     fn page(registry: &Registry) -> String {
         crate::telemetry::page::text(registry).unwrap()
@@ -307,9 +313,9 @@ mod tests {
             "metrics: {imageLastMonitorAgeMinutes: {legacy: {bucketType: custom, custom: [1, 5, 60]}}}";
         let metrics = Metrics::register(&mut registry, &Config::parse(config).unwrap().config);
         assert!(!page(&registry).contains("kube_image_keeper"), "nothing is known yet");
-        metrics.show(&"all".into(), &ledger(1));
+        metrics.show(&"all".into(), &ledger(1), |_| "team");
         metrics.laps([("r0.example".into(), Duration::from_secs(90))]);
-        metrics.looked("R0.example", VerdictKind::NotFound);
+        metrics.looked("R0.example", "team", VerdictKind::NotFound);
         let text = page(&registry);
         let labels = |status, used, original| {
             format!(
@@ -336,7 +342,7 @@ mod tests {
         }
         metrics.keep(|_| false);
         assert!(!page(&registry).contains("kube_image_keeper"), "the object is gone");
-        metrics.show(&"all".into(), &ledger(1));
+        metrics.show(&"all".into(), &ledger(1), |_| "team");
         metrics.rest();
         assert!(!page(&registry).contains("kube_image_keeper"), "another replica leads");
     }
@@ -345,10 +351,10 @@ mod tests {
     fn no_number_of_registries_makes_the_page_grow_without_bound() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry, &Config::default());
-        metrics.show(&"all".into(), &ledger(MOST_REGISTRIES + 50));
+        metrics.show(&"all".into(), &ledger(MOST_OF_A_NAMESPACE + 50), |_| "team");
         let text = page(&registry);
         let lines = text.lines().filter(|line| line.starts_with("kube_image_keeper_monitoring_images{"));
-        assert_eq!(lines.count(), (MOST_REGISTRIES + 1) * 3);
+        assert_eq!(lines.count(), (MOST_OF_A_NAMESPACE + 1) * 3);
         assert!(text.contains("registry=\"other\""));
     }
 }

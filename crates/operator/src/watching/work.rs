@@ -261,7 +261,9 @@ impl<'a> Work<'a> {
         self.schedule.count = true;
         let now = Timestamp::now();
         self.looks.looked(&image, Outcome::from(&looked.verdict), now, fastrand::f64());
-        self.controller.metrics.looked(image.host().as_str(), looked.verdict.kind());
+        let mut holders = self.objects.all.values().flat_map(|object| object.holders(&image));
+        let namespace = holders.next().map_or("", |holder| &*holder.namespace);
+        self.controller.metrics.looked(image.host().as_str(), namespace, looked.verdict.kind());
         tracing::debug!(%image, verdict = %looked.verdict, "looked at an image");
         for object in self.objects.all.values_mut() {
             object.note(&image, &looked, now);
@@ -313,7 +315,8 @@ impl<'a> Work<'a> {
         let objects = &mut self.objects.all;
         metrics.keep(|name| objects.contains_key(name));
         for (name, object) in objects.iter_mut().filter(|(_, object)| object.uncounted) {
-            metrics.show(name, &object.ledger);
+            let holder = |image: &Reference| object.holders(image).first();
+            metrics.show(name, &object.ledger, |image| holder(image).map_or("", |holder| &*holder.namespace));
             object.uncounted = false;
         }
         let laps = self.looks.hosts().filter_map(|host| Some((host.clone(), self.looks.lap(host)?)));

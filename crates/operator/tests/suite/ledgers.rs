@@ -234,7 +234,7 @@ impl Replica {
     }
 
     async fn probe(&self, image: &Reference, finds: VerdictKind) -> Result<()> {
-        let verdict = self.verdicts.ask(image, &[], Instant::now() + Duration::from_secs(5)).await;
+        let verdict = self.verdicts.ask(image, &[], "team", Instant::now() + Duration::from_secs(5)).await;
         ensure!(verdict.kind() == finds, "{image}: {verdict:?}");
         Ok(())
     }

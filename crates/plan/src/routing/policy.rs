@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use fairlead_domain::{
     duration::Duration,
-    reference::{Location, Reference},
+    reference::{Host, Location, Reference},
     selector::{ImageFilter, PodMatcher},
 };
 use thiserror::Error;
@@ -74,6 +74,15 @@ pub(super) struct Upstream {
 impl Policy {
     pub fn id(&self) -> &Arc<PolicyId> {
         &self.id
+    }
+
+    /// The registries that its entries name.
+    pub fn registries(&self) -> impl Iterator<Item = Host> {
+        let named: BTreeSet<Host> = match &self.offer {
+            Offer::Mirrors { mirrors, .. } => mirrors.iter().map(|one| one.place.host()).collect(),
+            Offer::Upstreams(upstreams) => upstreams.iter().map(|one| one.place.host()).collect(),
+        };
+        named.into_iter()
     }
 
     /// The Secrets that its entries name, each once.

@@ -140,7 +140,7 @@ impl TokenSource<'_> {
         judged.map_err(|forbidden| Problem::of_failure(Failure::Forbidden(forbidden)).of(TOKEN_SERVER))?;
         let pool = transport.away(&self.server.url, self.server.reach);
         let peer = self.registry.token_server(&self.server.url);
-        let trial = || Trial { pool: pool.clone(), url: origin(&self.server.url), other_scheme: None };
+        let trial = || Trial { pool: pool.unpooled(), url: origin(&self.server.url), other_scheme: None };
         let answer = exchange(&peer, pool, request, account, context, &trial).await;
         answer.map_err(|fault| fault.of(TOKEN_SERVER))
     }

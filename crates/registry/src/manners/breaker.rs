@@ -57,8 +57,7 @@ pub enum Health {
     Unwell { question: u64 },
     /// It failed quickly: refused, reset, TLS failure. Three in a row are enough.
     Failed,
-    /// It kept a patient caller waiting for nothing, or gave no sign of life when asked for one. Once is enough: the next
-    /// caller would fare no better.
+    /// It kept a patient caller waiting for nothing. Once is enough: the next caller would fare no better.
     Silent,
 }
 
@@ -148,6 +147,11 @@ impl Breaker {
         matches!(self.state, State::Open { .. } | State::HalfOpen { .. })
     }
 
+    /// How long no caller has asked.
+    pub fn idle(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.last_interest)
+    }
+
     /// Whether a caller may go through.
     pub fn admits(&mut self, now: Instant) -> bool {
         self.last_interest = now;
@@ -162,6 +166,11 @@ impl Breaker {
             health => health,
         };
         if matches!(health, Health::Begun | Health::Answered) {
+            // A call that was under way when the breaker opened. Its connection is an old one, and may work on although
+            // no new one does: only a trial closes the breaker.
+            if self.is_open() {
+                return false;
+            }
             self.last_answer = Some(now);
             if !matches!((health, self.state), (Health::Begun, State::Closed { .. })) {
                 self.close();
@@ -204,6 +213,19 @@ impl Breaker {
         true
     }
 
+    /// Opens the breaker after a failed liveness check, whatever was answered over established connections meanwhile.
+    /// Returns true when this opened it.
+    pub fn trip(&mut self, now: Instant) -> bool {
+        let pause = match self.state {
+            State::Closed { .. } => self.patience.first_pause,
+            State::Doubtful { pause } => self.longer(pause),
+            State::Open { .. } | State::HalfOpen { .. } => return false,
+        };
+        self.unwell_at = None;
+        self.open(pause, now);
+        true
+    }
+
     /// Puts the next trial off for as long as the registry asked to be left alone.
     pub fn postpone(&mut self, rest: Duration, now: Instant) {
         let rest = rest.min(LONGEST_REST);
@@ -220,7 +242,7 @@ impl Breaker {
         let State::Open { until, .. } = self.state else {
             return None;
         };
-        if now.saturating_duration_since(self.last_interest) > self.patience.interest {
+        if self.idle(now) > self.patience.interest {
             self.close();
             return None;
         }

@@ -158,8 +158,8 @@ impl Gate {
         }
     }
 
-    /// Waits in line.
-    async fn turn(self: &Arc<Self>, class: Class, deadline: Instant) -> Result<Permit, Refused> {
+    /// Waits in line, and for nothing else.
+    pub async fn turn(self: &Arc<Self>, class: Class, deadline: Instant) -> Result<Permit, Refused> {
         let turn = {
             let mut state = self.lock();
             let now = Instant::now();

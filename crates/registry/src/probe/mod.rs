@@ -22,6 +22,8 @@ pub struct ProbeOptions {
     pub method: ProbeMethod,
     /// After a tag was found, ask for its digest as well: a caching proxy may know a tag whose image it no longer has.
     pub check_digest: bool,
+    /// Ask over a new connection, so that the answer also proves that the registry accepts one.
+    pub new_connection: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -60,6 +62,8 @@ pub(crate) async fn ask(
 ) -> Result<Verdict, Problem> {
     let remote =
         client.remote(&reference.repository(), credentials, Right::Pull).map_err(|error| error.problem)?;
+    let fresh = options.new_connection.then(|| context.on_new_connections());
+    let context = fresh.as_ref().unwrap_or(context);
     let selector = Selector::of(reference);
     let digest = remote.look(&selector, options.method, context).await?;
     if selector.digest().is_none() && options.check_digest {

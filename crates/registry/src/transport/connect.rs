@@ -28,7 +28,7 @@ use rustls::{ClientConfig, pki_types::ServerName};
 use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_rustls::TlsConnector;
 use tower::{Service, ServiceExt as _};
@@ -67,6 +67,10 @@ pub enum Way {
     /// By a proxy that passes bytes on.
     Tunnelled,
 }
+
+/// When a connection was opened; with each answer that came over it.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened(pub Instant);
 
 #[derive(Debug, Error)]
 #[error("no connection came about in time")]
@@ -107,6 +111,7 @@ impl Connector {
     }
 
     async fn connect(self, target: Uri) -> Result<Conn, BoxError> {
+        let opened = Opened(Instant::now());
         let (stream, way) = match self.proxy_for(&target) {
             None => {
                 let stream = self.dial(target.clone()).await?;
@@ -122,11 +127,11 @@ impl Connector {
             }
         };
         if !is_secure(&target) {
-            return Ok(Conn { io: TokioIo::new(stream), way, speaks_h2: false, reads: 0 });
+            return Ok(Conn { io: TokioIo::new(stream), way, opened, speaks_h2: false, reads: 0 });
         }
         let stream = secured(Arc::clone(&self.0.tls), &target, stream).await?;
         let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok(Conn { io: TokioIo::new(Box::new(stream)), way, speaks_h2, reads: 0 })
+        Ok(Conn { io: TokioIo::new(Box::new(stream)), way, opened, speaks_h2, reads: 0 })
     }
 
     async fn dial(&self, target: Uri) -> Result<tokio::net::TcpStream, BoxError> {
@@ -262,6 +267,7 @@ type Stream = Box<dyn AnyStream>;
 pub struct Conn {
     io: TokioIo<Stream>,
     way: Way,
+    opened: Opened,
     speaks_h2: bool,
     /// How often was read in this turn.
     reads: u32,
@@ -275,7 +281,8 @@ impl fmt::Debug for Conn {
 
 impl Connection for Conn {
     fn connected(&self) -> Connected {
-        let connected = Connected::new().proxy(matches!(self.way, Way::Forwarded)).extra(self.way);
+        let connected = Connected::new().proxy(matches!(self.way, Way::Forwarded));
+        let connected = connected.extra(self.way).extra(self.opened);
         if self.speaks_h2 { connected.negotiated_h2() } else { connected }
     }
 }

@@ -28,12 +28,12 @@ use hyper_util::{
     client::legacy,
     rt::{TokioExecutor, TokioTimer},
 };
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 use url::Url;
 
 use super::{
     address::Reach,
-    connect::{Connector, Way},
+    connect::{Connector, Opened, Way},
     failure::Failure,
 };
 
@@ -87,6 +87,12 @@ impl Pool {
             .http2_max_header_list_size(LONGEST_HEADER_LIST)
             .build(connector.clone());
         Self { client, connector, user_agent }
+    }
+
+    /// The same without reuse: every request goes over a new connection, which is closed after its answer.
+    #[must_use]
+    pub fn unpooled(&self) -> Self {
+        Self::new(self.connector.clone(), self.user_agent.clone(), 0)
     }
 
     /// Sends a request. Redirects are not followed: that takes a decision about each.
@@ -290,6 +296,11 @@ impl Response {
             Way::Direct(reach) => *reach,
             Way::Forwarded | Way::Tunnelled => None,
         }
+    }
+
+    /// When the connection was opened over which it came.
+    pub fn opened(&self) -> Option<Instant> {
+        self.head.extensions.get::<Opened>().map(|opened| opened.0)
     }
 
     /// The next piece of the body, `None` at its end.

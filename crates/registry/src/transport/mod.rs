@@ -51,6 +51,8 @@ pub struct Profile {
 pub struct Transport {
     profile: Profile,
     home: Pool,
+    /// A new connection to the registry for each request.
+    unpooled: Pool,
     /// One pool for each neighbourhood an answer can come from, in the order of [`Reach`].
     guarded: [OnceLock<Pool>; 4],
     /// A proxy resolves the names itself, so they are judged before it is asked: see [`Self::judge`].
@@ -66,12 +68,18 @@ impl Transport {
     fn with_proxies(profile: Profile, proxies: Arc<Matcher>) -> Self {
         let way = (!profile.direct).then(|| Arc::clone(&proxies));
         let home = profile.pool(profile.home.clone(), Arc::clone(&profile.resolver), way);
-        Self { profile, home, guarded: Default::default(), proxied: OnceLock::new(), proxies }
+        let unpooled = home.unpooled();
+        Self { profile, home, unpooled, guarded: Default::default(), proxied: OnceLock::new(), proxies }
     }
 
     /// Connections to the registry itself.
     pub fn home(&self) -> &Pool {
         &self.home
+    }
+
+    /// Requests to the registry that must not go over a connection that is there already.
+    pub fn unpooled(&self) -> &Pool {
+        &self.unpooled
     }
 
     /// Connections to a place that an answer from `peer` pointed to.

@@ -16,7 +16,8 @@ use crate::support::{
     client, client_for, image, logins, parse, patiently, probe, reference, registry_with_app,
 };
 
-const READ: ProbeOptions = ProbeOptions { method: ProbeMethod::Get, check_digest: false };
+const READ: ProbeOptions =
+    ProbeOptions { method: ProbeMethod::Get, check_digest: false, new_connection: false };
 
 /// Sends the same bytes to whoever asks something, and counts who does.
 async fn parrot(answer: String) -> Result<(SocketAddr, Arc<AtomicUsize>)> {

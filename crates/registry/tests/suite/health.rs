@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::support::{
-    available_again, client, client_for, image, parse, probe, reference, registry_with_app, within,
+    available_again, check, client, client_for, image, parse, probe, reference, registry_with_app, within,
 };
 
 async fn down(client: &Client, registry: &FakeRegistry) -> Result<()> {
@@ -183,7 +183,7 @@ async fn a_registry_without_a_first_page_is_found_to_be_back() -> Result<()> {
 async fn an_error_from_a_first_page_that_is_known_to_be_there_counts() -> Result<()> {
     let (registry, image) = registry_with_app().await?;
     let client = client();
-    client.check(&image.host(), Duration::from_secs(1)).await;
+    check(&client, &image).await?;
     registry.forget_requests();
     registry.inject(Fault::status(503));
     assert_eq!(probe(&client, &image, &[]).await.kind(), VerdictKind::Unreachable);

@@ -12,6 +12,7 @@ mod health;
 mod holding;
 mod joining;
 mod listing;
+mod liveness;
 mod logins;
 mod manners;
 mod oddities;

@@ -158,7 +158,7 @@ async fn where_head_makes_no_sense_the_manifest_is_read_and_hashed() -> Result<(
     }
     registry.heal();
     registry.inject(Fault::new(Effect::Header("docker-content-digest", wrong.clone())));
-    let options = ProbeOptions { method: ProbeMethod::Get, check_digest: false };
+    let options = ProbeOptions { method: ProbeMethod::Get, ..ProbeOptions::default() };
     let image = reference(&registry, "app:1")?;
     let verdict = client().probe(&image, &[], options, &patiently()).await;
     assert_eq!(verdict.digest(), Some(digest.parse()?), "a header that lies is not believed");
@@ -181,7 +181,7 @@ async fn what_is_no_manifest_is_malformed() -> Result<()> {
     let digest = registry.hold("app", "1", &crate::support::image("a")?);
     registry.inject(Fault::new(Effect::Corrupt));
     let by_digest = reference(&registry, &format!("app@{digest}"))?;
-    let options = ProbeOptions { method: ProbeMethod::Get, check_digest: false };
+    let options = ProbeOptions { method: ProbeMethod::Get, ..ProbeOptions::default() };
     let verdict = client().probe(&by_digest, &[], options, &patiently()).await;
     assert_eq!(verdict.kind(), VerdictKind::Malformed, "{verdict}");
 
@@ -200,7 +200,7 @@ async fn the_second_look_finds_a_tag_without_its_manifest() -> Result<()> {
     let registry = FakeRegistry::start().await?;
     let digest = registry.hold("app", "1", &image("a")?);
     let image = reference(&registry, "app:1")?;
-    let check = |method| ProbeOptions { method, check_digest: true };
+    let check = |method| ProbeOptions { method, check_digest: true, ..ProbeOptions::default() };
     let ask = async |method| client().probe(&image, &[], check(method), &patiently()).await;
 
     assert!(ask(ProbeMethod::Head).await.is_available());

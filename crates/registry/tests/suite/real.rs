@@ -36,7 +36,7 @@ async fn images_are_probed_resolved_and_listed() -> Result<()> {
         let client = client();
         let image = at(&registry, "team/app:1")?;
         for method in [ProbeMethod::Head, ProbeMethod::Get] {
-            let options = ProbeOptions { method, check_digest: true };
+            let options = ProbeOptions { method, check_digest: true, ..ProbeOptions::default() };
             let verdict = client.probe(&image, &[], options, &patiently()).await;
             assert_eq!(verdict.digest(), Some(digest), "{release:?} {method:?}: {verdict}");
         }

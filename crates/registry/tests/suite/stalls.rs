@@ -12,7 +12,8 @@ use tokio::time::Instant;
 
 use crate::support::{client, image, place, reference, registry_with_app};
 
-const READ: ProbeOptions = ProbeOptions { method: ProbeMethod::Get, check_digest: false };
+const READ: ProbeOptions =
+    ProbeOptions { method: ProbeMethod::Get, check_digest: false, new_connection: false };
 
 fn for_hours() -> Context {
     Context::new(Class::Background, Instant::now() + Duration::from_hours(2))

@@ -47,6 +47,13 @@ pub(crate) fn client_for(host: &str, change: impl FnOnce(&mut RegistrySettings))
     Ok(Client::new(settings))
 }
 
+/// Runs a liveness check of an image's registry, or waits for the one under way.
+pub(crate) async fn check(client: &Client, image: &Reference) -> Result<()> {
+    let check = client.check(&image.host(), Duration::from_secs(1)).context("settings that can be used")?;
+    ensure!(check.ended(Duration::from_secs(9), Instant::now() + Duration::from_secs(9)).await);
+    Ok(())
+}
+
 pub(crate) fn within(time: Duration) -> Context {
     Context::new(Class::Admission, Instant::now() + time)
 }

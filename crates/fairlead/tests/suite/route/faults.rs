@@ -3,8 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use fairlead_testkit::RegistryConfig;
+use fairlead_testkit::{
+    RegistryConfig, eventually,
+    fake_registry::{Effect, FakeRegistry, Fault},
+};
 use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::json;
 
 use super::rig::{image, mirror, pod, replicas, shared};
 
@@ -32,6 +36,30 @@ async fn a_silent_registry_costs_one_slow_pod() -> Result<()> {
     Ok(())
 }
 
+/// A registry that stops while no Pod is created: the rollout after it gets the other one, every Pod of it.
+#[tokio::test]
+async fn a_registry_that_stops_while_the_cluster_is_quiet_gets_no_pod() -> Result<()> {
+    let rig = shared().await?;
+    let namespace = rig.namespace().await?;
+    let first = rig.registry(RegistryConfig::new(), "quiet").await?;
+    let second = rig.registry(RegistryConfig::new(), "quiet").await?;
+    rig.apply(&replicas(&first, &second)).await?;
+    let (asked, other) = (format!("{}/team/app:1", first.host()), format!("{}/team/app:1", second.host()));
+    rig.create_until(&namespace, &pod(&asked), |pod| image(pod) == asked).await?;
+    first.pause().await?;
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let rollout: Vec<_> = stream::iter(0..30)
+        .map(|_| async { rig.create(&namespace, &pod(&asked)).await })
+        .buffer_unordered(30)
+        .try_collect()
+        .await?;
+    let missed = rollout.iter().filter(|created| image(created) != other).count();
+    first.resume().await?;
+    ensure!(missed == 0, "{missed} of 30 Pods got a registry that had stopped");
+    rig.create_until(&namespace, &pod(&asked), |pod| image(pod) == asked).await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn many_pods_at_once_cost_few_requests() -> Result<()> {
     let rig = shared().await?;
@@ -51,7 +79,7 @@ async fn many_pods_at_once_cost_few_requests() -> Result<()> {
         ensure!(image(created) == copy, "{}", image(created));
     }
     let asked_for = (source.accesses()?.len() - before.0, target.accesses()?.len() - before.1);
-    // Besides what the images cost, a registry in use is asked for a sign of life every two seconds.
+    // Besides what the images cost, a registry in use is checked every two seconds.
     let most = 3 + begun.elapsed().as_secs() / 2;
     let few = |count: usize| u64::try_from(count).is_ok_and(|count| count <= most);
     ensure!(
@@ -59,5 +87,93 @@ async fn many_pods_at_once_cost_few_requests() -> Result<()> {
         "200 Pods cost {asked_for:?} requests in {:?}",
         begun.elapsed()
     );
+    Ok(())
+}
+
+/// Connections to a port of this machine that are open.
+fn open_connections(port: u16) -> Result<usize> {
+    let table = std::fs::read_to_string("/proc/net/tcp")?;
+    let remote = format!(":{port:04X}");
+    // The columns are a number, the local and the remote address, and the state, in which 01 is "established".
+    let is_open = |line: &&str| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        columns.get(2).is_some_and(|address| address.ends_with(&remote)) && columns.get(3) == Some(&"01")
+    };
+    Ok(table.lines().filter(is_open).count())
+}
+
+/// A registry that a deleted policy named, dead or alive, leaves nothing behind: no connection, no trial, no series.
+#[tokio::test]
+async fn a_registry_that_only_a_deleted_policy_named_is_forgotten() -> Result<()> {
+    let rig = shared().await?;
+    let namespace = rig.namespace().await?;
+    let dead = FakeRegistry::start().await?;
+    let alive = rig.registry(RegistryConfig::new(), "forgotten").await?;
+    dead.inject(Fault::new(Effect::Hang));
+    let upstream =
+        |host: &str| json!({"registry": host, "path": "/team", "imageFilter": {"include": ["/team/.*"]}});
+    let policy = json!({
+        "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ReplicatedImageSet",
+        "metadata": {"name": "forgotten", "namespace": namespace},
+        "spec": {"upstreams": [upstream(&dead.host()), upstream(&alive.host())]},
+    });
+    rig.apply(&policy).await?;
+    let (asked, other) = (format!("{}/team/app:1", dead.host()), format!("{}/team/app:1", alive.host()));
+    rig.create_until(&namespace, &pod(&asked), |pod| image(pod) == other).await?;
+    let operator = &rig.operator.0;
+    let down = format!("fairlead_registry_down{{registry=\"{}\"}} 1", dead.host());
+    let page = operator.page().await?;
+    ensure!(page.contains(&down) && page.contains(&alive.host()), "{page}");
+    ensure!(open_connections(alive.endpoint().port())? > 0, "it was asked over a connection that is kept");
+
+    rig.delete(&policy).await?;
+    eventually(Duration::from_secs(30), || async {
+        let page = operator.page().await?;
+        let named = page.lines().find(|line| line.contains(&dead.host()) || line.contains(&alive.host()));
+        ensure!(named.is_none(), "{named:?}");
+        let ports = [dead.address().port(), alive.endpoint().port()];
+        for port in ports {
+            ensure!(open_connections(port)? == 0, "there are connections to {port}");
+        }
+        Ok(())
+    })
+    .await?;
+    let requests = dead.requests().len();
+    // Longer than the longest pause between two trials.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    ensure!(dead.requests().len() == requests, "it is still tried");
+    Ok(())
+}
+
+/// A tenant that names hundreds of registries takes no label of a metric from anybody else.
+#[tokio::test]
+async fn one_namespace_does_not_take_the_labels_of_others() -> Result<()> {
+    let rig = shared().await?;
+    let (greedy, modest) = (rig.namespace().await?, rig.namespace().await?);
+    let policy = |namespace: &str, name: &str, hosts: Vec<String>| {
+        let upstreams: Vec<_> = hosts.iter().map(|host| json!({"registry": host, "path": "/team"})).collect();
+        json!({
+            "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ReplicatedImageSet",
+            "metadata": {"name": name, "namespace": namespace}, "spec": {"upstreams": upstreams},
+        })
+    };
+    for number in 0..10 {
+        let hosts = (0..32).map(|host| format!("r{host}.n{number}.invalid")).collect();
+        rig.apply(&policy(&greedy, &format!("many-{number}"), hosts)).await?;
+    }
+    let [first, second] = rig.registries().await?;
+    for registry in [&first, &second] {
+        super::rig::push(registry, "team/app", "labels").await?;
+    }
+    let mut own = policy(&modest, "own", vec![first.host(), second.host()]);
+    for upstream in own["spec"]["upstreams"].as_array_mut().into_iter().flatten() {
+        upstream["imageFilter"] = json!({"include": ["/team/.*"]});
+    }
+    rig.apply(&own).await?;
+    let asked = format!("{}/team/app:1", first.host());
+    rig.create(&modest, &pod(&asked)).await?;
+    let page = rig.operator.0.page().await?;
+    let series = format!("fairlead_registry_down{{registry=\"{}\"}} 0", first.host());
+    ensure!(page.contains(&series), "{page}");
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Finds out which places are available, all at once, and stops as soon as the choice is clear.
 
+use std::time::Duration;
+
 use fairlead_domain::{keyring::Credential, verdict::Verdict};
 use fairlead_plan::{
     admission::Planned,
@@ -8,16 +10,31 @@ use fairlead_plan::{
     routing::{Alternative, Alternatives, Decision, judge},
 };
 use futures::{FutureExt, StreamExt, future::join_all, stream::FuturesUnordered};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::{Router, pull_secrets::PullSecrets};
-use crate::verdicts::NodeTrust;
+use crate::verdicts::{Known, NodeTrust};
+
+/// A place that is known to have the image, and whose registry is checked first, has this time before the places after it
+/// are asked. So while all is well, one registry is asked; when it is not, the others have answered by the time that is
+/// known.
+const HEAD_START: Duration = Duration::from_millis(100);
 
 /// One place and what is needed to ask about it.
 struct Question<'a> {
     place: &'a Alternative,
     credentials: Vec<Credential>,
     trust: &'a NodeTrust,
+}
+
+/// All that is asked about one image.
+struct Inquiry<'a> {
+    questions: &'a [Question<'a>],
+    /// The place that is usable if its registry is alive. It has a head start before those after it.
+    expected: Option<usize>,
+    /// Of the Pod.
+    namespace: &'a str,
 }
 
 impl Question<'_> {
@@ -36,6 +53,7 @@ impl Router {
         &self,
         planned: &[Planned],
         secrets: &PullSecrets,
+        namespace: &str,
         deadline: Instant,
     ) -> Vec<Route> {
         let mut routes = Vec::with_capacity(planned.len());
@@ -46,14 +64,19 @@ impl Router {
                 continue;
             };
             let mut verdicts = vec![None; places.list().len()];
-            let questions = self.look_up(places, secrets, &mut verdicts);
+            let (mut questions, expected) = self.look_up(places, secrets, &mut verdicts);
             match places.decide(&verdicts) {
                 Decision::Wait => {
                     let position = routes.len();
                     // Its place is taken until the answer is there.
                     routes.push(Route::default());
+                    if expected.is_some() {
+                        let others = places.list().iter().skip(questions.len());
+                        questions.extend(others.map(|place| self.question(place, secrets)));
+                    }
                     waiting.push(async move {
-                        let decision = self.ask(places, &questions, &mut verdicts, deadline).await;
+                        let inquiry = Inquiry { questions: &questions, expected, namespace };
+                        let decision = self.ask(places, &inquiry, &mut verdicts, deadline).await;
                         self.heed_refusals(&questions, &verdicts, secrets);
                         (position, self.route_of(image, decision, &verdicts, secrets))
                     });
@@ -105,48 +128,62 @@ impl Router {
         consistency::differences(places, used, &digests, |pair| self.around.claims.has_pair(pair))
     }
 
-    /// Fills in what is known already, in order, up to the first that can be used.
+    /// Fills in what is known already, in order, up to the first that can be used, or that can be used if its registry is
+    /// alive: the position of such a one is returned.
     fn look_up<'a>(
         &'a self,
         places: &'a Alternatives,
         secrets: &PullSecrets,
         verdicts: &mut [Option<Verdict>],
-    ) -> Vec<Question<'a>> {
+    ) -> (Vec<Question<'a>>, Option<usize>) {
         let mut questions = Vec::with_capacity(places.list().len());
-        let mut settled = false;
-        for (place, verdict) in places.list().iter().zip(verdicts) {
+        let mut expected = None;
+        for (position, (place, verdict)) in places.list().iter().zip(verdicts).enumerate() {
+            let question = self.question(place, secrets);
+            let known = self.around.verdicts.known(&place.reference, &question.credentials);
+            let settled = match known {
+                Known::Verdict(known) => verdict.insert(question.judged(known)).is_usable(),
+                Known::Unproven(_) => {
+                    expected = Some(position);
+                    true
+                }
+                Known::Nothing => false,
+            };
+            questions.push(question);
             if settled {
                 break;
             }
-            let credentials = secrets.credentials(place);
-            let question = Question { place, credentials, trust: &self.trust };
-            *verdict = self
-                .around
-                .verdicts
-                .known(&place.reference, &question.credentials)
-                .map(|verdict| question.judged(verdict));
-            settled = verdict.as_ref().is_some_and(Verdict::is_usable);
-            questions.push(question);
         }
-        questions
+        (questions, expected)
+    }
+
+    fn question<'a>(&'a self, place: &'a Alternative, secrets: &PullSecrets) -> Question<'a> {
+        Question { place, credentials: secrets.credentials(place), trust: &self.trust }
     }
 
     /// Asks about everything that is not known, until the choice is clear or the time is up.
     async fn ask(
         &self,
         places: &Alternatives,
-        questions: &[Question<'_>],
+        inquiry: &Inquiry<'_>,
         verdicts: &mut [Option<Verdict>],
         deadline: Instant,
     ) -> Decision {
+        let Inquiry { questions, expected, namespace } = *inquiry;
+        let disappointed = CancellationToken::new();
         let unknown = verdicts.iter().enumerate().filter(|(_, verdict)| verdict.is_none());
         let mut answers: FuturesUnordered<_> = unknown
             .filter_map(|(index, _)| Some((index, questions.get(index)?)))
-            .map(|(index, question)| async move {
+            .map(|(index, question)| (index, question, disappointed.clone()))
+            .map(|(index, question, disappointed)| async move {
+                if expected.is_some_and(|expected| index > expected) {
+                    // Either way it is time to ask.
+                    let _ = timeout(HEAD_START, disappointed.cancelled()).await;
+                }
                 let verdict = self
                     .around
                     .verdicts
-                    .ask(&question.place.reference, &question.credentials, deadline)
+                    .ask(&question.place.reference, &question.credentials, namespace, deadline)
                     .await;
                 (index, question.judged(verdict))
             })
@@ -156,6 +193,7 @@ impl Router {
                 *place = Some(verdict);
             }
             match places.decide(verdicts) {
+                Decision::Wait if expected == Some(index) => disappointed.cancel(),
                 Decision::Wait => {}
                 decision => {
                     // Answers that are ready are taken along; the others are not waited for.

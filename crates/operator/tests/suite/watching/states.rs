@@ -1,8 +1,9 @@
 //! What is found, where it is told, and that it is told once.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use fairlead_api::{conditions::ConditionStatus, kuik::Availability};
 use fairlead_domain::{reference::Reference, verdict::Verdict};
+use fairlead_operator::verdicts::Known;
 use fairlead_testkit::{Registry, RegistryConfig, eventually, images::holding};
 use kube::ResourceExt;
 use reqwest::Method;
@@ -52,9 +53,10 @@ async fn an_image_that_disappears_is_told_once_where_people_look() -> Result<()>
     );
     ensure!(status.observed_generation == Some(1), "{status:?}");
     ensure!(bench.events().await?.is_empty(), "nothing happened yet");
-    // Admission knows without asking.
+    // Admission knows without asking for the image.
     let known = first.verdicts.known(&Reference::parse(&named("web"))?, &[]);
-    ensure!(matches!(known, Some(Verdict::Available { digest: Some(_) })), "{known:?}");
+    let (Known::Verdict(verdict) | Known::Unproven(verdict)) = &known else { bail!("nothing is known") };
+    ensure!(matches!(verdict, Verdict::Available { digest: Some(_) }), "{verdict:?}");
 
     delete(&registry, "web", &web).await?;
     bench.wait_for("all", &named("web"), Availability::NotFound).await?;

@@ -46,6 +46,17 @@ fn a_slow_call_says_nothing_when_others_were_answered_meanwhile() {
 }
 
 #[test]
+fn answers_on_old_connections_neither_prevent_nor_end_an_outage_that_a_check_found() {
+    let (mut breaker, now) = breaker();
+    breaker.record(Health::Answered, now, after(now, 500));
+    assert!(breaker.trip(after(now, 500)), "whatever was answered meanwhile");
+    breaker.record(Health::Answered, now, after(now, 600));
+    assert!(!breaker.admits(after(now, 600)));
+    let back = trial(&mut breaker, TrialOutcome::Alive, after(now, 600));
+    assert!(breaker.admits(back));
+}
+
+#[test]
 fn trials_come_at_growing_distances_until_one_is_answered() {
     let (mut breaker, start) = breaker();
     breaker.record(Health::Silent, start, start);
@@ -180,6 +191,7 @@ fn a_registry_nobody_asks_for_is_forgotten() {
 enum Event {
     Call(Health, u64),
     Ask,
+    FailedCheck,
     Trial(TrialOutcome),
 }
 
@@ -197,6 +209,7 @@ fn event() -> impl Strategy<Value = Event> {
         )
             .prop_map(|(health, took)| Event::Call(health, took)),
         Just(Event::Ask),
+        Just(Event::FailedCheck),
         prop_oneof![Just(TrialOutcome::Alive), Just(TrialOutcome::Unclear), Just(TrialOutcome::Dead)]
             .prop_map(Event::Trial),
     ]
@@ -210,14 +223,19 @@ proptest! {
             now += Duration::from_millis(pause);
             match event {
                 Event::Call(health, took) => {
-                    let started = now;
+                    let (started, was_open) = (now, breaker.is_open());
                     now += Duration::from_millis(took);
                     breaker.record(health, started, now);
                     if health == Health::Answered {
-                        prop_assert!(breaker.admits(now));
+                        prop_assert_eq!(breaker.is_open(), was_open, "only a trial closes it");
                     }
                 }
                 Event::Ask => { breaker.admits(now); }
+                Event::FailedCheck => {
+                    let was_open = breaker.is_open();
+                    prop_assert_eq!(breaker.trip(now), !was_open);
+                    prop_assert!(breaker.is_open());
+                }
                 Event::Trial(outcome) => {
                     if breaker.next_trial(now).is_some() {
                         breaker.begin_trial();

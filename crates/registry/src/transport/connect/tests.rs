@@ -105,6 +105,26 @@ async fn tls_goes_through_a_tunnel() -> Result<()> {
     Ok(())
 }
 
+/// A liveness check is to prove that a new connection comes about all the way.
+#[tokio::test]
+async fn without_reuse_each_request_has_a_tunnel_of_its_own() -> Result<()> {
+    let identity = Authority::new("registry")?.issue(&["registry.example"])?;
+    let registry = FakeRegistry::start_tls(&identity).await?;
+    let (address, mut asked) = proxy("HTTP/1.1 200 OK\r\n\r\n", Some(registry.address())).await?;
+    let pool = pool(&format!("http://{address}"))?;
+    let unpooled = pool.unpooled();
+    for pool in [&pool, &unpooled, &unpooled, &pool] {
+        let begun = Instant::now();
+        let answer = pool.send(get("https://registry.example/v2/")?).await;
+        let answer = answer.map_err(|failure| anyhow::anyhow!("{failure}"))?;
+        assert_eq!(answer.status(), StatusCode::OK);
+        let is_new = answer.opened().is_some_and(|opened| opened >= begun);
+        assert_eq!(is_new, asked.try_recv().is_ok(), "a tunnel for each new connection, and no other");
+    }
+    assert_eq!(registry.connections(), 3);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_proxy_that_fails_is_named_and_its_password_is_not() -> Result<()> {
     let (nameless, _asked) = proxy("HTTP/1.1 407 Who Are You\r\n\r\n", None).await?;

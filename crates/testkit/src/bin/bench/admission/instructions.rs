@@ -26,8 +26,6 @@ const CONTAINERS: usize = 360;
 const REQUESTS: usize = 120;
 /// How often each load is counted. What else a server does meanwhile only adds, so the least counts.
 const REPEATS: usize = 2;
-/// Verdicts in use are refreshed in the background; that is no part of an admission.
-const NO_REFRESH: &str = "routing: {probe: {refresh: 1h}}\n";
 /// Everything is some fifty times slower.
 const SLOW: Duration = Duration::from_mins(5);
 
@@ -38,13 +36,10 @@ fn shapes() -> [Shape; 4] {
 
 pub(crate) async fn instructions(stage: &mut Stage) -> Result<Vec<Bar>> {
     ensure!(Path::new(VALGRIND).exists(), "{VALGRIND} is not there: on Debian, apt-get install valgrind");
-    let config = stage.directory().join("no-refresh.yaml");
-    std::fs::write(&config, NO_REFRESH)?;
     let mut counts = Vec::new();
     for policies in [FEW_POLICIES, POLICIES] {
         stage.policies(policies).await?;
-        let (command, output) = counted(stage, "operator", stage.operator());
-        let command = command.into_iter().chain([format!("--config={}", config.display())]).collect();
+        let (command, output) = counted(stage, "operator", stage.operator_without_refresh()?);
         let operator = stage.warm_operator(command, Patience(SLOW)).await?;
         counts.push(count(stage, &operator, &output).await?);
         operator.process().kill().await?;

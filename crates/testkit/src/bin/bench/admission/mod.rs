@@ -8,6 +8,7 @@ mod instructions;
 mod load;
 mod outage;
 mod policies;
+mod quiet;
 mod reviews;
 mod server;
 mod stage;
@@ -47,6 +48,8 @@ enum Scenario {
     Compare,
     /// A registry that accepts connections and never answers
     Outage,
+    /// A registry that dies while no Pod is created
+    Quiet,
 }
 
 impl Admission {
@@ -64,6 +67,9 @@ impl Admission {
         }
         if wanted(Scenario::Outage) {
             print!("{}", bars.add(outage::outage(&mut stage, self.rounds, self.seconds).await?));
+        }
+        if wanted(Scenario::Quiet) {
+            print!("{}", bars.add(quiet::quiet(&mut stage).await?));
         }
         print!("\nAdmission: {bars}");
         Ok(bars.all_held())

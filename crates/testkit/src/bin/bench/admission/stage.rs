@@ -25,6 +25,8 @@ const AT_ONCE: usize = 8;
 pub(crate) const CONNECTIONS: usize = 8;
 /// Everything is known by then, or it never will be.
 const WARM: Duration = Duration::from_mins(2);
+/// Verdicts in use are refreshed in the background; that is no part of an admission.
+const NO_REFRESH: &str = "routing: {probe: {refresh: 1h}}\n";
 const SETTLED: Duration = Duration::from_mins(5);
 
 pub(crate) struct Stage {
@@ -37,8 +39,8 @@ pub(crate) struct Stage {
     /// The way to the first mirror.
     pub(crate) wire: ApiProxy,
     second: Registry,
-    /// Kept, because dropping it would end it.
-    _first: Registry,
+    /// The first mirror itself.
+    pub(crate) first_mirror: Registry,
     policies: usize,
 }
 
@@ -68,7 +70,7 @@ impl Stage {
             source,
             wire,
             second,
-            _first: first,
+            first_mirror: first,
             policies: 0,
         })
     }
@@ -100,6 +102,13 @@ impl Stage {
     /// The command of an operator.
     pub(crate) fn operator(&self) -> Vec<String> {
         server::operator(&self.program, &self.kubeconfig, &self.certificates)
+    }
+
+    /// The command of an operator that asks registries for nothing but what Pods need.
+    pub(crate) fn operator_without_refresh(&self) -> Result<Vec<String>> {
+        let config = self.directory().join("no-refresh.yaml");
+        std::fs::write(&config, NO_REFRESH)?;
+        Ok(self.operator().into_iter().chain([format!("--config={}", config.display())]).collect())
     }
 
     /// The command of the bare handler.
