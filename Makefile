@@ -56,7 +56,7 @@ bless: ## Write the generated files again (CRDs, manifests, chart, reference) af
 	FAIRLEAD_BLESS=1 cargo test --workspace -- generated
 
 .PHONY: cluster
-cluster: prerequisites assets ## Leave a real cluster with a node and two registries running, and say how to use it
+cluster: prerequisites assets ## Leave a real cluster with a node, registries and Fairlead running, and say how to use it
 	$(BUILD)
 	@$(PROGRAMS)/cluster up
 

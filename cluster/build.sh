@@ -71,7 +71,7 @@ build_controlplane() {
   (cd "$here/controlplane" && go build -trimpath -o "$1/kubernetes" -ldflags "-s -w \
     -X $base.gitVersion=$version -X $base.gitMajor=1 -X $base.gitMinor=${minor%%.*}" .)
   local name
-  for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl; do
+  for name in etcd kube-apiserver kube-controller-manager kube-proxy kube-scheduler kubelet kubectl; do
     # Hard links: the program looks at the name it was called by, and they survive being linked to once more.
     ln "$1/kubernetes" "$1/$name"
   done

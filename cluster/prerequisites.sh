@@ -8,6 +8,8 @@ set -euo pipefail
 readonly NODE_PACKAGES=(
   "runc /usr/sbin/runc"                                  # the node: starts containers
   "containernetworking-plugins /usr/lib/cni/ptp"         # the node: gives Pods a network
+  "iproute2 /usr/sbin/ip"                                # the node: links its network namespace with the machine
+  "iptables /usr/sbin/iptables"                          # the node: kube-proxy translates the addresses of Services
 )
 readonly TEST_PACKAGES=(
   "docker-registry /usr/bin/docker-registry"             # registry 2.8, which deletes differently from 3

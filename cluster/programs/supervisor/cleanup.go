@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,9 +31,9 @@ func lockPidFile(path string) (*os.File, error) {
 	return file, err
 }
 
-// clean removes what the kernel does not. The directory comes last: it says which control groups there were.
+// clean removes what the kernel does not.
 func clean(options options) error {
-	return errors.Join(removeCgroups(options.cgroupsOf), removeDirectory(options.removeDir))
+	return errors.Join(removeLink(options.name), removeCgroup(options.name), removeDirectory(options.removeDir))
 }
 
 func stop(options options) error {
@@ -76,62 +75,6 @@ func removeDirectory(path string) error {
 		return nil
 	}
 	return insist(func() error { return os.RemoveAll(path) })
-}
-
-// removeCgroups removes the control groups of containers that containerd knew at the end; the directory is its state of
-// them, one entry per container. Control groups are in a file system that all namespaces share, so they do not go away
-// with the processes in them.
-func removeCgroups(containers string) error {
-	if containers == "" {
-		return nil
-	}
-	entries, err := os.ReadDir(containers)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	// The parent carries the name of containerd's namespace, as the directory does. In version 1 there is one in each hierarchy.
-	parent := filepath.Base(containers)
-	parents, err := filepath.Glob("/sys/fs/cgroup/*/" + parent)
-	if err != nil {
-		return err
-	}
-	parents = append(parents, "/sys/fs/cgroup/"+parent)
-	err = insist(func() error {
-		var failed error
-		for _, parent := range parents {
-			for _, entry := range entries {
-				failed = errors.Join(failed, removeCgroup(filepath.Join(parent, entry.Name())))
-			}
-		}
-		return failed
-	})
-	for _, parent := range parents {
-		// Fails while somebody else has containers in there, as it should.
-		_ = syscall.Rmdir(parent)
-	}
-	return err
-}
-
-func removeCgroup(path string) error {
-	entries, err := os.ReadDir(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		if entry.IsDir() {
-			if err := removeCgroup(filepath.Join(path, entry.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	// The files within belong to the kernel and go with the directory.
-	return syscall.Rmdir(path)
 }
 
 func insist(attempt func() error) error {

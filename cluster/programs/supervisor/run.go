@@ -9,10 +9,10 @@ import (
 )
 
 type options struct {
-	namespaces bool
-	pidFile    string
-	removeDir  string
-	cgroupsOf  string
+	network   network
+	name      string
+	pidFile   string
+	removeDir string
 }
 
 func run(options options) error {
@@ -28,9 +28,12 @@ func run(options options) error {
 		}
 		defer lock.Close()
 	}
-	var err error
-	if options.namespaces {
-		err = runNamespaced(terminate)
+	err := makeCgroup(options.name)
+	if err != nil {
+		return errors.Join(err, clean(options))
+	}
+	if options.network.wanted() {
+		err = runNamespaced(options, terminate)
 	} else {
 		supervise(os.Stdin, os.Stdout, terminate)
 	}
@@ -39,18 +42,29 @@ func run(options options) error {
 
 // runNamespaced starts this program again as process 1 of new namespaces and stays outside as its keeper: what has to be
 // cleaned up after the namespaces are gone can only be cleaned up from here.
-func runNamespaced(terminate <-chan os.Signal) error {
-	inside, err := os.StartProcess("/proc/self/exe", []string{insideName}, &os.ProcAttr{
-		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+func runNamespaced(options options, terminate <-chan os.Signal) error {
+	waiting, connected, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	inside, err := os.StartProcess("/proc/self/exe", []string{insideName, options.network.String()}, &os.ProcAttr{
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, waiting},
 		Env:   os.Environ(),
 		Sys: &syscall.SysProcAttr{
-			Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
+			Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET,
 			Pdeathsig:  syscall.SIGKILL,
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("cannot make PID and mount namespaces (needs root): %w", err)
+		return fmt.Errorf("cannot make PID, mount and network namespaces (needs root): %w", err)
 	}
+	waiting.Close()
+	if err := options.network.connect(options.name, inside.Pid); err != nil {
+		_ = inside.Kill()
+		_, _ = inside.Wait()
+		return fmt.Errorf("cannot link the network namespace to the machine: %w", err)
+	}
+	connected.Close()
 	// The process inside must be the only holder of the pipes, so that their ends are seen at once.
 	os.Stdin.Close()
 	os.Stdout.Close()
@@ -68,7 +82,18 @@ func runNamespaced(terminate <-chan os.Signal) error {
 	return nil
 }
 
-func runInside() error {
+func runInside(link string) error {
+	var network network
+	if err := network.Set(link); err != nil {
+		return err
+	}
+	// Ends when the process outside has made the link, or has died.
+	connected := os.NewFile(3, "connected")
+	_, _ = connected.Read(make([]byte, 1))
+	connected.Close()
+	if err := network.configure(); err != nil {
+		return fmt.Errorf("cannot set up the network namespace: %w", err)
+	}
 	// Mounts made by parts must not reach the outside, whatever propagation the machine has set up.
 	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("cannot make mounts private: %w", err)

@@ -36,7 +36,7 @@ pub(crate) async fn load(path: &Path) -> Result<Config> {
     let kubeconfig =
         Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    // A test cluster listens on loopback; a proxy from the environment must not come between.
+    // A test cluster is on this machine; a proxy from the environment must not come between.
     config.proxy_url = None;
     Ok(config)
 }

@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod definitions;
 pub mod fake_registry;
 pub mod images;
+pub mod installation;
 pub mod load;
 pub mod measure;
 pub mod operator;

@@ -1,7 +1,7 @@
 //! The real operator as a process of its own, as tests, the demo and the bench see it: its addresses, its log, its probes,
 //! its metrics.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ pub struct OperatorBuilder {
     program: PathBuf,
     namespace: String,
     identity: String,
+    listen: IpAddr,
     arguments: Vec<String>,
 }
 
@@ -53,7 +54,8 @@ impl OperatorBuilder {
     pub async fn start(self, kubeconfig: &Path) -> Result<Operator> {
         crate::install_crypto();
         let program = Program::new(&self.program)
-            .args(["operator", "--log-format=json", "--listen=127.0.0.1"])
+            .args(["operator", "--log-format=json"])
+            .arg(format!("--listen={}", self.listen))
             .args(["--webhook-port=0", "--metrics-port=0", "--health-port=0"])
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .arg(format!("--namespace={}", self.namespace))
@@ -68,11 +70,13 @@ impl OperatorBuilder {
         Ok(Operator { process, namespace, identity, health, metrics, webhook, http })
     }
 
-    /// Starts it under the rights that are installed in its namespace, with a certificate that API servers of this machine
-    /// accept.
-    pub async fn start_installed(self, cluster: &Cluster) -> Result<Operator> {
+    /// Starts it under the rights that are installed in its namespace, where the API server of the cluster reaches
+    /// it, with a certificate that this accepts.
+    pub async fn start_installed(mut self, cluster: &Cluster) -> Result<Operator> {
         let kubeconfig = cluster.kubeconfig_as(&self.namespace, NAME).await?;
-        self.arg("--certificate-name=127.0.0.1").start(&kubeconfig).await
+        self.listen = cluster.host_address();
+        let name = format!("--certificate-name={}", self.listen);
+        self.arg(name).start(&kubeconfig).await
     }
 }
 
@@ -94,6 +98,7 @@ impl Operator {
             program: program.into(),
             namespace: "fairlead-system".to_owned(),
             identity: crate::unique("operator"),
+            listen: Ipv4Addr::LOCALHOST.into(),
             arguments: Vec::new(),
         }
     }
@@ -189,7 +194,7 @@ async fn listening(process: &Process, endpoint: &str) -> Result<SocketAddr> {
     Ok(address.with_context(|| format!("no address in {line}"))?.parse()?)
 }
 
-/// The API server of a test cluster cannot reach Services, so its webhook is told to look for the operator by address.
+/// An operator beside the cluster is behind no Service, so the webhook is told to look for it by address.
 pub async fn point_webhook_at(cluster: &Cluster, address: SocketAddr) -> Result<()> {
     let known = "--output=jsonpath={.webhooks[0].clientConfig.url}";
     let known = cluster.kubectl(["get", "mutatingwebhookconfiguration", NAME, known]).await?;

@@ -40,11 +40,23 @@ impl Authority {
     pub fn issue(&self, names: &[&str]) -> Result<Identity> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let common_name = names.first().cloned().unwrap_or_default();
-        let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name.push(DnType::CommonName, common_name);
+        self.sign(params, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// A certificate that Kubernetes takes for this user of this group.
+    pub(crate) fn issue_to_client(&self, user: &str, group: &str) -> Result<Identity> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, user);
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        self.sign(params, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn sign(&self, mut params: CertificateParams, purpose: ExtendedKeyUsagePurpose) -> Result<Identity> {
+        let key = KeyPair::generate()?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.extended_key_usages = vec![purpose];
         params.use_authority_key_identifier_extension = true;
         let certificate = params.signed_by(&key, &self.issuer)?.pem();
         Ok(Identity { certificate, key: key.serialize_pem() })

@@ -1,13 +1,13 @@
-//! What a Service does in a cluster with a network: one address in front of several replicas, of which those that accept
-//! connections are used. A test cluster has no network for Services, and a webhook takes only one URL.
+//! What a Service does, for replicas that run beside a cluster: one address in front of several, of which those that
+//! accept connections are used. A webhook takes only one URL.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Lives on the runtime that started it. It forwards bytes, so TLS and certificates for 127.0.0.1 hold through it.
+/// Lives on the runtime that started it. It forwards bytes, so TLS and certificates for its address hold through it.
 #[derive(Debug)]
 pub struct Service {
     address: SocketAddr,
@@ -15,10 +15,11 @@ pub struct Service {
 }
 
 impl Service {
-    /// Connections go round the replicas; one that refuses is passed over.
+    /// Listens beside the first replica. Connections go round all of them; one that refuses is passed over.
     pub async fn start(replicas: Vec<SocketAddr>) -> Result<Self> {
+        let address = replicas.first().context("a Service needs a replica")?.ip();
         let listener =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen on loopback")?;
+            TcpListener::bind((address, 0)).await.with_context(|| format!("cannot listen on {address}"))?;
         let address = listener.local_addr()?;
         Ok(Self { address, accepting: tokio::spawn(accept(listener, replicas)) })
     }
@@ -55,6 +56,8 @@ async fn forward(mut client: TcpStream, replicas: Vec<SocketAddr>) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::assets::{Assets, Group};
 use crate::cluster::node;
 use crate::registry::{Registry, RegistryConfig};
-use crate::{Cluster, images, workdir};
+use crate::{Cluster, images, installation, workdir};
 
 /// Where its files are, unless the cache is to hold them.
 const DIRECTORY: &str = "FAIRLEAD_CLUSTER_DIR";
@@ -20,6 +20,16 @@ const REGISTRIES: [&str; 2] = ["registry-1", "registry-2"];
 #[derive(Clone, Debug)]
 pub struct Standing {
     directory: PathBuf,
+}
+
+/// What there is to be in a standing cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    ControlPlane,
+    /// And a node; needs root.
+    Node,
+    /// And Fairlead of this build, installed on the node.
+    Fairlead,
 }
 
 /// What [`Standing::up`] found or made.
@@ -86,12 +96,13 @@ impl Standing {
             .with_context(|| format!("cannot read {}; a cluster is just starting?", path.display()))
     }
 
-    /// Starts a cluster, with a node if wanted, and two registries with images in them. It ends with the returned value unless
+    /// Starts a cluster and two registries with images in them. It ends with the returned value unless
     /// [`Cluster::detach`] is called.
-    pub async fn up(&self, with_node: bool) -> Result<Up> {
+    pub async fn up(&self, holds: Holds) -> Result<Up> {
         if self.is_running()? {
             return Ok(Up::AlreadyRunning { guide: self.guide()? });
         }
+        let with_node = holds != Holds::ControlPlane;
         if with_node && let Some(reason) = node::missing() {
             bail!("{reason}, or leave the node out with --no-node");
         }
@@ -118,26 +129,43 @@ impl Standing {
             registry.endpoint().push("succeed", "1", &images::succeed()?).await?;
             registries.push(registry);
         }
+        if let (Holds::Fairlead, Some(registry)) = (holds, registries.first()) {
+            let program = installation::program()?;
+            let image = images::program_with_libraries(&program, "/fairlead")?;
+            let config = installation::plain_http(&registries)?;
+            installation::install(&cluster, &program, (&image, registry), &config).await?;
+        }
         std::fs::copy(cluster.kubeconfig(), self.kubeconfig())?;
-        let guide = self.write_guide(&cluster, &registries, with_node)?;
+        let guide = self.write_guide(&cluster, &registries, holds)?;
         workdir::write(&self.guide_file(), &guide)?;
         Ok(Up::Started { guide, cluster: Box::new(cluster), registries })
     }
 
-    fn write_guide(&self, cluster: &Cluster, registries: &[Registry], with_node: bool) -> Result<String> {
+    fn write_guide(&self, cluster: &Cluster, registries: &[Registry], holds: Holds) -> Result<String> {
         let kubectl = cluster.kubectl_path()?;
         let programs = kubectl.parent().unwrap_or(Path::new("/")).display().to_string();
         let hosts: Vec<String> = registries.iter().map(Registry::host).collect();
-        let image = hosts.first().map(|host| format!("{host}/pause:1")).unwrap_or_default();
-        let node = if with_node {
-            format!("Try it:\n  kubectl run hello --image={image}\n  kubectl get pods -o wide")
-        } else {
-            "There is no node: Pods stay pending. As root, `make cluster` brings one.".to_owned()
+        let first = hosts.first().context("there are no registries")?;
+        let image = format!("{first}/pause:1");
+        let node = match holds {
+            Holds::ControlPlane => {
+                "There is no node: Pods stay pending. As root, `make cluster` brings one.".to_owned()
+            }
+            Holds::Node => format!("Try it:\n{}", try_it(&image)),
+            Holds::Fairlead => format!(
+                "Fairlead of this build runs in it as a Deployment:\n  \
+                 kubectl --namespace fairlead-system get pods -o wide\nTry it:\n{}\n  {} explain pod/hello",
+                try_it(&image),
+                installation::program()?.display()
+            ),
         };
         Ok(format!(
-            "A Kubernetes cluster is running. Use it with:\n  export KUBECONFIG={}\n  export PATH={programs}:$PATH   # kubectl, helm\n  \
-             kubectl get nodes\n\nRegistries, plain HTTP, with the images pause:1 and succeed:1: {}\n{node}\n\nLogs are in {}\n\
-             End it with `make cluster-down`.\n",
+            "A Kubernetes cluster is running. Use it with:\n  export KUBECONFIG={}\n  \
+             export PATH={programs}:$PATH   # kubectl, helm\n  kubectl get nodes\n\n\
+             Registries, plain HTTP, with the images pause:1 and succeed:1: {}\n\
+             Push to one of them, from this machine:\n  \
+             skopeo copy --dest-tls-verify=false docker-archive:FILE docker://{first}/NAME:TAG\n{node}\n\n\
+             Logs are in {}\nEnd it with `make cluster-down`.\n",
             self.kubeconfig().display(),
             hosts.join(" and "),
             self.run_directory().display(),
@@ -162,8 +190,8 @@ impl Standing {
             .arg("stop")
             .arg("--pid-file")
             .arg(self.pid_file())
-            .arg("--remove-cgroups-of")
-            .arg(node::containers_of(&run))
+            .arg("--name")
+            .arg(node::name_of(&run))
             .arg("--remove")
             .arg(&run)
             .status()?;
@@ -179,4 +207,8 @@ impl Standing {
         drop(std::fs::remove_dir(&self.directory));
         Ok(())
     }
+}
+
+fn try_it(image: &str) -> String {
+    format!("  kubectl run hello --image={image}\n  kubectl get pods -o wide")
 }

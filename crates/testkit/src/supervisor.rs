@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
 use crate::assets::{Assets, Group};
+use crate::cluster::Network;
 use crate::workdir;
 
 /// Signals tests send.
@@ -57,12 +58,19 @@ pub(crate) struct Launch {
 
 #[derive(Debug, Default)]
 pub(crate) struct Options {
-    /// Own PID and mount namespaces (needs root): for parts that make mounts and processes of their own.
-    pub namespaces: bool,
+    /// Own PID, mount and network namespaces (needs root), reached by this link: for parts that make mounts,
+    /// processes and network devices of their own.
+    pub namespaces: Option<Link>,
     /// Held locked while the supervisor lives.
     pub pid_file: Option<PathBuf>,
-    /// State of containerd, one directory per container, whose control groups are removed at the end.
-    pub containers: Option<PathBuf>,
+}
+
+/// The way into namespaces.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub network: Network,
+    /// Of the network device and of the control group, both of which all clusters of the machine see.
+    pub name: String,
 }
 
 #[derive(Serialize, Default)]
@@ -172,14 +180,11 @@ impl Supervisor {
         let log = File::create(directory.join("supervisor.log"))?;
         let mut command = Command::new(&program);
         command.arg("run");
-        if options.namespaces {
-            command.arg("--namespaces");
+        if let Some(link) = &options.namespaces {
+            command.args(["--namespaces", &link.network.argument(), "--name", &link.name]);
         }
         if let Some(file) = &options.pid_file {
             command.arg("--pid-file").arg(file);
-        }
-        if let Some(containers) = &options.containers {
-            command.arg("--remove-cgroups-of").arg(containers);
         }
         if !workdir::is_kept() {
             command.arg("--remove").arg(&directory);

@@ -54,55 +54,96 @@ fn promtool_accepts_the_alerts() {
     assert!(said.contains("SUCCESS"), "{said}");
 }
 
+/// What two replicas say while all is well.
+const QUIET: &[(&str, &str)] = &[
+    ("fairlead_leader{pod=\"a\"}", "1x120"),
+    ("fairlead_leader{pod=\"b\"}", "0x120"),
+    ("fairlead_watch_disappeared_images{name=\"all\",pod=\"a\"}", "0x120"),
+    ("fairlead_mirror_copies{state=\"Failed\",pod=\"a\"}", "0x120"),
+    ("fairlead_mirror_copies{state=\"Pending\",pod=\"a\"}", "7x120"),
+    ("fairlead_mirror_copies{state=\"Refused\",pod=\"a\"}", "0x120"),
+    ("fairlead_mirror_oldest_waiting_seconds{pod=\"a\"}", "30x120"),
+    ("fairlead_mirror_oldest_waiting_seconds{pod=\"b\"}", "0x120"),
+    ("fairlead_registry_down{registry=\"docker.io\",pod=\"a\"}", "0x120"),
+    ("fairlead_registry_down{registry=\"quay.io\",pod=\"a\"}", "0x120"),
+    ("fairlead_up{pod=\"a\"}", "1x120"),
+    ("fairlead_up{pod=\"b\"}", "1x120"),
+    ("fairlead_admission_requests_total{result=\"rewritten\",pod=\"a\"}", "0+60x120"),
+    ("fairlead_admission_requests_total{result=\"recorded\",pod=\"b\"}", "0+40x120"),
+    ("fairlead_admission_requests_total{result=\"late\",pod=\"a\"}", "0+1x120"),
+    ("fairlead_admission_requests_total{result=\"panic\",pod=\"b\"}", "0x120"),
+    ("fairlead_policies{kind=\"ImageSetMirror\",state=\"used\",pod=\"a\"}", "5x120"),
+    ("fairlead_policies{kind=\"ImageSetMirror\",state=\"broken\",pod=\"a\"}", "0x120"),
+    ("fairlead_policies{kind=\"ImageSetMirror\",state=\"broken\",pod=\"b\"}", "0x120"),
+    // Tests begin at second 0: 30 and 300 days from then.
+    ("fairlead_certificate_not_after_timestamp_seconds{certificate=\"leaf\",pod=\"a\"}", "2592000x120"),
+    ("fairlead_certificate_not_after_timestamp_seconds{certificate=\"authority\",pod=\"a\"}", "25920000x120"),
+];
+
 /// Each alert with the series of two replicas that raise it after a while, or nearly do.
 #[test]
 fn each_alert_fires_for_what_it_names_and_for_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("alerts.json"), rule()["spec"].to_string()).unwrap();
-    let quiet = [
-        ("fairlead_leader{pod=\"a\"}", "1x120"),
-        ("fairlead_leader{pod=\"b\"}", "0x120"),
-        ("fairlead_watch_disappeared_images{name=\"all\",pod=\"a\"}", "0x120"),
-        ("fairlead_mirror_copies{state=\"Failed\",pod=\"a\"}", "0x120"),
-        ("fairlead_mirror_copies{state=\"Pending\",pod=\"a\"}", "7x120"),
-        ("fairlead_mirror_copies{state=\"Refused\",pod=\"a\"}", "0x120"),
-        ("fairlead_mirror_oldest_waiting_seconds{pod=\"a\"}", "30x120"),
-        ("fairlead_mirror_oldest_waiting_seconds{pod=\"b\"}", "0x120"),
-        ("fairlead_registry_down{registry=\"docker.io\",pod=\"a\"}", "0x120"),
-        ("fairlead_registry_down{registry=\"quay.io\",pod=\"a\"}", "0x120"),
-    ];
     // What is otherwise, and which alert that raises, with the label that tells which of several it is.
+    let gone = "_x30 stale";
+    let change = |series, values| vec![(series, values)];
     let cases = [
-        (None, vec![]),
+        (vec![], vec![]),
         (
-            Some(("fairlead_watch_disappeared_images{name=\"all\",pod=\"a\"}", "2x120")),
+            QUIET.iter().map(|(series, _)| (*series, gone)).collect(),
+            vec!["FairleadAbsent{}", "FairleadWithoutLeader{}"],
+        ),
+        // One replica of two is enough.
+        (vec![("fairlead_up{pod=\"b\"}", gone), ("fairlead_leader{pod=\"b\"}", gone)], vec![]),
+        (
+            change("fairlead_admission_requests_total{result=\"panic\",pod=\"b\"}", "0+10x120"),
+            vec!["FairleadAdmissionErrors{}"],
+        ),
+        // Each replica sees them all, so two replicas are not two policies.
+        (
+            vec![
+                ("fairlead_policies{kind=\"ImageSetMirror\",state=\"broken\",pod=\"a\"}", "1x120"),
+                ("fairlead_policies{kind=\"ImageSetMirror\",state=\"broken\",pod=\"b\"}", "1x120"),
+            ],
+            vec!["FairleadPoliciesBroken{kind=\"ImageSetMirror\"}"],
+        ),
+        (
+            change(
+                "fairlead_certificate_not_after_timestamp_seconds{certificate=\"leaf\",pod=\"a\"}",
+                "600000x120",
+            ),
+            vec!["FairleadCertificateExpiring{certificate=\"leaf\"}"],
+        ),
+        (
+            change("fairlead_watch_disappeared_images{name=\"all\",pod=\"a\"}", "2x120"),
             vec!["FairleadImageDisappeared{name=\"all\"}"],
         ),
-        (Some(("fairlead_watch_disappeared_images{name=\"all\",pod=\"a\"}", "0x57 2x60")), vec![]),
+        (change("fairlead_watch_disappeared_images{name=\"all\",pod=\"a\"}", "0x57 2x60"), vec![]),
         (
-            Some(("fairlead_mirror_copies{state=\"Failed\",pod=\"a\"}", "3x120")),
+            change("fairlead_mirror_copies{state=\"Failed\",pod=\"a\"}", "3x120"),
             vec!["FairleadCopiesFailing{}"],
         ),
         (
-            Some(("fairlead_mirror_copies{state=\"Refused\",pod=\"a\"}", "1x120")),
+            change("fairlead_mirror_copies{state=\"Refused\",pod=\"a\"}", "1x120"),
             vec!["FairleadCopiesRefused{}"],
         ),
         (
-            Some(("fairlead_mirror_oldest_waiting_seconds{pod=\"a\"}", "4000x120")),
+            change("fairlead_mirror_oldest_waiting_seconds{pod=\"a\"}", "4000x120"),
             vec!["FairleadCopiesWaiting{}"],
         ),
         (
-            Some(("fairlead_registry_down{registry=\"quay.io\",pod=\"a\"}", "1x120")),
+            change("fairlead_registry_down{registry=\"quay.io\",pod=\"a\"}", "1x120"),
             vec!["FairleadRegistryDown{registry=\"quay.io\"}"],
         ),
-        (Some(("fairlead_leader{pod=\"a\"}", "0x120")), vec!["FairleadWithoutLeader{}"]),
+        (change("fairlead_leader{pod=\"a\"}", "0x120"), vec!["FairleadWithoutLeader{}"]),
     ];
     let tests: Vec<Value> = cases
         .iter()
-        .map(|(change, firing)| {
-            let series = quiet.iter().map(|(series, values)| {
-                let values =
-                    change.filter(|(other, _)| other == series).map_or(*values, |(_, values)| values);
+        .map(|(changes, firing)| {
+            let series = QUIET.iter().map(|(series, values)| {
+                let changed = changes.iter().find(|(other, _)| other == series);
+                let values = changed.map_or(*values, |(_, values)| *values);
                 json!({ "series": series, "values": values })
             });
             let samples = firing.iter().map(|alert| {
@@ -114,7 +155,7 @@ fn each_alert_fires_for_what_it_names_and_for_nothing_else() {
                 "interval": "1m",
                 "input_series": series.collect::<Vec<_>>(),
                 "promql_expr_test": [{
-                    "expr": "sum by (alertname, name, registry) (ALERTS{alertstate=\"firing\"})",
+                    "expr": "sum by (alertname, name, registry, kind, certificate) (ALERTS{alertstate=\"firing\"})",
                     "eval_time": "60m",
                     "exp_samples": samples.collect::<Vec<_>>(),
                 }],

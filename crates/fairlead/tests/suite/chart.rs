@@ -82,6 +82,19 @@ fn generated_files_of_the_chart_are_up_to_date() {
     assert_generated("charts/fairlead/files/rights.yaml", &text);
 }
 
+/// The schema of `configuration` is a part of the schema of all values, made from the keys that the operator declares.
+#[test]
+fn generated_schema_of_the_configuration_is_up_to_date() {
+    let path = "charts/fairlead/values.schema.json";
+    let text = std::fs::read_to_string(repository().join(path)).unwrap();
+    let (before, rest) = text.split_once("\n    \"configuration\": ").expect("the value");
+    let (_, after) = rest.split_once("\n    \"crds\": ").expect("the value after it");
+    let schema = serde_json::to_string_pretty(&fairlead_operator::config::schema()).unwrap();
+    let schema = schema.replace('\n', "\n    ");
+    let expected = format!("{before}\n    \"configuration\": {schema},\n    \"crds\": {after}");
+    assert_generated(path, &expected);
+}
+
 #[test]
 fn the_chart_is_the_version_of_the_program() {
     let chart = std::fs::read_to_string(repository().join("charts/fairlead/Chart.yaml")).unwrap();
@@ -98,7 +111,9 @@ fn defaults_of_the_chart_are_the_plain_manifests() {
     ] {
         let plain = fairlead(&["manifests", "--without-namespace", "--certificates", option]).unwrap();
         let plain = by_title(documents(&plain).unwrap());
-        let chart = by_title(template(&values).unwrap());
+        let mut chart = by_title(template(&values).unwrap());
+        let empty = chart.remove("ConfigMap/fairlead-config").expect("a ConfigMap to be filled later");
+        assert_eq!(empty.get("data"), None);
         assert_eq!(plain.keys().collect::<Vec<_>>(), chart.keys().collect::<Vec<_>>());
         for (name, object) in &plain {
             let difference = first_difference("", object, &chart[name]);
@@ -185,10 +200,17 @@ fn a_misspelt_or_impossible_value_is_refused_with_its_path() {
         (json!({ "manger": {} }), "manger"),
         (json!({ "manager": { "replica": 2 } }), "replica"),
         (json!({ "manager": { "replicas": 0 } }), "replicas"),
-        (json!({ "manager": { "image": { "pullPolicy": "Sometimes" } } }), "pullPolicy"),
+        (json!({ "image": { "pullPolicy": "Sometimes" } }), "pullPolicy"),
+        (json!({ "image": { "repo": "example.com/fairlead" } }), "repo"),
         (json!({ "manager": { "webhook": { "certificates": "vault" } } }), "certificates"),
         (json!({ "crds": { "groups": { "example.com": true } } }), "example.com"),
         (json!({ "serviceAccount": { "create": false } }), "serviceAccount.name"),
+        (json!({ "configuration": { "rooting": {} } }), "rooting"),
+        (json!({ "configuration": { "routing": { "activeCheck": { "timout": "2s" } } } }), "timout"),
+        (json!({ "configuration": { "registries": { "quay.io": { "plainHTTP": true } } } }), "plainHTTP"),
+        (json!({ "configuration": { "mirroring": { "platforms": [{ "arch": "arm64" }] } } }), "arch"),
+        (json!({ "configuration": { "mirroring": { "workers": "many" } } }), "workers"),
+        (json!({ "configuration": { "heal": { "namespaces": "team-a" } } }), "namespaces"),
         (
             json!({ "manager": { "webhook": { "certificates": "cert-manager", "createCertificateIssuer": false } } }),
             "certificateIssuerRef",
@@ -199,13 +221,33 @@ fn a_misspelt_or_impossible_value_is_refused_with_its_path() {
     }
 }
 
+/// What the operator accepts is not refused by Helm: every kind of value, empty ones included.
+#[test]
+fn every_kind_of_configuration_is_accepted() {
+    let configuration = json!({
+        "skipLabels": ["app in (a,b),!c"],
+        "routing": { "activeCheck": { "timeout": 0, "resolveDigest": true }, "probe": null },
+        "registries": {
+            "default": { "requestsPerSecond": 2.5, "tokenHosts": ["auth.example.com"], "caFile": null },
+            "reg.example.com:5000": { "plainHttp": true, "burst": 1, "tokenHosts": [] },
+        },
+        "mirroring": { "platforms": [{ "os": "linux", "architecture": "arm64", "variant": "" }] },
+        "monitoring": { "registries": { "items": { "quay.io": { "timeout": "", "interval": "1h" } } } },
+        "warm": { "maxPulls": "", "method": "run" },
+        "account": { "pinning": "off" },
+    });
+    let text = serde_saphyr::to_string(&configuration).unwrap();
+    fairlead_operator::config::Config::parse(&text).unwrap();
+    template(&json!({ "configuration": configuration })).unwrap();
+}
+
 /// Every value that kuik's chart has, set to something else than its default.
 #[test]
 fn a_values_file_of_kuik_is_understood() {
     let objects = template(&json!({
         "manager": {
             "replicas": 3,
-            "image": { "repository": "example.com/fairlead", "tag": "1", "pullPolicy": "Always" },
+            "image": { "repository": "registry.example.com/kuik", "tag": "2.1.0", "pullPolicy": "Always" },
             "verbosity": "DEBUG",
             "imagePullSecrets": [{ "name": "pull" }, "bare"],
             "podAnnotations": { "a": "b" },
@@ -260,8 +302,8 @@ fn a_values_file_of_kuik_is_understood() {
     assert_eq!(spec["topologySpreadConstraints"][0]["topologyKey"], "rack");
     assert_eq!(spec["priorityClassName"], "system-cluster-critical");
     let container = operator(&objects);
-    assert_eq!(container["image"], "example.com/fairlead:1");
-    assert_eq!(container["imagePullPolicy"], "Always");
+    let own = format!("ghcr.io/fairlead/fairlead:{}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(container["image"], own.as_str(), "kuik's image, wherever it is kept, is not ours");
     assert_eq!(container["args"], json!(["operator", "--log-level=debug"]));
     assert_eq!(container["env"][2], json!({ "name": "HTTPS_PROXY", "value": "http://proxy" }));
     assert_eq!(container["securityContext"]["runAsUser"], 7);
@@ -295,6 +337,30 @@ fn a_values_file_of_kuik_is_understood() {
 
     let text = find(&objects, "ConfigMap")["data"]["config.yaml"].as_str().unwrap();
     assert_eq!(documents(text).unwrap(), [json!({ "routing": { "activeCheck": { "timeout": "2s" } } })]);
+}
+
+#[test]
+fn the_image_of_fairlead_has_values_of_its_own() {
+    let image = json!({ "repository": "example.com/fairlead", "tag": "1", "pullPolicy": "Always" });
+    let objects = template(&json!({ "image": image })).unwrap();
+    let container = operator(&objects);
+    assert_eq!(container["image"], "example.com/fairlead:1");
+    assert_eq!(container["imagePullPolicy"], "Always");
+}
+
+/// Both sum up the content of the configuration, whatever its layout, so that moving from one to the other starts no
+/// Pods.
+#[test]
+fn the_same_configuration_is_the_same_to_the_chart_and_to_plain_manifests() {
+    let text = "# a comment\nskipLabels: [a]\nregistries:\n  default: {requestsPerSecond: 2.5, burst: 7}\nheal:\n  enabled: false\n";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    let plain = fairlead(&["manifests", "--config", file.path().to_str().unwrap()]).unwrap();
+    let chart = template(&json!({ "configuration": documents(text).unwrap()[0] })).unwrap();
+    let annotations = |objects: &[Value]| {
+        find(objects, "Deployment")["spec"]["template"]["metadata"]["annotations"].clone()
+    };
+    assert_eq!(annotations(&documents(&plain).unwrap()), annotations(&chart));
 }
 
 #[test]

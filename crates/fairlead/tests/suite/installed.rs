@@ -1,7 +1,7 @@
 //! The operator as it runs once it is installed: the real program, under the rights of the installed `ServiceAccount`.
 //!
-//! A test cluster has no network for Pods, so the program runs beside it, and the installed webhook is told to look for it
-//! by address instead of by Service.
+//! A control plane without a node has no Pods, so the program runs beside it, and the installed webhook is told to
+//! look for it by address instead of by Service.
 
 use std::{path::Path, time::Duration};
 

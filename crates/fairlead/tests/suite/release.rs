@@ -4,12 +4,13 @@
 use anyhow::{Context, Result};
 use fairlead_operator::install::{DEFAULT_NAMESPACE, NAME};
 use fairlead_testkit::Cluster;
+use serde_json::json;
 
 use crate::{
     install::{is_uninstalled, manifests},
     installed::Operator,
     kubectl, rights,
-    yaml::repository,
+    yaml::{documents, repository},
 };
 
 /// `helm install` or `helm upgrade` of the chart.
@@ -62,21 +63,67 @@ async fn the_chart_installs_an_operator_with_exactly_the_rights_it_uses() {
     is_uninstalled(&cluster).await.unwrap();
 }
 
+const CONFIGURATION: &str = "# ours\nskipLabels:\n- app=ours\n";
+
+async fn configuration(cluster: &Cluster) -> Result<String> {
+    let path = r"--output=jsonpath={.data.config\.yaml}";
+    cluster.kubectl(["get", "configmap", "fairlead-config", "--namespace", DEFAULT_NAMESPACE, path]).await
+}
+
+/// A `ConfigMap` that was there first is used and left alone, until the chart is given a configuration to put there.
+#[tokio::test]
+async fn the_chart_leaves_a_config_map_alone_that_was_made_by_hand() {
+    let cluster = Cluster::builder().start().await.unwrap();
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "fairlead-config", "namespace": DEFAULT_NAMESPACE },
+        "data": { "config.yaml": CONFIGURATION },
+    });
+    cluster.kubectl(["create", "namespace", DEFAULT_NAMESPACE]).await.unwrap();
+    kubectl::create(&cluster, &[object], &[]).await.unwrap();
+    helm(&cluster, "install", &[]).await.unwrap();
+    helm(&cluster, "upgrade", &["--set", "manager.replicas=3"]).await.unwrap();
+    assert_eq!(configuration(&cluster).await.unwrap(), CONFIGURATION);
+    let other = r#"--set-json=configuration={"skipLabels":["other"]}"#;
+    let refused = helm(&cluster, "upgrade", &[other]).await.unwrap_err().to_string();
+    assert!(refused.contains("fairlead-config"), "{refused}");
+    helm(&cluster, "upgrade", &[other, "--take-ownership", "--force-conflicts"]).await.unwrap();
+    assert!(configuration(&cluster).await.unwrap().contains("other"));
+}
+
 #[tokio::test]
 async fn the_chart_takes_over_an_installation_of_plain_manifests() {
     let cluster = Cluster::builder().start().await.unwrap();
-    let installed = manifests(&[]).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), CONFIGURATION).unwrap();
+    let installed = manifests(&["--config", file.path().to_str().unwrap()]).unwrap();
     kubectl::apply(&cluster, &installed, &[]).await.unwrap();
     let refused = helm(&cluster, "install", &[]).await.unwrap_err().to_string();
     assert!(refused.contains("ownership"), "{refused}");
 
     let deployment = installed.iter().find(|object| object["kind"] == "Deployment").unwrap();
     let before = kubectl::get(&cluster, deployment).await.unwrap();
-    helm(&cluster, "install", &["--take-ownership", "--force-conflicts"]).await.unwrap();
+    helm(&cluster, "install", &["--take-ownership", "--server-side=false"]).await.unwrap();
     let after = kubectl::get(&cluster, deployment).await.unwrap();
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"], "the Deployment was replaced");
     assert_eq!(after["spec"], before["spec"], "Pods were replaced");
     assert_eq!(after["metadata"]["annotations"]["meta.helm.sh/release-name"], NAME);
+    assert_eq!(configuration(&cluster).await.unwrap(), CONFIGURATION, "the configuration is lost");
+
+    // From here on it is a release like any other: nothing has to be forced, and Pods are replaced only where
+    // something changes.
+    helm(&cluster, "upgrade", &[]).await.unwrap();
+    let same = format!("--set-json=configuration={}", documents(CONFIGURATION).unwrap()[0]);
+    helm(&cluster, "upgrade", &[&same]).await.unwrap();
+    let upgraded = kubectl::get(&cluster, deployment).await.unwrap();
+    assert_eq!(upgraded["spec"], before["spec"], "Pods were replaced");
+    helm(&cluster, "upgrade", &[&same, "--set", "manager.replicas=3", "--set", "image.tag=next"])
+        .await
+        .unwrap();
+    assert_eq!(kubectl::replicas(&cluster).await.unwrap(), "3");
+    let other = r#"--set-json=configuration={"skipLabels":["other"]}"#;
+    helm(&cluster, "upgrade", &[other]).await.unwrap();
+    assert!(configuration(&cluster).await.unwrap().contains("other"));
 
     uninstall(&cluster).await.unwrap();
     is_uninstalled(&cluster).await.unwrap();

@@ -34,8 +34,9 @@ async fn the_chart_takes_over_from_kuik_and_leaves_its_objects_when_it_goes() {
     let legacy = Legacy::prepare(&cluster).await.unwrap();
     let refused = helm(&cluster, "install", &[]).await.unwrap_err().to_string();
     assert!(refused.contains("ownership"), "{refused}");
-    helm(&cluster, "install", &["--take-ownership", "--force-conflicts"]).await.unwrap();
+    helm(&cluster, "install", &["--take-ownership", "--server-side=false"]).await.unwrap();
     legacy.is_taken_over(&cluster).await.unwrap();
+    helm(&cluster, "upgrade", &["--set", "manager.replicas=3"]).await.unwrap();
 
     uninstall(&cluster).await.unwrap();
     is_uninstalled(&cluster).await.unwrap();

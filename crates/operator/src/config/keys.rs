@@ -3,12 +3,11 @@
 use std::{collections::BTreeMap, rc::Rc};
 
 use super::{
-    declare,
     nearest::nearest,
     problem::{Problem, Problems},
-    reference::Row,
+    reference::{self, Row},
+    schema,
     tree::{Content, Node},
-    types::Config,
     values::{Value, show_list, show_or},
 };
 
@@ -89,7 +88,7 @@ impl Keys<'_> {
         meaning: &'static str,
     ) {
         let shown = target.show();
-        if let Some(value) = self.take(key, &T::kind(), &shown, check, meaning) {
+        if let Some(value) = self.take(key, &shown, check, meaning) {
             *target = value;
         }
     }
@@ -104,7 +103,7 @@ impl Keys<'_> {
         meaning: &'static str,
     ) {
         let shown = show_or(target.as_ref(), nothing);
-        if let Some(value) = self.take(key, &T::kind(), &shown, check, meaning) {
+        if let Some(value) = self.take(key, &shown, check, meaning) {
             *target = Some(value);
         }
     }
@@ -124,6 +123,7 @@ impl Keys<'_> {
         } else {
             let allowed = |value: &T| if value.is_nothing() { Ok(()) } else { check(value) };
             self.optional(key, target, nothing, allowed, meaning);
+            self.allow_blank();
             if target.as_ref().is_some_and(Value::is_nothing) {
                 *target = None;
             }
@@ -140,7 +140,7 @@ impl Keys<'_> {
     ) {
         let path = self.know(key);
         let kind = format!("list of: {}", T::kind());
-        if self.describe_row(&path, &kind, &show_list(target), meaning) {
+        if self.describe_row(&path, &kind, &show_list(target), meaning, schema::list(&T::schema())) {
             return;
         }
         let Some((_, node)) = self.find(key) else { return };
@@ -168,7 +168,8 @@ impl Keys<'_> {
     ) {
         if self.describes() {
             let path = self.know(key);
-            self.describe_row(&path, &format!("list of: {}", T::kind()), nothing, meaning);
+            let schema = schema::list(&T::schema());
+            self.describe_row(&path, &format!("list of: {}", T::kind()), nothing, meaning, schema);
         } else if self.find(key).is_some() {
             self.list(key, target.get_or_insert_default(), check, meaning);
         } else {
@@ -186,7 +187,7 @@ impl Keys<'_> {
         inside: impl Fn(&mut Keys<'_>, &mut T),
     ) {
         let path = self.know(key);
-        if self.describe_row(&path, "list", nothing, meaning) {
+        if self.describe_row(&path, "list", nothing, meaning, schema::list(&serde_json::json!({}))) {
             inside(&mut self.below(format!("{path}[]"), None), &mut T::default());
             return;
         }
@@ -279,13 +280,12 @@ impl Keys<'_> {
     fn take<T: Value>(
         &mut self,
         key: &str,
-        kind: &str,
         shown: &str,
         check: impl Fn(&T) -> Result<(), String>,
         meaning: &'static str,
     ) -> Option<T> {
         let path = self.know(key);
-        if self.describe_row(&path, kind, shown, meaning) {
+        if self.describe_row(&path, &T::kind(), shown, meaning, T::schema()) {
             return None;
         }
         let (_, node) = self.find(key)?;
@@ -335,7 +335,7 @@ impl Keys<'_> {
 
     /// The message for a key that resembles none of its level: perhaps it only stands in the wrong place.
     fn elsewhere(&self, key: &str) -> String {
-        let rows = Keys::describe(|keys| declare::declare(keys, &mut Config::default()));
+        let rows = reference::rows();
         let ending = format!(".{key}");
         if let Some(row) = rows.iter().find(|row| row.path.ends_with(&ending)) {
             return format!("there is no such key here; did you mean `{}`?", row.path);
@@ -360,7 +360,14 @@ impl Keys<'_> {
         matches!(self.sink, Sink::Describing(_))
     }
 
-    fn describe_row(&mut self, path: &str, kind: &str, default: &str, meaning: &'static str) -> bool {
+    fn describe_row(
+        &mut self,
+        path: &str,
+        kind: &str,
+        default: &str,
+        meaning: &'static str,
+        schema: serde_json::Value,
+    ) -> bool {
         match self.sink {
             Sink::Describing(rows) => {
                 rows.push(Row {
@@ -368,10 +375,20 @@ impl Keys<'_> {
                     kind: kind.to_owned(),
                     default: default.to_owned(),
                     meaning,
+                    schema,
                 });
                 true
             }
             Sink::Reading { .. } => false,
+        }
+    }
+
+    /// The key that was described last may hold an empty text, too.
+    fn allow_blank(&mut self) {
+        if let Sink::Describing(rows) = self.sink
+            && let Some(row) = rows.last_mut()
+        {
+            row.schema = schema::or_blank(&row.schema);
         }
     }
 

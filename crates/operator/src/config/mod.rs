@@ -2,7 +2,7 @@
 //!
 //! A misspelt key that is silently ignored costs somebody an evening, so every key that is not known is an error that
 //! names the key most like it and the line, and all problems of a file are told at once. Every key is declared once, in
-//! `declare`; reading, checking and the reference table of the documentation all come from that declaration.
+//! `declare`; reading, checking, the reference table of the documentation and the schema in the chart all come from it.
 
 mod checks;
 mod declare;
@@ -13,6 +13,7 @@ mod nearest;
 mod problem;
 mod reference;
 mod registries;
+mod schema;
 mod tree;
 mod types;
 mod values;
@@ -30,6 +31,7 @@ pub use self::{
     problem::{ConfigErrors, Problem},
     reference::reference,
     registries::{Registries, Registry, RegistryOptions},
+    schema::schema,
     types::{
         Account, AccountMetrics, ActiveCheck, AgeHistogram, BucketKind, ClassicBuckets, Config, Harbor, Heal,
         Metrics, MigrateIcsp, Mirroring, Nodes, Pinning, Probe, PullSecrets, Routing, StaleMirrorCleanup,

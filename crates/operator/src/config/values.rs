@@ -2,6 +2,7 @@
 
 use fairlead_domain::{duration::Duration, selector::Selector};
 use fairlead_plan::owners::ApiGroup;
+use serde_json::json;
 
 use super::tree::{Content, Node};
 
@@ -9,6 +10,8 @@ use super::tree::{Content, Node};
 pub(super) trait Value: Sized {
     /// What to write, in the words of the reference and of messages.
     fn kind() -> String;
+    /// The same as a JSON schema. What a single value has to be beyond its type is left to [`Value::read`].
+    fn schema() -> serde_json::Value;
     /// Reads the value; the error says what is wrong and what to do, without naming the key.
     fn read(node: &Node) -> Result<Self, String>;
     /// The value as one would write it.
@@ -42,6 +45,10 @@ impl Value for bool {
         "true or false".to_owned()
     }
 
+    fn schema() -> serde_json::Value {
+        json!({"type": "boolean"})
+    }
+
     fn read(node: &Node) -> Result<Self, String> {
         match plain(node, &Self::kind())? {
             "true" | "True" | "TRUE" => Ok(true),
@@ -67,6 +74,11 @@ impl Value for String {
         "text".to_owned()
     }
 
+    /// Without quotes, a number or a boolean is a text as well.
+    fn schema() -> serde_json::Value {
+        json!({"type": ["string", "number", "boolean"]})
+    }
+
     fn read(node: &Node) -> Result<Self, String> {
         let text = scalar(node, "a text")?.trim();
         if text.is_empty() {
@@ -84,6 +96,10 @@ impl Value for String {
 impl Value for u32 {
     fn kind() -> String {
         "whole number".to_owned()
+    }
+
+    fn schema() -> serde_json::Value {
+        json!({"type": "integer", "minimum": 0, "maximum": Self::MAX})
     }
 
     fn read(node: &Node) -> Result<Self, String> {
@@ -113,6 +129,10 @@ impl Value for f64 {
         "number".to_owned()
     }
 
+    fn schema() -> serde_json::Value {
+        json!({"type": "number"})
+    }
+
     fn read(node: &Node) -> Result<Self, String> {
         let text = plain(node, "a number")?;
         match text.parse::<Self>() {
@@ -130,6 +150,10 @@ impl Value for f64 {
 impl Value for Duration {
     fn kind() -> String {
         "duration".to_owned()
+    }
+
+    fn schema() -> serde_json::Value {
+        json!({"type": ["string", "integer"]})
     }
 
     fn read(node: &Node) -> Result<Self, String> {
@@ -158,6 +182,10 @@ impl Value for Selector {
         "selector".to_owned()
     }
 
+    fn schema() -> serde_json::Value {
+        json!({"type": "string"})
+    }
+
     fn read(node: &Node) -> Result<Self, String> {
         let selector = scalar(node, "a selector, such as `app=web` or `tier in (a,b)`")?
             .parse::<Self>()
@@ -176,6 +204,10 @@ impl Value for Selector {
 impl Value for ApiGroup {
     fn kind() -> String {
         "API group".to_owned()
+    }
+
+    fn schema() -> serde_json::Value {
+        json!({"type": "string"})
     }
 
     fn read(node: &Node) -> Result<Self, String> {
@@ -201,6 +233,10 @@ impl<T: Choice> Value for T {
             Some((last, others)) => format!("{} or {last}", others.join(", ")),
             None => String::new(),
         }
+    }
+
+    fn schema() -> serde_json::Value {
+        json!({"enum": T::ALL.iter().map(|(word, _)| *word).collect::<Vec<_>>()})
     }
 
     fn read(node: &Node) -> Result<Self, String> {

@@ -5,7 +5,7 @@
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use fairlead_testkit::cluster::node;
-use fairlead_testkit::standing::{Standing, Up};
+use fairlead_testkit::standing::{Holds, Standing, Up};
 
 /// A Kubernetes cluster on this machine, without containers around it.
 #[derive(Parser)]
@@ -17,11 +17,14 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start a cluster with a node and two registries and leave it running
+    /// Start a cluster with a node, two registries and Fairlead, and leave it running
     Up {
         /// Control plane and registries only; needs no root
         #[arg(long)]
         no_node: bool,
+        /// Leave Fairlead out
+        #[arg(long)]
+        no_fairlead: bool,
         /// Stay, and end the cluster with this command
         #[arg(long)]
         foreground: bool,
@@ -36,7 +39,14 @@ enum Command {
 async fn main() -> Result<()> {
     let place = Standing::from_environment()?;
     match Arguments::parse().command {
-        Command::Up { no_node, foreground } => up(&place, no_node, foreground).await,
+        Command::Up { no_node, no_fairlead, foreground } => {
+            let holds = match (no_node, no_fairlead) {
+                (true, _) => Holds::ControlPlane,
+                (false, true) => Holds::Node,
+                (false, false) => Holds::Fairlead,
+            };
+            up(&place, holds, foreground).await
+        }
         Command::Down => {
             let text = if place.down()? {
                 "The cluster has ended; nothing of it is left."
@@ -58,12 +68,14 @@ async fn main() -> Result<()> {
     }
 }
 
-async fn up(place: &Standing, no_node: bool, foreground: bool) -> Result<()> {
-    let missing = if no_node { None } else { node::missing() };
-    if let Some(reason) = &missing {
-        println!("Going on without a node: {reason}.");
+async fn up(place: &Standing, mut holds: Holds, foreground: bool) -> Result<()> {
+    if holds != Holds::ControlPlane
+        && let Some(reason) = node::missing()
+    {
+        println!("Going on without a node, and so without Fairlead: {reason}.");
+        holds = Holds::ControlPlane;
     }
-    match place.up(!no_node && missing.is_none()).await? {
+    match place.up(holds).await? {
         Up::AlreadyRunning { guide } => print!("It is already up.\n\n{guide}"),
         Up::Started { guide, cluster, registries: _registries } => {
             print!("{guide}");

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Result, bail};
 
 use super::controlplane::{ADMIN, ControlPlane, kubeconfig_of};
-use super::{Cluster, Own, Part, READY_DEADLINE, loopback, node};
+use super::{Cluster, Network, Own, Part, READY_DEADLINE, node};
 use crate::assets::{Assets, Group};
-use crate::supervisor::{Options, Supervisor};
+use crate::supervisor::{Link, Options, Supervisor};
 use crate::workdir;
 
 pub(super) async fn control_plane_assets() -> Result<Assets> {
@@ -87,27 +87,24 @@ impl ClusterBuilder {
         {
             bail!(reason);
         }
-        let options = Options {
-            namespaces: self.node,
-            containers: self.node.then(|| node::containers_of(&directory)),
-            pid_file,
-        };
+        let network = if self.node { Network::link()? } else { Network::LOOPBACK };
+        let link = Link { network, name: node::name_of(&directory) };
+        let options = Options { namespaces: self.node.then_some(link), pid_file };
         let supervisor = Arc::new(Supervisor::start(directory.clone(), &options)?);
-        let plane = ControlPlane::prepare(&self, &assets, &directory)?;
+        let plane = ControlPlane::prepare(&self, &assets, &directory, network)?;
         let mut own = Own {
             supervisor,
             parts: Mutex::default(),
             audit_log: plane.audit_log(),
             authority: plane.authority.clone(),
-            api_server: loopback(plane.api_port),
+            network,
+            api_server: (network.cluster, plane.api_port).into(),
             kwok: tokio::sync::Mutex::default(),
             sandboxes: None,
         };
         start_control_plane(&own, &plane).await?;
         if self.node {
-            let kubeconfig = kubeconfig_of(&directory, node::USER);
-            let flags = self.feature_gate_flag().into_iter().chain(self.flags_of(Part::Kubelet)).collect();
-            own.sandboxes = Some(node::start(&own, &directory, &kubeconfig, flags).await?);
+            own.sandboxes = Some(node::start(&self, &own, &directory).await?);
         }
         let cluster = Cluster { admin: kubeconfig_of(&directory, ADMIN), directory, assets, own: Some(own) };
         if self.node {

@@ -6,24 +6,27 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::health::Health;
-use super::{ClusterBuilder, Part, node};
+use super::network::{API_SERVICE, SERVICES};
+use super::{ClusterBuilder, Network, Part, node};
 use crate::assets::Assets;
 use crate::pki::{self, Authority};
 use crate::{Program, audit, kubeconfig, ports, unique, workdir};
 
-/// Beside loopback the API server is known by the names that clients inside a cluster use.
-const SERVING_NAMES: [&str; 5] =
-    ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
-const SERVICE_RANGE: &str = "10.96.0.0/16";
+/// Beside its own address the API server is known by loopback, where a proxy may stand in front of it, and by the
+/// names that clients inside a cluster use.
+const SERVING_NAMES: [&str; 6] =
+    ["127.0.0.1", "localhost", API_SERVICE, "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+const KUBELET_CLIENT: (&str, &str) = ("kube-apiserver-kubelet-client", "system:masters");
 pub(super) const ADMIN: &str = "fairlead-test-admin";
 pub(super) const KWOK: &str = "fairlead-test-kwok";
 
 /// Tokens are simpler than client certificates, and each part keeps the user name that RBAC and the audit log know it by.
-const USERS: [(&str, &str); 5] = [
+const USERS: [(&str, &str); 6] = [
     (ADMIN, "system:masters"),
     ("system:kube-controller-manager", ""),
     ("system:kube-scheduler", ""),
     (node::USER, "system:nodes"),
+    (node::PROXY_USER, ""),
     (KWOK, "system:masters"),
 ];
 
@@ -31,9 +34,11 @@ pub(super) struct ControlPlane<'a> {
     builder: &'a ClusterBuilder,
     assets: &'a Assets,
     directory: &'a Path,
+    network: Network,
     pub authority: String,
     pub api_port: u16,
     etcd_port: u16,
+    etcd_health_port: u16,
     etcd_peer_port: u16,
     controller_manager_port: u16,
     scheduler_port: u16,
@@ -45,20 +50,29 @@ impl<'a> ControlPlane<'a> {
         builder: &'a ClusterBuilder,
         assets: &'a Assets,
         directory: &'a Path,
+        network: Network,
     ) -> Result<Self> {
         let authority = Authority::new("fairlead-test")?;
         let plane = Self {
             builder,
             assets,
             directory,
+            network,
             authority: authority.certificate().to_owned(),
             api_port: ports::free()?,
             etcd_port: ports::free()?,
+            etcd_health_port: ports::free()?,
             etcd_peer_port: ports::free()?,
             controller_manager_port: ports::free()?,
             scheduler_port: ports::free()?,
         };
-        let serving = authority.issue(&SERVING_NAMES)?;
+        let address = network.cluster.to_string();
+        let names: Vec<&str> = [address.as_str()].into_iter().chain(SERVING_NAMES).collect();
+        let serving = authority.issue(&names)?;
+        let (user, group) = KUBELET_CLIENT;
+        let client = authority.issue_to_client(user, group)?;
+        workdir::write(&plane.file("pki/kubelet-client.crt"), client.certificate)?;
+        workdir::write(&plane.file("pki/kubelet-client.key"), client.key)?;
         workdir::write(&plane.file("pki/ca.crt"), authority.certificate())?;
         workdir::write(&plane.file("pki/serving.crt"), serving.certificate)?;
         workdir::write(&plane.file("pki/serving.key"), serving.key)?;
@@ -66,7 +80,7 @@ impl<'a> ControlPlane<'a> {
         workdir::write(&plane.file("pki/service-account.key"), private)?;
         workdir::write(&plane.file("pki/service-account.pub"), public)?;
         workdir::write(&plane.file("audit-policy.yaml"), audit::POLICY)?;
-        let server = format!("https://127.0.0.1:{}", plane.api_port);
+        let server = format!("https://{address}:{}", plane.api_port);
         let mut tokens = String::new();
         for (user, group) in USERS {
             let token = unique("token") + &unique("");
@@ -103,9 +117,11 @@ impl<'a> ControlPlane<'a> {
     }
 
     fn health(&self, scheme: &str, port: u16, path: &str) -> Health {
-        Health::Http { url: format!("{scheme}://127.0.0.1:{port}{path}"), authority: self.authority.clone() }
+        let url = format!("{scheme}://{}:{port}{path}", self.network.cluster);
+        Health::Http { url, authority: self.authority.clone() }
     }
 
+    /// Its data is open to all who reach it, so it stays on loopback. Only its health is to be seen from elsewhere.
     pub(super) fn etcd(&self) -> Result<(Program, Health)> {
         let client = format!("http://127.0.0.1:{}", self.etcd_port);
         let peer = format!("http://127.0.0.1:{}", self.etcd_peer_port);
@@ -116,19 +132,20 @@ impl<'a> ControlPlane<'a> {
             format!("--listen-peer-urls={peer}"),
             format!("--initial-advertise-peer-urls={peer}"),
             format!("--initial-cluster=default={peer}"),
+            format!("--listen-metrics-urls=http://{}:{}", self.network.cluster, self.etcd_health_port),
             // Data outlives a killed process, not a lost machine: enough for tests, and several times as fast.
             "--unsafe-no-fsync".to_owned(),
             "--quota-backend-bytes=8589934592".to_owned(),
             "--log-level=warn".to_owned(),
         ]);
-        Ok((self.finish(Part::Etcd, program), self.health("http", self.etcd_port, "/health")))
+        Ok((self.finish(Part::Etcd, program), self.health("http", self.etcd_health_port, "/health")))
     }
 
     pub(super) fn api_server(&self) -> Result<(Program, Health)> {
         let mut program = self.program(Part::ApiServer)?.args([
             format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
-            "--bind-address=127.0.0.1".to_owned(),
-            "--advertise-address=127.0.0.1".to_owned(),
+            format!("--bind-address={}", self.network.cluster),
+            format!("--advertise-address={}", self.network.cluster),
             format!("--secure-port={}", self.api_port),
             format!("--tls-cert-file={}", self.path("pki/serving.crt")),
             format!("--tls-private-key-file={}", self.path("pki/serving.key")),
@@ -137,13 +154,17 @@ impl<'a> ControlPlane<'a> {
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             format!("--service-account-key-file={}", self.path("pki/service-account.pub")),
             format!("--service-account-signing-key-file={}", self.path("pki/service-account.key")),
-            format!("--service-cluster-ip-range={SERVICE_RANGE}"),
+            format!("--service-cluster-ip-range={SERVICES}"),
             "--allow-privileged=true".to_owned(),
-            // An address on loopback may not be an endpoint of the Service `kubernetes`.
-            "--endpoint-reconciler-type=none".to_owned(),
             "--kubelet-preferred-address-types=InternalIP".to_owned(),
+            format!("--kubelet-client-certificate={}", self.path("pki/kubelet-client.crt")),
+            format!("--kubelet-client-key={}", self.path("pki/kubelet-client.key")),
             "--shutdown-delay-duration=0s".to_owned(),
         ]);
+        if self.network == Network::LOOPBACK {
+            // An address on loopback may not be an endpoint of the Service `kubernetes`.
+            program = program.arg("--endpoint-reconciler-type=none");
+        }
         if let Some(log) = self.audit_log() {
             program = program.args([
                 format!("--audit-policy-file={}", self.path("audit-policy.yaml")),
@@ -178,7 +199,7 @@ impl<'a> ControlPlane<'a> {
         Ok(self.program(part)?.args([
             format!("--kubeconfig={}", kubeconfig_of(self.directory, user).display()),
             "--leader-elect=false".to_owned(),
-            "--bind-address=127.0.0.1".to_owned(),
+            format!("--bind-address={}", self.network.cluster),
             format!("--secure-port={secure_port}"),
             format!("--tls-cert-file={}", self.path("pki/serving.crt")),
             format!("--tls-private-key-file={}", self.path("pki/serving.key")),

@@ -46,10 +46,10 @@ impl Cluster {
             format!("--kubeconfig={}", path(&kubeconfig)),
             format!("--config={}", path(&config)),
             format!("--manage-nodes-with-label-selector={}={}", SIMULATED.0, SIMULATED.1),
-            format!("--server-address=127.0.0.1:{port}"),
+            format!("--server-address={}:{port}", own.network.cluster),
             format!("--node-lease-duration-seconds={LEASE_SECONDS}"),
         ]);
-        let url = format!("http://127.0.0.1:{port}/healthz");
+        let url = format!("http://{}:{port}/healthz", own.network.cluster);
         let health = Health::Http { url, authority: own.authority.clone() };
         own.start(Part::Kwok, program, health).await?.wait_ready(Part::Kwok, READY_DEADLINE).await?;
         *started_with = Some(stages);

@@ -8,11 +8,12 @@ mod builder;
 mod controlplane;
 mod health;
 mod kwok;
+mod network;
 pub mod node;
 mod part;
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,6 +22,7 @@ use anyhow::{Context, Result, anyhow};
 use tokio::sync::OnceCell;
 
 pub use builder::ClusterBuilder;
+pub(crate) use network::Network;
 pub use part::Part;
 
 use crate::assets::Assets;
@@ -50,6 +52,7 @@ struct Own {
     parts: Mutex<BTreeMap<Part, Arc<RunningPart>>>,
     audit_log: Option<PathBuf>,
     authority: String,
+    network: Network,
     api_server: SocketAddr,
     /// The stages kwok was started with, once it was.
     kwok: tokio::sync::Mutex<Option<String>>,
@@ -125,6 +128,11 @@ impl Cluster {
         Ok(self.own()?.api_server)
     }
 
+    /// The machine as the cluster sees it: where a program beside it has to listen to be reached from it.
+    pub fn host_address(&self) -> IpAddr {
+        self.own.as_ref().map_or(Network::LOOPBACK, |own| own.network).host.into()
+    }
+
     /// SIGKILL to one part.
     pub async fn kill(&self, part: Part) -> Result<()> {
         self.part(part)?.process.kill().await
@@ -168,7 +176,12 @@ impl Cluster {
     }
 
     pub(crate) async fn named_registry(&self, config: RegistryConfig, name: &str) -> Result<Registry> {
-        Registry::start_under(self.own()?.supervisor(), config, name).await
+        let own = self.own()?;
+        let registry = Registry::start_under(own.supervisor(), config, name, own.network.cluster).await?;
+        if own.sandboxes.is_some() {
+            node::pulls_from(self.directory(), &registry.host(), registry.endpoint())?;
+        }
+        Ok(registry)
     }
 
     /// Lets the cluster and all that runs under it outlive this process.
@@ -198,8 +211,4 @@ impl Own {
         self.parts().insert(part, Arc::clone(&running));
         Ok(running)
     }
-}
-
-fn loopback(port: u16) -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }

@@ -10,6 +10,7 @@ pub enum Part {
     Scheduler,
     Containerd,
     Kubelet,
+    Proxy,
     Kwok,
 }
 
@@ -23,6 +24,7 @@ impl Part {
             Self::Scheduler => "kube-scheduler",
             Self::Containerd => "containerd",
             Self::Kubelet => "kubelet",
+            Self::Proxy => "kube-proxy",
             Self::Kwok => "kwok",
         }
     }

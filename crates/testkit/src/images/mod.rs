@@ -12,7 +12,9 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 pub use content::{Content, media_type};
-pub use presets::{artifact, empty, holding, index, multi_platform, pause, program, succeed};
+pub use presets::{
+    artifact, empty, holding, index, multi_platform, pause, program, program_with_libraries, succeed,
+};
 
 /// A manifest or index with everything it refers to.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! The images tests ask for most.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -41,6 +42,18 @@ pub fn succeed() -> Result<Image> {
 /// A statically linked program of this machine, run as the entry point.
 pub fn program(file: &Path, path_in_image: &str) -> Result<Image> {
     ImageBuilder::new().executable(path_in_image, file)?.entrypoint(&[path_in_image]).build()
+}
+
+/// A program of this machine with the shared libraries that it is linked to.
+pub fn program_with_libraries(file: &Path, path_in_image: &str) -> Result<Image> {
+    let output = Command::new("ldd").arg(file).output().context("cannot run ldd")?;
+    let mut builder = ImageBuilder::new().executable(path_in_image, file)?.entrypoint(&[path_in_image]);
+    // `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader; what the kernel provides has no path.
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for library in text.split_whitespace().filter(|word| word.starts_with('/')) {
+        builder = builder.executable(library, Path::new(library))?;
+    }
+    builder.build()
 }
 
 /// Holds a file and no program at all: it can be pulled and mounted as a volume, not run.

@@ -1,6 +1,7 @@
 //! What a registry is to be like, and the files that make it so.
 
 use std::fmt::Write;
+use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -82,14 +83,14 @@ impl RegistryConfig {
         self
     }
 
-    /// Speaks TLS with a certificate for 127.0.0.1 and localhost by an authority of its own.
+    /// Speaks TLS with a certificate for its address and localhost by an authority of its own.
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls = Some(Certificate::ByAuthority);
         self
     }
 
-    /// Speaks TLS with a certificate for 127.0.0.1 and localhost that is its own authority.
+    /// Speaks TLS with a certificate for its address and localhost that is its own authority.
     #[must_use]
     pub fn self_signed(mut self) -> Self {
         self.tls = Some(Certificate::ByItself);
@@ -110,13 +111,14 @@ impl RegistryConfig {
         self
     }
 
-    pub(super) fn write(&self, directory: &Path, port: u16) -> Result<Written> {
+    pub(super) fn write(&self, directory: &Path, address: SocketAddrV4) -> Result<Written> {
         let own_storage = directory.join("storage");
         let storage = self.read_only_from.as_ref().unwrap_or(&own_storage);
-        let mut http = json!({"addr": format!("127.0.0.1:{port}"), "secret": "shared by nobody"});
-        let mut endpoint = Endpoint::plain(port);
+        let mut http = json!({"addr": address, "secret": "shared by nobody"});
+        let mut endpoint = Endpoint::at(address);
         if let Some(signed) = self.tls {
-            let names = ["127.0.0.1", "localhost"];
+            let ip = address.ip().to_string();
+            let names = [ip.as_str(), "localhost"];
             let (identity, authority) = match signed {
                 Certificate::ByAuthority => {
                     let authority = Authority::new("fairlead-test-registry")?;

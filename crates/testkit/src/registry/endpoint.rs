@@ -1,12 +1,14 @@
 //! Where a registry is, and how to log in.
 
+use std::net::{Ipv4Addr, SocketAddrV4};
+
 use anyhow::Result;
 use reqwest::{Certificate, Method, RequestBuilder};
 
 /// Address and credentials of a registry.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    pub(super) port: u16,
+    address: SocketAddrV4,
     /// User and password, where anonymous access is refused.
     pub credentials: Option<(String, String)>,
     /// PEM certificate of the authority, where it speaks TLS.
@@ -18,16 +20,20 @@ pub struct Endpoint {
 impl Endpoint {
     /// A registry on loopback that was started elsewhere, speaking plain HTTP to anybody.
     pub fn plain(port: u16) -> Self {
-        Self { port, credentials: None, authority: None, self_signed: false }
+        Self::at(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
+    }
+
+    pub(super) fn at(address: SocketAddrV4) -> Self {
+        Self { address, credentials: None, authority: None, self_signed: false }
     }
 
     pub fn port(&self) -> u16 {
-        self.port
+        self.address.port()
     }
 
-    /// `127.0.0.1:PORT`, as in image references.
+    /// `ADDRESS:PORT`, as in image references.
     pub fn host(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.address.to_string()
     }
 
     pub fn url(&self) -> String {

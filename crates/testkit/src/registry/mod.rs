@@ -5,6 +5,7 @@ mod access;
 mod config;
 mod endpoint;
 
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,13 +38,14 @@ impl Registry {
     /// Starts one on a free port of loopback, tied to this process.
     pub async fn start(config: RegistryConfig) -> Result<Self> {
         let supervisor = tokio::task::spawn_blocking(Supervisor::of_this_process).await??;
-        Self::start_under(supervisor, config, &unique("registry")).await
+        Self::start_under(supervisor, config, &unique("registry"), Ipv4Addr::LOCALHOST).await
     }
 
     pub(crate) async fn start_under(
         supervisor: Arc<Supervisor>,
         config: RegistryConfig,
         name: &str,
+        address: Ipv4Addr,
     ) -> Result<Self> {
         let program = match config.release {
             Release::V3 => Assets::ensure(&[Group::Registry]).await?.program("registry")?,
@@ -51,7 +53,7 @@ impl Registry {
         };
         let directory = supervisor.directory().join(format!("{name}.d"));
         let port = ports::free()?;
-        let written = config.write(&directory, port)?;
+        let written = config.write(&directory, SocketAddrV4::new(address, port))?;
         let program = Program::new(program)
             .arg("serve")
             .arg(written.file.display().to_string())
@@ -68,7 +70,7 @@ impl Registry {
         &self.endpoint
     }
 
-    /// `127.0.0.1:PORT`, as in image references.
+    /// `ADDRESS:PORT`, as in image references.
     pub fn host(&self) -> String {
         self.endpoint.host()
     }

@@ -1,14 +1,16 @@
-//! Nothing outlives a killed test: no process, no mount, no control group, no network device, no file.
+//! Nothing outlives a killed test: no process, no mount, no control group, no network device, no file. And nothing of
+//! the machine's network is changed meanwhile: no rule of the packet filter, no forwarding.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fairlead_testkit::eventually;
 use fairlead_testkit::standing::Standing;
+use serde_json::Value;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -61,22 +63,25 @@ fn descendants(ancestor: u32) -> Vec<Stat> {
     all
 }
 
-fn control_groups() -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let hierarchies =
-        std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
-    for directory in hierarchies.chain([Path::new("/sys/fs/cgroup").to_owned()]) {
-        let containers = std::fs::read_dir(directory.join("k8s.io")).into_iter().flatten().flatten();
-        found.extend(
-            containers.filter(|entry| entry.path().is_dir()).map(|entry| entry.path().display().to_string()),
-        );
-    }
-    found
+/// What a cluster has in places that it shares with others, by the name that its kubelet was given: a control group
+/// in each hierarchy, and a network device.
+fn shared_places(kubelet: &Value) -> Vec<PathBuf> {
+    let name = kubelet["cgroupRoot"].as_str().unwrap_or_default().trim_start_matches('/');
+    let root = Path::new("/sys/fs/cgroup");
+    let hierarchies = std::fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+    let places = hierarchies.chain([root.to_owned(), PathBuf::from("/sys/class/net")]);
+    places.map(|place| place.join(name)).filter(|path| path.exists()).collect()
 }
 
-fn network_devices() -> BTreeSet<String> {
-    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+/// What a node usually changes in a machine's network.
+fn rules() -> Result<String> {
+    let output = Command::new("/usr/sbin/iptables-save").output().context("iptables-save")?;
+    ensure!(output.status.success(), "iptables-save ended with {}", output.status);
+    let text = String::from_utf8(output.stdout)?;
+    // Comments say when they were written, and chains count packets.
+    let rules: Vec<&str> = text.lines().filter(|line| !line.starts_with(['#', ':'])).collect();
+    let forwarding = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward")?;
+    Ok(format!("ip_forward={forwarding}{}", rules.join("\n")))
 }
 
 /// Starts `cluster up --foreground` in a place of its own and waits until it is up.
@@ -135,8 +140,8 @@ async fn nothing_survives_a_killed_maker_of_a_control_plane() -> Result<()> {
 async fn nothing_survives_a_killed_maker_of_a_node() -> Result<()> {
     let temporary = tempfile::tempdir()?;
     let place = temporary.path().join("cluster");
-    let (groups, devices) = (control_groups(), network_devices());
-    let maker = start(&place, &[])?;
+    let rules_before = rules()?;
+    let maker = start(&place, &["--no-fairlead"])?;
     let guide = Standing::at(place.clone()).guide()?;
     let image =
         guide.lines().find_map(|line| line.split_once("--image=")).context("no image in the guide")?.1;
@@ -155,17 +160,16 @@ async fn nothing_survives_a_killed_maker_of_a_node() -> Result<()> {
     eventually(DEADLINE, || async { kubectl(&["get", "serviceaccount", "default"]) }).await?;
     kubectl(&["run", "hello", "--image", image])?;
     kubectl(&["wait", "pod/hello", "--for=condition=Ready", "--timeout=60s"])?;
-    ensure!(
-        control_groups() != groups && network_devices() != devices,
-        "the Pod left no trace to be cleaned up"
-    );
+    let kubelet = serde_json::from_slice(&std::fs::read(place.join("run/kubelet.yaml"))?)?;
+    ensure!(shared_places(&kubelet).len() >= 2, "there is nothing to be cleaned up");
+    ensure!(rules()? == rules_before, "the node changed the machine's network: {}", rules()?);
 
-    nothing_survives(&place, maker, &["kubelet", "containerd", "containerd-shim", "pause"]).await?;
+    nothing_survives(&place, maker, &["kubelet", "kube-proxy", "containerd", "containerd-shim", "pause"])
+        .await?;
     eventually(DEADLINE, || async {
-        let left: Vec<_> = control_groups().difference(&groups).cloned().collect();
-        ensure!(left.is_empty(), "control groups are left: {left:?}");
-        let left: Vec<_> = network_devices().difference(&devices).cloned().collect();
-        ensure!(left.is_empty(), "network devices are left: {left:?}");
+        let left = shared_places(&kubelet);
+        ensure!(left.is_empty(), "control groups or network devices are left: {left:?}");
+        ensure!(rules()? == rules_before, "the machine's network is changed: {}", rules()?);
         Ok(())
     })
     .await

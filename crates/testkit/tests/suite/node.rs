@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fairlead_testkit::images::{self, ImageBuilder};
-use fairlead_testkit::{Cluster, Part, RegistryConfig, eventually};
+use fairlead_testkit::{Cluster, Part, Registry, RegistryConfig, eventually};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::Api;
 use kube::api::PostParams;
@@ -19,6 +19,36 @@ async fn in_phase(pods: &Api<Pod>, name: &str, wanted: &str) -> Result<Container
         status.container_statuses.and_then(|all| all.into_iter().next()).context("no container status")
     })
     .await
+}
+
+/// Its image is pushed only after the first pull failed, and it runs within the limits. Nothing of that ends the
+/// kubelet.
+async fn a_pod_with_limits_survives_a_failed_pull(
+    cluster: &Cluster,
+    registry: &Registry,
+    pods: &Api<Pod>,
+) -> Result<()> {
+    let resources = json!({"limits": {"cpu": "100m", "memory": "64Mi"}, "requests": {"cpu": "50m"}});
+    let image = format!("{}/late:1", registry.host());
+    let pod = serde_json::from_value(json!({
+        "metadata": {"name": "late"},
+        "spec": {"containers": [{"name": "main", "image": image, "resources": resources}]},
+    }))?;
+    pods.create(&PostParams::default(), &pod).await?;
+    eventually(DEADLINE, || async {
+        let status = pods.get("late").await?.status.context("no status")?;
+        let waiting =
+            status.container_statuses.iter().flatten().find_map(|it| it.state.as_ref()?.waiting.as_ref());
+        let reason = waiting.and_then(|waiting| waiting.reason.as_deref()).unwrap_or_default();
+        ensure!(["ErrImagePull", "ImagePullBackOff"].contains(&reason), "{status:?}");
+        Ok(())
+    })
+    .await?;
+    let late = ImageBuilder::pause()?.label("for", "a late push").build()?;
+    registry.endpoint().push("late", "1", &late).await?;
+    in_phase(pods, "late", "Running").await?;
+    ensure!(cluster.is_running(Part::Kubelet)?, "the kubelet died:\n{}", cluster.logs(Part::Kubelet)?);
+    cluster.wait_node_ready().await
 }
 
 #[tokio::test]
@@ -46,6 +76,8 @@ async fn the_kubelet_runs_pods_from_a_local_registry() -> Result<()> {
     let before = in_phase(&pods, "run", "Running").await?;
     assert!(before.image_id.ends_with(&digest), "{} is not {digest}", before.image_id);
     cluster.kubectl(["logs", "--namespace", &namespace, "run"]).await?;
+
+    a_pod_with_limits_survives_a_failed_pull(&cluster, &registry, &pods).await?;
 
     cluster.restart(Part::Containerd).await?;
     cluster.restart(Part::Kubelet).await?;

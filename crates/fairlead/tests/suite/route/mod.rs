@@ -4,7 +4,6 @@ mod consistency;
 mod credentials;
 mod faults;
 mod images;
-mod node;
 mod owners;
 pub mod rig;
 mod transport;

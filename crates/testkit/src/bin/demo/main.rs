@@ -1,4 +1,5 @@
-//! `make demo`: Fairlead at work on a real control plane, told step by step. Everything listens on loopback and ends with this program.
+//! `make demo`: Fairlead at work on a real control plane, told step by step. Only this machine reaches it, and it ends
+//! with this program.
 #![allow(
     clippy::print_stderr,
     clippy::print_stdout,
@@ -10,13 +11,13 @@ mod story;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use fairlead_testkit::cluster::node;
 use fairlead_testkit::images::ImageBuilder;
 use fairlead_testkit::operator::point_webhook_at;
 use fairlead_testkit::registry::{Registry, RegistryConfig};
 use fairlead_testkit::service::Service;
-use fairlead_testkit::{Cluster, Operator, eventually};
+use fairlead_testkit::{Cluster, Operator, eventually, installation};
 
 use story::Story;
 
@@ -53,7 +54,7 @@ async fn main() -> std::process::ExitCode {
 
 async fn show() -> Result<()> {
     fairlead_testkit::install_crypto();
-    let program = program()?;
+    let program = installation::program()?;
     let mut story = Story::begin();
 
     story.step(
@@ -77,12 +78,17 @@ async fn show() -> Result<()> {
     }
     let image = format!("{}/demo/app:1", first.host());
 
-    story.step("Install Fairlead: `fairlead manifests | kubectl apply --server-side -f -`");
-    install(&cluster, &program).await?;
+    story.step(
+        "Install Fairlead: `fairlead manifests --config config.yaml | kubectl apply --server-side -f -`",
+    );
+    let config = cluster.directory().join("config.yaml");
+    std::fs::write(&config, installation::plain_http([&first, &second])?)?;
+    install(&cluster, &program, &config).await?;
 
     story.step("Two replicas of the operator, under exactly the rights that were installed");
-    let one = Operator::of(&program).identity("replica-1").start_installed(&cluster).await?;
-    let other = Operator::of(&program).identity("replica-2").start_installed(&cluster).await?;
+    let replica = |name: &str| Operator::of(&program).identity(name).config(&config);
+    let one = replica("replica-1").start_installed(&cluster).await?;
+    let other = replica("replica-2").start_installed(&cluster).await?;
     let service = Service::start(vec![one.webhook, other.webhook]).await?;
     point_webhook_at(&cluster, service.address()).await?;
     one.wait_until_ready(SOON).await?;
@@ -166,28 +172,9 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The program beside this one.
-fn program() -> Result<PathBuf> {
-    let here = std::env::current_exe().context("cannot tell where this program is")?;
-    let program = here.parent().context("this program is in no directory")?.join("fairlead");
-    if !program.exists() {
-        bail!(
-            "{} is not there: run `cargo build --bin fairlead` first, or use `make demo`",
-            program.display()
-        );
-    }
-    Ok(program)
-}
-
-async fn install(cluster: &Cluster, program: &Path) -> Result<()> {
-    let output = tokio::process::Command::new(program).arg("manifests").output().await?;
-    anyhow::ensure!(
-        output.status.success(),
-        "fairlead manifests: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+async fn install(cluster: &Cluster, program: &Path, config: &Path) -> Result<()> {
     // The operator of this demo runs beside the cluster, from this build and not from an image.
-    let manifests = String::from_utf8_lossy(&output.stdout);
+    let manifests = installation::manifests(program, &["--config", &config.display().to_string()]).await?;
     let documents: Vec<&str> =
         manifests.split("\n---\n").filter(|document| !document.contains("\nkind: Deployment\n")).collect();
     let applied = apply(cluster, "manifests.yaml", &documents.join("\n---\n")).await?;

@@ -13,7 +13,7 @@ pub(crate) struct Story {
 impl Story {
     pub(crate) fn begin() -> Self {
         println!(
-            "Fairlead on a real Kubernetes. Everything listens on 127.0.0.1 and ends with this program."
+            "Fairlead on a real Kubernetes. Only this machine reaches it, and it ends with this program."
         );
         Self { begun: Instant::now(), steps: 0 }
     }

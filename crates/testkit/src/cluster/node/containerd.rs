@@ -1,25 +1,22 @@
 //! Configuration of containerd and of the Pods' network.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::Result;
 use serde_json::json;
 
-use super::{Layout, NETWORK_PLUGINS};
+use super::{Layout, NETWORK_PLUGINS, search_path};
+use crate::cluster::network::PODS;
 use crate::process::Program;
 use crate::workdir;
 
-/// Directory of containerd's state, within the cluster's.
-pub(super) const STATE: &str = "containerd-state";
-
-/// Where runc is looked for: Debian has it in a directory that only root's login shell searches.
-pub(super) fn search_path() -> String {
-    let path = std::env::var("PATH").unwrap_or_default();
-    format!("{path}:/usr/sbin:/sbin")
+/// Where containerd finds out how to reach registries; read again at every pull.
+pub(super) fn hosts_directory(cluster: &Path) -> PathBuf {
+    cluster.join("certs.d")
 }
 
 pub(super) fn prepare(layout: &Layout<'_>) -> Result<Program> {
     let network = layout.file("cni.d");
-    let hosts = layout.file("certs.d");
-    std::fs::create_dir_all(&hosts)?;
     workdir::write(&network.join("10-pods.conflist"), network_config(layout)?)?;
     let file = layout.file("containerd.toml");
     workdir::write(&file, config(layout))?;
@@ -69,24 +66,24 @@ bin_dirs = ["{NETWORK_PLUGINS}"]
 conf_dir = {network}
 "#,
         root = quoted("containerd"),
-        state = quoted(STATE),
+        state = quoted("containerd-state"),
         socket = quoted("containerd.sock"),
         ttrpc = quoted("containerd.sock.ttrpc"),
-        hosts = quoted("certs.d"),
+        hosts = format_args!("\"{}\"", hosts_directory(layout.directory).display()),
         network = quoted("cni.d"),
         sandbox = layout.sandbox,
     )
 }
 
 fn network_config(layout: &Layout<'_>) -> Result<String> {
-    let (second, third) = layout.subnet;
-    let ranges = json!([[{"subnet": format!("10.{second}.{third}.0/24")}]]);
+    let routes = json!([{"dst": "0.0.0.0/0"}]);
+    let ranges = json!([[{"subnet": PODS}]]);
     let config = json!({
         "cniVersion": "1.0.0",
         "name": "pods",
         "plugins": [{
             "type": "ptp",
-            "ipam": {"type": "host-local", "ranges": ranges, "dataDir": layout.file("cni-state")},
+            "ipam": {"type": "host-local", "ranges": ranges, "routes": routes, "dataDir": layout.file("cni-state")},
         }],
     });
     Ok(serde_json::to_string_pretty(&config)?)

@@ -19,8 +19,7 @@ pub(super) fn prepare(layout: &Layout<'_>, kubeconfig: &Path) -> Result<Program>
         format!("--root-dir={}", layout.file("kubelet").display()),
         format!("--cert-dir={}", layout.file("kubelet-pki").display()),
         format!("--hostname-override={NAME}"),
-        // Leaves the node's address to us; see `introduce`.
-        "--cloud-provider=external".to_owned(),
+        format!("--node-ip={}", layout.address),
     ]))
 }
 
@@ -28,21 +27,26 @@ fn config(layout: &Layout<'_>) -> Result<String> {
     let config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": "127.0.0.1",
+        "address": layout.address,
         "port": layout.kubelet_port,
         "readOnlyPort": 0,
-        "healthzBindAddress": "127.0.0.1",
-        "healthzPort": layout.health_port,
-        // Only this machine reaches it, so that `kubectl logs` works without further certificates.
-        "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
-        "authorization": {"mode": "AlwaysAllow"},
+        "healthzBindAddress": layout.address,
+        "healthzPort": layout.kubelet_health_port,
+        "authentication": {
+            "anonymous": {"enabled": false},
+            "webhook": {"enabled": true},
+            "x509": {"clientCAFile": layout.file("pki/ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
         "containerRuntimeEndpoint": format!("unix://{}", layout.socket().display()),
         "podLogsDir": layout.file("pod-logs"),
         "resolvConf": "/dev/null",
-        // A machine that also builds and runs tests is no tidy node: take its control groups as they are.
+        // A machine that also builds and runs tests is no tidy node: take its control groups as they are. Those of
+        // Pods are needed: without them this kubelet dereferences nil when the first pull of a Pod with limits fails.
         "failCgroupV1": false,
         "cgroupDriver": "cgroupfs",
-        "cgroupsPerQOS": false,
+        "cgroupRoot": format!("/{}", super::name_of(layout.directory)),
+        "cgroupsPerQOS": true,
         "enforceNodeAllocatable": [],
         "failSwapOn": false,
         "makeIPTablesUtilChains": false,
