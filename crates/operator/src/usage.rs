@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fairlead_domain::selector::{Labels, PodFacts};
-use fairlead_plan::usage::{self, ImageUse, PodUse, Selection, Used};
+use fairlead_plan::usage::{self, DirectUses, ImageUse, PodUse, Selection, Used};
 
 use crate::config::Config;
 use crate::skip::Skip;
@@ -44,6 +44,15 @@ pub fn gather(pods: &[Arc<PodEntry>], ignored: &Ignored, selections: &[Selection
         })
     });
     usage::gather(selections, uses)
+}
+
+/// What Pods name as their images, whoever they are; those that only warm a node do not count.
+pub fn direct(pods: &[Arc<PodEntry>]) -> DirectUses {
+    let counting = pods.iter().filter(|pod| !usage::is_warming(&LabelsOf(&pod.labels)));
+    DirectUses::of(counting.flat_map(|pod| {
+        let (namespace, name) = (&*pod.key.namespace, &*pod.key.name);
+        pod.containers.iter().map(move |container| (namespace, name, &*container.image))
+    }))
 }
 
 fn image_use(container: &Container) -> ImageUse<'_> {

@@ -107,11 +107,16 @@ pub struct LedgerEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::digest")]
     pub source_digest: Option<String>,
-    /// Since when no Pod uses the image. Absent while one does. `0001-01-01T01:00:00Z`: the filter no longer matches it.
+    /// Since when no Pod uses the image under this object: because none has it, or because the filter leaves it out.
+    /// Absent while one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::timestamp")]
     pub unused_since: Option<Time>,
-    /// Its copies, one for each mirror.
+    /// The image was never copied, because its source does not let it be: it is not found, access is denied, or its content
+    /// is not as it must be. It owns no destination that another image wants.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uncopyable: bool,
+    /// Its copies: one for each mirror, and those on mirrors that the object no longer names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_MIRRORS))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -150,6 +155,41 @@ pub struct LedgerCopy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub last_error: Option<String>,
+    /// Digests that Fairlead wrote under this name: the last one, and the one before it until the registry has confirmed
+    /// the last. Clean-up deletes the copy only while the name has one of them. Absent: Fairlead did not write what is
+    /// there, and keeps it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "written_digests")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub written: Vec<String>,
+    /// kube-image-keeper wrote the copy. Its digest becomes `written` as soon as Fairlead has looked at it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopted: bool,
+    /// The name holds the copy of another source until this one is made. It is not offered to Pods before that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replaces: bool,
+    /// A Pod names the copy itself as its image, although no Pod uses the source. Retention starts when the last one is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub named: bool,
+    /// When the last Pod was gone that named the copy itself. Retention counts from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::timestamp")]
+    pub named_until: Option<Time>,
+    /// Why clean-up leaves the copy in the registry for good. It is looked after again when a Pod uses the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub kept: Option<String>,
+}
+
+/// Digests of one copy that the ledger remembers.
+pub const MAX_WRITTEN: usize = 4;
+
+fn written_digests(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "array",
+        "maxItems": MAX_WRITTEN,
+        "items": crate::schema::digest(generator),
+    })
 }
 
 /// What the watch knows of one image.

@@ -5,7 +5,7 @@ mod pin;
 
 pub use ledger::{
     CopyState, ImageLedger, ImageLedgerSpec, ImageLedgerStatus, LedgerCopy, LedgerEntry, LedgerManner,
-    LedgerOwner, LedgerWatch, MAX_COPIES,
+    LedgerOwner, LedgerWatch, MAX_COPIES, MAX_WRITTEN,
 };
 pub use pin::{ImagePin, ImagePinSpec, ImagePinStatus, PinnedImage, PinnedWorkload};
 

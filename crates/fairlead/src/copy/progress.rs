@@ -90,7 +90,7 @@ impl Observer for Meter {
             Event::BlobFound { digest, size } => self.is_at(digest, 0, size),
             Event::BlobMoved { digest, done, size } => self.is_at(digest, done, size),
             Event::BlobDone { digest, size, .. } => self.is_at(digest, size, size),
-            Event::Published { .. } => {}
+            Event::Publishing { .. } | Event::Published { .. } => {}
         }
     }
 }

@@ -7,7 +7,7 @@ use fairlead_api::fairlead::{CopyState, ImageLedgerSpec};
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Reference;
 use fairlead_plan::consistency::Pair;
-use fairlead_plan::mirroring::is_foreign;
+use fairlead_plan::mirroring::{Claimed, is_foreign};
 
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
@@ -22,6 +22,7 @@ struct Row {
     source: String,
     state: CopyState,
     digest: Option<Digest>,
+    replaces: bool,
 }
 
 impl Copies {
@@ -33,8 +34,12 @@ impl Copies {
             }
             for copy in &entry.mirrors {
                 let Ok(destination) = Reference::parse(&copy.destination) else { continue };
-                let row =
-                    Row { source: pulled(&source), state: copy.state, digest: digest(copy.digest.as_ref()) };
+                let row = Row {
+                    source: pulled(&source),
+                    state: copy.state,
+                    digest: digest(copy.digest.as_ref()),
+                    replaces: copy.replaces,
+                };
                 self.rows.entry(pulled(&destination)).or_default().push(row);
             }
         }
@@ -44,7 +49,13 @@ impl Copies {
     pub(crate) fn refuse(&self, source: &Reference, destination: &Reference) -> bool {
         let rows = self.rows.get(&pulled(destination)).filter(|_| destination.digest().is_none());
         let source = pulled(source);
-        rows.is_some_and(|rows| is_foreign(rows.iter().map(|row| (row.source == source, row.state))))
+        let claimed = |row: &Row| Claimed {
+            own: row.source == source,
+            state: row.state,
+            filled: row.digest.is_some(),
+            replaces: row.replaces,
+        };
+        rows.is_some_and(|rows| is_foreign(rows.iter().map(claimed)))
     }
 
     /// Whether a ledger says that the copy was made of the source as both are now.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use fairlead_api::conditions::{Condition, ConditionStatus, types};
 use fairlead_api::fairlead::CopyState;
-use fairlead_api::kuik::NO_LONGER_MATCHING;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
@@ -50,6 +49,8 @@ pub(crate) struct ObjectReport {
     /// Copies that cannot be made or removed.
     pub(crate) failing: Vec<CopyReport>,
     pub(crate) unused: Vec<UnusedReport>,
+    /// Copies that clean-up does not remove.
+    pub(crate) kept: Vec<KeptCopy>,
     /// What is wrong with the object itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) problems: Vec<String>,
@@ -114,14 +115,20 @@ pub(crate) struct CopyReport {
     pub(crate) error: String,
 }
 
+/// A copy that stays in its registry whatever happens to its image.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct KeptCopy {
+    pub(crate) image: String,
+    pub(crate) destination: String,
+    pub(crate) why: String,
+}
+
 /// An image that no Pod uses.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct UnusedReport {
     pub(crate) image: String,
-    /// None: the filter no longer matches it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) since: Option<Timestamp>,
+    pub(crate) since: Timestamp,
     pub(crate) copies: Vec<UnusedCopy>,
 }
 
@@ -132,6 +139,9 @@ pub(crate) struct UnusedCopy {
     /// When it may be removed. None: it is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) goes_at: Option<Timestamp>,
+    /// Why it is kept although its mirror is cleaned up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kept: Option<String>,
 }
 
 impl Counts {
@@ -170,6 +180,7 @@ impl Report {
         self.objects.retain(ObjectReport::is_troubled);
         for object in &mut self.objects {
             object.unused.clear();
+            object.kept.clear();
         }
         self
     }
@@ -227,6 +238,7 @@ impl ObjectReport {
             mirrors: mirrors.collect(),
             failing: Vec::new(),
             unused: Vec::new(),
+            kept: Vec::new(),
             problems,
         }
     }
@@ -242,7 +254,7 @@ impl ObjectReport {
             None => self.images.in_use += 1,
             Some(since) => {
                 self.images.unused += 1;
-                self.unused.push(UnusedReport::of(object, row, since, now));
+                self.unused.push(UnusedReport::of(object, row, since));
             }
         }
         // Of an image that nobody uses only what is there counts; what is not is waited for by nobody.
@@ -261,6 +273,13 @@ impl ObjectReport {
                 place.copies.add(copy.state);
             }
             self.add_copy(row, copy, now);
+        }
+        for copy in &row.copies {
+            let cleaned = copy.kept.is_some() || object.cleanup_of(copy.destination).enabled;
+            if let Some(why) = copy.kept_for_good().filter(|_| cleaned) {
+                let (image, destination) = (row.image.to_owned(), copy.destination.to_owned());
+                self.kept.push(KeptCopy { image, destination, why: why.to_owned() });
+            }
         }
     }
 
@@ -318,6 +337,7 @@ impl ObjectReport {
             && self.mirrors == other.mirrors
             && self.copies == other.copies
             && self.failing == other.failing
+            && self.kept == other.kept
             && self.problems == other.problems
     }
 
@@ -338,20 +358,22 @@ impl Readiness {
 }
 
 impl UnusedReport {
-    fn of(object: &Object, row: &Row<'_>, since: Timestamp, now: Timestamp) -> Self {
-        let matches = NO_LONGER_MATCHING.parse::<Timestamp>().ok() != Some(since);
-        let goes_at = |copy: &CopyRow<'_>| {
+    fn of(object: &Object, row: &Row<'_>, since: Timestamp) -> Self {
+        let copies = row.copies.iter().map(|copy| {
             let cleanup = object.cleanup_of(copy.destination);
             let retention =
                 SignedDuration::try_from(cleanup.retention.as_std()).unwrap_or(SignedDuration::MAX);
-            let end = if matches { since.checked_add(retention).unwrap_or(Timestamp::MAX) } else { now };
-            (cleanup.enabled || copy.state == CopyState::Deleting).then_some(end)
-        };
-        let copies = row
-            .copies
-            .iter()
-            .map(|copy| UnusedCopy { destination: copy.destination.to_owned(), goes_at: goes_at(copy) });
-        Self { image: row.image.to_owned(), since: matches.then_some(since), copies: copies.collect() }
+            let unused = copy.named_until.map_or(since, |until| since.max(until));
+            let end = unused.checked_add(retention).unwrap_or(Timestamp::MAX);
+            let goes = cleanup.enabled || copy.state == CopyState::Deleting;
+            let kept = if copy.named { Some("a Pod names it") } else { copy.kept_for_good() };
+            UnusedCopy {
+                destination: copy.destination.to_owned(),
+                goes_at: (goes && kept.is_none()).then_some(end),
+                kept: kept.filter(|_| goes).map(str::to_owned),
+            }
+        });
+        Self { image: row.image.to_owned(), since, copies: copies.collect() }
     }
 
     /// When the first of its copies goes; those that are kept come last.

@@ -16,6 +16,21 @@ pub(crate) struct CopyRow<'a> {
     /// None: nobody wrote it down.
     pub(crate) since: Option<Timestamp>,
     pub(crate) error: &'a str,
+    /// Fairlead or kube-image-keeper wrote it, as far as is known.
+    pub(crate) written: bool,
+    /// A Pod names it although none uses the image.
+    pub(crate) named: bool,
+    pub(crate) named_until: Option<Timestamp>,
+    /// Why it stays for good.
+    pub(crate) kept: Option<&'a str>,
+}
+
+impl<'a> CopyRow<'a> {
+    /// Why clean-up does not remove the copy, now or ever.
+    pub(crate) fn kept_for_good(&self) -> Option<&'a str> {
+        let found = self.state == CopyState::Mirrored && !self.written && self.error.is_empty();
+        self.kept.or_else(|| found.then_some("it was there before, Fairlead did not write it"))
+    }
 }
 
 impl<'a> From<&'a LedgerEntry> for Row<'a> {
@@ -25,6 +40,10 @@ impl<'a> From<&'a LedgerEntry> for Row<'a> {
             state: copy.state,
             since: Some(copy.since.0),
             error: copy.last_error.as_deref().unwrap_or_default(),
+            written: copy.adopted || !copy.written.is_empty(),
+            named: copy.named,
+            named_until: copy.named_until.as_ref().map(|time| time.0),
+            kept: copy.kept.as_deref(),
         });
         Self {
             image: &entry.source,
@@ -46,6 +65,10 @@ impl<'a> From<&'a MatchingImage> for Row<'a> {
             },
             since: copy.mirrored_at.as_ref().map(|time| time.0),
             error: &copy.last_error,
+            written: true,
+            named: false,
+            named_until: None,
+            kept: None,
         });
         Self {
             image: &image.image,

@@ -7,7 +7,7 @@ use fairlead_api::conditions::ConditionStatus;
 use fairlead_api::fairlead::CopyState;
 use jiff::{SignedDuration, Timestamp};
 
-use super::report::{CopyReport, Counts, KnownFrom, ObjectReport, Report, UnusedReport};
+use super::report::{CopyReport, Counts, KnownFrom, ObjectReport, Report, UnusedCopy, UnusedReport};
 use crate::output::{columns, line};
 
 const BAR: u32 = 30;
@@ -56,6 +56,9 @@ fn one_object(text: &mut String, object: &ObjectReport, look: Look) {
     });
     list(text, "unused", &object.unused, look.most, &["IMAGE", "FOR", "COPIES"], |image| {
         unused_image(image, look.now)
+    });
+    list(text, "not cleaned up", &object.kept, look.most, &["COPY", "WHY"], |copy| {
+        vec![copy.destination.clone(), copy.why.clone()]
     });
 }
 
@@ -168,21 +171,21 @@ fn failing(copy: &CopyReport, now: Timestamp) -> Vec<String> {
 }
 
 fn unused_image(image: &UnusedReport, now: Timestamp) -> Vec<String> {
-    let since = image.since.map_or_else(|| "-".to_owned(), |since| age(now, since));
-    let fate = |goes: Option<Timestamp>| match goes {
-        None => "kept".to_owned(),
+    let since = age(now, image.since);
+    let fate = |copy: &UnusedCopy| match copy.goes_at {
+        None => copy.kept.as_ref().map_or_else(|| "kept".to_owned(), |why| format!("kept ({why})")),
         Some(time) if time <= now => "go now".to_owned(),
         Some(time) => format!("go in {}", short(time.duration_since(now))),
     };
     let mut fates: Vec<(String, Vec<&str>)> = Vec::new();
     for copy in &image.copies {
-        let fate = fate(copy.goes_at);
+        let fate = fate(copy);
         match fates.iter_mut().find(|(known, _)| *known == fate) {
             Some((_, destinations)) => destinations.push(&copy.destination),
             None => fates.push((fate, vec![&copy.destination])),
         }
     }
-    let mut words = match fates.as_slice() {
+    let words = match fates.as_slice() {
         [] => "none".to_owned(),
         [(fate, _)] => fate.clone(),
         several => {
@@ -190,9 +193,6 @@ fn unused_image(image: &UnusedReport, now: Timestamp) -> Vec<String> {
             several.iter().map(one).collect::<Vec<_>>().join("; ")
         }
     };
-    if image.since.is_none() {
-        words.push_str("; the filter no longer matches it");
-    }
     vec![image.image.clone(), since, words]
 }
 

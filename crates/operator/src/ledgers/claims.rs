@@ -7,7 +7,10 @@ use std::sync::{
 
 use fairlead_api::fairlead::CopyState;
 use fairlead_domain::{digest::Digest, reference::Reference};
-use fairlead_plan::{consistency::Pair, mirroring::is_foreign};
+use fairlead_plan::{
+    consistency::Pair,
+    mirroring::{Claimed, is_foreign},
+};
 
 use super::index::{Head, Index, Mark, Row, name_of};
 use crate::state::{Bell, Changes, Key};
@@ -45,7 +48,12 @@ impl Claims {
             return false;
         }
         let source = name_of(source);
-        is_foreign(index.rows(name_of(destination)).map(|row| (row.source == source, row.state)))
+        is_foreign(index.rows(name_of(destination)).map(|row| Claimed {
+            own: row.source == source,
+            state: row.state,
+            filled: row.digest.is_some(),
+            replaces: row.replaces,
+        }))
     }
 
     /// Whether a ledger says that the copy was made of the source as both are now. With `mirroring.platforms` a copy

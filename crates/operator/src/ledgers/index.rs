@@ -40,6 +40,8 @@ pub(super) struct Row {
     /// The digest that it must have.
     pub(super) digest: Option<Mark>,
     pub(super) state: CopyState,
+    /// Another source's copy is there until this one is made.
+    pub(super) replaces: bool,
 }
 
 /// One ledger as it was decoded.

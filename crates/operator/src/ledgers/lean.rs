@@ -67,6 +67,8 @@ struct WireCopy<'a> {
     #[serde(borrow, default)]
     digest: Option<Cow<'a, str>>,
     state: CopyState,
+    #[serde(default)]
+    replaces: bool,
 }
 
 fn mark(text: Option<&Cow<'_, str>>) -> Option<Mark> {
@@ -86,7 +88,12 @@ impl From<Wire<'_>> for LeanLedger {
             }
             for copy in &entry.mirrors {
                 let Ok(destination) = Reference::parse(&copy.destination) else { continue };
-                let row = Row { source: name, digest: mark(copy.digest.as_ref()), state: copy.state };
+                let row = Row {
+                    source: name,
+                    digest: mark(copy.digest.as_ref()),
+                    state: copy.state,
+                    replaces: copy.replaces,
+                };
                 rows.push((name_of(&destination), row));
             }
         }

@@ -2,19 +2,20 @@
 //!
 //! Nothing here decides whether it should be done; it finds credentials, talks to registries, and says what came of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use fairlead_domain::digest::Digest;
 use fairlead_domain::platform::PlatformFilter;
 use fairlead_domain::reference::{Reference, Tag};
 use fairlead_domain::verdict::Verdict;
-use fairlead_plan::mirroring::{self, Work};
+use fairlead_plan::mirroring::{self, Fault, Work};
 use fairlead_plan::routing::SecretName;
 use fairlead_plan::usage::Holder;
 use fairlead_registry::copy::{BlobOutcome, Copied, Copier, CopyError, CopyOptions, Event, Observer};
-use fairlead_registry::manifest::Selector;
+use fairlead_registry::manifest::{Resolved, Selector};
 use fairlead_registry::{Class, Client, Context, Deleted, Error, ErrorClass, Problem, Remote, Right, Shared};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::metrics::Metrics;
@@ -53,6 +54,20 @@ pub(super) struct Order {
     pub(super) others: Vec<Other>,
     /// Digests in the same repository that other copies need.
     pub(super) needed: Vec<Digest>,
+    /// Digests that were written to the destination according to the ledger.
+    pub(super) written: Vec<Digest>,
+    /// Tells when the destination is about to be written.
+    pub(super) publishing: Publishing,
+}
+
+/// Which digest a copy is writing to its destination. The copy fills it in just before; it may be asked at any time.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Publishing(Arc<OnceLock<Digest>>);
+
+impl Publishing {
+    pub(super) fn digest(&self) -> Option<Digest> {
+        self.0.get().copied()
+    }
 }
 
 /// Another place of an image, named by digest.
@@ -77,9 +92,15 @@ pub(super) enum Outcome {
         digest: Digest,
     },
     Removed,
-    /// It stays in the registry for good.
-    Left {
+    /// What the copy is that kube-image-keeper made.
+    Identified {
+        digest: Option<Digest>,
+    },
+    /// It stays in the registry.
+    Kept {
         why: String,
+        /// The name has this, which is not ours.
+        foreign: Option<Digest>,
     },
     Failed(Trouble),
 }
@@ -90,11 +111,12 @@ pub(super) struct Trouble {
     pub(super) error: String,
     /// A registry that wants to be left alone, and for how long.
     pub(super) pause: Option<(Arc<str>, Duration)>,
+    pub(super) fault: Fault,
 }
 
 impl From<String> for Trouble {
     fn from(error: String) -> Self {
-        Self { error, pause: None }
+        Self { error, pause: None, fault: Fault::Destination }
     }
 }
 
@@ -107,7 +129,9 @@ pub(super) struct Carrier {
     verdicts: Verdicts,
     platforms: Arc<[PlatformFilter]>,
     referrers: bool,
-    observer: Arc<dyn Observer>,
+    metrics: Metrics,
+    /// Rings whenever a copy begins to write to its destination.
+    published: Arc<Notify>,
 }
 
 impl Carrier {
@@ -118,12 +142,6 @@ impl Carrier {
         mirroring: &Mirroring,
         metrics: &Metrics,
     ) -> Self {
-        let metrics = metrics.clone();
-        let observer = move |event: &Event| {
-            if let Event::BlobDone { size, outcome: BlobOutcome::Sent, .. } = event {
-                metrics.sent(*size);
-            }
-        };
         Self {
             copier: Copier::new(&client),
             client,
@@ -131,14 +149,34 @@ impl Carrier {
             verdicts,
             platforms: mirroring.platforms.clone().unwrap_or_default().into(),
             referrers: mirroring.referrers,
-            observer: Arc::new(observer),
+            metrics: metrics.clone(),
+            published: Arc::default(),
         }
+    }
+
+    /// Rings whenever a copy begins to write to its destination.
+    pub(super) fn published(&self) -> Arc<Notify> {
+        Arc::clone(&self.published)
+    }
+
+    fn observer(&self, publishing: &Publishing) -> Arc<dyn Observer> {
+        let (metrics, published) = (self.metrics.clone(), Arc::clone(&self.published));
+        let publishing = publishing.clone();
+        Arc::new(move |event: &Event| match event {
+            Event::BlobDone { size, outcome: BlobOutcome::Sent, .. } => metrics.sent(*size),
+            Event::Publishing { digest } => {
+                publishing.0.get_or_init(|| *digest);
+                published.notify_one();
+            }
+            _ => {}
+        })
     }
 
     pub(super) async fn carry_out(self, order: Order) -> Outcome {
         let outcome = match order.work {
             Work::Copy => self.copy(&order).await,
             Work::Compare => self.compare(&order).await,
+            Work::Identify => self.identify(&order).await,
             Work::Delete => self.remove(&order).await,
         };
         outcome.unwrap_or_else(Outcome::Failed)
@@ -151,8 +189,8 @@ impl Carrier {
             let from = self.credentials.to_read(&order.source, &order.holders, &order.named).await;
             match self.copy_from(&from, &to, order, false).await {
                 Ok(copied) => return Ok(self.copied(&to, &copied)),
-                Err(error @ CopyError::Source(_)) => first = Some(self.trouble(&error, &from, &to)),
-                Err(error) => return Err(self.trouble(&error, &from, &to)),
+                Err(error @ CopyError::Source(_)) => first = Some(self.trouble(&error, order, &from, &to)),
+                Err(error) => return Err(self.trouble(&error, order, &from, &to)),
             }
         }
         for other in &order.others {
@@ -166,15 +204,13 @@ impl Carrier {
                     );
                     return Ok(self.copied(&to, &copied));
                 }
-                Err(error @ CopyError::Source(_)) => drop(self.trouble(&error, &from, &to)),
-                Err(error) => return Err(self.trouble(&error, &from, &to)),
+                Err(error @ CopyError::Source(_)) => drop(self.trouble(&error, order, &from, &to)),
+                Err(error) => return Err(self.trouble(&error, order, &from, &to)),
             }
         }
         Err(first.unwrap_or_else(|| {
-            Trouble::from(format!(
-                "the registry of {} is down, and no other place has the image",
-                order.source
-            ))
+            let error = format!("the registry of {} is down, and no other place has the image", order.source);
+            Trouble { fault: Fault::Source, ..Trouble::from(error) }
         }))
     }
 
@@ -200,7 +236,8 @@ impl Carrier {
             // What the tag names elsewhere may be something else; the digest alone says what is wanted.
             to.reference = to.reference.without_tag();
         }
-        let copying = self.copier.copy(&from.place, &to, &options, &self.observer, &context);
+        let observer = self.observer(&order.publishing);
+        let copying = self.copier.copy(&from.place, &to, &options, &observer, &context);
         tokio::select! {
             done = copying => done,
             down = self.goes_down(&from.place.reference) => Err(CopyError::Source(down)),
@@ -260,29 +297,33 @@ impl Carrier {
         Ok(removed)
     }
 
+    /// Deletes the tag that holds a copy, if it still holds what we wrote. Between the look and the deletion somebody may
+    /// write to it all the same: registries delete by name without a condition.
     async fn remove_tag(&self, at: &Access, order: &Order, context: &Context) -> Result<Outcome, Error> {
         let remote = self.open(at, Right::Delete)?;
         let Some(tag) = tag_of(&order.destination) else { return Ok(Outcome::Removed) };
+        let Some(digest) = found(remote.resolve(&Selector::from(&tag), context).await)? else {
+            return Ok(Outcome::Removed);
+        };
+        if let Err(veto) = mirroring::confirm(&order.written, digest) {
+            let why = format!("{} stays: {veto}", order.destination);
+            return Ok(Outcome::Kept { why, foreign: Some(digest) });
+        }
         match remote.delete_tag_only(&tag, context).await? {
             Deleted::Tag | Deleted::Digest(_) | Deleted::Nothing => return Ok(Outcome::Removed),
             Deleted::Unsupported => {}
         }
         // This registry deletes manifests only, with every tag that names them.
-        let digest = match remote.resolve(&Selector::from(&tag), context).await {
-            Ok(resolved) => resolved.digest,
-            Err(Error { problem: Problem::NotFound(_), .. }) => return Ok(Outcome::Removed),
-            Err(error) => return Err(error),
-        };
         if order.needed.contains(&digest) {
-            return Ok(left(&order.destination, "another copy that is in use has the same digest"));
+            return Ok(kept(&order.destination, "another copy that is in use has the same digest"));
         }
         match remote.tags_naming(digest, &tag, MOST_TAGS, context).await? {
             Shared::No => {}
             Shared::With(other) => {
-                return Ok(left(&order.destination, &format!("the tag {other} names the same image")));
+                return Ok(kept(&order.destination, &format!("the tag {other} names the same image")));
             }
             Shared::Unknown => {
-                return Ok(left(
+                return Ok(kept(
                     &order.destination,
                     "the repository has too many tags to tell whether another one names the same image",
                 ));
@@ -292,17 +333,30 @@ impl Carrier {
         Ok(Outcome::Removed)
     }
 
+    /// What is under the name of a copy.
+    async fn identify(&self, order: &Order) -> Result<Outcome, Trouble> {
+        let at = self.credentials.to_write(&order.destination, &order.secrets).await?;
+        let context = Context::new(Class::Background, Instant::now() + LONGEST_REQUEST);
+        let Some(tag) = tag_of(&order.destination) else { return Ok(Outcome::Identified { digest: None }) };
+        let resolving = async {
+            let remote = self.open(&at, Right::Pull)?;
+            found(remote.resolve(&Selector::from(&tag), &context).await)
+        };
+        let digest = resolving.await.map_err(|error| self.refusal(&error, &at))?;
+        Ok(Outcome::Identified { digest })
+    }
+
     fn open(&self, access: &Access, right: Right) -> Result<Remote, Error> {
         self.client.remote(&access.place.reference.repository(), Arc::clone(&access.place.credentials), right)
     }
 
-    fn trouble(&self, error: &CopyError, from: &Access, to: &Access) -> Trouble {
-        let (cause, access) = match error {
-            CopyError::Source(cause) => (cause, from),
-            CopyError::Destination(cause) => (cause, to),
-            _ => return Trouble::from(error.to_string()),
+    fn trouble(&self, error: &CopyError, order: &Order, from: &Access, to: &Access) -> Trouble {
+        let (cause, access, fault) = match error {
+            CopyError::Source(cause) => (cause, from, Fault::Source),
+            CopyError::Destination(cause) => (cause, to, destination_fault(cause, &order.publishing)),
+            _ => return Trouble { fault: Fault::Source, ..Trouble::from(error.to_string()) },
         };
-        Trouble { error: error.to_string(), ..self.refusal(cause, access) }
+        Trouble { error: error.to_string(), fault, ..self.refusal(cause, access) }
     }
 
     fn refusal(&self, error: &Error, access: &Access) -> Trouble {
@@ -316,7 +370,7 @@ impl Carrier {
             }
             _ => None,
         };
-        Trouble { error: error.to_string(), pause }
+        Trouble { error: error.to_string(), pause, fault: Fault::Destination }
     }
 }
 
@@ -328,6 +382,29 @@ fn tag_of(copy: &Reference) -> Option<Tag> {
     }
 }
 
-fn left(copy: &Reference, why: &str) -> Outcome {
-    Outcome::Left { why: format!("{copy} stays: the registry cannot delete a tag alone, and {why}") }
+fn kept(copy: &Reference, why: &str) -> Outcome {
+    let why = format!("{copy} stays: the registry cannot delete a tag alone, and {why}");
+    Outcome::Kept { why, foreign: None }
+}
+
+/// What a name stands for; `None` if there is nothing.
+fn found(resolved: Result<Resolved, Error>) -> Result<Option<Digest>, Error> {
+    match resolved {
+        Ok(resolved) => Ok(Some(resolved.digest)),
+        Err(Error { problem: Problem::NotFound(_), .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A registry that says no has written nothing; one that does not answer may have.
+fn destination_fault(cause: &Error, publishing: &Publishing) -> Fault {
+    let refused = match &cause.problem {
+        Problem::Rejected { status, .. } => *status < 500,
+        Problem::NotFound(_)
+        | Problem::Unauthorised(_)
+        | Problem::Forbidden(_)
+        | Problem::RateLimited { .. } => true,
+        _ => false,
+    };
+    publishing.digest().filter(|_| refused).map_or(Fault::Destination, Fault::Refused)
 }

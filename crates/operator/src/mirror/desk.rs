@@ -75,15 +75,16 @@ impl Desk {
     /// The tasks that may be worked on now.
     pub(super) fn tasks(&self) -> Vec<Task> {
         match &self.farewell {
-            None if self.object.policy.is_some() => {
-                let mut tasks = mirroring::tasks(&self.ledger);
+            None => {
+                let Some(policy) = &self.object.policy else { return Vec::new() };
+                let mut tasks = mirroring::tasks(&self.ledger, policy, &self.used);
                 // Whoever takes over after a crash must know of everything that may be in a registry.
                 tasks.retain(|task| self.ledger.is_stored(&task.source));
                 tasks
             }
             // The ledger of an object that is going is not written any more, and need not be: removals add nothing.
             Some(Farewell::Clean { tasks, .. }) => tasks.clone(),
-            None | Some(Farewell::Done { .. }) => Vec::new(),
+            Some(Farewell::Done { .. }) => Vec::new(),
         }
     }
 

@@ -91,7 +91,8 @@ impl Look {
                 leaving: desk.object.deleting.is_some(),
             })
             .collect();
-        let claims = Claims::gather(&holdings, &loops, self.now);
+        let direct = usage::direct(&self.pods);
+        let claims = Claims::gather(&holdings, &loops, &direct, self.now);
         for desk in desks.values_mut() {
             let namespace = desk.object.owner.namespace.clone();
             let replicas = |one: &Reference, other: &Reference| {
@@ -103,7 +104,8 @@ impl Look {
                     // Nothing is tried at a registry that is down; that it is says enough.
                     let failing = failing.as_deref().or_else(|| waiting.first().map(String::as_str));
                     let policy = policy.as_deref();
-                    let farewell = mirroring::farewell(ledger, policy, &claims, since, failing, self.now);
+                    let farewell =
+                        mirroring::farewell(ledger, policy, &claims, &direct, since, failing, self.now);
                     desk.farewell = Some(farewell);
                 }
                 (Some(policy), None) => {
@@ -112,6 +114,7 @@ impl Look {
                         used,
                         loops: &loops,
                         claims: &claims,
+                        direct: &direct,
                         replicas: &replicas,
                         now: self.now,
                     };

@@ -91,7 +91,7 @@ impl Metrics {
         );
         registry.register(
             "fairlead_mirror_deletions",
-            "Removals of copies: removed, left (the registry could not remove it alone), or failed",
+            "Removals of copies: removed, kept (it is not ours any more, or cannot be removed alone), or failed",
             metrics.deletions.clone(),
         );
         registry.register(
@@ -102,7 +102,7 @@ impl Metrics {
         for outcome in ["copied", "present", "failed"] {
             drop(metrics.copies.get_or_create(&OfOutcome { outcome }));
         }
-        for outcome in ["removed", "left", "failed"] {
+        for outcome in ["removed", "kept", "failed"] {
             drop(metrics.deletions.get_or_create(&OfOutcome { outcome }));
         }
         metrics.count(&States::default());

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use fairlead_api::fairlead::{CopyState, LedgerManner};
 use fairlead_plan::copy_queue::Limits;
-use fairlead_plan::ledger::{Ledger, Owner};
+use fairlead_plan::ledger::{Copy, Ledger, Owner};
 use fairlead_registry::Client as Registries;
 use kube::Client;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
@@ -260,8 +260,8 @@ impl Parts {
         let mut looks = Vec::new();
         for desk in desks.values().filter(|desk| desk.object.deleting.is_none()) {
             for (source, entry) in desk.entries() {
-                let mirrored: Vec<_> =
-                    entry.copies.iter().filter(|copy| copy.state == CopyState::Mirrored).collect();
+                let in_place = |copy: &&Copy| copy.state == CopyState::Mirrored && copy.kept.is_none();
+                let mirrored: Vec<_> = entry.copies.iter().filter(in_place).collect();
                 let Some(last) = mirrored.iter().map(|copy| copy.since).max() else { continue };
                 let holders = desk.holders(source);
                 // A digest names the same image for ever.

@@ -5,12 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use fairlead_api::kuik::{ClusterImageSetMirror, ImageSetMirror, MirrorSetStatus};
+use fairlead_api::names::kuik::{MIRROR_CLEANUP, SECRET_CLEANUP};
 use fairlead_plan::ledger::{Owner, OwnerKind};
 use fairlead_plan::routing::{Index, Policy, PolicyKind};
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 
-use crate::state::Snapshot;
+use crate::state::{Key, Malformed, Snapshot};
 use crate::watch::Resources;
 
 /// An object of either kind.
@@ -86,6 +87,39 @@ impl Object {
 pub(super) struct Objects {
     pub(super) readable: BTreeMap<Arc<str>, Object>,
     unreadable: Vec<String>,
+    /// Those that cannot be read, are being deleted, and are held by finalizers that nobody else takes off.
+    pub(super) stuck: Vec<Stuck>,
+}
+
+/// An object that cannot go by itself.
+#[derive(Debug, Clone)]
+pub(super) struct Stuck {
+    pub(super) owner: Owner,
+    pub(super) resource_version: String,
+    /// Finalizers that are not ours to take off.
+    pub(super) others: Vec<String>,
+    /// Names the field that cannot be read.
+    pub(super) error: String,
+}
+
+impl Stuck {
+    fn new(kind: OwnerKind, key: &Key, object: &Malformed) -> Option<Self> {
+        let ours = |name: &&String| [MIRROR_CLEANUP, SECRET_CLEANUP].contains(&name.as_str());
+        if !object.deleting || !object.finalizers.iter().any(|name| ours(&name)) {
+            return None;
+        }
+        Some(Self {
+            owner: Owner {
+                kind,
+                namespace: (!kind.is_cluster_scoped()).then(|| Arc::clone(&key.namespace)),
+                name: Arc::clone(&key.name),
+                uid: object.uid.as_str().into(),
+            },
+            resource_version: object.resource_version.clone(),
+            others: object.finalizers.iter().filter(|name| !ours(name)).cloned().collect(),
+            error: object.error.clone(),
+        })
+    }
 }
 
 impl Objects {
@@ -96,19 +130,22 @@ impl Objects {
         let compiled: BTreeMap<&str, &Arc<Policy>> =
             mirrors.map(|policy| (&*policy.id().uid, policy)).collect();
         let mut objects = Self::default();
-        objects.add(&resources.cluster_image_set_mirrors.snapshot(), |object| {
-            Object::new(OwnerKind::ClusterImageSetMirror, Stored::Cluster(object), &compiled)
+        let (cluster, own) = (OwnerKind::ClusterImageSetMirror, OwnerKind::ImageSetMirror);
+        objects.add(cluster, &resources.cluster_image_set_mirrors.snapshot(), |object| {
+            Object::new(cluster, Stored::Cluster(object), &compiled)
         });
-        objects.add(&resources.image_set_mirrors.snapshot(), |object| {
-            Object::new(OwnerKind::ImageSetMirror, Stored::Namespaced(object), &compiled)
+        objects.add(own, &resources.image_set_mirrors.snapshot(), |object| {
+            Object::new(own, Stored::Namespaced(object), &compiled)
         });
         objects
     }
 
-    fn add<K>(&mut self, snapshot: &Snapshot<K>, read: impl Fn(Arc<K>) -> Option<Object>) {
+    fn add<K>(&mut self, kind: OwnerKind, snapshot: &Snapshot<K>, read: impl Fn(Arc<K>) -> Option<Object>) {
         let read = snapshot.objects.values().filter_map(|object| read(Arc::clone(object)));
         self.readable.extend(read.map(|object| (Arc::clone(&object.owner.uid), object)));
         self.unreadable.extend(snapshot.malformed.values().map(|object| object.uid.clone()));
+        self.stuck
+            .extend(snapshot.malformed.iter().filter_map(|(key, object)| Stuck::new(kind, key, object)));
     }
 
     /// Whether there is such an object, readable or not.

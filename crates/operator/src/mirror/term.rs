@@ -1,5 +1,6 @@
 //! One term's work on mirrors: what is known, what is under way, what comes next.
 
+mod finalizers;
 mod orders;
 mod outcomes;
 
@@ -7,18 +8,18 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_api::names::kuik::MIRROR_CLEANUP;
 use fairlead_domain::reference::{Host, Reference};
 use fairlead_plan::copy_queue::{Ended, Job, Key, Queue};
 use fairlead_plan::ledger::{Ledger, ShelfId};
-use fairlead_plan::mirroring::{Farewell, Sighting, Task, Work as Kind};
+use fairlead_plan::mirroring::{Sighting, Task, Work as Kind};
 use fairlead_plan::routing::Index;
 use jiff::Timestamp;
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::Parts;
-use super::carry::Outcome;
+use super::carry::{Outcome, Publishing};
 use super::desk::Desk;
 use super::look::{Look, Looked};
 use super::news;
@@ -50,8 +51,6 @@ const LATE: Duration = Duration::from_secs(3);
 
 /// Requests to the API server at once.
 const WRITES_AT_ONCE: usize = 4;
-/// Finalizers that are set or taken off before everything is looked at again.
-const FINALIZERS_AT_ONCE: usize = 20;
 
 /// After this many failures a copy is news.
 const FAILURES_TO_TELL: u32 = 2;
@@ -64,6 +63,10 @@ struct Running {
     /// The same thing may be begun again before the end of a cancelled one is heard of.
     number: u64,
     job: AbortHandle,
+    task: Task,
+    publishing: Publishing,
+    /// The ledger knows what it is writing.
+    noted: bool,
 }
 
 /// For how long a registry is left alone, for us and for people.
@@ -91,6 +94,8 @@ pub(super) struct Work<'a> {
     index: Arc<Index>,
     queue: Queue<Task>,
     running: HashMap<Key, Running>,
+    /// Tasks that were cancelled and may not have noticed yet.
+    cancelled: Vec<(Key, Running)>,
     /// Tasks that were begun.
     begun: u64,
     jobs: JoinSet<(Key, u64, Task, Outcome)>,
@@ -99,8 +104,11 @@ pub(super) struct Work<'a> {
     paused: HashMap<Arc<str>, Pause>,
     /// Copies that were found in their place on somebody's word that they were not.
     verified: HashMap<Reference, Instant>,
-    /// Contested places that were told of in this term.
-    told: HashSet<Reference>,
+    /// Contested places that were told of, and what was said: it is said again once it has changed.
+    told: HashSet<(Reference, Box<str>)>,
+    /// Objects whose end was told of.
+    parted: HashSet<Arc<str>>,
+    published: Arc<Notify>,
     /// What was seen of images and not compared with the ledgers yet.
     sightings: HashMap<Reference, Sighting>,
     /// Tasks have to be compared with the queue.
@@ -121,12 +129,15 @@ impl<'a> Work<'a> {
             index: parts.policies.current(),
             queue: Queue::new(|one, other| one.work == other.work),
             running: HashMap::new(),
+            cancelled: Vec::new(),
             begun: 0,
             jobs: JoinSet::new(),
             writes: JoinSet::new(),
             paused: HashMap::new(),
             verified: HashMap::new(),
             told: HashSet::new(),
+            parted: HashSet::new(),
+            published: parts.carrier.published(),
             sightings: HashMap::new(),
             resync: false,
             next_look: now,
@@ -164,6 +175,7 @@ impl<'a> Work<'a> {
                     self.written(&uid, written);
                 }
             }
+            () = self.published.notified(), if !self.jobs.is_empty() => self.note_writes(),
             else => std::future::pending().await,
         }
     }
@@ -220,9 +232,11 @@ impl<'a> Work<'a> {
     async fn look(&mut self) -> Result<(), Crashed> {
         let begun = Instant::now();
         self.look_wanted = false;
+        self.note_cancelled();
         self.index = self.parts.policies.current();
         self.notice_foreign_writes();
-        let objects = Objects::gather(&self.parts.resources, &self.index);
+        let mut objects = Objects::gather(&self.parts.resources, &self.index);
+        let stuck = std::mem::take(&mut objects.stuck);
         // Most clusters that mirror nothing have Pods all the same.
         let pods = if objects.readable.is_empty() { Vec::new() } else { self.parts.resources.pods.all() };
         let look = Look {
@@ -256,19 +270,26 @@ impl<'a> Work<'a> {
         }
         self.resync = true;
         self.mind_finalizers().await;
+        self.release(&stuck).await;
         self.parts.publish_looks(&self.desks);
         self.next_look = Instant::now() + SHORTEST_LOOK.max(begun.elapsed() * LOOK_SHARE);
         Ok(())
     }
 
     fn tell_refusals(&mut self) {
+        let mut told = HashSet::new();
         for desk in self.desks.values() {
             for refusal in &desk.refused {
-                if self.told.len() < MOST_TOLD && self.told.insert(refusal.destination.clone()) {
+                let news = (refusal.destination.clone(), refusal.why.clone());
+                if told.len() < MOST_TOLD && !self.told.contains(&news) {
                     self.parts.teller.tell(news::refused(&desk.object.owner, refusal));
+                }
+                if told.len() < MOST_TOLD {
+                    told.insert(news);
                 }
             }
         }
+        self.told = told;
     }
 
     /// Somebody else has written or deleted a ledger: ours is written again.
@@ -306,36 +327,6 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Objects whose copies are to be removed with them are held until that is done, and no longer.
-    async fn mind_finalizers(&mut self) {
-        let (mut requests, mut done) = (0, 0);
-        for desk in self.desks.values() {
-            let held = desk.object.has_finalizer(MIRROR_CLEANUP);
-            let wanted = match (&desk.farewell, &desk.object.policy) {
-                (Some(farewell), _) => held && !matches!(farewell, Farewell::Done { .. }),
-                (None, Some(policy)) => policy.targets().iter().any(|target| target.cleanup.is_some()),
-                (None, None) => held,
-            };
-            if held == wanted || requests == FINALIZERS_AT_ONCE || !self.term.holds() {
-                continue;
-            }
-            requests += 1;
-            let result = self.parts.writer.set_finalizer(desk, wanted).await;
-            self.parts.metrics.wrote("finalizer", result.is_ok());
-            match result {
-                Ok(()) => done += 1,
-                Err(failure) if matches!(failure.class, Class::Conflict | Class::Absent) => {}
-                Err(failure) => {
-                    tracing::warn!(object = %desk.object.owner, error = %failure, "cannot set or remove the finalizer; trying again");
-                }
-            }
-        }
-        // The watch brings the objects as they are now; until then they are as they were.
-        if done > 0 {
-            self.look_wanted = true;
-        }
-    }
-
     /// Makes the queue hold what the ledgers call for.
     fn sync(&mut self) {
         let now = self.elapsed();
@@ -359,7 +350,7 @@ impl<'a> Work<'a> {
                     Kind::Copy if silent.is_none() || known() => (vec![destination], closed),
                     Kind::Copy => (vec![destination, source], closed.or(silent)),
                     Kind::Compare => (vec![source], silent),
-                    Kind::Delete => (vec![destination], closed),
+                    Kind::Delete | Kind::Identify => (vec![destination], closed),
                 };
                 if let Some(why) = closed {
                     *waiting.entry(why).or_default() += 1;
@@ -379,6 +370,8 @@ impl<'a> Work<'a> {
         for key in keys {
             if let Some(running) = self.running.remove(&key) {
                 running.job.abort();
+                self.cancelled.push((key.clone(), running));
+                self.look_wanted = true;
             }
             self.queue.ended(&key, Ended::Cancelled, self.elapsed(), 0.0);
         }
@@ -401,11 +394,13 @@ impl<'a> Work<'a> {
             };
             self.begun += 1;
             let (carrier, number) = (self.parts.carrier.clone(), self.begun);
+            let (publishing, begun) = (order.publishing.clone(), task.clone());
             let job = self.jobs.spawn({
                 let key = key.clone();
                 async move { (key, number, task, carrier.carry_out(order).await) }
             });
-            self.running.insert(key, Running { number, job });
+            let running = Running { number, job, task: begun, publishing, noted: false };
+            self.running.insert(key, running);
         }
     }
 

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::desk::Desk;
+use super::objects::Stuck;
 use crate::failure::{Failure, within};
 use crate::ledgers::{Shelves, Stored, WriteError};
 use crate::watch::backoff::Backoff;
@@ -265,11 +266,23 @@ impl Writer {
         if there {
             finalizers.push(MIRROR_CLEANUP.to_owned());
         }
-        let patch = Patch::Merge(json!({"metadata": {
-            "resourceVersion": metadata.resource_version, "finalizers": finalizers,
-        }}));
+        let version = metadata.resource_version.as_deref();
+        self.write_finalizers(&desk.object.owner, version, &finalizers).await
+    }
+
+    /// Takes kube-image-keeper's finalizers off an object that cannot be read: a patch of its metadata alone.
+    pub(super) async fn release(&self, stuck: &Stuck) -> Result<(), Failure> {
+        self.write_finalizers(&stuck.owner, Some(&stuck.resource_version), &stuck.others).await
+    }
+
+    async fn write_finalizers(
+        &self,
+        owner: &Owner,
+        version: Option<&str>,
+        finalizers: &[String],
+    ) -> Result<(), Failure> {
+        let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}}));
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let owner = &desk.object.owner;
         within(LIMIT, self.api(owner).0.patch_metadata(&owner.name, &params, &patch)).await.map(drop)
     }
 

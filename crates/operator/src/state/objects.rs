@@ -22,6 +22,9 @@ pub struct Malformed {
     pub error: String,
     /// What its status says, if that much can be read.
     pub conditions: Vec<Condition>,
+    pub finalizers: Vec<String>,
+    /// It is being deleted.
+    pub deleting: bool,
 }
 
 /// Every object of one kind at one moment.

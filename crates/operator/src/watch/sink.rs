@@ -56,6 +56,8 @@ impl Faults {
             resource_version: unreadable.metadata.resource_version.unwrap_or_default(),
             error: unreadable.error,
             conditions: unreadable.conditions,
+            finalizers: unreadable.metadata.finalizers.unwrap_or_default(),
+            deleting: unreadable.metadata.deletion_timestamp.is_some(),
         };
         let known =
             self.current.get(&key).is_some_and(|known| known.resource_version == malformed.resource_version);

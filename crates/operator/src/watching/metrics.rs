@@ -298,8 +298,7 @@ mod tests {
                 let status = if place == 1 { Availability::NotFound } else { Availability::Available };
                 let watch = Watch { status, last_monitor, last_error: None, original: place != 2 };
                 let unused_since = (place == 2).then_some(now);
-                let entry =
-                    Entry { source_digest: None, unused_since, copies: Vec::new(), watch: Some(watch) };
+                let entry = Entry { unused_since, watch: Some(watch), ..Entry::default() };
                 ledger.insert(image, entry);
             }
         }

@@ -83,15 +83,12 @@ fn mirrored(destination: &Reference, digest: Digest) -> Entry {
     let since = "2026-02-03T04:05:06Z".parse().expect("a time");
     Entry {
         source_digest: Some(digest),
-        unused_since: None,
         copies: vec![Copy {
-            destination: destination.clone(),
             digest: Some(digest),
             state: CopyState::Mirrored,
-            since,
-            last_error: None,
+            ..Copy::pending(destination.clone(), since)
         }],
-        watch: None,
+        ..Entry::default()
     }
 }
 

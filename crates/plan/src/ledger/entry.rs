@@ -5,7 +5,7 @@
 //! cut, and times rounded, when they come in rather than when they go out.
 
 use fairlead_api::{
-    fairlead::CopyState,
+    fairlead::{CopyState, MAX_WRITTEN},
     kuik::{Availability, MAX_MIRRORS},
 };
 use fairlead_domain::{digest::Digest, reference::Reference};
@@ -34,6 +34,23 @@ pub struct Copy {
     pub since: Timestamp,
     /// Always there where it is `Failed` or `Refused`.
     pub last_error: Option<Box<str>>,
+    /// Digests that we wrote there: the last one, and the one before it until the registry has confirmed the last.
+    pub written: Vec<Digest>,
+    /// kube-image-keeper wrote it, and which digest that is was not looked at yet.
+    pub adopted: bool,
+    /// Another source's copy is there until this one is made.
+    pub replaces: bool,
+    /// Pods that name the copy itself while none uses the source.
+    pub named: Option<Named>,
+    /// Why it stays in the registry although nothing uses it. Such a row claims nothing and calls for nothing.
+    pub kept: Option<Box<str>>,
+}
+
+/// Whether Pods name a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Named {
+    Now,
+    Until(Timestamp),
 }
 
 /// What the watch knows of an image.
@@ -54,6 +71,8 @@ pub struct Entry {
     pub source_digest: Option<Digest>,
     /// `None` while a Pod uses it.
     pub unused_since: Option<Timestamp>,
+    /// It was never copied, for reasons of its source.
+    pub uncopyable: bool,
     pub copies: Vec<Copy>,
     pub watch: Option<Watch>,
 }
@@ -98,15 +117,48 @@ impl Entry {
 }
 
 impl Copy {
-    /// Nothing of ours is at the destination, as far as is known.
-    fn is_unmade(&self) -> bool {
-        self.state == CopyState::Refused || (self.digest.is_none() && self.state != CopyState::Deleting)
+    /// One that is still to be made.
+    pub fn pending(destination: Reference, since: Timestamp) -> Self {
+        Self {
+            destination,
+            digest: None,
+            state: CopyState::Pending,
+            since,
+            last_error: None,
+            written: Vec::new(),
+            adopted: false,
+            replaces: false,
+            named: None,
+            kept: None,
+        }
+    }
+
+    /// Nothing that somebody put there is known to be at the destination.
+    pub fn is_unmade(&self) -> bool {
+        self.written.is_empty()
+            && !self.adopted
+            && (self.state == CopyState::Refused
+                || (self.digest.is_none() && self.state != CopyState::Deleting))
+    }
+
+    /// A write of this digest was begun.
+    pub fn write(&mut self, digest: Digest) {
+        self.written.retain(|known| *known != digest);
+        self.written.push(digest);
+        let surplus = self.written.len().saturating_sub(MAX_WRITTEN);
+        self.written.drain(..surplus);
     }
 
     fn tidy(&mut self) {
         self.since = whole_seconds(self.since);
         normalise(&mut self.destination);
         shorten(&mut self.last_error);
+        shorten(&mut self.kept);
+        self.written.truncate(MAX_WRITTEN);
+        self.written.shrink_to_fit();
+        if let Some(Named::Until(time)) = &mut self.named {
+            *time = whole_seconds(*time);
+        }
         match self.state {
             // Without its digest nobody can tell whether it is in place. Looking again finds out.
             CopyState::Mirrored if self.digest.is_none() => self.state = CopyState::Pending,

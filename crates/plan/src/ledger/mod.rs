@@ -21,7 +21,7 @@ use fairlead_api::fairlead::{ImageLedgerSpec, LedgerManner};
 use fairlead_domain::reference::Reference;
 
 pub use self::{
-    entry::{Copy, Entry, MOST_ERROR_CHARACTERS, Watch, storable},
+    entry::{Copy, Entry, MOST_ERROR_CHARACTERS, Named, Watch, storable},
     owner::{Owner, OwnerKind},
     shelf::{Draft, ShelfId, Ticket},
     stored::MOST_BYTES,

@@ -5,7 +5,7 @@ use std::ops::{AddAssign, SubAssign};
 use fairlead_api::fairlead::{LedgerCopy, LedgerEntry, LedgerWatch, MAX_COPIES};
 use fairlead_domain::{digest::Digest, reference::Reference};
 
-use super::entry::{Copy, Entry, Watch, normalise, storable};
+use super::entry::{Copy, Entry, Named, Watch, normalise, storable};
 
 /// Stored text of one shelf. The API server takes several times as much; but a shelf is written again as a whole
 /// whenever one of its entries changes.
@@ -16,6 +16,7 @@ pub(super) fn write(source: &Reference, entry: &Entry) -> LedgerEntry {
         source: source.as_str().to_owned(),
         source_digest: entry.source_digest.map(|digest| digest.to_string()),
         unused_since: entry.unused_since.map(Into::into),
+        uncopyable: entry.uncopyable,
         mirrors: entry.copies.iter().map(write_copy).collect(),
         watch: entry.watch.as_ref().map(write_watch),
     }
@@ -28,6 +29,15 @@ fn write_copy(copy: &Copy) -> LedgerCopy {
         state: copy.state,
         since: copy.since.into(),
         last_error: copy.last_error.as_deref().map(str::to_owned),
+        written: copy.written.iter().map(ToString::to_string).collect(),
+        adopted: copy.adopted,
+        replaces: copy.replaces,
+        named: copy.named == Some(Named::Now),
+        named_until: match copy.named {
+            Some(Named::Until(time)) => Some(time.into()),
+            Some(Named::Now) | None => None,
+        },
+        kept: copy.kept.as_deref().map(str::to_owned),
     }
 }
 
@@ -63,11 +73,20 @@ pub(super) fn read(stored: LedgerEntry) -> Option<Read> {
             state: copy.state,
             since: copy.since.0,
             last_error: copy.last_error.map(Into::into),
+            written: read_digests(&copy.written, &mut whole),
+            adopted: copy.adopted,
+            replaces: copy.replaces,
+            named: match copy.named_until {
+                _ if copy.named => Some(Named::Now),
+                until => until.map(|time| Named::Until(time.0)),
+            },
+            kept: copy.kept.map(Into::into),
         })
     });
     let mut entry = Entry {
         source_digest,
         unused_since: stored.unused_since.map(|time| time.0),
+        uncopyable: stored.uncopyable,
         copies: copies.collect(),
         watch: stored.watch.map(|watch| Watch {
             status: watch.status,
@@ -87,6 +106,11 @@ fn read_digest(text: Option<&str>, whole: &mut bool) -> Option<Digest> {
     digest
 }
 
+/// What cannot be read was not written by us.
+fn read_digests(texts: &[String], whole: &mut bool) -> Vec<Digest> {
+    texts.iter().filter_map(|text| read_digest(Some(text), whole)).collect()
+}
+
 /// What entries take of a shelf.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Size {
@@ -101,14 +125,31 @@ impl Size {
         let digest =
             |digest: &Option<Digest>| digest.as_ref().map_or(0, |digest| 30 + digest.as_bytes().len() * 2);
         let error = |error: &Option<Box<str>>| error.as_deref().map_or(0, |text| 16 + escaped_len(text));
+        let written = |copy: &Copy| {
+            let digests = copy.written.iter().map(|one| 10 + one.as_bytes().len() * 2);
+            digests.sum::<usize>() + usize::from(!copy.written.is_empty()) * 14
+        };
+        let named = |copy: &Copy| match copy.named {
+            None => 0,
+            Some(Named::Now) => 14,
+            Some(Named::Until(_)) => 40,
+        };
         let copy = |copy: &Copy| {
-            100 + copy.destination.as_str().len() + digest(&copy.digest) + error(&copy.last_error)
+            100 + copy.destination.as_str().len()
+                + digest(&copy.digest)
+                + written(copy)
+                + usize::from(copy.adopted) * 15
+                + usize::from(copy.replaces) * 16
+                + named(copy)
+                + error(&copy.last_error)
+                + error(&copy.kept)
         };
         let watch = |watch: &Watch| 130 + error(&watch.last_error);
         Self {
             entries: 1,
             rows: entry.copies.len().max(1),
             bytes: 80
+                + usize::from(entry.uncopyable) * 18
                 + source.as_str().len()
                 + digest(&entry.source_digest)
                 + entry.copies.iter().map(copy).sum::<usize>()

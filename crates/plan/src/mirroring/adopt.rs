@@ -1,9 +1,6 @@
 //! Taking over from kuik, which keeps everything in the status of its objects.
 
-use fairlead_api::{
-    fairlead::CopyState,
-    kuik::{MatchingImage, MirrorSetStatus},
-};
+use fairlead_api::kuik::{MatchingImage, MirrorSetStatus};
 use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
@@ -11,7 +8,7 @@ use super::whole_seconds;
 use crate::ledger::{Copy, Entry, Ledger};
 
 /// Enters what a status lists, for an object that has no ledger yet. Retention goes on from where it was. No digest is known,
-/// so every copy of an image in use is looked at before it counts as being in place.
+/// so every copy is looked at: what is found then counts as written, because kuik says that it made it.
 pub fn adopt(ledger: &mut Ledger, status: &MirrorSetStatus, now: Timestamp) {
     for image in &status.matching_images {
         let Ok(source) = Reference::parse(&image.image) else { continue };
@@ -32,13 +29,9 @@ fn copies(image: &MatchingImage, now: Timestamp) -> Vec<Copy> {
         }
         let Ok(destination) = Reference::parse(&mirror.image) else { continue };
         if copies.iter().all(|known| known.destination != destination) {
-            copies.push(Copy {
-                destination,
-                digest: None,
-                state: CopyState::Pending,
-                since: mirror.mirrored_at.as_ref().map_or(now, |time| time.0),
-                last_error: None,
-            });
+            let made = mirror.mirrored_at.as_ref().map(|time| time.0);
+            let copy = Copy::pending(destination, made.unwrap_or(now));
+            copies.push(Copy { adopted: made.is_some(), ..copy });
         }
     }
     copies

@@ -10,7 +10,10 @@ use super::{
     loops::Loops,
     slot::{fingerprint, fingerprint_below, suffix},
 };
-use crate::routing::Policy;
+use crate::{
+    ledger::{Copy, Named},
+    routing::Policy,
+};
 
 #[derive(Debug)]
 pub(super) struct Aims<'p> {
@@ -64,13 +67,11 @@ impl<'p> Aims<'p> {
         image.used.is_some_and(|used| used.original) && !loops.excludes(self.policy.id(), image.source)
     }
 
-    /// Since when an image that no Pod uses counts as unused.
-    pub(super) fn unused_since(&self, image: &Joined<'_>, now: Timestamp) -> Timestamp {
-        if !self.policy.takes(image.source) {
-            return NO_LONGER_MATCHING;
-        }
-        // The filter may have been edited back: then the time that the image was left out for does not count.
+    /// Since when an image that no Pod uses counts as unused: an edit of the filter starts the retention like the end of
+    /// the last Pod does.
+    pub(super) fn unused_since(image: &Joined<'_>, now: Timestamp) -> Timestamp {
         let known = image.entry.and_then(|entry| entry.unused_since);
+        // What kube-image-keeper has for images that the filter leaves out is no time.
         known.filter(|since| *since != NO_LONGER_MATCHING).unwrap_or(now)
     }
 }
@@ -100,9 +101,13 @@ impl Aim<'_> {
         }
     }
 
-    /// When a copy goes that has been unused since then. `None`: it stays.
-    pub(super) fn gone_at(&self, unused_since: Timestamp) -> Option<Timestamp> {
-        self.retention.map(|retention| unused_since.checked_add(retention).unwrap_or(Timestamp::MAX))
+    /// When a copy goes whose image has been unused since then. `None`: it stays.
+    pub(super) fn gone_at(&self, unused_since: Timestamp, copy: &Copy) -> Option<Timestamp> {
+        let since = match copy.named {
+            Some(Named::Until(time)) => unused_since.max(time),
+            Some(Named::Now) | None => unused_since,
+        };
+        self.retention.map(|retention| since.checked_add(retention).unwrap_or(Timestamp::MAX))
     }
 
     pub(super) fn cleans_up(&self) -> bool {

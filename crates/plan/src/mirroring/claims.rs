@@ -1,16 +1,17 @@
 //! Who owns a destination that more than one source or object is interested in.
 //!
 //! The host of a source is not part of its destination, so two registries' images can meet in one place. One of them owns
-//! it: the one that the ledgers say, else the first in lexical order. Nearly all destinations interest one image of one
-//! object only, and of those nothing is kept: a first pass over all ledgers finds the others by fingerprint, a second
-//! judges them.
+//! it. A source that cannot be copied comes after all that can; cluster-scoped objects come before namespaced ones; what is
+//! in use comes before what is not; then the one that the ledgers say, else the first in lexical order. Nearly all
+//! destinations interest one image of one object only, and of those nothing is kept: a first pass over all ledgers finds
+//! the others by fingerprint, a second judges them.
 
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
 };
 
-use fairlead_api::fairlead::CopyState;
+use fairlead_api::fairlead::{CopyState, MAX_WRITTEN};
 use fairlead_domain::{digest::Digest, reference::Reference};
 use jiff::Timestamp;
 
@@ -25,7 +26,7 @@ use super::{
 use crate::{
     ledger::{Copy, Ledger},
     routing::Policy,
-    usage::Used,
+    usage::{DirectUses, Used},
 };
 
 /// What is known of one mirror object.
@@ -47,11 +48,15 @@ pub struct Claims {
     contested: HashMap<Slot, Claim>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Claim {
     pub(super) owner: Option<Title>,
     /// Two sources each believe that their own content is there.
     pub(super) overwritten: bool,
+    /// Sources whose copies the ledgers say are there, with their digests.
+    occupants: Vec<(Reference, Option<Digest>)>,
+    /// What was written there, for whichever source and object.
+    written: Vec<Digest>,
     /// Whoever wants the copy to stay: one of them, and whether there are others.
     wanted_by: Option<(Arc<str>, Reference)>,
     wanted_by_several: bool,
@@ -60,6 +65,10 @@ pub(super) struct Claim {
 /// What makes a source the owner. The least of all titles counts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Title {
+    /// It was never copied, and its last attempt failed for reasons of its source.
+    pub(super) uncopyable: bool,
+    scope: Scope,
+    unused: bool,
     rank: Rank,
     since: Timestamp,
     pub(super) source: Reference,
@@ -67,6 +76,12 @@ pub(super) struct Title {
     pub(super) digest: Option<Digest>,
     /// The last attempt to copy it failed.
     pub(super) failing: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Scope {
+    Cluster,
+    Namespace,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,17 +111,43 @@ struct Interest<'a> {
     fingerprint: u64,
 }
 
+/// What ownership depends on beside ledgers and policies.
+#[derive(Clone, Copy)]
+struct Moment<'a> {
+    direct: &'a DirectUses,
+    now: Timestamp,
+}
+
+/// A row that a ledger has about a destination, as far as admission needs it.
+#[derive(Debug, Clone, Copy)]
+pub struct Claimed {
+    /// The row is of the source in question.
+    pub own: bool,
+    pub state: CopyState,
+    /// The copy was in place, or is.
+    pub filled: bool,
+    /// The destination holds something else until this copy is made.
+    pub replaces: bool,
+}
+
 /// Whether a destination belongs to other sources only, so that what is there must not be taken for a copy of this one.
-/// `rows` are those that ledgers have about it: whether a row is of this source, and its state. Where nobody claims it,
-/// nobody is refused.
-pub fn is_foreign(rows: impl IntoIterator<Item = (bool, CopyState)>) -> bool {
-    let mut claims = rows.into_iter().filter(|(_, state)| *state != CopyState::Refused).peekable();
-    claims.peek().is_some() && claims.all(|(own, _)| !own)
+/// `rows` are those that ledgers have about it. Where nobody claims it, nobody is refused; a copy that was never made claims
+/// nothing once it has failed.
+pub fn is_foreign(rows: impl IntoIterator<Item = Claimed>) -> bool {
+    let mut foreign = false;
+    for Claimed { own, state, filled, replaces } in rows {
+        let refused = state == CopyState::Refused;
+        if own && !refused && !replaces {
+            return false;
+        }
+        foreign |= own || replaces || !(refused || state == CopyState::Failed && !filled);
+    }
+    foreign
 }
 
 impl Claims {
-    /// From all mirror objects of the cluster.
-    pub fn gather(holdings: &[Holding<'_>], loops: &Loops, now: Timestamp) -> Self {
+    /// From all mirror objects of the cluster, and what its Pods name.
+    pub fn gather(holdings: &[Holding<'_>], loops: &Loops, direct: &DirectUses, now: Timestamp) -> Self {
         let mut first: HashMap<u64, (usize, u32)> = HashMap::new();
         let mut meeting: HashSet<u64> = HashSet::new();
         let aims: Vec<Option<Aims<'_>>> = holdings
@@ -126,44 +167,60 @@ impl Claims {
         if meeting.is_empty() {
             return claims;
         }
-        for (holding, aims) in holdings.iter().zip(&aims).filter(|(holding, _)| !holding.leaving) {
+        let moment = Moment { direct, now };
+        for (holding, aims) in holdings.iter().zip(&aims) {
             visit(holding, aims.as_ref(), loops, |interest| {
                 if meeting.contains(&interest.fingerprint) {
-                    claims.hear(&holding.ledger.owner().uid, aims.as_ref(), &interest, now);
+                    claims.hear(holding, aims.as_ref(), &interest, moment);
                 }
             });
         }
         claims
     }
 
-    fn hear(&mut self, uid: &Arc<str>, aims: Option<&Aims<'_>>, interest: &Interest<'_>, now: Timestamp) {
-        let Some((wants, rank)) = stance(aims, interest, now) else { return };
+    fn hear(
+        &mut self,
+        holding: &Holding<'_>,
+        aims: Option<&Aims<'_>>,
+        interest: &Interest<'_>,
+        moment: Moment<'_>,
+    ) {
         let destination = interest.row.map(|row| row.destination.clone());
         let made = || aims?.get(interest.aim?)?.destination(interest.image.source).ok();
         let Some(destination) = destination.or_else(made) else { return };
-        let claim = self.contested.entry(slot(&destination)).or_insert_with(|| Claim {
-            owner: None,
-            overwritten: false,
-            wanted_by: None,
-            wanted_by_several: false,
-        });
-        let source = interest.image.source;
+        let claim = self.contested.entry(slot(&destination)).or_default();
+        if let Some(row) = interest.row {
+            claim.note(interest.image.source, row);
+        }
+        if holding.leaving {
+            return;
+        }
+        let Some(Stance { wants, title }) = stance(aims, interest, moment) else { return };
+        let (source, uid) = (interest.image.source, &holding.ledger.owner().uid);
         if wants {
             match &claim.wanted_by {
                 None => claim.wanted_by = Some((Arc::clone(uid), source.clone())),
                 Some((known, image)) => claim.wanted_by_several |= known != uid || image != source,
             }
         }
-        let Some(rank) = rank else { return };
+        let Some(rank) = title else { return };
         let since = match (rank, interest.row) {
             (Rank::Wish | Rank::Idle, _) | (_, None) => Timestamp::MAX,
             (_, Some(row)) => row.since,
         };
-        // What a refused row knows is what its own copy would contain.
-        let digest = interest.row.filter(|_| rank < Rank::Promised).and_then(|row| row.digest);
-        let failing = interest.row.is_some_and(|row| row.state == CopyState::Failed);
-        // Spelled one way, so that it reads the same whichever of its spellings was there first.
-        claim.enter(Title { rank, since, source: source.pulled(), digest, failing });
+        claim.enter(Title {
+            uncopyable: is_uncopyable(interest),
+            scope: if holding.ledger.owner().namespace.is_some() { Scope::Namespace } else { Scope::Cluster },
+            unused: interest.image.used.is_none()
+                && interest.row.is_none_or(|row| moment.direct.by(&row.destination, &row.written).is_none()),
+            rank,
+            since,
+            // Spelled one way, so that it reads the same whichever of its spellings was there first.
+            source: source.pulled(),
+            // What a refused row knows is what its own copy would contain.
+            digest: interest.row.filter(|_| rank < Rank::Promised).and_then(|row| row.digest),
+            failing: interest.row.is_some_and(|row| row.state == CopyState::Failed),
+        });
     }
 
     pub(super) fn at(&self, destination: &Reference) -> Option<&Claim> {
@@ -183,12 +240,45 @@ impl Claims {
 }
 
 impl Claim {
+    /// What a row says about the content of the destination, whoever owns it.
+    fn note(&mut self, source: &Reference, row: &Copy) {
+        let filled = row.digest.is_some() && row.state != CopyState::Refused;
+        if (filled || !row.written.is_empty()) && !is_shared(row) && !row.replaces {
+            self.occupants.push((source.pulled(), row.digest));
+        }
+        for digest in &row.written {
+            if self.written.len() < MAX_WRITTEN && !self.written.contains(digest) {
+                self.written.push(*digest);
+            }
+        }
+    }
+
+    /// A source whose copy is there, and which is not this one nor has its content.
+    pub(super) fn occupant(&self, source: &Reference, digest: Option<Digest>) -> Option<&Reference> {
+        let other = |(occupant, content): &&(Reference, Option<Digest>)| {
+            !same_source(occupant, source) && (digest.is_none() || *content != digest)
+        };
+        // Its own copy may be there just as well; which of the two it is, the registry tells when it is copied.
+        let own = self.occupants.iter().any(|(occupant, _)| same_source(occupant, source));
+        self.occupants.iter().find(other).filter(|_| !own).map(|(occupant, _)| occupant)
+    }
+
+    /// Adds what was written there for whomever: the owner of a destination cleans up what others have left.
+    pub(super) fn bequeath(&self, row: &mut Copy) {
+        for digest in &self.written {
+            if row.written.len() < MAX_WRITTEN && !row.written.contains(digest) {
+                row.written.insert(0, *digest);
+            }
+        }
+    }
+
     fn enter(&mut self, title: Title) {
         let Some(known) = &mut self.owner else {
             self.owner = Some(title);
             return;
         };
-        let both_placed = known.rank == Rank::Placed && title.rank == Rank::Placed;
+        // An unused copy that another one has replaced is not told of that; it gives way by itself.
+        let both_placed = [&*known, &title].iter().all(|one| one.rank == Rank::Placed && !one.unused);
         self.overwritten |=
             both_placed && known.digest != title.digest && !same_source(&known.source, &title.source);
         if title < *known {
@@ -197,26 +287,49 @@ impl Claim {
     }
 }
 
-/// Whether an interest keeps the copy from being deleted, and what it gives a title by. `None`: it is none after all.
-fn stance(aims: Option<&Aims<'_>>, interest: &Interest<'_>, now: Timestamp) -> Option<(bool, Option<Rank>)> {
+impl Title {
+    /// Its copy is at the destination.
+    pub(super) fn is_placed(&self) -> bool {
+        self.rank == Rank::Placed
+    }
+}
+
+/// What an interest amounts to: whether it keeps the copy from being deleted, and what it gives a title by.
+struct Stance {
+    wants: bool,
+    title: Option<Rank>,
+}
+
+/// `None`: it is no interest after all.
+fn stance(aims: Option<&Aims<'_>>, interest: &Interest<'_>, moment: Moment<'_>) -> Option<Stance> {
     let state = interest.row.map(|row| row.state);
     let in_place = !matches!(state, Some(CopyState::Refused | CopyState::Deleting));
     let in_use = interest.image.used.is_some();
     let Some(aims) = aims else {
-        return in_place.then_some((true, None));
+        return in_place.then_some(Stance { wants: true, title: None });
     };
     let Some(aim) = interest.aim.and_then(|position| aims.get(position)) else {
-        let policy = aims.policy;
-        let stays = !policy.problems().is_empty() || (in_use && policy.cleanup().is_some());
-        return (in_place && stays).then_some((true, None));
+        // It may belong to a mirror that does not work just now.
+        let stays = !aims.policy.problems().is_empty();
+        return (in_place && stays).then_some(Stance { wants: true, title: None });
     };
     if !in_use {
-        let gone_at = aim.gone_at(aims.unused_since(&interest.image, now));
-        if state == Some(CopyState::Refused) || gone_at.is_some_and(|time| time <= now) {
+        let row = interest.row?;
+        let held = moment.direct.by(&row.destination, &row.written).is_some();
+        let gone_at = aim.gone_at(Aims::unused_since(&interest.image, moment.now), row);
+        let over = !held && gone_at.is_some_and(|time| time <= moment.now);
+        if row.is_unmade() || row.state == CopyState::Refused || row.kept.is_some() || over {
             return None;
         }
     }
-    Some((true, Some(interest.row.map_or(Rank::Wish, |row| rank(row, in_use)))))
+    let rank = interest.row.map_or(Rank::Wish, |row| rank(row, in_use));
+    // What cannot be copied waits for the place in vain.
+    let wants = rank <= Rank::Shared || !is_uncopyable(interest);
+    Some(Stance { wants, title: Some(rank) })
+}
+
+fn is_uncopyable(interest: &Interest<'_>) -> bool {
+    interest.image.entry.is_some_and(|entry| entry.uncopyable)
 }
 
 fn rank(row: &Copy, in_use: bool) -> Rank {

@@ -12,32 +12,59 @@ use crate::ledger::{Copy, Entry, Ledger};
 /// What came of a task, or what somebody saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// The copy is in place, newly made or found there.
+    /// A write of this digest to the destination has begun, which did not have it a moment ago.
+    Writing {
+        digest: Digest,
+    },
+    /// The copy is in place: newly written, or found there.
     Copied {
         digest: Digest,
         source_digest: Digest,
+        written: bool,
     },
     CopyFailed {
         error: String,
+        fault: Fault,
     },
     /// What a copy would contain that was refused.
     Compared {
         digest: Digest,
         source_digest: Digest,
     },
+    /// The source of a copy that was refused cannot be read.
+    CompareFailed,
+    /// What is under the name of a copy that kube-image-keeper made; `None`: nothing.
+    Identified {
+        digest: Option<Digest>,
+    },
     /// The copy is no longer in the registry.
     Deleted,
     DeletionFailed {
         error: String,
     },
-    /// The copy stays in the registry, and is nobody's from now on.
-    DeletionGivenUp,
+    /// The copy stays in the registry.
+    Kept {
+        why: String,
+        /// The name has this, which we did not write.
+        foreign: Option<Digest>,
+    },
     /// The copy is not there, or something else is.
     Missing,
     /// The source has another digest than it had.
     SourceMoved {
         digest: Digest,
     },
+}
+
+/// What a copy failed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The source: not found, denied, unreachable, not as it must be.
+    Source,
+    /// The destination, which has not taken a write, or has been asked for none.
+    Destination,
+    /// The destination refused a write of this digest for certain.
+    Refused(Digest),
 }
 
 /// What a registry said of a reference.
@@ -56,7 +83,8 @@ pub struct Observed {
     pub moved: usize,
 }
 
-/// Notes a finding about a copy, or about a source where `destination` is `None`. What no longer has a row is not noted.
+/// Notes a finding about a copy, or about a source where `destination` is `None`. What no longer has a row is not noted,
+/// unless it is a write: what may be in a registry because of us is never forgotten.
 pub fn record(
     ledger: &mut Ledger,
     source: &Reference,
@@ -65,6 +93,18 @@ pub fn record(
     now: Timestamp,
 ) {
     let now = whole_seconds(now);
+    if let (Finding::Writing { .. }, Some(destination)) = (&finding, destination) {
+        let row = || Copy::pending(destination.clone(), now);
+        let known = ledger.edit(source, |entry| {
+            if entry.copy_at(destination).is_none() {
+                entry.copies.push(row());
+            }
+        });
+        if !known {
+            let entry = Entry { unused_since: Some(now), copies: vec![row()], ..Entry::default() };
+            ledger.insert(source.clone(), entry);
+        }
+    }
     let mut remove = false;
     ledger.edit(source, |entry| {
         note(entry, source, destination, finding, now);
@@ -92,33 +132,67 @@ fn note(
         return;
     };
     match (finding, copy.state) {
-        (Finding::Copied { digest, source_digest }, CopyState::Deleting)
-        | (Finding::Compared { digest, source_digest }, CopyState::Refused) => {
+        (Finding::Writing { digest }, _) => copy.write(digest),
+        (Finding::Copied { digest, source_digest, written }, state) => {
+            let ours = written || copy.written.contains(&digest);
+            copy.written = if ours { vec![digest] } else { Vec::new() };
+            copy.replaces = false;
+            if state == CopyState::Deleting {
+                copy.digest = Some(digest);
+            } else {
+                if state != CopyState::Mirrored || copy.digest != Some(digest) {
+                    copy.since = now;
+                }
+                (copy.state, copy.digest, copy.last_error) = (CopyState::Mirrored, Some(digest), None);
+            }
+            entry.uncopyable = false;
+            follow(entry, source_digest, digest, now);
+        }
+        (Finding::Compared { digest, source_digest }, CopyState::Refused) => {
             copy.digest = Some(digest);
+            entry.uncopyable = false;
             follow(entry, source_digest, digest, now);
         }
-        (Finding::Copied { digest, source_digest }, _) => {
-            if copy.state != CopyState::Mirrored || copy.digest != Some(digest) {
-                copy.since = now;
+        (Finding::CompareFailed, CopyState::Refused) => entry.uncopyable |= entry.source_digest.is_none(),
+        (Finding::CopyFailed { error, fault }, state) => {
+            if let Fault::Refused(digest) = fault {
+                copy.written.retain(|known| *known != digest);
             }
-            (copy.state, copy.digest, copy.last_error) = (CopyState::Mirrored, Some(digest), None);
-            follow(entry, source_digest, digest, now);
-        }
-        (Finding::CopyFailed { error }, CopyState::Pending | CopyState::Failed) => {
-            if copy.state != CopyState::Failed {
-                (copy.state, copy.since) = (CopyState::Failed, now);
+            if matches!(state, CopyState::Pending | CopyState::Failed) {
+                if state != CopyState::Failed {
+                    (copy.state, copy.since) = (CopyState::Failed, now);
+                }
+                copy.last_error = Some(shortened(&error));
+                entry.uncopyable |= fault == Fault::Source && entry.source_digest.is_none();
             }
-            copy.last_error = Some(shortened(&error));
         }
-        (Finding::Deleted | Finding::DeletionGivenUp, CopyState::Deleting) => {
+        (Finding::Identified { digest }, _) => {
+            copy.adopted = false;
+            copy.written.extend(digest);
+        }
+        (Finding::Deleted, CopyState::Deleting) => {
             entry.copies.remove(position);
         }
+        (Finding::Kept { why, foreign }, CopyState::Deleting) => keep(copy, &why, foreign, now),
         (Finding::DeletionFailed { error }, CopyState::Deleting) => {
             copy.last_error = Some(shortened(&error));
         }
         // An image came back into use while its copy was being deleted: what is wanted now was not there a moment ago.
-        (Finding::Deleted | Finding::Missing, CopyState::Mirrored) => again(copy, now),
+        (Finding::Deleted | Finding::Missing, CopyState::Mirrored) if copy.kept.is_none() => again(copy, now),
         _ => {}
+    }
+}
+
+/// Parks a copy that was to be deleted and is not. What others put there is not offered as this copy.
+fn keep(copy: &mut Copy, why: &str, foreign: Option<Digest>, now: Timestamp) {
+    copy.kept = Some(shortened(why));
+    if foreign.is_some() {
+        (copy.state, copy.digest, copy.last_error) = (CopyState::Refused, None, Some(shortened(why)));
+        (copy.replaces, copy.since) = (true, now);
+        copy.written.clear();
+    } else {
+        let digest = copy.digest.or(copy.written.last().copied());
+        (copy.state, copy.digest, copy.last_error) = (CopyState::Mirrored, digest, None);
     }
 }
 
@@ -140,7 +214,9 @@ pub fn observe<S: BuildHasher>(
             observed.moved += 1;
             findings.push((source.clone(), None, Finding::SourceMoved { digest: *digest }));
         }
-        for copy in entry.copies.iter().filter(|copy| copy.state == CopyState::Mirrored) {
+        for copy in
+            entry.copies.iter().filter(|copy| copy.state == CopyState::Mirrored && copy.kept.is_none())
+        {
             let right = match seen.get(&copy.destination) {
                 None => true,
                 Some(Sighting::Gone) => false,
@@ -195,6 +271,9 @@ fn follow(entry: &mut Entry, source_digest: Digest, copied: Digest, now: Timesta
 
 /// The copy is not what it would be if it were made now, nor is what it was compared with.
 fn outdate(copy: &mut Copy, now: Timestamp) {
+    if copy.kept.is_some() {
+        return;
+    }
     if copy.state == CopyState::Refused || is_shared(copy) {
         copy.digest = None;
     }

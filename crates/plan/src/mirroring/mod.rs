@@ -13,6 +13,7 @@ mod findings;
 mod join;
 mod loops;
 mod reconcile;
+mod removal;
 mod report;
 mod slot;
 mod tasks;
@@ -26,18 +27,19 @@ use crate::ledger::{Copy, MOST_ERROR_CHARACTERS};
 
 pub use self::{
     adopt::adopt,
-    claims::{Claims, Holding, is_foreign},
+    claims::{Claimed, Claims, Holding, is_foreign},
     farewell::{Farewell, GIVE_UP, farewell},
-    findings::{Finding, Observed, Sighting, adopt_manner, needed_digests, observe, record},
+    findings::{Fault, Finding, Observed, Sighting, adopt_manner, needed_digests, observe, record},
     loops::Loops,
     reconcile::{Inputs, Reconciled, Refusal, reconcile},
+    removal::{Candidate, Veto, confirm, may_delete},
     report::{Report, report},
     slot::{Slot, hold_tag, slot},
     tasks::{Task, Work, tasks},
 };
 
-/// `unused_since` of an image that the policy's filter no longer lets pass: any retention is over.
-pub const NO_LONGER_MATCHING: Timestamp = Timestamp::constant(-62_135_593_200, 0);
+/// `unusedSince` that kube-image-keeper gives to images which the filter no longer lets pass.
+const NO_LONGER_MATCHING: Timestamp = Timestamp::constant(-62_135_593_200, 0);
 
 /// Ledgers keep whole seconds; a finer time would look like a change every time it is compared with what was kept.
 fn whole_seconds(time: Timestamp) -> Timestamp {

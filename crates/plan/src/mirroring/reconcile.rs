@@ -12,18 +12,22 @@ use super::{
     is_shared,
     join::{Joined, join},
     loops::Loops,
+    removal::{Candidate, Veto, may_delete},
     same_source, shortened,
     slot::slot,
     whole_seconds,
 };
 use crate::{
-    ledger::{Copy, Entry, Ledger, storable},
+    ledger::{Copy, Entry, Ledger, Named, storable},
     routing::Policy,
-    usage::Used,
+    usage::{DirectUses, Used},
 };
 
 /// Problems that are told in full; there may be one for every image.
 const MOST_PROBLEMS: usize = 20;
+
+/// Why a copy stays that is on a mirror which the object no longer names.
+const MIRROR_REMOVED: &str = "the object no longer names its mirror";
 
 /// What one object's ledger is brought in line with.
 #[derive(Clone, Copy)]
@@ -34,6 +38,8 @@ pub struct Inputs<'a> {
     pub loops: &'a Loops,
     /// Over all objects, this one included, gathered from the same state.
     pub claims: &'a Claims,
+    /// What Pods name as their images.
+    pub direct: &'a DirectUses,
     /// Whether two sources are declared to be the same image.
     pub replicas: &'a dyn Fn(&Reference, &Reference) -> bool,
     pub now: Timestamp,
@@ -56,7 +62,7 @@ impl fmt::Debug for Inputs<'_> {
 pub struct Reconciled {
     /// When the next retention ends.
     pub next: Option<Timestamp>,
-    /// Copies that are not made because another source owns their destination.
+    /// Copies that are not made because another source owns their destination, or because its copy is still in use there.
     pub refused: Vec<Refusal>,
     /// Images that cannot be copied to a mirror at all, and why; the first of them.
     pub problems: Vec<String>,
@@ -66,7 +72,8 @@ pub struct Reconciled {
 pub struct Refusal {
     pub source: Reference,
     pub destination: Reference,
-    pub owner: Reference,
+    /// What is true of the destination, as a sentence goes on that has named it.
+    pub why: Box<str>,
 }
 
 /// One round for one object. A second round from the same state changes nothing.
@@ -121,7 +128,7 @@ struct Round<'a> {
 impl Round<'_> {
     fn image(&mut self, image: &Joined<'_>) -> Option<Change> {
         let in_use = image.used.is_some();
-        let unused_since = (!in_use).then(|| self.aims.unused_since(image, self.inputs.now));
+        let unused_since = (!in_use).then(|| Aims::unused_since(image, self.inputs.now));
         let mut rows = std::mem::take(&mut self.rows);
         rows.clear();
         let wanted = self.wanted_rows(image, unused_since, &mut rows);
@@ -186,14 +193,7 @@ impl Round<'_> {
             }
             Ok(destination) => {
                 if rows.iter().all(|row| row.destination != destination) {
-                    let row = Copy {
-                        destination,
-                        digest: None,
-                        state: CopyState::Pending,
-                        since: self.inputs.now,
-                        last_error: None,
-                    };
-                    rows.push(self.used_row(source, row));
+                    rows.push(self.used_row(source, Copy::pending(destination, self.inputs.now)));
                 }
             }
             Err(error) => self.problem(|| error.to_string()),
@@ -203,20 +203,13 @@ impl Round<'_> {
     /// A row of an image in use.
     fn used_row(&mut self, source: &Reference, mut row: Copy) -> Copy {
         let now = self.inputs.now;
+        row.named = None;
+        if row.kept.take().is_some() {
+            enter(&mut row, CopyState::Pending, now);
+        }
         let claim = self.inputs.claims.at(&row.destination);
         match self.relation(source, &row, claim) {
-            Relation::Own { overwritten } => match row.state {
-                // What a refused row knows is what its copy would contain, not what is there.
-                CopyState::Refused => {
-                    row.digest = None;
-                    enter(&mut row, CopyState::Pending, now);
-                }
-                CopyState::Deleting => enter(&mut row, CopyState::Pending, now),
-                CopyState::Mirrored if is_shared(&row) || overwritten => {
-                    enter(&mut row, CopyState::Pending, now);
-                }
-                CopyState::Mirrored | CopyState::Pending | CopyState::Failed => {}
-            },
+            Relation::Own { overwritten } => self.own_row(source, &mut row, claim, overwritten),
             // Replicas may differ in content. One of them is copied and serves the others, or they would overwrite each
             // other for ever; only while that one fails does another try its luck.
             Relation::Replica(owner) => match owner.digest.filter(|_| !owner.failing) {
@@ -239,22 +232,57 @@ impl Round<'_> {
                 share(&mut row, &format!("the copy of {}, which has the same digest", owner.source), now);
             }
             Relation::Other(owner) => {
-                if row.state != CopyState::Refused {
-                    row.digest = None;
-                    enter(&mut row, CopyState::Refused, now);
-                }
-                row.last_error = Some(shortened(&format!(
-                    "belongs to {}: copy one of the two elsewhere, or leave one out",
-                    owner.source
-                )));
-                self.outcome.refused.push(Refusal {
-                    source: source.clone(),
-                    destination: row.destination.clone(),
-                    owner: owner.source.clone(),
-                });
+                let why =
+                    format!("belongs to {}: copy one of the two elsewhere, or leave one out", owner.source);
+                row.replaces |= owner.is_placed();
+                self.refuse(source, &mut row, &why);
             }
         }
         row
+    }
+
+    /// A row whose source owns the destination.
+    fn own_row(&mut self, source: &Reference, row: &mut Copy, claim: Option<&Claim>, overwritten: bool) {
+        let now = self.inputs.now;
+        if let Some(claim) = claim {
+            claim.bequeath(row);
+        }
+        if row.state != CopyState::Mirrored || is_shared(row) {
+            let pinned = slot(&row.destination).is_pinned();
+            let occupant = claim.filter(|_| !pinned).and_then(|claim| claim.occupant(source, row.digest));
+            let occupant = occupant.filter(|other| !(self.inputs.replicas)(other, source));
+            row.replaces |= occupant.is_some();
+            // A Pod that restarts would find another image under the name that it was given.
+            if let Some(pod) = self.inputs.direct.by(&row.destination, []).filter(|_| row.replaces) {
+                let whose = occupant.map_or_else(|| "another image".to_owned(), ToString::to_string);
+                let why =
+                    format!("holds the copy of {whose} for Pod {pod}: it is replaced when no Pod names it");
+                self.refuse(source, row, &why);
+                return;
+            }
+        }
+        match row.state {
+            // What a refused row knows is what its copy would contain, not what is there.
+            CopyState::Refused => {
+                row.digest = None;
+                enter(row, CopyState::Pending, now);
+            }
+            CopyState::Deleting => enter(row, CopyState::Pending, now),
+            CopyState::Mirrored if is_shared(row) || overwritten => enter(row, CopyState::Pending, now),
+            CopyState::Mirrored | CopyState::Pending | CopyState::Failed => {}
+        }
+    }
+
+    fn refuse(&mut self, source: &Reference, row: &mut Copy, why: &str) {
+        if row.state != CopyState::Refused {
+            row.digest = None;
+            row.adopted = false;
+            enter(row, CopyState::Refused, self.inputs.now);
+        }
+        let why = shortened(why);
+        row.last_error = Some(why.clone());
+        let (source, destination) = (source.clone(), row.destination.clone());
+        self.outcome.refused.push(Refusal { source, destination, why });
     }
 
     /// A row of an image that no Pod uses; `None`: there is nothing to remember.
@@ -267,61 +295,85 @@ impl Round<'_> {
     ) -> Option<Copy> {
         let now = self.inputs.now;
         let aim = self.aims.get(position)?;
-        let gone_at = aim.gone_at(unused_since);
-        if row.state == CopyState::Refused {
-            return None;
-        }
         let mut row = row.clone();
-        if gone_at.is_some_and(|time| time <= now) {
-            return self.deleted(source, row);
+        if row.kept.as_deref() == Some(MIRROR_REMOVED) {
+            row.kept = None;
         }
-        // It was never there, and nobody waits for it any more.
-        if row.state == CopyState::Failed && row.digest.is_none() && !aim.cleans_up() {
+        if row.kept.is_some() {
+            return Some(row);
+        }
+        if row.is_unmade() {
             return None;
         }
-        let claim = self.inputs.claims.at(&row.destination);
-        if matches!(self.relation(source, &row, claim), Relation::Other(_)) {
-            return None;
+        if let Relation::Other(owner) = self.relation(source, &row, self.inputs.claims.at(&row.destination))
+            && !owner.uncopyable
+        {
+            // What is there is this copy until the owner has made its own.
+            if row.state == CopyState::Deleting {
+                enter(&mut row, CopyState::Pending, now);
+            }
+            return (!owner.is_placed()).then_some(row);
         }
-        if row.state == CopyState::Deleting {
+        let named_by = self.inputs.direct.by(&row.destination, &row.written);
+        row.named = match (named_by, row.named) {
+            _ if !aim.cleans_up() => None,
+            (Some(_), _) => Some(Named::Now),
+            (None, Some(Named::Now)) => Some(Named::Until(now)),
+            (None, known) => known,
+        };
+        let candidate = Candidate {
+            copy: &row,
+            due: aim.gone_at(unused_since, &row),
+            named_by,
+            wanted_elsewhere: self.inputs.claims.wanted_elsewhere(self.uid, source, &row.destination),
+            now,
+        };
+        match may_delete(&candidate) {
+            Ok(()) => {
+                if row.state != CopyState::Deleting {
+                    enter(&mut row, CopyState::Deleting, now);
+                }
+                return Some(row);
+            }
+            // Whoever wants it cleans it up.
+            Err(Veto::WantedElsewhere) => return None,
+            Err(veto @ (Veto::NotWritten | Veto::Changed { .. })) => {
+                row.kept = Some(shortened(&veto.to_string()));
+                return (row.state == CopyState::Mirrored).then_some(row);
+            }
+            Err(Veto::Retained { until }) => {
+                self.outcome.next = Some(self.outcome.next.map_or(until, |next| next.min(until)));
+            }
+            Err(Veto::CleanupOff | Veto::Named { .. } | Veto::NotIdentified) => {}
+        }
+        if matches!(row.state, CopyState::Deleting | CopyState::Refused) {
+            row.digest = row.digest.filter(|_| row.state == CopyState::Deleting);
             enter(&mut row, CopyState::Pending, now);
         }
-        self.outcome.next = [self.outcome.next, gone_at].into_iter().flatten().min();
         Some(row)
     }
 
-    /// Rows of mirrors that the policy no longer has.
+    /// Rows of mirrors that the policy no longer has: the copies stay, and are listed.
     fn orphans(&mut self, image: &Joined<'_>, rows: &mut Vec<Copy>) {
-        let policy = self.inputs.policy;
-        let settled = |row: &Copy| matches!(row.state, CopyState::Mirrored | CopyState::Refused);
-        // Whoever moves a mirror keeps the old copy until the new one is there: the source may be gone.
-        let replaced = image.used.is_none() || rows.iter().all(settled);
+        let broken = !self.inputs.policy.problems().is_empty();
         for row in image.entry.into_iter().flat_map(|entry| &entry.copies) {
             if self.aims.position(image.source, &row.destination).is_some() {
                 continue;
             }
-            if !policy.problems().is_empty() {
-                // It may belong to the entry that does not work just now.
-                rows.push(row.clone());
-            } else if policy.cleanup().is_some() && row.state != CopyState::Refused {
-                if replaced || row.state != CopyState::Mirrored {
-                    rows.extend(self.deleted(image.source, row.clone()));
-                } else {
-                    rows.push(row.clone());
+            let mut row = row.clone();
+            // It may belong to the entry that does not work just now.
+            if broken || row.kept.is_some() {
+                rows.push(row);
+            } else if !row.is_unmade() {
+                row.kept = Some(MIRROR_REMOVED.into());
+                row.named = None;
+                if row.state != CopyState::Mirrored {
+                    row.digest = row.written.last().copied();
+                    enter(&mut row, CopyState::Mirrored, self.inputs.now);
                 }
+                rows.push(row);
             }
         }
-    }
-
-    /// The row as one to be deleted, or nothing where somebody else needs what is there.
-    fn deleted(&self, source: &Reference, mut row: Copy) -> Option<Copy> {
-        if self.inputs.claims.wanted_elsewhere(self.uid, source, &row.destination) {
-            return None;
-        }
-        if row.state != CopyState::Deleting {
-            enter(&mut row, CopyState::Deleting, self.inputs.now);
-        }
-        Some(row)
     }
 
     fn relation<'c>(&self, source: &Reference, row: &Copy, claim: Option<&'c Claim>) -> Relation<'c> {

@@ -155,7 +155,7 @@ fn ready(
     finding(true, reasons::READY, message)
 }
 
-fn copies(count: usize) -> String {
+pub(super) fn copies(count: usize) -> String {
     format!("{count} {}", if count == 1 { "copy" } else { "copies" })
 }
 

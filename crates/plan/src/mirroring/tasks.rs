@@ -6,11 +6,18 @@ use fairlead_api::fairlead::CopyState;
 use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
-use crate::ledger::{Copy, Entry, Ledger};
+use super::aims::Aims;
+use crate::{
+    ledger::{Copy, Ledger},
+    routing::Policy,
+    usage::Used,
+};
 
 /// In order of precedence, where one destination is to see more than one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Work {
+    /// Find out which digest a copy has that kube-image-keeper made.
+    Identify,
     /// Make the copy, or find that it is there.
     Copy,
     Delete,
@@ -26,13 +33,19 @@ pub struct Task {
 }
 
 /// Everything to be done now, in order of source, one task for each destination. To be asked after a round of
-/// [`reconcile`](super::reconcile) over all objects, because only that says who may write to a destination.
-pub fn tasks(ledger: &Ledger) -> Vec<Task> {
+/// [`reconcile`](super::reconcile) over all objects, because only that says who may write to a destination. `used` are the
+/// images in use that the policy selects, in order: nothing is copied for any other.
+pub fn tasks(ledger: &Ledger, policy: &Policy, used: &[Used]) -> Vec<Task> {
+    let aims = Aims::of(policy);
     let mut tasks: Vec<Task> = Vec::new();
     let mut places: HashMap<&Reference, (usize, Precedence)> = HashMap::new();
     for (source, entry) in ledger.iter() {
+        let in_use = || used.binary_search_by(|used| (*used.image).cmp(source)).is_ok();
         for copy in &entry.copies {
-            let Some(work) = work(entry, copy) else { continue };
+            let Some(work) = work(copy, in_use) else { continue };
+            if aims.position(source, &copy.destination).is_none() {
+                continue;
+            }
             let task = || Task { source: source.clone(), destination: copy.destination.clone(), work };
             let precedence = (work, copy.state == CopyState::Failed, copy.digest.is_none(), copy.since);
             match places.entry(&copy.destination) {
@@ -57,11 +70,16 @@ pub fn tasks(ledger: &Ledger) -> Vec<Task> {
 /// Of two copies to one destination the one that has not just failed, then the one that was there before, then the older one.
 type Precedence = (Work, bool, bool, Timestamp);
 
-fn work(entry: &Entry, copy: &Copy) -> Option<Work> {
-    let in_use = entry.unused_since.is_none();
+fn work(copy: &Copy, in_use: impl Fn() -> bool) -> Option<Work> {
+    if copy.kept.is_some() {
+        return None;
+    }
+    if copy.adopted {
+        return Some(Work::Identify);
+    }
     match copy.state {
-        CopyState::Pending | CopyState::Failed => in_use.then_some(Work::Copy),
-        CopyState::Refused => (in_use && copy.digest.is_none()).then_some(Work::Compare),
+        CopyState::Pending | CopyState::Failed => in_use().then_some(Work::Copy),
+        CopyState::Refused => (copy.digest.is_none() && in_use()).then_some(Work::Compare),
         CopyState::Deleting => Some(Work::Delete),
         CopyState::Mirrored => None,
     }

@@ -143,7 +143,8 @@ impl Policy {
     }
 
     /// Whether its filter lets an image pass, whatever Pod uses it.
-    pub fn takes(&self, image: &Reference) -> bool {
+    #[cfg(test)]
+    pub(crate) fn takes(&self, image: &Reference) -> bool {
         match &self.offer {
             Offer::Mirrors { images, .. } => images.matches(image.forms().iter()),
             Offer::Upstreams(_) => false,

@@ -3,6 +3,7 @@
 //! Mirroring and watching both start from the images in use. All Pods are gone through once for all policies together:
 //! a cluster has many Pods and few distinct images, so what depends on an image alone is found out once per image.
 
+mod direct;
 mod gathering;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use fairlead_domain::{
 
 use crate::records::Place;
 
+pub use self::direct::DirectUses;
 use self::gathering::Gathering;
 
 /// Users of an image that are remembered, each with other credentials. More would be tried in vain.

@@ -4,7 +4,7 @@ use std::{collections::HashSet, pin::Pin};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::{CopyError, Job, steady::steadily, transfer::COMMIT};
+use super::{CopyError, Event, Job, steady::steadily, transfer::COMMIT};
 use crate::{
     error::{Error, Problem},
     manifest::{Content, Descriptor, Manifest, Selector, is_manifest},
@@ -31,6 +31,9 @@ impl Job<'_> {
             }
             let parts = Parts::of(manifest.content().map_err(CopyError::Source)?);
             self.place_parts(&parts, depth, false).await?;
+            if depth == 0 {
+                self.announce(manifest, target);
+            }
             let mut written = self.write(manifest, target).await;
             if is_about_content(&written) {
                 // The destination was cleaned up since we looked; this time everything is looked for.
@@ -80,6 +83,13 @@ impl Job<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Tells that a tag of the image itself is about to be written.
+    pub(super) fn announce(&self, manifest: &Manifest, target: &Selector) {
+        if target.digest().is_none() {
+            self.observer.observe(&Event::Publishing { digest: manifest.digest });
+        }
     }
 
     pub(super) async fn publish(&self, manifest: &Manifest, target: &Selector) -> Result<(), Error> {

@@ -190,7 +190,7 @@ impl Job<'_> {
         }
         let root = match self.read(&selector).await {
             Ok(root) => root,
-            Err(error) => return self.hold_without_source(&names, &selector, error).await,
+            Err(error) => return self.hold_without_source(&names, &selector, found, error).await,
         };
         let source_digest = root.digest;
         let root = self.chosen(root).await?;
@@ -207,6 +207,7 @@ impl Job<'_> {
         }
         if changed {
             for name in names.all().filter(|name| **name != first) {
+                self.announce(&root, name);
                 self.publish(&root, name).await.map_err(CopyError::Destination)?;
             }
         }
@@ -238,6 +239,7 @@ impl Job<'_> {
         &self,
         names: &Names,
         selector: &Selector,
+        found: Option<Digest>,
         error: Error,
     ) -> Result<Copied, CopyError> {
         let held = names.held().filter(|held| selector.digest() == Some(*held));
@@ -245,8 +247,12 @@ impl Job<'_> {
         let Ok(root) = self.destination.manifest(&digest.into(), self.context).await else {
             return Err(CopyError::Source(error));
         };
-        self.publish(&root, &names.main).await.map_err(CopyError::Destination)?;
-        Ok(self.finish(digest, digest, true))
+        let changed = found != Some(digest);
+        if changed {
+            self.announce(&root, &names.main);
+            self.publish(&root, &names.main).await.map_err(CopyError::Destination)?;
+        }
+        Ok(self.finish(digest, digest, changed))
     }
 
     /// A manifest of the source.

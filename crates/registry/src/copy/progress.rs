@@ -35,6 +35,10 @@ pub enum Event {
         size: u64,
         outcome: BlobOutcome,
     },
+    /// The name at the destination is about to be written. Until now it stood for something else, or for nothing.
+    Publishing {
+        digest: Digest,
+    },
     /// The image can be pulled from the destination.
     Published {
         digest: Digest,

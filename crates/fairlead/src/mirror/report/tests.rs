@@ -35,7 +35,7 @@ fn ready(status: &str, reason: &str) -> Value {
 }
 
 fn copy(destination: &str, state: &str, since: &str, error: Option<&str>) -> Value {
-    let mut copy = json!({"destination": destination, "state": state, "since": since, "digest": digest()});
+    let mut copy = json!({"destination": destination, "state": state, "since": since, "digest": digest(), "written": [digest()]});
     if let Some(error) = error {
         copy["lastError"] = json!(error);
     }
@@ -82,7 +82,7 @@ fn entries() -> Value {
             copy("near.io/copies/library/c:1", "Mirrored", "2026-02-01T12:00:00Z", None),
             copy("far.io/library/c:1", "Mirrored", "2026-02-01T12:00:00Z", None),
         ]},
-        {"source": "docker.io/library/d:1", "unusedSince": "0001-01-01T01:00:00Z", "mirrors": [
+        {"source": "docker.io/library/d:1", "unusedSince": "2026-02-28T10:00:00Z", "mirrors": [
             copy("old.io/library/d:1", "Deleting", "2026-03-01T11:45:00Z", Some("not allowed")),
             copy("near.io/copies/library/d:1", "Pending", "2026-03-01T08:00:00Z", None),
             copy("far.io/library/d:1", "Failed", "2026-03-01T08:00:00Z", Some("nobody waits for it")),
@@ -116,10 +116,11 @@ fn ledgers_are_added_up_by_object_and_mirror() {
         .iter()
         .map(|image| (image.image.as_str(), image.copies.iter().map(|copy| copy.goes_at).collect::<Vec<_>>()))
         .collect();
+    let over = "2026-03-01T10:00:00Z".parse().unwrap();
     assert_eq!(
         unused,
         [
-            ("docker.io/library/d:1", vec![Some(now()), Some(now()), None]),
+            ("docker.io/library/d:1", vec![Some(over), Some(over), None]),
             ("docker.io/library/c:1", vec![Some("2026-03-02T10:00:00Z".parse().unwrap()), None]),
         ]
     );
@@ -134,8 +135,7 @@ fn ledgers_are_added_up_by_object_and_mirror() {
         "    failed   far.io/library/a:1  60m  connection refused\n",
         "    refused  far.io/library/b:1  30m  quay.io/library/b:1 owns it\n",
         "    and 1 more: --limit shows them, and -o json has them all\n",
-        "    docker.io/library/d:1  -    go now: old.io/library/d:1, near.io/copies/library/d:1; kept: far.io/library/d:1; \
-         the filter no longer matches it\n",
+        "    docker.io/library/d:1  26h  go now: old.io/library/d:1, near.io/copies/library/d:1; kept: far.io/library/d:1\n",
         "    docker.io/library/c:1  2h   go in 22h: near.io/copies/library/c:1; kept: far.io/library/c:1\n",
     ] {
         assert!(text.contains(line), "{line:?} is missing in:\n{text}");
@@ -160,6 +160,7 @@ fn the_json_is_as_documented() {
             "copies",
             "failing",
             "images",
+            "kept",
             "kind",
             "knownFrom",
             "mirrors",
@@ -184,6 +185,58 @@ fn the_json_is_as_documented() {
             {"destination": "far.io/library/c:1"}
         ])
     );
+}
+
+#[test]
+fn what_clean_up_leaves_alone_is_listed_with_the_reason() {
+    let near = |name: &str| {
+        copy(&format!("near.io/copies/library/{name}:1"), "Mirrored", "2026-02-01T12:00:00Z", None)
+    };
+    let mut found = near("found");
+    found["written"] = json!([]);
+    let mut named = near("named");
+    named["named"] = json!(true);
+    let mut released = near("released");
+    released["namedUntil"] = json!("2026-03-01T11:00:00Z");
+    let mut old = copy("old.io/library/found:1", "Mirrored", "2026-02-01T12:00:00Z", None);
+    old["kept"] = json!("the object no longer names its mirror");
+    let entry = |name: &str, copies: Value| {
+        json!({
+            "source": format!("docker.io/library/{name}:1"), "mirrors": copies, "unusedSince": "2026-03-01T10:00:00Z",
+        })
+    };
+    let entries = json!([
+        entry("found", json!([found, old])),
+        entry("named", json!([named])),
+        entry("released", json!([released])),
+    ]);
+    let view = view(&[
+        (Part::Objects(KIND), object(&spec(), &json!({}))),
+        (Part::Ledgers(KIND), ledger("fairlead-system", KIND, &entries)),
+    ]);
+    let report = report(&view);
+    let kept: Vec<_> = report.objects[0].kept.iter().map(|copy| (&*copy.destination, &*copy.why)).collect();
+    assert_eq!(
+        kept,
+        [
+            ("near.io/copies/library/found:1", "it was there before, Fairlead did not write it"),
+            ("old.io/library/found:1", "the object no longer names its mirror"),
+        ]
+    );
+    let goes = |number: usize| report.objects[0].unused[number].copies[0].goes_at;
+    assert_eq!(
+        goes(0),
+        Some("2026-03-02T11:00:00Z".parse().unwrap()),
+        "from when the last Pod was gone that named it"
+    );
+    assert_eq!((goes(1), goes(2)), (None, None));
+    let text = table(&report, Look { most: 9, bars: false, now: now() });
+    for line in [
+        "kept (a Pod names it)\n",
+        "    old.io/library/found:1          the object no longer names its mirror\n",
+    ] {
+        assert!(text.contains(line), "{line:?} is missing in:\n{text}");
+    }
 }
 
 #[test]

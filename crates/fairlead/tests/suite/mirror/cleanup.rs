@@ -1,11 +1,13 @@
 //! When copies go, and when they stay.
 
 use anyhow::{Result, ensure};
-use fairlead_testkit::{RegistryConfig, registry::Release};
+use fairlead_testkit::{RegistryConfig, eventually, registry::Release};
+use k8s_openapi::api::core::v1::Event;
+use kube::{Api, api::ListParams};
 use serde_json::json;
 
 use super::rig::{
-    delete_pod, digest_at, mirror_of, pod_of, push, ready, shared, wait_for_copy, wait_for_removal,
+    SOON, delete_pod, digest_at, mirror_of, pod_of, push, ready, shared, wait_for_copy, wait_for_removal,
     wait_for_status, wait_until_gone,
 };
 
@@ -78,9 +80,21 @@ async fn where_tags_cannot_be_deleted_a_digest_that_another_tag_needs_stays() ->
     delete_pod(rig, &first).await?;
     delete_pod(rig, &lone).await?;
     wait_for_removal(&old, "team/lone", "1").await?;
-    wait_for_status(rig, &mirror, |status| status["imageCount"] == 1).await?;
-    ensure!(digest_at(&old, "team/app", "2").await?.is_some(), "the other tag names the same image");
-    Ok(())
+    wait_for_status(rig, &mirror, |status| status["imageCount"] == 2).await?;
+    for tag in ["1", "2"] {
+        ensure!(digest_at(&old, "team/app", tag).await?.is_some(), "both tags name the same image");
+    }
+    let events: Api<Event> = Api::all(rig.client().await?);
+    let name = mirror["metadata"]["name"].as_str();
+    eventually(SOON, || async {
+        let kept = events.list(&ListParams::default()).await?.items.into_iter().find(|event| {
+            event.involved_object.name.as_deref() == name && event.reason.as_deref() == Some("CopyKept")
+        });
+        let said = kept.and_then(|event| event.message).unwrap_or_default();
+        ensure!(said.contains("cannot delete a tag alone"), "{said}");
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]

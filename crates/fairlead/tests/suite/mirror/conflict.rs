@@ -4,7 +4,9 @@ use anyhow::{Context, Result, ensure};
 use fairlead_testkit::images;
 use serde_json::json;
 
-use super::rig::{digest_at, mirror_of, pod, pod_of, push, ready, shared, wait_for_copy, wait_for_status};
+use super::rig::{
+    delete_pod, digest_at, mirror_of, pod, pod_of, push, ready, shared, wait_for_copy, wait_for_status,
+};
 use crate::person::Person;
 use crate::route::rig::image;
 
@@ -51,6 +53,70 @@ async fn the_second_source_is_refused_and_never_served_the_copy_of_the_first() -
     ensure!(explained.is(0).output.contains(&why), "{}", explained.output);
     // The owner is served.
     rig.create_until(&namespace, &pod_of(&first, "team/app:1"), |pod| image(pod) == copy).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_image_that_does_not_exist_blocks_no_destination() -> Result<()> {
+    let rig = shared().await?;
+    let (tenant, namespace) = (rig.namespace().await?, rig.namespace().await?);
+    let [first, second, target] = rig.registries().await?;
+    let mut own = mirror_of(&first, &json!([{"registry": target.host()}]), &json!({}));
+    own["kind"] = "ImageSetMirror".into();
+    own["metadata"]["namespace"] = tenant.as_str().into();
+    rig.apply(&own).await?;
+    rig.create(&tenant, &pod_of(&first, "team/app:1")).await?;
+    wait_for_status(rig, &own, |status| status["failedCount"] == 1).await?;
+
+    let app = push(&second, "team/app", "1").await?;
+    let cluster = mirror_of(&second, &json!([{"registry": target.host()}]), &json!({"priority": -1}));
+    rig.apply(&cluster).await?;
+    rig.create(&namespace, &pod_of(&second, "team/app:1")).await?;
+    wait_for_copy(&target, "team/app", "1", &app).await?;
+    wait_for_status(rig, &cluster, |status| ready(status)["status"] == "True").await?;
+    let status = wait_for_status(rig, &own, |status| ready(status)["reason"] == "Conflict").await?;
+    ensure!(ready(&status)["message"].to_string().contains(&second.host()), "{status:#}");
+    let copy = format!("{}/team/app:1", target.host());
+    rig.create_until(&namespace, &pod_of(&second, "team/app:1"), |pod| image(pod) == copy).await?;
+    // The tenant's image appears: its place is taken, and its Pods are never given the other image.
+    push(&first, "team/app", "1").await?;
+    let asked = format!("{}/team/app:1", first.host());
+    let pod_of_tenant = rig.create(&tenant, &pod(&asked)).await?;
+    ensure!(image(&pod_of_tenant) == asked, "{}", image(&pod_of_tenant));
+    ensure!(digest_at(&target, "team/app", "1").await?.as_deref() == Some(&*app));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cluster_scoped_object_takes_a_place_over() -> Result<()> {
+    let rig = shared().await?;
+    let (tenant, namespace) = (rig.namespace().await?, rig.namespace().await?);
+    let [first, second, target] = rig.registries().await?;
+    let (theirs, app) = (push(&first, "team/app", "1").await?, push(&second, "team/app", "1").await?);
+    let mut own = mirror_of(&first, &json!([{"registry": target.host()}]), &json!({"priority": -1}));
+    own["kind"] = "ImageSetMirror".into();
+    own["metadata"]["namespace"] = tenant.as_str().into();
+    rig.apply(&own).await?;
+    let asked = format!("{}/team/app:1", first.host());
+    rig.create(&tenant, &pod(&asked)).await?;
+    wait_for_copy(&target, "team/app", "1", &theirs).await?;
+    let copy = format!("{}/team/app:1", target.host());
+    let given = rig.create_until(&tenant, &pod(&asked), |pod| image(pod) == copy).await?;
+
+    let cluster = mirror_of(&second, &json!([{"registry": target.host()}]), &json!({"priority": -1}));
+    rig.apply(&cluster).await?;
+    rig.create(&namespace, &pod_of(&second, "team/app:1")).await?;
+    // While a Pod runs the tenant's copy, nothing else may stand under its name; nobody is given it any more.
+    let status = wait_for_status(rig, &cluster, |status| ready(status)["reason"] == "Conflict").await?;
+    ensure!(
+        ready(&status)["message"].to_string().contains("it is replaced when no Pod names it"),
+        "{status:#}"
+    );
+    ensure!(digest_at(&target, "team/app", "1").await?.as_ref() == Some(&theirs));
+    rig.create_until(&tenant, &pod(&asked), |pod| image(pod) == asked).await?;
+    delete_pod(rig, &given).await?;
+    wait_for_copy(&target, "team/app", "1", &app).await?;
+    rig.create_until(&namespace, &pod_of(&second, "team/app:1"), |pod| image(pod) == copy).await?;
     Ok(())
 }
 

@@ -6,6 +6,8 @@ mod conflict;
 mod copying;
 mod credentials;
 mod edits;
+mod leaving;
+mod ownership;
 mod restart;
 mod rig;
 mod scope;

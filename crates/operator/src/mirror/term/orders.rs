@@ -6,7 +6,7 @@ use fairlead_api::fairlead::CopyState;
 use fairlead_plan::mirroring::{self, Task, Work as Kind};
 
 use super::Work;
-use crate::mirror::carry::{Order, Other};
+use crate::mirror::carry::{Order, Other, Publishing};
 use crate::mirror::desk::Desk;
 
 impl Work<'_> {
@@ -24,10 +24,12 @@ impl Work<'_> {
             others: Vec::new(),
             named: self.index.upstream_secrets(&task.source, desk.object.owner.namespace.as_deref()),
             needed: Vec::new(),
+            written: row.written.clone(),
+            publishing: Publishing::default(),
         };
         match task.work {
             Kind::Copy => order.others = self.others(desk, task),
-            Kind::Compare => {}
+            Kind::Compare | Kind::Identify => {}
             Kind::Delete => {
                 let ledgers = self.desks.values().map(|desk| &desk.ledger);
                 order.needed = mirroring::needed_digests(ledgers, &row.destination);

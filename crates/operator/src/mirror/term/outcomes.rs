@@ -5,21 +5,62 @@ use std::sync::Arc;
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::copy_queue::{Ended, Key};
-use fairlead_plan::mirroring::{self, Finding, Observed, Sighting, Task, Work as Kind};
+use fairlead_plan::mirroring::{self, Fault, Finding, Observed, Sighting, Task, Work as Kind};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::{FAILURES_TO_TELL, MOST_VERIFIED, Pause, VERIFIED_FOR, Work};
+use super::{FAILURES_TO_TELL, MOST_VERIFIED, Pause, Running, VERIFIED_FOR, Work};
 use crate::mirror::carry::{Outcome, Trouble};
 use crate::mirror::news;
 
 impl Work<'_> {
+    /// Takes note of what copies have begun to write, so that a crash leaves nothing behind that no ledger knows of.
+    pub(super) fn note_writes(&mut self) {
+        let news = |(key, running): (&Key, &Running)| {
+            (!running.noted && running.publishing.digest().is_some()).then(|| key.clone())
+        };
+        let fresh: Vec<Key> = self.running.iter().filter_map(news).collect();
+        for key in fresh {
+            if let Some(mut running) = self.running.remove(&key) {
+                self.note_write(&key, &running);
+                running.noted = true;
+                self.running.insert(key, running);
+            }
+        }
+    }
+
+    /// Takes note of what cancelled copies have written before they noticed.
+    pub(super) fn note_cancelled(&mut self) {
+        let cancelled = std::mem::take(&mut self.cancelled);
+        for (key, running) in cancelled {
+            // Asked first: what ends meanwhile has said everything by then.
+            let ended = running.job.is_finished();
+            self.note_write(&key, &running);
+            if !ended {
+                self.cancelled.push((key, running));
+                self.look_wanted = true;
+            }
+        }
+    }
+
+    /// Takes note of what one copy has begun to write, also if that was interrupted.
+    pub(super) fn note_write(&mut self, key: &Key, running: &Running) {
+        let Some(digest) = running.publishing.digest().filter(|_| !running.noted) else { return };
+        let Some(desk) = self.desks.get_mut(&key.owner) else { return };
+        let Task { source, destination, .. } = &running.task;
+        let writing = Finding::Writing { digest };
+        mirroring::record(&mut desk.ledger, source, Some(destination), writing, Timestamp::now());
+        desk.turn.touch();
+    }
+
     pub(super) fn ended(&mut self, key: &Key, number: u64, task: &Task, outcome: Outcome) {
         // One that was cancelled may have ended all the same, and another may run in its place.
         if self.running.get(key).is_none_or(|running| running.number != number) {
             return;
         }
-        self.running.remove(key);
+        if let Some(running) = self.running.remove(key) {
+            self.note_write(key, &running);
+        }
         let now = Timestamp::now();
         let (finding, ended) = self.judge(key, task, outcome);
         self.queue.ended(key, ended, self.elapsed(), fastrand::f64());
@@ -49,7 +90,7 @@ impl Work<'_> {
                     self.resync = true;
                     findings.push(Finding::SourceMoved { digest: source_digest });
                 }
-                findings.push(Finding::Copied { digest, source_digest });
+                findings.push(Finding::Copied { digest, source_digest, written: changed });
                 if !changed {
                     self.verify(&task.destination);
                 }
@@ -64,18 +105,25 @@ impl Work<'_> {
                 self.look_wanted = true;
                 (vec![Finding::Deleted], Ended::Done)
             }
-            Outcome::Left { why } => {
-                metrics.deleted("left");
+            Outcome::Identified { digest } => {
                 self.look_wanted = true;
-                tracing::info!(object = %self.name_of(&key.owner), why, "a copy that nothing uses is left in its registry");
-                (vec![Finding::DeletionGivenUp], Ended::Done)
+                (vec![Finding::Identified { digest }], Ended::Done)
+            }
+            Outcome::Kept { why, foreign } => {
+                metrics.deleted("kept");
+                self.look_wanted = true;
+                tracing::info!(object = %self.name_of(&key.owner), why, "a copy that nothing uses is kept in its registry");
+                if let Some(desk) = self.desks.get(&key.owner) {
+                    self.parts.teller.tell(news::kept(&desk.object.owner, task, &why));
+                }
+                (vec![Finding::Kept { why, foreign }], Ended::Done)
             }
             Outcome::Failed(trouble) => self.failed(key, task, trouble),
         }
     }
 
     fn failed(&mut self, key: &Key, task: &Task, trouble: Trouble) -> (Vec<Finding>, Ended) {
-        let Trouble { error, pause } = trouble;
+        let Trouble { error, pause, fault } = trouble;
         let mut wait = None;
         if let Some((host, pause)) = pause {
             wait = Some(pause);
@@ -94,10 +142,12 @@ impl Work<'_> {
         let finding = match task.work {
             Kind::Copy => {
                 self.parts.metrics.copied("failed");
-                vec![Finding::CopyFailed { error }]
+                // Another source may own the destination from now on.
+                self.look_wanted |= fault == Fault::Source;
+                vec![Finding::CopyFailed { error, fault }]
             }
-            // It stays refused, and why has been said.
-            Kind::Compare => Vec::new(),
+            Kind::Compare => vec![Finding::CompareFailed],
+            Kind::Identify => Vec::new(),
             Kind::Delete => {
                 self.parts.metrics.deleted("failed");
                 if let Some(desk) = self.desks.get_mut(&key.owner) {

@@ -27,6 +27,8 @@ fn put(store: &Store<ReplicatedImageSet>, sets: &[ReplicatedImageSet], malformed
             resource_version: "1".to_owned(),
             error: "spec.priority: invalid type".to_owned(),
             conditions: Vec::new(),
+            finalizers: Vec::new(),
+            deleting: false,
         };
         (Key { namespace: "shop".into(), name: (*name).into() }, Arc::new(malformed))
     });

@@ -34,13 +34,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn pending(destination: &Reference) -> Copy {
-    Copy {
-        destination: destination.clone(),
-        digest: None,
-        state: CopyState::Pending,
-        since: at(0),
-        last_error: None,
-    }
+    Copy::pending(destination.clone(), at(0))
 }
 
 /// An entry with copies in so many mirrors.

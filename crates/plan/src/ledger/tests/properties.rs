@@ -53,18 +53,40 @@ fn state() -> impl Strategy<Value = CopyState> {
     prop::sample::select(vec![Pending, Mirrored, Failed, Refused, Deleting])
 }
 
+fn time() -> impl Strategy<Value = Timestamp> {
+    (0i64..2_000_000_000, 0i32..3)
+        .prop_map(|(second, nanosecond)| Timestamp::new(second, nanosecond).unwrap())
+}
+
+/// What is known of who wrote a copy and who names it.
+fn provenance() -> impl Strategy<Value = Copy> {
+    let written = prop::collection::vec(0usize..5, 0..6);
+    let named = prop::option::of(prop::option::of(time()));
+    (written, any::<bool>(), any::<bool>(), named, prop::option::of(error())).prop_map(
+        |(written, adopted, replaces, named, kept)| Copy {
+            written: written.into_iter().map(digest).collect(),
+            adopted,
+            replaces,
+            named: named.map(|until| until.map_or(Named::Now, Named::Until)),
+            kept: kept.map(Into::into),
+            ..pending(&image("m.example.com/copy:1"))
+        },
+    )
+}
+
 fn copies(most: usize) -> impl Strategy<Value = Vec<Copy>> {
-    let one = (state(), prop::option::of(0usize..5), prop::option::of(error()), 0i64..2_000_000_000, 0i32..3);
+    let one = (state(), prop::option::of(0usize..5), prop::option::of(error()), time(), provenance());
     prop::collection::vec(one, 0..=most).prop_map(|all| {
-        let copy = |(mirror, (state, content, error, second, nanosecond)): (
+        let copy = |(mirror, (state, content, error, since, known)): (
             usize,
-            (_, Option<usize>, Option<String>, _, _),
+            (_, Option<usize>, Option<String>, _, Copy),
         )| Copy {
             destination: image(&format!("m{mirror}.example.com/copy:1")),
             digest: content.map(digest),
             state,
-            since: Timestamp::new(second, nanosecond).unwrap(),
+            since,
             last_error: error.map(Into::into),
+            ..known
         };
         all.into_iter().enumerate().map(copy).collect()
     })
@@ -83,6 +105,7 @@ fn an_entry(most: usize) -> impl Strategy<Value = Entry> {
         |(content, unused, copies, watch)| Entry {
             source_digest: content.map(digest),
             unused_since: unused.map(at),
+            uncopyable: content.is_none() && unused.is_some(),
             copies,
             watch,
         },

@@ -33,7 +33,7 @@ fn everything_that_a_status_lists_is_looked_at_again() {
         &world,
         0,
         "
-            docker.io/library/expired:1 no longer matching
+            docker.io/library/expired:1 unused since -62135593200
               m.io/library/expired:1 Pending 5
             docker.io/library/failed:1
               m.io/library/failed:1 Pending 30
@@ -49,16 +49,31 @@ fn everything_that_a_status_lists_is_looked_at_again() {
     assert_eq!(
         world.tasks(0),
         [
+            "identify docker.io/library/expired:1 m.io/library/expired:1",
             "copy docker.io/library/failed:1 m.io/library/failed:1",
-            "copy docker.io/library/nginx:1 m.io/library/nginx:1",
+            "identify docker.io/library/nginx:1 m.io/library/nginx:1",
+            "identify docker.io/library/unused:1 m.io/library/unused:1",
         ]
     );
+    let unused = ("unused:1", "m.io/library/unused:1");
+    world.record(0, unused.0, unused.1, Finding::Identified { digest: Some(content("by kuik")) }, 41);
+    assert_eq!(
+        world.objects[0].ledger.get(&image(unused.0)).unwrap().copies[0].written,
+        [content("by kuik")]
+    );
+    world.work(0, 41);
+    assert_eq!(world.tasks(0), ["copy docker.io/library/nginx:1 m.io/library/nginx:1"]);
+    // What was found at the takeover counts as written.
+    let digest = content("docker.io/library/nginx:1");
+    let found = Finding::Copied { digest, source_digest: digest, written: false };
+    world.record(0, "nginx:1", "m.io/library/nginx:1", found, 42);
+    assert_eq!(world.objects[0].ledger.get(&image("nginx:1")).unwrap().copies[0].written, [digest]);
     world.round(120);
     assert!(world.tasks(0).contains(&"delete docker.io/library/unused:1 m.io/library/unused:1".to_owned()));
 }
 
 #[test]
-fn copies_of_mirrors_that_kuik_forgot_are_cleaned_up() {
+fn copies_of_mirrors_that_kuik_forgot_stay_and_are_listed() {
     let mut world = World::one(cleaned(&["m.io"], 100));
     let stored = status(&json!([{ "image": "docker.io/library/nginx:1", "mirrors": [
         { "image": "m.io/library/nginx:1", "mirroredAt": "1970-01-01T00:00:05Z" },
@@ -66,13 +81,23 @@ fn copies_of_mirrors_that_kuik_forgot_are_cleaned_up() {
     ]}]));
     adopt(&mut world.objects[0].ledger, &stored, at(30));
     world.uses(0, &["nginx:1"]).round(40);
-    assert_eq!(
-        world.tasks(0),
-        [
-            "copy docker.io/library/nginx:1 m.io/library/nginx:1",
-            "delete docker.io/library/nginx:1 removed.io/library/nginx:1",
-        ]
-    );
+    assert_eq!(world.tasks(0), ["identify docker.io/library/nginx:1 m.io/library/nginx:1"]);
+    assert_eq!(world.shows(0).lines().last(), Some("  removed.io/library/nginx:1 Pending 40 kept"));
+}
+
+#[test]
+fn nothing_is_deleted_before_it_was_looked_at() {
+    let mut world = World::one(cleaned(&["m.io"], 0));
+    let stored =
+        status(&json!([{ "image": "docker.io/library/nginx:1", "unusedSince": "1970-01-01T00:00:01Z",
+            "mirrors": [{ "image": "m.io/library/nginx:1", "mirroredAt": "1970-01-01T00:00:05Z" }],
+        }]));
+    adopt(&mut world.objects[0].ledger, &stored, at(30));
+    world.round(40);
+    assert_eq!(world.tasks(0), ["identify docker.io/library/nginx:1 m.io/library/nginx:1"]);
+    world.record(0, "nginx:1", "m.io/library/nginx:1", Finding::Identified { digest: None }, 41);
+    world.round(42);
+    assert_shows(&world, 0, "");
 }
 
 #[test]
@@ -98,6 +123,8 @@ fn copies_that_kuik_made_for_two_sources_get_one_owner() {
     ]));
     adopt(&mut world.objects[0].ledger, &stored, at(30));
     let outcome = world.uses(0, &["a.io/x:1", "b.io/x:1"]).round(40);
-    assert_eq!(outcome[0].refused[0].owner.as_str(), "b.io/x:1", "the first of them");
+    assert!(outcome[0].refused[0].why.contains("b.io/x:1"), "the first of them");
+    assert_eq!(world.tasks(0), ["identify b.io/x:1 m.io/x:1"]);
+    world.work(0, 41);
     assert_eq!(world.tasks(0), ["copy b.io/x:1 m.io/x:1"]);
 }

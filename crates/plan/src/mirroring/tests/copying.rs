@@ -43,7 +43,7 @@ fn a_failed_copy_is_tried_again_and_keeps_its_reason() {
     world.uses(0, &["nginx:1"]).round(1);
     let fail = |world: &mut World, second| {
         let error = "x".repeat(2000);
-        world.record(0, "nginx:1", "m.io/library/nginx:1", Finding::CopyFailed { error }, second);
+        world.record(0, "nginx:1", "m.io/library/nginx:1", failed(&error), second);
     };
     fail(&mut world, 5);
     fail(&mut world, 9);

@@ -7,8 +7,9 @@ const COPY: &str = "m.io/library/nginx:1";
 
 fn leaving(world: &mut World, object: usize, failing: Option<&str>, second: i64) -> Farewell {
     let claims = world.claims_when(&[object], second);
-    let Object { policy, ledger, .. } = &mut world.objects[object];
-    farewell(ledger, Some(policy), &claims, at(100), failing, at(second))
+    let World { objects, direct, .. } = world;
+    let Object { policy, ledger, .. } = &mut objects[object];
+    farewell(ledger, Some(policy), &claims, direct, at(100), failing, at(second))
 }
 
 fn in_place(spec: Value) -> World {
@@ -21,7 +22,7 @@ fn in_place(spec: Value) -> World {
 fn deletes(farewell: &Farewell) -> Vec<&str> {
     match farewell {
         Farewell::Clean { tasks, .. } => {
-            assert!(tasks.iter().all(|task| task.work == Work::Delete));
+            assert!(tasks.iter().all(|task| matches!(task.work, Work::Delete | Work::Identify)));
             tasks.iter().map(|task| task.destination.as_str()).collect()
         }
         Farewell::Done { .. } => Vec::new(),
@@ -36,13 +37,13 @@ fn with_clean_up_on_the_copies_go_first() {
     let Farewell::Clean { until, why, .. } = first else { unreachable!() };
     assert_eq!((until, why.as_str()), (at(700), "1 copy is still to be deleted"));
     world.record(0, SOURCE, COPY, Finding::Deleted, 111);
-    assert_eq!(leaving(&mut world, 0, None, 112), Farewell::Done { left: 0 });
+    assert_eq!(leaving(&mut world, 0, None, 112), Farewell::Done { left: None });
 }
 
 #[test]
 fn with_clean_up_off_everything_stays() {
     let mut world = in_place(mirrors(&["m.io"]));
-    assert_eq!(leaving(&mut world, 0, None, 110), Farewell::Done { left: 0 });
+    assert_eq!(leaving(&mut world, 0, None, 110), Farewell::Done { left: None });
 
     let mut partly = cleaned(&["m.io", "keep.io"], 0);
     partly["mirrors"][1]["cleanup"] = json!({ "enabled": false });
@@ -61,15 +62,18 @@ fn it_is_given_up_after_ten_minutes() {
     assert_eq!((tasks.len(), until), (2, at(700)), "it is tried until then");
     assert!(why.contains("2 copies") && why.ends_with("Secret registries/push is gone"), "{why}");
     assert!(why.contains("1970-01-01T00:11:40Z"), "{why}");
-    assert_eq!(leaving(&mut world, 0, Some("still"), 700), Farewell::Done { left: 2 });
+    let Farewell::Done { left: Some(left) } = leaving(&mut world, 0, Some("still"), 700) else {
+        unreachable!()
+    };
+    assert_eq!(left, "2 copies could not be deleted, the first m.io/library/nginx:1: still");
 }
 
 #[test]
 fn a_broken_object_can_be_deleted() {
     let mut world = in_place(cleaned(&["m.io"], 0));
     let ledger = &mut world.objects[0].ledger;
-    let done = farewell(ledger, None, &Claims::default(), at(100), None, at(110));
-    assert_eq!(done, Farewell::Done { left: 0 });
+    let done = farewell(ledger, None, &Claims::default(), &DirectUses::default(), at(100), None, at(110));
+    assert_eq!(done, Farewell::Done { left: None });
 }
 
 #[test]
@@ -84,14 +88,14 @@ fn what_others_need_stays() {
     world.uses(0, &["docker.io/x:1"]).uses(1, &["quay.io/library/x:1"]).round(1);
     world.work(0, 2).round(3);
     assert_eq!(world.state(1, "quay.io/library/x:1", "m.io/library/x:1"), Some(CopyState::Refused));
-    assert_eq!(leaving(&mut world, 0, None, 110), Farewell::Done { left: 0 });
+    assert_eq!(leaving(&mut world, 0, None, 110), Farewell::Done { left: None });
 }
 
 #[test]
 fn of_what_was_refused_nothing_is_ours() {
     let mut world = World::new(&[("a", mirrors(&["m.io"])), ("b", cleaned(&["m.io"], 0))]);
     world.uses(0, &["docker.io/x:1"]).uses(1, &["quay.io/library/x:1"]).round(1);
-    assert_eq!(leaving(&mut world, 1, None, 110), Farewell::Done { left: 0 });
+    assert_eq!(leaving(&mut world, 1, None, 110), Farewell::Done { left: None });
 }
 
 #[test]
@@ -101,14 +105,34 @@ fn two_objects_that_go_together_leave_nothing_behind() {
     world.work(0, 2).work(1, 2).round(3);
     let claims = world.claims_when(&[0, 1], 110);
     for object in &mut world.objects {
-        let leaving = farewell(&mut object.ledger, Some(&object.policy), &claims, at(100), None, at(110));
+        let Object { ledger, policy, .. } = object;
+        let leaving = farewell(ledger, Some(policy), &claims, &world.direct, at(100), None, at(110));
         assert_eq!(deletes(&leaving), [COPY]);
     }
 }
 
 #[test]
-fn copies_of_a_mirror_taken_out_before_go_by_the_objects_own_setting() {
+fn copies_of_a_mirror_taken_out_before_stay() {
     let mut world = in_place(cleaned(&["m.io", "n.io"], 0));
     world.edit(0, &cleaned(&["n.io"], 0)).round(4);
-    assert_eq!(deletes(&leaving(&mut world, 0, None, 110)), ["n.io/library/nginx:1", COPY]);
+    assert_eq!(deletes(&leaving(&mut world, 0, None, 110)), ["n.io/library/nginx:1"]);
+}
+
+#[test]
+fn a_copy_that_a_pod_names_stays_and_is_told_of() {
+    let mut world = in_place(cleaned(&["m.io", "n.io"], 0));
+    world.names(&[COPY]);
+    assert_eq!(deletes(&leaving(&mut world, 0, None, 110)), ["n.io/library/nginx:1"]);
+    world.record(0, SOURCE, "n.io/library/nginx:1", Finding::Deleted, 111);
+    let Farewell::Done { left: Some(left) } = leaving(&mut world, 0, None, 112) else { unreachable!() };
+    assert_eq!(left, "1 copy stay because Pods name them, the first m.io/library/nginx:1: Pod shop/web");
+}
+
+#[test]
+fn a_copy_that_was_there_before_stays() {
+    let mut world = World::one(cleaned(&["m.io"], 0));
+    world.uses(0, &[SOURCE]).round(1);
+    let digest = content(SOURCE);
+    world.record(0, SOURCE, COPY, Finding::Copied { digest, source_digest: digest, written: false }, 2);
+    assert_eq!(leaving(&mut world, 0, None, 110), Farewell::Done { left: None });
 }

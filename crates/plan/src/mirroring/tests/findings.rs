@@ -62,13 +62,7 @@ fn a_tag_that_moves_between_two_copies_is_followed_by_the_first() {
     let mut world = in_place(&["m.io"]);
     world.edit(0, &mirrors(&["m.io", "n.io"])).round(5);
     let newer = content("newer");
-    world.record(
-        0,
-        SOURCE,
-        "n.io/library/nginx:1",
-        Finding::Copied { digest: newer, source_digest: newer },
-        6,
-    );
+    world.record(0, SOURCE, "n.io/library/nginx:1", written(newer), 6);
     world.round(7);
     assert_eq!(world.tasks(0), ["copy docker.io/library/nginx:1 m.io/library/nginx:1"]);
 }
@@ -93,7 +87,7 @@ fn chosen_platforms_give_a_copy_a_digest_of_its_own() {
     world.uses(0, &[SOURCE]).round(1);
     let (digest, source_digest) = (content("reduced"), content(SOURCE));
     for copy in [COPY, "n.io/library/nginx:1"] {
-        world.record(0, SOURCE, copy, Finding::Copied { digest, source_digest }, 2);
+        world.record(0, SOURCE, copy, Finding::Copied { digest, source_digest, written: true }, 2);
     }
     let seen = [(SOURCE, Sighting::Digest(source_digest)), (COPY, Sighting::Digest(digest))];
     assert_eq!(see(&mut world, &seen, 3), Observed::default());
@@ -106,7 +100,7 @@ fn copies_are_made_again_in_another_manner() {
     let mut world = World::one(mirrors(&["m.io"]));
     world.uses(0, &[SOURCE, &pinned]).round(1);
     world.copied(0, SOURCE, COPY, 2);
-    world.record(0, &pinned, &held, Finding::Copied { digest, source_digest: digest }, 2);
+    world.record(0, &pinned, &held, written(digest), 2);
     let verbatim = LedgerManner::default();
     let ledger = &mut world.objects[0].ledger;
     assert_eq!(adopt_manner(ledger, &verbatim, at(3)), 0);
@@ -148,7 +142,7 @@ fn a_digest_does_not_move() {
     let (source, copy) = (format!("quay.io/x@{digest}"), format!("m.io/x@{digest}"));
     let mut world = World::one(mirrors(&["m.io"]));
     world.uses(0, &[&source]).round(1);
-    world.record(0, &source, &copy, Finding::Copied { digest, source_digest: digest }, 2);
+    world.record(0, &source, &copy, written(digest), 2);
     assert_eq!(see(&mut world, &[(&source, Sighting::Digest(content("other")))], 3), Observed::default());
 }
 
@@ -159,15 +153,15 @@ fn findings_about_what_is_no_longer_there_change_nothing() {
     let digest = content("x");
     let failed = || "failed".to_owned();
     for finding in [
-        Finding::CopyFailed { error: failed() },
+        super::failed("failed"),
         Finding::Compared { digest, source_digest: digest },
         Finding::DeletionFailed { error: failed() },
-        Finding::DeletionGivenUp,
+        Finding::Kept { why: failed(), foreign: None },
     ] {
         world.record(0, SOURCE, COPY, finding, 10);
     }
     world.record(0, SOURCE, "elsewhere.io/x:1", Finding::Missing, 10);
-    world.record(0, "quay.io/unknown:1", COPY, Finding::Copied { digest, source_digest: digest }, 10);
+    world.record(0, "quay.io/unknown:1", COPY, written(digest), 10);
     assert_eq!(world.shows(0), before);
 }
 
@@ -176,7 +170,8 @@ fn a_copy_that_ends_while_it_is_to_be_deleted() {
     let mut world = World::one(cleaned(&["m.io"], 0));
     world.uses(0, &[SOURCE]).round(1);
     world.uses(0, &[]).round(2);
-    world.copied(0, SOURCE, COPY, 3);
+    world.record(0, SOURCE, COPY, Finding::Writing { digest: content(SOURCE) }, 3);
+    world.copied(0, SOURCE, COPY, 3).round(4);
     assert_eq!(world.tasks(0), ["delete docker.io/library/nginx:1 m.io/library/nginx:1"]);
     let entry = world.objects[0].ledger.get(&image(SOURCE)).unwrap();
     assert_eq!(entry.copies[0].digest, Some(content(SOURCE)));
@@ -201,7 +196,7 @@ fn a_digest_that_other_copies_need_is_shared() {
     let same = content("same");
     world.uses(0, &["x/y:1", "x/y:2", "x/z:1"]).uses(1, &["x/y:3"]).round(1);
     for (object, tag) in [(0, "x/y:1"), (0, "x/y:2"), (0, "x/z:1"), (1, "x/y:3")] {
-        let copied = Finding::Copied { digest: same, source_digest: same };
+        let copied = written(same);
         world.record(object, tag, &format!("m.io/{tag}"), copied, 2);
     }
     let shared = |world: &World, text: &str| {

@@ -22,7 +22,7 @@ use super::*;
 use crate::{
     ledger::{Ledger, Owner},
     routing::{Index, Policy},
-    usage::Used,
+    usage::{DirectUses, Used},
 };
 
 fn at(second: i64) -> Timestamp {
@@ -36,6 +36,19 @@ fn image(text: &str) -> Reference {
 /// What a source of that name contains unless a test says otherwise.
 fn content(text: &str) -> Digest {
     Digest::sha256(text.as_bytes())
+}
+
+/// A copy of this content was made.
+fn written(digest: Digest) -> Finding {
+    Finding::Copied { digest, source_digest: digest, written: true }
+}
+
+fn failed(error: &str) -> Finding {
+    Finding::CopyFailed { error: error.to_owned(), fault: Fault::Destination }
+}
+
+fn unreadable(error: &str) -> Finding {
+    Finding::CopyFailed { error: error.to_owned(), fault: Fault::Source }
 }
 
 /// A mirror object: `name`, or `namespace/name` for one of a namespace.
@@ -93,6 +106,8 @@ struct Object {
 struct World {
     objects: Vec<Object>,
     others: Vec<Arc<Policy>>,
+    /// What Pods name as their images.
+    direct: DirectUses,
 }
 
 impl World {
@@ -102,7 +117,11 @@ impl World {
             let ledger = Ledger::new(Owner::of_policy(policy.id()).unwrap());
             Object { policy, ledger, used: Vec::new() }
         };
-        Self { objects: objects.iter().map(object).collect(), others: Vec::new() }
+        Self {
+            objects: objects.iter().map(object).collect(),
+            others: Vec::new(),
+            direct: DirectUses::default(),
+        }
     }
 
     /// One object called `m` that mirrors everything to these places.
@@ -123,6 +142,12 @@ impl World {
         };
         let sorted: BTreeMap<String, Used> = images.iter().map(used).collect();
         self.objects[object].used = sorted.into_values().collect();
+        self
+    }
+
+    /// The images that specifications of Pods name from now on, whatever was asked for.
+    fn names(&mut self, images: &[&str]) -> &mut Self {
+        self.direct = DirectUses::of(images.iter().map(|image| ("shop", "web", *image)));
         self
     }
 
@@ -151,7 +176,7 @@ impl World {
                 leaving: leaving.contains(&number),
             })
             .collect();
-        Claims::gather(&holdings, &loops, at(second))
+        Claims::gather(&holdings, &loops, &self.direct, at(second))
     }
 
     fn claims(&self, second: i64) -> Claims {
@@ -173,6 +198,7 @@ impl World {
                 used: &object.used,
                 loops: &loops,
                 claims: &claims,
+                direct: &self.direct,
                 replicas: &replicas,
                 now: at(second),
             };
@@ -186,9 +212,15 @@ impl World {
             Work::Copy => "copy",
             Work::Compare => "compare",
             Work::Delete => "delete",
+            Work::Identify => "identify",
         };
         let line = |task: Task| format!("{} {} {}", word(task.work), task.source, task.destination);
-        tasks(&self.objects[object].ledger).into_iter().map(line).collect()
+        self.to_do(object).into_iter().map(line).collect()
+    }
+
+    fn to_do(&self, object: usize) -> Vec<Task> {
+        let Object { policy, ledger, used } = &self.objects[object];
+        tasks(ledger, policy, used)
     }
 
     fn record(&mut self, object: usize, source: &str, destination: &str, finding: Finding, second: i64) {
@@ -199,16 +231,17 @@ impl World {
     /// The copy succeeds.
     fn copied(&mut self, object: usize, source: &str, destination: &str, second: i64) -> &mut Self {
         let digest = content(image(source).pulled().as_str());
-        self.record(object, source, destination, Finding::Copied { digest, source_digest: digest }, second);
+        self.record(object, source, destination, written(digest), second);
         self
     }
 
     /// All copies and deletions of an object succeed.
     fn work(&mut self, object: usize, second: i64) -> &mut Self {
-        for task in tasks(&self.objects[object].ledger) {
+        for task in self.to_do(object) {
             let digest = content(task.source.pulled().as_str());
             let finding = match task.work {
-                Work::Copy => Finding::Copied { digest, source_digest: digest },
+                Work::Copy => written(digest),
+                Work::Identify => Finding::Identified { digest: Some(digest) },
                 Work::Compare => Finding::Compared { digest, source_digest: digest },
                 Work::Delete => Finding::Deleted,
             };
@@ -224,14 +257,14 @@ impl World {
         for (source, entry) in self.objects[object].ledger.iter() {
             let unused = match entry.unused_since {
                 None => String::new(),
-                Some(since) if since == NO_LONGER_MATCHING => " no longer matching".to_owned(),
                 Some(since) => format!(" unused since {}", since.as_second()),
             };
             writeln!(lines, "{source}{unused}").unwrap();
             for copy in &entry.copies {
                 let shared = if is_shared(copy) { " (shared)" } else { "" };
+                let kept = if copy.kept.is_some() { " kept" } else { "" };
                 let since = copy.since.as_second();
-                writeln!(lines, "  {} {:?}{shared} {since}", copy.destination, copy.state).unwrap();
+                writeln!(lines, "  {} {:?}{shared} {since}{kept}", copy.destination, copy.state).unwrap();
             }
         }
         lines

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use proptest::prelude::*;
 
 use super::*;
+use crate::routing::MirrorTarget;
 
 const IMAGES: [&str; 9] = [
     "docker.io/x/y:1",
@@ -17,6 +18,8 @@ const IMAGES: [&str; 9] = [
     "b.io/x/y:2@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
     "m.io/p/x/y:1",
 ];
+/// Names that copies may have.
+const COPIES: [&str; 5] = ["m.io/p/x/y:1", "m.io/x/y:1", "n.io/x/y:1", "n.io/x/y:latest", "m.io/x/y"];
 const PLACES: [&str; 4] = ["m.io/p", "m.io", "n.io", "docker.io"];
 const OBJECTS: [&str; 3] = ["a", "b", "team/c"];
 
@@ -33,6 +36,10 @@ enum Step {
     Look,
     /// Something vanishes from the registry.
     Lose(u8),
+    /// Somebody else writes to a name in a mirror: one of three contents.
+    Intrude(usize, u8),
+    /// Pods name these as their images.
+    Name(BTreeSet<usize>),
     Wait(i64),
 }
 
@@ -70,6 +77,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (object(), 0..4u8).prop_map(|(one, two)| Step::Work(one, two)),
         1 => Just(Step::Look),
         1 => any::<u8>().prop_map(Step::Lose),
+        1 => (0..COPIES.len(), 0..3u8).prop_map(|(one, two)| Step::Intrude(one, two)),
+        1 => prop::collection::btree_set(0..COPIES.len(), 0..3).prop_map(Step::Name),
         2 => (0..40i64).prop_map(Step::Wait),
     ]
 }
@@ -78,6 +87,8 @@ fn step() -> impl Strategy<Value = Step> {
 struct Registries {
     sources: HashMap<String, Digest>,
     slots: HashMap<Slot, Digest>,
+    /// Of which source we wrote what is there. What others wrote is not here.
+    ours: HashMap<Slot, Reference>,
 }
 
 impl Registries {
@@ -99,27 +110,68 @@ struct Run {
 }
 
 impl Run {
-    fn work(&mut self, object: usize, fails: u8) {
-        for (number, task) in tasks(&self.world.objects[object].ledger).into_iter().enumerate() {
-            let failed = fails > 0 && number % 4 < usize::from(fails);
-            let digest = self.registries.source(&task.source);
-            let place = slot(&task.destination);
-            let finding = match (task.work, failed) {
-                (Work::Copy, true) => Finding::CopyFailed { error: "down".to_owned() },
-                (Work::Copy, false) => {
-                    self.registries.slots.insert(place, digest);
-                    Finding::Copied { digest, source_digest: digest }
-                }
+    fn work(&mut self, object: usize, fails: u8) -> Result<(), TestCaseError> {
+        for (number, task) in self.world.to_do(object).into_iter().enumerate() {
+            let fails = fails > 0 && number % 4 < usize::from(fails);
+            let finding = match (task.work, fails) {
+                (Work::Copy, true) if number % 2 == 0 => unreadable("not found"),
+                (Work::Copy, true) => failed("down"),
+                (Work::Copy, false) => self.copy(object, &task)?,
                 (Work::Delete, true) => Finding::DeletionFailed { error: "down".to_owned() },
-                (Work::Delete, false) => {
-                    self.registries.slots.remove(&place);
-                    Finding::Deleted
+                (Work::Delete, false) => self.delete(object, &task)?,
+                (Work::Compare, true) => Finding::CompareFailed,
+                (Work::Compare, false) => {
+                    let digest = self.registries.source(&task.source);
+                    Finding::Compared { digest, source_digest: digest }
                 }
-                (Work::Compare, true) => continue,
-                (Work::Compare, false) => Finding::Compared { digest, source_digest: digest },
+                (Work::Identify, _) => unreachable!("nothing was taken over"),
             };
             let ledger = &mut self.world.objects[object].ledger;
             record(ledger, &task.source, Some(&task.destination), finding, at(self.now));
+        }
+        Ok(())
+    }
+
+    /// Never puts another image under a name that a Pod has.
+    fn copy(&mut self, object: usize, task: &Task) -> Result<Finding, TestCaseError> {
+        let digest = self.registries.source(&task.source);
+        let place = slot(&task.destination);
+        if self.registries.slots.get(&place) == Some(&digest) {
+            return Ok(Finding::Copied { digest, source_digest: digest, written: false });
+        }
+        let (index, namespace) = (self.world.index(), &self.world.objects[object].policy.id().namespace);
+        if let Some(before) = self.registries.ours.insert(place.clone(), task.source.clone()) {
+            let same = index.are_replicas(&before, &task.source, namespace.as_deref());
+            prop_assert!(
+                same || self.world.direct.by(&task.destination, []).is_none(),
+                "{} replaces {} at {}, which a Pod names",
+                task.source,
+                before,
+                task.destination
+            );
+        }
+        self.registries.slots.insert(place, digest);
+        Ok(written(digest))
+    }
+
+    /// Only what we wrote, only while it is there, and never what a Pod names.
+    fn delete(&mut self, object: usize, task: &Task) -> Result<Finding, TestCaseError> {
+        let row = self.world.objects[object].ledger.get(&task.source);
+        let row = row.and_then(|entry| entry.copy_at(&task.destination)).expect("a task has a row");
+        prop_assert!(self.world.direct.by(&task.destination, []).is_none(), "{} is named", task.destination);
+        let place = slot(&task.destination);
+        let Some(found) = self.registries.slots.get(&place).copied() else { return Ok(Finding::Deleted) };
+        match confirm(&row.written, found) {
+            Ok(()) => {
+                prop_assert!(
+                    self.registries.ours.remove(&place).is_some(),
+                    "{} is not ours",
+                    task.destination
+                );
+                self.registries.slots.remove(&place);
+                Ok(Finding::Deleted)
+            }
+            Err(veto) => Ok(Finding::Kept { why: veto.to_string(), foreign: Some(found) }),
         }
     }
 
@@ -140,7 +192,7 @@ impl Run {
         }
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
         match step {
             Step::Use(object, images) => {
                 let policy = Arc::clone(&self.world.objects[object].policy);
@@ -162,17 +214,30 @@ impl Run {
                 let digest = content(&format!("content {content_number}"));
                 self.registries.sources.insert(pulled, digest);
             }
-            Step::Work(object, fails) => self.work(object, fails),
+            Step::Work(object, fails) => return self.work(object, fails),
+            Step::Intrude(copy, number) => {
+                let place = slot(&image(COPIES[copy]));
+                // Of what is the same already nobody can tell who wrote it.
+                let digest = content(&format!("intruder {number}"));
+                self.registries.ours.remove(&place);
+                self.registries.slots.insert(place, digest);
+            }
+            Step::Name(copies) => {
+                let names: Vec<&str> = copies.into_iter().map(|copy| COPIES[copy]).collect();
+                self.world.names(&names);
+            }
             Step::Look => self.look(),
             Step::Lose(number) => {
                 let mut slots: Vec<Slot> = self.registries.slots.keys().cloned().collect();
                 slots.sort();
                 if let Some(slot) = slots.get(usize::from(number) % slots.len().max(1)) {
                     self.registries.slots.remove(slot);
+                    self.registries.ours.remove(slot);
                 }
             }
             Step::Wait(seconds) => self.now += seconds,
         }
+        Ok(())
     }
 
     fn ledgers(&self) -> Vec<String> {
@@ -242,9 +307,15 @@ impl Run {
                 }
             }
         }
-        for object in &self.world.objects {
+        for (number, object) in self.world.objects.iter().enumerate() {
             let mut destinations = BTreeSet::new();
-            for task in tasks(&object.ledger) {
+            for task in self.world.to_do(number) {
+                let own = |target: MirrorTarget<'_>| target.place.contains(&task.destination);
+                prop_assert!(
+                    object.policy.targets().into_iter().any(own),
+                    "{} is no mirror",
+                    task.destination
+                );
                 prop_assert!(destinations.insert(task.destination.clone()), "one task for each destination");
                 let deletes_needed = task.work == Work::Delete && needed.contains(&slot(&task.destination));
                 prop_assert!(!deletes_needed, "{} is needed", task.destination);
@@ -259,19 +330,29 @@ impl Run {
         let mut needed: BTreeSet<Slot> = BTreeSet::new();
         for other in &self.world.objects[1..] {
             let rows = other.ledger.iter().flat_map(|(_, entry)| &entry.copies);
-            needed.extend(rows.map(|copy| slot(&copy.destination)));
+            // A copy on a mirror that an object no longer names is not kept for it.
+            let claimed = rows.filter(|copy| copy.kept.is_none());
+            needed.extend(claimed.map(|copy| slot(&copy.destination)));
         }
         let Object { policy, ledger, .. } = &mut self.world.objects[0];
         let cleaned = policy.cleanup().is_some();
+        let direct = &self.world.direct;
         let rows: Vec<Copy> = ledger.iter().flat_map(|(_, entry)| entry.copies.clone()).collect();
+        let goes = |copy: &Copy| !copy.written.is_empty() && copy.kept.is_none();
+        let named = |copy: &Copy| direct.by(&copy.destination, &copy.written).is_some();
         let something = cleaned
             && rows
                 .iter()
-                .any(|copy| copy.state != CopyState::Refused && !needed.contains(&slot(&copy.destination)));
-        match farewell(ledger, Some(policy), &claims, at(self.now), None, at(self.now)) {
-            Farewell::Done { left } => prop_assert!(left == 0 && !something),
+                .any(|copy| goes(copy) && !named(copy) && !needed.contains(&slot(&copy.destination)));
+        match farewell(ledger, Some(policy), &claims, direct, at(self.now), None, at(self.now)) {
+            Farewell::Done { left } => {
+                prop_assert!(!something);
+                prop_assert!(left.is_none() || rows.iter().any(named), "{left:?}");
+            }
             Farewell::Clean { tasks, .. } => {
                 prop_assert!(cleaned);
+                let mentioned = |task: &Task| direct.by(&task.destination, []).is_some();
+                prop_assert!(!tasks.iter().any(mentioned), "a Pod names it");
                 for task in tasks {
                     prop_assert!(
                         !needed.contains(&slot(&task.destination)),
@@ -290,19 +371,22 @@ impl Run {
             self.now += 100;
             self.look();
             self.round()?;
-            if self.world.objects.iter().all(|object| tasks(&object.ledger).is_empty()) {
+            if (0..OBJECTS.len()).all(|object| self.world.to_do(object).is_empty()) {
                 break;
             }
             for object in 0..OBJECTS.len() {
-                self.work(object, 0);
+                self.work(object, 0)?;
             }
         }
         self.look();
         self.round()?;
-        for object in &self.world.objects {
-            prop_assert!(tasks(&object.ledger).is_empty(), "{:?}", tasks(&object.ledger));
+        for (number, object) in self.world.objects.iter().enumerate() {
+            prop_assert!(self.world.to_do(number).is_empty(), "{:?}", self.world.to_do(number));
             for (source, entry) in object.ledger.iter() {
                 for copy in &entry.copies {
+                    if copy.kept.is_some() {
+                        continue;
+                    }
                     let there = self.registries.slots.get(&slot(&copy.destination)).copied();
                     if entry.unused_since.is_none() {
                         prop_assert!(matches!(copy.state, CopyState::Mirrored | CopyState::Refused));
@@ -335,10 +419,10 @@ proptest! {
         if replicas {
             world.others.push(replicated());
         }
-        let registries = Registries { sources: HashMap::new(), slots: HashMap::new() };
+        let registries = Registries { sources: HashMap::new(), slots: HashMap::new(), ours: HashMap::new() };
         let mut run = Run { world, registries, now: 1 };
         for step in steps {
-            run.step(step);
+            run.step(step)?;
             run.round()?;
         }
         run.settle()?;

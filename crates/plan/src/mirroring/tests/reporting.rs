@@ -45,7 +45,7 @@ fn a_failure_is_named_first_and_counted() {
     for late in ["a200:1", "a249:1"] {
         let copy = format!("m.io/library/{late}");
         world.record(0, late, &copy, Finding::Missing, 3);
-        world.record(0, late, &copy, Finding::CopyFailed { error: "connection refused".to_owned() }, 4);
+        world.record(0, late, &copy, failed("connection refused"), 4);
     }
     let report = said(&world);
     assert_eq!((report.image_count, report.mirrored_count, report.failed_count), (250, 248, 2));
@@ -92,9 +92,9 @@ fn what_a_shared_copy_says_is_no_error() {
 fn unused_images_are_listed_and_hold_nothing_up() {
     let mut world = World::one(cleaned(&["m.io"], 100));
     world.uses(0, &["nginx:1"]).round(1);
-    world.uses(0, &[]).round(2);
+    world.work(0, 2).uses(0, &[]).round(2);
     let report = said(&world);
-    assert_ready(&report, ConditionStatus::True, reasons::READY, "0 copies in place of 1 image");
+    assert_ready(&report, ConditionStatus::True, reasons::READY, "1 copy in place of 1 image");
     assert!(report.matching_images[0].unused_since.is_some());
     world.round(200);
     let copy = "m.io/library/nginx:1";
@@ -107,7 +107,7 @@ fn unused_images_are_listed_and_hold_nothing_up() {
 fn what_is_wrong_with_the_object_comes_first() {
     let mut world = World::one(mirrors(&["m.io"]));
     world.uses(0, &["nginx:1"]).round(1);
-    world.record(0, "nginx:1", "m.io/library/nginx:1", Finding::CopyFailed { error: "401".to_owned() }, 2);
+    world.record(0, "nginx:1", "m.io/library/nginx:1", failed("401"), 2);
     let Object { ledger, policy, .. } = &world.objects[0];
     let secrets = ["Secret registries/push is missing: create it".to_owned()];
     let told = report(ledger, policy, &secrets, &[]);

@@ -10,10 +10,10 @@ fn twenty_thousand_images_on_three_mirrors() {
     let images: Vec<String> = (0..IMAGES).map(|number| format!("quay.io/team/app-{number}:v1")).collect();
     let images: Vec<&str> = images.iter().map(String::as_str).collect();
     world.uses(0, &images).round(1);
-    assert_eq!(tasks(&world.objects[0].ledger).len(), 3 * IMAGES);
+    assert_eq!(world.to_do(0).len(), 3 * IMAGES);
     world.work(0, 2);
     world.round(3);
-    assert!(tasks(&world.objects[0].ledger).is_empty());
+    assert!(world.to_do(0).is_empty());
 
     let [object] = &mut world.objects[..] else { unreachable!() };
     for shelf in object.ledger.dirty() {
@@ -27,5 +27,5 @@ fn twenty_thousand_images_on_three_mirrors() {
 
     world.uses(0, &[]).round(6);
     assert_eq!(world.round(106)[0].next, None);
-    assert_eq!(tasks(&world.objects[0].ledger).len(), 3 * IMAGES);
+    assert_eq!(world.to_do(0).len(), 3 * IMAGES);
 }

@@ -1,0 +1,91 @@
+//! Whether a copy may be deleted now, and if not, why.
+//!
+//! Planning asks before a deletion is ordered. Whoever carries it out asks [`confirm`] once more with what the registry
+//! has under the name at that moment.
+
+use std::fmt;
+
+use fairlead_domain::digest::Digest;
+use jiff::Timestamp;
+
+use crate::ledger::Copy;
+
+/// What is known of a copy that nothing uses any more.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate<'a> {
+    pub copy: &'a Copy,
+    /// When the clean-up of its mirror lets it go. `None`: its mirror is not cleaned up.
+    pub due: Option<Timestamp>,
+    /// A Pod that names the copy itself.
+    pub named_by: Option<&'a str>,
+    /// Another object or image wants what is there.
+    pub wanted_elsewhere: bool,
+    pub now: Timestamp,
+}
+
+/// Why a copy is not deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Veto {
+    CleanupOff,
+    /// The retention is not over.
+    Retained {
+        until: Timestamp,
+    },
+    Named {
+        pod: Box<str>,
+    },
+    WantedElsewhere,
+    /// kube-image-keeper wrote it, and its digest was not looked at yet.
+    NotIdentified,
+    NotWritten,
+    /// The name has a digest that we did not write.
+    Changed {
+        found: Digest,
+    },
+}
+
+/// May this copy be deleted now? Every rule about that is here. Pods and retention come first: they say what a person
+/// would want to know.
+pub fn may_delete(candidate: &Candidate<'_>) -> Result<(), Veto> {
+    let Candidate { copy, due, named_by, wanted_elsewhere, now } = *candidate;
+    let due = due.ok_or(Veto::CleanupOff)?;
+    if let Some(pod) = named_by {
+        return Err(Veto::Named { pod: pod.into() });
+    }
+    if due > now {
+        return Err(Veto::Retained { until: due });
+    }
+    if wanted_elsewhere {
+        return Err(Veto::WantedElsewhere);
+    }
+    match &*copy.written {
+        [] if copy.adopted => Err(Veto::NotIdentified),
+        [] => Err(Veto::NotWritten),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a name still has what we wrote there, to be asked immediately before it is deleted.
+pub fn confirm(written: &[Digest], found: Digest) -> Result<(), Veto> {
+    match written {
+        [] => Err(Veto::NotWritten),
+        known if known.contains(&found) => Ok(()),
+        _ => Err(Veto::Changed { found }),
+    }
+}
+
+impl fmt::Display for Veto {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CleanupOff => f.write_str("clean-up is off"),
+            Self::Retained { until } => write!(f, "its retention ends at {until}"),
+            Self::Named { pod } => write!(f, "Pod {pod} names it"),
+            Self::WantedElsewhere => f.write_str("another object or image wants it"),
+            Self::NotIdentified => f.write_str("its digest is not known yet"),
+            Self::NotWritten => f.write_str("Fairlead did not write it"),
+            Self::Changed { found } => {
+                write!(f, "its name was given {found} by others since Fairlead wrote it")
+            }
+        }
+    }
+}

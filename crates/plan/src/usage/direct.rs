@@ -1,0 +1,45 @@
+//! Images as Pods name them, whatever was asked for: what nodes will pull again when a Pod restarts.
+
+use std::collections::HashMap;
+
+use fairlead_domain::{digest::Digest, reference::Reference};
+
+use crate::mirroring::{Slot, slot};
+
+/// The images that specifications of Pods name, each with the first Pod that does.
+#[derive(Debug, Clone, Default)]
+pub struct DirectUses {
+    by_slot: HashMap<Slot, Box<str>>,
+}
+
+impl DirectUses {
+    /// From the images of all Pods, in any order: namespace and name of the Pod, and the image. Filters and labels make no
+    /// difference to what a node pulls.
+    pub fn of<'a>(images: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>) -> Self {
+        let mut first: HashMap<&str, (&str, &str)> = HashMap::new();
+        for (namespace, name, image) in images {
+            let pod = first.entry(image).or_insert((namespace, name));
+            *pod = (*pod).min((namespace, name));
+        }
+        let mut by_slot: HashMap<Slot, Box<str>> = HashMap::with_capacity(first.len());
+        for (image, (namespace, name)) in first {
+            let Ok(image) = Reference::parse(image) else { continue };
+            let pod = format!("{namespace}/{name}").into_boxed_str();
+            let known = by_slot.entry(slot(&image)).or_insert_with(|| pod.clone());
+            if pod < *known {
+                *known = pod;
+            }
+        }
+        Self { by_slot }
+    }
+
+    /// A Pod that names this image, or one of these digests of its repository: registries may drop a manifest with the
+    /// last tag that names it.
+    pub fn by<'d>(&self, image: &Reference, digests: impl IntoIterator<Item = &'d Digest>) -> Option<&str> {
+        if self.by_slot.is_empty() {
+            return None;
+        }
+        let pinned = digests.into_iter().map(|digest| slot(&image.without_tag().with_digest(digest)));
+        std::iter::once(slot(image)).chain(pinned).find_map(|slot| self.by_slot.get(&slot).map(|pod| &**pod))
+    }
+}
