@@ -21,5 +21,6 @@ pub mod records;
 pub mod routing;
 pub mod routing_events;
 pub mod usage;
+pub mod usage_list;
 pub mod verdict_age;
 pub mod watching;

@@ -9,6 +9,7 @@
 //! everything else.
 
 mod answer;
+mod artifact;
 pub mod auth;
 mod authorities;
 mod blob;
@@ -45,6 +46,7 @@ mod mutation;
 mod tests;
 
 pub use self::{
+    artifact::Artifact,
     auth::scope::Right,
     blob::BlobReader,
     client::Client,

@@ -1,5 +1,6 @@
 //! The registry client against registries: real ones where no fault is needed, the testkit's double where one is.
 
+mod artifacts;
 mod auth;
 mod blobs;
 mod classes;
