@@ -17,6 +17,8 @@ pub mod types {
     /// The places that are declared to hold the same image hold the same, as far as registries told. Present once they
     /// did not.
     pub const CONSISTENT: &str = "Consistent";
+    /// Pods receive only Secrets that are named for pulling, none that is also used to push.
+    pub const ISOLATED: &str = "Isolated";
     /// The nodes carry it.
     pub const APPLIED: &str = "Applied";
     /// The container runtimes can express all of it.
@@ -41,6 +43,10 @@ pub mod reasons {
     pub const DIGESTS_DIFFER: &str = "DigestsDiffer";
     /// No places of one image are known to have different digests any more.
     pub const DIGESTS_AGREE: &str = "DigestsAgree";
+    /// No Secret with the right to push is copied to the namespaces of Pods.
+    pub const ISOLATED: &str = "Isolated";
+    /// A Secret with the right to push is copied to the namespaces of Pods; the message names it and the remedy.
+    pub const PUSH_SECRET_COPIED: &str = "PushSecretCopied";
     /// Two sources claim one destination; the message names both.
     pub const CONFLICT: &str = "Conflict";
 }

@@ -124,6 +124,20 @@ pub fn accepted(kind: PolicyKind, outcome: &Outcome<'_>) -> Finding {
     finding(types::ACCEPTED, kind, &specification)
 }
 
+/// Whether Pods receive Secrets of a mirror object that are used to push as well. `copying`: whether pull secrets are
+/// copied to namespaces at all.
+pub fn isolated(policy: &Policy, copying: bool) -> Finding {
+    let copied = policy.copied_push_secrets().filter(|_| copying);
+    let copied: Vec<String> = copied.map(|(entry, secret)| format!("spec.mirrors[{entry}]: {secret}")).collect();
+    if copied.is_empty() {
+        let message = "no Secret that can push is copied to the namespaces of Pods";
+        return Finding::new(types::ISOLATED, true, reasons::ISOLATED, message);
+    }
+    let warning = "the Secret that pushes copies is copied to every namespace whose Pods use the mirror, and can be \
+        read there: name a Secret that can only pull in pullSecret";
+    Finding::new(types::ISOLATED, false, reasons::PUSH_SECRET_COPIED, joined(warning, copied))
+}
+
 fn finding(type_: &'static str, kind: PolicyKind, outcome: &Outcome<'_>) -> Finding {
     let Judgement { holds, reason, message } = judge(kind, outcome);
     Finding::new(type_, holds, reason, message)

@@ -26,9 +26,10 @@ pub(super) fn namespace_is_named(list: &mut Schema) {
     let rule = Rule::new("has(self.__namespace__) && self.__namespace__.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')")
         .message("namespace must name the namespace of the Secret, because a cluster-wide object has no namespace of its own")
         .field_path(".namespace");
-    if let Some(secret) =
-        list.pointer_mut("/items/properties/credentialSecret").and_then(Value::as_object_mut)
-    {
-        secret.insert("x-kubernetes-validations".to_owned(), rules([rule]));
+    for field in ["credentialSecret", "pullSecret"] {
+        let path = format!("/items/properties/{field}");
+        if let Some(secret) = list.pointer_mut(&path).and_then(Value::as_object_mut) {
+            secret.insert("x-kubernetes-validations".to_owned(), rules([rule.clone()]));
+        }
     }
 }

@@ -135,12 +135,24 @@ pub struct Mirror {
     #[serde(default)]
     #[schemars(range(min = 0, max = MAX_PRIORITY))]
     pub priority: u64,
-    /// Secret to copy, delete and check with. Pods that are given a copy pull it with this Secret too.
+    /// Secret to copy and delete with. Without `pullSecret`, Pods that are given a copy receive this Secret too, with all
+    /// its rights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential_secret: Option<CredentialSecret>,
+    /// Secret that Pods receive to pull copies, and that availability is checked with. It needs the right to pull only;
+    /// `credentialSecret` then stays in its namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_secret: Option<CredentialSecret>,
     /// What becomes of unused copies on this mirror, instead of what `spec.cleanup` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleanup: Option<Cleanup>,
+}
+
+impl Mirror {
+    /// The Secret that Pods receive.
+    pub fn secret_for_pods(&self) -> Option<&CredentialSecret> {
+        self.pull_secret.as_ref().or(self.credential_secret.as_ref())
+    }
 }
 
 /// What becomes of copies that no Pod uses any more.
@@ -177,8 +189,9 @@ pub struct MirrorSetStatus {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["image".into()]))]
     pub matching_images: Vec<MatchingImage>,
     /// `Accepted`: whether the specification was understood and is in force, and if not, which field to correct.
-    /// `Ready`: whether every image in use is on every mirror, and if not, why. `Consistent`: present once places of
-    /// one image were found to hold different digests, and whether they still do.
+    /// `Ready`: whether every image in use is on every mirror, and if not, why. `Isolated`: whether Pods receive Secrets
+    /// that are named for pulling only. `Consistent`: present once places of one image were found to hold different
+    /// digests, and whether they still do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::conditions::list")]
     pub conditions: Vec<Condition>,

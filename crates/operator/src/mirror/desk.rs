@@ -107,9 +107,14 @@ impl Desk {
     pub(super) fn secrets_for(&self, copy: &Reference) -> Vec<SecretName> {
         let Some(policy) = &self.object.policy else { return Vec::new() };
         if policy.targets().iter().any(|target| target.place.contains(copy)) {
-            return policy.target_secret(copy).into_iter().cloned().collect();
+            return policy.push_secret(copy).into_iter().cloned().collect();
         }
         policy.secrets().cloned().collect()
+    }
+
+    /// The Secret that Pods pull a copy with, and that the watch looks at it with.
+    pub(super) fn pull_secret(&self, copy: &Reference) -> Option<SecretName> {
+        self.object.policy.as_ref()?.pull_secret(copy).cloned()
     }
 
     /// The row of a copy.

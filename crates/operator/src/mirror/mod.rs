@@ -105,6 +105,7 @@ struct Parts {
     writer: Writer,
     teller: Teller,
     limits: Limits,
+    copies_pull_secrets: bool,
     looks: watch::Sender<Arc<MirrorLooks>>,
     published: Mutex<Option<Instant>>,
     metrics: Metrics,
@@ -144,6 +145,7 @@ impl Controller {
                 workers: number(config.mirroring.workers),
                 per_registry: number(config.mirroring.per_registry),
             },
+            copies_pull_secrets: config.routing.pull_secrets.copy,
             looks: around.looks,
             published: Mutex::default(),
             metrics,
@@ -277,7 +279,7 @@ impl Parts {
                     reference: Arc::new(copy.destination.clone()),
                     last: copy.since,
                     holders: Vec::new(),
-                    secret: desk.secrets_for(&copy.destination).into_iter().next(),
+                    secret: desk.pull_secret(&copy.destination),
                 }));
             }
         }

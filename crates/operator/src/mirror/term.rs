@@ -414,7 +414,7 @@ impl<'a> Work<'a> {
                 Some(policy) => self.parts.secrets.problems().of(policy.id()),
                 None => continue,
             };
-            let Some(write) = write::next(desk, &secrets, now, wall_clock) else { continue };
+            let Some(write) = write::next(desk, &secrets, self.parts.copies_pull_secrets, now, wall_clock) else { continue };
             let (uid, writer) = (Arc::clone(uid), self.parts.writer.clone());
             self.writes.spawn(async move { (uid, writer.write(write).await) });
         }

@@ -127,7 +127,9 @@ pub(super) struct Status {
 
 impl Status {
     fn is_stored(&self, stored: &MirrorSetStatus) -> bool {
-        let own = |condition: &&Condition| [types::ACCEPTED, types::READY].contains(&&*condition.type_);
+        let own = |condition: &&Condition| {
+            [types::ACCEPTED, types::READY, types::ISOLATED].contains(&&*condition.type_)
+        };
         stored.observed_generation == self.observed_generation
             && stored.image_count == Some(self.image_count)
             && stored.mirrored_count == Some(self.mirrored_count)
@@ -141,6 +143,7 @@ impl Status {
 pub(super) fn next(
     desk: &mut Desk,
     secret_problems: &[String],
+    copies_pull_secrets: bool,
     now: Instant,
     wall_clock: Timestamp,
 ) -> Option<Write> {
@@ -152,7 +155,7 @@ pub(super) fn next(
     // Until the watch brings it back, nobody can tell what is stored.
     let settling =
         (desk.turn.written_over.as_ref()).is_some_and(|(over, at)| over == version && now < *at + SETTLES);
-    let status = if settling { None } else { status(desk, secret_problems, wall_clock) };
+    let status = if settling { None } else { status(desk, secret_problems, copies_pull_secrets, wall_clock) };
     let waits = status.is_some();
     let since = desk.turn.status_waits.filter(|_| waits).unwrap_or(now);
     desk.turn.status_waits = waits.then_some(since);
@@ -182,7 +185,12 @@ pub(super) fn next(
 }
 
 /// What is to be said about an object, if it is not said yet.
-fn status(desk: &Desk, secret_problems: &[String], now: Timestamp) -> Option<Status> {
+fn status(
+    desk: &Desk,
+    secret_problems: &[String],
+    copies_pull_secrets: bool,
+    now: Timestamp,
+) -> Option<Status> {
     let policy = desk.object.policy.as_ref()?;
     let problems: Vec<String> = desk.problems.iter().chain(&desk.waiting).cloned().collect();
     let report = mirroring::report(&desk.ledger, policy, secret_problems, &problems);
@@ -194,7 +202,8 @@ fn status(desk: &Desk, secret_problems: &[String], now: Timestamp) -> Option<Sta
         None => report.ready,
     };
     let outcome = Outcome::Compiled { policy, secrets: &[] };
-    let findings = [policy_status::accepted(policy.id().kind, &outcome), ready];
+    let isolated = policy_status::isolated(policy, copies_pull_secrets);
+    let findings = [policy_status::accepted(policy.id().kind, &outcome), ready, isolated];
     let stored = desk.object.stored.status();
     let conditions = stored.map(|status| &*status.conditions).unwrap_or_default();
     let generation = desk.object.generation();

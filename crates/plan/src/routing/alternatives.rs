@@ -271,7 +271,7 @@ impl<'p> Builder<'p> {
             match mirror.place.copy_of(source) {
                 Ok(reference) => {
                     let key = key(policy, mirror.priority, mirror.entry, rank);
-                    let secret = used(policy, mirror.secret.as_ref());
+                    let secret = used(policy, mirror.secret_for_pods());
                     self.candidates.push(Candidate { key, reference, origin, secret });
                 }
                 Err(error) => self.notes.push(format!("{origin} is left out: {error}")),

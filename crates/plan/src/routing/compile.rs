@@ -90,9 +90,10 @@ fn mirrors(
     for (entry, written) in entries.iter().enumerate() {
         let at = format!("spec.mirrors[{entry}]");
         let compiled = location(&at, &written.registry, &written.path).and_then(|(_, place)| {
-            let secret = secret(&at, &id, written.credential_secret.as_ref())?;
+            let push_secret = secret(&at, "credentialSecret", &id, written.credential_secret.as_ref())?;
+            let pull_secret = secret(&at, "pullSecret", &id, written.pull_secret.as_ref())?;
             let cleanup = retention(written.cleanup.as_ref().unwrap_or(cleanup));
-            Ok(Mirror { entry, place, priority: written.priority, secret, cleanup })
+            Ok(Mirror { entry, place, priority: written.priority, push_secret, pull_secret, cleanup })
         });
         keep(compiled, &mut mirrors, &mut problems);
     }
@@ -133,7 +134,7 @@ fn upstreams(
                     field: format!("{at}.{}", error.field()),
                     message: error.problem().to_string(),
                 })?;
-            let secret = secret(&at, &id, written.credential_secret.as_ref())?;
+            let secret = secret(&at, "credentialSecret", &id, written.credential_secret.as_ref())?;
             let (priority, discarded) = (written.priority, written.discard_alternative);
             Ok(Upstream { entry, registry, place, images, priority, discarded, secret })
         });
@@ -161,6 +162,7 @@ fn location(at: &str, registry: &str, path: &str) -> Result<(Location, Location)
 /// The Secret of an entry. A namespaced object can name Secrets of its own namespace only, whatever is written.
 fn secret(
     at: &str,
+    key: &str,
     id: &PolicyId,
     written: Option<&CredentialSecret>,
 ) -> Result<Option<SecretName>, PolicyProblem> {
@@ -168,11 +170,11 @@ fn secret(
         return Ok(None);
     };
     let missing = |field: &str, remedy: &str| PolicyProblem {
-        field: format!("{at}.credentialSecret.{field}"),
+        field: format!("{at}.{key}.{field}"),
         message: format!("is missing: {remedy}"),
     };
     if written.name.is_empty() {
-        return Err(missing("name", "name the Secret, or take credentialSecret out"));
+        return Err(missing("name", &format!("name the Secret, or take {key} out")));
     }
     let namespace = match &id.namespace {
         Some(own) => Arc::clone(own),

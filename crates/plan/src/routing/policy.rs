@@ -42,9 +42,19 @@ pub(super) struct Mirror {
     pub(super) entry: usize,
     pub(super) place: Location,
     pub(super) priority: u64,
-    pub(super) secret: Option<SecretName>,
+    /// What copies are written and deleted with.
+    pub(super) push_secret: Option<SecretName>,
+    /// What Pods pull with, where it is another Secret.
+    pub(super) pull_secret: Option<SecretName>,
     /// The same for this mirror, which has the last word.
     pub(super) cleanup: Option<Duration>,
+}
+
+impl Mirror {
+    /// The Secret that Pods receive, and that availability is checked with.
+    pub(super) fn secret_for_pods(&self) -> Option<&SecretName> {
+        self.pull_secret.as_ref().or(self.push_secret.as_ref())
+    }
 }
 
 /// One mirror that a policy keeps copies in.
@@ -53,7 +63,8 @@ pub struct MirrorTarget<'p> {
     /// Its position in the object's list.
     pub entry: usize,
     pub place: &'p Location,
-    pub secret: Option<&'p SecretName>,
+    /// What copies are written and deleted with.
+    pub push_secret: Option<&'p SecretName>,
     /// How long a copy that no Pod uses is kept. `None`: for ever.
     pub cleanup: Option<Duration>,
 }
@@ -88,7 +99,9 @@ impl Policy {
     /// The Secrets that its entries name, each once.
     pub fn secrets(&self) -> impl Iterator<Item = &SecretName> {
         let named: BTreeSet<&SecretName> = match &self.offer {
-            Offer::Mirrors { mirrors, .. } => mirrors.iter().filter_map(|one| one.secret.as_ref()).collect(),
+            Offer::Mirrors { mirrors, .. } => {
+                mirrors.iter().flat_map(|one| [&one.push_secret, &one.pull_secret]).flatten().collect()
+            }
             Offer::Upstreams(upstreams) => upstreams.iter().filter_map(|one| one.secret.as_ref()).collect(),
         };
         named.into_iter()
@@ -104,7 +117,7 @@ impl Policy {
         let targets = self.mirrors().iter().map(|mirror| MirrorTarget {
             entry: mirror.entry,
             place: &mirror.place,
-            secret: mirror.secret.as_ref(),
+            push_secret: mirror.push_secret.as_ref(),
             cleanup: mirror.cleanup.clone(),
         });
         targets.collect()
@@ -125,11 +138,29 @@ impl Policy {
         }
     }
 
-    /// The Secret of the mirror that a copy lies in, the innermost where mirrors lie in one another.
-    pub fn target_secret(&self, destination: &Reference) -> Option<&SecretName> {
+    /// The Secret to write and delete a copy with: that of the mirror it lies in, the innermost where mirrors lie in one
+    /// another.
+    pub fn push_secret(&self, destination: &Reference) -> Option<&SecretName> {
+        self.mirror_of(destination)?.push_secret.as_ref()
+    }
+
+    /// The Secret that Pods pull a copy with.
+    pub fn pull_secret(&self, destination: &Reference) -> Option<&SecretName> {
+        self.mirror_of(destination)?.secret_for_pods()
+    }
+
+    fn mirror_of(&self, destination: &Reference) -> Option<&Mirror> {
         let holding = self.mirrors().iter().filter(|mirror| mirror.place.contains(destination));
         // Of equal ones the last would win, and people expect the first.
-        holding.rev().max_by_key(|mirror| mirror.place.as_str().len())?.secret.as_ref()
+        holding.rev().max_by_key(|mirror| mirror.place.as_str().len())
+    }
+
+    /// Entries whose `credentialSecret` is copied to the namespaces of Pods, because they name no `pullSecret`. Objects
+    /// of a namespace copy nothing.
+    pub fn copied_push_secrets(&self) -> impl Iterator<Item = (usize, &SecretName)> {
+        let cluster_scoped = self.id.is_cluster_scoped();
+        let mirrors = self.mirrors().iter().filter(move |one| cluster_scoped && one.pull_secret.is_none());
+        mirrors.filter_map(|one| Some((one.entry, one.push_secret.as_ref()?)))
     }
 
     /// Whose images are copied. Replicated sets copy none.

@@ -14,7 +14,7 @@ const FRESH: SignedDuration = SignedDuration::from_mins(1);
 const STALE: SignedDuration = SignedDuration::from_hours(3);
 
 /// What one look at a mirror found: the lists by the cluster that wrote them, and why some cannot be read.
-pub type Reading = BTreeMap<Arc<str>, Result<UsageList, String>>;
+pub type Reading = BTreeMap<Arc<str>, Result<Arc<UsageList>, String>>;
 
 /// The lists of other clusters in one mirror.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl ForeignLists {
         for (cluster, outcome) in reading {
             let before = clusters.remove(&cluster).and_then(|known| known.list);
             let (list, unreadable) = match outcome {
-                Ok(list) => (Some(Arc::new(list)), None),
+                Ok(list) => (Some(list), None),
                 Err(why) => (before, Some(why)),
             };
             clusters.insert(cluster, Foreign { last_seen: now, list, unreadable });

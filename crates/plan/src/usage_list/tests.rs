@@ -19,7 +19,7 @@ fn list(updated: i64, names: &[&str]) -> UsageList {
 }
 
 fn reading<const N: usize>(lists: [(&str, Result<UsageList, &str>); N]) -> Reading {
-    lists.into_iter().map(|(cluster, list)| (Arc::from(cluster), list.map_err(str::to_owned))).collect()
+    lists.into_iter().map(|(cluster, list)| (Arc::from(cluster), list.map(Arc::new).map_err(str::to_owned))).collect()
 }
 
 const DAY: i64 = 86_400;
@@ -151,7 +151,8 @@ proptest! {
             }
             let content = content
                 .map(|(updated, names)| {
-                    UsageList::new(at(updated), names.iter().map(|one| name(&format!("r.io/m/{one}:1"))))
+                    let names = names.iter().map(|one| name(&format!("r.io/m/{one}:1")));
+                    Arc::new(UsageList::new(at(updated), names))
                 })
                 .ok_or_else(|| "unreadable".to_owned());
             reading.insert(cluster.to_string().into(), content);

@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use fairlead_api::{kuik::CredentialSecret, names::kuik::SECRET_CLEANUP};
+use fairlead_api::{
+    kuik::{CredentialSecret, Mirror},
+    names::kuik::SECRET_CLEANUP,
+};
 use fairlead_plan::{
     certificates::WallTime,
     pull_secrets::{Owner, Place, Source, copy_name, may_be_copy},
@@ -49,7 +52,7 @@ impl Observed {
         let now = copies.shared.now();
         let mut since = |uid: &Arc<str>| *deleting.entry(uid.clone()).or_insert(now);
         for mirror in mirrors.objects.values() {
-            let secrets = mirror.spec.mirrors.iter().filter_map(|mirror| mirror.credential_secret.as_ref());
+            let secrets = mirror.spec.mirrors.iter().filter_map(Mirror::secret_for_pods);
             observed.add_owner(PolicyKind::ClusterImageSetMirror, &mirror.metadata, secrets, &mut since);
         }
         for set in sets.objects.values() {

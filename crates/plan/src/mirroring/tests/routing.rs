@@ -13,11 +13,11 @@ fn targets_carry_their_secret_and_how_long_unused_copies_stay() {
     let targets = compiled.targets();
     let stays = |number: usize| targets[number].cleanup.as_ref().map(ToString::to_string);
     assert_eq!([stays(0), stays(1), stays(2)], [Some("60s".to_owned()), Some("2h".to_owned()), None]);
-    assert_eq!(targets[1].secret.unwrap().to_string(), "registries/inner");
+    assert_eq!(targets[1].push_secret.unwrap().to_string(), "registries/inner");
     assert_eq!((targets[2].entry, targets[2].place.as_str()), (2, "n.io"));
     assert_eq!(compiled.cleanup().unwrap().to_string(), "60s");
 
-    let secret = |text: &str| compiled.target_secret(&image(text)).map(ToString::to_string);
+    let secret = |text: &str| compiled.push_secret(&image(text)).map(ToString::to_string);
     assert_eq!(secret("m.io/inner/x:1").as_deref(), Some("registries/inner"));
     assert_eq!(secret("m.io/inner2/x:1").as_deref(), Some("registries/outer"));
     assert_eq!(secret("n.io/x:1"), None);
