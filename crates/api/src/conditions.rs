@@ -19,6 +19,8 @@ pub mod types {
     pub const CONSISTENT: &str = "Consistent";
     /// Pods receive only Secrets that are named for pulling, none that is also used to push.
     pub const ISOLATED: &str = "Isolated";
+    /// Every mirror holds the usage list of this cluster, and shows those of others.
+    pub const USAGE_LISTED: &str = "UsageListed";
     /// The nodes carry it.
     pub const APPLIED: &str = "Applied";
     /// The container runtimes can express all of it.
@@ -47,6 +49,10 @@ pub mod reasons {
     pub const ISOLATED: &str = "Isolated";
     /// A Secret with the right to push is copied to the namespaces of Pods; the message names it and the remedy.
     pub const PUSH_SECRET_COPIED: &str = "PushSecretCopied";
+    /// Every mirror holds the usage list of this cluster.
+    pub const LISTED: &str = "Listed";
+    /// A usage list cannot be stored or read, or its cluster seems to be gone; the message says which.
+    pub const LIST_PROBLEM: &str = "ListProblem";
     /// Two sources claim one destination; the message names both.
     pub const CONFLICT: &str = "Conflict";
 }

@@ -8,7 +8,10 @@ use fairlead_api::conditions::{self, Condition, Finding, reasons, types};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::routing::{Policy, PolicyError, PolicyKind};
+use crate::{
+    routing::{Policy, PolicyError, PolicyKind},
+    usage_list,
+};
 
 #[cfg(test)]
 mod tests;
@@ -128,7 +131,8 @@ pub fn accepted(kind: PolicyKind, outcome: &Outcome<'_>) -> Finding {
 /// copied to namespaces at all.
 pub fn isolated(policy: &Policy, copying: bool) -> Finding {
     let copied = policy.copied_push_secrets().filter(|_| copying);
-    let copied: Vec<String> = copied.map(|(entry, secret)| format!("spec.mirrors[{entry}]: {secret}")).collect();
+    let copied: Vec<String> =
+        copied.map(|(entry, secret)| format!("spec.mirrors[{entry}]: {secret}")).collect();
     if copied.is_empty() {
         let message = "no Secret that can push is copied to the namespaces of Pods";
         return Finding::new(types::ISOLATED, true, reasons::ISOLATED, message);
@@ -136,6 +140,28 @@ pub fn isolated(policy: &Policy, copying: bool) -> Finding {
     let warning = "the Secret that pushes copies is copied to every namespace whose Pods use the mirror, and can be \
         read there: name a Secret that can only pull in pullSecret";
     Finding::new(types::ISOLATED, false, reasons::PUSH_SECRET_COPIED, joined(warning, copied))
+}
+
+/// Whether clusters that share the mirrors of an object know of each other.
+pub fn usage_listed(standing: &usage_list::Standing) -> Finding {
+    if !standing.problems.is_empty() {
+        let message = joined("clean-up may be affected", &standing.problems);
+        return Finding::new(types::USAGE_LISTED, false, reasons::LIST_PROBLEM, message);
+    }
+    if !standing.listed {
+        let message = "the usage list of this cluster is not in every mirror yet";
+        return Finding::new(types::USAGE_LISTED, false, reasons::PROGRESSING, message);
+    }
+    let message = match standing.shared_with.len() {
+        0 => "every mirror holds the usage list of this cluster; no other cluster uses them".to_owned(),
+        1 => {
+            "every mirror holds the usage list of this cluster; one other cluster uses one of them".to_owned()
+        }
+        others => {
+            format!("every mirror holds the usage list of this cluster, beside {others} of other clusters")
+        }
+    };
+    Finding::new(types::USAGE_LISTED, true, reasons::LISTED, message)
 }
 
 fn finding(type_: &'static str, kind: PolicyKind, outcome: &Outcome<'_>) -> Finding {

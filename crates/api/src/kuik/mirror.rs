@@ -188,13 +188,31 @@ pub struct MirrorSetStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["image".into()]))]
     pub matching_images: Vec<MatchingImage>,
+    /// Other clusters that use the same mirrors, known by the usage lists that they keep there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["mirror".into(), "cluster".into()]))]
+    pub shared_with: Vec<SharingCluster>,
     /// `Accepted`: whether the specification was understood and is in force, and if not, which field to correct.
     /// `Ready`: whether every image in use is on every mirror, and if not, why. `Isolated`: whether Pods receive Secrets
-    /// that are named for pulling only. `Consistent`: present once places of one image were found to hold different
-    /// digests, and whether they still do.
+    /// that are named for pulling only. `UsageListed`: whether every mirror holds the list of what this cluster uses,
+    /// which keeps other clusters from deleting it, and the lists of other clusters can be read. `Consistent`: present
+    /// once places of one image were found to hold different digests, and whether they still do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::conditions::list")]
     pub conditions: Vec<Condition>,
+}
+
+/// Another cluster that uses a mirror.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SharingCluster {
+    /// Registry and path of the mirror.
+    pub mirror: String,
+    /// UID of the namespace `kube-system` of that cluster.
+    pub cluster: String,
+    /// The hour in which its usage list was last seen.
+    #[schemars(schema_with = "crate::schema::timestamp")]
+    pub last_seen: Time,
 }
 
 /// One image that is or was in use.

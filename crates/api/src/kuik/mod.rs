@@ -17,7 +17,7 @@ pub use credential::CredentialSecret;
 pub use filter::{Filter, FilterItem, ImageFilter};
 pub use mirror::{
     Cleanup, ClusterImageSetMirror, ClusterImageSetMirrorSpec, ImageSetMirror, ImageSetMirrorSpec,
-    MAX_MIRRORS, MatchingImage, Mirror, MirrorSetStatus, MirroredImage, NO_LONGER_MATCHING,
+    MAX_MIRRORS, MatchingImage, Mirror, MirrorSetStatus, MirroredImage, NO_LONGER_MATCHING, SharingCluster,
 };
 pub use replicated::{
     ClusterReplicatedImageSet, ClusterReplicatedImageSetSpec, ReplicatedImageSet, ReplicatedImageSetSpec,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fairlead_domain::platform::PlatformFilter;
+use fairlead_domain::{duration::Duration, platform::PlatformFilter};
 
 use super::{
     checks::{above, anything, at_least, check_namespace, check_scope, check_url, not_zero, text},
@@ -200,6 +200,23 @@ fn mirroring(keys: &mut Keys<'_>, mirroring: &mut Mirroring) {
     keys.value("workers", &mut mirroring.workers, at_least(1), "copies at once");
     keys.value("perRegistry", &mut mirroring.per_registry, at_least(1), "copies at once to one registry");
     keys.value("referrers", &mut mirroring.referrers, anything, "copy signatures and attestations too");
+    keys.section("cleanup", |keys| {
+        keys.or_nothing(
+            "foreignListMaxAge",
+            &mut mirroring.cleanup.foreign_list_max_age,
+            "never",
+            hours(3),
+            "age at which the usage list of another cluster that shares a mirror is ignored",
+        );
+    });
+}
+
+/// Lists are written once an hour: a shorter age would ignore clusters that are there.
+fn hours(least: u64) -> impl Fn(&Duration) -> Result<(), String> {
+    move |age| {
+        let enough = age.as_std() >= std::time::Duration::from_hours(least);
+        enough.then_some(()).ok_or_else(|| format!("is {age}, but must be at least {least}h, or never"))
+    }
 }
 
 fn platform(keys: &mut Keys<'_>, platform: &mut PlatformFilter) {

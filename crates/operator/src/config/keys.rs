@@ -108,7 +108,7 @@ impl Keys<'_> {
         }
     }
 
-    /// A key whose empty value (`0`, `""`) means the same as its absence.
+    /// A key whose empty value (`0`, `""`, or the word that stands for its absence) means the same as its absence.
     pub(super) fn or_nothing<T: Value>(
         &mut self,
         key: &str,
@@ -117,7 +117,7 @@ impl Keys<'_> {
         check: impl Fn(&T) -> Result<(), String>,
         meaning: &'static str,
     ) {
-        if self.find(key).is_some_and(|(_, node)| is_blank(&node)) {
+        if self.find(key).is_some_and(|(_, node)| is_blank(&node) || is_word(&node, nothing)) {
             self.know(key);
             *target = None;
         } else {
@@ -406,7 +406,11 @@ impl Keys<'_> {
     }
 }
 
+fn is_word(node: &Node, word: &str) -> bool {
+    matches!(&node.content, Content::Scalar { text, .. } if text.trim() == word)
+}
+
 /// An empty text.
 fn is_blank(node: &Node) -> bool {
-    matches!(&node.content, Content::Scalar { text, .. } if text.trim().is_empty())
+    is_word(node, "")
 }

@@ -93,6 +93,12 @@ fn every_problem_names_line_key_and_remedy() {
         ("heal:\n  enabled: maybe\n", 2, "heal.enabled", "true or false"),
         // Numbers.
         ("mirroring: {workers: 0}", 1, "mirroring.workers", "at least 1"),
+        (
+            "mirroring: {cleanup: {foreignListMaxAge: 1h}}",
+            1,
+            "mirroring.cleanup.foreignListMaxAge",
+            "at least 3h, or never",
+        ),
         ("mirroring: {workers: -3}", 1, "mirroring.workers", "negative"),
         ("mirroring: {workers: 1.5}", 1, "mirroring.workers", "whole number"),
         ("mirroring: {workers: \"4\"}", 1, "mirroring.workers", "quotes"),

@@ -81,6 +81,13 @@ pub struct Mirroring {
     pub workers: u32,
     pub per_registry: u32,
     pub referrers: bool,
+    pub cleanup: MirrorCleanup,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MirrorCleanup {
+    /// None: the usage list of a silent cluster counts for ever.
+    pub foreign_list_max_age: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -234,7 +241,13 @@ impl Default for PullSecrets {
 
 impl Default for Mirroring {
     fn default() -> Self {
-        Self { platforms: None, workers: 8, per_registry: 4, referrers: false }
+        Self {
+            platforms: None,
+            workers: 8,
+            per_registry: 4,
+            referrers: false,
+            cleanup: MirrorCleanup::default(),
+        }
     }
 }
 

@@ -86,6 +86,15 @@ pub fn cluster_rights(certificates: Certificates, pull_secrets: PullSecrets) -> 
     rights.push(
         Right::new(
             "",
+            "namespaces",
+            &["get"],
+            "to tell this cluster from others that share a mirror, by the UID of this namespace",
+        )
+        .named("kube-system"),
+    );
+    rights.push(
+        Right::new(
+            "",
             "events",
             &["create"],
             "to tell on a Pod what was done to its images, and on its controller when that is paused",

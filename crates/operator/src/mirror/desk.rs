@@ -1,14 +1,15 @@
 //! What is kept about one mirror object while this replica leads.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use fairlead_api::fairlead::LedgerManner;
 use fairlead_domain::digest::Digest;
-use fairlead_domain::reference::Reference;
+use fairlead_domain::reference::{Location, Reference};
 use fairlead_plan::ledger::{Copy, Entry, Ledger, ShelfId};
 use fairlead_plan::mirroring::{self, Farewell, Refusal, Task};
 use fairlead_plan::routing::SecretName;
 use fairlead_plan::usage::{Holder, Used};
+use fairlead_plan::usage_list::SeenCluster;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -32,6 +33,10 @@ pub(super) struct Desk {
     pub(super) problems: Vec<String>,
     /// Registries that tasks wait for, and why.
     pub(super) waiting: Vec<String>,
+    /// Copies that stay because of other clusters, by the reason.
+    pub(super) withheld: BTreeMap<String, usize>,
+    /// Deletions wait until the usage lists of other clusters were read.
+    pub(super) lists_wanted: bool,
     /// When a retention ends.
     pub(super) next: Option<Timestamp>,
     /// The object is going, and this is what is left to do.
@@ -65,6 +70,8 @@ impl Desk {
             refused: Vec::new(),
             problems: Vec::new(),
             waiting: Vec::new(),
+            withheld: BTreeMap::new(),
+            lists_wanted: false,
             next: None,
             farewell: None,
             failing: None,
@@ -115,6 +122,15 @@ impl Desk {
     /// The Secret that Pods pull a copy with, and that the watch looks at it with.
     pub(super) fn pull_secret(&self, copy: &Reference) -> Option<SecretName> {
         self.object.policy.as_ref()?.pull_secret(copy).cloned()
+    }
+
+    /// The clusters that share a mirror, as the status remembers them.
+    pub(super) fn sharing_clusters(&self, place: &Location) -> Vec<SeenCluster> {
+        let listed = self.object.stored.status().map(|status| &*status.shared_with).unwrap_or_default();
+        let here = listed.iter().filter(|one| one.mirror == place.as_str());
+        let seen =
+            here.map(|one| SeenCluster { cluster: one.cluster.as_str().into(), last_seen: one.last_seen.0 });
+        seen.collect()
     }
 
     /// The row of a copy.

@@ -9,13 +9,16 @@ use std::sync::Arc;
 use fairlead_api::fairlead::{CopyState, LedgerManner};
 use fairlead_domain::reference::Reference;
 use fairlead_plan::ledger::Ledger;
-use fairlead_plan::mirroring::{self, Claims, Holding, Inputs, Loops, Reconciled};
+use fairlead_plan::mirroring::{self, Claims, Farewell, Holding, Inputs, Leaving, Loops, Reconciled};
 use fairlead_plan::routing::{Index, Policy};
+use fairlead_plan::usage::DirectUses;
+use fairlead_plan::usage_list::{ForeignMirrors, NameHash};
 use jiff::Timestamp;
 
 use super::desk::Desk;
 use super::metrics::{States, place_of};
 use super::objects::Objects;
+use super::usage_lists::Shared;
 use crate::state::PodEntry;
 use crate::usage::{self, Ignored};
 
@@ -27,6 +30,8 @@ pub(super) struct Look {
     pub(super) ignored: Ignored,
     /// How copies are to be made.
     pub(super) manner: Arc<LedgerManner>,
+    /// What other clusters use.
+    pub(super) foreign: ForeignMirrors,
     pub(super) now: Timestamp,
 }
 
@@ -36,6 +41,8 @@ pub(super) struct Looked {
     /// Objects that are gone.
     pub(super) gone: Vec<Arc<str>>,
     pub(super) states: States,
+    /// What this cluster uses of each mirror.
+    pub(super) shared: BTreeMap<Arc<str>, Shared>,
 }
 
 impl Look {
@@ -58,9 +65,10 @@ impl Look {
             }
         }
         self.use_images(&mut desks);
-        self.plan(&mut desks);
-        let states = count(&desks);
-        Looked { desks, gone, states }
+        let direct = usage::direct(&self.pods);
+        self.plan(&mut desks, &direct);
+        let (states, shared) = (count(&desks), self.share(&desks, &direct));
+        Looked { desks, gone, states, shared }
     }
 
     fn use_images(&self, desks: &mut BTreeMap<Arc<str>, Desk>) {
@@ -80,7 +88,36 @@ impl Look {
         }
     }
 
-    fn plan(&self, desks: &mut BTreeMap<Arc<str>, Desk>) {
+    /// What this cluster uses of each mirror. Where several objects name one, a cluster-scoped object gives the Secret.
+    fn share(&self, desks: &BTreeMap<Arc<str>, Desk>, direct: &DirectUses) -> BTreeMap<Arc<str>, Shared> {
+        let mut desks: Vec<&Desk> = desks.values().filter(|desk| desk.object.deleting.is_none()).collect();
+        desks.sort_by_key(|desk| desk.object.owner.namespace.is_some());
+        let mut mirrors: BTreeMap<Arc<str>, Shared> = BTreeMap::new();
+        for desk in desks {
+            let Some(policy) = desk.object.policy.as_deref() else { continue };
+            for target in policy.targets() {
+                let key: Arc<str> = target.place.as_str().into();
+                mirrors.entry(key).or_insert_with(|| Shared {
+                    place: target.place.clone(),
+                    secret: target.push_secret.cloned(),
+                    used: Vec::new(),
+                    seen: desk.sharing_clusters(target.place),
+                });
+            }
+            for (place, copy) in mirroring::kept_copies(&desk.ledger, policy, self.now) {
+                if let Some(shared) = mirrors.get_mut(place.as_str()) {
+                    shared.used.push(NameHash::of(copy));
+                }
+            }
+        }
+        for shared in mirrors.values_mut() {
+            let named = direct.images().filter(|image| shared.place.contains(image));
+            shared.used.extend(named.map(NameHash::of));
+        }
+        mirrors
+    }
+
+    fn plan(&self, desks: &mut BTreeMap<Arc<str>, Desk>, direct: &DirectUses) {
         let loops = Loops::of(&self.index);
         let holdings: Vec<_> = desks
             .values()
@@ -91,8 +128,8 @@ impl Look {
                 leaving: desk.object.deleting.is_some(),
             })
             .collect();
-        let direct = usage::direct(&self.pods);
-        let claims = Claims::gather(&holdings, &loops, &direct, self.now);
+        let claims = Claims::gather(&holdings, &loops, direct, self.now);
+        let other_clusters = |copy: &Reference| self.foreign.permit_deletion(copy, self.now);
         for desk in desks.values_mut() {
             let namespace = desk.object.owner.namespace.clone();
             let replicas = |one: &Reference, other: &Reference| {
@@ -103,9 +140,17 @@ impl Look {
                 (policy, Some(since)) => {
                     // Nothing is tried at a registry that is down; that it is says enough.
                     let failing = failing.as_deref().or_else(|| waiting.first().map(String::as_str));
-                    let policy = policy.as_deref();
-                    let farewell =
-                        mirroring::farewell(ledger, policy, &claims, &direct, since, failing, self.now);
+                    let leaving = Leaving {
+                        policy: policy.as_deref(),
+                        claims: &claims,
+                        direct,
+                        other_clusters: &other_clusters,
+                        deletion: since,
+                        failing,
+                        now: self.now,
+                    };
+                    let farewell = mirroring::farewell(ledger, &leaving);
+                    desk.lists_wanted = matches!(farewell, Farewell::Clean { lists_wanted: true, .. });
                     desk.farewell = Some(farewell);
                 }
                 (Some(policy), None) => {
@@ -114,12 +159,15 @@ impl Look {
                         used,
                         loops: &loops,
                         claims: &claims,
-                        direct: &direct,
+                        direct,
+                        other_clusters: &other_clusters,
                         replicas: &replicas,
                         now: self.now,
                     };
-                    let Reconciled { next, refused, problems } = mirroring::reconcile(ledger, &inputs);
+                    let Reconciled { next, refused, problems, withheld, lists_wanted } =
+                        mirroring::reconcile(ledger, &inputs);
                     (desk.next, desk.refused, desk.problems) = (next, refused, problems);
+                    (desk.withheld, desk.lists_wanted) = (withheld, lists_wanted);
                 }
                 // Until it is corrected, everything stays as it is.
                 (None, None) => desk.next = None,

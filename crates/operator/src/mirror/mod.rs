@@ -13,6 +13,7 @@ mod news;
 mod objects;
 mod sources;
 mod term;
+mod usage_lists;
 mod write;
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fairlead_api::fairlead::{CopyState, LedgerManner};
+use fairlead_domain::reference::Tag;
 use fairlead_plan::copy_queue::Limits;
 use fairlead_plan::ledger::{Copy, Ledger, Owner};
 use fairlead_registry::Client as Registries;
@@ -28,7 +30,9 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 use tokio::time::Instant;
 
 pub use self::metrics::Metrics;
-use self::{carry::Carrier, desk::Desk, sources::Credentials, term::Work, write::Writer};
+use self::{
+    carry::Carrier, desk::Desk, sources::Credentials, term::Work, usage_lists::UsageLists, write::Writer,
+};
 use crate::config::{Config, Mirroring};
 use crate::events::Teller;
 use crate::leader::{Leader, Term};
@@ -103,6 +107,8 @@ struct Parts {
     manner: Arc<LedgerManner>,
     carrier: Carrier,
     writer: Writer,
+    credentials: Credentials,
+    foreign_list_max_age: Option<Duration>,
     teller: Teller,
     limits: Limits,
     copies_pull_secrets: bool,
@@ -122,7 +128,7 @@ impl Controller {
         let credentials = Credentials::new(around.secrets.clone(), config.monitoring.clone());
         let carrier = Carrier::new(
             around.registries.clone(),
-            credentials,
+            credentials.clone(),
             around.verdicts,
             &config.mirroring,
             &metrics,
@@ -140,6 +146,13 @@ impl Controller {
             manner: Arc::new(manner_of(&config.mirroring)),
             carrier,
             writer: Writer::new(client, around.shelves),
+            credentials,
+            foreign_list_max_age: config
+                .mirroring
+                .cleanup
+                .foreign_list_max_age
+                .as_ref()
+                .map(|age| age.as_std()),
             teller: around.teller,
             limits: Limits {
                 workers: number(config.mirroring.workers),
@@ -178,9 +191,10 @@ impl Controller {
     /// Goes on from what is stored. Ends only if planning crashes.
     async fn work_from_stored(&self, term: &Term) {
         let shelved = self.parts.read_ledgers().await;
+        let cluster = self.parts.identify_cluster().await;
         let mut inbox = self.inbox.lock().await;
         let Inbox { missed, seen } = &mut *inbox;
-        let mut work = Work::new(&self.parts, term, shelved);
+        let mut work = Work::new(&self.parts, term, shelved, cluster);
         let resources = &self.parts.resources;
         let (mut pods, mut policies) = (resources.pods.changes(), self.parts.policies.changes());
         let mut cluster = resources.cluster_image_set_mirrors.changes();
@@ -217,6 +231,27 @@ impl Parts {
     fn sees_everything(&self) -> bool {
         // Without ledgers nothing can be remembered, and without Pods nothing is in use.
         self.claims.listed() && self.board.knows_pods_and(&NEEDED) && self.policies.is_up_to_date()
+    }
+
+    fn usage_lists(&self, cluster: Tag) -> UsageLists {
+        UsageLists::new(self.client.clone(), self.credentials.clone(), cluster, self.foreign_list_max_age)
+    }
+
+    /// What tells this cluster from others that share a mirror.
+    async fn identify_cluster(&self) -> Tag {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.writer.cluster_id().await {
+                Ok(id) => return id,
+                Err(error) => {
+                    tracing::warn!(
+                        error,
+                        "cannot read the namespace kube-system, whose UID tells clusters apart"
+                    );
+                    tokio::time::sleep(backoff.next(fastrand::f64())).await;
+                }
+            }
+        }
     }
 
     /// What earlier terms have left.

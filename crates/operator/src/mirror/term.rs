@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_domain::reference::{Host, Reference};
+use fairlead_domain::reference::{Host, Reference, Tag};
 use fairlead_plan::copy_queue::{Ended, Job, Key, Queue};
 use fairlead_plan::ledger::{Ledger, ShelfId};
 use fairlead_plan::mirroring::{Sighting, Task, Work as Kind};
@@ -24,7 +24,8 @@ use super::desk::Desk;
 use super::look::{Look, Looked};
 use super::news;
 use super::objects::Objects;
-use super::write::{self, Written};
+use super::usage_lists::UsageLists;
+use super::write::{self, Told, Written};
 use crate::failure::Class;
 use crate::leader::Term;
 use crate::ledgers::{LedgerObject, WriteError};
@@ -100,6 +101,7 @@ pub(super) struct Work<'a> {
     begun: u64,
     jobs: JoinSet<(Key, u64, Task, Outcome)>,
     writes: JoinSet<(Arc<str>, Written)>,
+    lists: UsageLists,
     /// Registries that want to be left alone, and until when.
     paused: HashMap<Arc<str>, Pause>,
     /// Copies that were found in their place on somebody's word that they were not.
@@ -118,7 +120,12 @@ pub(super) struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    pub(super) fn new(parts: &'a Parts, term: &'a Term, shelved: HashMap<Arc<str>, Ledger>) -> Self {
+    pub(super) fn new(
+        parts: &'a Parts,
+        term: &'a Term,
+        shelved: HashMap<Arc<str>, Ledger>,
+        cluster: Tag,
+    ) -> Self {
         let now = Instant::now();
         Self {
             parts,
@@ -133,6 +140,7 @@ impl<'a> Work<'a> {
             begun: 0,
             jobs: JoinSet::new(),
             writes: JoinSet::new(),
+            lists: parts.usage_lists(cluster),
             paused: HashMap::new(),
             verified: HashMap::new(),
             told: HashSet::new(),
@@ -175,6 +183,10 @@ impl<'a> Work<'a> {
                     self.written(&uid, written);
                 }
             }
+            read = self.lists.progress(), if self.lists.is_busy() => {
+                self.look_wanted |= read;
+                self.desks.values_mut().for_each(|desk| desk.turn.touch());
+            }
             () = self.published.notified(), if !self.jobs.is_empty() => self.note_writes(),
             else => std::future::pending().await,
         }
@@ -190,7 +202,10 @@ impl<'a> Work<'a> {
         let retention = self.desks.values().filter_map(|desk| desk.next).map(|next| {
             now + Duration::try_from(next.duration_since(wall_clock)).unwrap_or_default().min(LONGEST_LOOK)
         });
-        let pauses = self.paused.values().map(|pause| pause.until);
+        let lists = self.lists.next(wall_clock).map(|next| {
+            now + Duration::try_from(next.duration_since(wall_clock)).unwrap_or(ASK_AGAIN).max(ASK_AGAIN)
+        });
+        let pauses = self.paused.values().map(|pause| pause.until).chain(lists);
         // Nobody tells when a registry is back.
         let waiting = (self.queue.waiting() > 0).then(|| now + ASK_AGAIN);
         for moment in waiting.into_iter().chain(due).chain(writes).chain(retention).chain(pauses) {
@@ -217,6 +232,9 @@ impl<'a> Work<'a> {
         if self.resync {
             self.resync = false;
             self.sync();
+        }
+        if self.term.holds() {
+            self.lists.begin(Timestamp::now());
         }
         self.begin_jobs();
         self.begin_writes();
@@ -245,6 +263,7 @@ impl<'a> Work<'a> {
             pods,
             ignored: self.parts.ignored.clone(),
             manner: Arc::clone(&self.parts.manner),
+            foreign: self.lists.foreign(),
             now: Timestamp::now(),
         };
         let (desks, mut shelved) = (std::mem::take(&mut self.desks), std::mem::take(&mut self.shelved));
@@ -253,8 +272,13 @@ impl<'a> Work<'a> {
             (looked, shelved)
         });
         match looking.await {
-            Ok((Looked { desks, gone, states }, shelved)) => {
+            Ok((Looked { desks, gone, states, shared }, shelved)) => {
                 (self.desks, self.shelved) = (desks, shelved);
+                self.lists.update(shared, Timestamp::now());
+                for desk in self.desks.values().filter(|desk| desk.lists_wanted) {
+                    let targets = desk.object.policy.iter().flat_map(|policy| policy.targets());
+                    self.lists.want(targets.map(|target| target.place));
+                }
                 self.desks.values_mut().for_each(|desk| desk.turn.touch());
                 for uid in gone {
                     let running = self.queue.forget(&uid);
@@ -388,6 +412,12 @@ impl<'a> Work<'a> {
         };
         let begun = self.queue.start(self.elapsed(), &limits, &closed);
         for Job { key, what: task, .. } in begun {
+            if task.work == Kind::Delete && !self.lists.permits(&task.destination, Timestamp::now()) {
+                // The lists are read again, and the deletion is planned anew.
+                self.queue.ended(&key, Ended::Cancelled, self.elapsed(), 0.0);
+                self.look_wanted = true;
+                continue;
+            }
             let Some(order) = self.order(&key.owner, &task) else {
                 self.queue.ended(&key, Ended::Done, self.elapsed(), 0.0);
                 continue;
@@ -414,7 +444,13 @@ impl<'a> Work<'a> {
                 Some(policy) => self.parts.secrets.problems().of(policy.id()),
                 None => continue,
             };
-            let Some(write) = write::next(desk, &secrets, self.parts.copies_pull_secrets, now, wall_clock) else { continue };
+            let places = desk.object.policy.iter().flat_map(|policy| policy.targets());
+            let told = Told {
+                secret_problems: &secrets,
+                copies_pull_secrets: self.parts.copies_pull_secrets,
+                usage_lists: self.lists.of_places(places.map(|target| target.place), wall_clock),
+            };
+            let Some(write) = write::next(desk, &told, now, wall_clock) else { continue };
             let (uid, writer) = (Arc::clone(uid), self.parts.writer.clone());
             self.writes.spawn(async move { (uid, writer.write(write).await) });
         }

@@ -3,12 +3,18 @@
 use std::time::Duration;
 
 use fairlead_api::conditions::{self, Condition, Finding, reasons, types};
-use fairlead_api::kuik::{ClusterImageSetMirror, ImageSetMirror, MatchingImage, MirrorSetStatus};
+use fairlead_api::kuik::{
+    ClusterImageSetMirror, ImageSetMirror, MatchingImage, MirrorSetStatus, SharingCluster,
+};
 use fairlead_api::names::kuik::MIRROR_CLEANUP;
+use fairlead_domain::reference::Tag;
 use fairlead_plan::ledger::{Draft, Owner, OwnerKind, ShelfId};
 use fairlead_plan::mirroring::{self, Farewell};
 use fairlead_plan::policy_status::{self, Outcome};
+use fairlead_plan::usage_list::Standing;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
 use kube::{Api, Client};
@@ -35,6 +41,9 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LOOK_SHARE: u32 = 20;
 /// One request never takes longer.
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// Clusters that a status remembers.
+const MAX_SHARING: usize = 200;
 
 /// When the next write about an object may be.
 #[derive(Debug, Default)]
@@ -113,6 +122,14 @@ impl Written {
     }
 }
 
+/// What a status says that is not in the ledger.
+#[derive(Debug)]
+pub(super) struct Told<'a> {
+    pub(super) secret_problems: &'a [String],
+    pub(super) copies_pull_secrets: bool,
+    pub(super) usage_lists: Standing,
+}
+
 /// The status as it is applied.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -122,31 +139,27 @@ pub(super) struct Status {
     mirrored_count: u32,
     failed_count: u32,
     matching_images: Vec<MatchingImage>,
+    shared_with: Vec<SharingCluster>,
     conditions: Vec<Condition>,
 }
 
 impl Status {
     fn is_stored(&self, stored: &MirrorSetStatus) -> bool {
         let own = |condition: &&Condition| {
-            [types::ACCEPTED, types::READY, types::ISOLATED].contains(&&*condition.type_)
+            [types::ACCEPTED, types::READY, types::ISOLATED, types::USAGE_LISTED].contains(&&*condition.type_)
         };
         stored.observed_generation == self.observed_generation
             && stored.image_count == Some(self.image_count)
             && stored.mirrored_count == Some(self.mirrored_count)
             && stored.failed_count == Some(self.failed_count)
             && stored.matching_images == self.matching_images
+            && stored.shared_with == self.shared_with
             && stored.conditions.iter().filter(own).eq(&self.conditions)
     }
 }
 
 /// The next write about an object, if there is one and its time has come.
-pub(super) fn next(
-    desk: &mut Desk,
-    secret_problems: &[String],
-    copies_pull_secrets: bool,
-    now: Instant,
-    wall_clock: Timestamp,
-) -> Option<Write> {
+pub(super) fn next(desk: &mut Desk, told: &Told<'_>, now: Instant, wall_clock: Timestamp) -> Option<Write> {
     if !desk.turn.may(now) {
         return None;
     }
@@ -155,7 +168,7 @@ pub(super) fn next(
     // Until the watch brings it back, nobody can tell what is stored.
     let settling =
         (desk.turn.written_over.as_ref()).is_some_and(|(over, at)| over == version && now < *at + SETTLES);
-    let status = if settling { None } else { status(desk, secret_problems, copies_pull_secrets, wall_clock) };
+    let status = if settling { None } else { status(desk, told, wall_clock) };
     let waits = status.is_some();
     let since = desk.turn.status_waits.filter(|_| waits).unwrap_or(now);
     desk.turn.status_waits = waits.then_some(since);
@@ -185,15 +198,11 @@ pub(super) fn next(
 }
 
 /// What is to be said about an object, if it is not said yet.
-fn status(
-    desk: &Desk,
-    secret_problems: &[String],
-    copies_pull_secrets: bool,
-    now: Timestamp,
-) -> Option<Status> {
+fn status(desk: &Desk, told: &Told<'_>, now: Timestamp) -> Option<Status> {
     let policy = desk.object.policy.as_ref()?;
-    let problems: Vec<String> = desk.problems.iter().chain(&desk.waiting).cloned().collect();
-    let report = mirroring::report(&desk.ledger, policy, secret_problems, &problems);
+    let withheld = desk.withheld.iter().map(|(why, count)| format!("{count} unused copies are kept: {why}"));
+    let problems: Vec<String> = desk.problems.iter().chain(&desk.waiting).cloned().chain(withheld).collect();
+    let report = mirroring::report(&desk.ledger, policy, told.secret_problems, &problems);
     let ready = match &desk.farewell {
         Some(Farewell::Clean { why, .. }) => {
             Finding::new(types::READY, false, reasons::PROGRESSING, why.as_str())
@@ -202,8 +211,12 @@ fn status(
         None => report.ready,
     };
     let outcome = Outcome::Compiled { policy, secrets: &[] };
-    let isolated = policy_status::isolated(policy, copies_pull_secrets);
-    let findings = [policy_status::accepted(policy.id().kind, &outcome), ready, isolated];
+    let findings = [
+        policy_status::accepted(policy.id().kind, &outcome),
+        ready,
+        policy_status::isolated(policy, told.copies_pull_secrets),
+        policy_status::usage_listed(&told.usage_lists),
+    ];
     let stored = desk.object.stored.status();
     let conditions = stored.map(|status| &*status.conditions).unwrap_or_default();
     let generation = desk.object.generation();
@@ -215,9 +228,21 @@ fn status(
         mirrored_count: report.mirrored_count,
         failed_count: report.failed_count,
         matching_images: report.matching_images,
+        shared_with: shared_with(&told.usage_lists),
         conditions,
     };
     (!stored.is_some_and(|stored| status.is_stored(stored))).then_some(status)
+}
+
+/// The clusters that share mirrors, to the hour: the status is not written every time a list was seen.
+fn shared_with(lists: &Standing) -> Vec<SharingCluster> {
+    let hour = |time: Timestamp| Timestamp::from_second(time.as_second() / 3600 * 3600).unwrap_or(time);
+    let sharing = lists.shared_with.iter().map(|(mirror, seen)| SharingCluster {
+        mirror: mirror.clone(),
+        cluster: seen.cluster.to_string(),
+        last_seen: Time(hour(seen.last_seen)),
+    });
+    sharing.take(MAX_SHARING).collect()
 }
 
 /// Carries writes out.
@@ -242,6 +267,14 @@ impl Writer {
                 Written::Status { result: self.write_status(&owner, &status).await }
             }
         }
+    }
+
+    /// The UID of the namespace `kube-system`, which lives as long as its cluster.
+    pub(super) async fn cluster_id(&self) -> Result<Tag, String> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let read = within(LIMIT, namespaces.get_metadata("kube-system")).await;
+        let uid = read.map_err(|failure| failure.to_string())?.metadata.uid.unwrap_or_default();
+        Tag::parse(&uid).map_err(|error| error.to_string())
     }
 
     async fn write_status(&self, owner: &Owner, status: &Status) -> Result<(), Failure> {

@@ -76,7 +76,11 @@ impl<'p> Aims<'p> {
     }
 }
 
-impl Aim<'_> {
+impl<'p> Aim<'p> {
+    pub(super) fn place(&self) -> &'p Location {
+        self.place
+    }
+
     /// Where the copy of a source is.
     pub(super) fn destination(&self, source: &Reference) -> Result<Reference, LocationError> {
         self.place.copy_of(source)

@@ -14,7 +14,7 @@ use super::{
     tasks::{Task, Work},
     whole_seconds,
 };
-use crate::{ledger::Ledger, routing::Policy, usage::DirectUses};
+use crate::{ledger::Ledger, routing::Policy, usage::DirectUses, usage_list::Withheld};
 
 /// How long the deletion of an object waits for its copies to be deleted. A Secret that is gone or a registry that is down must
 /// not hold it up for ever.
@@ -23,33 +23,43 @@ pub const GIVE_UP: SignedDuration = SignedDuration::from_mins(10);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Farewell {
     /// Copies are still to be deleted; the object waits for that, at most until then.
-    Clean { tasks: Vec<Task>, until: Timestamp, why: String },
+    /// `lists_wanted`: some of them wait until the usage lists of other clusters were read.
+    Clean { tasks: Vec<Task>, lists_wanted: bool, until: Timestamp, why: String },
     /// The object may go. `left` says which copies should have been deleted and were not, and why.
     Done { left: Option<String> },
 }
 
-/// Copies go with their object only where clean-up is enabled; retention is not waited for then. What other objects need
-/// stays, and so does what a Pod names and what we did not write. In `claims` this object is leaving; `failing` is why
-/// deletions do not succeed at the moment.
-///
-/// Without a policy nobody can tell what was to be cleaned up, so everything stays.
-pub fn farewell(
-    ledger: &mut Ledger,
-    policy: Option<&Policy>,
-    claims: &Claims,
-    direct: &DirectUses,
-    deletion: Timestamp,
-    failing: Option<&str>,
-    now: Timestamp,
-) -> Farewell {
+/// What the end of an object depends on.
+#[derive(Clone, Copy)]
+#[allow(missing_debug_implementations, reason = "a function has no form to print")]
+pub struct Leaving<'a> {
+    /// `None` while the object makes no sense: it is not known then what was to be cleaned up, so everything stays.
+    pub policy: Option<&'a Policy>,
+    /// In these the object is leaving.
+    pub claims: &'a Claims,
+    pub direct: &'a DirectUses,
+    /// What the usage lists of other clusters say about a copy.
+    pub other_clusters: &'a dyn Fn(&Reference) -> Result<(), Withheld>,
+    /// When the object was deleted.
+    pub deletion: Timestamp,
+    /// Why deletions of copies do not succeed at the moment.
+    pub failing: Option<&'a str>,
+    pub now: Timestamp,
+}
+
+/// Copies go with their object only where clean-up is enabled; retention is not waited for then. What other objects and
+/// other clusters need stays, and so does what a Pod names and what Fairlead did not write.
+pub fn farewell(ledger: &mut Ledger, leaving: &Leaving<'_>) -> Farewell {
+    let Leaving { policy, deletion, failing, now, .. } = *leaving;
     let Some(policy) = policy else {
         return Farewell::Done { left: None };
     };
-    let Doomed { tasks, named } = doomed(ledger, policy, claims, direct, now);
+    let doomed = doomed(ledger, policy, leaving);
     let until = deletion.checked_add(GIVE_UP).unwrap_or(Timestamp::MAX);
-    if tasks.is_empty() || until <= now {
-        return Farewell::Done { left: left(&tasks, named.as_ref(), failing) };
+    if doomed.is_empty() || until <= now {
+        return Farewell::Done { left: left(&doomed, failing) };
     }
+    let Doomed { tasks, unread, .. } = doomed;
     let now = whole_seconds(now);
     for task in tasks.iter().filter(|task| task.work == Work::Delete) {
         ledger.edit(&task.source, |entry| {
@@ -60,7 +70,7 @@ pub fn farewell(
             }
         });
     }
-    let count = tasks.len();
+    let count = tasks.len() + unread;
     let copies = if count == 1 { "copy is" } else { "copies are" };
     let why = match failing {
         None => format!("{count} {copies} still to be deleted"),
@@ -70,36 +80,75 @@ pub fn farewell(
     };
     let mut known = HashSet::new();
     let tasks = tasks.into_iter().filter(|task| known.insert(task.destination.clone())).collect();
-    Farewell::Clean { tasks, until, why }
+    Farewell::Clean { tasks, lists_wanted: unread > 0, until, why }
 }
 
 /// What is to go with an object.
 #[derive(Default)]
 struct Doomed {
     tasks: Vec<Task>,
-    /// A copy that stays because a Pod names it, the Pod, and how many there are.
-    named: Option<(Reference, Box<str>, usize)>,
+    /// Copies that stay because Pods name them.
+    named: Kept,
+    /// Copies that stay because of other clusters.
+    withheld: Kept,
+    /// Copies of which it is not known yet whether other clusters use them.
+    unread: usize,
 }
 
-fn doomed(ledger: &Ledger, policy: &Policy, claims: &Claims, direct: &DirectUses, now: Timestamp) -> Doomed {
+/// Copies that stay: how many, and of the first its name and the reason.
+#[derive(Default)]
+struct Kept {
+    first: Option<(Reference, String)>,
+    count: usize,
+}
+
+impl Kept {
+    fn add(&mut self, copy: &Reference, why: impl FnOnce() -> String) {
+        self.count += 1;
+        self.first.get_or_insert_with(|| (copy.clone(), why()));
+    }
+
+    fn tell(&self, because: &str) -> Option<String> {
+        let (copy, why) = self.first.as_ref()?;
+        Some(format!("{} stay because {because}, the first {copy}: {why}", copies(self.count)))
+    }
+}
+
+impl Doomed {
+    fn is_empty(&self) -> bool {
+        self.tasks.is_empty() && self.unread == 0
+    }
+}
+
+fn doomed(ledger: &Ledger, policy: &Policy, leaving: &Leaving<'_>) -> Doomed {
+    let Leaving { claims, direct, other_clusters, now, .. } = *leaving;
     let aims = Aims::of(policy);
     let mut doomed = Doomed::default();
     for (source, entry) in ledger.iter() {
         for copy in entry.copies.iter().filter(|copy| copy.kept.is_none()) {
             let aim = aims.position(source, &copy.destination).and_then(|position| aims.get(position));
+            let other_clusters = other_clusters(&copy.destination);
             let candidate = Candidate {
                 copy,
                 due: aim.filter(|aim| aim.cleans_up()).map(|_| Timestamp::MIN),
                 named_by: direct.by(&copy.destination, &copy.written),
                 wanted_elsewhere: claims.wanted_elsewhere(&ledger.owner().uid, source, &copy.destination),
+                other_clusters: &other_clusters,
                 now,
             };
             let work = match may_delete(&candidate) {
                 Ok(()) => Work::Delete,
                 Err(Veto::NotIdentified) => Work::Identify,
                 Err(Veto::Named { pod }) if !copy.written.is_empty() => {
-                    let named = doomed.named.get_or_insert_with(|| (copy.destination.clone(), pod, 0));
-                    named.2 += 1;
+                    doomed.named.add(&copy.destination, || format!("Pod {pod}"));
+                    continue;
+                }
+                Err(Veto::OtherCluster(Withheld::NotRead)) => {
+                    doomed.unread += 1;
+                    continue;
+                }
+                Err(Veto::OtherCluster(withheld)) => {
+                    doomed.withheld.add(&copy.destination, || withheld.to_string());
                     continue;
                 }
                 Err(_) => continue,
@@ -111,18 +160,15 @@ fn doomed(ledger: &Ledger, policy: &Policy, claims: &Claims, direct: &DirectUses
     doomed
 }
 
-fn left(
-    tasks: &[Task],
-    named: Option<&(Reference, Box<str>, usize)>,
-    failing: Option<&str>,
-) -> Option<String> {
-    let given_up = tasks.first().map(|task| {
+fn left(doomed: &Doomed, failing: Option<&str>) -> Option<String> {
+    let given_up = doomed.tasks.first().map(|task| {
         let why = failing.unwrap_or("there was no time");
-        format!("{} could not be deleted, the first {}: {why}", copies(tasks.len()), task.destination)
+        format!("{} could not be deleted, the first {}: {why}", copies(doomed.tasks.len()), task.destination)
     });
-    let named = named.map(|(copy, pod, count)| {
-        format!("{} stay because Pods name them, the first {copy}: Pod {pod}", copies(*count))
-    });
-    let told: Vec<String> = given_up.into_iter().chain(named).collect();
+    let unread = (doomed.unread > 0)
+        .then(|| format!("{} stay because no usage list could be read in time", copies(doomed.unread)));
+    let named = doomed.named.tell("Pods name them");
+    let withheld = doomed.withheld.tell("of other clusters");
+    let told: Vec<String> = [given_up, unread, named, withheld].into_iter().flatten().collect();
     (!told.is_empty()).then(|| told.join("; "))
 }

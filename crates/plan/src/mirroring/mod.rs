@@ -11,6 +11,7 @@ mod claims;
 mod farewell;
 mod findings;
 mod join;
+mod listing;
 mod loops;
 mod reconcile;
 mod removal;
@@ -28,8 +29,9 @@ use crate::ledger::{Copy, MOST_ERROR_CHARACTERS};
 pub use self::{
     adopt::adopt,
     claims::{Claimed, Claims, Holding, is_foreign},
-    farewell::{Farewell, GIVE_UP, farewell},
+    farewell::{Farewell, GIVE_UP, Leaving, farewell},
     findings::{Fault, Finding, Observed, Sighting, adopt_manner, needed_digests, observe, record},
+    listing::kept_copies,
     loops::Loops,
     reconcile::{Inputs, Reconciled, Refusal, reconcile},
     removal::{Candidate, Veto, confirm, may_delete},

@@ -1,6 +1,6 @@
 //! Brings a ledger in line with what Pods use and what the policy says.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use fairlead_api::{fairlead::CopyState, kuik::MAX_MIRRORS};
 use fairlead_domain::reference::Reference;
@@ -21,6 +21,7 @@ use crate::{
     ledger::{Copy, Entry, Ledger, Named, storable},
     routing::Policy,
     usage::{DirectUses, Used},
+    usage_list::Withheld,
 };
 
 /// Problems that are told in full; there may be one for every image.
@@ -40,6 +41,8 @@ pub struct Inputs<'a> {
     pub claims: &'a Claims,
     /// What Pods name as their images.
     pub direct: &'a DirectUses,
+    /// What the usage lists of other clusters say about a copy.
+    pub other_clusters: &'a dyn Fn(&Reference) -> Result<(), Withheld>,
     /// Whether two sources are declared to be the same image.
     pub replicas: &'a dyn Fn(&Reference, &Reference) -> bool,
     pub now: Timestamp,
@@ -66,6 +69,10 @@ pub struct Reconciled {
     pub refused: Vec<Refusal>,
     /// Images that cannot be copied to a mirror at all, and why; the first of them.
     pub problems: Vec<String>,
+    /// Copies that are not deleted because of other clusters, by the reason.
+    pub withheld: BTreeMap<String, usize>,
+    /// Deletions wait until the usage lists of other clusters were read.
+    pub lists_wanted: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -321,11 +328,15 @@ impl Round<'_> {
             (None, Some(Named::Now)) => Some(Named::Until(now)),
             (None, known) => known,
         };
+        let due = aim.gone_at(unused_since, &row);
+        let is_due = due.is_some_and(|due| due <= now);
+        let other_clusters = if is_due { (self.inputs.other_clusters)(&row.destination) } else { Ok(()) };
         let candidate = Candidate {
             copy: &row,
-            due: aim.gone_at(unused_since, &row),
+            due,
             named_by,
             wanted_elsewhere: self.inputs.claims.wanted_elsewhere(self.uid, source, &row.destination),
+            other_clusters: &other_clusters,
             now,
         };
         match may_delete(&candidate) {
@@ -343,6 +354,10 @@ impl Round<'_> {
             }
             Err(Veto::Retained { until }) => {
                 self.outcome.next = Some(self.outcome.next.map_or(until, |next| next.min(until)));
+            }
+            Err(Veto::OtherCluster(Withheld::NotRead)) => self.outcome.lists_wanted = true,
+            Err(Veto::OtherCluster(withheld)) => {
+                *self.outcome.withheld.entry(withheld.to_string()).or_default() += 1;
             }
             Err(Veto::CleanupOff | Veto::Named { .. } | Veto::NotIdentified) => {}
         }

@@ -8,7 +8,7 @@ use std::fmt;
 use fairlead_domain::digest::Digest;
 use jiff::Timestamp;
 
-use crate::ledger::Copy;
+use crate::{ledger::Copy, usage_list::Withheld};
 
 /// What is known of a copy that nothing uses any more.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +20,8 @@ pub struct Candidate<'a> {
     pub named_by: Option<&'a str>,
     /// Another object or image wants what is there.
     pub wanted_elsewhere: bool,
+    /// What the usage lists of other clusters say about it.
+    pub other_clusters: &'a Result<(), Withheld>,
     pub now: Timestamp,
 }
 
@@ -35,6 +37,8 @@ pub enum Veto {
         pod: Box<str>,
     },
     WantedElsewhere,
+    /// Another cluster uses it, or it is not known whether one does.
+    OtherCluster(Withheld),
     /// kube-image-keeper wrote it, and its digest was not looked at yet.
     NotIdentified,
     NotWritten,
@@ -47,7 +51,7 @@ pub enum Veto {
 /// May this copy be deleted now? Every rule about that is here. Pods and retention come first: they say what a person
 /// would want to know.
 pub fn may_delete(candidate: &Candidate<'_>) -> Result<(), Veto> {
-    let Candidate { copy, due, named_by, wanted_elsewhere, now } = *candidate;
+    let Candidate { copy, due, named_by, wanted_elsewhere, other_clusters, now } = *candidate;
     let due = due.ok_or(Veto::CleanupOff)?;
     if let Some(pod) = named_by {
         return Err(Veto::Named { pod: pod.into() });
@@ -61,7 +65,7 @@ pub fn may_delete(candidate: &Candidate<'_>) -> Result<(), Veto> {
     match &*copy.written {
         [] if copy.adopted => Err(Veto::NotIdentified),
         [] => Err(Veto::NotWritten),
-        _ => Ok(()),
+        _ => other_clusters.clone().map_err(Veto::OtherCluster),
     }
 }
 
@@ -81,6 +85,7 @@ impl fmt::Display for Veto {
             Self::Retained { until } => write!(f, "its retention ends at {until}"),
             Self::Named { pod } => write!(f, "Pod {pod} names it"),
             Self::WantedElsewhere => f.write_str("another object or image wants it"),
+            Self::OtherCluster(withheld) => withheld.fmt(f),
             Self::NotIdentified => f.write_str("its digest is not known yet"),
             Self::NotWritten => f.write_str("Fairlead did not write it"),
             Self::Changed { found } => {

@@ -30,6 +30,10 @@ pub fn slot(destination: &Reference) -> Slot {
 }
 
 impl Slot {
+    pub(crate) fn reference(&self) -> &Reference {
+        &self.0
+    }
+
     /// Whether it can hold one content only, so that sources cannot disagree about it.
     pub(super) fn is_pinned(&self) -> bool {
         self.0.digest().is_some()

@@ -33,6 +33,11 @@ impl DirectUses {
         Self { by_slot }
     }
 
+    /// The images, each once.
+    pub fn images(&self) -> impl Iterator<Item = &Reference> {
+        self.by_slot.keys().map(Slot::reference)
+    }
+
     /// A Pod that names this image, or one of these digests of its repository: registries may drop a manifest with the
     /// last tag that names it.
     pub fn by<'d>(&self, image: &Reference, digests: impl IntoIterator<Item = &'d Digest>) -> Option<&str> {

@@ -79,7 +79,8 @@ impl UsageList {
         }
         let document: Document = serde_json::from_slice(bytes).map_err(malformed)?;
         let names: Option<Vec<NameHash>> = document.names.iter().map(|name| parse(name)).collect();
-        let names = names.ok_or_else(|| DocumentError::Malformed("a name is not a SHA-256 hash".to_owned()))?;
+        let names =
+            names.ok_or_else(|| DocumentError::Malformed("a name is not a SHA-256 hash".to_owned()))?;
         Ok(Self::new(document.updated, names))
     }
 }

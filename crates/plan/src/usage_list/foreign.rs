@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use fairlead_domain::reference::{Location, Reference};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{NameHash, UsageList};
@@ -9,7 +10,7 @@ use super::{NameHash, UsageList};
 /// A list that is gone protects what it named for this long: it may have been deleted by accident.
 const VANISHED: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// What was read serves deletions for this long.
-const FRESH: SignedDuration = SignedDuration::from_mins(1);
+const FRESH: SignedDuration = SignedDuration::from_secs(30);
 /// A list that was not written again for this long is reported: its cluster may be gone.
 const STALE: SignedDuration = SignedDuration::from_hours(3);
 
@@ -26,9 +27,27 @@ pub struct ForeignLists {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Foreign {
     last_seen: Timestamp,
-    /// `None` after a restart, until the list was read again.
-    list: Option<Arc<UsageList>>,
+    content: Content,
+    /// Why the list could not be read the last time.
     unreadable: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Content {
+    Read(Arc<UsageList>),
+    /// Read before a restart, and not since.
+    Forgotten,
+    /// Never read: perhaps not a list at all.
+    Unknown,
+}
+
+impl Foreign {
+    fn list(&self) -> Option<&Arc<UsageList>> {
+        match &self.content {
+            Content::Read(list) => Some(list),
+            Content::Forgotten | Content::Unknown => None,
+        }
+    }
 }
 
 /// A cluster that shares a mirror, as it is remembered across restarts.
@@ -52,10 +71,18 @@ pub struct StaleList {
 pub enum Withheld {
     /// The lists were not read lately.
     NotRead,
-    Unreadable { cluster: Arc<str>, why: String },
-    Used { cluster: Arc<str> },
+    Unreadable {
+        cluster: Arc<str>,
+        why: String,
+    },
+    Used {
+        cluster: Arc<str>,
+    },
     /// The list is gone and its content is not known any more.
-    Vanished { cluster: Arc<str>, last_seen: Timestamp },
+    Vanished {
+        cluster: Arc<str>,
+        last_seen: Timestamp,
+    },
 }
 
 impl fmt::Display for Withheld {
@@ -78,7 +105,8 @@ impl ForeignLists {
     /// From what an earlier term remembered. Nothing is deleted before the lists were read.
     pub fn remembered(seen: impl IntoIterator<Item = SeenCluster>) -> Self {
         let clusters = seen.into_iter().map(|seen| {
-            (seen.cluster, Foreign { last_seen: seen.last_seen, list: None, unreadable: None })
+            let last_seen = seen.last_seen;
+            (seen.cluster, Foreign { last_seen, content: Content::Forgotten, unreadable: None })
         });
         Self { clusters: clusters.collect(), read_at: None }
     }
@@ -88,15 +116,21 @@ impl ForeignLists {
     pub fn after(&self, reading: Reading, now: Timestamp) -> Self {
         let mut clusters = self.clusters.clone();
         clusters.retain(|cluster, foreign| {
-            reading.contains_key(cluster) || now.duration_since(foreign.last_seen) < VANISHED
+            let vanished = !reading.contains_key(cluster);
+            if vanished {
+                foreign.unreadable = None;
+            }
+            let counts =
+                foreign.content != Content::Unknown && now.duration_since(foreign.last_seen) < VANISHED;
+            !vanished || counts
         });
         for (cluster, outcome) in reading {
-            let before = clusters.remove(&cluster).and_then(|known| known.list);
-            let (list, unreadable) = match outcome {
-                Ok(list) => (Some(list), None),
+            let before = clusters.remove(&cluster).map_or(Content::Unknown, |known| known.content);
+            let (content, unreadable) = match outcome {
+                Ok(list) => (Content::Read(list), None),
                 Err(why) => (before, Some(why)),
             };
-            clusters.insert(cluster, Foreign { last_seen: now, list, unreadable });
+            clusters.insert(cluster, Foreign { last_seen: now, content, unreadable });
         }
         Self { clusters, read_at: Some(now) }
     }
@@ -118,11 +152,11 @@ impl ForeignLists {
         }
         for (cluster, foreign) in &self.clusters {
             let cluster = Arc::clone(cluster);
-            let updated = foreign.list.as_ref().map_or(foreign.last_seen, |list| list.updated);
+            let updated = foreign.list().map_or(foreign.last_seen, |list| list.updated);
             if is_ignored(updated, max_age, now) {
                 continue;
             }
-            match (&foreign.list, &foreign.unreadable) {
+            match (foreign.list(), &foreign.unreadable) {
                 (_, Some(why)) => return Err(Withheld::Unreadable { cluster, why: why.clone() }),
                 (Some(list), None) if list.contains(name) => return Err(Withheld::Used { cluster }),
                 (Some(_), None) => {}
@@ -134,7 +168,7 @@ impl ForeignLists {
 
     /// Lists that were not written again for hours.
     pub fn stale(&self, max_age: Option<SignedDuration>, now: Timestamp) -> Vec<StaleList> {
-        let lists = self.clusters.iter().filter_map(|(cluster, foreign)| Some((cluster, foreign.list.as_ref()?)));
+        let lists = self.clusters.iter().filter_map(|(cluster, foreign)| Some((cluster, foreign.list()?)));
         let stale = lists.filter(|(_, list)| now.duration_since(list.updated) > STALE);
         stale
             .map(|(cluster, list)| StaleList {
@@ -147,10 +181,30 @@ impl ForeignLists {
 
     /// What has to survive a restart.
     pub fn seen(&self) -> impl Iterator<Item = SeenCluster> {
-        self.clusters.iter().map(|(cluster, foreign)| SeenCluster {
+        let lists = self.clusters.iter().filter(|(_, foreign)| foreign.content != Content::Unknown);
+        lists.map(|(cluster, foreign)| SeenCluster {
             cluster: Arc::clone(cluster),
             last_seen: foreign.last_seen,
         })
+    }
+}
+
+/// The lists of other clusters in all mirrors that this cluster uses, as they were last read.
+#[derive(Debug, Clone, Default)]
+pub struct ForeignMirrors {
+    /// Older lists are ignored.
+    pub max_age: Option<SignedDuration>,
+    pub mirrors: Vec<(Location, ForeignLists)>,
+}
+
+impl ForeignMirrors {
+    /// Whether a copy may be deleted as far as other clusters are concerned. It is listed in the innermost mirror that it
+    /// lies in.
+    pub fn permit_deletion(&self, copy: &Reference, now: Timestamp) -> Result<(), Withheld> {
+        let holding = self.mirrors.iter().filter(|(place, _)| place.contains(copy));
+        let innermost = holding.max_by_key(|(place, _)| place.as_str().len());
+        let (_, lists) = innermost.ok_or(Withheld::NotRead)?;
+        lists.permit_deletion(&NameHash::of(copy), self.max_age, now)
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod document;
 mod foreign;
+mod standing;
 #[cfg(test)]
 mod tests;
 
@@ -14,7 +15,8 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use self::{
     document::{DocumentError, UsageList},
-    foreign::{ForeignLists, Reading, SeenCluster, StaleList, Withheld},
+    foreign::{ForeignLists, ForeignMirrors, Reading, SeenCluster, StaleList, Withheld},
+    standing::{Facts, Standing, standing},
 };
 use crate::mirroring::hold_tag;
 

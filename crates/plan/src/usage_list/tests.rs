@@ -19,7 +19,10 @@ fn list(updated: i64, names: &[&str]) -> UsageList {
 }
 
 fn reading<const N: usize>(lists: [(&str, Result<UsageList, &str>); N]) -> Reading {
-    lists.into_iter().map(|(cluster, list)| (Arc::from(cluster), list.map(Arc::new).map_err(str::to_owned))).collect()
+    lists
+        .into_iter()
+        .map(|(cluster, list)| (Arc::from(cluster), list.map(Arc::new).map_err(str::to_owned)))
+        .collect()
 }
 
 const DAY: i64 = 86_400;
@@ -69,7 +72,7 @@ fn what_another_cluster_uses_stays() {
     let lists = lists.after(reading([("east", Ok(list(0, &["r.io/m/a:1"])))]), at(0));
     assert_eq!(lists.permit_deletion(&used, None, at(30)), Err(Withheld::Used { cluster: "east".into() }));
     assert_eq!(lists.permit_deletion(&unused, None, at(30)), Ok(()));
-    assert_eq!(lists.permit_deletion(&unused, None, at(61)), Err(Withheld::NotRead), "it may have changed");
+    assert_eq!(lists.permit_deletion(&unused, None, at(31)), Err(Withheld::NotRead), "it may have changed");
 }
 
 #[test]
@@ -81,8 +84,19 @@ fn while_one_list_cannot_be_read_nothing_goes() {
         refused.to_string(),
         "the usage list of cluster west cannot be read: the registry sent half of it"
     );
-    let lists = lists.after(reading([("east", Ok(list(0, &[]))), ("west", Ok(list(0, &[])))]), at(10));
-    assert_eq!(lists.permit_deletion(&name("r.io/m/b:1"), None, at(10)), Ok(()));
+    let repaired = lists.after(reading([("east", Ok(list(0, &[]))), ("west", Ok(list(0, &[])))]), at(10));
+    assert_eq!(repaired.permit_deletion(&name("r.io/m/b:1"), None, at(10)), Ok(()));
+    let removed = lists.after(reading([("east", Ok(list(0, &[])))]), at(10));
+    assert_eq!(removed.permit_deletion(&name("r.io/m/b:1"), None, at(10)), Ok(()), "it never was a list");
+    assert_eq!(lists.seen().count(), 1);
+}
+
+#[test]
+fn a_list_that_is_overwritten_and_removed_still_counts() {
+    let used = name("r.io/m/a:1");
+    let lists = ForeignLists::default().after(reading([("east", Ok(list(0, &["r.io/m/a:1"])))]), at(0));
+    let lists = lists.after(reading([("east", Err("garbage"))]), at(10)).after(Reading::new(), at(20));
+    assert_eq!(lists.permit_deletion(&used, None, at(20)), Err(Withheld::Used { cluster: "east".into() }));
 }
 
 #[test]
@@ -128,7 +142,10 @@ fn stale_lists_are_reported_and_ignored_only_where_that_is_configured() {
     assert!(lists.permit_deletion(&used, None, at(2 * DAY)).is_err());
     assert_eq!(lists.permit_deletion(&used, limit, at(2 * DAY)), Ok(()));
     let lists = ForeignLists::default().after(read(), at(3600));
-    assert_eq!((lists.stale(limit, at(3600)), lists.permit_deletion(&used, limit, at(3600)).is_ok()), (vec![], false));
+    assert_eq!(
+        (lists.stale(limit, at(3600)), lists.permit_deletion(&used, limit, at(3600)).is_ok()),
+        (vec![], false)
+    );
 }
 
 proptest! {

@@ -1,9 +1,9 @@
 //! Documents stored as artifacts.
 
 use anyhow::Result;
+use fairlead_domain::reference::Tag;
 use fairlead_registry::manifest::Selector;
 use fairlead_registry::{ErrorClass, Right};
-use fairlead_domain::reference::Tag;
 use fairlead_testkit::{Registry, RegistryConfig, images};
 
 use crate::real::releases;
@@ -26,7 +26,11 @@ async fn a_document_is_stored_read_and_replaced() -> Result<()> {
         let second = remote.put_artifact(&tag, TYPE, "the second".into(), &patiently()).await?;
         assert_ne!(first, second);
         remote.delete_digest(first, &patiently()).await?;
-        assert_eq!(remote.artifact(&tag, TYPE, 100, &patiently()).await?.document, "the second", "{release:?}");
+        assert_eq!(
+            remote.artifact(&tag, TYPE, 100, &patiently()).await?.document,
+            "the second",
+            "{release:?}"
+        );
 
         let long = remote.artifact(&tag, TYPE, 5, &patiently()).await.unwrap_err();
         assert!(long.to_string().contains("longer than 5 bytes"), "{release:?}: {long}");
@@ -39,7 +43,8 @@ async fn another_kind_of_content_is_refused() -> Result<()> {
     let registry = Registry::start(RegistryConfig::new()).await?;
     registry.endpoint().push("list", "one", &images::empty()?).await?;
     let remote = remote(&client(), &at(&registry, "list")?, Right::Pull)?;
-    let refused = remote.artifact(&Selector::from(&Tag::parse("one")?), TYPE, 100, &patiently()).await.unwrap_err();
+    let refused =
+        remote.artifact(&Selector::from(&Tag::parse("one")?), TYPE, 100, &patiently()).await.unwrap_err();
     assert_eq!(refused.class(), ErrorClass::Broken, "{refused}");
     Ok(())
 }

@@ -103,7 +103,8 @@ async fn pods_receive_the_secret_for_pulling_and_never_the_one_that_pushes() -> 
     vaulted.create(&PostParams::default(), &secret_of("push", &target, "writer", "may-push")).await?;
     vaulted.create(&PostParams::default(), &secret_of("pull", &target, "reader", "may-pull")).await?;
     let named = |name: &str| json!({"name": name, "namespace": vault});
-    let entry = json!({"registry": target.host(), "credentialSecret": named("push"), "pullSecret": named("pull")});
+    let entry =
+        json!({"registry": target.host(), "credentialSecret": named("push"), "pullSecret": named("pull")});
     let mut mirror = mirror_of(&source, &json!([entry]), &json!({"priority": -1}));
     rig.apply(&mirror).await?;
     rig.create(&namespace, &pod_of(&source, "team/app:1")).await?;

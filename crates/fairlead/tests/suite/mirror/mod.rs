@@ -11,4 +11,5 @@ mod ownership;
 mod restart;
 mod rig;
 mod scope;
+mod sharing;
 mod stress;

@@ -32,7 +32,7 @@ pub async fn shared() -> Result<&'static Rig> {
 }
 
 /// A rig of its own, for tests that end the operator.
-async fn fresh() -> Result<Rig> {
+pub async fn fresh() -> Result<Rig> {
     Rig::install_with(Cluster::builder().start().await?, CONFIG).await
 }
 

@@ -372,8 +372,14 @@ fn a_pod_that_names_a_copy_uses_it() {
 fn every_veto_is_told_in_words() {
     let copy = Copy::pending(image(COPY), at(0));
     let ours = Copy { written: vec![content(SOURCE)], ..copy.clone() };
-    let free =
-        Candidate { copy: &ours, due: Some(at(5)), named_by: None, wanted_elsewhere: false, now: at(5) };
+    let free = Candidate {
+        copy: &ours,
+        due: Some(at(5)),
+        named_by: None,
+        wanted_elsewhere: false,
+        other_clusters: &Ok(()),
+        now: at(5),
+    };
     assert_eq!(may_delete(&free), Ok(()));
     for (candidate, why) in [
         (Candidate { due: None, ..free }, "clean-up is off"),
@@ -427,9 +433,31 @@ fn an_object_that_makes_no_sense_just_now_protects_its_copies() {
         loops: &loops,
         claims: &claims,
         direct: &DirectUses::default(),
+        other_clusters: &alone,
         replicas: &|_, _| false,
         now: at(10),
     };
     reconcile(&mut one.ledger, &inputs);
     assert_shows(&world, 0, "");
+}
+
+#[test]
+fn a_copy_that_another_cluster_uses_stays_until_it_does_not() {
+    let copy = "m.io/library/nginx:1";
+    let mut world = World::one(cleaned(&["m.io"], 10));
+    world.uses(0, &["nginx:1"]).round(1);
+    world.work(0, 2).uses(0, &[]).round(3);
+    let listed = |world: &World, second: i64| {
+        let Object { ledger, policy, .. } = &world.objects[0];
+        kept_copies(ledger, policy, at(second)).iter().map(|(_, copy)| copy.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&world, 12), [copy], "while it is retained, this cluster lists it itself");
+    assert!(listed(&world, 13).is_empty(), "or two clusters would wait for each other");
+    world.used_elsewhere.push(copy.to_owned());
+    let outcome = world.round(20).remove(0);
+    assert_eq!(outcome.withheld.into_iter().collect::<Vec<_>>(), [("cluster east uses it".to_owned(), 1)]);
+    assert!(world.tasks(0).is_empty(), "{:?}", world.tasks(0));
+    world.used_elsewhere.clear();
+    world.round(30);
+    assert_eq!(world.tasks(0).len(), 1);
 }

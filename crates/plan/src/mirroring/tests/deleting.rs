@@ -9,7 +9,14 @@ fn leaving(world: &mut World, object: usize, failing: Option<&str>, second: i64)
     let claims = world.claims_when(&[object], second);
     let World { objects, direct, .. } = world;
     let Object { policy, ledger, .. } = &mut objects[object];
-    farewell(ledger, Some(policy), &claims, direct, at(100), failing, at(second))
+    let leaving = Leaving { failing, ..from(policy, &claims, direct) };
+    farewell(ledger, &Leaving { now: at(second), ..leaving })
+}
+
+/// An object that was deleted at 100; it is 110.
+fn from<'a>(policy: &'a Policy, claims: &'a Claims, direct: &'a DirectUses) -> Leaving<'a> {
+    let (deletion, now) = (at(100), at(110));
+    Leaving { policy: Some(policy), claims, direct, other_clusters: &alone, deletion, failing: None, now }
 }
 
 fn in_place(spec: Value) -> World {
@@ -58,7 +65,7 @@ fn with_clean_up_off_everything_stays() {
 fn it_is_given_up_after_ten_minutes() {
     let mut world = in_place(cleaned(&["m.io", "n.io"], 0));
     let waiting = leaving(&mut world, 0, Some("Secret registries/push is gone"), 699);
-    let Farewell::Clean { tasks, until, why } = waiting else { unreachable!() };
+    let Farewell::Clean { tasks, until, why, .. } = waiting else { unreachable!() };
     assert_eq!((tasks.len(), until), (2, at(700)), "it is tried until then");
     assert!(why.contains("2 copies") && why.ends_with("Secret registries/push is gone"), "{why}");
     assert!(why.contains("1970-01-01T00:11:40Z"), "{why}");
@@ -71,8 +78,9 @@ fn it_is_given_up_after_ten_minutes() {
 #[test]
 fn a_broken_object_can_be_deleted() {
     let mut world = in_place(cleaned(&["m.io"], 0));
-    let ledger = &mut world.objects[0].ledger;
-    let done = farewell(ledger, None, &Claims::default(), &DirectUses::default(), at(100), None, at(110));
+    let mut ledger = world.objects[0].ledger.clone();
+    let (claims, direct, policy) = (Claims::default(), DirectUses::default(), &world.objects[0].policy);
+    let done = farewell(&mut ledger, &Leaving { policy: None, ..from(policy, &claims, &direct) });
     assert_eq!(done, Farewell::Done { left: None });
 }
 
@@ -106,7 +114,7 @@ fn two_objects_that_go_together_leave_nothing_behind() {
     let claims = world.claims_when(&[0, 1], 110);
     for object in &mut world.objects {
         let Object { ledger, policy, .. } = object;
-        let leaving = farewell(ledger, Some(policy), &claims, &world.direct, at(100), None, at(110));
+        let leaving = farewell(ledger, &from(policy, &claims, &world.direct));
         assert_eq!(deletes(&leaving), [COPY]);
     }
 }
@@ -135,4 +143,30 @@ fn a_copy_that_was_there_before_stays() {
     let digest = content(SOURCE);
     world.record(0, SOURCE, COPY, Finding::Copied { digest, source_digest: digest, written: false }, 2);
     assert_eq!(leaving(&mut world, 0, None, 110), Farewell::Done { left: None });
+}
+
+#[test]
+fn what_other_clusters_use_stays_behind() {
+    let mut world = in_place(cleaned(&["m.io", "n.io"], 0));
+    let claims = world.claims_when(&[0], 110);
+    let World { objects, direct, .. } = &mut world;
+    let Object { policy, ledger, .. } = &mut objects[0];
+    let unread = |_: &Reference| Err(Withheld::NotRead);
+    let waiting = farewell(ledger, &Leaving { other_clusters: &unread, ..from(policy, &claims, direct) });
+    let Farewell::Clean { tasks, lists_wanted: true, why, .. } = waiting else { unreachable!("{waiting:?}") };
+    assert_eq!((tasks.len(), why.as_str()), (0, "2 copies are still to be deleted"));
+    let used = |copy: &Reference| match copy.as_str() {
+        COPY => Err(Withheld::Used { cluster: "east".into() }),
+        _ => Ok(()),
+    };
+    let leaving = Leaving { other_clusters: &used, ..from(policy, &claims, direct) };
+    assert_eq!(deletes(&farewell(ledger, &leaving)), ["n.io/library/nginx:1"]);
+    let end = Leaving { now: at(700), failing: Some("still"), ..leaving };
+    let Farewell::Done { left: Some(left) } = farewell(ledger, &end) else { unreachable!() };
+    assert!(
+        left.ends_with(
+            "1 copy stay because of other clusters, the first m.io/library/nginx:1: cluster east uses it"
+        ),
+        "{left}"
+    );
 }

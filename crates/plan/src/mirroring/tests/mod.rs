@@ -23,6 +23,7 @@ use crate::{
     ledger::{Ledger, Owner},
     routing::{Index, Policy},
     usage::{DirectUses, Used},
+    usage_list::Withheld,
 };
 
 fn at(second: i64) -> Timestamp {
@@ -95,6 +96,11 @@ fn replicated() -> Arc<Policy> {
     Arc::new(Policy::cluster_replicated(&serde_json::from_value(object).unwrap()).unwrap())
 }
 
+/// No other cluster uses the mirrors.
+fn alone(_: &Reference) -> Result<(), Withheld> {
+    Ok(())
+}
+
 /// One mirror object with its ledger and the images that Pods use under it.
 struct Object {
     policy: Arc<Policy>,
@@ -108,6 +114,8 @@ struct World {
     others: Vec<Arc<Policy>>,
     /// What Pods name as their images.
     direct: DirectUses,
+    /// Copies that another cluster uses.
+    used_elsewhere: Vec<String>,
 }
 
 impl World {
@@ -121,6 +129,7 @@ impl World {
             objects: objects.iter().map(object).collect(),
             others: Vec::new(),
             direct: DirectUses::default(),
+            used_elsewhere: Vec::new(),
         }
     }
 
@@ -199,6 +208,10 @@ impl World {
                 loops: &loops,
                 claims: &claims,
                 direct: &self.direct,
+                other_clusters: &|copy| match self.used_elsewhere.contains(&copy.to_string()) {
+                    true => Err(Withheld::Used { cluster: "east".into() }),
+                    false => Ok(()),
+                },
                 replicas: &replicas,
                 now: at(second),
             };

@@ -344,7 +344,17 @@ impl Run {
             && rows
                 .iter()
                 .any(|copy| goes(copy) && !named(copy) && !needed.contains(&slot(&copy.destination)));
-        match farewell(ledger, Some(policy), &claims, direct, at(self.now), None, at(self.now)) {
+        let (deletion, now) = (at(self.now), at(self.now));
+        let leaving = Leaving {
+            policy: Some(policy),
+            claims: &claims,
+            direct,
+            other_clusters: &alone,
+            deletion,
+            failing: None,
+            now,
+        };
+        match farewell(ledger, &leaving) {
             Farewell::Done { left } => {
                 prop_assert!(!something);
                 prop_assert!(left.is_none() || rows.iter().any(named), "{left:?}");
