@@ -15,6 +15,7 @@ pub mod install;
 pub mod leader;
 pub mod ledgers;
 pub mod mirror;
+pub mod namespaces;
 pub mod pace;
 pub mod policies;
 pub mod run;

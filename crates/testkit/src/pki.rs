@@ -38,6 +38,15 @@ impl Authority {
 
     /// A serving certificate for these host names and addresses.
     pub fn issue(&self, names: &[&str]) -> Result<Identity> {
+        self.issue_for(names, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// A certificate for a client of this name.
+    pub fn issue_client(&self, name: &str) -> Result<Identity> {
+        self.issue_for(&[name], ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn issue_for(&self, names: &[&str], purpose: ExtendedKeyUsagePurpose) -> Result<Identity> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let common_name = names.first().cloned().unwrap_or_default();
         let mut params = CertificateParams::new(names)?;

@@ -32,6 +32,3 @@ pub use self::{
     server::serve,
     state::State,
 };
-
-/// The path that the API server calls.
-pub const PATH: &str = "/mutate/pods";

@@ -39,6 +39,7 @@ use crate::{
     secrets::{self, Copies, Secrets},
     state::Owners,
     verdicts::{self, NodeTrust, VerdictSettings, Verdicts},
+    watch::Resources,
 };
 
 /// Kept back of a request's time for putting the answer together.
@@ -73,11 +74,11 @@ impl Surroundings {
         client: &Client,
         config: &Config,
         policies: Policies,
-        accounts: Accounts,
-        claims: ledgers::Claims,
-        owners: Owners,
+        resources: &Resources,
         registry: &mut Registry,
     ) -> (Self, Recorder) {
+        let (accounts, claims) = (resources.accounts.clone(), resources.claims.clone());
+        let owners = resources.pods.owners().clone();
         let registries = verdicts::client(config);
         let metrics = verdicts::Metrics::register(registry, &registries);
         let findings = Findings::new(claims.clone(), &config.routing.active_check.stale_mirror_cleanup);
@@ -86,7 +87,9 @@ impl Surroundings {
         let metrics = secrets::Metrics::register(registry);
         let secrets = Secrets::new(client.clone(), metrics.clone());
         let copying = config.routing.pull_secrets.copy;
-        let copies = Copies::new(client.clone(), secrets.clone(), copying, system_clock(), metrics);
+        let namespaces = resources.namespaces.clone();
+        let copies =
+            Copies::new(client.clone(), secrets.clone(), copying, namespaces, system_clock(), metrics);
         let (records, recorder) = Records::new(client.clone(), registry);
         (
             Self {

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::{decide::Decide, limits::Limits, metrics::Metrics};
-use crate::{events::Errors, skip::Skip};
+use crate::{certificates::Paths, events::Errors, skip::Skip};
 
 /// The admission webhook, apart from its connections.
 pub struct State {
     pub(super) own_namespace: String,
+    /// Where API servers call.
+    pub(super) paths: Arc<Paths>,
     pub(super) skip: Skip,
     pub(super) decide: Arc<dyn Decide>,
     pub(super) limits: Limits,
@@ -22,9 +24,11 @@ pub struct State {
 }
 
 impl State {
-    /// `own_namespace` is the operator's, whose Pods are never touched; nor are those that `skip` names.
+    /// `own_namespace` is the operator's, whose Pods are never touched; nor are those that `skip` names. Requests to
+    /// other paths than `paths` are not read.
     pub fn new(
         own_namespace: &str,
+        paths: Arc<Paths>,
         skip: Skip,
         decide: Arc<dyn Decide>,
         limits: Limits,
@@ -33,6 +37,7 @@ impl State {
     ) -> Arc<Self> {
         Arc::new(Self {
             own_namespace: own_namespace.to_owned(),
+            paths,
             skip,
             decide,
             deciding: Semaphore::new(limits.deciding),

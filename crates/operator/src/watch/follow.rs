@@ -69,6 +69,8 @@ pub(super) struct Follower<K, S> {
     pub(super) discovery: Option<Arc<Discovery>>,
     /// Objects per request where lists come in pages.
     pub(super) page: u32,
+    /// The one object that is followed, if not all are.
+    pub(super) only: Option<String>,
     pub(super) object: PhantomData<fn() -> K>,
 }
 
@@ -106,6 +108,10 @@ impl<K: Followed, S: Sink<K>> Follower<K, S> {
     fn events(&self, manner: Manner) -> Events<K> {
         let config = watcher::Config::default().timeout(manner.seconds).page_size(self.page);
         let config = if manner.streaming { config.streaming_lists() } else { config };
+        let config = match &self.only {
+            Some(name) => config.fields(&format!("metadata.name={name}")),
+            None => config,
+        };
         Box::pin(watcher(Api::all(self.client.clone()), config))
     }
 

@@ -5,6 +5,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::certificates::Paths;
 use crate::{
     admission::{Decide, DecideError, Limits, Metrics, route::tests::idle},
     events::Errors,
@@ -17,7 +18,15 @@ fn state(decide: impl Decide) -> Arc<State> {
 
 fn skipping(skip: Skip, decide: impl Decide) -> Arc<State> {
     let (limits, metrics) = (Limits::default(), Metrics::default());
-    State::new("fairlead-system", skip, Arc::new(decide), limits, metrics, Errors::default())
+    State::new(
+        "fairlead-system",
+        Paths::new(Vec::new()),
+        skip,
+        Arc::new(decide),
+        limits,
+        metrics,
+        Errors::default(),
+    )
 }
 
 fn review(request: &Value) -> Value {
@@ -267,8 +276,15 @@ async fn every_failure_is_open() {
 #[tokio::test]
 async fn too_many_at_once_are_let_through() {
     let limits = Limits { deciding: 1, ..Limits::default() };
-    let state =
-        State::new("ns", Skip::default(), Arc::new(Hanging), limits, Metrics::default(), Errors::default());
+    let state = State::new(
+        "ns",
+        Paths::new(Vec::new()),
+        Skip::default(),
+        Arc::new(Hanging),
+        limits,
+        Metrics::default(),
+        Errors::default(),
+    );
     let text = review(&json!({})).to_string();
     let (first, second) = tokio::join!(ask_with(&state, &text), ask_with(&state, &text));
     let mut outcomes = [first.outcome, second.outcome];

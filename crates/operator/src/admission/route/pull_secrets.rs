@@ -100,7 +100,11 @@ impl Router {
             if let Err(error) = &copied {
                 warnings.add(told(wanted, error));
                 // The others may still come about, and a Pod cannot be given a secret later.
-                if matches!(error, CopyError::Foreign { .. } | CopyError::Source { .. }) {
+                let never = matches!(
+                    error,
+                    CopyError::Foreign { .. } | CopyError::Source { .. } | CopyError::LeftOut { .. }
+                );
+                if never {
                     continue;
                 }
             }
@@ -176,6 +180,8 @@ fn told(wanted: &Wanted<'_>, error: &CopyError) -> String {
         }
         CopyError::Source { problem, .. } => format!("{problem}"),
         CopyError::TimeIsUp { .. } => "could not be copied in time".to_owned(),
+        CopyError::LeftOut { .. } => "is not copied to namespaces that the webhook leaves out".to_owned(),
+        CopyError::Unselected { .. } => "is copied once its namespace is known".to_owned(),
         CopyError::Failed { .. } | CopyError::Disabled { .. } | CopyError::NamespacedOwner { .. } => {
             "could not be copied; the operator's log has more".to_owned()
         }

@@ -17,7 +17,6 @@ use crate::{
     ledgers::tests::claims,
     policies,
     state::{Key, Snapshot},
-    watch::Resources,
 };
 
 /// A client for an API server that is not there.
@@ -30,16 +29,8 @@ fn nowhere() -> Client {
 fn assemble(resources: &Resources, config: &str) -> Router {
     let config = Config::parse(config).unwrap().config;
     let policies = Policies::new(resources, policies::Metrics::default());
-    let accounts = resources.accounts.clone();
-    let (around, _recorder) = Surroundings::new(
-        &nowhere(),
-        &config,
-        policies,
-        accounts,
-        resources.claims.clone(),
-        resources.pods.owners().clone(),
-        &mut Registry::default(),
-    );
+    let (around, _recorder) =
+        Surroundings::new(&nowhere(), &config, policies, resources, &mut Registry::default());
     Router::new(around, &config, Rewrites::default())
 }
 

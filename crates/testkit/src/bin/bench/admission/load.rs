@@ -26,6 +26,9 @@ pub(crate) struct Load {
     /// Where the webhook is
     #[arg(long)]
     pub(crate) address: SocketAddr,
+    /// The path that it answers on
+    #[arg(long)]
+    pub(crate) path: String,
     /// File with the certificate of its authority
     #[arg(long)]
     pub(crate) authority: PathBuf,
@@ -74,6 +77,7 @@ impl Load {
         let mut program = Program::new(std::env::current_exe()?)
             .arg("admission-load")
             .arg(format!("--address={}", self.address))
+            .arg(format!("--path={}", self.path))
             .arg(format!("--authority={}", self.authority.display()))
             .arg(format!("--source={}", self.source))
             .arg(format!("--containers={}", self.shape.containers))
@@ -101,7 +105,8 @@ impl Load {
 
     fn put_on(&self) -> Result<Outcome> {
         let reviews = reviews::all(&self.source, self.shape)?;
-        let requests = reviews.iter().map(|review| client::request(self.address, &review.body)).collect();
+        let requests =
+            reviews.iter().map(|review| client::request(self.address, &self.path, &review.body)).collect();
         let config = client::trusting(&self.authority)?;
         let asked = Asked { load: self, reviews, requests, next: AtomicUsize::new(0) };
         let barrier = Barrier::new(self.connections);
