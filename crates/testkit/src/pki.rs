@@ -38,15 +38,6 @@ impl Authority {
 
     /// A serving certificate for these host names and addresses.
     pub fn issue(&self, names: &[&str]) -> Result<Identity> {
-        self.issue_for(names, ExtendedKeyUsagePurpose::ServerAuth)
-    }
-
-    /// A certificate for a client of this name.
-    pub fn issue_client(&self, name: &str) -> Result<Identity> {
-        self.issue_for(&[name], ExtendedKeyUsagePurpose::ClientAuth)
-    }
-
-    fn issue_for(&self, names: &[&str], purpose: ExtendedKeyUsagePurpose) -> Result<Identity> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let common_name = names.first().cloned().unwrap_or_default();
         let mut params = CertificateParams::new(names)?;
@@ -55,7 +46,7 @@ impl Authority {
     }
 
     /// A certificate that Kubernetes takes for this user of this group.
-    pub(crate) fn issue_to_client(&self, user: &str, group: &str) -> Result<Identity> {
+    pub fn issue_to_client(&self, user: &str, group: &str) -> Result<Identity> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);
         params.distinguished_name.push(DnType::OrganizationName, group);

@@ -327,7 +327,8 @@ async fn clients_without_a_certificate_are_refused_where_one_is_asked_for() -> R
     let following = tokio::spawn(clients.run(stop.clone()));
     let webhook = Webhook::start_for(router(&nowhere()?), Limits::default(), Some(guarded)).await?;
     let ask = async |identity: Option<&Authority>| {
-        let identity = identity.map(|authority| authority.issue_client("kube-apiserver")).transpose()?;
+        let identity =
+            identity.map(|authority| authority.issue_to_client("kube-apiserver", "webhooks")).transpose()?;
         let pem = identity.map(|one| format!("{}{}", one.certificate, one.key));
         let pem = pem.map(|pem| reqwest::Identity::from_pem(pem.as_bytes())).transpose()?;
         let client = client_for(webhook.directory.path(), |builder| match pem {
