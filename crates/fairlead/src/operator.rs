@@ -84,7 +84,7 @@ impl Operator {
     async fn serve(self, config: Config) -> Result<()> {
         let shutdown = CancellationToken::new();
         tokio::spawn(shut_down_on_signal(signals()?, shutdown.clone()));
-        let Connection { client, namespace } = self.server.connect().await?;
+        let Connection { client, clock, namespace } = self.server.connect().await?;
         let settings = self.settings(namespace)?;
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
@@ -92,7 +92,7 @@ impl Operator {
             namespace = settings.namespace,
             "starting"
         );
-        fairlead_operator::run(settings, config, client, shutdown).await?;
+        fairlead_operator::run(settings, config, client, clock, shutdown).await?;
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 pub mod accounts;
 pub mod admission;
 pub mod certificates;
+pub mod clock;
 pub mod config;
 pub mod consistency;
 pub mod events;

@@ -20,6 +20,7 @@ use crate::certificates::{
     self, ClientAuthorities, ClientAuthorityError, Files, Keeper, Leads, PathKeeper, Paths, Resolver,
     system_clock,
 };
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::consistency::Consistency;
 use crate::events::{self, Errors, Events, Teller};
@@ -68,6 +69,13 @@ struct Entrance {
     paths: Arc<Paths>,
 }
 
+/// Where mirroring reports, and the clock that it goes by.
+struct Reports {
+    teller: Teller,
+    errors: Errors,
+    clock: Clock,
+}
+
 /// What is being put together.
 struct Assembly {
     client: Client,
@@ -82,11 +90,12 @@ struct Assembly {
     stop: CancellationToken,
 }
 
-/// Runs the operator until `shutdown`, or until a part of it fails.
+/// Runs the operator until `shutdown`, or until a part of it fails. The clock is the one that the client keeps.
 pub async fn run(
     settings: Settings,
     config: Config,
     client: Client,
+    clock: Clock,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
     let mut parts = Assembly {
@@ -100,6 +109,7 @@ pub async fn run(
         stop: CancellationToken::new(),
     };
     telemetry::register(&mut parts.registry);
+    parts.registry.register_collector(Box::new(clock.clone()));
     let health = parts.listen(HEALTH, parts.settings.health_port).await?;
     let metrics = parts.listen(METRICS, parts.settings.metrics_port).await?;
     let webhook = parts.listen(WEBHOOK, parts.settings.webhook_port).await?;
@@ -113,7 +123,8 @@ pub async fn run(
     let around = parts.route(&config, &resources, &board, &leader);
     let policies = policies_check(around.policies.clone(), board.clone());
     let teller = parts.tell_events(&resources, &leader, errors.clone());
-    parts.mirror(&config, &resources, &board, &leader, &around, teller);
+    let reports = Reports { teller, errors: errors.clone(), clock };
+    parts.mirror(&config, &resources, &board, &leader, &around, reports);
     parts.admit(webhook, entrance, &config, around, errors)?;
     let probes: Vec<Probe> = checks.into_iter().chain([policies]).collect();
     let beat = parts.pulses.add("run loop");
@@ -129,7 +140,7 @@ impl Assembly {
         let metrics = watch::Metrics::register(&mut self.registry);
         let copying = config.routing.pull_secrets.copy;
         let webhook = copying.then(|| self.settings.certificates.configuration());
-        let watches = Watches::new(self.client.clone(), resources, webhook, metrics);
+        let watches = Watches::new(self.client.clone(), &self.settings.namespace, resources, webhook, metrics);
         for (kind, watch) in watches.all {
             let stop = self.stop.clone();
             self.telling.spawn(format!("watch {kind}"), async move {
@@ -265,8 +276,9 @@ impl Assembly {
         board: &Arc<Board>,
         leader: &Leader,
         around: &Surroundings,
-        teller: Teller,
+        reports: Reports,
     ) {
+        let Reports { teller, errors, clock } = reports;
         let shelves = Shelves::new(self.client.clone(), &self.settings.namespace);
         let (to_mirrors, missed) = mpsc::channel(NEWS);
         let (seeing, seen) = mpsc::channel(NEWS);
@@ -285,6 +297,8 @@ impl Assembly {
             claims: around.claims.clone(),
             shelves: shelves.clone(),
             teller: teller.clone(),
+            errors,
+            clock: clock.clone(),
             missed,
             seen,
             looks,
@@ -301,6 +315,7 @@ impl Assembly {
             mirrors,
             seen: seeing,
             teller,
+            clock,
             metrics: watching::Metrics::register(&mut self.registry, config),
         };
         let watch = watching::Controller::new(self.client.clone(), config, parts);

@@ -7,8 +7,10 @@
 pub mod admission;
 pub mod capability;
 pub mod certificates;
+pub mod clock;
 pub mod consistency;
 pub mod copy_queue;
+pub mod credentials;
 mod fair_share;
 pub mod leadership;
 pub mod ledger;

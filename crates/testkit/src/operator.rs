@@ -24,6 +24,7 @@ pub struct OperatorBuilder {
     identity: String,
     listen: IpAddr,
     arguments: Vec<String>,
+    variables: Vec<(String, String)>,
 }
 
 impl OperatorBuilder {
@@ -45,6 +46,13 @@ impl OperatorBuilder {
         self
     }
 
+    /// Sets a variable of its environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     #[must_use]
     pub fn config(self, file: &Path) -> Self {
         self.arg(format!("--config={}", file.display()))
@@ -61,6 +69,8 @@ impl OperatorBuilder {
             .arg(format!("--namespace={}", self.namespace))
             .arg(format!("--identity={}", self.identity))
             .args(self.arguments);
+        let program =
+            self.variables.into_iter().fold(program, |program, (name, value)| program.env(name, value));
         let process = program.start().await?;
         let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(2)).build()?;
         let address = async |endpoint| listening(&process, endpoint).await;
@@ -100,6 +110,7 @@ impl Operator {
             identity: crate::unique("operator"),
             listen: Ipv4Addr::LOCALHOST.into(),
             arguments: Vec::new(),
+            variables: Vec::new(),
         }
     }
 

@@ -176,12 +176,28 @@ pub struct MirrorSetStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["image".into()]))]
     pub matching_images: Vec<MatchingImage>,
+    /// Registries that copies wait for: they are down, or their quota is used up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["registry".into()]))]
+    pub waiting_for: Vec<AwaitedRegistry>,
     /// `Accepted`: whether the specification was understood and is in force, and if not, which field to correct.
     /// `Ready`: whether every image in use is on every mirror, and if not, why. `Consistent`: present once places of
     /// one image were found to hold different digests, and whether they still do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::conditions::list")]
     pub conditions: Vec<Condition>,
+}
+
+/// A registry that copies wait for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AwaitedRegistry {
+    /// Host of the registry, with its port.
+    pub registry: String,
+    /// Why it cannot be used now.
+    pub reason: String,
+    /// Number of copies and removals that wait for it.
+    pub tasks: u32,
 }
 
 /// One image that is or was in use.

@@ -42,6 +42,18 @@ impl Operator {
         Self::connect(cluster, builder.config(config).start_installed(cluster).await?).await
     }
 
+    /// The same with variables in its environment.
+    pub async fn start_in_environment(
+        cluster: &Cluster,
+        namespace: &str,
+        config: &Path,
+        variables: &[(String, String)],
+    ) -> Result<Self> {
+        let builder = fairlead_testkit::Operator::of(env!("CARGO_BIN_EXE_fairlead")).namespace(namespace);
+        let builder = variables.iter().fold(builder, |builder, (name, value)| builder.env(name, value));
+        Self::connect(cluster, builder.config(config).start_installed(cluster).await?).await
+    }
+
     /// The same with a certificate that somebody else keeps in a directory.
     pub async fn start_with_certificate_in(
         cluster: &Cluster,

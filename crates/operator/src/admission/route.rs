@@ -148,7 +148,7 @@ impl Router {
             let mut planned =
                 admission::plan(&policies, image.reference, claimed, image.pull_policy, &self.rules);
             if let Ok(places) = &mut planned.places {
-                places.withhold(|source, copy| self.around.claims.refuses(source, copy));
+                places.withhold(|source, copy| self.around.claims.refuses(source, copy, &index));
             }
             planned
         };

@@ -62,11 +62,6 @@ impl Sink<LeanNamespace> for NamespaceSink {
         self.namespaces.set_labels(self.known.clone());
         Counts { objects: self.known.len(), ..Counts::default() }
     }
-
-    fn clear(&mut self) {
-        self.known.clear();
-        self.publish();
-    }
 }
 
 /// Takes the events of the one configuration that is ours.
@@ -108,11 +103,6 @@ impl Sink<LeanWebhooks> for WebhookSink {
         let selectors = self.current.as_ref().map(|webhooks| webhooks.selectors.clone());
         self.namespaces.set_selectors(selectors.filter(|selectors| !selectors.is_empty()));
         Counts { objects: usize::from(self.current.is_some()), ..Counts::default() }
-    }
-
-    fn clear(&mut self) {
-        self.current = None;
-        self.publish();
     }
 }
 

@@ -80,7 +80,8 @@ impl<K: Followed, S: Sink<K>> Follower<K, S> {
             self.wait_until_served().await;
             self.board.served(self.kind.name);
             self.follow().await;
-            self.sink.clear();
+            // What was listed stays known. Objects that are deleted with their definition are reported one by one before
+            // that; an object that was not reported as deleted is still stored, and only not served.
             self.board.absent(self.kind.name);
         }
     }

@@ -95,9 +95,15 @@ impl Debug for Watches {
 }
 
 impl Watches {
-    /// `webhook` is the webhook configuration that says to which namespaces pull secrets may be copied; without it none
-    /// are, and namespaces are not watched.
-    pub fn new(client: Client, resources: &Resources, webhook: Option<&str>, metrics: Metrics) -> Self {
+    /// Ledgers of cluster-scoped objects are in the operator's namespace. `webhook` is the webhook configuration that says to
+    /// which namespaces pull secrets may be copied; without it none are, and namespaces are not watched.
+    pub fn new(
+        client: Client,
+        operator_namespace: &str,
+        resources: &Resources,
+        webhook: Option<&str>,
+        metrics: Metrics,
+    ) -> Self {
         let (pod, account) = (kind_of::<LeanPod>(), kind_of::<LeanAccount>());
         let selecting = [kind_of::<LeanNamespace>().name, kind_of::<LeanWebhooks>().name];
         let kinds = Resources::custom_kinds();
@@ -106,7 +112,7 @@ impl Watches {
         let board = Arc::new(Board::new(names, metrics));
         let discovery = Arc::new(Discovery::new(client.clone(), kinds));
         let starter = Starter { client, board: board.clone(), discovery };
-        let ledgers = LedgerSink::new(kind_of::<LeanLedger>().name, resources.claims.clone());
+        let ledgers = LedgerSink::new(operator_namespace, resources.claims.clone());
         let mut all = resources.follow_custom(&starter);
         all.push(starter.custom(ledgers, PAGE_OF_LEDGERS));
         all.push(starter.core(PodSink::new(pod.name, resources.pods.clone())));

@@ -39,7 +39,7 @@ impl Candidate {
     ) -> Self {
         let stop = CancellationToken::new();
         let metrics = watch::Metrics::default();
-        let watches = Watches::new(client.clone(), &resources, webhook, metrics);
+        let watches = Watches::new(client.clone(), namespace, &resources, webhook, metrics);
         let pulse = Pulses::default().add("election");
         let metrics = leader::Metrics::default();
         let (election, leader) = Election::new(client.clone(), namespace, LEASE, identity, metrics, pulse);

@@ -12,6 +12,7 @@ mod farewell;
 mod findings;
 mod join;
 mod loops;
+mod pause;
 mod reconcile;
 mod removal;
 mod report;
@@ -31,6 +32,7 @@ pub use self::{
     farewell::{Farewell, GIVE_UP, farewell},
     findings::{Fault, Finding, Observed, Sighting, adopt_manner, needed_digests, observe, record},
     loops::Loops,
+    pause::{KnownKind, Standing, waits_for},
     reconcile::{Inputs, Reconciled, Refusal, reconcile},
     removal::{Candidate, Veto, confirm, may_delete},
     report::{Report, report},

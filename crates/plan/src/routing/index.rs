@@ -11,12 +11,14 @@ use fairlead_domain::{
 };
 
 use super::{
-    alternatives::{Alternative, Alternatives, Builder, Origin},
-    identity::SecretName,
+    alternatives::{Alternative, Alternatives, Builder, Origin, SecretUse},
+    identity::PolicyKind,
     layer::Layer,
     policy::Policy,
     pull::{PullPolicy, Rules},
 };
+
+use crate::ledger::{Owner, OwnerKind};
 
 /// An immutable snapshot of all policies.
 #[derive(Debug, Default)]
@@ -51,6 +53,18 @@ impl Index {
         Self { cluster: Layer::new(cluster), namespaces: namespaces.collect(), policies }
     }
 
+    /// The policy that an owner of ledgers is, if that very object is among them.
+    pub fn owner(&self, owner: &Owner) -> Option<&Policy> {
+        let kind = match owner.kind {
+            OwnerKind::ClusterImageSetMirror => PolicyKind::ClusterImageSetMirror,
+            OwnerKind::ImageSetMirror => PolicyKind::ImageSetMirror,
+            OwnerKind::ClusterImageSetAvailability => return None,
+        };
+        let key = (kind, owner.namespace.as_deref(), &*owner.name);
+        let at = self.policies.binary_search_by(|policy| policy.id.key().cmp(&key)).ok()?;
+        self.policies.get(at).map(|policy| &**policy).filter(|policy| policy.id.uid == owner.uid)
+    }
+
     /// By kind, namespace and name.
     pub fn policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
         self.policies.iter()
@@ -72,23 +86,22 @@ impl Index {
         self.for_namespace(namespace).replicated(image, &image.forms()).take_upstreams()
     }
 
-    /// Where else an image is declared to be, in order of trial, each place with the Secret to read it with. Which Pods
-    /// the replicated sets are about makes no difference.
+    /// Where else an image is declared to be, in order of trial, each place with the Secrets that are named for it. Which
+    /// Pods the replicated sets are about makes no difference.
     pub fn upstreams_of(
         &self,
         image: &Reference,
         namespace: Option<&str>,
-    ) -> Vec<(Reference, Option<SecretName>)> {
+    ) -> Vec<(Reference, Vec<SecretUse>)> {
         let list = self.upstreams(image, namespace);
         let others = list.into_iter().filter(|one| one.reference != *image);
-        others.map(|one| (one.reference, one.secrets.into_iter().next().map(|used| used.secret))).collect()
+        others.map(|one| (one.reference, one.secrets)).collect()
     }
 
     /// The Secrets that replicated sets name for the very place that an image is in.
-    pub fn upstream_secrets(&self, image: &Reference, namespace: Option<&str>) -> Vec<SecretName> {
+    pub fn upstream_secrets(&self, image: &Reference, namespace: Option<&str>) -> Vec<SecretUse> {
         let list = self.upstreams(image, namespace);
-        let same = list.into_iter().filter(|one| one.reference == *image);
-        same.flat_map(|one| one.secrets).map(|used| used.secret).collect()
+        list.into_iter().filter(|one| one.reference == *image).flat_map(|one| one.secrets).collect()
     }
 
     fn upstreams(&self, image: &Reference, namespace: Option<&str>) -> Vec<Alternative> {

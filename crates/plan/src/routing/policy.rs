@@ -132,6 +132,11 @@ impl Policy {
         holding.rev().max_by_key(|mirror| mirror.place.as_str().len())?.secret.as_ref()
     }
 
+    /// Whether a copy lies in one of its mirrors.
+    pub fn keeps(&self, copy: &Reference) -> bool {
+        self.mirrors().iter().any(|mirror| mirror.place.contains(copy))
+    }
+
     /// Whose images are copied. Replicated sets copy none.
     pub fn selection(&self) -> Option<Selection<'_>> {
         match &self.offer {

@@ -1,33 +1,10 @@
 //! Private sources and private mirrors.
 
 use anyhow::{Result, ensure};
-use fairlead_testkit::{Registry, RegistryConfig};
-use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kube::{
-    Api,
-    api::{ObjectMeta, Patch, PatchParams, PostParams},
-};
+use fairlead_testkit::RegistryConfig;
 use serde_json::json;
 
-use super::rig::{Rig, mirror_of, pod_of, push, ready, shared, wait_for_status};
-
-async fn secret(rig: &Rig, namespace: &str, name: &str, registry: &Registry, password: &str) -> Result<()> {
-    let config = json!({"auths": {registry.host(): {"username": "user", "password": password}}});
-    let secret = Secret {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-        type_: Some("kubernetes.io/dockerconfigjson".to_owned()),
-        data: Some([(".dockerconfigjson".to_owned(), ByteString(config.to_string().into_bytes()))].into()),
-        ..Secret::default()
-    };
-    let secrets: Api<Secret> = Api::namespaced(rig.client().await?, namespace);
-    if secrets.get_opt(name).await?.is_none() {
-        secrets.create(&PostParams::default(), &secret).await?;
-        return Ok(());
-    }
-    let data = json!({"data": secret.data});
-    secrets.patch(name, &PatchParams::default(), &Patch::Merge(data)).await?;
-    Ok(())
-}
+use super::rig::{mirror_of, pod_of, push, ready, secret, shared, wait_for_status};
 
 #[tokio::test]
 async fn sources_are_read_as_their_pods_would_and_mirrors_written_with_their_own_secret() -> Result<()> {

@@ -2,13 +2,16 @@
 
 mod adoption;
 mod cleanup;
+mod clock;
 mod conflict;
 mod copying;
 mod credentials;
 mod edits;
+mod isolation;
 mod leaving;
 mod ownership;
 mod restart;
 mod rig;
 mod scope;
 mod stress;
+mod unserved;

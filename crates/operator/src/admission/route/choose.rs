@@ -125,7 +125,8 @@ impl Router {
             None => self.around.verdicts.known_digest(&place.reference, &secrets.credentials(place)),
         };
         let digests: Vec<_> = places.list().iter().enumerate().map(digest).collect();
-        consistency::differences(places, used, &digests, |pair| self.around.claims.has_pair(pair))
+        let policies = self.around.policies.current();
+        consistency::differences(places, used, &digests, |pair| self.around.claims.has_pair(pair, &policies))
     }
 
     /// Fills in what is known already, in order, up to the first that can be used, or that can be used if its registry is

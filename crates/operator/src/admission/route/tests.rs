@@ -246,7 +246,12 @@ async fn mirrored(mirror: &FakeRegistry, ledger: Value) -> Router {
 fn ledger(source: &str, copy: &str, state: &str, digest: &str) -> Value {
     json!({
         "apiVersion": "fairlead.dev/v1alpha1", "kind": "ImageLedger",
-        "metadata": {"name": "one", "namespace": "fairlead-system", "resourceVersion": "1"},
+        "metadata": {
+            "name": "cism-mirror-u-0", "namespace": "fairlead-system", "resourceVersion": "1",
+            "ownerReferences": [{
+                "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ClusterImageSetMirror", "name": "mirror", "uid": "u",
+            }],
+        },
         "spec": {
             "owner": {"kind": "ClusterImageSetMirror", "name": "mirror", "uid": "u"},
             "entries": [{"source": source, "mirrors": [

@@ -52,7 +52,8 @@ impl Controller {
                 _ = ticks.tick() => {}
             }
             let selecting: &[&str] = if self.copies.enabled() { &SELECTING } else { &[] };
-            if !self.board.knows_pods_and(&[&OWNERS, selecting].concat()) {
+            // A policy whose kind is not served just now is not gone, and its copies are not orphans.
+            if !self.board.lists_pods_and(&[&OWNERS, selecting].concat()) {
                 continue;
             }
             // On the heap: what a pass keeps between requests would be carried by everything around it.

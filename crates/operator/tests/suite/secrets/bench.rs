@@ -322,7 +322,7 @@ impl Replica {
         let named = Arc::new(Mutex::new(Vec::new()));
         let mut watching = tokio::task::JoinSet::new();
         let (webhook, metrics) = (copying.then_some(WEBHOOK), watch::Metrics::default());
-        let watches = Watches::new(client.clone(), &resources, webhook, metrics).all;
+        let watches = Watches::new(client.clone(), "fairlead-system", &resources, webhook, metrics).all;
         let selecting = ["Namespace", "MutatingWebhookConfiguration"];
         for (_, watch) in watches.into_iter().filter(|(kind, _)| selecting.contains(kind)) {
             watching.spawn(watch);
