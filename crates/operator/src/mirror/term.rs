@@ -13,6 +13,7 @@ use fairlead_plan::copy_queue::{Ended, Job, Key, Queue};
 use fairlead_plan::ledger::{Ledger, ShelfId};
 use fairlead_plan::mirroring::{Sighting, Task, Work as Kind};
 use fairlead_plan::routing::Index;
+use fairlead_plan::tenant::Tenant;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
@@ -361,7 +362,7 @@ impl<'a> Work<'a> {
                 .into_iter()
                 .map(|(why, number)| format!("{why}; {number} tasks wait for it"))
                 .collect();
-            to_cancel.extend(self.queue.sync(uid, jobs, now));
+            to_cancel.extend(self.queue.sync(&Tenant::from(&desk.object.owner), uid, jobs, now));
         }
         self.cancel(to_cancel);
     }
