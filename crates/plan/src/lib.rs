@@ -22,6 +22,8 @@ pub mod pull_secrets;
 pub mod records;
 pub mod routing;
 pub mod routing_events;
+pub mod tenant;
 pub mod usage;
 pub mod verdict_age;
+pub mod warnings;
 pub mod watching;

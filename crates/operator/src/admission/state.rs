@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::{decide::Decide, limits::Limits, metrics::Metrics};
+use super::{decide::Decide, limits::Limits, metrics::Metrics, shares::Shares};
 use crate::{certificates::Paths, events::Errors, skip::Skip};
 
 /// The admission webhook, apart from its connections.
@@ -19,6 +19,7 @@ pub struct State {
     /// Takes what went wrong inside, for those who look after the operator.
     pub(super) errors: Errors,
     pub(super) deciding: Semaphore,
+    pub(super) shares: Shares,
     /// In KiB.
     pub(super) bodies: Semaphore,
 }
@@ -41,6 +42,7 @@ impl State {
             skip,
             decide,
             deciding: Semaphore::new(limits.deciding),
+            shares: Shares::default(),
             bodies: Semaphore::new(limits.bodies / 1024),
             limits,
             metrics,

@@ -15,6 +15,7 @@ use fairlead_plan::copy_queue::{Ended, Job, Key, Queue};
 use fairlead_plan::ledger::{Ledger, Owner, ShelfId};
 use fairlead_plan::mirroring::{Sighting, Task, Work as Kind};
 use fairlead_plan::routing::Index;
+use fairlead_plan::tenant::Tenant;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
@@ -384,7 +385,7 @@ impl<'a> Work<'a> {
                 tasks,
             };
             desk.waiting = waiting.into_iter().map(awaited).collect();
-            to_cancel.extend(self.queue.sync(uid, jobs, now));
+            to_cancel.extend(self.queue.sync(&Tenant::from(&desk.object.owner), uid, jobs, now));
         }
         self.cancel(to_cancel);
     }

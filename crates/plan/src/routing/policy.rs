@@ -22,6 +22,8 @@ pub struct Policy {
     pub(super) priority: i64,
     pub(super) pods: PodMatcher,
     pub(super) offer: Offer,
+    /// Positions of its mirrors or upstreams in order of trial: by priority, then as declared.
+    pub(super) order: Vec<usize>,
     pub(super) problems: Vec<PolicyProblem>,
 }
 

@@ -51,6 +51,9 @@ pub(crate) struct Load {
     /// Where the first Pod of each review must get its images from
     #[arg(long)]
     pub(crate) expect: Option<String>,
+    /// Namespace of all Pods, instead of many
+    #[arg(long)]
+    pub(crate) namespace: Option<String>,
 }
 
 /// What came of it. Times are in seconds.
@@ -93,6 +96,9 @@ impl Load {
         if let Some(place) = &self.expect {
             program = program.arg(format!("--expect={place}"));
         }
+        if let Some(namespace) = &self.namespace {
+            program = program.arg(format!("--namespace={namespace}"));
+        }
         let process = program.start().await?;
         let ending = process.wait(PREPARATION + Duration::from_secs_f64(self.seconds)).await;
         if ending.is_err() {
@@ -104,7 +110,7 @@ impl Load {
     }
 
     fn put_on(&self) -> Result<Outcome> {
-        let reviews = reviews::all(&self.source, self.shape)?;
+        let reviews = reviews::all_in(self.namespace.as_deref(), &self.source, self.shape)?;
         let requests =
             reviews.iter().map(|review| client::request(self.address, &self.path, &review.body)).collect();
         let config = client::trusting(&self.authority)?;

@@ -12,6 +12,7 @@ use fairlead_testkit::registry::{Endpoint, Registry, RegistryConfig};
 use fairlead_testkit::{ApiProxy, Cluster, Part, eventually};
 use futures::{StreamExt, TryStreamExt, stream};
 use rustls::ClientConfig;
+use serde_json::{Value, json};
 
 use super::answers;
 use super::client::{self, Connection};
@@ -135,7 +136,30 @@ impl Stage {
             warm_up: 0.0,
             requests: None,
             expect: None,
+            namespace: None,
         }
+    }
+
+    /// Creates objects of kuik's group in a new namespace, and counts them among the policies.
+    pub(crate) async fn crowd(&mut self, namespace: &str, objects: &[Value]) -> Result<()> {
+        self.cluster.kubectl(["create", "namespace", namespace]).await?;
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        let file = self.directory().join("crowd.json");
+        std::fs::write(&file, list.to_string())?;
+        self.cluster.kubectl(["create", "-f", &file.display().to_string()]).await?;
+        self.policies += objects.len();
+        Ok(())
+    }
+
+    /// The registry that the Pods' images are in.
+    pub(crate) fn source(&self) -> String {
+        self.source.host()
+    }
+
+    /// Who holds the operator's lease, and how often it changed hands.
+    pub(crate) async fn lease(&self) -> Result<String> {
+        let what = "jsonpath={.items[*].spec.holderIdentity} {.items[*].spec.leaseTransitions}";
+        self.cluster.kubectl(["get", "leases", "-n", server::NAMESPACE, "-o", what]).await
     }
 
     /// Asks about every image until Pods get all of them from `place`, and returns how long that took and how long the
