@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use fairlead_operator::clock::Clock;
 use fairlead_operator::install::DEFAULT_NAMESPACE;
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -29,6 +31,8 @@ pub(crate) struct Server {
 /// Where the program runs.
 pub(crate) struct Connection {
     pub(crate) client: Client,
+    /// The API server's clock, which the client keeps.
+    pub(crate) clock: Clock,
     /// Namespace of the Pod this runs in, or the default one.
     pub(crate) namespace: String,
 }
@@ -55,8 +59,11 @@ impl Server {
         config.reset_reader_on_write = true;
         // Whoever asks knows how long an answer is worth waiting for; retries below would hide an outage from them.
         config.default_retry = false;
-        let client = Client::try_from(config).context("cannot set up the connection to the API server")?;
-        Ok(Connection { client, namespace })
+        let clock = Clock::default();
+        let client =
+            ClientBuilder::try_from(config).context("cannot set up the connection to the API server")?;
+        let client = client.with_layer(&clock.layer()).build();
+        Ok(Connection { client, clock, namespace })
     }
 }
 

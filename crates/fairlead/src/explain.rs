@@ -17,7 +17,7 @@ use jiff::Timestamp;
 
 use self::asking::Asker;
 use self::cluster::{Cluster, Installation};
-use self::copies::Copies;
+use self::copies::{Copies, Trust};
 use self::files::Manifests;
 use self::planning::Planner;
 use self::policies::Policies;
@@ -179,7 +179,8 @@ impl Explain {
             report.warnings.extend(secrets.load_accounts(&subjects, cluster).await);
         }
 
-        let copies = self.copies(&policies.index, cluster.as_ref(), &mut report.warnings).await;
+        let trust = Trust { index: &policies.index, operator_namespace };
+        let copies = self.copies(&trust, cluster.as_ref(), &mut report.warnings).await;
         let planner =
             Planner { index: &policies.index, config: &config, operator_namespace, copies: &copies };
         let mut images = Vec::new();
@@ -315,11 +316,16 @@ impl Explain {
     }
 
     /// Whose copies there are, where policies of the cluster make some.
-    async fn copies(&self, index: &Index, cluster: Option<&Cluster>, warnings: &mut Vec<String>) -> Copies {
-        let copied = index.policies().any(|policy| !policy.targets().is_empty());
+    async fn copies(
+        &self,
+        trust: &Trust<'_>,
+        cluster: Option<&Cluster>,
+        warnings: &mut Vec<String>,
+    ) -> Copies {
+        let copied = trust.index.policies().any(|policy| !policy.targets().is_empty());
         match cluster.filter(|_| copied && self.policies.is_empty()) {
             None => Copies::default(),
-            Some(cluster) => cluster.copies().await.unwrap_or_else(|warning| {
+            Some(cluster) => cluster.copies(trust).await.unwrap_or_else(|warning| {
                 warnings.push(warning);
                 Copies::default()
             }),

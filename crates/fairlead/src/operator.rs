@@ -55,9 +55,13 @@ pub(crate) struct Operator {
     /// How long a certificate that the operator makes is valid
     #[arg(long, value_name = "DURATION", default_value = "2160h", conflicts_with = "certificates_dir")]
     certificate_validity: Duration,
-    /// Webhook configuration whose CA bundle is kept
-    #[arg(long, value_name = "NAME", default_value = "fairlead", conflicts_with = "certificates_dir")]
+    /// Webhook configuration whose path and CA bundle are kept
+    #[arg(long, value_name = "NAME", default_value = "fairlead")]
     webhook_configuration: String,
+    /// File with authorities in PEM form: only clients with a certificate of one of them may connect to the webhook,
+    /// for API servers that present one [default: the secret path alone decides who is answered]
+    #[arg(long, value_name = "FILE")]
+    webhook_client_ca: Option<PathBuf>,
     /// Form of log lines [default: text at a terminal, else json]
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<logging::Format>,
@@ -80,7 +84,7 @@ impl Operator {
     async fn serve(self, config: Config) -> Result<()> {
         let shutdown = CancellationToken::new();
         tokio::spawn(shut_down_on_signal(signals()?, shutdown.clone()));
-        let Connection { client, namespace } = self.server.connect().await?;
+        let Connection { client, clock, namespace } = self.server.connect().await?;
         let settings = self.settings(namespace)?;
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
@@ -88,19 +92,23 @@ impl Operator {
             namespace = settings.namespace,
             "starting"
         );
-        fairlead_operator::run(settings, config, client, shutdown).await?;
+        fairlead_operator::run(settings, config, client, clock, shutdown).await?;
         Ok(())
     }
 
     fn settings(self, namespace: String) -> Result<Settings> {
         let namespace = self.namespace.unwrap_or(namespace);
+        let (configuration, validity) = (&self.webhook_configuration, self.certificate_validity.as_std());
         let certificates = match self.certificates_dir {
-            Some(directory) => CertificateSource::Files(directory),
+            Some(directory) => CertificateSource::Files(
+                directory,
+                certificates::Settings::of_path(&namespace, configuration, validity)?,
+            ),
             None => CertificateSource::Own(certificates::Settings::new(
                 &namespace,
-                &self.webhook_configuration,
+                configuration,
                 &self.certificate_names,
-                self.certificate_validity.as_std(),
+                validity,
             )?),
         };
         Ok(Settings {
@@ -111,6 +119,7 @@ impl Operator {
             metrics_port: self.metrics_port,
             health_port: self.health_port,
             certificates,
+            webhook_client_ca: self.webhook_client_ca,
         })
     }
 }

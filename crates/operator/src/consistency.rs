@@ -137,14 +137,14 @@ impl Consistency {
 
     /// Asks all places of an image.
     async fn look(&self, key: &ImageKey, pod: &PodEntry) -> Look {
+        let index = self.around.policies.current();
         let planned = {
             let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
             let facts = PodFacts { namespace: &key.namespace, labels: &labels, annotations: &annotations };
-            let index = self.around.policies.current();
             admission::plan(&index.for_pod(&facts), &key.image, None, Some(PULL_POLICY), &Rules::default())
         };
         let Ok(mut places) = planned.places else { return Look::default() };
-        places.withhold(|source, copy| self.around.claims.refuses(source, copy));
+        places.withhold(|source, copy| self.around.claims.refuses(source, copy, &index));
         if places.original().digest().is_some() || !places.needs_probe() {
             return Look::default();
         }
@@ -164,7 +164,7 @@ impl Consistency {
         });
         let verdicts = join_all(asked).await;
         let digests: Vec<_> = verdicts.iter().map(Verdict::digest).collect();
-        compare(&places, &digests, |pair| self.around.claims.has_pair(pair))
+        compare(&places, &digests, |pair| self.around.claims.has_pair(pair, &index))
     }
 
     fn lock(&self) -> MutexGuard<'_, Checks<Arc<PodEntry>>> {

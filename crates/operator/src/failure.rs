@@ -67,6 +67,13 @@ impl Failure {
             message: format!("the API server did not answer within {} ms", limit.as_millis()),
         }
     }
+
+    /// The same without a secret that the API server may have repeated.
+    #[must_use]
+    pub(crate) fn without(mut self, secret: &str) -> Self {
+        self.message = self.message.replace(secret, "…");
+        self
+    }
 }
 
 /// What the API server answers to a request, if it does within the limit. (As an `async fn` it would hold the request twice.)

@@ -5,6 +5,7 @@
 pub mod accounts;
 pub mod admission;
 pub mod certificates;
+pub mod clock;
 pub mod config;
 pub mod consistency;
 pub mod events;
@@ -15,6 +16,7 @@ pub mod install;
 pub mod leader;
 pub mod ledgers;
 pub mod mirror;
+pub mod namespaces;
 pub mod pace;
 pub mod policies;
 pub mod run;

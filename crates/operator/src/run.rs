@@ -16,7 +16,11 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{self, Rewrites, Router, Surroundings};
-use crate::certificates::{self, Files, Keeper, Leads, Resolver, system_clock};
+use crate::certificates::{
+    self, ClientAuthorities, ClientAuthorityError, Files, Keeper, Leads, PathKeeper, Paths, Resolver,
+    system_clock,
+};
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::consistency::Consistency;
 use crate::events::{self, Errors, Events, Teller};
@@ -53,6 +57,23 @@ pub enum RunError {
     Bind(#[from] BindError),
     #[error(transparent)]
     Task(#[from] TaskError),
+    #[error(transparent)]
+    ClientAuthority(#[from] ClientAuthorityError),
+    #[error("TLS cannot be set up for the webhook: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// What decides which callers of the webhook are answered.
+struct Entrance {
+    resolver: Arc<Resolver>,
+    paths: Arc<Paths>,
+}
+
+/// Where mirroring reports, and the clock that it goes by.
+struct Reports {
+    teller: Teller,
+    errors: Errors,
+    clock: Clock,
 }
 
 /// What is being put together.
@@ -69,11 +90,12 @@ struct Assembly {
     stop: CancellationToken,
 }
 
-/// Runs the operator until `shutdown`, or until a part of it fails.
+/// Runs the operator until `shutdown`, or until a part of it fails. The clock is the one that the client keeps.
 pub async fn run(
     settings: Settings,
     config: Config,
     client: Client,
+    clock: Clock,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
     let mut parts = Assembly {
@@ -87,21 +109,24 @@ pub async fn run(
         stop: CancellationToken::new(),
     };
     telemetry::register(&mut parts.registry);
+    parts.registry.register_collector(Box::new(clock.clone()));
     let health = parts.listen(HEALTH, parts.settings.health_port).await?;
     let metrics = parts.listen(METRICS, parts.settings.metrics_port).await?;
     let webhook = parts.listen(WEBHOOK, parts.settings.webhook_port).await?;
 
     let resources = Resources::default();
-    let board = parts.watch(&resources);
+    let board = parts.watch(&resources, &config);
     let leader = parts.elect();
-    let (resolver, certificate) = parts.keep_certificates(leader.clone());
+    let entrance = parts.keep_certificates(leader.clone());
+    let checks = [certificate_check(&entrance), path_check(&entrance)];
     let errors = Errors::default();
     let around = parts.route(&config, &resources, &board, &leader);
     let policies = policies_check(around.policies.clone(), board.clone());
     let teller = parts.tell_events(&resources, &leader, errors.clone());
-    parts.mirror(&config, &resources, &board, &leader, &around, teller);
-    parts.admit(webhook, resolver, &config, around, errors);
-    let probes: Vec<Probe> = vec![Box::new(move || certificate_check(&certificate)), policies];
+    let reports = Reports { teller, errors: errors.clone(), clock };
+    parts.mirror(&config, &resources, &board, &leader, &around, reports);
+    parts.admit(webhook, entrance, &config, around, errors)?;
+    let probes: Vec<Probe> = checks.into_iter().chain([policies]).collect();
     let beat = parts.pulses.add("run loop");
     parts.tell(health, metrics, board, probes).supervise(&beat).await
 }
@@ -111,9 +136,11 @@ impl Assembly {
         http::listen(endpoint, self.settings.listen, port).await
     }
 
-    fn watch(&mut self, resources: &Resources) -> Arc<Board> {
+    fn watch(&mut self, resources: &Resources, config: &Config) -> Arc<Board> {
         let metrics = watch::Metrics::register(&mut self.registry);
-        let watches = Watches::new(self.client.clone(), resources, metrics);
+        let copying = config.routing.pull_secrets.copy;
+        let webhook = copying.then(|| self.settings.certificates.configuration());
+        let watches = Watches::new(self.client.clone(), &self.settings.namespace, resources, webhook, metrics);
         for (kind, watch) in watches.all {
             let stop = self.stop.clone();
             self.telling.spawn(format!("watch {kind}"), async move {
@@ -136,24 +163,27 @@ impl Assembly {
         leader
     }
 
-    /// Returns where handshakes get their certificate, and whether there is one.
-    fn keep_certificates(&mut self, leader: Leader) -> (Arc<Resolver>, Receiver<bool>) {
+    /// Starts what keeps the webhook's certificate and its path.
+    fn keep_certificates(&mut self, leader: Leader) -> Entrance {
         let metrics = certificates::Metrics::register(&mut self.registry);
         let pulse = self.pulses.add("certificates");
-        match &self.settings.certificates {
+        let leads: Leads = Arc::new(move || leader.term().is_some());
+        let client = self.client.clone();
+        match self.settings.certificates.clone() {
             CertificateSource::Own(settings) => {
-                let leads: Leads = Arc::new(move || leader.term().is_some());
-                let client = self.client.clone();
-                let keeper = Keeper::new(client, settings.clone(), leads, system_clock(), metrics, pulse);
-                let result = (keeper.resolver(), keeper.ready());
+                let keeper = Keeper::new(client, settings, leads, system_clock(), metrics, pulse);
+                let entrance = Entrance { resolver: keeper.resolver(), paths: keeper.paths() };
                 self.acting.spawn("certificates", keeper.run(self.shutdown.clone()));
-                result
+                entrance
             }
-            CertificateSource::Files(directory) => {
-                let files = Files::new(directory, system_clock(), metrics, pulse);
-                let result = (files.resolver(), files.ready());
+            CertificateSource::Files(directory, settings) => {
+                let files = Files::new(&directory, system_clock(), metrics.clone(), pulse);
+                let (resolver, pulse) = (files.resolver(), self.pulses.add("webhook path"));
+                let keeper = PathKeeper::new(client, settings, leads, resolver.clone(), metrics, pulse);
+                let entrance = Entrance { resolver, paths: keeper.paths() };
                 self.acting.spawn("certificates", files.run(self.shutdown.clone()));
-                result
+                self.acting.spawn("webhook path", keeper.run(self.shutdown.clone()));
+                entrance
             }
         }
     }
@@ -168,16 +198,8 @@ impl Assembly {
     ) -> Surroundings {
         let metrics = policies::Metrics::register(&mut self.registry);
         let policies = Policies::new(resources, metrics.clone());
-        let accounts = resources.accounts.clone();
-        let (around, recorder) = Surroundings::new(
-            &self.client,
-            config,
-            policies.clone(),
-            accounts,
-            resources.claims.clone(),
-            resources.pods.owners().clone(),
-            &mut self.registry,
-        );
+        let (around, recorder) =
+            Surroundings::new(&self.client, config, policies.clone(), resources, &mut self.registry);
         self.telling.spawn("policies", policies.clone().run(self.stop.clone()));
         let configured: Vec<Host> =
             config.registries.hosts.keys().filter_map(|name| Host::parse(name).ok()).collect();
@@ -254,8 +276,9 @@ impl Assembly {
         board: &Arc<Board>,
         leader: &Leader,
         around: &Surroundings,
-        teller: Teller,
+        reports: Reports,
     ) {
+        let Reports { teller, errors, clock } = reports;
         let shelves = Shelves::new(self.client.clone(), &self.settings.namespace);
         let (to_mirrors, missed) = mpsc::channel(NEWS);
         let (seeing, seen) = mpsc::channel(NEWS);
@@ -274,6 +297,8 @@ impl Assembly {
             claims: around.claims.clone(),
             shelves: shelves.clone(),
             teller: teller.clone(),
+            errors,
+            clock: clock.clone(),
             missed,
             seen,
             looks,
@@ -290,6 +315,7 @@ impl Assembly {
             mirrors,
             seen: seeing,
             teller,
+            clock,
             metrics: watching::Metrics::register(&mut self.registry, config),
         };
         let watch = watching::Controller::new(self.client.clone(), config, parts);
@@ -299,18 +325,25 @@ impl Assembly {
     fn admit(
         &mut self,
         listener: TcpListener,
-        resolver: Arc<Resolver>,
+        entrance: Entrance,
         config: &Config,
         around: Surroundings,
         errors: Errors,
-    ) {
+    ) -> Result<(), RunError> {
+        let clients = self.settings.webhook_client_ca.as_deref().map(ClientAuthorities::read).transpose()?;
+        if let Some(clients) = &clients {
+            self.telling.spawn("client authorities", clients.clone().run(self.stop.clone()));
+        }
+        let tls = entrance.resolver.server_config(clients)?;
         let metrics = admission::Metrics::register(&mut self.registry);
         let router = Router::new(around, config, Rewrites::register(&mut self.registry));
         let limits = admission::Limits::default();
         let (namespace, skip) = (&self.settings.namespace, Skip::from(config));
-        let state = admission::State::new(namespace, skip, Arc::new(router), limits, metrics, errors);
-        let serving = admission::serve(listener, resolver, state, self.shutdown.clone());
+        let (paths, router) = (entrance.paths, Arc::new(router));
+        let state = admission::State::new(namespace, paths, skip, router, limits, metrics, errors);
+        let serving = admission::serve(listener, tls, state, self.shutdown.clone());
         self.acting.spawn_fallible("admission", serving);
+        Ok(())
     }
 
     fn tell(
@@ -387,8 +420,19 @@ fn policies_check(policies: Policies, board: Arc<Board>) -> Probe {
     })
 }
 
-fn certificate_check(ready: &Receiver<bool>) -> Check {
-    let passed = *ready.borrow();
-    let detail = if passed { "serving" } else { "waiting for a certificate" };
-    Check { name: "webhook".to_owned(), passed, detail: detail.to_owned() }
+fn certificate_check(entrance: &Entrance) -> Probe {
+    check("webhook", entrance.resolver.ready(), ["waiting for a certificate", "serving"])
+}
+
+/// A replica that has not read the tokens yet would turn API servers away.
+fn path_check(entrance: &Entrance) -> Probe {
+    check("webhook path", entrance.paths.read(), ["waiting for the Secret with its token", "known"])
+}
+
+fn check(name: &'static str, state: Receiver<bool>, [not_yet, done]: [&'static str; 2]) -> Probe {
+    Box::new(move || {
+        let passed = *state.borrow();
+        let detail = if passed { done } else { not_yet };
+        Check { name: name.to_owned(), passed, detail: detail.to_owned() }
+    })
 }

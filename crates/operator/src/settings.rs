@@ -21,6 +21,8 @@ pub struct Settings {
     pub metrics_port: u16,
     pub health_port: u16,
     pub certificates: CertificateSource,
+    /// Only clients with a certificate of an authority in this file may connect to the webhook.
+    pub webhook_client_ca: Option<PathBuf>,
 }
 
 /// Who makes the webhook's certificates.
@@ -28,6 +30,15 @@ pub struct Settings {
 pub enum CertificateSource {
     /// The operator itself.
     Own(certificates::Settings),
-    /// Somebody who keeps `tls.crt` and `tls.key` in this directory.
-    Files(PathBuf),
+    /// cert-manager, or a person, who keeps `tls.crt` and `tls.key` in this directory. The operator keeps the path.
+    Files(PathBuf, certificates::Settings),
+}
+
+impl CertificateSource {
+    /// The name of the webhook configuration.
+    pub fn configuration(&self) -> &str {
+        match self {
+            Self::Own(settings) | Self::Files(_, settings) => &settings.configuration,
+        }
+    }
 }

@@ -69,6 +69,7 @@ impl Planned {
                 let unavailable = places.needs_probe();
                 return Route {
                     unavailable,
+                    failure: unavailable.then(|| places.failure(verdicts)),
                     alternatives: self.others(&self.asked),
                     ..Route::original(&self.asked, &why)
                 };
@@ -80,12 +81,14 @@ impl Planned {
         let verdict = verdicts.get(index).and_then(Option::as_ref);
         let is_original = place.reference == *places.original();
         let used = if is_original { self.asked.clone() } else { place.reference.to_string() };
+        let unavailable = verdict.is_some_and(|verdict| !verdict.is_usable());
         Route {
             by: if is_original { Origin::Original.by() } else { place.origin.by() },
             why,
             digest: verdict.and_then(Verdict::digest).map(|digest| digest.to_string()).unwrap_or_default(),
             alternatives: self.others(place.reference.as_str()),
-            unavailable: verdict.is_some_and(|verdict| !verdict.is_usable()),
+            unavailable,
+            failure: unavailable.then(|| places.failure(verdicts)),
             asked: self.asked.clone(),
             used,
             ..Route::default()

@@ -14,10 +14,13 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+mod path;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
 mod tests;
+
+pub use self::path::{LeafId, PathDecision, PathStep, PathView, Registration, TokenId, Tokens, decide_path};
 
 /// A reading of the wall clock, as time since 1970.
 pub type WallTime = Duration;
@@ -89,6 +92,8 @@ pub struct Kept {
     pub bundle_is_damaged: bool,
     /// A person asked for a new authority and has not got one yet.
     pub rotation_requested: bool,
+    /// The tokens in the webhook's path.
+    pub tokens: Tokens,
 }
 
 /// What API servers are told to trust.
@@ -193,7 +198,13 @@ impl Settings {
 
     /// How long a replica that does not lead waits before it looks at the Secret again.
     pub fn follow(&self, secret: Option<&Kept>) -> Duration {
-        if Stage::of(secret) == Stage::Settled { self.poll_calm } else { self.poll_busy }
+        let settled = secret.is_some_and(|kept| kept.tokens.is_settled());
+        if settled && Stage::of(secret) == Stage::Settled { self.poll_calm } else { self.poll_busy }
+    }
+
+    /// The same for a replica whose certificate comes from elsewhere.
+    pub fn follow_path(&self, tokens: &Tokens) -> Duration {
+        if tokens.is_settled() { self.poll_calm } else { self.poll_busy }
     }
 }
 
@@ -390,8 +401,12 @@ fn left_to_settle(view: &View, kept: &Kept, settings: &Settings) -> Option<Durat
 }
 
 fn wait(after: Duration, reason: &'static str) -> Decision {
-    // Never in a tight loop, however the clock and the limits fall.
-    Decision::new(Step::Wait { after: after.max(Duration::from_millis(50)) }, reason)
+    Decision::new(Step::Wait { after: at_least_a_moment(after) }, reason)
+}
+
+/// Never in a tight loop, however the clock and the limits fall.
+fn at_least_a_moment(after: Duration) -> Duration {
+    after.max(Duration::from_millis(50))
 }
 
 fn living<'a>(authorities: impl Iterator<Item = &'a Authority>, now: WallTime) -> Vec<AuthorityId> {

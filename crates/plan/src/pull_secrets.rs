@@ -16,7 +16,7 @@ use twox_hash::XxHash64;
 use crate::routing::{PolicyId, SecretName};
 
 pub use self::plan::{
-    Action, Content, Copy, Found, GRACE, Owner, Place, Plan, Sighting, Source, VERIFY_AFTER, View,
+    Action, Content, Copy, Found, GRACE, Owner, Place, Plan, Selection, Sighting, Source, VERIFY_AFTER, View,
     plan_copies,
 };
 

@@ -8,6 +8,7 @@
 mod claims;
 mod originals;
 mod shrink;
+mod size;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +17,8 @@ use std::collections::BTreeMap;
 use fairlead_api::names;
 use serde::{Deserialize, Serialize};
 
-pub use self::claims::Claims;
+pub use self::{claims::Claims, size::Room};
+use crate::routing::Failure;
 
 /// The only version there is. A record of another version is replaced.
 pub const VERSION: u32 = 1;
@@ -76,6 +78,12 @@ pub struct Route {
     /// Rewriting is paused for the controller of the Pod, until then.
     #[serde(default, rename = "pausedUntil", skip_serializing_if = "String::is_empty")]
     pub paused_until: String,
+    /// The container's key in harbor-reef's annotation was written here, so it is ours to correct.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not", rename = "wroteUpstream")]
+    pub wrote_upstream: bool,
+    /// What the locations answered, for the warning. It is not recorded.
+    #[serde(skip)]
+    pub failure: Option<Failure>,
 }
 
 /// A place that holds another image than the one that is used.
@@ -117,6 +125,11 @@ pub struct Found<'a> {
     pub other_bytes: usize,
 }
 
+/// What an annotation takes of the API server's limit: key and value.
+fn size_of(name: &str, text: Option<&str>) -> usize {
+    text.map_or(0, |text| name.len() + text.len())
+}
+
 impl<'a> Found<'a> {
     pub fn of(annotations: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut found = Self::default();
@@ -129,6 +142,13 @@ impl<'a> Found<'a> {
             }
         }
         found
+    }
+
+    /// Bytes of the annotations that are written here.
+    fn own_bytes(&self) -> usize {
+        size_of(names::fairlead::ROUTES, self.routes)
+            + size_of(names::kuik::ORIGINAL_IMAGES, self.originals)
+            + size_of(names::reef::ORIGINAL_UPSTREAMS, self.upstreams)
     }
 }
 
@@ -186,26 +206,35 @@ pub struct Annotations {
 }
 
 /// The annotations that a Pod should have, as changes to those that it has. Annotations that say the same already are not
-/// among the changes.
-pub fn annotations(found: &Found<'_>, entries: Vec<Entry<'_>>) -> Annotations {
-    write(found, BTreeMap::new(), entries)
+/// among the changes. Together they grow by `room` bytes at most.
+pub fn annotations(found: &Found<'_>, entries: Vec<Entry<'_>>, room: usize) -> Annotations {
+    let recorded = found.routes.and_then(Record::parse);
+    let upstreams = originals::for_reef(found.upstreams, recorded.as_ref(), &entries);
+    write(found, BTreeMap::new(), entries, upstreams, room)
 }
 
 /// The annotations of a Pod that is running already and of which some images are new: what is recorded of the others
 /// stays.
 pub fn amended(found: &Found<'_>, entries: Vec<Entry<'_>>) -> Annotations {
     let recorded = found.routes.and_then(Record::parse).map(|record| record.images);
-    write(found, recorded.unwrap_or_default(), entries)
+    let upstreams = originals::for_reef(found.upstreams, None, &entries);
+    write(found, recorded.unwrap_or_default(), entries, upstreams, usize::MAX)
 }
 
-fn write(found: &Found<'_>, mut images: BTreeMap<String, Route>, entries: Vec<Entry<'_>>) -> Annotations {
+fn write(
+    found: &Found<'_>,
+    mut images: BTreeMap<String, Route>,
+    mut entries: Vec<Entry<'_>>,
+    upstreams: originals::Upstreams,
+    room: usize,
+) -> Annotations {
     let mut result = Annotations::default();
-    let mut free = MOST_ANNOTATION_BYTES.saturating_sub(SPARED_BYTES + found.other_bytes);
+    let free = MOST_ANNOTATION_BYTES.saturating_sub(SPARED_BYTES + found.other_bytes);
+    let mut free = free.min(found.own_bytes().saturating_add(room));
     let originals = originals::for_kuik(found.originals, &entries);
-    let upstreams = originals::for_reef(found.upstreams, &entries);
     for (name, before, after) in [
         (names::kuik::ORIGINAL_IMAGES, found.originals, originals),
-        (names::reef::ORIGINAL_UPSTREAMS, found.upstreams, upstreams),
+        (names::reef::ORIGINAL_UPSTREAMS, found.upstreams, upstreams.change),
     ] {
         let after = match after {
             originals::Change::None => before.map(str::to_owned),
@@ -216,13 +245,19 @@ fn write(found: &Found<'_>, mut images: BTreeMap<String, Route>, entries: Vec<En
                 before.map(str::to_owned)
             }
         };
-        free = free.saturating_sub(after.as_ref().map_or(0, |text| name.len() + text.len()));
+        free = free.saturating_sub(size_of(name, after.as_deref()));
         if after.as_deref() != before {
             result.changes.push((name, after));
         }
     }
     if entries.is_empty() && found.routes.is_none() {
         return result;
+    }
+    if !result.left_out.contains(&names::reef::ORIGINAL_UPSTREAMS) {
+        for entry in &mut entries {
+            entry.route.wrote_upstream =
+                entry.place.reef_key().is_some_and(|key| upstreams.ours.contains(key));
+        }
     }
     images.extend(entries.into_iter().map(|entry| (entry.place.key(), entry.route)));
     let limit = free.saturating_sub(names::fairlead::ROUTES.len()).min(MOST_BYTES);

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
-use crate::manners::pace::Class;
+use crate::manners::{line::Tenant, pace::Class};
 
 /// Urgency and deadline of one call, however many requests it takes.
 #[derive(Clone, Debug)]
@@ -19,6 +19,7 @@ pub struct Context {
     new_connection: bool,
     /// Told when the request at hand was sent, and nothing while it waits in line.
     sent: Option<Arc<watch::Sender<Option<Instant>>>>,
+    tenant: Tenant,
 }
 
 #[derive(Clone, Debug)]
@@ -37,6 +38,7 @@ impl Context {
             patience: None,
             new_connection: false,
             sent: None,
+            tenant: Tenant::default(),
         }
     }
 
@@ -60,6 +62,16 @@ impl Context {
 
     pub(crate) fn wants_new_connections(&self) -> bool {
         self.new_connection
+    }
+
+    /// Names the namespace whose share of each registry the call counts against.
+    #[must_use]
+    pub fn on_behalf_of(self, namespace: &str) -> Self {
+        Self { tenant: Tenant::namespace(namespace), ..self }
+    }
+
+    pub(crate) fn tenant(&self) -> &Tenant {
+        &self.tenant
     }
 
     /// Whether the caller would rather come back later than wait for an answer that is overdue.

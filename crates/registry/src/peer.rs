@@ -18,6 +18,7 @@ use crate::{
     manners::{
         breaker::{Breaker, Health, Patience, TrialOutcome},
         gate::{Account, Budget, Gate, Permit, Refused},
+        line::Tenant,
         pace::Class,
         quota::{Hold, Quota},
     },
@@ -88,7 +89,7 @@ impl Peer {
         let permit = loop {
             let (class, deadline) = (context.class(), context.deadline);
             tokio::select! {
-                entered = self.gate.enter(class, account, deadline, context.patience()) => {
+                entered = self.gate.enter(class, context.tenant(), account, deadline, context.patience()) => {
                     break entered.map_err(refused)?;
                 }
                 () = context.raised() => {}
@@ -103,7 +104,7 @@ impl Peer {
     /// an account, since registries do not count this request as a pull.
     pub(crate) async fn turn(&self, deadline: Instant) -> Result<Permit, Problem> {
         self.check_alive()?;
-        let permit = self.gate.turn(Class::Admission, deadline).await.map_err(refused)?;
+        let permit = self.gate.turn(Class::Admission, &Tenant::default(), deadline).await.map_err(refused)?;
         self.check_alive()?;
         Ok(permit)
     }

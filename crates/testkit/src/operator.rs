@@ -24,6 +24,7 @@ pub struct OperatorBuilder {
     identity: String,
     listen: IpAddr,
     arguments: Vec<String>,
+    variables: Vec<(String, String)>,
 }
 
 impl OperatorBuilder {
@@ -45,6 +46,13 @@ impl OperatorBuilder {
         self
     }
 
+    /// Sets a variable of its environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     #[must_use]
     pub fn config(self, file: &Path) -> Self {
         self.arg(format!("--config={}", file.display()))
@@ -61,6 +69,8 @@ impl OperatorBuilder {
             .arg(format!("--namespace={}", self.namespace))
             .arg(format!("--identity={}", self.identity))
             .args(self.arguments);
+        let program =
+            self.variables.into_iter().fold(program, |program, (name, value)| program.env(name, value));
         let process = program.start().await?;
         let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(2)).build()?;
         let address = async |endpoint| listening(&process, endpoint).await;
@@ -100,6 +110,7 @@ impl Operator {
             identity: crate::unique("operator"),
             listen: Ipv4Addr::LOCALHOST.into(),
             arguments: Vec::new(),
+            variables: Vec::new(),
         }
     }
 
@@ -194,14 +205,31 @@ async fn listening(process: &Process, endpoint: &str) -> Result<SocketAddr> {
     Ok(address.with_context(|| format!("no address in {line}"))?.parse()?)
 }
 
-/// An operator beside the cluster is behind no Service, so the webhook is told to look for it by address.
+/// The path that API servers call, once the operator has written it.
+pub async fn webhook_path(cluster: &Cluster) -> Result<Option<String>> {
+    let config = client_config(cluster).await?;
+    let text = |pointer| config.pointer(pointer).and_then(Value::as_str);
+    let path = match text("/url") {
+        Some(url) => url.splitn(4, '/').nth(3).map(|rest| format!("/{rest}")),
+        None => text("/service/path").map(str::to_owned),
+    };
+    Ok(path.filter(|path| path.starts_with("/mutate/")))
+}
+
+async fn client_config(cluster: &Cluster) -> Result<Value> {
+    let arguments = ["get", "mutatingwebhookconfiguration", NAME, "--output=json"];
+    let found: Value = serde_json::from_str(&cluster.kubectl(arguments).await?)?;
+    found.pointer("/webhooks/0/clientConfig").cloned().context("no webhook is configured")
+}
+
+/// An operator beside the cluster is behind no Service, so the webhook is told to look for it by address. The path stays
+/// as it is: the operator writes it.
 pub async fn point_webhook_at(cluster: &Cluster, address: SocketAddr) -> Result<()> {
-    let known = "--output=jsonpath={.webhooks[0].clientConfig.url}";
-    let known = cluster.kubectl(["get", "mutatingwebhookconfiguration", NAME, known]).await?;
-    let url = format!("https://{address}/mutate/pods");
+    let known = client_config(cluster).await?;
+    let url = format!("https://{address}{}", webhook_path(cluster).await?.unwrap_or_default());
     let mut patch =
         vec![serde_json::json!({"op": "add", "path": "/webhooks/0/clientConfig/url", "value": url})];
-    if known.trim().is_empty() {
+    if known.get("url").is_none() {
         patch.push(serde_json::json!({"op": "remove", "path": "/webhooks/0/clientConfig/service"}));
     }
     let patch = format!("--patch={}", serde_json::Value::from(patch));

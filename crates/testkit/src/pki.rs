@@ -46,7 +46,7 @@ impl Authority {
     }
 
     /// A certificate that Kubernetes takes for this user of this group.
-    pub(crate) fn issue_to_client(&self, user: &str, group: &str) -> Result<Identity> {
+    pub fn issue_to_client(&self, user: &str, group: &str) -> Result<Identity> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);
         params.distinguished_name.push(DnType::OrganizationName, group);

@@ -192,6 +192,10 @@ pub struct MirrorSetStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["mirror".into(), "cluster".into()]))]
     pub shared_with: Vec<SharingCluster>,
+    /// Registries that copies wait for: they are down, or their quota is used up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["registry".into()]))]
+    pub waiting_for: Vec<AwaitedRegistry>,
     /// `Accepted`: whether the specification was understood and is in force, and if not, which field to correct.
     /// `Ready`: whether every image in use is on every mirror, and if not, why. `Isolated`: whether Pods receive Secrets
     /// that are named for pulling only. `UsageListed`: whether every mirror holds the list of what this cluster uses,
@@ -213,6 +217,16 @@ pub struct SharingCluster {
     /// The hour in which its usage list was last seen.
     #[schemars(schema_with = "crate::schema::timestamp")]
     pub last_seen: Time,
+/// A registry that copies wait for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AwaitedRegistry {
+    /// Host of the registry, with its port.
+    pub registry: String,
+    /// Why it cannot be used now.
+    pub reason: String,
+    /// Number of copies and removals that wait for it.
+    pub tasks: u32,
 }
 
 /// One image that is or was in use.

@@ -16,8 +16,9 @@ pub use availability::{
 pub use credential::CredentialSecret;
 pub use filter::{Filter, FilterItem, ImageFilter};
 pub use mirror::{
-    Cleanup, ClusterImageSetMirror, ClusterImageSetMirrorSpec, ImageSetMirror, ImageSetMirrorSpec,
-    MAX_MIRRORS, MatchingImage, Mirror, MirrorSetStatus, MirroredImage, NO_LONGER_MATCHING, SharingCluster,
+    AwaitedRegistry, Cleanup, ClusterImageSetMirror, ClusterImageSetMirrorSpec, ImageSetMirror,
+    ImageSetMirrorSpec, MAX_MIRRORS, MatchingImage, Mirror, MirrorSetStatus, MirroredImage,
+    NO_LONGER_MATCHING, SharingCluster,
 };
 pub use replicated::{
     ClusterReplicatedImageSet, ClusterReplicatedImageSetSpec, ReplicatedImageSet, ReplicatedImageSetSpec,
@@ -25,6 +26,9 @@ pub use replicated::{
 };
 
 pub const GROUP: &str = "kuik.enix.io";
+
+/// As objects of this group name it.
+pub const API_VERSION: &str = "kuik.enix.io/v1alpha1";
 
 /// The largest number that every JSON reader takes for a whole one. What lies beyond could be stored, and not be read back.
 const MAX_PRIORITY: i64 = (1 << 53) - 1;

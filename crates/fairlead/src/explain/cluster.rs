@@ -23,7 +23,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::copies::Copies;
+use super::copies::{Copies, Trust};
 use super::subject::Subject;
 use crate::api_server::{ATTEMPTS, FORBIDDEN, NOT_FOUND, PAUSE, TOO_MANY_REQUESTS, code, told, webhook};
 
@@ -127,7 +127,7 @@ impl Cluster {
     }
 
     /// What the ledgers say of copies. Where they cannot be read, that is said.
-    pub(crate) async fn copies(&self) -> Result<Copies, String> {
+    pub(crate) async fn copies(&self, trust: &Trust<'_>) -> Result<Copies, String> {
         let kind = ApiResource::erase::<ImageLedger>(&());
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
         let mut copies = Copies::default();
@@ -146,10 +146,12 @@ impl Cluster {
                 Ok(list) => list,
             };
             // What cannot be read counts for nothing, as it does for the operator.
-            let specs = list.items.into_iter().filter_map(|item| {
-                serde_json::from_value::<ImageLedgerSpec>(item.data.get("spec")?.clone()).ok()
+            let ledgers = list.items.into_iter().filter_map(|mut item| {
+                let spec =
+                    serde_json::from_value::<ImageLedgerSpec>(item.data.get_mut("spec")?.take()).ok()?;
+                Some((item.metadata, spec))
             });
-            specs.for_each(|spec| copies.add(&spec));
+            ledgers.for_each(|(metadata, spec)| copies.add(&metadata, &spec, trust));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
                 None => return Ok(copies),

@@ -6,8 +6,19 @@ use std::collections::HashMap;
 use fairlead_api::fairlead::{CopyState, ImageLedgerSpec};
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Reference;
+use fairlead_operator::ledgers::trusted;
 use fairlead_plan::consistency::Pair;
+use fairlead_plan::ledger::row_counts;
 use fairlead_plan::mirroring::{Claimed, is_foreign};
+use fairlead_plan::routing::Index;
+use kube::api::ObjectMeta;
+
+/// What decides which ledgers and rows count.
+#[derive(Clone, Copy)]
+pub(crate) struct Trust<'a> {
+    pub(crate) index: &'a Index,
+    pub(crate) operator_namespace: &'a str,
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
@@ -26,7 +37,9 @@ struct Row {
 }
 
 impl Copies {
-    pub(crate) fn add(&mut self, ledger: &ImageLedgerSpec) {
+    pub(crate) fn add(&mut self, metadata: &ObjectMeta, ledger: &ImageLedgerSpec, trust: &Trust<'_>) {
+        let Ok((owner, _)) = trusted(metadata, &ledger.owner, trust.operator_namespace) else { return };
+        let policy = trust.index.owner(&owner);
         for entry in &ledger.entries {
             let Ok(source) = Reference::parse(&entry.source) else { continue };
             if let Some(digest) = digest(entry.source_digest.as_ref()) {
@@ -34,6 +47,9 @@ impl Copies {
             }
             for copy in &entry.mirrors {
                 let Ok(destination) = Reference::parse(&copy.destination) else { continue };
+                if !row_counts(owner.kind, policy, &destination) {
+                    continue;
+                }
                 let row = Row {
                     source: pulled(&source),
                     state: copy.state,
@@ -83,6 +99,16 @@ mod tests {
 
     use super::*;
 
+    /// Of the first ledger of a mirror.
+    fn metadata(namespace: &str) -> ObjectMeta {
+        serde_json::from_value(json!({
+            "name": "cism-all-1-0", "namespace": namespace, "ownerReferences": [{
+                "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ClusterImageSetMirror", "name": "all", "uid": "1",
+            }],
+        }))
+        .unwrap()
+    }
+
     #[test]
     fn a_copy_with_a_digest_of_its_own_is_known_by_the_ledger() {
         let (of_source, of_copy) = (Digest::sha256(b"all platforms"), Digest::sha256(b"one platform"));
@@ -97,8 +123,10 @@ mod tests {
             }],
         }))
         .unwrap();
+        let index = Index::default();
+        let trust = Trust { index: &index, operator_namespace: "fairlead-system" };
         let mut copies = Copies::default();
-        copies.add(&ledger);
+        copies.add(&metadata("fairlead-system"), &ledger, &trust);
         let (source, copy) =
             (Reference::parse("team/app:1").unwrap(), Reference::parse("m.io/team/app:1").unwrap());
         let pair = Pair { source: &source, source_digest: &of_source, copy: &copy, copy_digest: &of_copy };
@@ -125,9 +153,12 @@ mod tests {
             ],
         }))
         .unwrap();
+        let index = Index::default();
+        let trust = Trust { index: &index, operator_namespace: "fairlead-system" };
         let mut copies = Copies::default();
+        copies.add(&metadata("team"), &ledger, &trust);
         assert!(!copies.refuse(&image("quay.io/team/app"), &image("m.io/team/app")), "nobody claims it");
-        copies.add(&ledger);
+        copies.add(&metadata("fairlead-system"), &ledger, &trust);
         for (source, destination, refused) in [
             ("team/app", "m.io/team/app", false),
             ("quay.io/team/app", "m.io/team/app", true),

@@ -110,6 +110,7 @@ impl Planner<'_> {
             differs: Vec::new(),
             passed_over: Vec::new(),
             notes: Vec::new(),
+            dropped: 0,
             record: None,
         };
         let rules = self.rules();
@@ -135,7 +136,8 @@ impl Planner<'_> {
                     report.not_routed.get_or_insert_with(|| NEVER.to_owned());
                 }
                 if report.not_routed.is_none() {
-                    report.notes = places.notes().to_vec();
+                    report.notes = places.cut().into_iter().chain(places.notes().iter().cloned()).collect();
+                    report.dropped = places.dropped();
                     if pull == PullPolicy::Always {
                         let honoured = Rules { honor_priorities_on_always: true, ..rules };
                         let mut otherwise = policies.alternatives(places.original(), pull, &honoured);

@@ -46,6 +46,9 @@ pub(crate) struct ImageReport {
     pub(crate) passed_over: Vec<PassedOver>,
     /// What else was left out of the list, and why.
     pub(crate) notes: Vec<String>,
+    /// How many places come after those that are tried.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) dropped: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) record: Option<RecordReport>,
 }
@@ -219,4 +222,9 @@ impl Report {
             .iter()
             .any(|image| image.choice.as_ref().is_some_and(|choice| choice.available == Some(false)))
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }

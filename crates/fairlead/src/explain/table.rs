@@ -215,6 +215,7 @@ mod tests {
             differs: Vec::new(),
             passed_over,
             notes: Vec::new(),
+            dropped: 0,
             record: None,
         };
         table(&Report { images: vec![image], ..Report::default() })

@@ -77,7 +77,7 @@ impl Following {
             }
         }
         let mut following = Self {
-            view: View::default(),
+            view: View::new(&scope.operator_namespace),
             news,
             loading,
             refused: BTreeMap::new(),

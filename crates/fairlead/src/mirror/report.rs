@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use fairlead_api::conditions::{Condition, ConditionStatus, types};
 use fairlead_api::fairlead::CopyState;
+use fairlead_api::kuik::AwaitedRegistry;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
@@ -45,6 +46,11 @@ pub(crate) struct ObjectReport {
     pub(crate) copied_in_last_minute: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) oldest_waiting: Option<Timestamp>,
+    /// Copies that wait and can be made now, and those of the last minute in the same registries: what an estimate rests on.
+    #[serde(skip)]
+    pub(crate) pace: Pace,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) waiting_for: Vec<AwaitedRegistry>,
     pub(crate) mirrors: Vec<PlaceReport>,
     /// Copies that cannot be made or removed.
     pub(crate) failing: Vec<CopyReport>,
@@ -54,6 +60,13 @@ pub(crate) struct ObjectReport {
     /// What is wrong with the object itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) problems: Vec<String>,
+}
+
+/// What can be said about how long it takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pace {
+    pub(crate) pending: u32,
+    pub(crate) recent: u32,
 }
 
 /// The condition `Ready`.
@@ -235,6 +248,8 @@ impl ObjectReport {
             copies: Counts::default(),
             copied_in_last_minute: 0,
             oldest_waiting: None,
+            pace: Pace::default(),
+            waiting_for: object.status.waiting_for.clone(),
             mirrors: mirrors.collect(),
             failing: Vec::new(),
             unused: Vec::new(),
@@ -257,9 +272,10 @@ impl ObjectReport {
                 self.unused.push(UnusedReport::of(object, row, since));
             }
         }
-        // Of an image that nobody uses only what is there counts; what is not is waited for by nobody.
+        // Of an image that nobody uses, and of an object that is going, only what is there counts: no more copies are made.
+        let is_wanted = row.unused_since.is_none() && object.deleting_since.is_none();
         let counts = |copy: &&CopyRow<'_>| {
-            row.unused_since.is_none() || matches!(copy.state, CopyState::Mirrored | CopyState::Deleting)
+            is_wanted || matches!(copy.state, CopyState::Mirrored | CopyState::Deleting)
         };
         for copy in row.copies.iter().filter(counts) {
             self.copies.add(copy.state);
@@ -283,18 +299,27 @@ impl ObjectReport {
         }
     }
 
+    /// Whether nothing is copied there, or from there, at the moment.
+    fn is_awaited(&self, reference: &str) -> bool {
+        let host = host(reference);
+        self.waiting_for.iter().any(|awaited| awaited.registry.eq_ignore_ascii_case(host))
+    }
+
     fn add_copy(&mut self, row: &Row<'_>, copy: &CopyRow<'_>, now: Timestamp) {
+        let moves = !self.is_awaited(copy.destination) && !self.is_awaited(row.image);
         let fails = match copy.state {
             CopyState::Failed | CopyState::Refused => true,
             CopyState::Deleting => !copy.error.is_empty(),
             CopyState::Pending => {
                 self.oldest_waiting = [self.oldest_waiting, copy.since].into_iter().flatten().min();
+                self.pace.pending += u32::from(moves);
                 false
             }
             CopyState::Mirrored => {
                 let age = copy.since.map(|since| now.duration_since(since));
                 if age.is_some_and(|age| age >= SignedDuration::ZERO && age < RECENT) {
                     self.copied_in_last_minute += 1;
+                    self.pace.recent += u32::from(moves);
                 }
                 false
             }
@@ -319,9 +344,13 @@ impl ObjectReport {
         let counts = &mut self.copies;
         counts.mirrored = status.mirrored_count.unwrap_or(counts.mirrored).max(counts.mirrored);
         counts.failed = status.failed_count.unwrap_or(counts.failed).max(counts.failed);
-        counts.total = images.saturating_mul(places).max(counts.total);
-        counts.pending =
-            counts.total.saturating_sub(counts.mirrored + counts.failed + counts.refused + counts.deleting);
+        let settled = counts.mirrored + counts.failed + counts.refused + counts.deleting;
+        if object.deleting_since.is_some() {
+            (counts.total, counts.pending) = (settled, 0);
+        } else {
+            counts.total = images.saturating_mul(places).max(counts.total);
+            counts.pending = counts.total.saturating_sub(settled);
+        }
         if usize::try_from(images).is_ok_and(|images| images > status.matching_images.len()) {
             // The part that is listed says nothing about each mirror.
             self.mirrors.clear();
@@ -338,6 +367,7 @@ impl ObjectReport {
             && self.copies == other.copies
             && self.failing == other.failing
             && self.kept == other.kept
+            && self.waiting_for == other.waiting_for
             && self.problems == other.problems
     }
 
@@ -364,7 +394,8 @@ impl UnusedReport {
             let retention =
                 SignedDuration::try_from(cleanup.retention.as_std()).unwrap_or(SignedDuration::MAX);
             let unused = copy.named_until.map_or(since, |until| since.max(until));
-            let end = unused.checked_add(retention).unwrap_or(Timestamp::MAX);
+            // With its object a copy goes without waiting for the retention.
+            let end = object.deleting_since.or(unused.checked_add(retention).ok()).unwrap_or(Timestamp::MAX);
             let goes = cleanup.enabled || copy.state == CopyState::Deleting;
             let kept = if copy.named { Some("a Pod names it") } else { copy.kept_for_good() };
             UnusedCopy {

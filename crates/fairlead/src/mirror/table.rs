@@ -5,9 +5,10 @@ use std::fmt::Write;
 
 use fairlead_api::conditions::ConditionStatus;
 use fairlead_api::fairlead::CopyState;
+use fairlead_api::kuik::AwaitedRegistry;
 use jiff::{SignedDuration, Timestamp};
 
-use super::report::{CopyReport, Counts, KnownFrom, ObjectReport, Report, UnusedCopy, UnusedReport};
+use super::report::{CopyReport, Counts, KnownFrom, ObjectReport, Pace, Report, UnusedCopy, UnusedReport};
 use crate::output::{columns, line};
 
 const BAR: u32 = 30;
@@ -45,6 +46,9 @@ fn one_object(text: &mut String, object: &ObjectReport, look: Look) {
         fact(text, "", &bar(object.copies));
     }
     fact(text, "copies", &copies(object, look.now));
+    for AwaitedRegistry { registry, reason, tasks } in &object.waiting_for {
+        fact(text, "waiting", &format!("{tasks} for {registry}: {reason}"));
+    }
     if object.known_from == KnownFrom::Status && object.images.in_use + object.images.unused > 0 {
         fact(text, "note", "there is no ImageLedger to read: this is what the object's own status says");
     }
@@ -101,7 +105,7 @@ fn copies(object: &ObjectReport, now: Timestamp) -> String {
     {
         let _ = write!(words, "; the oldest has waited for {}", age(now, oldest));
     }
-    let recent = object.copied_in_last_minute;
+    let Pace { pending, recent } = object.pace;
     if recent > 0 && pending > 0 {
         let left = SignedDuration::from_secs(i64::from(pending) * 60 / i64::from(recent));
         let _ = write!(words, "; {recent} made in the last minute, at that pace {} more", short(left));

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use fairlead_api::fairlead::ImageLedgerSpec;
+use fairlead_operator::ledgers::trusted;
+use fairlead_plan::ledger::Owner;
 use kube::api::DynamicObject;
 use kube::runtime::watcher::Event;
 
@@ -56,16 +58,25 @@ fn key(object: &DynamicObject) -> Key {
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
 }
 
-/// One ledger, or why it cannot be read.
-type Ledger = Result<ImageLedgerSpec, String>;
+/// One ledger with the object that it belongs to, or why it counts for nothing.
+type Ledger = Result<(Owner, ImageLedgerSpec), String>;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct View {
+    operator_namespace: String,
     objects: HashMap<&'static str, Known<Object>>,
     ledgers: HashMap<&'static str, Known<Ledger>>,
 }
 
 impl View {
+    pub(crate) fn new(operator_namespace: &str) -> Self {
+        Self {
+            operator_namespace: operator_namespace.to_owned(),
+            objects: HashMap::new(),
+            ledgers: HashMap::new(),
+        }
+    }
+
     pub(crate) fn apply(&mut self, part: Part, event: Event<DynamicObject>) {
         match part {
             Part::Objects(kind) => {
@@ -73,7 +84,8 @@ impl View {
                 known.apply(event, |object| Object::read(kind, object));
             }
             Part::Ledgers(kind) => {
-                self.ledgers.entry(kind.name()).or_default().apply(event, read_ledger);
+                let known = self.ledgers.entry(kind.name()).or_default();
+                known.apply(event, |object| read_ledger(object, &self.operator_namespace));
             }
         }
     }
@@ -89,24 +101,24 @@ impl View {
     /// What the ledgers of an object say; none where it has no ledger.
     pub(crate) fn rows(&self, object: &Object) -> Option<Vec<Row<'_>>> {
         let known = self.ledgers.get(object.kind.name())?;
-        let ours = known.items.iter().filter_map(|((namespace, _), ledger)| {
-            let ledger = ledger.as_ref().ok()?;
-            let beside = object.namespace.as_ref().is_none_or(|own| own == namespace);
-            (beside && ledger.owner.uid == object.uid && ledger.owner.kind == object.kind.name())
-                .then_some(ledger)
-        });
+        let is_owner = |owner: &Owner| {
+            (owner.kind.name(), owner.namespace.as_deref(), &*owner.name, &*owner.uid)
+                == (object.kind.name(), object.namespace.as_deref(), &*object.name, &*object.uid)
+        };
+        let ledgers = known.items.values().filter_map(|ledger| ledger.as_ref().ok());
+        let ours = ledgers.filter(|(owner, _)| is_owner(owner)).map(|(_, ledger)| ledger);
         let ours: Vec<&ImageLedgerSpec> = ours.collect();
         (!ours.is_empty())
             .then(|| ours.into_iter().flat_map(|ledger| &ledger.entries).map(Row::from).collect())
     }
 
-    /// Ledgers that cannot be read, in words.
+    /// Ledgers that count for nothing, in words.
     pub(crate) fn broken_ledgers(&self) -> Vec<String> {
         let all = self.ledgers.values().flat_map(|known| &known.items);
         let mut broken: Vec<String> = all
             .filter_map(|((namespace, name), ledger)| {
                 let why = ledger.as_ref().err()?;
-                Some(format!("ImageLedger {namespace}/{name} is left out, because it cannot be read: {why}"))
+                Some(format!("ImageLedger {namespace}/{name} is left out: {why}"))
             })
             .collect();
         broken.sort();
@@ -114,7 +126,11 @@ impl View {
     }
 }
 
-fn read_ledger(object: &DynamicObject) -> Ledger {
-    let spec = object.data.get("spec").ok_or("it has no spec")?;
-    serde_path_to_error::deserialize(spec).map_err(|error| error.to_string())
+fn read_ledger(object: &DynamicObject, operator_namespace: &str) -> Ledger {
+    let spec = object.data.get("spec").ok_or("it cannot be read: it has no spec")?;
+    let spec: ImageLedgerSpec =
+        serde_path_to_error::deserialize(spec).map_err(|error| format!("it cannot be read: {error}"))?;
+    let (owner, _) =
+        trusted(&object.metadata, &spec.owner, operator_namespace).map_err(|why| why.to_string())?;
+    Ok((owner, spec))
 }

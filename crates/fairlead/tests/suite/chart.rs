@@ -8,7 +8,9 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use fairlead_operator::install::{Certificates, PullSecrets, cluster_rights, explanation, namespaced_rights};
+use fairlead_operator::install::{
+    Certificates, PullSecrets, cluster_rights, explanation, guard, namespaced_rights,
+};
 use fairlead_testkit::assets::{Assets, Group};
 use serde_json::{Map, Value, json};
 
@@ -68,7 +70,7 @@ fn generated_files_of_the_chart_are_up_to_date() {
             })
         };
         json!({
-            "cluster": role(cluster_rights(certificates, pull_secrets)),
+            "cluster": role(cluster_rights(pull_secrets)),
             "namespaced": role(namespaced_rights(certificates)),
         })
     };
@@ -80,6 +82,38 @@ fn generated_files_of_the_chart_are_up_to_date() {
         serde_saphyr::to_string(&rights).unwrap()
     );
     assert_generated("charts/fairlead/files/rights.yaml", &text);
+
+    let operator = guard::Account { namespace: "@namespace@", name: "@serviceAccount@" };
+    let guards = [guard::of_operator(operator), guard::of_records(operator)].map(|guard| {
+        let name = guard.policy.metadata.name.unwrap();
+        (name, json!({ "policy": guard.policy.spec, "binding": guard.binding.spec }))
+    });
+    let text = format!(
+        "# Limits on writes, for a ServiceAccount that the template fills in, from \
+         crates/operator/src/install/guard.rs (`make bless`).\n{}",
+        serde_saphyr::to_string(&BTreeMap::from(guards)).unwrap()
+    );
+    assert_generated("charts/fairlead/files/guards.yaml", &text);
+}
+
+#[test]
+fn writes_are_limited_for_the_account_that_the_values_name() {
+    let values = json!({
+        "serviceAccount": { "create": false, "name": "mine" },
+        "configuration": { "routing": { "pullSecrets": { "copy": false } } },
+    });
+    let objects = template(&values).unwrap();
+    let policies = objects.iter().filter(|object| object["kind"] == "ValidatingAdmissionPolicy");
+    let conditions: Vec<_> =
+        policies.map(|policy| policy["spec"]["matchConditions"][0]["expression"].to_string()).collect();
+    assert_eq!(conditions.len(), 2);
+    for condition in conditions {
+        assert!(condition.contains("'system:serviceaccount:fairlead-system:mine'"), "{condition}");
+    }
+    let bindings = objects.iter().filter(|object| object["kind"] == "ValidatingAdmissionPolicyBinding");
+    assert!(
+        bindings.count() == 2 && !objects.iter().any(|object| object.to_string().contains("@namespace@"))
+    );
 }
 
 /// The schema of `configuration` is a part of the schema of all values, made from the keys that the operator declares.

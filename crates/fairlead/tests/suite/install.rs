@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::install::{DEFAULT_NAMESPACE, NAME};
-use fairlead_testkit::{Cluster, pki::Authority};
+use fairlead_testkit::{Cluster, operator::webhook_path, pki::Authority};
 use k8s_openapi::{
     ByteString,
     api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Pod},
@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::{
     installed::{Operator, pod},
     kubectl, rights,
+    webhook::path_survives,
     yaml::{assert_generated, documents, fairlead},
 };
 
@@ -65,6 +66,7 @@ async fn plain_manifests_install_an_operator_with_exactly_the_rights_it_uses() {
 
     let operator = Operator::start(&cluster, DEFAULT_NAMESPACE).await.unwrap();
     operator.works(&cluster).await.unwrap();
+    operator.fills_in_the_path_of_its_service(&cluster).await.unwrap();
     operator.rotates_its_certificate(&cluster).await.unwrap();
     operator.leaves_alone_what_it_should(&cluster).await.unwrap();
     operator.stop(&cluster).await.unwrap();
@@ -73,7 +75,9 @@ async fn plain_manifests_install_an_operator_with_exactly_the_rights_it_uses() {
     // Upgrading is applying over what the operator has written meanwhile, which stays.
     let bundle = kubectl::ca_bundle(&cluster).await.unwrap();
     assert!(!bundle.is_empty());
-    kubectl::apply(&cluster, &manifests(&["--replicas=3"]).unwrap(), &[]).await.unwrap();
+    let path = webhook_path(&cluster).await.unwrap().unwrap();
+    let upgraded = async || kubectl::apply(&cluster, &manifests(&["--replicas=3"])?, &[]).await;
+    path_survives(&cluster, &path, upgraded).await.unwrap();
     assert_eq!(kubectl::replicas(&cluster).await.unwrap(), "3");
     assert_eq!(kubectl::ca_bundle(&cluster).await.unwrap(), bundle);
 
@@ -81,9 +85,10 @@ async fn plain_manifests_install_an_operator_with_exactly_the_rights_it_uses() {
     is_uninstalled(&cluster).await.unwrap();
 }
 
-/// With cert-manager the operator writes no certificate, and has no right to. Here the test does what cert-manager would.
+/// With cert-manager the operator writes its path and no certificate, and has no right to. Here the test does what
+/// cert-manager would.
 #[tokio::test]
-async fn with_cert_manager_the_operator_needs_fewer_rights() {
+async fn with_cert_manager_the_operator_writes_its_path_alone() {
     let cluster = Cluster::builder().audit(true).start().await.unwrap();
     let mut installed = manifests(&["--certificates=cert-manager"]).unwrap();
     installed.retain(|object| object["apiVersion"] != "cert-manager.io/v1");
@@ -99,8 +104,15 @@ async fn with_cert_manager_the_operator_needs_fewer_rights() {
     let operator =
         Operator::start_with_certificate_in(&cluster, DEFAULT_NAMESPACE, directory.path()).await.unwrap();
     operator.serves(&cluster).await.unwrap();
+    operator.replaces_a_lost_token(&cluster).await.unwrap();
     operator.stop(&cluster).await.unwrap();
     rights::check(&cluster, DEFAULT_NAMESPACE).await.unwrap();
+    let secrets =
+        cluster.kubectl(["get", "secrets", "--namespace", DEFAULT_NAMESPACE, "--output=name"]).await.unwrap();
+    assert_eq!(secrets.trim(), "secret/fairlead-webhook-path");
+    let path = webhook_path(&cluster).await.unwrap().unwrap();
+    let again = async || kubectl::apply(&cluster, &installed, &[]).await;
+    path_survives(&cluster, &path, again).await.unwrap();
 }
 
 async fn trust(cluster: &Cluster, authority: &str) -> Result<()> {
@@ -115,8 +127,10 @@ async fn trust(cluster: &Cluster, authority: &str) -> Result<()> {
 
 /// Nothing of the operator is left but the definitions and the namespace; Pods are created without anybody being asked.
 pub async fn is_uninstalled(cluster: &Cluster) -> Result<()> {
-    let kinds = "mutatingwebhookconfiguration,clusterrole,clusterrolebinding";
-    let left = cluster.kubectl(["get", kinds, NAME, "--ignore-not-found", "--output=name"]).await?;
+    let kinds = "mutatingwebhookconfiguration,clusterrole,clusterrolebinding,validatingadmissionpolicy,\
+                 validatingadmissionpolicybinding";
+    let ours = "--selector=app.kubernetes.io/part-of=fairlead";
+    let left = cluster.kubectl(["get", kinds, ours, "--output=name"]).await?;
     ensure!(left.is_empty(), "left in the cluster: {left}");
     let kinds =
         "deployment,service,serviceaccount,role,rolebinding,networkpolicy,poddisruptionbudget,configmap";

@@ -7,8 +7,11 @@ use std::{path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::names::{fairlead::ROUTES, kubernetes::CONFIG_MIRROR};
-use fairlead_operator::install::{CERTIFICATE_SECRET, LEASE, NAME, WEBHOOK_PATH, WEBHOOK_SERVICE};
-use fairlead_testkit::{Cluster, eventually, operator::point_webhook_at};
+use fairlead_operator::install::{CERTIFICATE_SECRET, LEASE, NAME, PATH_SECRET, WEBHOOK_SERVICE};
+use fairlead_testkit::{
+    Cluster, eventually,
+    operator::{point_webhook_at, webhook_path},
+};
 use k8s_openapi::api::{
     admissionregistration::v1::MutatingWebhookConfiguration,
     coordination::v1::Lease,
@@ -16,7 +19,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
@@ -36,6 +39,18 @@ impl Operator {
     /// The same with a configuration.
     pub async fn start_with_config(cluster: &Cluster, namespace: &str, config: &Path) -> Result<Self> {
         let builder = fairlead_testkit::Operator::of(env!("CARGO_BIN_EXE_fairlead")).namespace(namespace);
+        Self::connect(cluster, builder.config(config).start_installed(cluster).await?).await
+    }
+
+    /// The same with variables in its environment.
+    pub async fn start_in_environment(
+        cluster: &Cluster,
+        namespace: &str,
+        config: &Path,
+        variables: &[(String, String)],
+    ) -> Result<Self> {
+        let builder = fairlead_testkit::Operator::of(env!("CARGO_BIN_EXE_fairlead")).namespace(namespace);
+        let builder = variables.iter().fold(builder, |builder, (name, value)| builder.env(name, value));
         Self::connect(cluster, builder.config(config).start_installed(cluster).await?).await
     }
 
@@ -149,16 +164,55 @@ impl Operator {
         admits_with_record(cluster).await.context("it is not asked about Pods after a rotation")
     }
 
+    /// Points the webhook at its Service, without a path, as the manifests do, and waits until the path is there again.
+    pub async fn fills_in_the_path_of_its_service(&self, cluster: &Cluster) -> Result<()> {
+        let before = webhook_path(cluster).await?.context("no path")?;
+        let service = json!({ "name": WEBHOOK_SERVICE, "namespace": self.0.namespace, "port": 443 });
+        patch_webhook(cluster, &to_service(&service)).await?;
+        eventually(DEADLINE, || async {
+            let found = webhook_path(cluster).await?;
+            ensure!(
+                found.as_ref() == Some(&before),
+                "no path, or another one: {}",
+                self.0.process.log_tail()
+            );
+            Ok(())
+        })
+        .await?;
+        point_webhook_at(cluster, self.0.webhook).await
+    }
+
+    /// Takes the tokens away, and waits until the one that API servers use is stored again.
+    pub async fn replaces_a_lost_token(&self, cluster: &Cluster) -> Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(cluster.client().await?, &self.0.namespace);
+        let path = webhook_path(cluster).await?.context("no path")?;
+        let removal = Patch::Merge(json!({ "data": { "path-token": null } }));
+        secrets.patch(PATH_SECRET, &PatchParams::default(), &removal).await?;
+        eventually(DEADLINE, || async {
+            let data = secrets.get(PATH_SECRET).await?.data.unwrap_or_default();
+            let token = data.get("path-token").context("no token")?;
+            ensure!(path.as_bytes().ends_with(&token.0), "another token than the one in use");
+            Ok(())
+        })
+        .await
+    }
+
     /// Ends it politely, and lets the webhook look for a Service again, as it does in every real installation.
     pub async fn stop(self, cluster: &Cluster) -> Result<()> {
         self.0.stop().await?;
-        let service = json!({ "name": WEBHOOK_SERVICE, "namespace": self.0.namespace, "path": WEBHOOK_PATH, "port": 443 });
-        let patch = json!([
-            { "op": "remove", "path": "/webhooks/0/clientConfig/url" },
-            { "op": "add", "path": "/webhooks/0/clientConfig/service", "value": service },
-        ]);
-        patch_webhook(cluster, &patch).await
+        let path = webhook_path(cluster).await?;
+        let service =
+            json!({ "name": WEBHOOK_SERVICE, "namespace": self.0.namespace, "path": path, "port": 443 });
+        patch_webhook(cluster, &to_service(&service)).await
     }
+}
+
+/// The patch that makes the webhook look for a Service.
+fn to_service(service: &Value) -> Value {
+    json!([
+        { "op": "remove", "path": "/webhooks/0/clientConfig/url" },
+        { "op": "add", "path": "/webhooks/0/clientConfig/service", "value": service },
+    ])
 }
 
 async fn patch_webhook(cluster: &Cluster, patch: &Value) -> Result<()> {

@@ -69,7 +69,9 @@ pub async fn versions(cluster: &Cluster, objects: &[Value]) -> Result<BTreeMap<S
     for object in objects {
         let metadata = &get(cluster, object).await?["metadata"];
         // The status of some kinds moves by itself; their generation counts changes of the specification.
-        let moves = ["Deployment", "PodDisruptionBudget", "CustomResourceDefinition"].map(Value::from);
+        let moves =
+            ["Deployment", "PodDisruptionBudget", "CustomResourceDefinition", "ValidatingAdmissionPolicy"];
+        let moves = moves.map(Value::from);
         let version = if moves.contains(&object["kind"]) {
             &metadata["generation"]
         } else {

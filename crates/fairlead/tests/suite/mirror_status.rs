@@ -68,10 +68,13 @@ fn near(name: &str, state: &str, error: Option<&str>) -> Value {
 
 fn ledger(owner: &impl Resource<DynamicType = ()>, namespace: &str, number: usize, entries: &Value) -> Value {
     let (kind, name, uid) = (kind_of(owner), owner.name_any(), owner.uid().unwrap());
+    let short = if kind == "ImageSetMirror" { "ism" } else { "cism" };
+    let id: String = uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
+    let references = json!([{"apiVersion": "kuik.enix.io/v1alpha1", "kind": kind, "name": name, "uid": uid}]);
     json!({
         "apiVersion": "fairlead.dev/v1alpha1", "kind": "ImageLedger",
         "metadata": {
-            "name": format!("{name}-{number}"), "namespace": namespace,
+            "name": format!("{short}-{name}-{id}-{number}"), "namespace": namespace, "ownerReferences": references,
             "labels": {"fairlead.dev/owner-kind": kind, "fairlead.dev/owner-uid": uid},
         },
         "spec": {"owner": {"kind": kind, "name": name, "uid": uid}, "entries": entries},

@@ -3,13 +3,14 @@
 
 use anyhow::{Context, Result};
 use fairlead_operator::install::{DEFAULT_NAMESPACE, NAME};
-use fairlead_testkit::Cluster;
+use fairlead_testkit::{Cluster, operator::webhook_path};
 use serde_json::json;
 
 use crate::{
     install::{is_uninstalled, manifests},
     installed::Operator,
     kubectl, rights,
+    webhook::path_survives,
     yaml::{documents, repository},
 };
 
@@ -46,7 +47,9 @@ async fn the_chart_installs_an_operator_with_exactly_the_rights_it_uses() {
     // What the operator wrote meanwhile outlives an upgrade, and a definition that somebody damaged does not.
     let bundle = kubectl::ca_bundle(&cluster).await.unwrap();
     assert!(!bundle.is_empty());
-    helm(&cluster, "upgrade", &["--set", "manager.replicas=3"]).await.unwrap();
+    let registered = webhook_path(&cluster).await.unwrap().unwrap();
+    let upgraded = async || helm(&cluster, "upgrade", &["--set", "manager.replicas=3"]).await.map(drop);
+    path_survives(&cluster, &registered, upgraded).await.unwrap();
     assert_eq!(kubectl::replicas(&cluster).await.unwrap(), "3");
     assert_eq!(kubectl::ca_bundle(&cluster).await.unwrap(), bundle);
     let short_names = "--output=jsonpath={.spec.names.shortNames}";

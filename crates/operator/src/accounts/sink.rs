@@ -63,11 +63,6 @@ impl Sink<LeanAccount> for AccountSink {
         self.accounts.replace(self.restricted.clone());
         Counts { objects: self.restricted.len(), malformed: 0, images: None }
     }
-
-    fn clear(&mut self) {
-        self.restricted.clear();
-        self.publish();
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 
+use fairlead_plan::warnings;
 use futures::FutureExt;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -16,8 +17,8 @@ use super::{
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 
-/// Warnings longer than this are cut by API servers.
-const LONGEST_WARNING: usize = 240;
+const CROWDED: &str =
+    "too many Pods of this namespace are being created at once; the images of this one stay as they are";
 
 /// An answer, and what to count it as.
 pub(super) struct Answer {
@@ -101,7 +102,8 @@ async fn answer_request(
         }
     };
     let missing = || (Outcome::Odd, "the request came without its Pod".to_owned());
-    let pod = read(request.object.ok_or_else(missing)?, request)?;
+    let object = request.object.ok_or_else(missing)?;
+    let pod = read(object, request)?;
     let is_own = *request.namespace == *state.own_namespace;
     if is_own || pod.is_mirror_pod() || state.skip.matches(&pod.labels(), &pod.annotations()) {
         return Ok((Outcome::Skipped, Verdict::default()));
@@ -111,6 +113,9 @@ async fn answer_request(
     } else {
         PodObject::default()
     };
+    let share = state.shares.of(&request.namespace, &state.limits);
+    let bytes = object.get().len() + request.old_object.map_or(0, |before| before.get().len());
+    let _memory = share.hold(bytes).ok_or_else(|| (Outcome::Overload, CROWDED.to_owned()))?;
     let question = PodRequest {
         namespace: &request.namespace,
         subject: if for_debugging {
@@ -120,6 +125,8 @@ async fn answer_request(
         },
         dry_run: request.dry_run.unwrap_or(false),
         pod: &pod,
+        object_bytes: object.get().len(),
+        share: &share,
         deadline,
     };
     Ok(decide(state, &question).await)
@@ -134,12 +141,15 @@ fn read<'a>(object: &'a RawValue, request: &Request<'_>) -> Result<PodObject<'a>
 
 /// The Pod stays as it is, and whoever creates it is told something.
 fn warned(warning: impl Into<String>) -> Verdict {
-    Verdict { warnings: vec![warning.into()], ..Verdict::default() }
+    Verdict { warnings: vec![warnings::line(&warning.into())], ..Verdict::default() }
 }
 
 /// Decides within the deadline, and survives whatever happens meanwhile.
 async fn decide(state: &State, question: &PodRequest<'_>) -> (Outcome, Verdict) {
     let open = |outcome, warning: &str| (outcome, warned(warning));
+    let Ok(own) = timeout_at(question.deadline, question.share.deciding.acquire()).await else {
+        return open(Outcome::Overload, CROWDED);
+    };
     let Ok(permit) = timeout_at(question.deadline, state.deciding.acquire()).await else {
         return open(
             Outcome::Overload,
@@ -149,7 +159,7 @@ async fn decide(state: &State, question: &PodRequest<'_>) -> (Outcome, Verdict) 
     // The future is only made inside, so that a panic while making it is caught as well.
     let deciding = AssertUnwindSafe(async { state.decide.decide(question).await }).catch_unwind();
     let result = timeout_at(question.deadline, deciding).await;
-    drop(permit);
+    drop((permit, own));
     match result {
         Ok(Ok(Ok(verdict))) => {
             let outcome = match &verdict {
@@ -230,20 +240,14 @@ fn render(uid: &str, api_version: &str, verdict: &Verdict) -> Option<Vec<u8>> {
         patch_type: Option<&'static str>,
         #[serde(skip_serializing_if = "Option::is_none")]
         patch: Option<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        warnings: Vec<String>,
+        #[serde(skip_serializing_if = "<[String]>::is_empty")]
+        warnings: &'a [String],
     }
 
     let patch = if verdict.patch.is_empty() { None } else { verdict.patch.encode().ok() };
-    let warnings = verdict.warnings.iter().map(|warning| shorten(&format!("fairlead: {warning}"))).collect();
     let patch_type = patch.is_some().then_some("JSONPatch");
-    let response = Response { uid, allowed: true, patch_type, patch, warnings };
+    let response = Response { uid, allowed: true, patch_type, patch, warnings: &verdict.warnings };
     serde_json::to_vec(&Review { api_version, kind: "AdmissionReview", response }).ok()
-}
-
-/// One line of bounded length, without control characters, as it travels in an HTTP header.
-fn shorten(warning: &str) -> String {
-    warning.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_WARNING).collect()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::{
     patch::Patch,
     review::{PodImage, PodObject},
+    shares::Share,
 };
 
 /// A Pod about which the API server asks.
@@ -20,6 +21,10 @@ pub struct PodRequest<'a> {
     /// Nothing may be written anywhere.
     pub dry_run: bool,
     pub pod: &'a PodObject<'a>,
+    /// Of the Pod as it was sent.
+    pub object_bytes: usize,
+    /// What its namespace may take at once.
+    pub share: &'a Share,
     /// An answer after this moment reaches nobody.
     pub deadline: Instant,
 }
@@ -55,7 +60,7 @@ pub struct Verdict {
     pub patch: Patch,
     /// Whether an image is not the one that the Pod came with.
     pub rewritten: bool,
-    /// Shown to whoever creates the Pod.
+    /// Lines that are shown to the author of the Pod.
     pub warnings: Vec<String>,
 }
 

@@ -7,7 +7,6 @@ use axum::{
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    PATH,
     answer::{self, Answer},
     body::{Received, receive},
     metrics::Outcome,
@@ -16,8 +15,9 @@ use super::{
 
 /// Answers one HTTP request.
 pub(super) async fn handle(state: &State, request: Request<Body>) -> Response<Body> {
-    if request.uri().path() != PATH {
-        return plain(StatusCode::NOT_FOUND, "the webhook is at /mutate/pods\n");
+    // Before anything else is read: only API servers know a path that is answered.
+    if !state.paths.admits(request.uri().path()) {
+        return plain(StatusCode::NOT_FOUND, "not found\n");
     }
     if request.method() != Method::POST {
         return plain(StatusCode::METHOD_NOT_ALLOWED, "send an AdmissionReview with POST\n");

@@ -14,10 +14,18 @@ pub struct Limits {
     pub idle: Duration,
     /// Requests being decided at once; more wait until their deadline.
     pub deciding: usize,
+    /// The same for one namespace, which leaves room for the others.
+    pub deciding_per_namespace: usize,
+    /// Places that one namespace has asked about at once; more wait until the deadline of their request.
+    pub probes_per_namespace: usize,
+    /// Secrets that are read at once for Pods of one namespace; more wait likewise.
+    pub reads_per_namespace: usize,
     /// Largest request. The API server accepts objects up to 3 MiB and sends the old one along with the new one.
     pub body: usize,
     /// Bytes of requests held in memory at once.
     pub bodies: usize,
+    /// The same for one namespace. A request beyond it is answered at once: waiting would hold its memory.
+    pub bodies_per_namespace: usize,
     /// Deadline of a request whose URL names none; the API server's own is 10 seconds unless configured.
     pub unnamed_timeout: Duration,
     /// After the wish to stop, connections are still taken for this long, and told to close after their next answer.
@@ -33,8 +41,12 @@ impl Default for Limits {
             handshake: Duration::from_secs(5),
             idle: Duration::from_mins(3),
             deciding: 256,
+            deciding_per_namespace: 64,
+            probes_per_namespace: 64,
+            reads_per_namespace: 16,
             body: 8 * 1024 * 1024,
             bodies: 96 * 1024 * 1024,
+            bodies_per_namespace: 24 * 1024 * 1024,
             unnamed_timeout: Duration::from_secs(5),
             linger: Duration::from_secs(1),
             finish: Duration::from_secs(3),

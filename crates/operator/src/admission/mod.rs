@@ -17,6 +17,7 @@ mod patch;
 mod review;
 mod route;
 mod server;
+mod shares;
 mod state;
 
 pub use self::{
@@ -30,8 +31,6 @@ pub use self::{
     },
     route::{Router, Surroundings},
     server::serve,
+    shares::Share,
     state::State,
 };
-
-/// The path that the API server calls.
-pub const PATH: &str = "/mutate/pods";

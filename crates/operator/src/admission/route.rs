@@ -9,19 +9,20 @@ mod pull_secrets;
 #[cfg(test)]
 pub(super) mod tests;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use fairlead_domain::selector::PodFacts;
 use fairlead_plan::{
     admission::{self, Planned},
     owners::{ApiGroup, Exemption, exemption},
-    records::{self, Claims, Entry},
-    routing::Rules,
+    records::{self, Claims, Entry, Room},
+    routing::{Alternatives, Rules},
+    warnings::Warnings,
 };
 use futures::{FutureExt, future::BoxFuture};
 use kube::Client;
 use prometheus_client::registry::Registry;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     decide::{Decide, DecideError, PodRequest, Subject, Verdict},
@@ -39,13 +40,21 @@ use crate::{
     secrets::{self, Copies, Secrets},
     state::Owners,
     verdicts::{self, NodeTrust, VerdictSettings, Verdicts},
+    watch::Resources,
 };
 
 /// Kept back of a request's time for putting the answer together.
 const RESERVE: Duration = Duration::from_millis(100);
 
-/// Shown to the author of a Pod; more would only push one another out of sight.
-const MOST_WARNINGS: usize = 8;
+/// Places that are asked about for one Pod, as many as sixty-four images have at most.
+const MOST_PLACES: usize = 4096;
+
+/// Planning gives way to other requests after this long.
+const LONGEST_SLICE: Duration = Duration::from_millis(1);
+
+const NO_TIME: &str = "there was no time left to look for alternatives, so the image stays as it is";
+const TOO_MANY_PLACES: &str = "the images of this Pod may come from more places than are asked about for one Pod, so this one stays as it is";
+const TOO_LARGE: &str = "this Pod is about as large as the API server can store; its images stay as they are, so that it is not refused";
 
 /// What routing needs of the rest of the operator.
 #[derive(Debug, Clone)]
@@ -73,11 +82,11 @@ impl Surroundings {
         client: &Client,
         config: &Config,
         policies: Policies,
-        accounts: Accounts,
-        claims: ledgers::Claims,
-        owners: Owners,
+        resources: &Resources,
         registry: &mut Registry,
     ) -> (Self, Recorder) {
+        let (accounts, claims) = (resources.accounts.clone(), resources.claims.clone());
+        let owners = resources.pods.owners().clone();
         let registries = verdicts::client(config);
         let metrics = verdicts::Metrics::register(registry, &registries);
         let findings = Findings::new(claims.clone(), &config.routing.active_check.stale_mirror_cleanup);
@@ -86,7 +95,9 @@ impl Surroundings {
         let metrics = secrets::Metrics::register(registry);
         let secrets = Secrets::new(client.clone(), metrics.clone());
         let copying = config.routing.pull_secrets.copy;
-        let copies = Copies::new(client.clone(), secrets.clone(), copying, system_clock(), metrics);
+        let namespaces = resources.namespaces.clone();
+        let copies =
+            Copies::new(client.clone(), secrets.clone(), copying, namespaces, system_clock(), metrics);
         let (records, recorder) = Records::new(client.clone(), registry);
         (
             Self {
@@ -134,47 +145,88 @@ impl Router {
         exemption(&controller, &self.skip_owners, paused_until)
     }
 
-    fn plan(&self, request: &PodRequest<'_>, images: &[PodImage<'_>]) -> Vec<Planned> {
-        let (labels, annotations) = (request.pod.labels(), request.pod.annotations());
-        let facts = PodFacts { namespace: request.namespace, labels: &labels, annotations: &annotations };
+    /// Plans one image after the other, one request of a namespace at a time, and gives way in between: planning is all
+    /// computation. What its turn does not come to in time, or what is beyond the places of one Pod, stays as it is.
+    async fn plan(
+        &self,
+        request: &PodRequest<'_>,
+        images: &[PodImage<'_>],
+        deadline: Instant,
+    ) -> Vec<Planned> {
+        let _turn = timeout_at(deadline, request.share.planning.acquire()).await;
         let index = self.around.policies.current();
-        let policies = index.for_pod(&facts);
-        let claims = Claims::read(&request.pod.found());
-        let plan = |image: &PodImage<'_>| {
-            let claimed = claims.asked(&image.place, image.reference);
-            let mut planned =
-                admission::plan(&policies, image.reference, claimed, image.pull_policy, &self.rules);
-            if let Ok(places) = &mut planned.places {
-                places.withhold(|source, copy| self.around.claims.refuses(source, copy));
-            }
-            planned
+        let policies = {
+            let (labels, annotations) = (request.pod.labels(), request.pod.annotations());
+            let facts = PodFacts { namespace: request.namespace, labels: &labels, annotations: &annotations };
+            index.for_pod(&facts)
         };
-        images.iter().map(plan).collect()
+        let claims = Claims::read(&request.pod.found());
+        let mut planned = Vec::with_capacity(images.len());
+        let mut places = 0;
+        let mut begun = Instant::now();
+        for image in images {
+            let now = Instant::now();
+            let left_alone = [(now >= deadline, NO_TIME), (places >= MOST_PLACES, TOO_MANY_PLACES)];
+            if let Some((_, why)) = left_alone.into_iter().find(|(applies, _)| *applies) {
+                planned.push(Planned { asked: image.reference.to_owned(), places: Err(why.to_owned()) });
+                continue;
+            }
+            let claimed = claims.asked(&image.place, image.reference);
+            let mut plan =
+                admission::plan(&policies, image.reference, claimed, image.pull_policy, &self.rules);
+            if let Ok(places) = &mut plan.places {
+                places.withhold(|source, copy| self.around.claims.refuses(source, copy, &index));
+            }
+            places += plan.to_ask().map_or(0, |alternatives| alternatives.list().len());
+            planned.push(plan);
+            if now.duration_since(begun) >= LONGEST_SLICE {
+                tokio::task::yield_now().await;
+                begun = Instant::now();
+            }
+        }
+        planned
     }
 
     async fn route(&self, request: &PodRequest<'_>) -> Verdict {
         let images = request.images();
         let mut warnings = Warnings::default();
-        let (routes, to_add) = if let Some(exempt) = self.exemption(request) {
+        let mut planned = Vec::new();
+        let (mut routes, to_add) = if let Some(exempt) = self.exemption(request) {
             // Its controller may compare more than images, so pull secrets are not added, either.
             (images.iter().map(|image| exempt.route(image.reference)).collect(), Vec::new())
         } else {
-            let planned = self.plan(request, &images);
             let deadline = request.deadline.checked_sub(RESERVE).unwrap_or_else(Instant::now);
+            planned = self.plan(request, &images, deadline).await;
             let secrets = self.pull_secrets(request, &planned, deadline, &mut warnings).await;
-            (self.choose(&planned, &secrets, request.namespace, deadline).await, secrets.to_add)
+            (self.choose(&planned, &secrets, request, deadline).await, secrets.to_add)
         };
 
         let mut patch = Patch::default();
         let mut rewritten = false;
-        for (image, route) in images.iter().zip(&routes) {
+        let changed = images.iter().zip(&routes).map(|(image, route)| (image.reference, route.used.as_str()));
+        let names = to_add.iter().map(String::as_str);
+        let Some(room) = Room::of(request.object_bytes).after(changed, names) else {
+            warnings.add(TOO_LARGE.to_owned());
+            return Verdict { warnings: warnings.lines(), ..Verdict::default() };
+        };
+        for (image, route) in images.iter().zip(&mut routes) {
             if image.reference != route.used {
                 rewritten = true;
                 patch.image(image, &route.used);
                 self.rewrites.count(&route.by);
             }
-            if route.unavailable {
-                warnings.add(format!("{}: {}", image.place.key(), route.why));
+            if let Some(failure) = route.failure.take() {
+                warnings.unavailable(&image.place.key(), failure);
+            }
+        }
+        for (image, planned) in images.iter().zip(&planned) {
+            if let Err(why) = &planned.places
+                && [NO_TIME, TOO_MANY_PLACES].contains(&why.as_str())
+            {
+                warnings.add(format!("{}: {why}", image.place.key()));
+            }
+            if let Some(cut) = planned.to_ask().and_then(Alternatives::cut) {
+                warnings.add(format!("{}: {cut}", image.place.key()));
             }
         }
         let entries =
@@ -182,31 +234,21 @@ impl Router {
         match request.subject {
             Subject::NewPod => {
                 patch.pull_secrets(request.pod, to_add);
-                let annotations = records::annotations(&request.pod.found(), entries);
+                let annotations = records::annotations(&request.pod.found(), entries, room);
                 patch.annotations(request.pod, annotations.changes);
                 for name in annotations.left_out {
-                    warnings.add(format!("the other annotations of this Pod leave no room for {name}"));
+                    warnings.add(format!("this Pod has no room for the annotation {name}"));
                 }
             }
             Subject::EphemeralContainers { .. } if request.dry_run => {}
             Subject::EphemeralContainers { .. } => self.around.records.note(Notice::new(request, entries)),
         }
-        Verdict { patch, rewritten, warnings: warnings.0.into_iter().take(MOST_WARNINGS).collect() }
+        Verdict { patch, rewritten, warnings: warnings.lines() }
     }
 }
 
 impl Decide for Router {
     fn decide<'a>(&'a self, request: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
         self.route(request).map(Ok).boxed()
-    }
-}
-
-/// What the author of a Pod should know, each once.
-#[derive(Debug, Default)]
-struct Warnings(BTreeSet<String>);
-
-impl Warnings {
-    fn add(&mut self, warning: String) {
-        self.0.insert(warning);
     }
 }

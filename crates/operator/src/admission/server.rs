@@ -3,26 +3,26 @@
 use std::{io, sync::Arc, time::Duration};
 
 use hyper_util::server::graceful::GracefulShutdown;
+use rustls::ServerConfig;
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::{connection, state::State};
-use crate::certificates::Resolver;
 
 /// Pause after a connection could not be taken; the usual cause, too many open files, needs time to pass.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves admission over TLS until `shutdown`, then sees the requests at hand through.
 ///
-/// Handshakes fail while `resolver` has no leaf, which is as good as not listening; readiness says so.
+/// Handshakes fail while there is no leaf, which is as good as not listening; readiness says so.
 pub async fn serve(
     listener: TcpListener,
-    resolver: Arc<Resolver>,
+    tls: ServerConfig,
     state: Arc<State>,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let tls = TlsAcceptor::from(Arc::new(resolver.server_config().map_err(io::Error::other)?));
+    let tls = TlsAcceptor::from(Arc::new(tls));
     let graceful = GracefulShutdown::new();
     let slots = Arc::new(Semaphore::new(state.limits.connections));
     let stopped = async {

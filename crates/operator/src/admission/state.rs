@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::{decide::Decide, limits::Limits, metrics::Metrics};
-use crate::{events::Errors, skip::Skip};
+use super::{decide::Decide, limits::Limits, metrics::Metrics, shares::Shares};
+use crate::{certificates::Paths, events::Errors, skip::Skip};
 
 /// The admission webhook, apart from its connections.
 pub struct State {
     pub(super) own_namespace: String,
+    /// Where API servers call.
+    pub(super) paths: Arc<Paths>,
     pub(super) skip: Skip,
     pub(super) decide: Arc<dyn Decide>,
     pub(super) limits: Limits,
@@ -17,14 +19,17 @@ pub struct State {
     /// Takes what went wrong inside, for those who look after the operator.
     pub(super) errors: Errors,
     pub(super) deciding: Semaphore,
+    pub(super) shares: Shares,
     /// In KiB.
     pub(super) bodies: Semaphore,
 }
 
 impl State {
-    /// `own_namespace` is the operator's, whose Pods are never touched; nor are those that `skip` names.
+    /// `own_namespace` is the operator's, whose Pods are never touched; nor are those that `skip` names. Requests to
+    /// other paths than `paths` are not read.
     pub fn new(
         own_namespace: &str,
+        paths: Arc<Paths>,
         skip: Skip,
         decide: Arc<dyn Decide>,
         limits: Limits,
@@ -33,9 +38,11 @@ impl State {
     ) -> Arc<Self> {
         Arc::new(Self {
             own_namespace: own_namespace.to_owned(),
+            paths,
             skip,
             decide,
             deciding: Semaphore::new(limits.deciding),
+            shares: Shares::default(),
             bodies: Semaphore::new(limits.bodies / 1024),
             limits,
             metrics,

@@ -82,12 +82,16 @@ pub(super) fn window(certificate: &X509Certificate<'_>) -> Option<Window> {
 }
 
 pub(super) fn fingerprint(certificate: &CertificateDer<'_>) -> AuthorityId {
+    AuthorityId(hexadecimal(&Sha256::digest(certificate)))
+}
+
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
 
-    let mut text = String::with_capacity(64);
-    for byte in Sha256::digest(certificate) {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
         // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
-    AuthorityId(text)
+    text
 }

@@ -3,20 +3,29 @@
 
 use std::{future::Future, time::Duration};
 
-use k8s_openapi::api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Secret};
+use axum::http::Uri;
+use k8s_openapi::api::{
+    admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration},
+    core::v1::Secret,
+};
 use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::Settings;
+use super::{Settings, Token};
 use crate::failure::{Class, Failure, within};
 
 const FIELD_MANAGER: &str = "fairlead-certificates";
 
 /// Webhooks of ours are named below this domain; an entry of somebody else in the same configuration is left alone.
 const OWN_DOMAIN: &str = ".fairlead.dev";
+
+/// Whether a webhook in a configuration is ours.
+pub(crate) fn is_own_webhook(name: &str) -> bool {
+    name.ends_with(OWN_DOMAIN)
+}
 
 /// One request never holds up the next look for longer.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -36,10 +45,75 @@ impl ClusterError {
     }
 }
 
-/// The bundles that API servers are told to trust, one for each webhook of ours.
+/// What API servers are told about each webhook of ours.
 pub(super) struct Configuration {
-    pub(super) bundles: Vec<(String, Vec<u8>)>,
+    webhooks: Vec<Webhook>,
     version: Option<String>,
+}
+
+struct Webhook {
+    name: String,
+    bundle: Vec<u8>,
+    address: Address,
+}
+
+/// How API servers reach a webhook.
+enum Address {
+    Service {
+        path: Option<String>,
+    },
+    /// The path is part of it.
+    Url(String),
+}
+
+impl Configuration {
+    /// The authorities that API servers are told to trust, as text, for each webhook.
+    pub(super) fn bundles(&self) -> impl Iterator<Item = &[u8]> {
+        self.webhooks.iter().map(|webhook| webhook.bundle.as_slice())
+    }
+
+    /// A token that API servers use.
+    pub(super) fn token(&self) -> Option<Token> {
+        self.webhooks.iter().find_map(Webhook::token)
+    }
+
+    /// Whether API servers use this token for every webhook.
+    pub(super) fn calls_only(&self, token: &Token) -> bool {
+        self.webhooks.iter().all(|webhook| webhook.token().as_ref() == Some(token))
+    }
+}
+
+impl Webhook {
+    fn of(webhook: MutatingWebhook) -> Self {
+        let config = webhook.client_config;
+        let address = match config.url {
+            Some(url) => Address::Url(url),
+            None => Address::Service { path: config.service.and_then(|service| service.path) },
+        };
+        Self { name: webhook.name, bundle: config.ca_bundle.unwrap_or_default().0, address }
+    }
+
+    fn token(&self) -> Option<Token> {
+        match &self.address {
+            Address::Service { path } => Token::in_path(path.as_deref()?),
+            Address::Url(url) => Token::in_path(url.parse::<Uri>().ok()?.path()),
+        }
+    }
+
+    /// The client configuration with another path.
+    fn with_path(&self, path: &str) -> Value {
+        match &self.address {
+            Address::Service { .. } => json!({"service": {"path": path}}),
+            Address::Url(url) => json!({"url": format!("{}{path}", origin(url))}),
+        }
+    }
+}
+
+/// Scheme, host and port of a URL.
+fn origin(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |at| at + 3);
+    let end = url.get(host..).and_then(|rest| rest.find('/')).map_or(url.len(), |at| host + at);
+    url.get(..end).unwrap_or(url)
 }
 
 pub(super) struct Cluster {
@@ -81,15 +155,15 @@ impl Cluster {
         let Some(found) = self.attempt("reading", &self.configuration_text(), read).await? else {
             return Ok(None);
         };
-        let bundles: Vec<_> = found
+        let webhooks: Vec<_> = found
             .webhooks
             .unwrap_or_default()
             .into_iter()
-            .filter(|webhook| webhook.name.ends_with(OWN_DOMAIN))
-            .map(|webhook| (webhook.name, webhook.client_config.ca_bundle.unwrap_or_default().0))
+            .filter(|webhook| is_own_webhook(&webhook.name))
+            .map(Webhook::of)
             .collect();
-        Ok((!bundles.is_empty())
-            .then_some(Configuration { bundles, version: found.metadata.resource_version }))
+        Ok((!webhooks.is_empty())
+            .then_some(Configuration { webhooks, version: found.metadata.resource_version }))
     }
 
     /// Writes the bundle into every webhook of ours, if the configuration is still the one that was read.
@@ -101,10 +175,32 @@ impl Cluster {
         use base64::{Engine as _, prelude::BASE64_STANDARD};
 
         let bundle = BASE64_STANDARD.encode(bundle);
+        self.write("writing the CA bundle of", configuration, |_| json!({"caBundle": bundle})).await
+    }
+
+    /// Writes the token into the path of every webhook of ours, if the configuration is still the one that was read.
+    pub(super) async fn register(
+        &self,
+        configuration: &Configuration,
+        token: &Token,
+    ) -> Result<(), ClusterError> {
+        let path = token.path();
+        let written =
+            self.write("writing the path of", configuration, |webhook| webhook.with_path(&path)).await;
+        // The API server repeats a value that it refuses.
+        written.map_err(|error| ClusterError { failure: error.failure.without(token.secret()), ..error })
+    }
+
+    async fn write(
+        &self,
+        attempt: &'static str,
+        configuration: &Configuration,
+        client_config: impl Fn(&Webhook) -> Value,
+    ) -> Result<(), ClusterError> {
         let webhooks: Vec<_> = configuration
-            .bundles
+            .webhooks
             .iter()
-            .map(|(name, _)| json!({"name": name, "clientConfig": {"caBundle": bundle}}))
+            .map(|webhook| json!({"name": webhook.name, "clientConfig": client_config(webhook)}))
             .collect();
         let patch = Patch::Strategic(json!({
             "metadata": {"resourceVersion": configuration.version},
@@ -112,7 +208,7 @@ impl Cluster {
         }));
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let write = self.configurations.patch(&self.configuration, &params, &patch);
-        self.attempt("writing the CA bundle of", &self.configuration_text(), write).await.map(drop)
+        self.attempt(attempt, &self.configuration_text(), write).await.map(drop)
     }
 
     pub(super) fn configuration_text(&self) -> String {
@@ -127,5 +223,38 @@ impl Cluster {
     ) -> Result<T, ClusterError> {
         let failed = |failure| ClusterError { attempt, object: object.to_owned(), failure };
         within(LIMIT, request).await.map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn webhook(client_config: &Value) -> Webhook {
+        let webhook = json!({
+            "name": "pods.fairlead.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": client_config,
+        });
+        Webhook::of(serde_json::from_value(webhook).unwrap())
+    }
+
+    #[test]
+    fn a_path_is_read_and_written_in_both_forms() {
+        let token = Token::generate().unwrap();
+        let service =
+            |path| json!({"service": {"name": "fairlead-webhook", "namespace": "ns", "path": path}});
+        let url = |path: &str| json!({"url": format!("https://[::1]:9443{path}")});
+        for without in [service(None), service(Some("/mutate/pods")), url(""), url("/"), url("/mutate/pods")]
+        {
+            assert_eq!(webhook(&without).token(), None, "{without}");
+        }
+        let path = token.path();
+        for with in [service(Some(&path)), url(&path)] {
+            assert_eq!(webhook(&with).token(), Some(token.clone()), "{with}");
+        }
+        assert_eq!(webhook(&service(None)).with_path(&path), json!({"service": {"path": path}}));
+        for before in ["", "/", "/a/b"] {
+            assert_eq!(webhook(&url(before)).with_path(&path), url(&path));
+        }
     }
 }

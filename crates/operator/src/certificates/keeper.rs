@@ -9,17 +9,18 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Clock, Leads, MaterialError, Metrics, Resolver, Settings,
+    Clock, Leads, MaterialError, Metrics, Paths, Resolver, Settings,
     authority::{KnownAuthority, fingerprint, read_bundle},
     cluster::{Cluster, ClusterError, Configuration},
     material::SigningAuthority,
+    path::{PathError, PathWork, Seen},
     resolver::wall_time,
     secret::{Change, Contents, Staging, blank},
 };
 use crate::telemetry::Pulse;
 
 /// How often a waiting keeper notices that it has become the leader, or that a leaf has ended.
-const HEARTBEAT: Duration = Duration::from_millis(250);
+pub(super) const HEARTBEAT: Duration = Duration::from_millis(250);
 
 /// Keeps the webhook's certificates in the cluster, and this replica's leaf up to date.
 pub struct Keeper {
@@ -31,6 +32,7 @@ pub struct Keeper {
     metrics: Metrics,
     pulse: Pulse,
     memory: Memory,
+    path: PathWork,
 }
 
 /// What this process has seen for how long. Forgotten with every end of leadership, so that a new term waits anew.
@@ -47,7 +49,7 @@ struct Memory {
 struct Sight {
     secret: Option<Secret>,
     contents: Contents,
-    configuration: Option<Configuration>,
+    configuration: Seen,
     trust: Trust,
 }
 
@@ -61,6 +63,15 @@ enum StepError {
     Gone(&'static str),
 }
 
+impl From<PathError> for StepError {
+    fn from(error: PathError) -> Self {
+        match error {
+            PathError::Cluster(error) => Self::Cluster(error),
+            PathError::Material(error) => Self::Material(error),
+        }
+    }
+}
+
 impl Keeper {
     pub fn new(
         client: Client,
@@ -72,7 +83,13 @@ impl Keeper {
     ) -> Self {
         let cluster = Cluster::new(client, &settings);
         let resolver = Resolver::new();
-        Self { cluster, settings, leads, clock, resolver, metrics, pulse, memory: Memory::default() }
+        let (memory, path) = (Memory::default(), PathWork::new());
+        Self { cluster, settings, leads, clock, resolver, metrics, pulse, memory, path }
+    }
+
+    /// The paths that the admission server answers on.
+    pub fn paths(&self) -> Arc<Paths> {
+        Arc::clone(&self.path.paths)
     }
 
     /// Where the admission server gets its leaf.
@@ -93,7 +110,8 @@ impl Keeper {
                 let pause = self.turn(leads).await;
                 self.rest(leads, pause).await;
             };
-            if shutdown.run_until_cancelled(turn).await.is_none() {
+            // On the heap: what a turn keeps between requests would be carried by everything around it.
+            if shutdown.run_until_cancelled(Box::pin(turn)).await.is_none() {
                 return;
             }
         }
@@ -105,6 +123,7 @@ impl Keeper {
         if !leads {
             self.memory.trusted = None;
             self.memory.leaf = None;
+            self.path.forget();
         }
         let sight = match self.look(leads).await {
             Ok(sight) => sight,
@@ -132,11 +151,25 @@ impl Keeper {
                 self.memory.complained = None;
             }
             self.say(decision.reason);
-            return after;
+            let path = self.lead_path(sight).await;
+            return self.pause(path).min(after);
         }
-        match self.act(sight, decision).await {
-            // Not at once: if somebody undoes the step as fast, neither should keep the API server busy.
-            Ok(()) => HEARTBEAT,
+        // Not at once: if somebody undoes the step as fast, neither should keep the API server busy.
+        let acted = self.act(sight, decision).await.map(|()| HEARTBEAT);
+        self.pause(acted)
+    }
+
+    /// The next step about the path, once there is none about certificates.
+    async fn lead_path(&mut self, sight: Sight) -> Result<Duration, StepError> {
+        let secret = sight.secret.unwrap_or_else(|| blank(&self.settings));
+        let sight = (secret, &sight.configuration, self.resolver.leaf());
+        Ok(self.path.lead(&self.cluster, &self.settings.plan, &self.leads, sight).await?)
+    }
+
+    /// How long to wait after a step.
+    fn pause(&mut self, outcome: Result<Duration, StepError>) -> Duration {
+        match outcome {
+            Ok(pause) => pause,
             Err(StepError::Cluster(error)) if error.is_conflict() => {
                 tracing::debug!(%error, "somebody else was faster, looking again");
                 HEARTBEAT
@@ -166,25 +199,26 @@ impl Keeper {
         let secret = self.cluster.secret().await?;
         let contents = secret.as_ref().map(Contents::read).unwrap_or_default();
         if !leads {
-            return Ok(Sight { secret, contents, configuration: None, trust: Trust::Unknown });
+            return Ok(Sight { secret, contents, configuration: Seen::Unknown, trust: Trust::Unknown });
         }
         let (configuration, trust) = match self.cluster.configuration().await {
             Ok(Some(configuration)) => {
                 let trust = self.judge(&contents, &configuration);
-                (Some(configuration), trust)
+                (Seen::Found(configuration), trust)
             }
             Ok(None) => {
                 let object = self.cluster.configuration_text();
                 self.complain(&format!(
-                    "there is no {object} with a webhook of ours, so no Pod is asked about; its CA bundle is filled as soon as it appears"
+                    "there is no {object} with a webhook of ours, so no Pod is asked about; its CA bundle and its \
+                     path are filled in as soon as it appears"
                 ));
                 self.memory.trusted = None;
-                (None, Trust::Absent)
+                (Seen::Absent, Trust::Absent)
             }
             Err(error) => {
                 self.complain(&error.to_string());
                 self.memory.trusted = None;
-                (None, Trust::Unknown)
+                (Seen::Unknown, Trust::Unknown)
             }
         };
         self.remember_leaf(&contents);
@@ -193,7 +227,7 @@ impl Keeper {
 
     /// Compares what API servers are told with what they should be told, and remembers since when it is the same.
     fn judge(&mut self, contents: &Contents, configuration: &Configuration) -> Trust {
-        let exact = configuration.bundles.iter().all(|(_, bundle)| *bundle == contents.bundle_text);
+        let exact = configuration.bundles().all(|bundle| *bundle == contents.bundle_text);
         if exact {
             if self.memory.trusted.as_ref().is_none_or(|(bundle, _)| *bundle != contents.bundle_text) {
                 self.memory.trusted = Some((contents.bundle_text.clone(), Instant::now()));
@@ -202,10 +236,7 @@ impl Keeper {
             self.memory.trusted = None;
         }
         Trust::Held {
-            authorities: trusted_now(Some(configuration))
-                .into_iter()
-                .map(|authority| authority.facts)
-                .collect(),
+            authorities: trusted_by(configuration).map(|authority| authority.facts).collect(),
             exact_for: self.memory.trusted.as_ref().map(|(_, since)| since.elapsed()),
         }
     }
@@ -217,8 +248,9 @@ impl Keeper {
         }
     }
 
-    /// Takes over the leaf of the Secret. Where there is none, the leaf at hand goes on being served.
+    /// Takes over the leaf and the tokens of the Secret. Where there are none, those at hand go on being served.
     fn serve(&self, contents: &Contents) {
+        self.path.paths.accept(contents.tokens.accepted());
         if let Some(leaf) = &contents.leaf {
             if self.resolver.install(leaf) {
                 tracing::info!(valid_until = %text(leaf.window.not_after), "serving a new certificate");
@@ -239,7 +271,9 @@ impl Keeper {
         let change = match &decision.step {
             Step::Wait { .. } => return Ok(()),
             Step::Trust => {
-                let configuration = configuration.ok_or(StepError::Gone("webhook configuration"))?;
+                let Seen::Found(configuration) = configuration else {
+                    return Err(StepError::Gone("webhook configuration"));
+                };
                 if (self.leads)() {
                     self.cluster.trust(&configuration, &contents.bundle_text).await?;
                     tracing::info!(
@@ -263,7 +297,11 @@ impl Keeper {
             }
             Step::Stage { keep } => {
                 let authority = SigningAuthority::make(plan.authority_window(now))?;
-                let mut bundle = contents.authorities(keep, &trusted_now(configuration.as_ref()));
+                let trusted: Vec<_> = match &configuration {
+                    Seen::Found(configuration) => trusted_by(configuration).collect(),
+                    Seen::Unknown | Seen::Absent => Vec::new(),
+                };
+                let mut bundle = contents.authorities(keep, &trusted);
                 bundle.push(authority.known.clone());
                 made = (true, false);
                 Change { staged: Staging::Put(authority), bundle: Some(bundle), ..Change::default() }
@@ -284,7 +322,7 @@ impl Keeper {
                 Change { leaf: Some(leaf), ..Change::default() }
             }
         };
-        let mut secret = secret.unwrap_or_else(|| blank(&self.settings.namespace, &self.settings.secret));
+        let mut secret = secret.unwrap_or_else(|| blank(&self.settings));
         change.apply(&mut secret);
         if !(self.leads)() {
             return Ok(());
@@ -324,10 +362,9 @@ impl Keeper {
     }
 }
 
-/// Every authority that some webhook of ours is told to trust.
-fn trusted_now(configuration: Option<&Configuration>) -> Vec<KnownAuthority> {
-    let bundles = configuration.map(|configuration| configuration.bundles.as_slice()).unwrap_or_default();
-    bundles.iter().flat_map(|(_, bundle)| read_bundle(bundle)).collect()
+/// Every authority that API servers are told to trust for some webhook of ours.
+fn trusted_by(configuration: &Configuration) -> impl Iterator<Item = KnownAuthority> {
+    configuration.bundles().flat_map(read_bundle)
 }
 
 fn name(step: &Step) -> &'static str {

@@ -17,6 +17,8 @@ pub enum MaterialError {
     Make { what: &'static str, source: rcgen::Error },
     #[error("the {what} that was just made cannot be read")]
     Unreadable { what: &'static str },
+    #[error("the system gives no random numbers")]
+    Random,
 }
 
 /// An authority that can sign.

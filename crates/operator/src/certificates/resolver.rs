@@ -7,17 +7,23 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use fairlead_plan::certificates::{WallTime, Window};
+use fairlead_plan::certificates::{LeafId, WallTime, Window};
 use rustls::{
     ServerConfig,
     crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::{ClientHello, ResolvesServerCert},
+    server::{
+        ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+        danger::ClientCertVerifier,
+    },
     sign::CertifiedKey,
 };
 use tokio::sync::watch;
 
-use super::authority::{parse, window};
+use super::{
+    ClientAuthorities,
+    authority::{fingerprint, parse, window},
+};
 
 /// Why a leaf cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -90,13 +96,32 @@ impl Resolver {
         self.ready.send_if_modified(|was| std::mem::replace(was, ready) != ready);
     }
 
-    /// TLS with the leaf of the moment, HTTP/2 before HTTP/1.1.
-    pub fn server_config(self: &Arc<Self>) -> Result<ServerConfig, rustls::Error> {
+    /// The fingerprint of the leaf that is served.
+    pub(super) fn leaf(&self) -> Option<LeafId> {
+        let current = self.current.load();
+        Some(LeafId(fingerprint(current.as_ref()?.cert.first()?).0))
+    }
+
+    /// TLS with the leaf of the moment, HTTP/2 before HTTP/1.1. With `clients`, only for clients with a certificate of
+    /// one of those authorities.
+    pub fn server_config(
+        self: &Arc<Self>,
+        clients: Option<Arc<ClientAuthorities>>,
+    ) -> Result<ServerConfig, rustls::Error> {
         let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
+        let asked = clients.is_some();
+        let verifier: Arc<dyn ClientCertVerifier> = match clients {
+            Some(clients) => clients,
+            None => WebPkiClientVerifier::no_client_auth(),
+        };
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
+            .with_client_cert_verifier(verifier)
             .with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>);
+        if asked {
+            // A resumed session would not be verified again after the authorities have changed.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+        }
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }

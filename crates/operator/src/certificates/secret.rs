@@ -14,9 +14,11 @@ use rustls::{
 use x509_parser::extensions::GeneralName;
 
 use super::{
+    Settings,
     authority::{KnownAuthority, parse, read_bundle, write_bundle},
     material::{MadeLeaf, SigningAuthority},
     resolver::ServableLeaf,
+    tokens::StoredTokens,
 };
 
 const LEAF: &str = "tls.crt";
@@ -41,6 +43,7 @@ pub(super) struct Contents {
     pub(super) bundle: Vec<KnownAuthority>,
     /// The bundle as it stands there, to the byte.
     pub(super) bundle_text: Vec<u8>,
+    pub(super) tokens: StoredTokens,
     pub(super) kept: Kept,
 }
 
@@ -56,6 +59,7 @@ impl Contents {
         let leaf = ServableLeaf::from_pem(bytes(LEAF), bytes(LEAF_KEY)).ok();
         let known =
             bundle.iter().chain([&issuer, &staged].into_iter().flatten().map(|signing| &signing.known));
+        let tokens = StoredTokens::read(secret);
         let kept = Kept {
             leaf: leaf.as_ref().and_then(|leaf| leaf_facts(leaf, known)),
             issuer: issuer.as_ref().map(|issuer| issuer.known.facts.clone()),
@@ -63,8 +67,9 @@ impl Contents {
             bundle_is_damaged: write_bundle(&bundle).as_bytes() != bundle_text,
             bundle: bundle.iter().map(|authority| authority.facts.clone()).collect(),
             rotation_requested: rotation_requested(&secret.metadata),
+            tokens: tokens.facts(),
         };
-        Self { leaf, issuer, staged, bundle, bundle_text, kept }
+        Self { leaf, issuer, staged, bundle, bundle_text, tokens, kept }
     }
 
     /// The authorities of this Secret by id, in the order asked for, completed from elsewhere.
@@ -140,8 +145,17 @@ impl Change {
     }
 }
 
-/// A Secret with nothing in it yet.
-pub(super) fn blank(namespace: &str, name: &str) -> Secret {
+/// A Secret for certificates, with nothing in it yet.
+pub(super) fn blank(settings: &Settings) -> Secret {
+    empty(settings, "kubernetes.io/tls")
+}
+
+/// A Secret for tokens alone, with nothing in it yet.
+pub(super) fn blank_of_path(settings: &Settings) -> Secret {
+    empty(settings, "Opaque")
+}
+
+fn empty(settings: &Settings, kind: &str) -> Secret {
     let labels = [
         ("app.kubernetes.io/name", "fairlead"),
         ("app.kubernetes.io/component", "operator"),
@@ -150,12 +164,12 @@ pub(super) fn blank(namespace: &str, name: &str) -> Secret {
     ];
     Secret {
         metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            namespace: Some(namespace.to_owned()),
+            name: Some(settings.secret.clone()),
+            namespace: Some(settings.namespace.clone()),
             labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
             ..ObjectMeta::default()
         },
-        type_: Some("kubernetes.io/tls".to_owned()),
+        type_: Some(kind.to_owned()),
         ..Secret::default()
     }
 }

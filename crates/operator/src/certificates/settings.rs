@@ -5,13 +5,13 @@ use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 use fairlead_plan::certificates::{Settings as Plan, ValidityError};
 use rustls::pki_types::ServerName;
 
-/// Names and times of the webhook's certificates.
+/// Names and times of the webhook's certificates and of its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The operator's own namespace, where the Secret and the Service are.
     pub namespace: String,
     pub secret: String,
-    /// The `MutatingWebhookConfiguration` whose bundle is kept.
+    /// The `MutatingWebhookConfiguration` whose bundle and path are kept.
     pub configuration: String,
     pub(super) plan: Plan,
 }
@@ -27,6 +27,8 @@ pub enum SettingsError {
 impl Settings {
     /// The Secret that holds authority and leaf.
     pub const SECRET: &str = "fairlead-webhook-tls";
+    /// The Secret that holds the tokens of the path where certificates come from files.
+    pub const PATH_SECRET: &str = "fairlead-webhook-path";
     /// The Service through which the API server calls.
     pub const SERVICE: &str = "fairlead-webhook";
 
@@ -49,6 +51,17 @@ impl Settings {
             secret: Self::SECRET.to_owned(),
             configuration: configuration.to_owned(),
             plan: Plan::new(validity, names)?,
+        })
+    }
+
+    /// Settings for the path alone, where certificates come from files. `validity` paces a change of token as it does
+    /// with certificates of the operator's own.
+    pub fn of_path(namespace: &str, configuration: &str, validity: Duration) -> Result<Self, SettingsError> {
+        Ok(Self {
+            namespace: namespace.to_owned(),
+            secret: Self::PATH_SECRET.to_owned(),
+            configuration: configuration.to_owned(),
+            plan: Plan::new(validity, BTreeSet::new())?,
         })
     }
 }

@@ -301,7 +301,7 @@ fn secret(keys: &mut Keys<'_>, target: &mut Option<SecretName>, unset: &str) {
             &mut name,
             unset,
             anything,
-            "pull secret to use where the Pods' own do not open the registry",
+            "pull secret to use where the Pods' own do not open the registry; never used for namespaced objects",
         );
         keys.or_nothing(
             "namespace",

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fairlead_domain::duration::Duration;
+use fairlead_plan::routing;
 
 use super::{types::seconds, values::Choice};
 
@@ -47,6 +48,14 @@ pub enum CheckMethod {
 pub struct SecretName {
     pub name: String,
     pub namespace: String,
+}
+
+impl RegistryWatch {
+    /// The Secret to use where no other opens the registry.
+    pub fn fallback(&self) -> Option<routing::SecretName> {
+        let SecretName { name, namespace } = self.fallback_credential_secret.as_ref()?;
+        Some(routing::SecretName { namespace: namespace.as_str().into(), name: name.as_str().into() })
+    }
 }
 
 impl Monitoring {

@@ -6,6 +6,7 @@
 
 mod cert_manager;
 mod container;
+pub mod guard;
 mod metadata;
 mod network;
 mod rights;
@@ -25,7 +26,7 @@ use metadata::VERSION;
 pub use rights::{RARELY_USED, Right, cluster_rights, explanation, namespaced_rights};
 pub use yaml::render;
 
-pub use crate::{admission::PATH as WEBHOOK_PATH, settings::LEASE};
+pub use crate::settings::LEASE;
 
 /// The name of the Deployment, the `ServiceAccount`, both roles, their bindings, and the webhook configuration.
 ///
@@ -37,6 +38,7 @@ pub const DEFAULT_NAMESPACE: &str = "fairlead-system";
 pub const WEBHOOK_SERVICE: &str = certificates::Settings::SERVICE;
 const METRICS_SERVICE: &str = "fairlead-metrics";
 pub const CERTIFICATE_SECRET: &str = certificates::Settings::SECRET;
+pub const PATH_SECRET: &str = certificates::Settings::PATH_SECRET;
 pub const CONFIG_MAP: &str = "fairlead-config";
 pub const CONFIG_KEY: &str = "config.yaml";
 pub const WEBHOOK_NAME: &str = "pods.fairlead.dev";
@@ -59,9 +61,9 @@ pub struct Settings {
 /// Who makes the certificate that the API server sees when it calls the webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Certificates {
-    /// The program itself: it needs to write one Secret and the CA bundle of its webhook.
+    /// The program itself, in one Secret that also holds the token of the webhook's path.
     Own,
-    /// cert-manager, which then writes both; the program gets no right to.
+    /// cert-manager, in a Secret of its own. The program keeps the token in another.
     CertManager,
 }
 
@@ -153,6 +155,14 @@ pub fn objects(settings: &Settings) -> Result<Vec<Manifest>, InstallError> {
         )?,
         manifest("Gives the operator the rights above.", &roles::role_binding(settings))?,
     ];
+    let operator = guard::Account { namespace: &settings.namespace, name: NAME };
+    let (limited, records) = (guard::of_operator(operator), guard::of_records(operator));
+    objects.extend([
+        manifest("Limits what the operator may write further than a role can say it.", &limited.policy)?,
+        manifest("Puts the limits above in force.", &limited.binding)?,
+        manifest("Lets only the operator write the records that it acts on.", &records.policy)?,
+        manifest("Puts the rule above in force.", &records.binding)?,
+    ]);
     if let Some(text) = &settings.configuration {
         objects.push(manifest(
             "The configuration file of the operator.",

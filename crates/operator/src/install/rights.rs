@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-use super::{CERTIFICATE_SECRET, Certificates, LEASE, NAME, PullSecrets};
+use super::{CERTIFICATE_SECRET, Certificates, LEASE, NAME, PATH_SECRET, PullSecrets};
 use crate::events::INTERNAL_ERRORS;
 
 /// Annotation of a role: the reason of each rule, one line each.
@@ -19,6 +19,8 @@ pub const RARELY_USED: &str = "fairlead.dev/rarely-used";
 /// Kinds that say where images may come from.
 const POLICIES: [&str; 4] =
     ["clusterimagesetmirrors", "imagesetmirrors", "clusterreplicatedimagesets", "replicatedimagesets"];
+
+const WEBHOOKS: (&str, &str) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
 
 /// One rule of a role with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +36,7 @@ pub struct Right {
 }
 
 /// Rights on objects of the whole cluster.
-pub fn cluster_rights(certificates: Certificates, pull_secrets: PullSecrets) -> Vec<Right> {
+pub fn cluster_rights(pull_secrets: PullSecrets) -> Vec<Right> {
     let mut rights = vec![Right::following(
         "",
         "pods",
@@ -73,14 +75,19 @@ pub fn cluster_rights(certificates: Certificates, pull_secrets: PullSecrets) -> 
             )
             .rarely(&["create", "patch", "delete"], "no cluster-scoped policy names a pull secret"),
         );
+        rights.push(Right::following(
+            "",
+            "namespaces",
+            "which of them the webhook's selector leaves out, so that no pull secret is copied there, and where to look \
+             for copies that are no longer needed",
+        ));
         rights.push(
-            Right::new(
-                "",
-                "namespaces",
-                &["list"],
-                "to look in each, by their known names, for copies of pull secrets that are no longer needed",
+            Right::following(
+                WEBHOOKS.0,
+                WEBHOOKS.1,
+                "which namespaces the selector of its own webhook leaves out",
             )
-            .rarely(&["list"], "no cluster-scoped policy names a pull secret"),
+            .named(NAME),
         );
     }
     rights.push(
@@ -105,17 +112,16 @@ pub fn cluster_rights(certificates: Certificates, pull_secrets: PullSecrets) -> 
         rights.push(Right { resources, ..Right::following(&group, "", reason_of_group(&group)) });
     }
     rights.extend(rights_on_own_kinds());
-    if certificates == Certificates::Own {
-        rights.push(
-            Right::new(
-                "admissionregistration.k8s.io",
-                "mutatingwebhookconfigurations",
-                &["get", "patch"],
-                "to keep the CA bundle of its own webhook, and of no other, in step with its certificate",
-            )
-            .named(NAME),
-        );
-    }
+    rights.push(
+        Right::new(
+            WEBHOOKS.0,
+            WEBHOOKS.1,
+            &["get", "patch"],
+            "to keep the path of its own webhook, and of no other, in step with its token, and the CA bundle with its \
+             certificate unless cert-manager does",
+        )
+        .named(NAME),
+    );
     rights
 }
 
@@ -191,23 +197,22 @@ pub fn namespaced_rights(certificates: Certificates) -> Vec<Right> {
         .named(NAME)
         .rarely(&["get"], "there was no internal error"),
     ];
-    if certificates == Certificates::Own {
-        rights.push(Right::new(
-            "",
-            "secrets",
-            &["create"],
-            "to make the Secret below the first time (Kubernetes cannot limit create to a name)",
-        ));
-        rights.push(
-            Right::new(
-                "",
-                "secrets",
-                &["get", "update"],
-                "to share the webhook's certificate between replicas and to rotate it",
-            )
-            .named(CERTIFICATE_SECRET),
-        );
-    }
+    let (secret, reason) = match certificates {
+        Certificates::Own => (
+            CERTIFICATE_SECRET,
+            "to share the webhook's certificate and the token of its path between replicas and to rotate them",
+        ),
+        Certificates::CertManager => {
+            (PATH_SECRET, "to share the token of the webhook's path between replicas and to rotate it")
+        }
+    };
+    rights.push(Right::new(
+        "",
+        "secrets",
+        &["create"],
+        "to make the Secret below the first time (Kubernetes cannot limit create to a name)",
+    ));
+    rights.push(Right::new("", "secrets", &["get", "update"], reason).named(secret));
     rights
 }
 

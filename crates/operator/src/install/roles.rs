@@ -12,7 +12,7 @@ use super::{
 };
 
 pub(super) fn cluster_role(settings: &Settings) -> ClusterRole {
-    let rights = cluster_rights(settings.certificates, settings.pull_secrets());
+    let rights = cluster_rights(settings.pull_secrets());
     ClusterRole {
         metadata: explained(cluster_wide(NAME), &rights),
         rules: Some(rights.iter().map(Right::rule).collect()),

@@ -9,8 +9,7 @@ use k8s_openapi::{
 };
 
 use super::{
-    Certificates, NAME, Settings, WEBHOOK_NAME, WEBHOOK_PATH, WEBHOOK_SERVICE, cert_manager,
-    metadata::cluster_wide,
+    Certificates, NAME, Settings, WEBHOOK_NAME, WEBHOOK_SERVICE, cert_manager, metadata::cluster_wide,
 };
 
 /// Longer than the slowest honest answer, short enough that a dead operator does not hold up a rollout.
@@ -47,10 +46,11 @@ fn pods(settings: &Settings) -> MutatingWebhook {
             service: Some(ServiceReference {
                 name: WEBHOOK_SERVICE.to_owned(),
                 namespace: settings.namespace.clone(),
-                path: Some(WEBHOOK_PATH.to_owned()),
+                // Written by the operator, since it carries a secret; applying this file again must not take it away.
+                path: None,
                 port: Some(443),
             }),
-            // Written by whoever makes the certificate; applying this file again must not take it away.
+            // Written by whoever makes the certificate, and not taken away either.
             ca_bundle: None,
             url: None,
         },

@@ -9,7 +9,9 @@ use fairlead_api::fairlead::CopyState;
 use fairlead_domain::{digest::Digest, reference::Reference};
 use fairlead_plan::{
     consistency::Pair,
+    ledger::{Owner, OwnerKind, row_counts},
     mirroring::{Claimed, is_foreign},
+    routing,
 };
 
 use super::index::{Head, Index, Mark, Row, name_of};
@@ -34,21 +36,26 @@ pub struct LedgerObject {
     pub key: Key,
     /// Its resource version.
     pub version: Arc<str>,
-    /// UID of the object that it belongs to.
-    pub owner: Arc<str>,
+    /// The object that it belongs to.
+    pub owner: Arc<Owner>,
 }
+
+/// Ledgers that are asked to have one image looked at again.
+const MOST_HOLDERS: usize = 8;
 
 impl Claims {
     /// Whether the destination belongs to other sources only, so that what is there must not be taken for a copy of this
     /// one. A destination that nobody claims refuses nobody, nor does one that is named by its digest: it cannot hold
-    /// anything else.
-    pub fn refuses(&self, source: &Reference, destination: &Reference) -> bool {
+    /// anything else. A row counts only within the mirrors of its object, as the policies have them.
+    pub fn refuses(&self, source: &Reference, destination: &Reference, policies: &routing::Index) -> bool {
         let index = self.read();
         if index.is_empty() || destination.digest().is_some() {
             return false;
         }
         let source = name_of(source);
-        is_foreign(index.rows(name_of(destination)).map(|row| Claimed {
+        let rows = index.owned_rows(name_of(destination));
+        let rows = rows.filter(|(owner, _)| row_counts(owner.kind, policies.owner(owner), destination));
+        is_foreign(rows.map(|(_, row)| Claimed {
             own: row.source == source,
             state: row.state,
             filled: row.digest.is_some(),
@@ -58,13 +65,14 @@ impl Claims {
 
     /// Whether a ledger says that the copy was made of the source as both are now. With `mirroring.platforms` a copy
     /// has a digest of its own.
-    pub fn has_pair(&self, pair: &Pair<'_>) -> bool {
+    pub fn has_pair(&self, pair: &Pair<'_>, policies: &routing::Index) -> bool {
         let index = self.read();
         let (source, copied) = (name_of(pair.source), Some(Mark::of(pair.copy_digest)));
         let is_copy =
             |row: &Row| row.state == CopyState::Mirrored && row.source == source && row.digest == copied;
+        let counts = |owner: &Owner| row_counts(owner.kind, policies.owner(owner), pair.copy);
         !index.is_empty()
-            && index.rows(name_of(pair.copy)).any(is_copy)
+            && index.owned_rows(name_of(pair.copy)).any(|(owner, row)| is_copy(row) && counts(owner))
             && index.source(source).any(|known| known == Mark::of(pair.source_digest))
     }
 
@@ -106,18 +114,23 @@ impl Claims {
         known.any(|known| known != digest)
     }
 
-    /// A ledger in which the image is, and what it asks to be looked at again.
-    pub(super) fn holder(&self, image: &Reference) -> Option<(Key, Arc<[Reference]>)> {
-        let index = self.read();
-        let (key, head) = index.holder(name_of(image))?;
-        Some((key.clone(), head.look_again.clone()))
+    /// Ledgers of objects of a kind.
+    pub fn count_of(&self, kind: OwnerKind) -> usize {
+        self.read().ledgers().filter(|(_, head)| head.owner.kind == kind).count()
     }
 
-    /// The ledgers that ask for something to be looked at again, with their versions.
-    pub(super) fn asking(&self) -> Vec<(Key, Arc<str>, Arc<[Reference]>)> {
+    /// Ledgers in which the image is, and what they ask to be looked at again.
+    pub(super) fn holders(&self, image: &Reference) -> Vec<(Key, Arc<[Reference]>)> {
+        let index = self.read();
+        let holders = index.holders(name_of(image), MOST_HOLDERS);
+        holders.map(|(key, head)| (key.clone(), head.look_again.clone())).collect()
+    }
+
+    /// The ledgers that ask for something to be looked at again.
+    pub(super) fn asking(&self) -> Vec<(Key, Head)> {
         let index = self.read();
         let asking = index.ledgers().filter(|(_, head)| !head.look_again.is_empty());
-        asking.map(|(key, head)| (key.clone(), head.version.clone(), head.look_again.clone())).collect()
+        asking.map(|(key, head)| (key.clone(), head.clone())).collect()
     }
 
     /// Everything was listed.
@@ -128,12 +141,6 @@ impl Claims {
 
     pub(super) fn change(&self, change: impl FnOnce(&mut Index)) {
         change(&mut self.shared.index.write().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// The kind is gone.
-    pub(super) fn clear(&self) {
-        self.shared.listed.store(false, Ordering::Release);
-        self.change(|index| *index = Index::default());
     }
 
     /// Lets those who listen look again.

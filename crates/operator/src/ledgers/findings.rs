@@ -28,6 +28,8 @@ const LONGEST_PAUSE: Duration = Duration::from_hours(1);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missed {
     pub reference: Reference,
+    /// UID of the only object that it concerns: its own ledger asks for it. `None`: a probe of this replica found it.
+    pub owner: Option<Arc<str>>,
 }
 
 /// Takes what probes of this replica find. Clones share everything.

@@ -4,7 +4,7 @@
 //! nobody can choose names that meet in one.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet, HashMap},
     hash::{BuildHasher, RandomState},
     num::NonZeroU32,
     sync::{Arc, LazyLock},
@@ -12,6 +12,7 @@ use std::{
 
 use fairlead_api::fairlead::CopyState;
 use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_plan::ledger::Owner;
 
 use crate::state::Key;
 
@@ -44,22 +45,30 @@ pub(super) struct Row {
     pub(super) replaces: bool,
 }
 
-/// One ledger as it was decoded.
+/// What one ledger says, as it was decoded.
+#[derive(Debug, Clone)]
+pub(super) struct Rows {
+    /// By destination.
+    pub(super) copies: Vec<(u64, Row)>,
+    /// By source: the digest that it had.
+    pub(super) sources: Vec<(u64, Mark)>,
+    /// What a replica asks the lease holder to look at again.
+    pub(super) look_again: Arc<[Reference]>,
+}
+
+/// One ledger that counts.
 #[derive(Debug, Clone)]
 pub(super) struct Content {
     pub(super) head: Head,
-    /// By destination.
-    pub(super) rows: Vec<(u64, Row)>,
-    /// By source: the digest that it had.
-    pub(super) sources: Vec<(u64, Mark)>,
+    pub(super) rows: Rows,
 }
 
 /// What is known of a ledger as an object.
 #[derive(Debug, Clone)]
 pub(super) struct Head {
     pub(super) version: Arc<str>,
-    /// UID of the object that it belongs to.
-    pub(super) owner: Arc<str>,
+    /// The object that it belongs to.
+    pub(super) owner: Arc<Owner>,
     /// What a replica asks the lease holder to look at again.
     pub(super) look_again: Arc<[Reference]>,
 }
@@ -68,6 +77,7 @@ pub(super) struct Head {
 #[derive(Debug, Default)]
 pub(super) struct Index {
     ledgers: BTreeMap<Key, (LedgerId, Head)>,
+    owners: HashMap<LedgerId, Arc<Owner>>,
     next: LedgerId,
     rows: Table<Row>,
     sources: Table<Mark>,
@@ -82,8 +92,8 @@ impl Index {
         let (mut rows, mut sources) = (Vec::new(), Vec::new());
         for (key, content) in ledgers {
             let id = index.enter(key, content.head);
-            rows.extend(items(id, content.rows));
-            sources.extend(items(id, content.sources));
+            rows.extend(items(id, content.rows.copies));
+            sources.extend(items(id, content.rows.sources));
         }
         index.rows.add(rows);
         index.sources.add(sources);
@@ -93,12 +103,13 @@ impl Index {
     pub(super) fn insert(&mut self, key: Key, content: Content) {
         self.remove(&key);
         let id = self.enter(key, content.head);
-        self.rows.add(items(id, content.rows).collect());
-        self.sources.add(items(id, content.sources).collect());
+        self.rows.add(items(id, content.rows.copies).collect());
+        self.sources.add(items(id, content.rows.sources).collect());
     }
 
     pub(super) fn remove(&mut self, key: &Key) {
         if let Some((id, _)) = self.ledgers.remove(key) {
+            self.owners.remove(&id);
             self.rows.take_away(id);
             self.sources.take_away(id);
         }
@@ -107,6 +118,7 @@ impl Index {
     fn enter(&mut self, key: Key, head: Head) -> LedgerId {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
+        self.owners.insert(id, Arc::clone(&head.owner));
         self.ledgers.insert(key, (id, head));
         id
     }
@@ -127,18 +139,23 @@ impl Index {
         self.rows.get(destination).map(|item| &item.value)
     }
 
+    /// The same, with the object that each row is of.
+    pub(super) fn owned_rows(&self, destination: u64) -> impl Iterator<Item = (&Owner, &Row)> {
+        self.rows.get(destination).filter_map(|item| Some((&**self.owners.get(&item.ledger)?, &item.value)))
+    }
+
     /// The digests that ledgers know of a source.
     pub(super) fn source(&self, source: u64) -> impl Iterator<Item = Mark> {
         self.sources.get(source).map(|item| item.value)
     }
 
-    /// A ledger that has the reference as a copy in place or, failing that, as a source.
-    pub(super) fn holder(&self, name: u64) -> Option<(&Key, &Head)> {
+    /// The ledgers that have the reference as a copy in place or as a source, at most so many.
+    pub(super) fn holders(&self, name: u64, most: usize) -> impl Iterator<Item = (&Key, &Head)> {
         let copies = self.rows.get(name).filter(|item| item.value.state == CopyState::Mirrored);
         let sources = self.sources.get(name).map(|item| item.ledger);
-        let wanted = copies.map(|item| item.ledger).chain(sources).next()?;
-        let (key, (_, head)) = self.ledgers.iter().find(|(_, (id, _))| *id == wanted)?;
-        Some((key, head))
+        let wanted: BTreeSet<LedgerId> = copies.map(|item| item.ledger).chain(sources).collect();
+        let found = self.ledgers.iter().filter(move |(_, (id, _))| wanted.contains(id));
+        found.map(|(key, (_, head))| (key, head)).take(most)
     }
 }
 

@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 
 use fairlead_api::{
-    fairlead::{CopyState, ImageLedger},
+    fairlead::{CopyState, ImageLedger, LedgerOwner},
     names::fairlead::LOOK_AGAIN,
 };
 use fairlead_domain::{digest::Digest, reference::Reference};
 use kube::api::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 
-use super::index::{Content, Head, Mark, Row, name_of};
+use super::index::{Mark, Row, Rows, name_of};
 use crate::watch::{LeanMeta, stands_for};
 
 /// References in one annotation; more are cut off by whoever writes it.
@@ -18,9 +18,11 @@ pub(super) const MOST_LOOK_AGAIN: usize = 64;
 
 #[derive(Debug, Clone)]
 pub(crate) struct LeanLedger {
-    /// Name, namespace and version; nothing else is filled.
+    /// Name, namespace, version and owners; nothing else is filled.
     pub(super) metadata: ObjectMeta,
-    pub(super) content: Content,
+    /// The object that it says it belongs to.
+    pub(super) owner: LedgerOwner,
+    pub(super) rows: Rows,
 }
 
 #[derive(Deserialize)]
@@ -39,14 +41,9 @@ struct WireAnnotations {
 
 #[derive(Deserialize)]
 struct WireSpec<'a> {
-    owner: WireOwner,
+    owner: LedgerOwner,
     #[serde(borrow, default)]
     entries: Vec<WireEntry<'a>>,
-}
-
-#[derive(Deserialize)]
-struct WireOwner {
-    uid: String,
 }
 
 #[derive(Deserialize)]
@@ -99,12 +96,9 @@ impl From<Wire<'_>> for LeanLedger {
         }
         let look_again =
             wire.metadata.annotations.as_ref().and_then(|annotations| annotations.look_again.as_deref());
-        let head = Head {
-            version: wire.metadata.resource_version.as_deref().unwrap_or_default().into(),
-            owner: wire.spec.owner.uid.into(),
-            look_again: look_again.map(references).unwrap_or_default().into(),
-        };
-        Self { metadata: wire.metadata.into(), content: Content { head, rows, sources } }
+        let look_again = look_again.map(references).unwrap_or_default().into();
+        let rows = Rows { copies: rows, sources, look_again };
+        Self { metadata: wire.metadata.into(), owner: wire.spec.owner, rows }
     }
 }
 

@@ -16,7 +16,7 @@ use kube::{
     api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions},
 };
 
-use super::status::sum_up;
+use super::{status::sum_up, trusted};
 use crate::{
     failure::{Class, Failure, within},
     watch::Tolerant,
@@ -74,8 +74,8 @@ impl Shelves {
         owner.namespace.as_deref().unwrap_or(&self.operator_namespace)
     }
 
-    /// Every ledger that can be read.
-    pub async fn list(&self) -> Result<Vec<ImageLedger>, Failure> {
+    /// Every ledger that can be read and counts, with the object that it belongs to.
+    pub async fn list(&self) -> Result<Vec<(Owner, ImageLedger)>, Failure> {
         let api: Api<Tolerant<ImageLedger>> = Api::all(self.client.clone());
         let mut params = ListParams::default().limit(PAGE);
         let mut ledgers = Vec::new();
@@ -83,7 +83,11 @@ impl Shelves {
             let page = within(LIMIT, api.list(&params)).await?;
             for item in page.items {
                 match item.0 {
-                    Ok(ledger) => ledgers.push(ledger),
+                    Ok(ledger) => {
+                        let found = trusted(&ledger.metadata, &ledger.spec.owner, &self.operator_namespace);
+                        // The watch of ledgers reports those that do not count.
+                        ledgers.extend(found.ok().map(|(owner, _)| (owner, ledger)));
+                    }
                     Err(unreadable) => tracing::warn!(
                         namespace = unreadable.metadata.namespace,
                         name = unreadable.metadata.name,
@@ -182,7 +186,7 @@ const fn field_manager(kind: OwnerKind) -> &'static str {
 /// Takes the ledger away with its object.
 fn owner_reference(owner: &Owner) -> OwnerReference {
     OwnerReference {
-        api_version: format!("{}/v1alpha1", kuik::GROUP),
+        api_version: kuik::API_VERSION.to_owned(),
         kind: owner.kind.name().to_owned(),
         name: owner.name.to_string(),
         uid: owner.uid.to_string(),

@@ -1,10 +1,12 @@
 //! Takes the events of the watch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::{
     Claims, LeanLedger,
-    index::{Content, Index},
+    index::{Content, Head, Index},
+    trusted,
 };
 use crate::{
     state::Key,
@@ -14,16 +16,49 @@ use crate::{
     },
 };
 
+/// Ledgers that count for nothing and were reported. Anybody can make them, so there may be any number.
+const MOST_REPORTED: usize = 1024;
+
 #[derive(Debug)]
 pub(crate) struct LedgerSink {
+    operator_namespace: Box<str>,
     claims: Claims,
     fresh: Option<BTreeMap<Key, Content>>,
     faults: Faults,
+    reported: BTreeSet<Key>,
 }
 
 impl LedgerSink {
-    pub(crate) fn new(kind: &'static str, claims: Claims) -> Self {
-        Self { claims, fresh: None, faults: Faults::new(kind) }
+    pub(crate) fn new(operator_namespace: &str, claims: Claims) -> Self {
+        Self {
+            operator_namespace: operator_namespace.into(),
+            claims,
+            fresh: None,
+            faults: Faults::new("ImageLedger"),
+            reported: BTreeSet::new(),
+        }
+    }
+
+    /// What a ledger says, if it counts.
+    fn content(&mut self, key: &Key, ledger: LeanLedger) -> Option<Content> {
+        let LeanLedger { metadata, owner, rows } = ledger;
+        match trusted(&metadata, &owner, &self.operator_namespace) {
+            Ok((owner, _)) => {
+                self.reported.remove(key);
+                let head = Head {
+                    version: metadata.resource_version.unwrap_or_default().into(),
+                    owner: Arc::new(owner),
+                    look_again: Arc::clone(&rows.look_again),
+                };
+                Some(Content { head, rows })
+            }
+            Err(why) => {
+                if self.reported.len() < MOST_REPORTED && self.reported.insert(key.clone()) {
+                    tracing::warn!(ledger = %key, %why, "ImageLedger counts for nothing; delete it");
+                }
+                None
+            }
+        }
     }
 }
 
@@ -35,8 +70,11 @@ impl Sink<LeanLedger> for LedgerSink {
 
     fn listed(&mut self, object: Tolerant<LeanLedger>) {
         match object.0 {
-            Ok(LeanLedger { metadata, content }) => {
-                self.fresh.get_or_insert_default().insert(Key::of(&metadata), content);
+            Ok(ledger) => {
+                let key = Key::of(&ledger.metadata);
+                if let Some(content) = self.content(&key, ledger) {
+                    self.fresh.get_or_insert_default().insert(key, content);
+                }
             }
             Err(unreadable) => self.faults.note(unreadable),
         }
@@ -51,10 +89,14 @@ impl Sink<LeanLedger> for LedgerSink {
 
     fn applied(&mut self, object: Tolerant<LeanLedger>) {
         match object.0 {
-            Ok(LeanLedger { metadata, content }) => {
-                let key = Key::of(&metadata);
+            Ok(ledger) => {
+                let key = Key::of(&ledger.metadata);
                 self.faults.mended(&key);
-                self.claims.change(|index| index.insert(key, content));
+                let content = self.content(&key, ledger);
+                self.claims.change(|index| match content {
+                    Some(content) => index.insert(key, content),
+                    None => index.remove(&key),
+                });
             }
             // Nobody knows what it claims.
             Err(unreadable) => {
@@ -71,17 +113,12 @@ impl Sink<LeanLedger> for LedgerSink {
             Err(unreadable) => Key::of(&unreadable.metadata),
         };
         self.faults.mended(&key);
+        self.reported.remove(&key);
         self.claims.change(|index| index.remove(&key));
     }
 
     fn publish(&mut self) -> Counts {
         self.claims.tell();
         Counts { objects: self.claims.count(), malformed: self.faults.len(), images: None }
-    }
-
-    fn clear(&mut self) {
-        self.claims.clear();
-        self.faults.clear();
-        self.publish();
     }
 }

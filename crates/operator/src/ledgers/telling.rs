@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Findings, Missed, lean::annotation};
+use super::{Findings, Missed, index::Head, lean::annotation};
 use crate::{
     failure::{Failure, within},
     leader::Leader,
@@ -72,6 +72,7 @@ impl Findings {
             }
             let telling = async {
                 if term.is_some() {
+                    let noted = noted.into_iter().map(|reference| Missed { reference, owner: None });
                     self.hand_over(&to_controller, asking.into_iter().chain(noted)).await;
                 } else {
                     self.write_down(&client, noted).await;
@@ -86,10 +87,10 @@ impl Findings {
     async fn hand_over(
         &self,
         to_controller: &mpsc::Sender<Missed>,
-        images: impl Iterator<Item = Reference> + Send,
+        found: impl Iterator<Item = Missed> + Send,
     ) {
-        for reference in images {
-            let missed = Missed { reference: reference.clone() };
+        for missed in found {
+            let reference = missed.reference.clone();
             if !matches!(timeout(self.shared.timeout, to_controller.send(missed)).await, Ok(Ok(()))) {
                 tracing::debug!(image = %reference, "nobody takes what a probe found");
                 self.forget(&reference);
@@ -101,10 +102,11 @@ impl Findings {
         let mut ledgers = BTreeMap::<Key, Vec<Reference>>::new();
         for image in images {
             // It may have changed since it was noted.
-            let Some((key, asked)) = self.shared.claims.holder(&image) else { continue };
-            let all = ledgers.entry(key).or_insert_with(|| asked.to_vec());
-            all.retain(|known| *known != image);
-            all.insert(0, image);
+            for (key, asked) in self.shared.claims.holders(&image) {
+                let all = ledgers.entry(key).or_insert_with(|| asked.to_vec());
+                all.retain(|known| *known != image);
+                all.insert(0, image.clone());
+            }
         }
         let writing =
             stream::iter(ledgers).for_each_concurrent(self.shared.at_once, |(key, images)| async move {
@@ -131,15 +133,17 @@ impl Findings {
 
 impl Handed {
     /// What ledgers ask for that was not handed over in this term.
-    fn fresh(&mut self, term: Option<i32>, asking: Vec<(Key, Arc<str>, Arc<[Reference]>)>) -> Vec<Reference> {
+    fn fresh(&mut self, term: Option<i32>, asking: Vec<(Key, Head)>) -> Vec<Missed> {
         if self.term != term {
             *self = Self { term, ledgers: HashMap::new() };
         }
         let mut fresh = Vec::new();
         let mut ledgers = HashMap::with_capacity(asking.len());
-        for (key, version, references) in asking {
+        for (key, Head { version, owner, look_again }) in asking {
             if self.ledgers.get(&key) != Some(&version) {
-                fresh.extend(references.iter().cloned());
+                let asked = look_again.iter().cloned();
+                let owner = Some(Arc::clone(&owner.uid));
+                fresh.extend(asked.map(|reference| Missed { reference, owner: owner.clone() }));
             }
             ledgers.insert(key, version);
         }

@@ -10,8 +10,7 @@ use fairlead_domain::platform::PlatformFilter;
 use fairlead_domain::reference::{Reference, Tag};
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::mirroring::{self, Fault, Work};
-use fairlead_plan::routing::SecretName;
-use fairlead_plan::usage::Holder;
+use fairlead_plan::routing::{SecretName, SecretUse};
 use fairlead_registry::copy::{BlobOutcome, Copied, Copier, CopyError, CopyOptions, Event, Observer};
 use fairlead_registry::manifest::{Resolved, Selector};
 use fairlead_registry::{Class, Client, Context, Deleted, Error, ErrorClass, Problem, Remote, Right, Shared};
@@ -19,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::metrics::Metrics;
-use super::sources::{Access, Credentials};
+use super::sources::{Access, Credentials, Reader};
 use crate::config::Mirroring;
 use crate::verdicts::Verdicts;
 
@@ -42,12 +41,12 @@ pub(super) struct Order {
     pub(super) source: Reference,
     pub(super) destination: Reference,
     pub(super) work: Work,
-    /// Who uses the source.
-    pub(super) holders: Vec<Holder>,
-    /// Secrets that replicated sets name for it.
-    pub(super) named: Vec<SecretName>,
-    /// Those of the mirror.
-    pub(super) secrets: Vec<SecretName>,
+    /// On whose behalf sources are read.
+    pub(super) reader: Reader,
+    /// Secrets that replicated sets name for the source.
+    pub(super) upstreams: Vec<SecretUse>,
+    /// The Secret of the mirror.
+    pub(super) secret: Option<SecretName>,
     /// False: its registry is known to be down, and it is not waited for.
     pub(super) source_answers: bool,
     /// Where else the same image is.
@@ -74,7 +73,10 @@ impl Publishing {
 #[derive(Debug, Clone)]
 pub(super) struct Other {
     pub(super) reference: Reference,
-    pub(super) secret: Option<SecretName>,
+    /// The Secret of the mirror that it lies in.
+    pub(super) mirror: Option<SecretName>,
+    /// Secrets that replicated sets name for it.
+    pub(super) upstreams: Vec<SecretUse>,
     /// It is a copy, and platforms were chosen when it was made.
     pub(super) is_copy: bool,
 }
@@ -183,10 +185,10 @@ impl Carrier {
     }
 
     async fn copy(&self, order: &Order) -> Result<Outcome, Trouble> {
-        let to = self.credentials.to_write(&order.destination, &order.secrets).await?;
+        let to = self.credentials.to_write(&order.destination, order.secret.as_ref()).await?;
         let mut first = None;
         if order.source_answers {
-            let from = self.credentials.to_read(&order.source, &order.holders, &order.named).await;
+            let from = self.read_source(order).await;
             match self.copy_from(&from, &to, order, false).await {
                 Ok(copied) => return Ok(self.copied(&to, &copied)),
                 Err(error @ CopyError::Source(_)) => first = Some(self.trouble(&error, order, &from, &to)),
@@ -194,8 +196,8 @@ impl Carrier {
             }
         }
         for other in &order.others {
-            let named = other.secret.as_slice();
-            let from = self.credentials.to_read(&other.reference, &order.holders, named).await;
+            let Other { reference, mirror, upstreams, .. } = other;
+            let from = self.credentials.to_read(reference, &order.reader, mirror.as_ref(), upstreams).await;
             match self.copy_from(&from, &to, order, other.is_copy).await {
                 Ok(copied) => {
                     tracing::info!(
@@ -212,6 +214,10 @@ impl Carrier {
             let error = format!("the registry of {} is down, and no other place has the image", order.source);
             Trouble { fault: Fault::Source, ..Trouble::from(error) }
         }))
+    }
+
+    async fn read_source(&self, order: &Order) -> Access {
+        self.credentials.to_read(&order.source, &order.reader, None, &order.upstreams).await
     }
 
     async fn copy_from(
@@ -275,7 +281,7 @@ impl Carrier {
 
     /// Whether a source that does not own the destination has the same image.
     async fn compare(&self, order: &Order) -> Result<Outcome, Trouble> {
-        let from = self.credentials.to_read(&order.source, &order.holders, &order.named).await;
+        let from = self.read_source(order).await;
         let context = Context::new(Class::Background, Instant::now() + LONGEST_REQUEST);
         let resolving = async {
             let remote = self.open(&from, Right::Pull)?;
@@ -286,7 +292,7 @@ impl Carrier {
     }
 
     async fn remove(&self, order: &Order) -> Result<Outcome, Trouble> {
-        let at = self.credentials.to_write(&order.destination, &order.secrets).await?;
+        let at = self.credentials.to_write(&order.destination, order.secret.as_ref()).await?;
         let context = Context::new(Class::Background, Instant::now() + LONGEST_REQUEST);
         let removed =
             self.remove_tag(&at, order, &context).await.map_err(|error| self.refusal(&error, &at))?;
@@ -335,7 +341,7 @@ impl Carrier {
 
     /// What is under the name of a copy.
     async fn identify(&self, order: &Order) -> Result<Outcome, Trouble> {
-        let at = self.credentials.to_write(&order.destination, &order.secrets).await?;
+        let at = self.credentials.to_write(&order.destination, order.secret.as_ref()).await?;
         let context = Context::new(Class::Background, Instant::now() + LONGEST_REQUEST);
         let Some(tag) = tag_of(&order.destination) else { return Ok(Outcome::Identified { digest: None }) };
         let resolving = async {

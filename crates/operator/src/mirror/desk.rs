@@ -1,10 +1,13 @@
 //! What is kept about one mirror object while this replica leads.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use fairlead_api::fairlead::LedgerManner;
+use fairlead_api::kuik::AwaitedRegistry;
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::{Location, Reference};
+use fairlead_plan::credentials::Principal;
 use fairlead_plan::ledger::{Copy, Entry, Ledger, ShelfId};
 use fairlead_plan::mirroring::{self, Farewell, Refusal, Task};
 use fairlead_plan::routing::SecretName;
@@ -32,7 +35,7 @@ pub(super) struct Desk {
     /// What the last plan could not do.
     pub(super) problems: Vec<String>,
     /// Registries that tasks wait for, and why.
-    pub(super) waiting: Vec<String>,
+    pub(super) waiting: Vec<AwaitedRegistry>,
     /// Copies that stay because of other clusters, by the reason.
     pub(super) withheld: BTreeMap<String, usize>,
     /// Deletions wait until the usage lists of other clusters were read.
@@ -86,17 +89,22 @@ impl Desk {
                 let Some(policy) = &self.object.policy else { return Vec::new() };
                 let mut tasks = mirroring::tasks(&self.ledger, policy, &self.used);
                 // Whoever takes over after a crash must know of everything that may be in a registry.
-                tasks.retain(|task| self.ledger.is_stored(&task.source));
+                tasks.retain(|task| self.keeps(&task.destination) && self.ledger.is_stored(&task.source));
                 tasks
             }
-            // The ledger of an object that is going is not written any more, and need not be: removals add nothing.
+            // A removal adds nothing to a registry, so it need not be stored first.
             Some(Farewell::Clean { tasks, .. }) => tasks.clone(),
             Some(Farewell::Done { .. }) => Vec::new(),
         }
     }
 
-    pub(super) fn holders(&self, source: &Reference) -> Vec<Holder> {
-        self.use_of(source).map(|used| used.holders.clone()).unwrap_or_default()
+    pub(super) fn holders(&self, source: &Reference) -> Arc<[Holder]> {
+        self.use_of(source).map(|used| Arc::clone(&used.holders)).unwrap_or_default()
+    }
+
+    /// On whose behalf registries are asked.
+    pub(super) fn principal(&self) -> Principal {
+        Principal::of_namespace(self.object.owner.namespace.as_ref())
     }
 
     /// What nodes say that they run of an image.
@@ -109,14 +117,14 @@ impl Desk {
         self.used.get(at)
     }
 
-    /// Secrets to write a copy with: that of the mirror it lies in; of a mirror that was taken out of the object, all that
-    /// the object still names.
-    pub(super) fn secrets_for(&self, copy: &Reference) -> Vec<SecretName> {
-        let Some(policy) = &self.object.policy else { return Vec::new() };
-        if policy.targets().iter().any(|target| target.place.contains(copy)) {
-            return policy.push_secret(copy).into_iter().cloned().collect();
-        }
-        policy.secrets().cloned().collect()
+    /// Whether a copy lies in one of the object's mirrors. What its ledger says of others leads to nothing.
+    pub(super) fn keeps(&self, copy: &Reference) -> bool {
+        self.object.policy.as_ref().is_some_and(|policy| policy.keeps(copy))
+    }
+
+    /// The Secret to write or remove a copy with: that of the mirror it lies in.
+    pub(super) fn secret_for(&self, copy: &Reference) -> Option<&SecretName> {
+        self.object.policy.as_ref()?.push_secret(copy)
     }
 
     /// The Secret that Pods pull a copy with, and that the watch looks at it with.

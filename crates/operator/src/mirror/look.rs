@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fairlead_api::fairlead::{CopyState, LedgerManner};
 use fairlead_domain::reference::Reference;
-use fairlead_plan::ledger::Ledger;
+use fairlead_plan::ledger::{Ledger, Owner};
 use fairlead_plan::mirroring::{self, Claims, Farewell, Holding, Inputs, Leaving, Loops, Reconciled};
 use fairlead_plan::routing::{Index, Policy};
 use fairlead_plan::usage::DirectUses;
@@ -33,6 +33,8 @@ pub(super) struct Look {
     /// What other clusters use.
     pub(super) foreign: ForeignMirrors,
     pub(super) now: Timestamp,
+    /// Why nothing is removed.
+    pub(super) held_back: Option<String>,
 }
 
 /// The desks as they are afterwards.
@@ -46,11 +48,11 @@ pub(super) struct Looked {
 }
 
 impl Look {
-    /// `shelved` are ledgers of objects that have no desk yet, by UID.
+    /// `shelved` are ledgers of objects that have no desk yet.
     pub(super) fn run(
         self,
         mut desks: BTreeMap<Arc<str>, Desk>,
-        shelved: &mut HashMap<Arc<str>, Ledger>,
+        shelved: &mut HashMap<Owner, Ledger>,
     ) -> Looked {
         let gone: Vec<_> = desks.keys().filter(|uid| !self.objects.contains(uid)).cloned().collect();
         for uid in &gone {
@@ -60,7 +62,8 @@ impl Look {
             if let Some(desk) = desks.get_mut(uid) {
                 desk.object = object.clone();
             } else {
-                let ledger = shelved.remove(uid).unwrap_or_else(|| Ledger::new(object.owner.clone()));
+                let ledger =
+                    shelved.remove(&object.owner).unwrap_or_else(|| Ledger::new(object.owner.clone()));
                 desks.insert(Arc::clone(uid), Desk::new(object.clone(), ledger, &self.manner, self.now));
             }
         }
@@ -139,7 +142,9 @@ impl Look {
             match (&object.policy, object.deleting) {
                 (policy, Some(since)) => {
                     // Nothing is tried at a registry that is down; that it is says enough.
-                    let failing = failing.as_deref().or_else(|| waiting.first().map(String::as_str));
+                    let awaited = waiting.first().map(|awaited| &awaited.reason);
+                    let held_back = self.held_back.as_ref();
+                    let failing = held_back.or(failing.as_ref()).or(awaited).map(String::as_str);
                     let leaving = Leaving {
                         policy: policy.as_deref(),
                         claims: &claims,

@@ -33,8 +33,9 @@ pub use self::metrics::Metrics;
 use self::{
     carry::Carrier, desk::Desk, sources::Credentials, term::Work, usage_lists::UsageLists, write::Writer,
 };
+use crate::clock::Clock;
 use crate::config::{Config, Mirroring};
-use crate::events::Teller;
+use crate::events::{Errors, Teller};
 use crate::leader::{Leader, Term};
 use crate::ledgers::{Claims, Missed, Shelves};
 use crate::policies::Policies;
@@ -48,20 +49,14 @@ use crate::watching::{MirrorLook, MirrorLooks, Seen};
 /// How often the lists of the watches are asked for while they are not complete.
 const WAIT: Duration = Duration::from_millis(100);
 
+/// Lists take less than this; what takes longer is reported.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Before everything is begun anew.
 const AFTER_A_CRASH: Duration = Duration::from_secs(10);
 
 /// What the watch of images is told changes this often at most.
 const PUBLISH: Duration = Duration::from_secs(10);
-
-/// Kinds that have to be known before anything is done: what is not listed yet must not look like something that is gone.
-const NEEDED: [&str; 5] = [
-    "ClusterImageSetMirror",
-    "ImageSetMirror",
-    "ClusterReplicatedImageSet",
-    "ReplicatedImageSet",
-    "ImageLedger",
-];
 
 /// What mirroring needs of the rest of the operator.
 #[derive(Debug)]
@@ -75,6 +70,10 @@ pub struct Surroundings {
     pub claims: Claims,
     pub shelves: Shelves,
     pub teller: Teller,
+    /// Where it is reported that the clock is wrong.
+    pub errors: Errors,
+    /// The API server's clock.
+    pub clock: Clock,
     /// Copies and sources that probes found to be other than the ledger says.
     pub missed: mpsc::Receiver<Missed>,
     /// What the watch of images found.
@@ -110,6 +109,8 @@ struct Parts {
     credentials: Credentials,
     foreign_list_max_age: Option<Duration>,
     teller: Teller,
+    errors: Errors,
+    clock: Clock,
     limits: Limits,
     copies_pull_secrets: bool,
     looks: watch::Sender<Arc<MirrorLooks>>,
@@ -154,6 +155,8 @@ impl Controller {
                 .as_ref()
                 .map(|age| age.as_std()),
             teller: around.teller,
+            errors: around.errors,
+            clock: around.clock,
             limits: Limits {
                 workers: number(config.mirroring.workers),
                 per_registry: number(config.mirroring.per_registry),
@@ -179,7 +182,14 @@ impl Controller {
     }
 
     async fn work(&self, term: &Term) {
+        let (begun, mut reported) = (Instant::now(), false);
         while !self.parts.sees_everything() {
+            if begun.elapsed() > PATIENCE
+                && let Some(why) = self.parts.waits_for().filter(|_| !reported)
+            {
+                reported = true;
+                tracing::warn!(why, "mirroring waits; nothing is copied, removed or forgotten");
+            }
             tokio::time::sleep(WAIT).await;
         }
         loop {
@@ -211,8 +221,8 @@ impl Controller {
                 () = own.next() => work.want_look(),
                 () = ledgers.next() => work.want_look(),
                 Ok(()) = secrets.changed() => work.secrets_changed(),
-                Some(missed) = missed.recv() => work.missed(&missed.reference),
-                Some(seen) = seen.recv() => work.seen(&seen.reference, &seen.verdict),
+                Some(missed) = missed.recv() => work.missed(missed),
+                Some(seen) = seen.recv() => work.seen(seen),
                 () = tokio::time::sleep_until(wake) => {}
             }
         }
@@ -229,8 +239,7 @@ fn manner_of(mirroring: &Mirroring) -> LedgerManner {
 
 impl Parts {
     fn sees_everything(&self) -> bool {
-        // Without ledgers nothing can be remembered, and without Pods nothing is in use.
-        self.claims.listed() && self.board.knows_pods_and(&NEEDED) && self.policies.is_up_to_date()
+        self.waits_for().is_none() && self.claims.listed() && self.policies.is_up_to_date()
     }
 
     fn usage_lists(&self, cluster: Tag) -> UsageLists {
@@ -255,7 +264,7 @@ impl Parts {
     }
 
     /// What earlier terms have left.
-    async fn read_ledgers(&self) -> HashMap<Arc<str>, Ledger> {
+    async fn read_ledgers(&self) -> HashMap<Owner, Ledger> {
         let mut backoff = Backoff::default();
         let objects = loop {
             match self.shelves.list().await {
@@ -267,21 +276,13 @@ impl Parts {
             }
         };
         let mut by_owner: BTreeMap<Owner, Vec<_>> = BTreeMap::new();
-        for object in objects {
-            let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-            if let Some(owner) = Owner::of_ledger(&object.spec.owner, namespace) {
-                let name = object.metadata.name.unwrap_or_default();
-                by_owner.entry(owner).or_default().push((
-                    name,
-                    object.metadata.resource_version,
-                    object.spec,
-                ));
-            }
+        for (owner, object) in objects {
+            let name = object.metadata.name.unwrap_or_default();
+            let found = (name, object.metadata.resource_version, object.spec);
+            by_owner.entry(owner).or_default().push(found);
         }
-        let loaded = by_owner
-            .into_iter()
-            .map(|(owner, objects)| (Arc::clone(&owner.uid), Ledger::load(owner, objects)));
-        loaded.collect()
+        let load = |(owner, objects): (Owner, _)| (owner.clone(), Ledger::load(owner, objects));
+        by_owner.into_iter().map(load).collect()
     }
 
     /// Tells the watch of images what to look at: sources, which may move, and copies, which may go.
@@ -297,23 +298,26 @@ impl Parts {
         let mut looks = Vec::new();
         for desk in desks.values().filter(|desk| desk.object.deleting.is_none()) {
             for (source, entry) in desk.entries() {
-                let in_place = |copy: &&Copy| copy.state == CopyState::Mirrored && copy.kept.is_none();
+                let in_place = |copy: &&Copy| {
+                    copy.state == CopyState::Mirrored && copy.kept.is_none() && desk.keeps(&copy.destination)
+                };
                 let mirrored: Vec<_> = entry.copies.iter().filter(in_place).collect();
                 let Some(last) = mirrored.iter().map(|copy| copy.since).max() else { continue };
-                let holders = desk.holders(source);
                 // A digest names the same image for ever.
                 if entry.unused_since.is_none() && source.digest().is_none() {
                     looks.push(MirrorLook {
                         reference: Arc::new(source.clone()),
                         last,
-                        holders,
+                        principal: desk.principal(),
+                        holders: desk.holders(source),
                         secret: None,
                     });
                 }
                 looks.extend(mirrored.iter().map(|copy| MirrorLook {
                     reference: Arc::new(copy.destination.clone()),
                     last: copy.since,
-                    holders: Vec::new(),
+                    principal: desk.principal(),
+                    holders: Arc::default(),
                     secret: desk.pull_secret(&copy.destination),
                 }));
             }

@@ -3,21 +3,25 @@
 mod finalizers;
 mod orders;
 mod outcomes;
+mod suspension;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlead_api::kuik::AwaitedRegistry;
 use fairlead_domain::reference::{Host, Reference, Tag};
 use fairlead_plan::copy_queue::{Ended, Job, Key, Queue};
-use fairlead_plan::ledger::{Ledger, ShelfId};
+use fairlead_plan::ledger::{Ledger, Owner, ShelfId};
 use fairlead_plan::mirroring::{Sighting, Task, Work as Kind};
 use fairlead_plan::routing::Index;
+use fairlead_plan::tenant::Tenant;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
+use self::outcomes::Audience;
 use super::Parts;
 use super::carry::{Outcome, Publishing};
 use super::desk::Desk;
@@ -91,7 +95,7 @@ pub(super) struct Work<'a> {
     origin: Instant,
     desks: BTreeMap<Arc<str>, Desk>,
     /// Ledgers that were stored before this term and whose objects were not seen yet.
-    shelved: HashMap<Arc<str>, Ledger>,
+    shelved: HashMap<Owner, Ledger>,
     index: Arc<Index>,
     queue: Queue<Task>,
     running: HashMap<Key, Running>,
@@ -112,7 +116,11 @@ pub(super) struct Work<'a> {
     parted: HashSet<Arc<str>>,
     published: Arc<Notify>,
     /// What was seen of images and not compared with the ledgers yet.
-    sightings: HashMap<Reference, Sighting>,
+    sightings: HashMap<Audience, HashMap<Reference, Sighting>>,
+    /// What has to be known again before anything is done.
+    waits_for: Option<String>,
+    /// Why nothing is removed.
+    wrong_clock: Option<String>,
     /// Tasks have to be compared with the queue.
     resync: bool,
     next_look: Instant,
@@ -123,7 +131,7 @@ impl<'a> Work<'a> {
     pub(super) fn new(
         parts: &'a Parts,
         term: &'a Term,
-        shelved: HashMap<Arc<str>, Ledger>,
+        shelved: HashMap<Owner, Ledger>,
         cluster: Tag,
     ) -> Self {
         let now = Instant::now();
@@ -147,6 +155,8 @@ impl<'a> Work<'a> {
             parted: HashSet::new(),
             published: parts.carrier.published(),
             sightings: HashMap::new(),
+            waits_for: None,
+            wrong_clock: None,
             resync: false,
             next_look: now,
             look_wanted: true,
@@ -195,10 +205,13 @@ impl<'a> Work<'a> {
     /// When there is something to do that only time brings.
     pub(super) fn wake(&self) -> Instant {
         let now = Instant::now();
+        if self.waits_for.is_some() {
+            return now + ASK_AGAIN;
+        }
         let mut wake = if self.look_wanted { self.next_look } else { self.next_look + LONGEST_LOOK };
         let due = self.queue.next_due(self.elapsed()).map(|due| self.origin + due);
         let writes = self.desks.values().filter_map(|desk| desk.turn.next()).filter(|next| *next > now);
-        let wall_clock = Timestamp::now();
+        let wall_clock = self.parts.clock.now();
         let retention = self.desks.values().filter_map(|desk| desk.next).map(|next| {
             now + Duration::try_from(next.duration_since(wall_clock)).unwrap_or_default().min(LONGEST_LOOK)
         });
@@ -217,9 +230,12 @@ impl<'a> Work<'a> {
 
     /// Plans and begins whatever can be.
     pub(super) async fn go_on(&mut self) -> Result<(), Crashed> {
-        let now = Instant::now();
-        let retention =
-            self.desks.values().any(|desk| desk.next.is_some_and(|next| next <= Timestamp::now()));
+        if self.is_paused() {
+            return Ok(());
+        }
+        self.read_clock();
+        let (now, wall_clock) = (Instant::now(), self.parts.clock.now());
+        let retention = self.desks.values().any(|desk| desk.next.is_some_and(|next| next <= wall_clock));
         let due = self.look_wanted || retention || now >= self.next_look + LONGEST_LOOK;
         // An object that is not compiled yet would look like one that makes no sense.
         if due && now >= self.next_look && self.parts.policies.is_up_to_date() {
@@ -264,7 +280,8 @@ impl<'a> Work<'a> {
             ignored: self.parts.ignored.clone(),
             manner: Arc::clone(&self.parts.manner),
             foreign: self.lists.foreign(),
-            now: Timestamp::now(),
+            now: self.parts.clock.now(),
+            held_back: self.wrong_clock.clone(),
         };
         let (desks, mut shelved) = (std::mem::take(&mut self.desks), std::mem::take(&mut self.shelved));
         let looking = tokio::task::spawn_blocking(move || {
@@ -320,10 +337,12 @@ impl<'a> Work<'a> {
     fn notice_foreign_writes(&mut self) {
         let mut found: HashMap<Arc<str>, HashMap<ShelfId, u64>> = HashMap::new();
         for LedgerObject { key, version, owner } in self.parts.claims.objects() {
-            let Some(desk) = self.desks.get(&owner) else { continue };
+            let Some(desk) = self.desks.get(&owner.uid).filter(|desk| desk.object.owner == *owner) else {
+                continue;
+            };
             // Versions are numbers that grow, as the API server's own caches rely on.
             if let (Some((shelf, _)), Ok(version)) = (desk.ledger.by_object(&key.name), version.parse()) {
-                found.entry(owner).or_default().insert(shelf, version);
+                found.entry(Arc::clone(&owner.uid)).or_default().insert(shelf, version);
             }
         }
         for (uid, desk) in self.desks.iter_mut().filter(|(_, desk)| desk.turn.is_free()) {
@@ -362,30 +381,35 @@ impl<'a> Work<'a> {
         };
         let mut to_cancel = Vec::new();
         for (uid, desk) in &mut self.desks {
-            let mut waiting: BTreeMap<String, usize> = BTreeMap::new();
+            let mut waiting: BTreeMap<(Arc<str>, String), u32> = BTreeMap::new();
             let mut jobs = Vec::new();
-            for task in desk.tasks() {
+            let held_back = self.wrong_clock.is_some();
+            for task in desk.tasks().into_iter().filter(|task| !held_back || task.work != Kind::Delete) {
                 let (destination, closed) = standing(task.destination.host());
                 let (source, silent) = standing(task.source.host());
                 // A source that is down is waited for only if nobody knows which image it was.
                 let known =
                     || desk.ledger.get(&task.source).is_some_and(|entry| entry.source_digest.is_some());
+                let closed = closed.map(|why| (Arc::clone(&destination), why));
+                let silent = silent.map(|why| (Arc::clone(&source), why));
                 let (hosts, closed) = match task.work {
                     Kind::Copy if silent.is_none() || known() => (vec![destination], closed),
                     Kind::Copy => (vec![destination, source], closed.or(silent)),
                     Kind::Compare => (vec![source], silent),
                     Kind::Delete | Kind::Identify => (vec![destination], closed),
                 };
-                if let Some(why) = closed {
-                    *waiting.entry(why).or_default() += 1;
+                if let Some(awaited) = closed {
+                    *waiting.entry(awaited).or_default() += 1;
                 }
                 jobs.push(Job { key: key(uid, &task), hosts, what: task });
             }
-            desk.waiting = waiting
-                .into_iter()
-                .map(|(why, number)| format!("{why}; {number} tasks wait for it"))
-                .collect();
-            to_cancel.extend(self.queue.sync(uid, jobs, now));
+            let awaited = |((host, reason), tasks): ((Arc<str>, _), _)| AwaitedRegistry {
+                registry: host.as_ref().to_owned(),
+                reason,
+                tasks,
+            };
+            desk.waiting = waiting.into_iter().map(awaited).collect();
+            to_cancel.extend(self.queue.sync(&Tenant::from(&desk.object.owner), uid, jobs, now));
         }
         self.cancel(to_cancel);
     }
@@ -412,13 +436,13 @@ impl<'a> Work<'a> {
         };
         let begun = self.queue.start(self.elapsed(), &limits, &closed);
         for Job { key, what: task, .. } in begun {
-            if task.work == Kind::Delete && !self.lists.permits(&task.destination, Timestamp::now()) {
+            if task.work == Kind::Delete && !self.lists.permits(&task.destination, self.parts.clock.now()) {
                 // The lists are read again, and the deletion is planned anew.
                 self.queue.ended(&key, Ended::Cancelled, self.elapsed(), 0.0);
                 self.look_wanted = true;
                 continue;
             }
-            let Some(order) = self.order(&key.owner, &task) else {
+            let Some(order) = self.order(&key, &task) else {
                 self.queue.ended(&key, Ended::Done, self.elapsed(), 0.0);
                 continue;
             };
@@ -435,7 +459,7 @@ impl<'a> Work<'a> {
     }
 
     fn begin_writes(&mut self) {
-        let (now, wall_clock) = (Instant::now(), Timestamp::now());
+        let (now, wall_clock) = (Instant::now(), self.parts.clock.now());
         for (uid, desk) in &mut self.desks {
             if self.writes.len() >= WRITES_AT_ONCE || !self.term.holds() {
                 return;

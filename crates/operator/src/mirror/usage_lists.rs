@@ -349,7 +349,7 @@ impl Access {
         let malformed = |error: String| Failure { error, refused: true };
         let name = format!("{}/{REPOSITORY}:{}", self.shared.place, self.cluster);
         let reference = Reference::parse(&name).map_err(|error| malformed(error.to_string()))?;
-        let access = self.credentials.to_write(&reference, self.shared.secret.as_slice()).await;
+        let access = self.credentials.to_write(&reference, self.shared.secret.as_ref()).await;
         let access = access.map_err(|error| Failure { error, refused: false })?;
         Ok(self.client.remote(&reference.repository(), Arc::clone(&access.place.credentials), right)?)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fairlead_api::conditions::{self, Condition, Finding, reasons, types};
 use fairlead_api::kuik::{
-    ClusterImageSetMirror, ImageSetMirror, MatchingImage, MirrorSetStatus, SharingCluster,
+    AwaitedRegistry, ClusterImageSetMirror, ImageSetMirror, MatchingImage, MirrorSetStatus, SharingCluster,
 };
 use fairlead_api::names::kuik::MIRROR_CLEANUP;
 use fairlead_domain::reference::Tag;
@@ -39,6 +39,8 @@ const SETTLES: Duration = Duration::from_secs(10);
 /// Between two looks for something to write, and how many times longer than itself such a look has to wait.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LOOK_SHARE: u32 = 20;
+/// Registries in a status.
+const MOST_AWAITED: usize = 32;
 /// One request never takes longer.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -139,6 +141,7 @@ pub(super) struct Status {
     mirrored_count: u32,
     failed_count: u32,
     matching_images: Vec<MatchingImage>,
+    waiting_for: Vec<AwaitedRegistry>,
     shared_with: Vec<SharingCluster>,
     conditions: Vec<Condition>,
 }
@@ -153,6 +156,7 @@ impl Status {
             && stored.mirrored_count == Some(self.mirrored_count)
             && stored.failed_count == Some(self.failed_count)
             && stored.matching_images == self.matching_images
+            && stored.waiting_for == self.waiting_for
             && stored.shared_with == self.shared_with
             && stored.conditions.iter().filter(own).eq(&self.conditions)
     }
@@ -173,8 +177,9 @@ pub(super) fn next(desk: &mut Desk, told: &Told<'_>, now: Instant, wall_clock: T
     let since = desk.turn.status_waits.filter(|_| waits).unwrap_or(now);
     desk.turn.status_waits = waits.then_some(since);
     let owner = desk.object.owner.clone();
-    // A ledger whose object is going goes with it.
-    let shelf = if desk.object.deleting.is_some() { None } else { desk.ledger.dirty().first().copied() };
+    // The ledger of an object that is going says which copies are gone. No new part of it is stored: it goes with its object.
+    let going = desk.object.deleting.is_some();
+    let shelf = desk.ledger.dirty().into_iter().find(|shelf| !going || desk.ledger.version(*shelf).is_some());
     // People look at a new object as soon as they have made it; copies wait for its first ledger.
     let told = desk.object.stored.status().and_then(|status| status.observed_generation);
     let is_news = told != desk.object.generation() && desk.turn.next.is_some();
@@ -200,8 +205,10 @@ pub(super) fn next(desk: &mut Desk, told: &Told<'_>, now: Instant, wall_clock: T
 /// What is to be said about an object, if it is not said yet.
 fn status(desk: &Desk, told: &Told<'_>, now: Timestamp) -> Option<Status> {
     let policy = desk.object.policy.as_ref()?;
+    let awaited = |one: &AwaitedRegistry| format!("{}; {} tasks wait for it", one.reason, one.tasks);
+    let awaited = desk.waiting.iter().map(awaited);
     let withheld = desk.withheld.iter().map(|(why, count)| format!("{count} unused copies are kept: {why}"));
-    let problems: Vec<String> = desk.problems.iter().chain(&desk.waiting).cloned().chain(withheld).collect();
+    let problems: Vec<String> = desk.problems.iter().cloned().chain(awaited).chain(withheld).collect();
     let report = mirroring::report(&desk.ledger, policy, told.secret_problems, &problems);
     let ready = match &desk.farewell {
         Some(Farewell::Clean { why, .. }) => {
@@ -228,6 +235,7 @@ fn status(desk: &Desk, told: &Told<'_>, now: Timestamp) -> Option<Status> {
         mirrored_count: report.mirrored_count,
         failed_count: report.failed_count,
         matching_images: report.matching_images,
+        waiting_for: desk.waiting.iter().take(MOST_AWAITED).cloned().collect(),
         shared_with: shared_with(&told.usage_lists),
         conditions,
     };

@@ -4,7 +4,12 @@
 //! happen, but not for longer than a few minutes if the API server stays away. Missing: for seconds, because people
 //! create the Secret when they see the complaint. Failed: about a second, longer if it goes on failing.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use fairlead_plan::routing::SecretName;
 use tokio::time::Instant;
@@ -123,29 +128,56 @@ impl Cache {
         }
     }
 
-    /// Drops what was not used for longest, several at a time so that it need not be done at every new entry.
+    /// Drops what was not used for longest, of the namespace that holds most, several at a time so that it need not be done
+    /// at every new entry. So a namespace with thousands of Secrets displaces its own.
     fn shrink(&mut self) {
         if self.entries.len() <= MOST_ENTRIES && self.bytes <= MOST_BYTES {
             return;
         }
-        let mut by_use: Vec<_> =
-            self.entries.iter().map(|(name, entry)| (entry.used, entry.weight(), name.clone())).collect();
-        by_use.sort_unstable_by_key(|(used, ..)| *used);
+        let mut namespaces: HashMap<Arc<str>, Holding> = HashMap::new();
+        for (name, entry) in &self.entries {
+            namespaces.entry(Arc::clone(&name.namespace)).or_default().add(name, entry);
+        }
+        let mut by_size: BinaryHeap<(usize, Arc<str>)> = BinaryHeap::new();
+        for (namespace, holding) in &mut namespaces {
+            holding.kept.sort_unstable_by_key(|(used, ..)| Reverse(*used));
+            by_size.push((holding.size(), Arc::clone(namespace)));
+        }
         let (entries, bytes) = (MOST_ENTRIES - MOST_ENTRIES / 16, MOST_BYTES - MOST_BYTES / 16);
-        for (_, weight, name) in by_use {
-            if self.entries.len() <= entries && self.bytes <= bytes {
-                break;
-            }
+        while self.entries.len() > entries || self.bytes > bytes {
+            let Some((_, namespace)) = by_size.pop() else { break };
+            let Some(holding) = namespaces.get_mut(&namespace) else { continue };
+            let Some((_, weight, name)) = holding.kept.pop() else { continue };
+            holding.bytes = holding.bytes.saturating_sub(weight);
+            by_size.push((holding.size(), namespace));
             self.entries.remove(&name);
             self.bytes = self.bytes.saturating_sub(weight);
         }
     }
 }
 
+/// What one namespace holds of the cache.
+#[derive(Debug, Default)]
+struct Holding {
+    bytes: usize,
+    /// Use, weight and name, the least recently used last.
+    kept: Vec<(u64, usize, SecretName)>,
+}
+
+impl Holding {
+    fn add(&mut self, name: &SecretName, entry: &Entry) {
+        self.bytes += entry.weight();
+        self.kept.push((entry.used, entry.weight(), name.clone()));
+    }
+
+    /// In entries, where many bytes count as several.
+    fn size(&self) -> usize {
+        self.kept.len().max(self.bytes / (MOST_BYTES / MOST_ENTRIES))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use k8s_openapi::{ByteString, api::core::v1::Secret};
 
     use super::*;
@@ -224,6 +256,23 @@ mod tests {
         assert_eq!(told(&cache.find(&name("a"), start + 10 * SECOND)), "nothing");
         cache.settle(&name("a"), failed(), start + 10 * SECOND, 0.5);
         assert_eq!(told(&cache.find(&name("a"), start + 10 * SECOND)), "fresh keys");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_with_many_secrets_displaces_its_own() {
+        let now = Instant::now();
+        let mut cache = Cache::default();
+        let other = SecretName { namespace: "other".into(), name: "only".into() };
+        cache.settle(&other, keys(1), now, 0.5);
+        for number in 0..3 * MOST_ENTRIES {
+            cache.settle(&name(&number.to_string()), Read::Missing, now, 0.5);
+        }
+        let large = keys(1 << 20);
+        for number in 0..64 {
+            cache.settle(&name(&format!("large-{number}")), large.clone(), now, 0.5);
+        }
+        assert!(cache.entries.len() <= MOST_ENTRIES && cache.bytes <= MOST_BYTES);
+        assert_eq!(told(&cache.find(&other, now)), "fresh keys", "although it was not used since");
     }
 
     #[tokio::test(start_paused = true)]

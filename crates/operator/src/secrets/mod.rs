@@ -9,6 +9,7 @@ mod cache;
 pub mod copies;
 mod flight;
 mod keys;
+mod logins;
 mod metrics;
 mod names;
 mod problems;
@@ -18,6 +19,7 @@ mod rounds;
 pub use self::{
     copies::{Copies, CopyError},
     keys::{Keys, Read, identity},
+    logins::Logins,
     metrics::Metrics,
     problems::Problems,
     reader::Secrets,

@@ -1,11 +1,15 @@
-//! Reads the Secrets that policies name again and again, since nothing tells when one changes.
+//! Reads the Secrets that policies name again and again, since nothing tells when one changes. Tenants take turns: one
+//! that names thousands of Secrets makes its own rounds longer, and nobody else's.
 
 use std::{
     collections::{BTreeMap, HashMap},
     time::Duration,
 };
 
-use fairlead_plan::routing::{SecretName, SecretUse};
+use fairlead_plan::{
+    routing::{SecretName, SecretUse},
+    tenant::{Tenant, round_robin},
+};
 use futures::{StreamExt, stream};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +25,9 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Between the starts of two requests.
 const PACE: Duration = Duration::from_millis(20);
 const AT_ONCE: usize = 4;
+
+/// Reads of one round: as many as fit before it is time to see what policies name by then.
+const MOST_OF_A_ROUND: usize = 100;
 
 impl Secrets {
     /// Keeps the Secrets that policies name fresh, and tells what is wrong with them, until `shutdown`.
@@ -56,10 +63,18 @@ impl Rounds {
         }
         self.seen.retain(|name, _| by_name.contains_key(name));
         let now = Instant::now();
-        let due = by_name.keys().filter(|name| self.seen.get(name).is_none_or(|(next, _)| *next <= now));
-        let due: Vec<SecretName> = due.cloned().collect();
+        for name in by_name.keys() {
+            self.seen.entry(name.clone()).or_insert((now, None));
+        }
+        let due = by_name.iter().filter_map(|(name, policies)| {
+            let (next, _) = self.seen.get(name).filter(|(next, _)| *next <= now)?;
+            // One that cluster-scoped objects name is theirs.
+            let tenant = policies.iter().map(|policy| Tenant::from(&**policy)).min()?;
+            Some((tenant, (*next, name.clone())))
+        });
+        let due = round_robin(due, MOST_OF_A_ROUND);
         let reading = stream::iter(due)
-            .then(|name| async move {
+            .then(|(_, name)| async move {
                 tokio::time::sleep(PACE).await;
                 name
             })

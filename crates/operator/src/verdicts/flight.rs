@@ -1,6 +1,6 @@
 //! A probe under way on behalf of everybody who waits for it, and of those who will ask later.
 
-use fairlead_registry::Class;
+use fairlead_registry::{Class, Context};
 use tokio::sync::watch;
 
 use super::{
@@ -10,16 +10,18 @@ use super::{
 };
 
 impl Verdicts {
-    pub(super) fn take_off(&self, image: Image, telling: watch::Sender<Progress>) {
+    /// Begins a probe, which counts against the share of the namespace that asked first.
+    pub(super) fn take_off(&self, image: Image, namespace: &str, telling: watch::Sender<Progress>) {
         let landing = Landing { verdicts: self.clone(), image: image.clone() };
-        tokio::spawn(self.clone().fly(image, telling, landing));
+        let context = self.context(Class::Admission).on_behalf_of(namespace);
+        tokio::spawn(self.clone().fly(image, context, telling, landing));
     }
 
-    async fn fly(self, image: Image, telling: watch::Sender<Progress>, landing: Landing) {
+    async fn fly(self, image: Image, context: Context, telling: watch::Sender<Progress>, landing: Landing) {
         let mut landing = Some(landing);
         let health = self.health(&image);
         let (sending, mut sent) = watch::channel(None);
-        let context = self.context(Class::Admission).telling_when_sent(sending);
+        let context = context.telling_when_sent(sending);
         let options = self.shared.settings.options();
         let mut probe = std::pin::pin!(self.probe(&image, options, &context, Source::Admission));
         let mut down = std::pin::pin!(async {

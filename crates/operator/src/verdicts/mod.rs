@@ -100,7 +100,8 @@ impl Verdicts {
     ///
     /// Probes and checks do not depend on their callers: however early those leave, they go on and what they find is kept.
     ///
-    /// `namespace` is that of the Pod: on its account the registry gets a label in metrics.
+    /// `namespace` is that of the Pod: on its account the registry gets a label in metrics, and against its share of the
+    /// registry a probe counts.
     pub async fn ask(
         &self,
         image: &Reference,
@@ -139,7 +140,7 @@ impl Verdicts {
             Boarding::Joined(told) => told,
             Boarding::First(image, telling) => {
                 let told = telling.subscribe();
-                self.take_off(image, telling);
+                self.take_off(image, namespace, telling);
                 told
             }
         };

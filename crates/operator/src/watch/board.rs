@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fairlead_plan::capability::{Capability, Standing};
+use fairlead_plan::mirroring::{KnownKind, Standing as Known};
 
 use super::Metrics;
 use super::sink::Counts;
@@ -24,6 +25,7 @@ pub struct Row {
     pub presence: Presence,
     /// All objects were listed at least once since the kind is served.
     pub synced: bool,
+    /// As the kind was last seen: objects are not gone because their kind is not served.
     pub objects: usize,
     pub malformed: usize,
     /// What failed last and has not worked since.
@@ -92,6 +94,25 @@ impl Board {
             && kinds.iter().all(|kind| row(kind).is_some_and(Row::ready))
     }
 
+    /// Whether all Pods and all objects of these kinds are listed, and served now.
+    pub(crate) fn lists_pods_and(&self, kinds: &[&str]) -> bool {
+        let listed = |kind: &str| self.known(kind, 0).standing == Known::Listed;
+        listed("Pod") && kinds.iter().all(|kind| listed(kind))
+    }
+
+    /// What is known of a kind. `ledgers` are stored ledgers whose owners are of that kind.
+    pub(crate) fn known<'a>(&self, kind: &'a str, ledgers: usize) -> KnownKind<'a> {
+        let state = self.lock();
+        let row = state.rows.get(kind);
+        let standing = match row.map(|row| (row.presence, row.synced)) {
+            Some((Presence::Served, true)) => Known::Listed,
+            Some((Presence::Absent, _)) => Known::Absent,
+            Some((Presence::Served | Presence::Unknown, _)) | None => Known::Listing,
+        };
+        let objects = row.map_or(0, |row| row.objects + row.malformed).max(ledgers);
+        KnownKind { kind, standing, objects, needed: false }
+    }
+
     /// Capabilities that could be judged so far.
     pub fn capabilities(&self) -> Vec<(Capability, Standing)> {
         self.lock()
@@ -105,8 +126,6 @@ impl Board {
         self.metrics.forget_counts(kind);
         let before = self.update(kind, |row| {
             row.synced = false;
-            row.objects = 0;
-            row.malformed = 0;
             row.trouble = None;
             std::mem::replace(&mut row.presence, Presence::Absent)
         });

@@ -69,6 +69,8 @@ pub(super) struct Follower<K, S> {
     pub(super) discovery: Option<Arc<Discovery>>,
     /// Objects per request where lists come in pages.
     pub(super) page: u32,
+    /// The one object that is followed, if not all are.
+    pub(super) only: Option<String>,
     pub(super) object: PhantomData<fn() -> K>,
 }
 
@@ -78,7 +80,8 @@ impl<K: Followed, S: Sink<K>> Follower<K, S> {
             self.wait_until_served().await;
             self.board.served(self.kind.name);
             self.follow().await;
-            self.sink.clear();
+            // What was listed stays known. Objects that are deleted with their definition are reported one by one before
+            // that; an object that was not reported as deleted is still stored, and only not served.
             self.board.absent(self.kind.name);
         }
     }
@@ -106,6 +109,10 @@ impl<K: Followed, S: Sink<K>> Follower<K, S> {
     fn events(&self, manner: Manner) -> Events<K> {
         let config = watcher::Config::default().timeout(manner.seconds).page_size(self.page);
         let config = if manner.streaming { config.streaming_lists() } else { config };
+        let config = match &self.only {
+            Some(name) => config.fields(&format!("metadata.name={name}")),
+            None => config,
+        };
         Box::pin(watcher(Api::all(self.client.clone()), config))
     }
 

@@ -1,4 +1,5 @@
-//! Everything that is watched: Pods, `ServiceAccount`s, and every custom kind that Fairlead speaks.
+//! Everything that is watched: Pods, `ServiceAccount`s, `Namespace`s, the webhook configuration, and every custom kind
+//! that Fairlead speaks.
 
 use std::borrow::Cow;
 use std::fmt::{self, Debug, Formatter};
@@ -27,6 +28,7 @@ use super::sink::{ObjectSink, PodSink, Sink};
 use super::{Board, Metrics};
 use crate::accounts::{AccountSink, Accounts, LeanAccount};
 use crate::ledgers::{Claims, LeanLedger, LedgerSink};
+use crate::namespaces::{LeanNamespace, LeanWebhooks, NamespaceSink, Namespaces, WebhookSink};
 use crate::state::{Pods, Store};
 
 /// Objects per request where lists come in pages. A page is held in memory several times while it is read.
@@ -42,6 +44,7 @@ macro_rules! resources {
             pub pods: Pods,
             pub accounts: Accounts,
             pub claims: Claims,
+            pub namespaces: Namespaces,
             $(pub $field: Store<$kind>,)+
         }
 
@@ -92,18 +95,32 @@ impl Debug for Watches {
 }
 
 impl Watches {
-    pub fn new(client: Client, resources: &Resources, metrics: Metrics) -> Self {
+    /// Ledgers of cluster-scoped objects are in the operator's namespace. `webhook` is the webhook configuration that says to
+    /// which namespaces pull secrets may be copied; without it none are, and namespaces are not watched.
+    pub fn new(
+        client: Client,
+        operator_namespace: &str,
+        resources: &Resources,
+        webhook: Option<&str>,
+        metrics: Metrics,
+    ) -> Self {
         let (pod, account) = (kind_of::<LeanPod>(), kind_of::<LeanAccount>());
+        let selecting = [kind_of::<LeanNamespace>().name, kind_of::<LeanWebhooks>().name];
         let kinds = Resources::custom_kinds();
         let names = kinds.iter().map(|kind| kind.name).chain([pod.name, account.name]);
+        let names = names.chain(webhook.iter().flat_map(|_| selecting));
         let board = Arc::new(Board::new(names, metrics));
         let discovery = Arc::new(Discovery::new(client.clone(), kinds));
         let starter = Starter { client, board: board.clone(), discovery };
-        let ledgers = LedgerSink::new(kind_of::<LeanLedger>().name, resources.claims.clone());
+        let ledgers = LedgerSink::new(operator_namespace, resources.claims.clone());
         let mut all = resources.follow_custom(&starter);
         all.push(starter.custom(ledgers, PAGE_OF_LEDGERS));
         all.push(starter.core(PodSink::new(pod.name, resources.pods.clone())));
         all.push(starter.core(AccountSink::new(resources.accounts.clone())));
+        if let Some(webhook) = webhook {
+            all.push(starter.core(NamespaceSink::new(resources.namespaces.clone())));
+            all.push(starter.one(WebhookSink::new(resources.namespaces.clone()), webhook));
+        }
         Self { board, all }
     }
 }
@@ -116,15 +133,26 @@ struct Starter {
 
 impl Starter {
     fn custom<K: Followed>(&self, sink: impl Sink<K>, page: u32) -> Watch {
-        self.follow(sink, Some(self.discovery.clone()), page)
+        self.follow(sink, Some(self.discovery.clone()), page, None)
     }
 
     /// Of a kind that every API server serves.
     fn core<K: Followed>(&self, sink: impl Sink<K>) -> Watch {
-        self.follow(sink, None, PAGE)
+        self.follow(sink, None, PAGE, None)
     }
 
-    fn follow<K: Followed>(&self, sink: impl Sink<K>, discovery: Option<Arc<Discovery>>, page: u32) -> Watch {
+    /// The one object of a kind that every API server serves.
+    fn one<K: Followed>(&self, sink: impl Sink<K>, name: &str) -> Watch {
+        self.follow(sink, None, PAGE, Some(name.to_owned()))
+    }
+
+    fn follow<K: Followed>(
+        &self,
+        sink: impl Sink<K>,
+        discovery: Option<Arc<Discovery>>,
+        page: u32,
+        only: Option<String>,
+    ) -> Watch {
         let kind = kind_of::<K>();
         let follower = Follower {
             client: self.client.clone(),
@@ -133,6 +161,7 @@ impl Starter {
             board: self.board.clone(),
             discovery,
             page,
+            only,
             object: PhantomData,
         };
         (kind.name, follower.run().boxed())

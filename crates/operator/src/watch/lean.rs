@@ -1,5 +1,6 @@
 //! What types have in common that hold little of an object and stand for its kind.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use serde::Deserialize;
 
@@ -11,13 +12,16 @@ pub(crate) struct LeanMeta<Annotations> {
     namespace: Option<String>,
     pub(crate) resource_version: Option<String>,
     pub(crate) annotations: Option<Annotations>,
+    #[serde(default)]
+    owner_references: Vec<OwnerReference>,
 }
 
 impl<Annotations> From<LeanMeta<Annotations>> for ObjectMeta {
-    /// Name, namespace and version; nothing else is filled.
+    /// Name, namespace, version and owners; nothing else is filled.
     fn from(meta: LeanMeta<Annotations>) -> Self {
-        let LeanMeta { name, namespace, resource_version, .. } = meta;
-        Self { name, namespace, resource_version, ..Self::default() }
+        let LeanMeta { name, namespace, resource_version, owner_references, .. } = meta;
+        let owner_references = (!owner_references.is_empty()).then_some(owner_references);
+        Self { name, namespace, resource_version, owner_references, ..Self::default() }
     }
 }
 

@@ -27,8 +27,6 @@ pub(crate) trait Sink<K>: Send + Sync + 'static {
     fn deleted(&mut self, object: Tolerant<K>);
     /// Makes what was taken in visible to readers.
     fn publish(&mut self) -> Counts;
-    /// The kind is gone.
-    fn clear(&mut self);
 }
 
 /// The objects of one kind that cannot be read. Each is told once for every version in which it is stored.
@@ -79,10 +77,6 @@ impl Faults {
     /// The object can be read again, or is gone.
     pub(crate) fn mended(&mut self, key: &Key) {
         self.current.remove(key);
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.current.clear();
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -153,12 +147,6 @@ impl<K: Resource + Send + Sync + 'static> Sink<K> for ObjectSink<K> {
             .replace(Snapshot { objects: self.objects.clone(), malformed: self.faults.current.clone() });
         counts
     }
-
-    fn clear(&mut self) {
-        self.objects.clear();
-        self.faults.clear();
-        self.publish();
-    }
 }
 
 /// Pods, trimmed and indexed. They become visible one by one, and a list as a whole.
@@ -218,11 +206,6 @@ impl Sink<LeanPod> for PodSink {
             images: Some(self.pods.image_count()),
         }
     }
-
-    fn clear(&mut self) {
-        self.listing.begin();
-        self.listing.finish();
-    }
 }
 
 #[cfg(test)]
@@ -269,8 +252,6 @@ mod tests {
 
         sink.deleted(object("a", "3", &json!(7)));
         assert_eq!(sink.publish(), Counts { objects: 1, malformed: 0, images: None });
-        sink.clear();
-        assert!(store.snapshot().objects.is_empty());
     }
 
     #[test]

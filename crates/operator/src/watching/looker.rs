@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_domain::duration::Duration as Limit;
-use fairlead_domain::keyring::Credential;
+use fairlead_domain::keyring::{Credential, CredentialId};
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
+use fairlead_plan::credentials::{self, Offered, Principal};
 use fairlead_plan::routing::SecretName;
 use fairlead_plan::usage::Holder;
 use fairlead_plan::watching::Pace;
 use fairlead_registry::{Class, Client as Registries, Context, ProbeMethod, ProbeOptions};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use super::Seen;
 use crate::config::{CheckMethod, Monitoring, RegistryWatch};
-use crate::secrets::{Keys, Secrets};
+use crate::secrets::Secrets;
 use crate::verdicts::Verdicts;
 
 /// How long a registry may take for an answer where the configuration sets no limit.
@@ -26,19 +27,28 @@ const UNTOLD_PATIENCE: Duration = Duration::from_secs(30);
 /// Time in line behind those who are in more of a hurry, before a look gives up.
 const IN_LINE: Duration = Duration::from_secs(30);
 
-/// Reading one Secret.
-const READING: Duration = Duration::from_secs(10);
-
 /// The mirror controller takes what it is told at once; if it does not for so long, the image is looked at again.
 const TELLING: Duration = Duration::from_secs(5);
 
 /// A look that has not ended by then, with whatever it tries, is given up.
 const LONGEST: Duration = Duration::from_mins(5);
 
-/// What is to be looked at, and who may.
+/// What is to be looked at, and on whose behalf.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) image: Arc<Reference>,
+    /// Cluster-scoped objects first.
+    pub(super) wishes: Vec<Wish>,
+    /// Earlier looks that could not try everything.
+    pub(super) round: u32,
+    /// Others have their turn at the next look.
+    pub(super) partial: bool,
+}
+
+/// What one principal may look with. Nobody else learns what it is told.
+#[derive(Debug)]
+pub(super) struct Wish {
+    pub(super) principal: Principal,
     /// Tried before the Pods' own.
     pub(super) secret: Option<SecretName>,
     pub(super) holders: Vec<Holder>,
@@ -46,13 +56,18 @@ pub(super) struct Question {
     pub(super) for_mirror: bool,
 }
 
-/// What a look found.
+/// What a look found, on behalf of the first principal.
 #[derive(Debug)]
 pub(super) struct Looked {
     pub(super) verdict: Verdict,
     /// Of a Secret that might have opened the registry, had it been usable.
     pub(super) secret_problem: Option<String>,
+    /// Every principal was told that the image is there: no login is left that might be told otherwise.
+    pub(super) complete: bool,
 }
+
+/// What the registry said to each login in one look.
+type Answers = Vec<(Vec<CredentialId>, Verdict)>;
 
 pub(super) struct Looker {
     monitoring: Monitoring,
@@ -66,12 +81,6 @@ impl fmt::Debug for Looker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Looker").field("monitoring", &self.monitoring).finish_non_exhaustive()
     }
-}
-
-/// Credentials that were found, and where.
-struct Attempt {
-    names: Vec<SecretName>,
-    credentials: Vec<Credential>,
 }
 
 impl Looker {
@@ -92,34 +101,49 @@ impl Looker {
 
     /// Looks, and tells the mirrors if they want to know.
     pub(super) async fn look(&self, question: &Question) -> Looked {
-        let looked = timeout(LONGEST, self.ask_in_turn(question)).await.unwrap_or_else(|_| Looked {
+        let given_up = || Looked {
             verdict: Verdict::Unreachable { reason: "the look took too long and was given up".into() },
             secret_problem: None,
-        });
-        if question.for_mirror {
-            let seen = Seen { reference: question.image.clone(), verdict: looked.verdict.clone() };
-            if self.seen.send_timeout(seen, TELLING).await.is_err() {
-                tracing::debug!(image = %question.image, "nobody took what a look at an image of a mirror found");
+            complete: false,
+        };
+        let until = Instant::now() + LONGEST;
+        let mut answers = Answers::new();
+        let mut first: Option<Looked> = None;
+        let mut complete = !question.partial;
+        for wish in &question.wishes {
+            let asking = self.ask_in_turn(question, wish, &mut answers);
+            let looked = timeout_at(until, asking).await.unwrap_or_else(|_| given_up());
+            complete &= looked.complete;
+            if wish.for_mirror {
+                let (reference, principal) = (question.image.clone(), wish.principal.clone());
+                let seen = Seen { reference, principal, verdict: looked.verdict.clone() };
+                if self.seen.send_timeout(seen, TELLING).await.is_err() {
+                    tracing::debug!(image = %question.image, "nobody took what a look at an image of a mirror found");
+                }
             }
+            first.get_or_insert(looked);
         }
-        looked
+        Looked { complete, ..first.unwrap_or_else(given_up) }
     }
 
-    /// Asks with the credentials of one holder after the other until one gets to see the image. Registries hide what they
-    /// have from those who may not see it, so only what all of them are told counts as missing.
-    async fn ask_in_turn(&self, question: &Question) -> Looked {
-        let rule = self.monitoring.for_registry(question.image.host().as_str());
-        let mut secret_problem = None;
+    /// Asks with one login after the other until one gets to see the image. Registries hide what they have from those who
+    /// may not see it, so only what all of them are told counts as missing.
+    async fn ask_in_turn(&self, question: &Question, wish: &Wish, answers: &mut Answers) -> Looked {
+        let image = &question.image;
+        let rule = self.monitoring.for_registry(image.host().as_str());
+        let configuration = rule.fallback();
+        let offered = Offered {
+            mirror: wish.secret.as_ref(),
+            holders: &wish.holders,
+            upstreams: &[],
+            configuration: configuration.as_ref(),
+        };
+        let attempts = credentials::attempts(&wish.principal, &offered, question.round);
+        let logins = self.secrets.logins(attempts, &image.repository()).await;
+        let mut secret_problem = logins.problem;
         let mut worst: Option<Verdict> = None;
-        let mut tried: Vec<Vec<_>> = Vec::new();
-        for names in sources(question, &rule) {
-            let attempt = self.attempt(&question.image, names, &mut secret_problem).await;
-            let identity: Vec<_> = attempt.credentials.iter().map(Credential::id).collect();
-            if identity.is_empty() || tried.contains(&identity) {
-                continue;
-            }
-            tried.push(identity);
-            let verdict = self.ask(&question.image, &attempt.credentials, &rule).await;
+        for (attempt, credentials) in logins.matching {
+            let verdict = self.answer(image, &credentials, &rule, answers).await;
             match &verdict {
                 Verdict::NotFound { .. } => {
                     // Whoever logs in and is told so needs nobody else's Secret to know it.
@@ -127,41 +151,40 @@ impl Looker {
                     worst = Some(verdict);
                 }
                 Verdict::Unauthorised { .. } | Verdict::Forbidden { .. } => {
-                    for name in &attempt.names {
+                    for name in &attempt.secrets {
                         self.secrets.distrust(name);
                     }
                     worst.get_or_insert(verdict);
                 }
-                _ => return Looked { verdict, secret_problem },
+                _ => {
+                    let complete = matches!(verdict, Verdict::Available { .. });
+                    return Looked { verdict, secret_problem, complete };
+                }
             }
         }
         let verdict = match worst {
             Some(verdict) => verdict,
-            None => self.ask(&question.image, &[], &rule).await,
+            None => self.answer(image, &[], &rule, answers).await,
         };
-        Looked { verdict, secret_problem }
+        let complete = matches!(verdict, Verdict::Available { .. });
+        Looked { verdict, secret_problem, complete }
     }
 
-    /// What the Secrets hold for the image. Of those that cannot be used the first is remembered as the problem.
-    async fn attempt(
+    /// What the registry says to a login; it is asked once in a look.
+    async fn answer(
         &self,
         image: &Reference,
-        names: Vec<SecretName>,
-        problem: &mut Option<String>,
-    ) -> Attempt {
-        let mut keys = Vec::with_capacity(names.len());
-        for name in &names {
-            let read = self.secrets.read(name, Instant::now() + READING).await;
-            match (read.keys(), read.problem()) {
-                (Some(found), _) => keys.push(found.clone()),
-                (None, Some(why)) => {
-                    problem.get_or_insert_with(|| format!("Secret {name} {why}"));
-                }
-                (None, None) => {}
-            }
+        credentials: &[Credential],
+        rule: &RegistryWatch,
+        answers: &mut Answers,
+    ) -> Verdict {
+        let identity: Vec<_> = credentials.iter().map(Credential::id).collect();
+        if let Some((_, verdict)) = answers.iter().find(|(known, _)| *known == identity) {
+            return verdict.clone();
         }
-        let credentials = Keys::lookup(keys.iter().map(Arc::as_ref), &image.repository());
-        Attempt { names, credentials }
+        let verdict = self.ask(image, credentials, rule).await;
+        answers.push((identity, verdict.clone()));
+        verdict
     }
 
     async fn ask(&self, image: &Reference, credentials: &[Credential], rule: &RegistryWatch) -> Verdict {
@@ -185,17 +208,4 @@ impl Looker {
         let asked = told.borrow().is_some() || self.registries.is_down(&image.host()).is_some();
         if asked { verdict } else { Verdict::Unknown { reason: verdict.reason().into() } }
     }
-}
-
-/// The Secrets to try, those of one holder at a time.
-fn sources(question: &Question, rule: &RegistryWatch) -> Vec<Vec<SecretName>> {
-    let own = question.secret.iter().map(|name| vec![name.clone()]);
-    let holders = question.holders.iter().filter(|holder| !holder.pull_secrets.is_empty()).map(|holder| {
-        let named = |name: &Arc<str>| SecretName { namespace: holder.namespace.clone(), name: name.clone() };
-        holder.pull_secrets.iter().map(named).collect()
-    });
-    let fallback = rule.fallback_credential_secret.iter().map(|secret| {
-        vec![SecretName { namespace: secret.namespace.as_str().into(), name: secret.name.as_str().into() }]
-    });
-    own.chain(holders).chain(fallback).collect()
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
+use fairlead_plan::credentials::Principal;
 use fairlead_plan::routing::SecretName;
 use fairlead_plan::usage::Holder;
 use fairlead_registry::Client as Registries;
@@ -30,6 +31,7 @@ pub use metrics::Metrics;
 use looker::Looker;
 use work::Work;
 
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::events::Teller;
 use crate::leader::{Leader, Term};
@@ -45,8 +47,10 @@ pub struct MirrorLook {
     pub reference: Arc<Reference>,
     /// When it was last looked at, or copied.
     pub last: Timestamp,
+    /// On whose behalf: what the look finds serves nobody else.
+    pub principal: Principal,
     /// Whose pull secrets open it.
-    pub holders: Vec<Holder>,
+    pub holders: Arc<[Holder]>,
     /// The mirror's own Secret, for its copies; it is tried first.
     pub secret: Option<SecretName>,
 }
@@ -54,15 +58,17 @@ pub struct MirrorLook {
 /// Everything that mirrors want looked at.
 #[derive(Debug, Default)]
 pub struct MirrorLooks {
-    /// In order of references, each once.
+    /// In order of references and principals, each once.
     list: Vec<MirrorLook>,
 }
 
 impl MirrorLooks {
-    /// Of an image that is named twice the first counts.
+    /// Of an image that is named twice on behalf of one principal the first counts.
     pub fn new(mut list: Vec<MirrorLook>) -> Self {
-        list.sort_by(|one, other| one.reference.cmp(&other.reference));
-        list.dedup_by(|one, other| one.reference == other.reference);
+        list.sort_by(|one, other| {
+            (&one.reference, &one.principal).cmp(&(&other.reference, &other.principal))
+        });
+        list.dedup_by(|one, other| one.reference == other.reference && one.principal == other.principal);
         Self { list }
     }
 
@@ -70,9 +76,10 @@ impl MirrorLooks {
         self.list.iter()
     }
 
-    pub fn get(&self, reference: &Reference) -> Option<&MirrorLook> {
-        let at = self.list.binary_search_by(|look| look.reference.as_ref().cmp(reference)).ok()?;
-        self.list.get(at)
+    /// Those of one image.
+    pub fn of(&self, reference: &Reference) -> impl Iterator<Item = &MirrorLook> {
+        let first = self.list.partition_point(|look| *look.reference < *reference);
+        self.list.iter().skip(first).take_while(move |look| *look.reference == *reference)
     }
 }
 
@@ -80,6 +87,8 @@ impl MirrorLooks {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     pub reference: Arc<Reference>,
+    /// With whose credentials.
+    pub principal: Principal,
     pub verdict: Verdict,
 }
 
@@ -95,6 +104,8 @@ pub struct Parts {
     pub mirrors: watch::Receiver<Arc<MirrorLooks>>,
     pub seen: mpsc::Sender<Seen>,
     pub teller: Teller,
+    /// The API server's clock.
+    pub clock: Clock,
     pub metrics: Metrics,
 }
 
@@ -108,6 +119,7 @@ pub struct Controller {
     ignored: Arc<Ignored>,
     mirrors: watch::Receiver<Arc<MirrorLooks>>,
     teller: Teller,
+    clock: Clock,
     metrics: Metrics,
 }
 
@@ -129,11 +141,12 @@ impl Controller {
             mirrors,
             seen,
             teller,
+            clock,
             metrics,
         } = parts;
         let looker = Arc::new(Looker::new(config.monitoring.clone(), registries, verdicts, secrets, seen));
         let ignored = Arc::new(Ignored::from(config));
-        Self { client, resources, board, shelves, looker, ignored, mirrors, teller, metrics }
+        Self { client, resources, board, shelves, looker, ignored, mirrors, teller, clock, metrics }
     }
 
     /// Watches whenever this replica leads, until the election is over.

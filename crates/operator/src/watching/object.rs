@@ -201,7 +201,7 @@ impl Object {
     pub(super) fn note(&mut self, image: &Arc<Reference>, looked: &Looked, now: Timestamp) {
         let Some(entry) = self.ledger.get(image) else { return };
         let was = entry.watch.clone();
-        let Looked { verdict, secret_problem } = looked;
+        let Looked { verdict, secret_problem, .. } = looked;
         let news = watching::note(&mut self.ledger, image, verdict, secret_problem.as_deref(), now);
         let is = self.ledger.get(image).and_then(|entry| entry.watch.as_ref());
         let changed = is.map(|watch| watch.status) != was.as_ref().map(|watch| watch.status);
@@ -263,22 +263,19 @@ impl Object {
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     pub(super) all: BTreeMap<Arc<str>, Object>,
-    /// Ledgers of objects that were not seen yet, by UID.
-    ledgers: HashMap<String, Vec<(String, Option<String>, ImageLedgerSpec)>>,
+    /// Ledgers of objects that were not seen yet.
+    ledgers: HashMap<Owner, Vec<(String, Option<String>, ImageLedgerSpec)>>,
 }
 
 impl Objects {
     /// Starts from the ledgers that are stored.
-    pub(super) fn from(ledgers: Vec<ImageLedger>) -> Self {
+    pub(super) fn from(ledgers: Vec<(Owner, ImageLedger)>) -> Self {
         let mut objects = Self::default();
-        for ledger in ledgers {
-            let owner = &ledger.spec.owner;
-            if OwnerKind::parse(&owner.kind) != Some(OwnerKind::ClusterImageSetAvailability) {
-                continue;
-            }
+        let watched = |owner: &Owner| owner.kind == OwnerKind::ClusterImageSetAvailability;
+        for (owner, ledger) in ledgers.into_iter().filter(|(owner, _)| watched(owner)) {
             let (name, version) =
                 (ledger.metadata.name.unwrap_or_default(), ledger.metadata.resource_version);
-            objects.ledgers.entry(owner.uid.clone()).or_default().push((name, version, ledger.spec));
+            objects.ledgers.entry(owner).or_default().push((name, version, ledger.spec));
         }
         objects
     }
@@ -314,7 +311,7 @@ impl Objects {
             name: name.clone(),
             uid: uid.into(),
         };
-        let found = self.ledgers.remove(uid);
+        let found = self.ledgers.remove(&owner);
         let has_ledger = found.is_some();
         let mut ledger = Ledger::load(owner.clone(), found.unwrap_or_default());
         if let Some(status) = stored.status().filter(|_| !has_ledger) {

@@ -1,18 +1,21 @@
 //! One term of the watch: observes what is in use, has images looked at, and writes down what was found.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
+use fairlead_plan::credentials::Principal;
+use fairlead_plan::routing::SecretName;
+use fairlead_plan::usage::Holder;
 use fairlead_plan::watching::{Looks, Outcome};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::looker::{Looked, Question};
+use super::looker::{Looked, Question, Wish};
 use super::object::{Object, Objects, Rule};
 use super::pen::{self, Written};
 use super::{Controller, MirrorLooks};
@@ -36,8 +39,8 @@ const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 /// How often it is asked whether the watches have listed everything.
 const UNSEEN: Duration = Duration::from_millis(250);
 
-/// Pods whose secrets are tried for one image; each may cost a request.
-const MOST_HOLDERS: usize = 8;
+/// Principals on whose behalf one image is looked at in one go; the others have their turn at the next looks.
+const MOST_PRINCIPALS: usize = 8;
 
 /// Looks at once. Registries are independent of each other, but Pods can name any number of them.
 const AT_ONCE: usize = 128;
@@ -57,6 +60,8 @@ pub(super) struct Work<'a> {
     due: VecDeque<Arc<Reference>>,
     looking: JoinSet<Looked>,
     underway: HashMap<Id, Arc<Reference>>,
+    /// How often images were looked at on behalf of some, or with the logins of some, who might be told otherwise.
+    rounds: HashMap<Arc<Reference>, u32>,
     writing: JoinSet<Written>,
     schedule: Schedule,
 }
@@ -93,6 +98,7 @@ impl<'a> Work<'a> {
             due: VecDeque::new(),
             looking: JoinSet::new(),
             underway: HashMap::new(),
+            rounds: HashMap::new(),
             writing: JoinSet::new(),
             schedule: Schedule {
                 gather: true,
@@ -152,7 +158,7 @@ impl<'a> Work<'a> {
     async fn observe(&mut self) {
         let now = Instant::now();
         let mut images_changed = false;
-        let clock = Timestamp::now();
+        let clock = self.controller.clock.now();
         let expired = |object: &Object| object.expires().is_some_and(|expires| expires <= clock);
         self.schedule.gather |= self.objects.all.values().any(expired);
         if self.schedule.gather && now >= self.schedule.gathered + GATHER {
@@ -168,6 +174,12 @@ impl<'a> Work<'a> {
             let mirrors = self.mirrors.iter().map(|look| (look.reference.clone(), Some(look.last)));
             let watched = self.objects.all.values().flat_map(Object::tracked);
             self.looks.sync(watched.chain(mirrors));
+            let (objects, mirrors) = (&self.objects.all, &self.mirrors);
+            let is_tracked = |image: &Reference| {
+                objects.values().any(|object| object.ledger.get(image).is_some())
+                    || mirrors.of(image).next().is_some()
+            };
+            self.rounds.retain(|image, _| is_tracked(image));
         }
     }
 
@@ -195,7 +207,7 @@ impl<'a> Work<'a> {
                     return false;
                 }
             };
-            let now = Timestamp::now();
+            let now = self.controller.clock.now();
             for (name, used) in names.iter().zip(gathered) {
                 if let Some(object) = self.objects.all.get_mut(name) {
                     object.track(used, now);
@@ -213,7 +225,7 @@ impl<'a> Work<'a> {
     /// Starts the looks that are due.
     fn look(&mut self) {
         let looker = &self.controller.looker;
-        let (due, next_look) = self.looks.next(&|host| looker.pace(host), Timestamp::now());
+        let (due, next_look) = self.looks.next(&|host| looker.pace(host), self.controller.clock.now());
         self.schedule.next_look = next_look;
         self.due.extend(due);
         while self.looking.len() < AT_ONCE
@@ -227,24 +239,43 @@ impl<'a> Work<'a> {
     }
 
     fn question(&self, image: &Arc<Reference>) -> Question {
-        let for_mirror = self.mirrors.get(image);
-        let holders = self.objects.all.values().flat_map(|object| object.holders(image));
-        let mut holders: Vec<_> =
-            holders.chain(for_mirror.into_iter().flat_map(|look| &look.holders)).cloned().collect();
-        let mut known = Vec::new();
-        holders.retain(|holder| {
-            let key = (holder.namespace.clone(), holder.pull_secrets.clone());
-            let is_new = !known.contains(&key);
-            known.push(key);
-            is_new
-        });
-        holders.truncate(MOST_HOLDERS);
-        Question {
-            image: image.clone(),
-            secret: for_mirror.and_then(|look| look.secret.clone()),
-            holders,
-            for_mirror: for_mirror.is_some(),
+        let mut wishes: BTreeMap<Principal, Wish> = BTreeMap::new();
+        let mut wish =
+            |principal: &Principal, holders: &[Holder], secret: Option<&SecretName>, mirror: bool| {
+                let wish = wishes.entry(principal.clone()).or_insert_with(|| Wish {
+                    principal: principal.clone(),
+                    secret: None,
+                    holders: Vec::new(),
+                    for_mirror: false,
+                });
+                wish.holders.extend_from_slice(holders);
+                wish.secret = wish.secret.take().or_else(|| secret.cloned());
+                wish.for_mirror |= mirror;
+            };
+        for object in self.objects.all.values().filter(|object| object.ledger.get(image).is_some()) {
+            wish(&Principal::Cluster, object.holders(image), None, false);
         }
+        for look in self.mirrors.of(image) {
+            wish(&look.principal, &look.holders, look.secret.as_ref(), true);
+        }
+        let mut wishes: Vec<Wish> = wishes.into_values().collect();
+        for wish in &mut wishes {
+            wish.holders.sort();
+            let same = |one: &Holder, other: &Holder| {
+                (&one.namespace, &one.pull_secrets) == (&other.namespace, &other.pull_secrets)
+            };
+            wish.holders.dedup_by(|one, other| same(one, other));
+        }
+        let round = self.rounds.get(image).copied().unwrap_or_default();
+        // Cluster-scoped objects come first and are never left out.
+        let first = wishes.iter().take_while(|wish| wish.principal == Principal::Cluster).count();
+        let partial = wishes.len() > MOST_PRINCIPALS;
+        if partial && let Some(others) = wishes.get_mut(first..) {
+            let start = usize::try_from(round).unwrap_or_default().wrapping_mul(MOST_PRINCIPALS - 1);
+            others.rotate_left(start % others.len());
+            wishes.truncate(MOST_PRINCIPALS);
+        }
+        Question { image: image.clone(), wishes, round, partial }
     }
 
     /// Takes note of what a look found.
@@ -254,12 +285,18 @@ impl<'a> Work<'a> {
             Err(error) => {
                 tracing::error!(%error, "a look at an image ended without a result; this is a bug");
                 let verdict = Verdict::Unknown { reason: "the look failed inside Fairlead".into() };
-                (error.id(), Looked { verdict, secret_problem: None })
+                (error.id(), Looked { verdict, secret_problem: None, complete: false })
             }
         };
         let Some(image) = self.underway.remove(&id) else { return };
         self.schedule.count = true;
-        let now = Timestamp::now();
+        let now = self.controller.clock.now();
+        if looked.complete {
+            self.rounds.remove(&image);
+        } else {
+            let round = self.rounds.entry(image.clone()).or_default();
+            *round = round.wrapping_add(1);
+        }
         self.looks.looked(&image, Outcome::from(&looked.verdict), now, fastrand::f64());
         let mut holders = self.objects.all.values().flat_map(|object| object.holders(&image));
         let namespace = holders.next().map_or("", |holder| &*holder.namespace);
@@ -325,7 +362,7 @@ impl<'a> Work<'a> {
 
     /// When there is something to do again, if nothing happens before.
     fn until(&mut self) -> Instant {
-        let (now, clock) = (Instant::now(), Timestamp::now());
+        let (now, clock) = (Instant::now(), self.controller.clock.now());
         let wait = |at: Timestamp| now + Duration::try_from(at.duration_since(clock)).unwrap_or_default();
         let schedule = &self.schedule;
         let mut until = now + LONGEST_SLEEP;

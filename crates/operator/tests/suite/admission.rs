@@ -10,12 +10,12 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::{
     admission::{self, Decide, DecideError, Limits, Metrics, PodRequest, State, Verdict},
-    certificates::{self, Files, system_clock},
+    certificates::{self, ClientAuthorities, Files, Paths, Token, system_clock},
     events::Errors,
     skip::Skip,
     telemetry::{Pulses, page},
 };
-use fairlead_testkit::{eventually, install_crypto};
+use fairlead_testkit::{eventually, install_crypto, pki::Authority};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::PostParams};
@@ -103,10 +103,20 @@ struct Webhook {
     shutdown: CancellationToken,
     serving: JoinHandle<()>,
     registry: prometheus_client::registry::Registry,
+    token: Token,
 }
 
 impl Webhook {
     async fn start(decide: impl Decide, limits: Limits) -> Result<Self> {
+        Self::start_for(decide, limits, None).await
+    }
+
+    /// Starts one for clients with a certificate of these authorities only.
+    async fn start_for(
+        decide: impl Decide,
+        limits: Limits,
+        clients: Option<Arc<ClientAuthorities>>,
+    ) -> Result<Self> {
         install_crypto();
         let directory = tempfile::tempdir()?;
         write_certificate(directory.path(), "first")?;
@@ -119,19 +129,21 @@ impl Webhook {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let mut registry = prometheus_client::registry::Registry::default();
+        let token = Token::generate()?;
         let state = State::new(
             "own",
+            Paths::new(vec![token.clone()]),
             Skip::default(),
             Arc::new(decide),
             limits,
             Metrics::register(&mut registry),
             Errors::default(),
         );
-        let stop = shutdown.clone();
+        let (tls, stop) = (resolver.server_config(clients)?, shutdown.clone());
         let serving = tokio::spawn(async move {
-            admission::serve(listener, resolver, state, stop).await.expect("the webhook serves");
+            admission::serve(listener, tls, state, stop).await.expect("the webhook serves");
         });
-        Ok(Self { address, directory, shutdown, serving, registry })
+        Ok(Self { address, directory, shutdown, serving, registry, token })
     }
 
     fn client(&self) -> Result<reqwest::Client> {
@@ -140,6 +152,11 @@ impl Webhook {
 
     fn url(&self, rest: &str) -> String {
         format!("https://{}{rest}", self.address)
+    }
+
+    /// Where it answers.
+    fn answering(&self, query: &str) -> String {
+        self.url(&format!("{}{query}", self.token.path()))
     }
 
     fn metrics(&self) -> String {
@@ -197,11 +214,11 @@ async fn what_the_wire_says() -> Result<()> {
     let webhook =
         Webhook::start(router(&nowhere()?), Limits { body: 64 * 1024, ..Limits::default() }).await?;
     let client = webhook.client()?;
-    let post = |body: String| client.post(webhook.url("/mutate/pods?timeout=5s")).body(body);
+    let post = |body: String| client.post(webhook.answering("?timeout=5s")).body(body);
 
     for (what, request, status) in [
         ("another path", client.get(webhook.url("/")), StatusCode::NOT_FOUND),
-        ("another method", client.get(webhook.url("/mutate/pods")), StatusCode::METHOD_NOT_ALLOWED),
+        ("another method", client.get(webhook.answering("")), StatusCode::METHOD_NOT_ALLOWED),
         ("no body", post(String::new()), StatusCode::BAD_REQUEST),
         ("no JSON", post("hello".to_owned()), StatusCode::BAD_REQUEST),
         ("no uid", post("{\"request\":{}}".to_owned()), StatusCode::BAD_REQUEST),
@@ -240,6 +257,106 @@ async fn what_the_wire_says() -> Result<()> {
     webhook.stop().await
 }
 
+/// Says that it was reached, and never answers.
+struct Unreachable;
+
+impl Decide for Unreachable {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
+        panic!("a request without the token was decided about");
+    }
+}
+
+/// A caller that does not know the token learns nothing, whatever it tries, and not even its body is taken.
+#[tokio::test]
+async fn without_the_token_nothing_is_read_or_answered() -> Result<()> {
+    let webhook = Webhook::start(Unreachable, Limits::default()).await?;
+    let path = webhook.token.path();
+    let (most, flipped) = (&path[..path.len() - 1], path.to_uppercase());
+    let wrong = Token::generate()?.path();
+    let client = webhook.client()?;
+    for path in [
+        "/",
+        "",
+        "/mutate",
+        "/mutate/",
+        "/mutate/pods",
+        "//mutate/pods",
+        most,
+        &flipped,
+        &wrong,
+        &format!("{path}/"),
+        &format!("{path}/x"),
+        &format!("/mutate/../{path}x"),
+        &format!("/x{path}"),
+        &format!("{wrong}?token={path}"),
+    ] {
+        for method in ["POST", "GET", "PUT"] {
+            let request = client.request(method.parse()?, webhook.url(path));
+            let response = request.body(review(&pod()).to_string()).send().await?;
+            ensure!(response.status() == StatusCode::NOT_FOUND, "{method} {path}: {}", response.status());
+            let text = response.text().await?;
+            ensure!(text == "not found\n", "{method} {path}: {text}");
+        }
+    }
+    // A body that never comes is not waited for.
+    let body = reqwest::Body::wrap_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
+    let request = client.post(webhook.url(&wrong)).body(body).send();
+    let response =
+        tokio::time::timeout(Duration::from_secs(10), request).await.context("it waits for a body")??;
+    ensure!(response.status() == StatusCode::NOT_FOUND);
+    let page = webhook.metrics();
+    ensure!(!page.contains("fairlead_admission_requests_total{"), "it was counted as a request:\n{page}");
+    webhook.stop().await
+}
+
+/// With client authorities, a connection without a certificate of theirs is refused before anything is said on it.
+#[tokio::test]
+async fn clients_without_a_certificate_are_refused_where_one_is_asked_for() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("client-ca.crt");
+    let missing = ClientAuthorities::read(&file).err().context("a file that is not there")?.to_string();
+    ensure!(missing.contains("--webhook-client-ca") && missing.contains("client-ca.crt"), "{missing}");
+    std::fs::write(&file, "no certificate")?;
+    let empty = ClientAuthorities::read(&file).err().context("a file without authorities")?.to_string();
+    ensure!(empty.contains("holds no certificate"), "{empty}");
+
+    let (ours, theirs) = (Authority::new("api servers")?, Authority::new("somebody")?);
+    std::fs::write(&file, ours.certificate())?;
+    let clients = ClientAuthorities::read(&file)?;
+    let (stop, guarded) = (CancellationToken::new(), clients.clone());
+    let following = tokio::spawn(clients.run(stop.clone()));
+    let webhook = Webhook::start_for(router(&nowhere()?), Limits::default(), Some(guarded)).await?;
+    let ask = async |identity: Option<&Authority>| {
+        let identity =
+            identity.map(|authority| authority.issue_to_client("kube-apiserver", "webhooks")).transpose()?;
+        let pem = identity.map(|one| format!("{}{}", one.certificate, one.key));
+        let pem = pem.map(|pem| reqwest::Identity::from_pem(pem.as_bytes())).transpose()?;
+        let client = client_for(webhook.directory.path(), |builder| match pem {
+            Some(identity) => builder.identity(identity),
+            None => builder,
+        })?;
+        let request = client.post(webhook.answering("")).body(review(&pod()).to_string());
+        anyhow::Ok(request.send().await?.status())
+    };
+    ensure!(ask(Some(&ours)).await? == StatusCode::OK);
+    ensure!(ask(None).await.is_err(), "no certificate");
+    ensure!(ask(Some(&theirs)).await.is_err(), "a certificate of another authority");
+
+    // The authorities are replaced while the webhook runs; a file that is broken for a moment changes nothing.
+    std::fs::write(&file, "broken")?;
+    ensure!(ask(Some(&ours)).await? == StatusCode::OK);
+    std::fs::write(&file, theirs.certificate())?;
+    eventually(Duration::from_secs(20), || async {
+        ensure!(ask(Some(&theirs)).await? == StatusCode::OK);
+        Ok(())
+    })
+    .await?;
+    ensure!(ask(Some(&ours)).await.is_err(), "an authority that is no longer in the file");
+    stop.cancel();
+    following.await?;
+    webhook.stop().await
+}
+
 #[tokio::test]
 async fn both_versions_of_http_are_spoken() -> Result<()> {
     let webhook = Webhook::start(router(&nowhere()?), Limits::default()).await?;
@@ -248,8 +365,7 @@ async fn both_versions_of_http_are_spoken() -> Result<()> {
         (client_for(directory, reqwest::ClientBuilder::http1_only)?, reqwest::Version::HTTP_11),
         (client_for(directory, |builder| builder)?, reqwest::Version::HTTP_2),
     ] {
-        let response =
-            client.post(webhook.url("/mutate/pods")).body(review(&pod()).to_string()).send().await?;
+        let response = client.post(webhook.answering("")).body(review(&pod()).to_string()).send().await?;
         ensure!(response.version() == version, "{:?}", response.version());
     }
     webhook.stop().await
@@ -280,7 +396,7 @@ async fn requests_at_hand_are_finished_on_shutdown() -> Result<()> {
         let webhook = Webhook::start(gate, limits).await?;
         let adjust = |builder: reqwest::ClientBuilder| if http1 { builder.http1_only() } else { builder };
         let client = client_for(webhook.directory.path(), adjust)?;
-        let request = client.post(webhook.url("/mutate/pods?timeout=10s")).body(review(&pod()).to_string());
+        let request = client.post(webhook.answering("?timeout=10s")).body(review(&pod()).to_string());
         let under_way = tokio::spawn(request.send());
         reached.notified().await;
         webhook.shutdown.cancel();
@@ -308,9 +424,8 @@ async fn a_late_decision_and_too_many_requests_let_pods_through() -> Result<()> 
     let webhook = Webhook::start(gate, Limits { deciding: 1, ..Limits::default() }).await?;
     let client = webhook.client()?;
     let ask = |timeout: &str| {
-        let request = client
-            .post(webhook.url(&format!("/mutate/pods?timeout={timeout}")))
-            .body(review(&pod()).to_string());
+        let request =
+            client.post(webhook.answering(&format!("?timeout={timeout}"))).body(review(&pod()).to_string());
         async {
             let answer: Value = serde_json::from_slice(&request.send().await?.bytes().await?)?;
             ensure!(
@@ -351,12 +466,8 @@ async fn useless_connections_are_closed() -> Result<()> {
     let mut nonsense = TcpStream::connect(webhook.address).await?;
     nonsense.write_all(b"GET / HTTP/1.1\r\n\r\n").await?;
     for version in 0..3 {
-        let response = webhook
-            .client()?
-            .post(webhook.url("/mutate/pods"))
-            .body(review(&pod()).to_string())
-            .send()
-            .await?;
+        let response =
+            webhook.client()?.post(webhook.answering("")).body(review(&pod()).to_string()).send().await?;
         ensure!(response.status() == StatusCode::OK, "request {version}");
     }
     for mut stream in silent {
@@ -400,19 +511,23 @@ async fn certificates_from_files_are_followed() -> Result<()> {
     ready.wait_for(|ready| *ready).await?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
+    let token = Token::generate()?;
     let state = State::new(
         "own",
+        Paths::new(vec![token.clone()]),
         Skip::default(),
         Arc::new(router(&nowhere()?)),
         Limits::default(),
         Metrics::default(),
         Errors::default(),
     );
-    let serving = tokio::spawn(admission::serve(listener, resolver, state, shutdown.clone()));
+    let tls = resolver.server_config(None)?;
+    let serving = tokio::spawn(admission::serve(listener, tls, state, shutdown.clone()));
 
-    let ask = |client: reqwest::Client| async move {
-        let response = client.post(format!("https://{address}/mutate/pods")).body(review(&pod()).to_string());
-        Ok::<_, anyhow::Error>(response.send().await?.status())
+    let url = format!("https://{address}{}", token.path());
+    let ask = |client: reqwest::Client| {
+        let response = client.post(&url).body(review(&pod()).to_string());
+        async move { Ok::<_, anyhow::Error>(response.send().await?.status()) }
     };
     let first = client_for(&version("1"), |builder| builder)?;
     ensure!(ask(first.clone()).await? == StatusCode::OK);

@@ -26,9 +26,20 @@ pub struct Candidate {
 impl Candidate {
     /// Starts a replica of the operator that lives in `namespace`. One that is dropped gives leadership back.
     pub fn start(client: &Client, namespace: &str, identity: &str) -> Self {
+        Self::start_with(client, namespace, identity, Resources::default(), None)
+    }
+
+    /// The same with what is known of the cluster already, and with the webhook configuration whose selector counts.
+    pub fn start_with(
+        client: &Client,
+        namespace: &str,
+        identity: &str,
+        resources: Resources,
+        webhook: Option<&str>,
+    ) -> Self {
         let stop = CancellationToken::new();
-        let resources = Resources::default();
-        let watches = Watches::new(client.clone(), &resources, watch::Metrics::default());
+        let metrics = watch::Metrics::default();
+        let watches = Watches::new(client.clone(), namespace, &resources, webhook, metrics);
         let pulse = Pulses::default().add("election");
         let metrics = leader::Metrics::default();
         let (election, leader) = Election::new(client.clone(), namespace, LEASE, identity, metrics, pulse);

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::certificates::Settings;
-use fairlead_testkit::eventually;
+use fairlead_testkit::{eventually, pki::Authority};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -98,6 +98,7 @@ async fn rotation_drops_no_request() -> Result<()> {
         wait_for_stage(replica, "settled").await?;
     }
     bench.wait_for_records().await?;
+    let token = bench.settled_token().await?;
     let mut failed_before = Vec::new();
     for replica in [&first, &second] {
         failed_before.push(bench.failed_open(replica).await?);
@@ -132,6 +133,13 @@ async fn rotation_drops_no_request() -> Result<()> {
     bench.secrets().delete(SECRET, &DeleteParams::default()).await?;
     eventually(PATIENCE, || async {
         ensure!(bench.settled().await? != by_request, "still the old authority");
+        Ok(())
+    })
+    .await?;
+
+    // The token changes with the certificate, and every path that was registered meanwhile was answered.
+    eventually(PATIENCE, || async {
+        ensure!(bench.settled_token().await? != token, "still the old token");
         Ok(())
     })
     .await?;
@@ -191,8 +199,20 @@ async fn damage_is_mended() -> Result<()> {
         bench.wait_for_records().await?;
     }
 
+    // Somebody overwrites the path, or takes it away.
+    let token = bench.settled_token().await?;
+    for path in ["/mutate/pods", ""] {
+        let url = format!("https://127.0.0.1:{}{path}", replica.port);
+        let webhook = json!({"name": bench.webhook(&replica), "clientConfig": {"url": url}});
+        let patch = Patch::Strategic(json!({"webhooks": [webhook]}));
+        bench.configurations().patch(&bench.configuration, &PatchParams::default(), &patch).await?;
+        let again = eventually(PATIENCE, || bench.settled_token()).await?;
+        ensure!(again == token, "a path that was overwritten needs no new token");
+        bench.wait_for_records().await?;
+    }
+
     // Parts of the Secret are mangled: each is made anew, and the rest is left as it is.
-    for key in ["tls.crt", "tls.key", "ca.crt"] {
+    for key in ["tls.crt", "tls.key", "ca.crt", "path-token"] {
         mangle(&bench, key).await?;
         eventually(PATIENCE, || async {
             ensure!(bench.secret_text(key).await? != "mangled", "{key} is mangled");
@@ -272,4 +292,85 @@ fn names_in(certificate: &str) -> BTreeSet<String> {
         _ => None,
     };
     extension.value.general_names.iter().filter_map(name).collect()
+}
+
+/// With certificates from files, the operator keeps the path alone: the same promises, in a Secret of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_certificates_from_files_the_path_is_rotated_with_them() -> Result<()> {
+    let bench = Bench::new().await?;
+    let (authority, directory) = (Authority::new("cert-manager")?, tempfile::tempdir()?);
+    let issue = || -> Result<()> {
+        let issued = authority.issue(&["127.0.0.1"])?;
+        std::fs::write(directory.path().join("tls.crt"), issued.certificate)?;
+        Ok(std::fs::write(directory.path().join("tls.key"), issued.key)?)
+    };
+    issue()?;
+    let validity = Duration::from_mins(1);
+    let first = Replica::start_with_files(&bench, directory.path(), validity, true).await?;
+    let second = Replica::start_with_files(&bench, directory.path(), validity, false).await?;
+    bench.register(&[&first, &second]).await?;
+    for replica in [&first, &second] {
+        let bundle = ByteString(authority.certificate().as_bytes().to_vec());
+        let webhook = json!({"name": bench.webhook(replica), "clientConfig": {"caBundle": bundle}});
+        let patch = Patch::Strategic(json!({"webhooks": [webhook]}));
+        bench.configurations().patch(&bench.configuration, &PatchParams::default(), &patch).await?;
+    }
+    bench.wait_for_records().await?;
+    let path = registered(&bench).await?;
+    ensure!(path.len() == "/mutate/".len() + 64, "{} characters", path.len());
+    ensure!(
+        bench.secrets().get_opt(SECRET).await?.is_none(),
+        "the certificate's Secret is not the operator's"
+    );
+    let secret = bench.secrets().get(Settings::PATH_SECRET).await?;
+    ensure!(secret.type_.as_deref() == Some("Opaque"), "{:?}", secret.type_);
+
+    // Both replicas know the first token.
+    let failed = async || -> Result<[u64; 2]> {
+        Ok([bench.failed_open(&first).await?, bench.failed_open(&second).await?])
+    };
+    let before = eventually(PATIENCE, || async {
+        let before = failed().await?;
+        bench.create_pod(&bench.namespace, &json!({})).await?;
+        ensure!(failed().await? == before, "a replica does not answer yet");
+        Ok(before)
+    })
+    .await?;
+    let load = Load::start(&bench).await?;
+    issue()?;
+    eventually(PATIENCE, || async {
+        ensure!(registered(&bench).await? != path, "still the old path");
+        let data = bench.secrets().get(Settings::PATH_SECRET).await?.data.unwrap_or_default();
+        ensure!(!data.contains_key("previous-path-token"), "the old token is still accepted");
+        Ok(())
+    })
+    .await?;
+    // A lost Secret and another leader change nothing for API servers either.
+    first.lead(false);
+    bench.secrets().delete(Settings::PATH_SECRET, &DeleteParams::default()).await?;
+    second.lead(true);
+    eventually(PATIENCE, || async {
+        ensure!(bench.secrets().get_opt(Settings::PATH_SECRET).await?.is_some(), "there is no Secret");
+        Ok(())
+    })
+    .await?;
+    let created = load.end().await?;
+    ensure!(created > 20, "only {created} Pods");
+    ensure!(
+        failed().await? == before,
+        "API servers were turned away:\n{}\n{}",
+        bench.complaints(&first)?,
+        bench.complaints(&second)?
+    );
+    first.stop().await?;
+    second.stop().await?;
+    bench.clean_up().await
+}
+
+/// The one path that API servers call.
+async fn registered(bench: &Bench) -> Result<String> {
+    let mut paths = bench.registered_paths().await?;
+    paths.dedup();
+    ensure!(paths.len() == 1, "{} paths", paths.len());
+    paths.pop().context("no path")
 }

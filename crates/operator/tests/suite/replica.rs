@@ -2,6 +2,7 @@
 
 use std::{
     net::Ipv4Addr,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::{
     admission::{self, Limits, Rewrites, Router, State, Surroundings},
-    certificates::{self, Keeper, Leads, Settings, system_clock},
+    certificates::{self, Files, Keeper, Leads, PathKeeper, Paths, Resolver, Settings, system_clock},
     config::Config,
     events::Errors,
     policies::{self, Policies},
@@ -73,7 +74,7 @@ impl Bench {
                     "sideEffects": "NoneOnDryRun",
                     "failurePolicy": "Ignore",
                     "timeoutSeconds": 5,
-                    "clientConfig": {"url": format!("https://127.0.0.1:{}/mutate/pods", replica.port)},
+                    "clientConfig": {"url": format!("https://127.0.0.1:{}", replica.port)},
                     "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
                     "namespaceSelector": {"matchExpressions": [
                         {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [self.namespace, self.own_namespace]}
@@ -115,6 +116,26 @@ impl Bench {
             Ok(String::from_utf8(webhook.client_config.ca_bundle.unwrap_or_default().0)?)
         };
         configuration.webhooks.unwrap_or_default().into_iter().map(bundle).collect()
+    }
+
+    /// The paths that API servers call.
+    pub async fn registered_paths(&self) -> Result<Vec<String>> {
+        let configuration = self.configurations().get(&self.configuration).await?;
+        let webhooks = configuration.webhooks.unwrap_or_default().into_iter();
+        let urls = webhooks.map(|webhook| webhook.client_config.url.context("no URL"));
+        urls.map(|url| Ok(reqwest::Url::parse(&url?)?.path().to_owned())).collect()
+    }
+
+    /// The token that is in force: in the Secret, alone, and in the path of every webhook.
+    pub async fn settled_token(&self) -> Result<String> {
+        let token = self.secret_text("path-token").await?;
+        for other in ["next-path-token", "previous-path-token"] {
+            ensure!(self.secret_text(other).await.is_err(), "there is a {other}");
+        }
+        for path in self.registered_paths().await? {
+            ensure!(path == format!("/mutate/{token}"), "{path} is registered");
+        }
+        Ok(token)
     }
 
     /// One authority, in the Secret and in every webhook.
@@ -230,25 +251,61 @@ impl Replica {
         let metrics = certificates::Metrics::register(&mut registry);
         let pulse = Pulses::default().add("certificates");
         let keeper = Keeper::new(client.clone(), settings, asks, system_clock(), metrics, pulse);
+        let (resolver, paths) = (keeper.resolver(), keeper.paths());
+        let tasks = vec![tokio::spawn(keeper.run(shutdown.clone()))];
+        Self { port: 0, shutdown, registry, leads, tasks }.serve(bench, &client, &resolver, paths).await
+    }
+
+    /// One whose certificate is in a directory, so that it keeps only its path.
+    pub async fn start_with_files(
+        bench: &Bench,
+        directory: &Path,
+        validity: Duration,
+        leads: bool,
+    ) -> Result<Self> {
+        let leads = Arc::new(AtomicBool::new(leads));
+        let shutdown = CancellationToken::new();
+        let asks: Leads = Arc::new({
+            let leads = Arc::clone(&leads);
+            move || leads.load(Ordering::SeqCst)
+        });
+        let client = bench.cluster.client().await?;
+        let (metrics, mut pulses) = (certificates::Metrics::default(), Pulses::default());
+        let files = Files::new(directory, system_clock(), metrics.clone(), pulses.add("files"));
+        let settings = Settings::of_path(&bench.own_namespace, &bench.configuration, validity)?;
+        let (resolver, pulse) = (files.resolver(), pulses.add("path"));
+        let keeper = PathKeeper::new(client.clone(), settings, asks, resolver.clone(), metrics, pulse);
+        let paths = keeper.paths();
+        let tasks =
+            vec![tokio::spawn(files.run(shutdown.clone())), tokio::spawn(keeper.run(shutdown.clone()))];
+        let replica = Self { port: 0, shutdown, registry: Registry::default(), leads, tasks };
+        replica.serve(bench, &client, &resolver, paths).await
+    }
+
+    async fn serve(
+        mut self,
+        bench: &Bench,
+        client: &Client,
+        resolver: &Arc<Resolver>,
+        paths: Arc<Paths>,
+    ) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let port = listener.local_addr()?.port();
-        let metrics = admission::Metrics::register(&mut registry);
+        self.port = listener.local_addr()?.port();
+        let metrics = admission::Metrics::register(&mut self.registry);
         let state = State::new(
             &bench.own_namespace,
+            paths,
             Skip::default(),
-            Arc::new(router(&client)),
+            Arc::new(router(client)),
             Limits::default(),
             metrics,
             Errors::default(),
         );
-        let serving = admission::serve(listener, keeper.resolver(), state, shutdown.clone());
-        let tasks = vec![
-            tokio::spawn(async {
-                serving.await.expect("the webhook serves");
-            }),
-            tokio::spawn(keeper.run(shutdown.clone())),
-        ];
-        Ok(Self { port, shutdown, registry, leads, tasks })
+        let serving = admission::serve(listener, resolver.server_config(None)?, state, self.shutdown.clone());
+        self.tasks.push(tokio::spawn(async {
+            serving.await.expect("the webhook serves");
+        }));
+        Ok(self)
     }
 
     pub fn lead(&self, leads: bool) {
@@ -277,9 +334,6 @@ impl Replica {
 pub fn router(client: &Client) -> Router {
     let (resources, config) = (Resources::default(), Config::default());
     let policies = Policies::new(&resources, policies::Metrics::default());
-    let accounts = resources.accounts.clone();
-    let (claims, owners) = (resources.claims.clone(), resources.pods.owners().clone());
-    let (around, _) =
-        Surroundings::new(client, &config, policies, accounts, claims, owners, &mut Registry::default());
+    let (around, _) = Surroundings::new(client, &config, policies, &resources, &mut Registry::default());
     Router::new(around, &config, Rewrites::default())
 }

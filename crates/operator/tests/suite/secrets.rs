@@ -5,3 +5,4 @@ mod bench;
 mod controlling;
 mod copying;
 mod reading;
+mod selecting;

@@ -1,5 +1,6 @@
 //! Whole lives of certificates in a simulated cluster: replicas and API servers that learn late, leaders that come and
-//! go, writes that fail. At every moment every leaf that is served must verify wherever it may be looked at.
+//! go, writes that fail. At every moment every leaf that is served must verify wherever it may be looked at, and every
+//! replica must accept the token in every path that an API server may call.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -21,6 +22,7 @@ struct Served {
 #[derive(Debug)]
 struct Replica {
     serves: Option<Served>,
+    accepts: Vec<TokenId>,
     next_look: WallTime,
 }
 
@@ -35,14 +37,23 @@ struct ApiServer {
 struct Memory {
     exact_since: Option<(Vec<AuthorityId>, WallTime)>,
     leaf_since: Option<(WallTime, WallTime)>,
+    tokens: Option<(Tokens, WallTime)>,
+    registered: Option<(TokenId, WallTime)>,
+}
+
+/// What the webhook configuration says.
+#[derive(Debug, Clone, Default)]
+struct Written {
+    bundle: Vec<Authority>,
+    token: Option<TokenId>,
 }
 
 struct World {
     now: WallTime,
     settings: Settings,
     secret: Option<Kept>,
-    /// The bundle in the webhook configuration, with the time from which it held.
-    history: Vec<(WallTime, Vec<Authority>)>,
+    /// The webhook configuration, with the time from which it held.
+    history: Vec<(WallTime, Written)>,
     replicas: Vec<Replica>,
     api_servers: Vec<ApiServer>,
     leader: usize,
@@ -51,6 +62,8 @@ struct World {
     made: usize,
     authorities: Vec<Authority>,
     swaps: usize,
+    /// Tokens that were registered.
+    registrations: usize,
 }
 
 impl World {
@@ -60,8 +73,8 @@ impl World {
         Self {
             now,
             secret: None,
-            history: vec![(now, Vec::new())],
-            replicas: (0..3).map(|_| Replica { serves: None, next_look: now }).collect(),
+            history: vec![(now, Written::default())],
+            replicas: (0..3).map(|_| Replica { serves: None, accepts: Vec::new(), next_look: now }).collect(),
             api_servers: lags
                 .iter()
                 .map(|lag| ApiServer {
@@ -75,15 +88,28 @@ impl World {
             made: 0,
             authorities: Vec::new(),
             swaps: 0,
+            registrations: 0,
         }
     }
 
-    fn bundle(&self) -> &[Authority] {
-        self.history.last().map_or(&[], |(_, bundle)| bundle)
+    fn written(&self) -> Written {
+        self.history.last().map(|(_, written)| written.clone()).unwrap_or_default()
     }
 
-    fn bundle_at(&self, time: WallTime) -> &[Authority] {
-        self.history.iter().rev().find(|(since, _)| *since <= time).map_or(&[], |(_, bundle)| bundle)
+    fn written_at(&self, time: WallTime) -> Written {
+        let held = self.history.iter().rev().find(|(since, _)| *since <= time);
+        held.map(|(_, written)| written.clone()).unwrap_or_default()
+    }
+
+    fn make_token(&mut self) -> TokenId {
+        self.made += 1;
+        TokenId(format!("token-{}", self.made))
+    }
+
+    /// A leaf is told from others by its end.
+    fn leaf_id(&self) -> Option<LeafId> {
+        let leaf = self.secret.as_ref()?.leaf.as_ref()?;
+        Some(LeafId(format!("{:?}", leaf.window.not_after)))
     }
 
     fn make_authority(&mut self) -> Authority {
@@ -110,7 +136,7 @@ impl World {
 
     fn observe(&mut self) -> View {
         let now = self.now;
-        let held = self.bundle().to_vec();
+        let held = self.written().bundle;
         let wanted = self.secret.as_ref().map(|kept| ids(kept.bundle.iter()));
         let leaf = self.secret.as_ref().and_then(|kept| kept.leaf.as_ref()).map(|leaf| leaf.window.not_after);
         let memory = &mut self.memories[self.leader];
@@ -136,13 +162,74 @@ impl World {
         }
     }
 
+    fn observe_path(&mut self) -> PathView {
+        let now = self.now;
+        let tokens = self.secret.as_ref().map(|kept| kept.tokens.clone()).unwrap_or_default();
+        let (token, leaf) = (self.written().token, self.leaf_id());
+        let memory = &mut self.memories[self.leader];
+        if memory.tokens.as_ref().map(|(known, _)| known) != Some(&tokens) {
+            memory.tokens = Some((tokens.clone(), now));
+        }
+        if token.is_none() || token != tokens.current {
+            memory.registered = None;
+        } else if memory.registered.as_ref().map(|(known, _)| known) != token.as_ref() {
+            memory.registered = token.clone().map(|token| (token, now));
+        }
+        let since = |since: WallTime| now.saturating_sub(since);
+        PathView {
+            seen_for: memory.tokens.as_ref().map_or(Duration::ZERO, |(_, at)| since(*at)),
+            registration: Registration::Held {
+                token,
+                exact_for: memory.registered.as_ref().map(|(_, at)| since(*at)),
+            },
+            tokens,
+            leaf,
+        }
+    }
+
+    /// One step about the path; returns how long to wait for the next.
+    fn lead_path(&mut self, fails: bool) -> Duration {
+        let decision = decide_path(&self.observe_path(), &self.settings);
+        if let PathStep::Wait { after } = decision.step {
+            return after;
+        }
+        if fails {
+            return TICK;
+        }
+        let made_for = self.leaf_id();
+        let mut written = self.written();
+        let mut kept = self.secret.clone().unwrap_or_default();
+        let tokens = &mut kept.tokens;
+        match decision.step {
+            PathStep::Begin => {
+                *tokens = Tokens { current: Some(self.make_token()), made_for, ..Tokens::default() };
+            }
+            PathStep::Adopt => tokens.current = written.token,
+            PathStep::Stage => (tokens.next, tokens.made_for) = (Some(self.make_token()), made_for),
+            PathStep::Promote => {
+                tokens.previous = tokens.current.take();
+                tokens.current = tokens.next.take();
+            }
+            PathStep::Drop => tokens.previous = None,
+            PathStep::Register => {
+                written.token.clone_from(&tokens.current);
+                self.history.push((self.now, written));
+                self.registrations += 1;
+                return TICK;
+            }
+            PathStep::Wait { .. } => {}
+        }
+        self.secret = Some(kept);
+        TICK
+    }
+
     /// One step of the leader; `fails` loses its write.
     fn lead(&mut self, fails: bool) {
         let view = self.observe();
         let decision = decide(&view, &self.settings);
         self.next_step = self.now + TICK;
         if let Step::Wait { after } = decision.step {
-            self.next_step = self.now + after;
+            self.next_step = self.now + after.min(self.lead_path(fails));
             return;
         }
         if fails {
@@ -165,8 +252,8 @@ impl World {
             }
             Step::Bundle { keep } => kept.bundle = self.known(&keep),
             Step::Trust => {
-                let bundle = kept.bundle.clone();
-                self.history.push((self.now, bundle));
+                let written = Written { bundle: kept.bundle.clone(), ..self.written() };
+                self.history.push((self.now, written));
                 return;
             }
             Step::Swap => {
@@ -192,13 +279,33 @@ impl World {
                     self.authorities.iter().find(|known| Some(&known.id) == leaf.signed_by.as_ref());
                 replica.serves = Some(Served { window: leaf.window, signed_by: signed_by.unwrap().clone() });
             }
+            // A Secret without tokens leaves a replica with those that it has.
+            if let Some(tokens) =
+                self.secret.as_ref().map(|kept| &kept.tokens).filter(|kept| !kept.is_empty())
+            {
+                let stored = [&tokens.previous, &tokens.current, &tokens.next];
+                replica.accepts = stored.into_iter().flatten().cloned().collect();
+            }
             let pause = self.settings.follow(self.secret.as_ref());
             replica.next_look = self.now + pause + pause * (jitter % 26) / 100;
         }
     }
 
-    /// Panics where an API server would refuse a leaf.
+    /// Panics where an API server would refuse a leaf, or a replica the path of an API server.
     fn verify(&self) {
+        for (replica, server) in self
+            .replicas
+            .iter()
+            .flat_map(|replica| self.api_servers.iter().map(move |server| (replica, server)))
+        {
+            let called = self.written_at(self.now.saturating_sub(server.lag)).token;
+            assert!(
+                called.as_ref().is_some_and(|token| replica.accepts.contains(token)),
+                "an API server {:?} behind calls {called:?}, and a replica accepts {:?}",
+                server.lag,
+                replica.accepts
+            );
+        }
         for served in self.replicas.iter().filter_map(|replica| replica.serves.as_ref()) {
             assert!(
                 served.window.not_before <= self.now && self.now < served.window.not_after,
@@ -206,7 +313,7 @@ impl World {
             );
             assert!(self.now < served.signed_by.window.not_after, "authority over: {served:?}");
             for server in &self.api_servers {
-                let bundle = self.bundle_at(self.now.saturating_sub(server.lag));
+                let bundle = self.written_at(self.now.saturating_sub(server.lag)).bundle;
                 assert!(
                     bundle.iter().any(|trusted| trusted.id == served.signed_by.id),
                     "{served:?} is not trusted by an API server {:?} behind, which sees {bundle:?}",
@@ -217,8 +324,12 @@ impl World {
     }
 
     fn settled(&self) -> bool {
-        let wanted = self.secret.as_ref().map(|kept| ids(kept.bundle.iter()));
-        Stage::of(self.secret.as_ref()) == Stage::Settled && wanted == Some(ids(self.bundle().iter()))
+        let Some(kept) = &self.secret else { return false };
+        let written = self.written();
+        Stage::of(self.secret.as_ref()) == Stage::Settled
+            && ids(kept.bundle.iter()) == ids(written.bundle.iter())
+            && kept.tokens.current.is_some()
+            && kept.tokens.current == written.token
     }
 }
 
@@ -299,11 +410,13 @@ proptest! {
             run(&mut world, Duration::from_secs(20), rest, fail, turn, true);
         }
         prop_assert!(world.swaps >= 2, "the authority changed only {} times", world.swaps);
+        let registrations = world.registrations;
+        prop_assert!(registrations > world.swaps, "the token changed only {registrations} times");
     }
 
     /// Whatever is broken, some time later all is well again.
     #[test]
-    fn every_damage_heals(lags in proptest::collection::vec(0_u64..3_000, 3), damage in 0_u8..7, jitter: u32) {
+    fn every_damage_heals(lags in proptest::collection::vec(0_u64..3_000, 3), damage in 0_u8..9, jitter: u32) {
         let mut world = start(&lags);
         let now = world.now;
         if damage == 6 {
@@ -316,12 +429,14 @@ proptest! {
                 2 => kept.leaf = None,
                 3 => kept.issuer = None,
                 4 => { kept.bundle.clear(); kept.bundle_is_damaged = true; }
-                _ => world.history.push((now, Vec::new())),
+                5 => kept.tokens = Tokens::default(),
+                7 => kept.tokens.current = Some(TokenId("of somebody else".to_owned())),
+                _ => world.history.push((now, Written::default())),
             }
         }
         let now = world.now;
         run(&mut world, Duration::from_secs(40), now, now, jitter, false);
-        prop_assert!(world.settled(), "{:?}\n{:?}", world.secret, world.bundle());
+        prop_assert!(world.settled(), "{:?}\n{:?}", world.secret, world.written());
         world.verify();
     }
 
@@ -343,5 +458,10 @@ fn a_quiet_life() {
     let now = world.now;
     run(&mut world, VALIDITY * 30, now, now, 7, true);
     assert!((3..=7).contains(&world.swaps), "{}", world.swaps);
-    assert!(world.history.len() < 2 + 3 * 8, "the webhook configuration is written on change only");
+    let registrations = world.registrations;
+    assert!((30..=60).contains(&registrations), "one token for each leaf, not {registrations}");
+    assert!(
+        world.history.len() < 2 + 3 * 8 + registrations,
+        "the webhook configuration is written on change only"
+    );
 }

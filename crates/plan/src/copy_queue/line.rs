@@ -7,11 +7,24 @@ use std::{
     time::Duration,
 };
 
+use crate::tenant::Tenant;
+
 /// Registries of a job, each once.
 pub(super) type Hosts = Arc<[Arc<str>]>;
 
+/// What a tenant has of the workers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Share {
+    pub(super) running: usize,
+    /// When it was served last, as a number that only grows.
+    pub(super) turn: u64,
+    /// Owners with jobs.
+    pub(super) lines: usize,
+}
+
 #[derive(Debug)]
 pub(super) struct Line<T> {
+    pub(super) tenant: Tenant,
     pub(super) jobs: HashMap<Arc<str>, Entry<T>>,
     /// Destinations of ready jobs by the registries they need, in the order in which they became ready.
     lanes: BTreeMap<Hosts, BTreeMap<u64, Arc<str>>>,
@@ -65,8 +78,8 @@ impl<T> Entry<T> {
 }
 
 impl<T> Line<T> {
-    pub(super) fn new(turn: u64) -> Self {
-        Self { jobs: HashMap::new(), lanes: BTreeMap::new(), running: 0, turn }
+    pub(super) fn new(tenant: Tenant, turn: u64) -> Self {
+        Self { tenant, jobs: HashMap::new(), lanes: BTreeMap::new(), running: 0, turn }
     }
 
     /// Each registry once; jobs that need the same ones share the list.

@@ -1,7 +1,8 @@
 //! Which copy is made next.
 //!
-//! All copies and deletions of a cluster wait here for one of a few workers. Workers are shared fairly between the objects
-//! that want something, so that one with twenty thousand images delays nobody's only image; a registry that is full,
+//! All copies and deletions of a cluster wait here for one of a few workers. Workers are shared fairly between tenants, and
+//! within a tenant between the objects that want something, so that neither a namespace with a thousand objects nor an
+//! object with twenty thousand images delays the only image of another; a registry that is full,
 //! down or asked to be left alone holds up nothing but its own jobs; and what failed waits longer each time. The queue
 //! is level-triggered: it is told what is wanted now, never what has changed.
 
@@ -17,7 +18,8 @@ use std::{
     time::Duration,
 };
 
-use self::line::{Entry, Hosts, Line, Next, State};
+use self::line::{Entry, Hosts, Line, Next, Share, State};
+use crate::tenant::Tenant;
 
 /// Back-off after the first failure; it doubles from there.
 pub const FIRST_BACKOFF: Duration = Duration::from_secs(2);
@@ -68,6 +70,8 @@ pub enum Ended {
 pub struct Queue<T> {
     may_go_on: fn(&T, &T) -> bool,
     lines: BTreeMap<Arc<str>, Line<T>>,
+    /// What tenants with jobs have running.
+    shares: HashMap<Tenant, Share>,
     /// Jobs in back-off, by its end.
     resting: BTreeMap<(Duration, u64), Key>,
     /// Jobs that run, by registry.
@@ -86,6 +90,7 @@ impl<T: Clone> Queue<T> {
         Self {
             may_go_on,
             lines: BTreeMap::new(),
+            shares: HashMap::new(),
             resting: BTreeMap::new(),
             busy: HashMap::new(),
             running: 0,
@@ -95,13 +100,19 @@ impl<T: Clone> Queue<T> {
         }
     }
 
-    /// Makes `wanted` everything that the owner wants: new jobs join, those that are not wanted any more leave. Returns
+    /// Makes `wanted` everything that the owner, one of the tenant's, wants: new jobs join, those that are not wanted any more leave. Returns
     /// the running ones to cancel, each once; what is wanted in the place of such a job starts after its end. Of jobs
     /// with equal destinations the first counts.
-    pub fn sync(&mut self, owner: &Arc<str>, wanted: Vec<Job<T>>, now: Duration) -> Vec<Key> {
+    pub fn sync(
+        &mut self,
+        tenant: &Tenant,
+        owner: &Arc<str>,
+        wanted: Vec<Job<T>>,
+        now: Duration,
+    ) -> Vec<Key> {
         let round = self.next_serial();
         // A new line joins behind all others, so that leaving and coming back gains nothing.
-        let mut line = self.lines.remove(owner).unwrap_or_else(|| Line::new(round));
+        let mut line = self.lines.remove(owner).unwrap_or_else(|| self.new_line(tenant, round));
         let mut cancel = Vec::new();
         for job in wanted {
             let Job { key: Key { destination, .. }, hosts, what } = job;
@@ -151,21 +162,20 @@ impl<T: Clone> Queue<T> {
         for destination in leaving {
             self.leave(&mut line, &destination);
         }
-        if !line.jobs.is_empty() {
-            self.lines.insert(Arc::clone(owner), line);
-        }
+        self.put_back(owner, line);
         cancel.sort_unstable();
         cancel.into_iter().map(|destination| Key { owner: Arc::clone(owner), destination }).collect()
     }
 
     /// The owner wants nothing any more. Returns the running jobs to cancel.
     pub fn forget(&mut self, owner: &Arc<str>) -> Vec<Key> {
-        self.sync(owner, Vec::new(), Duration::ZERO)
+        let Some(tenant) = self.lines.get(owner).map(|line| line.tenant.clone()) else { return Vec::new() };
+        self.sync(&tenant, owner, Vec::new(), Duration::ZERO)
     }
 
-    /// The jobs to start now, which run from here on. A free worker goes to the owner with the fewest running jobs, of
-    /// several to the one that was served longest ago, and there to the job that has been ready for longest. `closed`
-    /// says of a registry that it is down or asked to be left alone.
+    /// The jobs to start now, which run from here on. A free worker goes to the tenant with the fewest running jobs, of
+    /// several to the one that was served longest ago; of its owners to one by the same rule, and there to the job that
+    /// has been ready for longest. `closed` says of a registry that it is down or asked to be left alone.
     pub fn start(&mut self, now: Duration, limits: &Limits, closed: &dyn Fn(&str) -> bool) -> Vec<Job<T>> {
         self.wake(now);
         let mut started = Vec::new();
@@ -173,12 +183,21 @@ impl<T: Clone> Queue<T> {
             return started;
         }
         let place = |owner: &Arc<str>, line: &Line<T>| (line.running, line.turn, Arc::clone(owner));
-        let with_ready = self.lines.iter().filter(|(_, line)| line.has_ready());
-        let mut turns: BTreeSet<_> = with_ready.map(|(owner, line)| place(owner, line)).collect();
+        let mut owners: HashMap<Tenant, BTreeSet<_>> = HashMap::new();
+        for (owner, line) in self.lines.iter().filter(|(_, line)| line.has_ready()) {
+            owners.entry(line.tenant.clone()).or_default().insert(place(owner, line));
+        }
+        let rank = |tenant: &Tenant, shares: &HashMap<Tenant, Share>| {
+            let share = shares.get(tenant).copied().unwrap_or_default();
+            (share.running, share.turn, tenant.clone())
+        };
+        let mut turns: BTreeSet<_> = owners.keys().map(|tenant| rank(tenant, &self.shares)).collect();
         let mut shut: HashMap<Arc<str>, bool> = HashMap::new();
         while self.running < limits.workers {
+            let Some((_, _, tenant)) = turns.pop_first() else { break };
+            let Some(waiting) = owners.get_mut(&tenant) else { continue };
             // Registries only fill up meanwhile, so an owner that finds nothing is not asked again.
-            let Some((_, _, owner)) = turns.pop_first() else { break };
+            let Some((_, _, owner)) = waiting.pop_first() else { continue };
             let turn = self.next_serial();
             let Some(line) = self.lines.get_mut(&owner) else { continue };
             let busy = &self.busy;
@@ -186,7 +205,10 @@ impl<T: Clone> Queue<T> {
                 busy.get(host).copied().unwrap_or_default() < limits.per_registry
                     && !*shut.entry(Arc::clone(host)).or_insert_with(|| closed(host))
             };
-            let Some((destination, entry)) = line.take_first(open) else { continue };
+            let Some((destination, entry)) = line.take_first(open) else {
+                turns.insert(rank(&tenant, &self.shares));
+                continue;
+            };
             let taken = entry.hosts.clone();
             let since = entry.since;
             let key = Key { owner: Arc::clone(&owner), destination };
@@ -195,8 +217,11 @@ impl<T: Clone> Queue<T> {
             line.running += 1;
             line.turn = turn;
             if line.has_ready() {
-                turns.insert(place(&owner, line));
+                waiting.insert(place(&owner, line));
             }
+            let share = self.shares.entry(tenant.clone()).or_default();
+            (share.running, share.turn) = (share.running + 1, turn);
+            turns.insert(rank(&tenant, &self.shares));
             self.no_longer_waiting(since);
             self.running += 1;
             for host in &*taken {
@@ -210,8 +235,25 @@ impl<T: Clone> Queue<T> {
     pub fn ended(&mut self, key: &Key, outcome: Ended, now: Duration, jitter: f64) {
         let Some(mut line) = self.lines.remove(&key.owner) else { return };
         self.settle(&mut line, key, outcome, now, jitter);
+        self.put_back(&key.owner, line);
+    }
+
+    fn new_line(&mut self, tenant: &Tenant, turn: u64) -> Line<T> {
+        self.shares.entry(tenant.clone()).or_insert(Share { turn, ..Share::default() }).lines += 1;
+        Line::new(tenant.clone(), turn)
+    }
+
+    /// A line without jobs goes, and with its last line the tenant.
+    fn put_back(&mut self, owner: &Arc<str>, line: Line<T>) {
         if !line.jobs.is_empty() {
-            self.lines.insert(Arc::clone(&key.owner), line);
+            self.lines.insert(Arc::clone(owner), line);
+            return;
+        }
+        if let Some(share) = self.shares.get_mut(&line.tenant) {
+            share.lines = share.lines.saturating_sub(1);
+            if share.lines == 0 {
+                self.shares.remove(&line.tenant);
+            }
         }
     }
 
@@ -231,6 +273,9 @@ impl<T: Clone> Queue<T> {
             }
         };
         line.running = line.running.saturating_sub(1);
+        if let Some(share) = self.shares.get_mut(&line.tenant) {
+            share.running = share.running.saturating_sub(1);
+        }
         match (next, outcome) {
             (None, Ended::Failed { wait }) => {
                 entry.failures = entry.failures.saturating_add(1);

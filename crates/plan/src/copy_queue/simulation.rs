@@ -174,7 +174,7 @@ impl World {
             });
         let wanted = wanted.collect();
         let clock = self.clock();
-        for key in self.queue.sync(&uid, wanted, clock) {
+        for key in self.queue.sync(&Tenant::Object(Arc::clone(&uid)), &uid, wanted, clock) {
             let running = self.running.get_mut(&key).expect("only what runs is cancelled");
             assert!(!running.cancelled, "{key:?} is cancelled once");
             running.cancelled = true;
@@ -250,7 +250,7 @@ fn a_crowd_delays_nobody_else() {
         what: number,
     };
     let wanted = |owner: &Arc<str>, numbers: std::ops::Range<u64>| numbers.map(|n| job(owner, n)).collect();
-    queue.sync(&crowd, wanted(&crowd, 0..20_000), Duration::ZERO);
+    queue.sync(&Tenant::Object(Arc::clone(&crowd)), &crowd, wanted(&crowd, 0..20_000), Duration::ZERO);
     let mut ends: BTreeMap<u64, Vec<Key>> = BTreeMap::new();
     let mut came: HashMap<Arc<str>, u64> = HashMap::new();
     let (mut served, mut by_crowd) = (0, 0);
@@ -261,7 +261,7 @@ fn a_crowd_delays_nobody_else() {
         }
         if now % 50 == 7 {
             let visitor: Arc<str> = format!("visitor-{now}").into();
-            queue.sync(&visitor, wanted(&visitor, 0..1), clock);
+            queue.sync(&Tenant::Object(Arc::clone(&visitor)), &visitor, wanted(&visitor, 0..1), clock);
             came.insert(visitor, now);
         }
         for job in queue.start(clock, &limits, &|_| false) {
@@ -297,7 +297,7 @@ fn a_failing_registry_is_tried_rarely() {
     let hours = 4;
     for now in 0..hours * 3600_u64 {
         let clock = Duration::from_secs(now);
-        queue.sync(&owner, wanted.clone(), clock);
+        queue.sync(&Tenant::Object(Arc::clone(&owner)), &owner, wanted.clone(), clock);
         for job in queue.start(clock, &limits, &|_| false) {
             attempts += 1;
             queue.ended(&job.key, Ended::Failed { wait: None }, clock, dice.jitter());

@@ -41,8 +41,13 @@ fn nothing_closed(_: &str) -> bool {
 }
 
 impl Texts {
+    /// The owner is a cluster-scoped object, or one of a namespace: `namespace/name`.
     fn want(&mut self, owner: &str, wanted: Vec<Job<&'static str>>, now: u64) -> Vec<String> {
-        let cancelled = self.sync(&owner.into(), wanted, secs(now));
+        let tenant = match owner.split_once('/') {
+            Some((namespace, _)) => Tenant::Namespace(namespace.into()),
+            None => Tenant::Object(owner.into()),
+        };
+        let cancelled = self.sync(&tenant, &owner.into(), wanted, secs(now));
         cancelled.into_iter().map(|key| key.destination.to_string()).collect()
     }
 
@@ -80,6 +85,38 @@ fn workers_are_shared_evenly() {
     assert_eq!([of("a"), of("b"), of("c")], [3, 2, 2]);
     queue.end("a", "mirror/00000", Ended::Done, 1);
     assert_eq!(queue.begin(1, Limits { workers: 7, ..LIMITS }), ["b:mirror/00002"], "served longest ago");
+}
+
+#[test]
+fn a_namespace_with_a_thousand_objects_gets_one_share() {
+    let mut queue = queue();
+    for number in 0..1000 {
+        let owner = format!("crowd/{number:03}");
+        queue.want(&owner, many(&owner, "mirror", 3), 0);
+    }
+    for owner in ["shop/only", "cluster-a", "cluster-b"] {
+        queue.want(owner, many(owner, "mirror", 10), 0);
+    }
+    let of = |started: &[String], owner: &str| started.iter().filter(|job| job.starts_with(owner)).count();
+    let eight = Limits { workers: 8, ..LIMITS };
+    let started = queue.begin(0, eight);
+    let shares = ["crowd", "shop", "cluster-a", "cluster-b"].map(|owner| of(&started, owner));
+    assert_eq!(shares, [2, 2, 2, 2], "{started:?}");
+    assert_ne!(
+        started[0].split(':').next(),
+        started[4].split(':').next(),
+        "within the crowd it goes round too"
+    );
+    queue.end("shop/only", "mirror/00000", Ended::Done, 1);
+    queue.end("crowd/000", "mirror/00000", Ended::Done, 1);
+    let next = queue.begin(1, eight);
+    assert_eq!([of(&next, "crowd"), of(&next, "shop")], [1, 1], "{next:?}");
+    let mut alone = self::queue();
+    for number in 0..10 {
+        let owner = format!("crowd/{number}");
+        alone.want(&owner, many(&owner, "mirror", 1), 0);
+    }
+    assert_eq!(alone.begin(0, eight).len(), 8, "what the others do not use is not left idle");
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod shelf;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,7 @@ pub use self::{
     owner::{Owner, OwnerKind},
     shelf::{Draft, ShelfId, Ticket},
     stored::MOST_BYTES,
+    trust::{Distrust, FoundLedger, FoundReference, row_counts, trusted},
 };
 use self::{
     shelf::Shelf,

@@ -90,18 +90,6 @@ impl Owner {
         })
     }
 
-    /// The owner that a stored ledger names, given the namespace that the ledger is in. `None` for a kind that keeps no
-    /// ledgers.
-    pub fn of_ledger(named: &LedgerOwner, namespace: &str) -> Option<Self> {
-        let kind = OwnerKind::parse(&named.kind)?;
-        Some(Self {
-            kind,
-            namespace: (!kind.is_cluster_scoped()).then(|| namespace.into()),
-            name: named.name.as_str().into(),
-            uid: named.uid.as_str().into(),
-        })
-    }
-
     /// The owner as a stored ledger names it.
     pub fn named(&self) -> LedgerOwner {
         LedgerOwner {

@@ -60,6 +60,9 @@ pub(super) struct Claim {
     /// Whoever wants the copy to stay: one of them, and whether there are others.
     wanted_by: Option<(Arc<str>, Reference)>,
     wanted_by_several: bool,
+    /// Images in use that cannot be copied. A copy of the same image is all that they can hope for; any other is none of
+    /// their business.
+    hopeful: Vec<(Arc<str>, Reference)>,
 }
 
 /// What makes a source the owner. The least of all titles counts.
@@ -202,6 +205,8 @@ impl Claims {
                 None => claim.wanted_by = Some((Arc::clone(uid), source.clone())),
                 Some((known, image)) => claim.wanted_by_several |= known != uid || image != source,
             }
+        } else if interest.image.used.is_some() {
+            claim.hopeful.push((Arc::clone(uid), source.clone()));
         }
         let Some(rank) = title else { return };
         let since = match (rank, interest.row) {
@@ -233,8 +238,11 @@ impl Claims {
     /// Whether anybody but this image of this object wants what is at a destination to stay.
     pub(super) fn wanted_elsewhere(&self, uid: &str, source: &Reference, destination: &Reference) -> bool {
         self.at(destination).is_some_and(|claim| {
-            let first = claim.wanted_by.as_ref();
-            claim.wanted_by_several || first.is_some_and(|(known, image)| &**known != uid || image != source)
+            let other = |(known, image): &(Arc<str>, Reference)| **known != *uid || image != source;
+            let same = |image: &Reference| slot(destination).is_pinned() || same_source(image, source);
+            claim.wanted_by_several
+                || claim.wanted_by.as_ref().is_some_and(other)
+                || claim.hopeful.iter().any(|one| other(one) && same(&one.1))
         })
     }
 }

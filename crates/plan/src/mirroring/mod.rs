@@ -13,6 +13,7 @@ mod findings;
 mod join;
 mod listing;
 mod loops;
+mod pause;
 mod reconcile;
 mod removal;
 mod report;
@@ -33,6 +34,7 @@ pub use self::{
     findings::{Fault, Finding, Observed, Sighting, adopt_manner, needed_digests, observe, record},
     listing::kept_copies,
     loops::Loops,
+    pause::{KnownKind, Standing, waits_for},
     reconcile::{Inputs, Reconciled, Refusal, reconcile},
     removal::{Candidate, Veto, confirm, may_delete},
     report::{Report, report},

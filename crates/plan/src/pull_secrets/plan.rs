@@ -89,6 +89,15 @@ pub enum Found {
     Foreign,
 }
 
+/// Whether the webhook's selector covers a namespace, and so whether copies may be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Selection {
+    Covered,
+    LeftOut,
+    /// The labels of the namespace or the selector are not known. Nothing new is made, and nothing is removed.
+    Unknown,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sighting {
     pub found: Found,
@@ -108,6 +117,8 @@ pub struct View<'a> {
     pub sightings: &'a BTreeMap<Place, Sighting>,
     /// Names of copies that were looked for in all namespaces, and when that began.
     pub searched: &'a BTreeMap<Arc<str>, WallTime>,
+    /// By namespace. One that is missing is unknown.
+    pub selection: &'a BTreeMap<Arc<str>, Selection>,
     pub now: WallTime,
 }
 
@@ -206,8 +217,11 @@ impl Planner<'_> {
             }
             (Found::Copy(copy), _) => self.unwanted(place, copy, expected, plan),
             _ if !used => plan.forget.push(place.clone()),
+            // A Pod that names a copy gets none by that where the webhook would not have made it.
             (Found::Nothing, Some(expected)) if expected.deleting_since.is_none() => {
-                if self.content_of(expected).is_some() && *place.namespace != *expected.of.secret.namespace {
+                let elsewhere = *place.namespace != *expected.of.secret.namespace;
+                let covered = self.selection(place) == Selection::Covered;
+                if self.content_of(expected).is_some() && elsewhere && covered {
                     let why = "Pods use it, and it is not there";
                     plan.actions.push(Action::Apply { place: place.clone(), of: expected.of.clone(), why });
                 }
@@ -222,11 +236,18 @@ impl Planner<'_> {
 
     /// A copy that a policy wants.
     fn live(&self, place: &Place, copy: &Copy, expected: &Expected, seen: WallTime, plan: &mut Plan) {
+        let left_out = self.selection(place) == Selection::LeftOut;
         if !self.view.used.contains(place) {
-            if self.age(copy) >= GRACE {
+            if left_out {
+                plan.delete(place, copy, "the webhook's selector leaves its namespace out");
+            } else if self.age(copy) >= GRACE {
                 plan.delete(place, copy, "no Pod uses it any more");
             }
             return;
+        }
+        // Pods that were given it before still pull with it; what has changed since does not reach them.
+        if left_out {
+            return self.look_after(VERIFY_AFTER, place, seen, plan);
         }
         let why = match (copy.content, self.content_of(expected)) {
             (None, Some(_)) => {
@@ -259,6 +280,10 @@ impl Planner<'_> {
         } else if !self.view.used.contains(place) {
             plan.forget.push(place.clone());
         }
+    }
+
+    fn selection(&self, place: &Place) -> Selection {
+        self.view.selection.get(&place.namespace).copied().unwrap_or(Selection::Unknown)
     }
 
     fn look_after(&self, time: Duration, place: &Place, seen: WallTime, plan: &mut Plan) {

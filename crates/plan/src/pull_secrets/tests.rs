@@ -83,6 +83,8 @@ struct World {
     sources: BTreeMap<SecretName, Source>,
     sightings: BTreeMap<Place, Sighting>,
     searched: BTreeMap<Arc<str>, WallTime>,
+    /// Of every namespace.
+    selection: Selection,
 }
 
 const OLD: Content = Content([1; 32]);
@@ -121,6 +123,7 @@ impl World {
             sources: BTreeMap::from([(secret("registries", "pull"), Source::Has(OLD))]),
             sightings: BTreeMap::new(),
             searched: BTreeMap::from([(name(), NOW)]),
+            selection: Selection::Covered,
         }
     }
 
@@ -134,7 +137,14 @@ impl World {
         self
     }
 
+    fn selected(mut self, selection: Selection) -> Self {
+        self.selection = selection;
+        self
+    }
+
     fn plan(&self) -> Plan {
+        let places = self.used.iter().chain(self.sightings.keys());
+        let selection = places.map(|place| (place.namespace.clone(), self.selection)).collect();
         plan_copies(&View {
             owners: &self.owners,
             unreadable: &self.unreadable,
@@ -142,6 +152,7 @@ impl World {
             sources: &self.sources,
             sightings: &self.sightings,
             searched: &self.searched,
+            selection: &selection,
             now: NOW,
         })
     }
@@ -190,6 +201,37 @@ fn a_copy_in_use_is_kept_right() {
         sighting.at = NOW.saturating_sub(VERIFY_AFTER);
     }
     assert_eq!(long_ago.actions(), ["look shop"]);
+}
+
+#[test]
+fn nothing_is_copied_to_a_namespace_that_the_webhook_leaves_out() {
+    let absent = |selection| World::new().used("shop").seen("shop", Found::Nothing).selected(selection);
+    for selection in [Selection::LeftOut, Selection::Unknown] {
+        assert_eq!(absent(selection).actions(), Vec::<String>::new(), "{selection:?}");
+    }
+
+    let unused = |selection| World::new().seen("shop", Found::Copy(copy(MINUTE))).selected(selection);
+    assert_eq!(
+        unused(Selection::LeftOut).actions(),
+        ["delete shop: the webhook's selector leaves its namespace out"]
+    );
+    assert_eq!(unused(Selection::Unknown).actions(), Vec::<String>::new());
+
+    let rotated = |selection| {
+        let mut world = World::new().used("shop").seen("shop", Found::Copy(copy(MINUTE))).selected(selection);
+        world.sources.insert(secret("registries", "pull"), Source::Has(NEW));
+        world.actions()
+    };
+    assert_eq!(
+        rotated(Selection::LeftOut),
+        Vec::<String>::new(),
+        "Pods keep what they were given, and no more"
+    );
+    assert_eq!(
+        rotated(Selection::Unknown),
+        ["apply shop: its source has changed"],
+        "a configuration that is gone for a moment leaves no Pod with old credentials"
+    );
 }
 
 #[test]

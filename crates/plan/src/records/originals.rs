@@ -1,8 +1,8 @@
 //! The annotations of kuik and of harbor-reef: the originals of images that were changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Entry, claims::read_map};
+use super::{Entry, Record, claims::read_map};
 
 /// What becomes of an annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,23 +43,49 @@ fn originals(mut map: BTreeMap<String, String>, entries: &[Entry<'_>]) -> BTreeM
     map
 }
 
-/// harbor-reef's: the keys that are missing. What somebody wrote stays, readable or not.
-pub(super) fn for_reef(found: Option<&str>, entries: &[Entry<'_>]) -> Change {
+/// What becomes of harbor-reef's annotation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Upstreams {
+    pub(super) change: Change,
+    /// Its keys that are written here, now or before.
+    pub(super) ours: BTreeSet<String>,
+}
+
+/// harbor-reef's: the keys that are missing. What others wrote stays, readable or not. `recorded` is the record of an
+/// earlier turn: a key that it proves to be written here follows the image when another webhook has changed that since.
+pub(super) fn for_reef(found: Option<&str>, recorded: Option<&Record>, entries: &[Entry<'_>]) -> Upstreams {
+    let nothing = Upstreams { change: Change::None, ours: BTreeSet::new() };
     let rewritten = entries.iter().filter(|entry| entry.route.is_rewritten());
-    let mut missing =
+    let mut wanted =
         rewritten.filter_map(|entry| Some((entry.place.reef_key()?, &entry.route.asked))).peekable();
-    if missing.peek().is_none() {
-        return Change::None;
+    if wanted.peek().is_none() && recorded.is_none() {
+        return nothing;
     }
     let Some(before) = found.filter(|text| !text.is_empty()).map_or_else(|| Some(BTreeMap::new()), read_map)
     else {
-        return Change::None;
+        return nothing;
+    };
+    let is_ours = |key: &str, original: &str| {
+        let route = recorded.and_then(|record| record.images.get(key));
+        route.is_some_and(|route| route.wrote_upstream && route.asked == original)
     };
     let mut after = before.clone();
-    for (key, asked) in missing {
-        after.entry(key.to_owned()).or_insert_with(|| asked.clone());
+    after.retain(|key, original| !is_ours(key, original));
+    let mut ours = BTreeSet::new();
+    for (key, asked) in wanted {
+        if !after.contains_key(key) {
+            after.insert(key.to_owned(), asked.clone());
+            ours.insert(key.to_owned());
+        }
     }
-    if after == before { Change::None } else { write(&after) }
+    let change = if after == before {
+        Change::None
+    } else if after.is_empty() {
+        Change::Remove
+    } else {
+        write(&after)
+    };
+    Upstreams { change, ours }
 }
 
 fn write(map: &BTreeMap<String, String>) -> Change {

@@ -18,6 +18,34 @@ fn entries<'a>(routes: &[(Place<'a>, Route)]) -> Vec<Entry<'a>> {
     routes.iter().map(|(place, route)| Entry { place: *place, route: route.clone() }).collect()
 }
 
+/// The annotations of a Pod that is far from every limit.
+fn annotated(found: &Found<'_>, entries: Vec<Entry<'_>>) -> Annotations {
+    annotations(found, entries, usize::MAX)
+}
+
+/// The annotations that a Pod has after a turn.
+struct Written(BTreeMap<&'static str, String>);
+
+impl Written {
+    fn found(&self) -> Found<'_> {
+        Found::of(self.0.iter().map(|(key, value)| (*key, value.as_str())))
+    }
+
+    fn turn(mut self, entries: Vec<Entry<'_>>) -> Self {
+        for (name, text) in annotated(&self.found(), entries).changes {
+            match text {
+                Some(text) => self.0.insert(name, text),
+                None => self.0.remove(name),
+            };
+        }
+        self
+    }
+
+    fn upstreams(&self) -> Value {
+        self.0.get(ORIGINAL_UPSTREAMS).map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
+    }
+}
+
 /// What an annotation becomes; `null` where it is taken away, nothing where it stays as it is.
 fn change(annotations: &Annotations, name: &str) -> Option<Value> {
     let (_, text) = annotations.changes.iter().find(|(found, _)| *found == name)?;
@@ -33,11 +61,14 @@ fn every_image_has_an_entry_and_only_changed_ones_have_originals() {
         (Place::Ephemeral("debug"), rewritten("quay.io/d:1", "m.io/d:1")),
         (Place::Volume("data"), rewritten("quay.io/v@sha256:x", "m.io/v@sha256:x")),
     ]);
-    let result = annotations(&Found::default(), routes);
+    let result = annotated(&Found::default(), routes);
     let routes = change(&result, ROUTES).unwrap();
     assert_eq!(
         routes["images"]["web"],
-        json!({"asked": "nginx", "used": "m.io/library/nginx", "by": MIRROR, "why": "it answered first"})
+        json!({
+            "asked": "nginx", "used": "m.io/library/nginx", "by": MIRROR, "why": "it answered first",
+            "wroteUpstream": true,
+        })
     );
     let keys: Vec<_> = routes["images"].as_object().unwrap().keys().collect();
     assert_eq!(keys, ["debug", "setup", "side", "volume:data", "web"]);
@@ -51,10 +82,10 @@ fn every_image_has_an_entry_and_only_changed_ones_have_originals() {
 
 #[test]
 fn nothing_changed_means_our_record_alone() {
-    let result = annotations(&Found::default(), entries(&[(Place::Container("web"), kept("nginx"))]));
+    let result = annotated(&Found::default(), entries(&[(Place::Container("web"), kept("nginx"))]));
     assert_eq!(result.changes.len(), 1);
     assert_eq!(result.changes[0].0, ROUTES);
-    assert_eq!(annotations(&Found::default(), Vec::new()), Annotations::default());
+    assert_eq!(annotated(&Found::default(), Vec::new()), Annotations::default());
 }
 
 #[test]
@@ -66,27 +97,85 @@ fn what_others_wrote_for_harbor_stays() {
         ])
     };
     let found = Found { upstreams: Some(r#"{"web":"written by a person","gone":"x"}"#), ..Found::default() };
-    let result = annotations(&found, routes());
+    let result = annotated(&found, routes());
     assert_eq!(
         change(&result, ORIGINAL_UPSTREAMS).unwrap(),
         json!({"web": "written by a person", "gone": "x", "api": "api"})
     );
     let found = Found { upstreams: Some("not JSON"), ..Found::default() };
-    assert_eq!(change(&annotations(&found, routes()), ORIGINAL_UPSTREAMS), None);
+    assert_eq!(change(&annotated(&found, routes()), ORIGINAL_UPSTREAMS), None);
+}
+
+#[test]
+fn what_was_written_for_harbor_follows_the_image() {
+    let web = |route: Route| entries(&[(Place::Container("web"), route)]);
+    let written = |by_others: &str| {
+        Written(BTreeMap::from([(ORIGINAL_UPSTREAMS, by_others.to_owned())]))
+            .turn(web(rewritten("nginx:1", "m.io/nginx:1")))
+    };
+    let first = written(r#"{"side":"x"}"#);
+    assert_eq!(first.upstreams(), json!({"side": "x", "web": "nginx:1"}));
+    let same = first.turn(web(rewritten("nginx:1", "n.io/nginx:1")));
+    assert_eq!(same.upstreams(), json!({"side": "x", "web": "nginx:1"}));
+    let changed = same.turn(web(rewritten("redis:2", "m.io/redis:2")));
+    assert_eq!(
+        changed.upstreams(),
+        json!({"side": "x", "web": "redis:2"}),
+        "another webhook changed the image"
+    );
+    let unchanged = changed.turn(web(kept("busybox:1")));
+    assert_eq!(unchanged.upstreams(), json!({"side": "x"}), "the image is used as it was asked for");
+
+    // What a person or Kyverno wrote stays, also where it is what would have been written here.
+    for theirs in [r#"{"web":"docker.io/library/nginx:1"}"#, r#"{"web":"nginx:1"}"#] {
+        let changed = written(theirs).turn(web(rewritten("redis:2", "m.io/redis:2")));
+        assert_eq!(changed.upstreams().to_string(), theirs);
+    }
+    // So does what somebody else wrote over it since.
+    let mut first = written("{}");
+    first.0.insert(ORIGINAL_UPSTREAMS, r#"{"web":"by hand"}"#.to_owned());
+    assert_eq!(first.turn(web(rewritten("redis:2", "m.io/redis:2"))).upstreams(), json!({"web": "by hand"}));
+    // Without the record nothing is proven.
+    let mut first = written("{}");
+    first.0.remove(ROUTES);
+    assert_eq!(first.turn(web(rewritten("redis:2", "m.io/redis:2"))).upstreams(), json!({"web": "nginx:1"}));
+    // The last key takes the annotation with it.
+    let gone = written("{}").turn(web(kept("busybox:1")));
+    assert!(!gone.0.contains_key(ORIGINAL_UPSTREAMS));
+}
+
+#[test]
+fn a_pod_grows_by_no_more_than_its_room() {
+    let routes = || {
+        let route = |number: usize| rewritten(&format!("nginx:{number}"), &format!("m.io/nginx:{number}"));
+        let names: [&'static str; 4] = ["a", "b", "c", "d"];
+        let all = names.iter().enumerate().map(|(number, name)| (Place::Container(name), route(number)));
+        entries(&all.collect::<Vec<_>>())
+    };
+    let whole = annotations(&Found::default(), routes(), usize::MAX);
+    let bytes = |result: &Annotations| -> usize {
+        result.changes.iter().map(|(name, text)| size_of(name, text.as_deref())).sum()
+    };
+    for room in 0..=bytes(&whole) {
+        let result = annotations(&Found::default(), routes(), room);
+        assert!(bytes(&result) <= room, "{room}: {result:?}");
+        assert_eq!(result.left_out.is_empty(), result.changes.len() == 3, "{room}");
+    }
+    assert_eq!(annotations(&Found::default(), routes(), bytes(&whole)), whole);
 }
 
 #[test]
 fn forged_originals_are_corrected() {
     let found = Found { originals: Some(r#"{"web":"forged","other":"stays"}"#), ..Found::default() };
-    let result = annotations(&found, entries(&[(Place::Container("web"), kept("nginx"))]));
+    let result = annotated(&found, entries(&[(Place::Container("web"), kept("nginx"))]));
     assert_eq!(change(&result, ORIGINAL_IMAGES).unwrap(), json!({"other": "stays"}));
     let found = Found { originals: Some(r#"{"web":"forged"}"#), ..Found::default() };
-    let result = annotations(&found, entries(&[(Place::Container("web"), kept("nginx"))]));
+    let result = annotated(&found, entries(&[(Place::Container("web"), kept("nginx"))]));
     assert_eq!(change(&result, ORIGINAL_IMAGES), Some(Value::Null), "an empty one is taken away");
     let found = Found { originals: Some("nonsense"), ..Found::default() };
-    let result = annotations(&found, entries(&[(Place::Container("web"), kept("nginx"))]));
+    let result = annotated(&found, entries(&[(Place::Container("web"), kept("nginx"))]));
     assert_eq!(change(&result, ORIGINAL_IMAGES), None, "nobody can read it");
-    let result = annotations(&found, entries(&[(Place::Container("web"), rewritten("a", "b"))]));
+    let result = annotated(&found, entries(&[(Place::Container("web"), rewritten("a", "b"))]));
     assert_eq!(change(&result, ORIGINAL_IMAGES).unwrap(), json!({"web": "a"}));
 }
 
@@ -98,7 +187,7 @@ fn a_second_turn_changes_nothing() {
             (Place::Volume("data"), kept("d")),
         ])
     };
-    let first = annotations(&Found::default(), routes());
+    let first = annotated(&Found::default(), routes());
     let text = |name| {
         first.changes.iter().find(|(found, _)| *found == name).and_then(|(_, text)| text.as_deref()).unwrap()
     };
@@ -108,7 +197,7 @@ fn a_second_turn_changes_nothing() {
         upstreams: Some(text(ORIGINAL_UPSTREAMS)),
         other_bytes: 0,
     };
-    assert_eq!(annotations(&found, routes()), Annotations::default());
+    assert_eq!(annotated(&found, routes()), Annotations::default());
     let claims = Claims::read(&found);
     assert_eq!(claims.asked(&Place::Container("web"), "m.io/library/nginx"), Some("nginx"));
     assert_eq!(claims.asked(&Place::Container("web"), "m.io/library/other"), None, "about another image");
@@ -155,15 +244,15 @@ fn detail_goes_before_entries_and_rewritten_ones_stay_longest() {
         names.iter().map(move |name| Entry { place: Place::Container(name), route: route(name) })
     };
     let record = |result: &Annotations| change(result, ROUTES).unwrap();
-    let few = record(&annotations(&Found::default(), all().take(50).collect())).to_string();
+    let few = record(&annotated(&Found::default(), all().take(50).collect())).to_string();
     assert!(few.contains("alternatives") && few.contains("why"));
 
-    let whole = record(&annotations(&Found::default(), all().collect()));
+    let whole = record(&annotated(&Found::default(), all().collect()));
     assert!(!whole.to_string().contains("alternatives"));
     assert_eq!(whole["images"].as_object().unwrap().len(), 400, "without detail all fit");
 
     let mut crowded = Found { other_bytes: MOST_ANNOTATION_BYTES - SPARED_BYTES - 8_000, ..Found::default() };
-    let result = annotations(&crowded, all().collect());
+    let result = annotated(&crowded, all().collect());
     let value = record(&result);
     let kept = value["images"].as_object().unwrap();
     assert_eq!(kept.len() + usize::try_from(value["omitted"].as_u64().unwrap()).unwrap(), 400);
@@ -172,14 +261,14 @@ fn detail_goes_before_entries_and_rewritten_ones_stay_longest() {
     let text = result.changes[0].1.clone().unwrap();
     assert!(text.len() <= 8_000, "{}", text.len());
     crowded.routes = Some(&text);
-    assert_eq!(annotations(&crowded, all().collect()), Annotations::default(), "stable");
+    assert_eq!(annotated(&crowded, all().collect()), Annotations::default(), "stable");
 }
 
 #[test]
 fn a_crowded_pod_loses_records_and_not_its_images() {
     let crowded =
         Found { other_bytes: MOST_ANNOTATION_BYTES, routes: Some("somebody's"), ..Found::default() };
-    let result = annotations(&crowded, entries(&[(Place::Container("a"), rewritten("b", "c"))]));
+    let result = annotated(&crowded, entries(&[(Place::Container("a"), rewritten("b", "c"))]));
     assert_eq!(result.changes, [(ROUTES, None)]);
     assert_eq!(result.left_out, [ORIGINAL_IMAGES, ORIGINAL_UPSTREAMS, ROUTES]);
 }
@@ -202,7 +291,7 @@ proptest! {
             names.iter().zip(state).filter_map(|(name, text)| Some(name.len() + text.as_ref()?.len())).sum::<usize>() + other_bytes
         };
         let view = |state: &[Option<String>; 3]| -> Annotations {
-            annotations(&Found { routes: state[0].as_deref(), originals: state[1].as_deref(), upstreams: state[2].as_deref(), other_bytes }, all())
+            annotated(&Found { routes: state[0].as_deref(), originals: state[1].as_deref(), upstreams: state[2].as_deref(), other_bytes }, all())
         };
         let before = size(&state);
         for (name, text) in view(&state).changes {

@@ -1,22 +1,16 @@
-//! The ordered list of places that one image may come from, and how it is put together.
-//!
-//! Upstreams come first into being: they are found from the image alone. Mirrors then offer copies of the image and of
-//! those upstreams, never of one another. Everything is sorted by one total key, so the order in which policies
-//! were read cannot show.
+//! The ordered list of places that one image may come from. [`super::builder`] puts it together.
 
-use std::{
-    collections::{HashMap, HashSet},
-    fmt,
-    sync::Arc,
-};
+use std::{fmt, sync::Arc};
 
 use fairlead_domain::reference::Reference;
 
-use super::{
-    identity::{PolicyId, SecretName},
-    policy::{Mirror, Policy, Upstream},
-    pull::{PullPolicy, Rules},
-};
+use super::identity::{PolicyId, SecretName};
+
+/// Places that are kept for one image; the first in order. Further ones are counted.
+pub const MOST_ALTERNATIVES: usize = 64;
+
+/// Origins of one place that are kept, and with them its Secrets; the first in order.
+pub(super) const MOST_ORIGINS: usize = 16;
 
 /// Said of an image that is not routed.
 pub(super) const UNTOUCHED: &str = "images with the pull policy Never are not routed";
@@ -89,18 +83,23 @@ impl Alternative {
         std::iter::once(&self.origin).chain(&self.also).any(|origin| *origin == Origin::Original)
     }
 
-    fn new(reference: Reference, origin: Origin, secret: Option<SecretUse>) -> Self {
+    pub(super) fn new(reference: Reference, origin: Origin, secret: Option<SecretUse>) -> Self {
         Self { reference, origin, also: Vec::new(), secrets: secret.into_iter().collect() }
     }
 
-    /// Another origin of the same reference.
-    fn merge(&mut self, origin: Origin, secret: Option<SecretUse>) {
+    /// Adds another origin of the same reference.
+    pub(super) fn merge(&mut self, origin: Origin, secret: Option<SecretUse>) {
         self.also.push(origin);
         if let Some(used) = secret
             && self.secrets.iter().all(|known| known.secret != used.secret)
         {
             self.secrets.push(used);
         }
+    }
+
+    /// Whether further origins are left out.
+    pub(super) fn is_full(&self) -> bool {
+        self.also.len() + 1 >= MOST_ORIGINS
     }
 }
 
@@ -109,6 +108,7 @@ impl Alternative {
 pub struct Alternatives {
     pub(super) original: Reference,
     pub(super) list: Vec<Alternative>,
+    pub(super) dropped: usize,
     pub(super) discarded_by: Option<Arc<PolicyId>>,
     pub(super) notes: Vec<String>,
     /// Whether the image is routed at all.
@@ -120,9 +120,27 @@ impl Alternatives {
         &self.original
     }
 
-    /// In order of trial.
+    /// In order of trial, [`MOST_ALTERNATIVES`] at most.
     pub fn list(&self) -> &[Alternative] {
         &self.list
+    }
+
+    /// How many places come after the last that is kept. Exact for up to a thousand combinations of entries and sources;
+    /// beyond, the combinations are counted without making them.
+    pub fn dropped(&self) -> usize {
+        self.dropped
+    }
+
+    /// Says how much of the list was left out, if something was.
+    pub fn cut(&self) -> Option<String> {
+        (self.dropped > 0).then(|| {
+            let kept = self.list.len();
+            format!(
+                "only the first {kept} of {} places are tried, {} are left out",
+                kept + self.dropped,
+                self.dropped
+            )
+        })
     }
 
     /// The policy that takes the original out of the list.
@@ -166,164 +184,10 @@ impl Alternatives {
         Self {
             original: image.clone(),
             list: vec![Alternative::new(image.clone(), Origin::Original, None)],
+            dropped: 0,
             discarded_by: None,
             notes: vec![UNTOUCHED.to_owned()],
             routed: false,
         }
     }
-}
-
-/// The place of an alternative in the order: CR priority, kind (the original before all), entry priority, CR name,
-/// declaration order, and for mirrors the place of what is copied.
-type Key<'p> = (i64, u8, u64, &'p str, usize, usize);
-
-fn key(policy: &Policy, priority: u64, entry: usize, source: usize) -> Key<'_> {
-    (policy.priority, 1 + policy.id.kind as u8, priority, &policy.id.name, entry, source)
-}
-
-struct Candidate<'p> {
-    key: Key<'p>,
-    reference: Reference,
-    origin: Origin,
-    secret: Option<SecretUse>,
-}
-
-/// Gathers what policies offer for one image.
-pub(super) struct Builder<'p> {
-    image: &'p Reference,
-    candidates: Vec<Candidate<'p>>,
-    /// Where the same image is declared to be, discarded places included.
-    upstreams: Vec<(Key<'p>, Reference)>,
-    discarded_by: Option<(Key<'p>, &'p Arc<PolicyId>)>,
-    notes: Vec<String>,
-}
-
-impl<'p> Builder<'p> {
-    pub(super) fn new(image: &'p Reference) -> Self {
-        Self { image, candidates: Vec::new(), upstreams: Vec::new(), discarded_by: None, notes: Vec::new() }
-    }
-
-    /// An upstream whose filter lets the image pass and whose path does not lead to it.
-    pub(super) fn outside(&mut self, policy: &Policy, upstream: &Upstream) {
-        self.notes.push(format!(
-            "{}, upstreams[{}] does not apply to {}: it does not lie in {}, compared by whole path segments",
-            policy.id, upstream.entry, self.image, upstream.place
-        ));
-    }
-
-    /// A replicated set of which `matched` holds the image: all its upstreams do.
-    pub(super) fn replicated(&mut self, policy: &'p Policy, upstreams: &'p [Upstream], matched: &Upstream) {
-        if matched.discarded {
-            let place = key(policy, matched.priority, matched.entry, 0);
-            if self.discarded_by.as_ref().is_none_or(|(known, _)| place < *known) {
-                self.discarded_by = Some((place, &policy.id));
-            }
-            self.notes.push(format!(
-                "{} is not tried as such: {}, upstreams[{}] discards it",
-                self.image, policy.id, matched.entry
-            ));
-        }
-        for upstream in upstreams {
-            let origin = Origin::Upstream { policy: Arc::clone(&policy.id), entry: upstream.entry };
-            let reference = match matched.place.moved(self.image, &upstream.place) {
-                Ok(reference) => reference,
-                Err(error) => {
-                    self.notes.push(format!("{origin} is left out: {error}"));
-                    continue;
-                }
-            };
-            let key = key(policy, upstream.priority, upstream.entry, 0);
-            self.upstreams.push((key, reference.clone()));
-            if !upstream.discarded {
-                let secret = used(policy, upstream.secret.as_ref());
-                self.candidates.push(Candidate { key, reference, origin, secret });
-            } else if upstream.entry != matched.entry {
-                self.notes.push(format!("{reference} is not tried: {origin} discards it"));
-            }
-        }
-    }
-
-    /// The other places of the image, in their order, discarded ones included: mirrors may hold copies of them.
-    pub(super) fn take_upstreams(&mut self) -> Vec<Reference> {
-        let mut upstreams = std::mem::take(&mut self.upstreams);
-        upstreams.sort_unstable();
-        let mut known = HashSet::new();
-        let references = upstreams.into_iter().map(|(_, reference)| reference);
-        references.filter(|one| one != self.image && known.insert(one.clone())).collect()
-    }
-
-    /// A mirror set whose filter lets one of the sources pass.
-    pub(super) fn mirrored(
-        &mut self,
-        policy: &'p Policy,
-        mirrors: &'p [Mirror],
-        source: &Reference,
-        rank: usize,
-    ) {
-        for mirror in mirrors {
-            let origin =
-                Origin::Mirror { policy: Arc::clone(&policy.id), entry: mirror.entry, of: source.clone() };
-            if mirror.place.contains(source) {
-                self.notes
-                    .push(format!("{origin} offers no copy of {source}, which lies in that mirror already"));
-                continue;
-            }
-            match mirror.place.copy_of(source) {
-                Ok(reference) => {
-                    let key = key(policy, mirror.priority, mirror.entry, rank);
-                    let secret = used(policy, mirror.secret_for_pods());
-                    self.candidates.push(Candidate { key, reference, origin, secret });
-                }
-                Err(error) => self.notes.push(format!("{origin} is left out: {error}")),
-            }
-        }
-    }
-
-    pub(super) fn finish(mut self, pull: PullPolicy, rules: Rules) -> Alternatives {
-        let discarded_by = self.discarded_by.map(|(_, policy)| Arc::clone(policy));
-        let list = match (self.candidates.is_empty(), &discarded_by) {
-            // Most images of most Pods.
-            (true, None) => vec![Alternative::new(self.image.clone(), Origin::Original, None)],
-            (_, Some(_)) => merged(self.candidates),
-            (false, None) => {
-                let first = pull == PullPolicy::Always && !rules.honor_priorities_on_always;
-                self.candidates.push(Candidate {
-                    key: (if first { i64::MIN } else { 0 }, 0, 0, "", 0, 0),
-                    reference: self.image.clone(),
-                    origin: Origin::Original,
-                    secret: None,
-                });
-                merged(self.candidates)
-            }
-        };
-        Alternatives { original: self.image.clone(), list, discarded_by, notes: self.notes, routed: true }
-    }
-}
-
-/// So many references are compared one by one faster than looked up.
-const FEW: usize = 16;
-
-/// In order. Of candidates with the same reference the first keeps its place and takes what the others bring.
-fn merged(mut candidates: Vec<Candidate<'_>>) -> Vec<Alternative> {
-    candidates.sort_by(|one, other| one.key.cmp(&other.key));
-    let mut list: Vec<Alternative> = Vec::with_capacity(candidates.len());
-    let mut places: HashMap<Reference, usize> = HashMap::new();
-    let few = candidates.len() <= FEW;
-    for Candidate { reference, origin, secret, .. } in candidates {
-        let next = list.len();
-        let place = if few {
-            list.iter().position(|known| known.reference == reference).unwrap_or(next)
-        } else {
-            *places.entry(reference.clone()).or_insert(next)
-        };
-        match list.get_mut(place) {
-            Some(known) => known.merge(origin, secret),
-            None => list.push(Alternative::new(reference, origin, secret)),
-        }
-    }
-    list
-}
-
-fn used(policy: &Policy, secret: Option<&SecretName>) -> Option<SecretUse> {
-    secret.map(|secret| SecretUse { secret: secret.clone(), by: Arc::clone(&policy.id) })
 }

@@ -24,6 +24,22 @@ pub enum Decision {
     Keep { why: String },
 }
 
+/// Nothing that was asked can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub headline: String,
+    pub answers: Vec<LocationAnswer>,
+}
+
+/// What one location answered, in two lengths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocationAnswer {
+    /// The reference and the kind of answer.
+    pub brief: String,
+    /// The same with the registry's own words.
+    pub full: String,
+}
+
 /// What a verdict means in its place. Nodes may hold credentials that we do not, so an original that asks for some, where
 /// none of ours matched, is unknown rather than unavailable.
 pub fn judge(
@@ -60,19 +76,37 @@ impl Alternatives {
                 _ => return Decision::Wait,
             }
         }
-        let mut why = String::new();
-        if let Some(policy) = &self.discarded_by {
-            why.extend([&*clipped(policy, REFERENCE_LIMIT), " discards the original and "]);
-        }
-        match failed.len() {
-            1 => why.push_str("the only alternative is not available: "),
-            count => why.extend(["none of ", &count.to_string(), " is available: "]),
-        }
+        let mut why = self.headline(failed.len()) + ": ";
         list(&mut why, failed.iter().map(failure), 0);
         match self.discarded_by {
             Some(_) => Decision::Use { index: 0, why },
             None => Decision::Keep { why },
         }
+    }
+
+    /// What nothing usable among so many places means, without their answers.
+    fn headline(&self, count: usize) -> String {
+        let mut text = String::new();
+        if let Some(policy) = &self.discarded_by {
+            text.extend([&*clipped(policy, REFERENCE_LIMIT), " discards the original and "]);
+        }
+        match count {
+            1 => text.push_str("the only alternative is not available"),
+            count => text.extend(["none of ", &count.to_string(), " is available"]),
+        }
+        text
+    }
+
+    /// What every place answered, in order, where none is usable.
+    pub fn failure(&self, verdicts: &[Option<Verdict>]) -> Failure {
+        let answered = self.list.iter().zip(verdicts).filter_map(|(place, verdict)| {
+            let verdict = verdict.as_ref()?;
+            Some(LocationAnswer {
+                brief: format!("{} is {}", place.reference, verdict.kind()),
+                full: format!("{} is {verdict}", place.reference),
+            })
+        });
+        Failure { headline: self.headline(self.list.len()), answers: answered.collect() }
     }
 
     fn why_untouched(&self) -> String {

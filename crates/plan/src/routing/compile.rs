@@ -97,8 +97,9 @@ fn mirrors(
         });
         keep(compiled, &mut mirrors, &mut problems);
     }
+    let order = in_order(mirrors.iter().map(|mirror| mirror.priority));
     let offer = Offer::Mirrors { images: scope.images, mirrors, cleanup: retention(cleanup) };
-    Ok(Policy { id, priority, pods: scope.pods, offer, problems })
+    Ok(Policy { id, priority, pods: scope.pods, offer, order, problems })
 }
 
 /// Which images an object that selects images itself is about, and whose.
@@ -140,7 +141,15 @@ fn upstreams(
         });
         keep(compiled, &mut upstreams, &mut problems);
     }
-    Ok(Policy { id, priority, pods, offer: Offer::Upstreams(upstreams), problems })
+    let order = in_order(upstreams.iter().map(|upstream| upstream.priority));
+    Ok(Policy { id, priority, pods, offer: Offer::Upstreams(upstreams), order, problems })
+}
+
+/// Positions by priority, equal ones as declared.
+fn in_order(priorities: impl Iterator<Item = u64>) -> Vec<usize> {
+    let mut order: Vec<_> = priorities.zip(0..).collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, position)| position).collect()
 }
 
 fn keep<T>(compiled: Result<T, PolicyProblem>, entries: &mut Vec<T>, problems: &mut Vec<PolicyProblem>) {

@@ -1,6 +1,6 @@
 //! Why a policy has no part in the list of alternatives of an image. Admission never asks; people do.
 
-use fairlead_domain::selector::PodFacts;
+use fairlead_domain::{reference::Reference, selector::PodFacts};
 
 use super::{
     alternatives::Alternatives,
@@ -51,6 +51,12 @@ impl Policy {
         if alternatives.notes().iter().any(|note| note.contains(&entry)) {
             return None;
         }
+        if alternatives.dropped() > 0 && self.recognises(alternatives.original()) {
+            let kept = alternatives.list().len();
+            return Some(PassedOver::Image(format!(
+                "what it offers comes after the {kept} places that are tried"
+            )));
+        }
         let reason = match &self.offer {
             Offer::Mirrors { mirrors, .. } if mirrors.is_empty() => "it has no mirror that works".to_owned(),
             Offer::Mirrors { .. } => "its filter does not let the image pass".to_owned(),
@@ -70,13 +76,24 @@ impl Policy {
         };
         Some(PassedOver::Image(reason))
     }
+
+    /// Whether it would offer something for an image, if there were room.
+    fn recognises(&self, image: &Reference) -> bool {
+        let forms = image.forms();
+        match &self.offer {
+            Offer::Mirrors { mirrors, images, .. } => !mirrors.is_empty() && images.matches(forms.iter()),
+            Offer::Upstreams(upstreams) => upstreams.iter().any(|one| {
+                one.place.contains(image)
+                    && forms.below(&one.registry).is_some_and(|texts| one.images.matches(texts))
+            }),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::{collections::BTreeMap, sync::Arc};
 
-    use fairlead_domain::reference::Reference;
     use serde_json::{Value, json};
 
     use super::*;

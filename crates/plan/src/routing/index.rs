@@ -11,12 +11,15 @@ use fairlead_domain::{
 };
 
 use super::{
-    alternatives::{Alternative, Alternatives, Builder, Origin},
-    identity::SecretName,
+    alternatives::{Alternative, Alternatives, Origin, SecretUse},
+    builder::Builder,
+    identity::PolicyKind,
     layer::Layer,
     policy::Policy,
     pull::{PullPolicy, Rules},
 };
+
+use crate::ledger::{Owner, OwnerKind};
 
 /// An immutable snapshot of all policies.
 #[derive(Debug, Default)]
@@ -51,6 +54,18 @@ impl Index {
         Self { cluster: Layer::new(cluster), namespaces: namespaces.collect(), policies }
     }
 
+    /// The policy that an owner of ledgers is, if that very object is among them.
+    pub fn owner(&self, owner: &Owner) -> Option<&Policy> {
+        let kind = match owner.kind {
+            OwnerKind::ClusterImageSetMirror => PolicyKind::ClusterImageSetMirror,
+            OwnerKind::ImageSetMirror => PolicyKind::ImageSetMirror,
+            OwnerKind::ClusterImageSetAvailability => return None,
+        };
+        let key = (kind, owner.namespace.as_deref(), &*owner.name);
+        let at = self.policies.binary_search_by(|policy| policy.id.key().cmp(&key)).ok()?;
+        self.policies.get(at).map(|policy| &**policy).filter(|policy| policy.id.uid == owner.uid)
+    }
+
     /// By kind, namespace and name.
     pub fn policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
         self.policies.iter()
@@ -58,40 +73,21 @@ impl Index {
 
     /// Whether a replicated set declares that two places hold the same image: a cluster-scoped one, or one of the namespace.
     pub fn are_replicas(&self, one: &Reference, other: &Reference, namespace: Option<&str>) -> bool {
-        let declared = |from: &Reference, to: &Reference| {
-            let places = self.replicas_of(from, namespace);
-            places.iter().any(|place| place.pulled() == *to)
-        };
+        let policies = self.for_namespace(namespace);
+        let declared =
+            |from: &Reference, to: &Reference| policies.replicated(from, &from.forms()).is_replica(to);
         // An upstream without a filter recognises nothing, but is a place all the same.
         let (one, other) = (one.pulled(), other.pulled());
         one == other || declared(&one, &other) || declared(&other, &one)
     }
 
-    /// All places of an image by replicated sets, those included that Pods are not offered.
-    fn replicas_of(&self, image: &Reference, namespace: Option<&str>) -> Vec<Reference> {
-        self.for_namespace(namespace).replicated(image, &image.forms()).take_upstreams()
-    }
-
-    /// Where else an image is declared to be, in order of trial, each place with the Secret to read it with. Which Pods
-    /// the replicated sets are about makes no difference.
+    /// Where else an image is declared to be, in order of trial, each place with the Secrets that are named for it. Which
+    /// Pods the replicated sets are about makes no difference.
     pub fn upstreams_of(
         &self,
         image: &Reference,
         namespace: Option<&str>,
-    ) -> Vec<(Reference, Option<SecretName>)> {
-        let list = self.upstreams(image, namespace);
-        let others = list.into_iter().filter(|one| one.reference != *image);
-        others.map(|one| (one.reference, one.secrets.into_iter().next().map(|used| used.secret))).collect()
-    }
-
-    /// The Secrets that replicated sets name for the very place that an image is in.
-    pub fn upstream_secrets(&self, image: &Reference, namespace: Option<&str>) -> Vec<SecretName> {
-        let list = self.upstreams(image, namespace);
-        let same = list.into_iter().filter(|one| one.reference == *image);
-        same.flat_map(|one| one.secrets).map(|used| used.secret).collect()
-    }
-
-    fn upstreams(&self, image: &Reference, namespace: Option<&str>) -> Vec<Alternative> {
+    ) -> Vec<(Reference, Vec<SecretUse>)> {
         let rules = Rules { rewrite_on_never: false, honor_priorities_on_always: true };
         let found = self
             .for_namespace(namespace)
@@ -102,7 +98,13 @@ impl Index {
             let mut origins = std::iter::once(&one.origin).chain(&one.also);
             origins.any(|origin| matches!(origin, Origin::Upstream { .. }))
         };
-        found.into_iter().filter(is_upstream).collect()
+        let others = found.into_iter().filter(|one| one.reference != *image && is_upstream(one));
+        others.map(|one| (one.reference, one.secrets)).collect()
+    }
+
+    /// The Secrets that replicated sets name for the very place that an image is in.
+    pub fn upstream_secrets(&self, image: &Reference, namespace: Option<&str>) -> Vec<SecretUse> {
+        self.for_namespace(namespace).replicated(image, &image.forms()).own_secrets()
     }
 
     /// The policies that serve a namespace, or the cluster-scoped ones alone, whatever Pods they are about.
@@ -165,14 +167,10 @@ impl<'i> PodPolicies<'i> {
         }
         let forms = image.forms();
         let mut builder = self.replicated(image, &forms);
+        let others: Vec<Forms> = builder.find_sources().skip(1).map(Reference::forms).collect();
+        let sources: Vec<Forms> = std::iter::once(forms).chain(others).collect();
         for (layer, concerned) in self.layers() {
-            layer.find_mirrored(concerned, image, &forms, 0, &mut builder);
-        }
-        for (rank, upstream) in (1..).zip(builder.take_upstreams()) {
-            let forms = upstream.forms();
-            for (layer, concerned) in self.layers() {
-                layer.find_mirrored(concerned, &upstream, &forms, rank, &mut builder);
-            }
+            layer.find_mirrored(concerned, &sources, &mut builder);
         }
         builder.finish(pull, *rules)
     }

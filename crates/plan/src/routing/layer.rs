@@ -12,7 +12,7 @@ use fairlead_domain::{
 };
 
 use super::{
-    alternatives::Builder,
+    builder::Builder,
     policy::{Offer, Policy},
 };
 
@@ -81,21 +81,39 @@ impl Layer {
         }
     }
 
-    /// Hands the builder the mirrors that may hold copies of a source.
+    /// Hands the builder the mirrors that may hold copies of sources, which stand in the order of their rank.
     pub(super) fn find_mirrored<'p>(
         &'p self,
         concerned: &Bits,
-        source: &Reference,
-        forms: &Forms,
-        rank: usize,
+        sources: &[Forms],
         builder: &mut Builder<'p>,
     ) {
-        let mut passing = self.mirrored.matching(forms.iter());
-        passing.keep(concerned);
-        for policy in passing.iter().filter_map(|number| self.policies.get(number)) {
-            if let Offer::Mirrors { mirrors, .. } = &policy.offer {
-                builder.mirrored(policy, mirrors, source, rank);
+        let passing = |forms: &Forms| {
+            let mut passing = self.mirrored.matching(forms.iter());
+            passing.keep(concerned);
+            passing
+        };
+        let mut found = |number: usize, sources: u64| {
+            if let Some(policy) = self.policies.get(number)
+                && let Offer::Mirrors { mirrors, .. } = &policy.offer
+            {
+                builder.mirrored(policy, mirrors, sources);
             }
+        };
+        if let [only] = sources {
+            passing(only).iter().for_each(|number| found(number, 1));
+            return;
+        }
+        let mut ranks = vec![0u64; self.policies.len()];
+        for (rank, forms) in sources.iter().enumerate() {
+            for number in passing(forms).iter() {
+                if let Some(ranks) = ranks.get_mut(number) {
+                    *ranks |= 1 << rank;
+                }
+            }
+        }
+        for (number, ranks) in ranks.into_iter().enumerate().filter(|(_, ranks)| *ranks != 0) {
+            found(number, ranks);
         }
     }
 }

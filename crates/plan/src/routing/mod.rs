@@ -5,12 +5,14 @@
 //! said then leads to a [`Decision`]. Nothing here asks a registry or reads a Secret.
 
 mod alternatives;
+mod builder;
 mod choice;
 mod compile;
 pub mod explain;
 mod identity;
 mod index;
 mod layer;
+mod merge;
 mod policy;
 mod pull;
 #[cfg(test)]
@@ -19,12 +21,15 @@ mod text;
 
 pub use fairlead_domain::selector::PodFacts;
 
-pub(crate) use self::compile::{identity, scope};
 pub use self::{
-    alternatives::{Alternative, Alternatives, Origin, SecretUse},
-    choice::{Decision, judge},
+    alternatives::{Alternative, Alternatives, MOST_ALTERNATIVES, Origin, SecretUse},
+    choice::{Decision, Failure, LocationAnswer, judge},
     identity::{PolicyId, PolicyKind, SecretName},
     index::{Index, PodPolicies},
     policy::{MirrorTarget, Policy, PolicyError, PolicyProblem},
     pull::{PullPolicy, Rules},
+};
+pub(crate) use self::{
+    compile::{identity, scope},
+    text::clip,
 };

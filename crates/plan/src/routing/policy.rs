@@ -22,6 +22,8 @@ pub struct Policy {
     pub(super) priority: i64,
     pub(super) pods: PodMatcher,
     pub(super) offer: Offer,
+    /// Positions of its mirrors or upstreams in order of trial: by priority, then as declared.
+    pub(super) order: Vec<usize>,
     pub(super) problems: Vec<PolicyProblem>,
 }
 
@@ -161,6 +163,11 @@ impl Policy {
         let cluster_scoped = self.id.is_cluster_scoped();
         let mirrors = self.mirrors().iter().filter(move |one| cluster_scoped && one.pull_secret.is_none());
         mirrors.filter_map(|one| Some((one.entry, one.push_secret.as_ref()?)))
+    }
+
+    /// Whether a copy lies in one of its mirrors.
+    pub fn keeps(&self, copy: &Reference) -> bool {
+        self.mirrors().iter().any(|mirror| mirror.place.contains(copy))
     }
 
     /// Whose images are copied. Replicated sets copy none.

@@ -10,14 +10,22 @@ const ELLIPSIS: &str = "…";
 
 /// The text without line breaks and other control characters, cut to so many bytes.
 pub(super) fn clipped(text: &impl Display, limit: usize) -> String {
-    let mut text = text.to_string();
-    if text.contains(char::is_control) {
-        text = text.replace(char::is_control, " ");
+    clip(&text.to_string(), limit)
+}
+
+/// The text without line breaks and other control characters, in so many bytes at most. It ends after a whole word and
+/// with an ellipsis where it was cut; only a word that is too long by itself is cut inside.
+pub(crate) fn clip(text: &str, limit: usize) -> String {
+    let mut text = text.replace(char::is_control, " ");
+    if text.len() <= limit {
+        return text;
     }
-    if text.len() > limit {
-        text.truncate(text.floor_char_boundary(limit.saturating_sub(ELLIPSIS.len())));
-        text.push_str(ELLIPSIS);
-    }
+    let end = text.floor_char_boundary(limit.saturating_sub(ELLIPSIS.len()));
+    let follows_space = text.get(end..).is_some_and(|rest| rest.starts_with(' '));
+    let words = text.get(..end).filter(|_| !follows_space).and_then(|kept| kept.rfind(' '));
+    text.truncate(words.unwrap_or(end));
+    text.truncate(text.trim_end_matches([' ', ',', ';', ':']).len());
+    text.push_str(ELLIPSIS);
     text
 }
 
@@ -42,7 +50,17 @@ mod tests {
     fn one_line_of_bounded_length() {
         assert_eq!(clipped(&"short", 10), "short");
         assert_eq!(clipped(&"two\nlines\tand\u{0}more", 40), "two lines and more");
-        assert_eq!(clipped(&"ääääää", 9), "äää…");
+        assert_eq!(clipped(&"ääääää", 9), "äää…", "a word that is too long");
+        for (limit, cut) in [
+            (40, "the registry says: no such tag, try x"),
+            (36, "the registry says: no such tag…"),
+            (32, "the registry says: no such…"),
+            (21, "the registry says…"),
+            (15, "the registry…"),
+            (9, "the…"),
+        ] {
+            assert_eq!(clipped(&"the registry says: no such tag, try x", limit), cut, "{limit}");
+        }
         let mut line = "none: ".to_owned();
         list(&mut line, (0..100).map(|n| format!("piece {n}")), 0);
         assert!(line.len() <= LINE_LIMIT, "{line}");

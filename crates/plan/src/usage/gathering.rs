@@ -11,7 +11,7 @@ use fairlead_domain::{
 
 use crate::records::{Claims, Found};
 
-use super::{Holder, MOST_HOLDERS, PodUse, Selection, Used};
+use super::{Holder, MOST_HOLDERS, MOST_HOLDERS_OF_NAMESPACE, PodUse, Selection, Used};
 
 /// Selections, and what was found for them so far.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl<'a> Gathering<'a> {
                 Some(Used {
                     image: Arc::clone(&images.known.get(image as usize)?.reference),
                     original: finding.original,
-                    holders: finding.holders,
+                    holders: finding.holders.into(),
                     running: finding.running.agreed(),
                 })
             });
@@ -243,6 +243,14 @@ impl Finding {
                 }
             }
             Err(index) if index < MOST_HOLDERS => {
+                let first = self.holders.partition_point(|holder| holder.namespace < *pod.namespace);
+                let end = self.holders.partition_point(|holder| holder.namespace <= *pod.namespace);
+                if end - first >= MOST_HOLDERS_OF_NAMESPACE {
+                    if index >= end {
+                        return;
+                    }
+                    self.holders.remove(end - 1);
+                }
                 self.holders.truncate(MOST_HOLDERS - 1);
                 let holder = Holder {
                     namespace: Arc::clone(pod.namespace),

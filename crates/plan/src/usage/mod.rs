@@ -22,8 +22,10 @@ use crate::records::Place;
 pub use self::direct::DirectUses;
 use self::gathering::Gathering;
 
-/// Users of an image that are remembered, each with other credentials. More would be tried in vain.
-pub const MOST_HOLDERS: usize = 8;
+/// Users of an image that are remembered, each with other credentials: the first of each namespace, up to so many, and so
+/// many altogether. Most of them may hold nothing for the image's registry, which only their Secrets tell.
+pub const MOST_HOLDERS: usize = 4096;
+pub const MOST_HOLDERS_OF_NAMESPACE: usize = 64;
 
 /// What one policy is about.
 #[derive(Debug, Clone, Copy)]
@@ -61,8 +63,9 @@ pub struct Used {
     pub image: Arc<Reference>,
     /// Some Pod asked for it. Otherwise Pods were only given it in place of another.
     pub original: bool,
-    /// Distinct by namespace and pull secrets, in order of these: the first ones, at most [`MOST_HOLDERS`].
-    pub holders: Vec<Holder>,
+    /// Distinct by namespace and pull secrets, in order of these: the first ones, at most [`MOST_HOLDERS`], and
+    /// [`MOST_HOLDERS_OF_NAMESPACE`] of one namespace.
+    pub holders: Arc<[Holder]>,
     /// The digest that all Pods run which run it. `None` if they differ: nobody can tell then which one is right.
     pub running: Option<Digest>,
 }

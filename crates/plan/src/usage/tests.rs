@@ -226,11 +226,20 @@ fn holders_are_told_apart_by_their_credentials() {
 
 #[test]
 fn so_many_holders_are_remembered_and_no_more() {
-    let pods: Vec<_> =
-        (0..50).map(|number| pod(&format!("n{:02}", 49 - number), "p", &["quay.io/x:1"])).collect();
+    let mut pods: Vec<_> = (0..5000)
+        .map(|number| pod(&format!("n{:04}", 4999 - number), "p", &["quay.io/x:1"]).with_secrets(&["s"]))
+        .collect();
+    // Those of one namespace take no more than its share, whichever come first.
+    pods.extend((0..200).rev().map(|number| {
+        pod("n0001", &format!("q{number}"), &["quay.io/x:1"]).with_secrets(&[&*format!("s{number:03}")])
+    }));
     let used = all(&pods);
     let namespaces: Vec<_> = used[0].holders.iter().map(|holder| &*holder.namespace).collect();
-    assert_eq!(namespaces, ["n00", "n01", "n02", "n03", "n04", "n05", "n06", "n07"]);
+    assert_eq!(namespaces.len(), MOST_HOLDERS);
+    assert_eq!(namespaces.iter().filter(|name| **name == "n0001").count(), MOST_HOLDERS_OF_NAMESPACE);
+    assert_eq!((namespaces[0], namespaces[1], namespaces[65]), ("n0000", "n0001", "n0002"));
+    let of_one: Vec<_> = used[0].holders.iter().filter(|holder| &*holder.namespace == "n0001").collect();
+    assert_eq!((&*of_one[0].pull_secrets[0], &*of_one[63].pull_secrets[0]), ("s", "s062"));
 }
 
 #[test]
@@ -342,7 +351,7 @@ fn any_pod() -> impl Strategy<Value = Pod> {
 }
 
 /// The list as the definition says it, Pod by Pod, without any index.
-fn by_definition(selection: &Owned, pods: &[Pod]) -> Vec<(String, bool, Vec<Holder>, Option<Digest>)> {
+fn by_definition(selection: &Owned, pods: &[Pod]) -> Vec<(String, bool, Arc<[Holder]>, Option<Digest>)> {
     type Holders = BTreeMap<(Arc<str>, Arc<[Arc<str>]>), Arc<str>>;
     let mut found: BTreeMap<String, (bool, Holders, BTreeSet<Digest>)> = BTreeMap::new();
     for pod in pods {
@@ -379,7 +388,13 @@ fn by_definition(selection: &Owned, pods: &[Pod]) -> Vec<(String, bool, Vec<Hold
         }
     }
     let list = found.into_iter().map(|(image, (original, holders, digests))| {
-        let holders = holders.into_iter().take(MOST_HOLDERS);
+        let mut of_namespace = BTreeMap::new();
+        let first = |((namespace, _), _): &((Arc<str>, _), _)| {
+            let number: &mut usize = of_namespace.entry(Arc::clone(namespace)).or_default();
+            *number += 1;
+            *number <= MOST_HOLDERS_OF_NAMESPACE
+        };
+        let holders = holders.into_iter().filter(first).take(MOST_HOLDERS);
         let holders = holders.map(|((namespace, pull_secrets), pod)| Holder { namespace, pull_secrets, pod });
         let running = digests.first().filter(|_| digests.len() == 1).copied();
         (image, original, holders.collect(), running)

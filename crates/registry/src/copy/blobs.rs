@@ -33,7 +33,7 @@ impl Job<'_> {
     pub(super) async fn place_blob(&self, blob: &Descriptor, look: bool) -> Result<(), CopyError> {
         self.observer.observe(&Event::BlobFound { digest: blob.digest, size: blob.size });
         let repository = self.destination.repository();
-        let entry = self.copier.ledger.entry(repository, blob.digest);
+        let entry = self.blob_entry(blob);
         if look {
             entry.is_not_held(repository.path());
         }
@@ -57,6 +57,11 @@ impl Job<'_> {
         self.tally.blob(outcome, blob.size);
         self.observer.observe(&Event::BlobDone { digest: blob.digest, size: blob.size, outcome });
         Ok(())
+    }
+
+    fn blob_entry(&self, blob: &Descriptor) -> Arc<Entry> {
+        let (repository, credentials) = (self.destination.repository(), self.destination.credentials());
+        self.copier.ledger.entry(repository, blob.digest, credentials)
     }
 
     /// Takes a blob from a repository that is known to have it.
@@ -172,7 +177,7 @@ impl Job<'_> {
 
     /// Our turn to send a blob. To be taken before anything of it is read: one who is slow then may lose it.
     pub(super) fn turn(&self, blob: &Descriptor) -> Arc<Turn> {
-        self.copier.ledger.entry(self.destination.repository(), blob.digest).turn()
+        self.blob_entry(blob).turn()
     }
 
     /// Asks for a mount; the upload that a registry opens instead is not wasted.

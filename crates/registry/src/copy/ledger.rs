@@ -11,7 +11,11 @@ use std::{
     time::Duration,
 };
 
-use fairlead_domain::{digest::Digest, reference::Repository};
+use fairlead_domain::{
+    digest::Digest,
+    keyring::{Credential, CredentialId},
+    reference::Repository,
+};
 use tokio::{
     sync::OwnedMutexGuard,
     time::{Instant, sleep},
@@ -51,6 +55,8 @@ struct Key {
     /// Set where repositories do not share their blobs.
     path: Option<String>,
     digest: Digest,
+    /// What one login was shown is not asked for with another: a registry need not check who asks for a mount.
+    login: Vec<CredentialId>,
 }
 
 impl Default for Ledger {
@@ -122,10 +128,17 @@ pub(super) enum Standing {
 }
 
 impl Ledger {
-    pub(super) fn entry(&self, repository: &Repository, digest: Digest) -> Arc<Entry> {
+    /// What is known to the holder of these credentials.
+    pub(super) fn entry(
+        &self,
+        repository: &Repository,
+        digest: Digest,
+        credentials: &[Credential],
+    ) -> Arc<Entry> {
         let host = host_of(repository);
         let isolated = self.isolating.lock().unwrap_or_else(PoisonError::into_inner).get(&host).is_some();
-        let key = Key { host, path: isolated.then(|| repository.path().to_owned()), digest };
+        let login = credentials.iter().map(Credential::id).collect();
+        let key = Key { host, path: isolated.then(|| repository.path().to_owned()), digest, login };
         let mut blobs = self.blobs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = blobs.get(&key) {
             return Arc::clone(entry);
@@ -245,7 +258,10 @@ async fn gets_nowhere(turn: &Turn) {
 
 #[cfg(test)]
 mod tests {
-    use fairlead_domain::reference::Reference;
+    use fairlead_domain::{
+        keyring::{IdentityKey, Keyring},
+        reference::Reference,
+    };
 
     use super::*;
 
@@ -257,12 +273,12 @@ mod tests {
     async fn a_blob_is_sent_once_and_known_afterwards() {
         let ledger = Ledger::default();
         let digest = Digest::sha256(b"blob");
-        let entry = ledger.entry(&repository("one"), digest);
+        let entry = ledger.entry(&repository("one"), digest, &[]);
         let Standing::Missing(guard) = entry.standing(&repository("one")).await else {
             panic!("nobody has it")
         };
         let waiting = {
-            let entry = ledger.entry(&repository("two"), digest);
+            let entry = ledger.entry(&repository("two"), digest, &[]);
             tokio::spawn(async move { entry.standing(&repository("two")).await })
         };
         tokio::task::yield_now().await;
@@ -279,7 +295,7 @@ mod tests {
     async fn one_of_those_who_wait_takes_over_from_one_who_gets_nowhere() {
         let ledger = Ledger::default();
         let digest = Digest::sha256(b"blob");
-        let entry = ledger.entry(&repository("slow"), digest);
+        let entry = ledger.entry(&repository("slow"), digest, &[]);
         let Standing::Missing(_slow) = entry.standing(&repository("slow")).await else {
             panic!("nobody has it")
         };
@@ -318,11 +334,30 @@ mod tests {
         let ledger = Ledger::default();
         let digest = Digest::sha256(b"blob");
         ledger.mounts_nothing(&repository("one"));
-        let (one, two) = (ledger.entry(&repository("one"), digest), ledger.entry(&repository("two"), digest));
+        let (one, two) =
+            (ledger.entry(&repository("one"), digest, &[]), ledger.entry(&repository("two"), digest, &[]));
         let Standing::Missing(_sending) = one.standing(&repository("one")).await else {
             panic!("nobody has it")
         };
         assert!(matches!(two.standing(&repository("two")).await, Standing::Missing(_)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_one_login_has_put_somewhere_is_not_mounted_with_another() {
+        let ledger = Ledger::default();
+        let digest = Digest::sha256(b"blob");
+        let login = |name: &str| {
+            let mut keyring = Keyring::new(IdentityKey::new([0; 32]));
+            assert!(keyring.add_login("r.example", name.as_bytes(), b"secret"));
+            keyring.lookup(&repository("one"))
+        };
+        ledger.entry(&repository("one"), digest, &login("ann")).is_held(&repository("one"));
+        let same = ledger.entry(&repository("two"), digest, &login("ann"));
+        assert!(
+            matches!(same.standing(&repository("two")).await, Standing::Elsewhere(path) if path == "one")
+        );
+        let other = ledger.entry(&repository("two"), digest, &login("bob"));
+        assert!(matches!(other.standing(&repository("two")).await, Standing::Missing(_)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -339,11 +374,11 @@ mod tests {
     async fn knowledge_ages_and_registries_are_told_apart() {
         let ledger = Ledger::default();
         let digest = Digest::sha256(b"blob");
-        ledger.entry(&repository("one"), digest).is_held(&repository("one"));
+        ledger.entry(&repository("one"), digest, &[]).is_held(&repository("one"));
         let other = Reference::parse("other.example/one").unwrap().repository();
-        assert!(matches!(ledger.entry(&other, digest).standing(&other).await, Standing::Missing(_)));
+        assert!(matches!(ledger.entry(&other, digest, &[]).standing(&other).await, Standing::Missing(_)));
         tokio::time::advance(GOOD_FOR).await;
-        let entry = ledger.entry(&repository("one"), digest);
+        let entry = ledger.entry(&repository("one"), digest, &[]);
         assert!(matches!(entry.standing(&repository("one")).await, Standing::Missing(_)));
     }
 }

@@ -1,10 +1,11 @@
 //! The door through which every request to one registry goes.
 //!
 //! It keeps the budget, the number of open connections and what the registry said about its quota, for all callers
-//! together. Admission stands first in line and has connections of its own, so a long copy never keeps a Pod waiting.
+//! together. Admission stands first in line and has connections of its own, so a long copy never keeps a Pod waiting. In
+//! line tenants take turns, and one tenant does not get all connections, so one namespace never keeps another waiting.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     fmt,
     num::NonZeroU32,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,6 +19,7 @@ use tokio::{
 };
 
 use super::{
+    line::{Line, Tenant},
     pace::{Class, Pace, Rate},
     quota::Hold,
 };
@@ -40,6 +42,12 @@ impl Budget {
         // A single connection cannot be shared out; admission is then first in line and no more.
         if connections == 1 { 1 } else { connections - (connections / 4).max(1) }
     }
+
+    /// Connections that one tenant may use; the others are for tenants that use none.
+    pub fn for_one_tenant(&self) -> u32 {
+        let connections = self.connections.get();
+        connections - connections / 4
+    }
 }
 
 /// Whose quota a request uses: registries count by account, or by address where there is none.
@@ -58,6 +66,7 @@ pub enum Refused {
 pub struct Permit {
     /// Empty once the gate itself has taken the permit back.
     gate: Option<Arc<Gate>>,
+    tenant: Tenant,
 }
 
 pub struct Gate {
@@ -68,8 +77,11 @@ struct State {
     pace: Option<Pace>,
     connections: u32,
     for_background: u32,
+    for_one_tenant: u32,
     in_use: u32,
-    waiting: [VecDeque<Waiter>; 2],
+    /// Connections in use by tenants.
+    held: HashMap<Arc<str>, u32>,
+    waiting: [Line<Waiter>; 2],
     timer_set: bool,
     accounts: HashMap<Account, Told>,
 }
@@ -121,8 +133,10 @@ impl Gate {
                 pace: budget.rate.map(|rate| Pace::new(rate, now)),
                 connections: budget.connections.get(),
                 for_background: budget.for_background(),
+                for_one_tenant: budget.for_one_tenant(),
                 in_use: 0,
-                waiting: [VecDeque::new(), VecDeque::new()],
+                held: HashMap::new(),
+                waiting: [Line::default(), Line::default()],
                 timer_set: false,
                 accounts: HashMap::new(),
             }),
@@ -134,6 +148,7 @@ impl Gate {
     pub async fn enter(
         self: &Arc<Self>,
         class: Class,
+        tenant: &Tenant,
         account: Account,
         deadline: Instant,
         patience: Option<Duration>,
@@ -149,7 +164,7 @@ impl Gate {
                 }
                 sleep_until(until).await;
             }
-            let permit = self.turn(class, deadline).await?;
+            let permit = self.turn(class, tenant, deadline).await?;
             // The registry may have refused others while this one stood in line.
             if self.hold(class, account).is_none() {
                 return Ok(permit);
@@ -159,15 +174,21 @@ impl Gate {
     }
 
     /// Waits in line, and for nothing else.
-    pub async fn turn(self: &Arc<Self>, class: Class, deadline: Instant) -> Result<Permit, Refused> {
+    pub async fn turn(
+        self: &Arc<Self>,
+        class: Class,
+        tenant: &Tenant,
+        deadline: Instant,
+    ) -> Result<Permit, Refused> {
         let turn = {
             let mut state = self.lock();
             let now = Instant::now();
-            if state.nobody_before(class) && state.admit(class, now).is_ok() {
-                return Ok(Permit { gate: Some(Arc::clone(self)) });
+            if state.nobody_before(class) && state.may_use(tenant) && state.admit(class, tenant, now).is_ok()
+            {
+                return Ok(Permit { gate: Some(Arc::clone(self)), tenant: tenant.clone() });
             }
             let (turn, coming) = oneshot::channel();
-            state.queue(class).push_back(Waiter { turn });
+            state.queue(class).push(tenant, Waiter { turn });
             self.dispatch(&mut state, now);
             coming
         };
@@ -229,8 +250,8 @@ impl Gate {
     /// Gives turns to those in line, and sets a timer when only time keeps the first one back.
     fn dispatch(self: &Arc<Self>, state: &mut State, now: Instant) {
         for class in [Class::Admission, Class::Background] {
-            while !state.queue(class).is_empty() {
-                match state.admit(class, now) {
+            while let Some(tenant) = state.next(class) {
+                match state.admit(class, &tenant, now) {
                     Ok(()) => {}
                     Err(Obstacle::Connections) => break,
                     Err(Obstacle::Pace(ready)) => {
@@ -238,14 +259,14 @@ impl Gate {
                         break;
                     }
                 }
-                let Some(waiter) = state.queue(class).pop_front() else {
+                let Some(waiter) = state.queue(class).serve(&tenant) else {
                     break;
                 };
-                let permit = Permit { gate: Some(Arc::clone(self)) };
+                let permit = Permit { gate: Some(Arc::clone(self)), tenant };
                 if let Err(mut unclaimed) = waiter.turn.send(permit) {
                     // The caller is gone. Its permit must not come back here through `Drop`: the lock is held.
                     unclaimed.gate = None;
-                    state.withdraw();
+                    state.withdraw(&unclaimed.tenant);
                 }
             }
             if !state.queue(class).is_empty() {
@@ -267,10 +288,10 @@ impl Gate {
         });
     }
 
-    fn release(self: &Arc<Self>) {
+    fn release(self: &Arc<Self>, tenant: &Tenant) {
         let mut state = self.lock();
-        state.in_use = state.in_use.saturating_sub(1);
-        if !state.waiting.iter().all(VecDeque::is_empty) {
+        state.give_back(tenant);
+        if !state.waiting.iter().all(Line::is_empty) {
             self.dispatch(&mut state, Instant::now());
         }
     }
@@ -282,7 +303,7 @@ enum Obstacle {
 }
 
 impl State {
-    fn queue(&mut self, class: Class) -> &mut VecDeque<Waiter> {
+    fn queue(&mut self, class: Class) -> &mut Line<Waiter> {
         let [admission, background] = &mut self.waiting;
         match class {
             Class::Admission => admission,
@@ -295,7 +316,23 @@ impl State {
         admission.is_empty() && (class == Class::Admission || background.is_empty())
     }
 
-    fn admit(&mut self, class: Class, now: Instant) -> Result<(), Obstacle> {
+    /// Whether a tenant may use one more connection.
+    fn may_use(&self, tenant: &Tenant) -> bool {
+        let held = tenant.name().and_then(|name| self.held.get(name)).copied().unwrap_or_default();
+        held == 0 || self.in_use < self.for_one_tenant
+    }
+
+    /// The tenant whose turn it is.
+    fn next(&self, class: Class) -> Option<Tenant> {
+        let [admission, background] = &self.waiting;
+        let line = match class {
+            Class::Admission => admission,
+            Class::Background => background,
+        };
+        line.next(|tenant| self.may_use(tenant))
+    }
+
+    fn admit(&mut self, class: Class, tenant: &Tenant, now: Instant) -> Result<(), Obstacle> {
         let usable = match class {
             Class::Admission => self.connections,
             Class::Background => self.for_background,
@@ -307,11 +344,26 @@ impl State {
             pace.take(class, now).map_err(Obstacle::Pace)?;
         }
         self.in_use += 1;
+        if let Some(name) = tenant.name() {
+            *self.held.entry(Arc::clone(name)).or_default() += 1;
+        }
         Ok(())
     }
 
-    fn withdraw(&mut self) {
+    fn give_back(&mut self, tenant: &Tenant) {
         self.in_use = self.in_use.saturating_sub(1);
+        if let Some(name) = tenant.name()
+            && let Some(held) = self.held.get_mut(name)
+        {
+            *held = held.saturating_sub(1);
+            if *held == 0 {
+                self.held.remove(name);
+            }
+        }
+    }
+
+    fn withdraw(&mut self, tenant: &Tenant) {
+        self.give_back(tenant);
         if let Some(pace) = &mut self.pace {
             pace.give_back();
         }
@@ -346,7 +398,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(gate) = self.gate.take() {
-            gate.release();
+            gate.release(&self.tenant);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod breaker;
 pub mod gate;
+pub mod line;
 pub mod pace;
 pub mod quota;
 pub mod retry;

@@ -43,15 +43,20 @@ fn copy(destination: &str, state: &str, since: &str, error: Option<&str>) -> Val
 }
 
 fn ledger(namespace: &str, kind: Kind, entries: &Value) -> Value {
+    let short = if kind == KIND { "cism" } else { "ism" };
     json!({
-        "metadata": {"name": format!("ledger-of-{}", kind.name()), "namespace": namespace},
+        "metadata": {
+            "name": format!("{short}-m-6d0ac4cf-0"), "namespace": namespace, "ownerReferences": [{
+                "apiVersion": "kuik.enix.io/v1alpha1", "kind": kind.name(), "name": "m", "uid": UID,
+            }],
+        },
         "spec": {"owner": {"kind": kind.name(), "name": "m", "uid": UID}, "entries": entries},
     })
 }
 
 fn view(objects: &[(Part, Value)]) -> View {
     use kube::runtime::watcher::Event;
-    let mut view = View::default();
+    let mut view = View::new("fairlead-system");
     for (part, object) in objects {
         view.apply(*part, Event::Init);
         view.apply(*part, Event::InitApply(serde_json::from_value(object.clone()).unwrap()));
@@ -290,6 +295,88 @@ fn ledgers_of_others_are_not_believed() {
         let view = view(&[(Part::Objects(own), team.clone()), (Part::Ledgers(own), ledger.clone())]);
         assert_eq!(report(&view).objects[0].copies.total > 0, found, "{ledger}");
     }
+}
+
+/// Copies of `b` wait for a registry that is down; `a` was copied there a moment before it went down.
+#[test]
+fn there_is_no_estimate_for_a_registry_that_is_down() {
+    let entries = json!([
+        {"source": "docker.io/library/a:1", "mirrors": [
+            copy("near.io/copies/library/a:1", "Pending", "2026-03-01T11:59:00Z", None),
+            copy("far.io/library/a:1", "Mirrored", "2026-03-01T11:59:50Z", None),
+        ]},
+        {"source": "docker.io/library/b:1", "mirrors": [
+            copy("near.io/copies/library/b:1", "Mirrored", "2026-03-01T11:59:40Z", None),
+            copy("far.io/library/b:1", "Pending", "2026-03-01T11:59:00Z", None),
+        ]},
+    ]);
+    let shown = |down: &[&str]| {
+        let awaited: Vec<_> = down
+            .iter()
+            .map(|host| json!({"registry": host, "reason": format!("registry {host} is down: refused"), "tasks": 1}))
+            .collect();
+        let objects = [
+            (Part::Objects(KIND), object(&spec(), &json!({"waitingFor": awaited}))),
+            (Part::Ledgers(KIND), ledger("fairlead-system", KIND, &entries)),
+        ];
+        text(&report(&view(&objects)))
+    };
+    let up = shown(&[]);
+    assert!(
+        up.contains("2 waiting") && up.contains("; 2 made in the last minute, at that pace 60s more\n"),
+        "{up}"
+    );
+    let one = shown(&["far.io"]);
+    assert!(
+        one.contains("; 1 made in the last minute, at that pace 60s more\n"),
+        "what is up has one: {one}"
+    );
+    assert!(one.contains("  waiting  1 for far.io: registry far.io is down: refused\n"), "{one}");
+    let both = shown(&["far.io", "near.io"]);
+    assert!(both.contains("2 waiting") && !both.contains("at that pace"), "{both}");
+    let source = shown(&["docker.io"]);
+    assert!(!source.contains("at that pace"), "{source}");
+}
+
+#[test]
+fn while_an_object_goes_only_what_is_left_counts() {
+    let mut going = object(&spec(), &json!({"conditions": ready("False", "Progressing")}));
+    going["metadata"]["deletionTimestamp"] = json!("2026-03-01T11:59:00Z");
+    let entries = json!([
+        {"source": "docker.io/library/a:1", "mirrors": [
+            copy("near.io/copies/library/a:1", "Deleting", "2026-03-01T11:59:00Z", None),
+            copy("far.io/library/a:1", "Mirrored", "2026-03-01T11:58:59Z", None),
+        ]},
+        {"source": "docker.io/library/b:1", "mirrors": [
+            copy("near.io/copies/library/b:1", "Deleting", "2026-03-01T11:59:00Z", Some("denied")),
+            copy("far.io/library/b:1", "Pending", "2026-03-01T11:50:00Z", None),
+        ]},
+        {"source": "docker.io/library/c:1", "unusedSince": "2026-03-01T10:00:00Z", "mirrors": [
+            copy("near.io/copies/library/c:1", "Deleting", "2026-03-01T11:59:00Z", None),
+            copy("far.io/library/c:1", "Mirrored", "2026-02-01T12:00:00Z", None),
+        ]},
+    ]);
+    let parts = [
+        (Part::Objects(KIND), going.clone()),
+        (Part::Ledgers(KIND), ledger("fairlead-system", KIND, &entries)),
+    ];
+    let found = report(&view(&parts));
+    let counts = Counts { total: 5, mirrored: 2, deleting: 3, ..Counts::default() };
+    assert_eq!(found.objects[0].copies, counts, "what was still to be copied is not any more");
+    let shown = text(&found);
+    for part in [
+        "being deleted for 60s; not ready for 3m, Progressing: ",
+        "  copies   2 of 5 in place, 3 being removed\n",
+        "    not removed  near.io/copies/library/b:1  60s  denied\n",
+        "    docker.io/library/c:1  2h   go now: near.io/copies/library/c:1; kept: far.io/library/c:1\n",
+    ] {
+        assert!(shown.contains(part), "{part:?} is missing in:\n{shown}");
+    }
+    // Without ledgers nothing waits either.
+    going["status"]["imageCount"] = json!(3);
+    going["status"]["mirroredCount"] = json!(2);
+    let found = report(&view(&[(Part::Objects(KIND), going)]));
+    assert_eq!(found.objects[0].copies, Counts { total: 2, mirrored: 2, ..Counts::default() });
 }
 
 #[test]

@@ -8,24 +8,9 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{ListParams, ObjectMeta, PostParams},
 };
 use serde_json::{Value, json};
-
-use super::rig::{Rig, mirror_of, pod_of, push, ready, shared, wait_for_status};
-use crate::route::rig::{image, pull_secrets};
-
-async fn secret(rig: &Rig, namespace: &str, name: &str, registry: &Registry, password: &str) -> Result<()> {
-    let secret = secret_of(name, registry, "user", password);
-    let secrets: Api<Secret> = Api::namespaced(rig.client().await?, namespace);
-    if secrets.get_opt(name).await?.is_none() {
-        secrets.create(&PostParams::default(), &secret).await?;
-        return Ok(());
-    }
-    let data = json!({"data": secret.data});
-    secrets.patch(name, &PatchParams::default(), &Patch::Merge(data)).await?;
-    Ok(())
-}
 
 #[tokio::test]
 async fn sources_are_read_as_their_pods_would_and_mirrors_written_with_their_own_secret() -> Result<()> {

@@ -2,10 +2,12 @@
 
 mod adoption;
 mod cleanup;
+mod clock;
 mod conflict;
 mod copying;
 mod credentials;
 mod edits;
+mod isolation;
 mod leaving;
 mod ownership;
 mod restart;
@@ -13,3 +15,4 @@ mod rig;
 mod scope;
 mod sharing;
 mod stress;
+mod unserved;

@@ -50,7 +50,7 @@ async fn what_others_wrote_is_kept_and_listed() -> Result<()> {
     let ghost = push(&target, "team/ghost", "1").await?;
     let lone = push(&source, "team/lone", "1").await?;
     let moved = push(&source, "team/moved", "1").await?;
-    let cleanup = json!({"cleanup": {"enabled": true, "retention": "6s"}});
+    let cleanup = json!({"cleanup": {"enabled": true, "retention": "15s"}});
     let mirror = mirror_of(&source, &json!([{"registry": target.host()}]), &cleanup);
     rig.apply(&mirror).await?;
     let mut users = Vec::new();
@@ -67,6 +67,12 @@ async fn what_others_wrote_is_kept_and_listed() -> Result<()> {
     for user in &users {
         delete_pod(rig, user).await?;
     }
+    // While it was in use, it would be copied again.
+    wait_for_status(rig, &mirror, |status| {
+        let images = status["matchingImages"].as_array().into_iter().flatten();
+        images.filter(|image| image["unusedSince"].is_string()).count() == 3
+    })
+    .await?;
     let theirs = push(&target, "team/moved", "1").await?;
     wait_for_removal(&target, "team/lone", "1").await?;
     let kept = row(rig, &copy_of(&target, "team/moved:1"), |row| row.kept.is_some()).await?;

@@ -2,10 +2,13 @@
 
 use anyhow::{Context, Result, ensure};
 use fairlead_testkit::{Cluster, Registry, eventually, images::ImageBuilder, unique};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{Pod, Secret},
+};
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -171,5 +174,30 @@ pub async fn delete_pod(rig: &Rig, pod: &Pod) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(rig.client().await?, namespace);
     let name = pod.metadata.name.as_deref().context("a name")?;
     pods.delete(name, &DeleteParams::default().grace_period(0)).await?;
+    Ok(())
+}
+
+/// A pull secret for the user `user` of a registry, created or changed.
+pub async fn secret(
+    rig: &Rig,
+    namespace: &str,
+    name: &str,
+    registry: &Registry,
+    password: &str,
+) -> Result<()> {
+    let config = json!({"auths": {registry.host(): {"username": "user", "password": password}}});
+    let secret = Secret {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        type_: Some("kubernetes.io/dockerconfigjson".to_owned()),
+        data: Some([(".dockerconfigjson".to_owned(), ByteString(config.to_string().into_bytes()))].into()),
+        ..Secret::default()
+    };
+    let secrets: Api<Secret> = Api::namespaced(rig.client().await?, namespace);
+    if secrets.get_opt(name).await?.is_none() {
+        secrets.create(&PostParams::default(), &secret).await?;
+        return Ok(());
+    }
+    let data = json!({"data": secret.data});
+    secrets.patch(name, &PatchParams::default(), &Patch::Merge(data)).await?;
     Ok(())
 }

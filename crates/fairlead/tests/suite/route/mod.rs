@@ -4,6 +4,7 @@ mod consistency;
 mod credentials;
 mod faults;
 mod images;
+mod limits;
 mod owners;
 pub mod rig;
 mod transport;

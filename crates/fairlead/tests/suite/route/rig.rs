@@ -65,6 +65,12 @@ impl Rig {
         Operator::start_with_config(&self.cluster, DEFAULT_NAMESPACE, &config_file(&self.cluster)).await
     }
 
+    /// The same with variables in its environment.
+    pub async fn start_operator_with(&self, variables: &[(String, String)]) -> Result<Operator> {
+        let file = config_file(&self.cluster);
+        Operator::start_in_environment(&self.cluster, DEFAULT_NAMESPACE, &file, variables).await
+    }
+
     pub async fn client(&self) -> Result<Client> {
         self.cluster.client().await
     }

@@ -5,6 +5,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::certificates::Paths;
 use crate::{
     admission::{Decide, DecideError, Limits, Metrics, route::tests::idle},
     events::Errors,
@@ -17,7 +18,15 @@ fn state(decide: impl Decide) -> Arc<State> {
 
 fn skipping(skip: Skip, decide: impl Decide) -> Arc<State> {
     let (limits, metrics) = (Limits::default(), Metrics::default());
-    State::new("fairlead-system", skip, Arc::new(decide), limits, metrics, Errors::default())
+    State::new(
+        "fairlead-system",
+        Paths::new(Vec::new()),
+        skip,
+        Arc::new(decide),
+        limits,
+        metrics,
+        Errors::default(),
+    )
 }
 
 fn review(request: &Value) -> Value {
@@ -267,8 +276,15 @@ async fn every_failure_is_open() {
 #[tokio::test]
 async fn too_many_at_once_are_let_through() {
     let limits = Limits { deciding: 1, ..Limits::default() };
-    let state =
-        State::new("ns", Skip::default(), Arc::new(Hanging), limits, Metrics::default(), Errors::default());
+    let state = State::new(
+        "ns",
+        Paths::new(Vec::new()),
+        Skip::default(),
+        Arc::new(Hanging),
+        limits,
+        Metrics::default(),
+        Errors::default(),
+    );
     let text = review(&json!({})).to_string();
     let (first, second) = tokio::join!(ask_with(&state, &text), ask_with(&state, &text));
     let mut outcomes = [first.outcome, second.outcome];
@@ -286,11 +302,61 @@ fn oversized_requests_are_answered_by_their_beginning() {
     assert!(to_oversized(b"{").review.is_none());
 }
 
-#[test]
-fn warnings_fit_into_a_header() {
-    let long = shorten(&format!("a\nb{}", "é".repeat(1000)));
-    assert_eq!(long.chars().count(), LONGEST_WARNING);
-    assert!(!long.contains('\n'));
+/// Decides about Pods of one namespace never, about all others at once.
+struct Busy(&'static str);
+
+impl Decide for Busy {
+    fn decide<'a>(&'a self, request: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
+        Box::pin(async move {
+            if request.namespace == self.0 {
+                std::future::pending::<()>().await;
+            }
+            Ok(Verdict::default())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_that_asks_for_too_much_waits_for_itself() {
+    let limits = Limits { deciding: 4, deciding_per_namespace: 2, ..Limits::default() };
+    let decide = Arc::new(Busy("crowd"));
+    let state = State::new(
+        "fairlead-system",
+        Paths::new(Vec::new()),
+        Skip::default(),
+        decide,
+        limits,
+        Metrics::default(),
+        Errors::default(),
+    );
+    let crowd = review(&json!({"namespace": "crowd"})).to_string();
+    let waiting = futures::future::join_all((0..6).map(|_| ask_with(&state, &crowd)));
+    let other = async {
+        tokio::task::yield_now().await;
+        ask_with(&state, &review(&json!({"namespace": "shop"})).to_string()).await
+    };
+    let (seen, other) = tokio::join!(waiting, other);
+    assert_eq!(other.outcome, Outcome::Unchanged, "four requests of the crowd would have taken all slots");
+    assert!(seen.iter().all(|seen| matches!(seen.outcome, Outcome::Late | Outcome::Overload)));
+}
+
+#[tokio::test]
+async fn large_pods_of_one_namespace_do_not_take_all_memory() {
+    let limits = Limits { bodies_per_namespace: 300, ..Limits::default() };
+    let decide = Arc::new(Busy("nobody"));
+    let state = State::new(
+        "fairlead-system",
+        Paths::new(Vec::new()),
+        Skip::default(),
+        decide,
+        limits,
+        Metrics::default(),
+        Errors::default(),
+    );
+    let large = json!({"metadata": {"annotations": {"a": "x".repeat(300)}}});
+    let text = review(&json!({"object": large})).to_string();
+    assert_eq!(ask_with(&state, &text).await.outcome, Outcome::Overload);
+    assert_eq!(ask_with(&state, &review(&json!({})).to_string()).await.outcome, Outcome::Unchanged);
 }
 
 mod properties {

@@ -14,7 +14,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::{Router, pull_secrets::PullSecrets};
-use crate::verdicts::{Known, NodeTrust};
+use crate::{
+    admission::decide::PodRequest,
+    verdicts::{Known, NodeTrust},
+};
 
 /// A place that is known to have the image, and whose registry is checked first, has this time before the places after it
 /// are asked. So while all is well, one registry is asked; when it is not, the others have answered by the time that is
@@ -33,8 +36,7 @@ struct Inquiry<'a> {
     questions: &'a [Question<'a>],
     /// The place that is usable if its registry is alive. It has a head start before those after it.
     expected: Option<usize>,
-    /// Of the Pod.
-    namespace: &'a str,
+    request: &'a PodRequest<'a>,
 }
 
 impl Question<'_> {
@@ -53,7 +55,7 @@ impl Router {
         &self,
         planned: &[Planned],
         secrets: &PullSecrets,
-        namespace: &str,
+        request: &PodRequest<'_>,
         deadline: Instant,
     ) -> Vec<Route> {
         let mut routes = Vec::with_capacity(planned.len());
@@ -75,7 +77,7 @@ impl Router {
                         questions.extend(others.map(|place| self.question(place, secrets)));
                     }
                     waiting.push(async move {
-                        let inquiry = Inquiry { questions: &questions, expected, namespace };
+                        let inquiry = Inquiry { questions: &questions, expected, request };
                         let decision = self.ask(places, &inquiry, &mut verdicts, deadline).await;
                         self.heed_refusals(&questions, &verdicts, secrets);
                         (position, self.route_of(image, decision, &verdicts, secrets))
@@ -125,7 +127,8 @@ impl Router {
             None => self.around.verdicts.known_digest(&place.reference, &secrets.credentials(place)),
         };
         let digests: Vec<_> = places.list().iter().enumerate().map(digest).collect();
-        consistency::differences(places, used, &digests, |pair| self.around.claims.has_pair(pair))
+        let policies = self.around.policies.current();
+        consistency::differences(places, used, &digests, |pair| self.around.claims.has_pair(pair, &policies))
     }
 
     /// Fills in what is known already, in order, up to the first that can be used, or that can be used if its registry is
@@ -169,7 +172,7 @@ impl Router {
         verdicts: &mut [Option<Verdict>],
         deadline: Instant,
     ) -> Decision {
-        let Inquiry { questions, expected, namespace } = *inquiry;
+        let Inquiry { questions, expected, request } = *inquiry;
         let disappointed = CancellationToken::new();
         let unknown = verdicts.iter().enumerate().filter(|(_, verdict)| verdict.is_none());
         let mut answers: FuturesUnordered<_> = unknown
@@ -180,10 +183,12 @@ impl Router {
                     // Either way it is time to ask.
                     let _ = timeout(HEAD_START, disappointed.cancelled()).await;
                 }
+                // The namespace has so many questions at once; those in line are answered when the first are.
+                let _turn = request.share.probes.acquire().await;
                 let verdict = self
                     .around
                     .verdicts
-                    .ask(&question.place.reference, &question.credentials, namespace, deadline)
+                    .ask(&question.place.reference, &question.credentials, request.namespace, deadline)
                     .await;
                 (index, question.judged(verdict))
             })

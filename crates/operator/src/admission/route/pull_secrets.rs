@@ -3,21 +3,29 @@
 //! What counts is what the kubelet will have: a place that can only be reached with a secret that the Pod will not carry is
 //! asked about without it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use fairlead_domain::keyring::Credential;
 use fairlead_plan::{
     admission::Planned,
     routing::{Alternative, Alternatives, SecretName, SecretUse},
+    warnings::Warnings,
 };
 use futures::future::{join, join_all};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use super::{Router, Warnings};
+use super::Router;
 use crate::{
     admission::decide::{PodRequest, Subject},
     secrets::{CopyError, Keys, Read},
 };
+
+/// Secrets that are read for one Pod: its own, and as many of policies. Kubelets try one after the other, so more would
+/// not help.
+const MOST_SECRETS: usize = 64;
 
 /// Secrets as the kubelet will see them.
 #[derive(Debug, Default)]
@@ -68,7 +76,7 @@ impl Router {
         if places.is_empty() {
             return PullSecrets::default();
         }
-        let present: Vec<&str> = request.pod.pull_secrets().collect();
+        let present: Vec<&str> = request.pod.pull_secrets().take(MOST_SECRETS).collect();
         let wanted = self.wanted(request, &places, &present, warnings);
         if present.is_empty() && wanted.is_empty() {
             return PullSecrets::default();
@@ -77,12 +85,12 @@ impl Router {
         let of_pod = present.iter().map(|name| {
             let name = SecretName { namespace: Arc::clone(&namespace), name: (*name).into() };
             async move {
-                let read = self.around.secrets.read(&name, deadline).await;
+                let read = self.read(request, &name, deadline).await;
                 (name, read)
             }
         });
         let of_policies = wanted.iter().map(|wanted| async move {
-            let reading = self.around.secrets.read(&wanted.used.secret, deadline);
+            let reading = self.read(request, &wanted.used.secret, deadline);
             let (read, copied) = join(reading, self.copied(request, wanted, deadline)).await;
             (wanted, read, copied)
         });
@@ -100,7 +108,11 @@ impl Router {
             if let Err(error) = &copied {
                 warnings.add(told(wanted, error));
                 // The others may still come about, and a Pod cannot be given a secret later.
-                if matches!(error, CopyError::Foreign { .. } | CopyError::Source { .. }) {
+                let never = matches!(
+                    error,
+                    CopyError::Foreign { .. } | CopyError::Source { .. } | CopyError::LeftOut { .. }
+                );
+                if never {
                     continue;
                 }
             }
@@ -118,6 +130,12 @@ impl Router {
         secrets
     }
 
+    /// Reads a Secret within the share of the Pod's namespace.
+    async fn read(&self, request: &PodRequest<'_>, name: &SecretName, deadline: Instant) -> Read {
+        let _turn = timeout_at(deadline, request.share.reads.acquire()).await;
+        self.around.secrets.read(name, deadline).await
+    }
+
     /// The Secrets of policies that the Pod can have, each once.
     fn wanted<'a>(
         &self,
@@ -127,11 +145,16 @@ impl Router {
         warnings: &mut Warnings,
     ) -> Vec<Wanted<'a>> {
         let mut wanted: Vec<Wanted<'a>> = Vec::new();
+        let mut known = HashSet::new();
         let account = request.pod.service_account();
         let permitted = self.around.accounts.permitted(request.namespace, account);
         for used in places.iter().flat_map(|place| &place.secrets) {
-            if wanted.iter().any(|known| known.used.secret == used.secret && known.used.by == used.by) {
+            if !known.insert((&used.secret, &used.by)) {
                 continue;
+            }
+            if wanted.len() == MOST_SECRETS {
+                warnings.add(format!("only the first {MOST_SECRETS} pull secrets of policies are added"));
+                break;
             }
             // Where copies are turned off, somebody has other means to give Pods and nodes their credentials.
             let Ok(local) = self.around.copies.name_of(used, request.namespace) else { continue };
@@ -176,6 +199,8 @@ fn told(wanted: &Wanted<'_>, error: &CopyError) -> String {
         }
         CopyError::Source { problem, .. } => format!("{problem}"),
         CopyError::TimeIsUp { .. } => "could not be copied in time".to_owned(),
+        CopyError::LeftOut { .. } => "is not copied to namespaces that the webhook leaves out".to_owned(),
+        CopyError::Unselected { .. } => "is copied once its namespace is known".to_owned(),
         CopyError::Failed { .. } | CopyError::Disabled { .. } | CopyError::NamespacedOwner { .. } => {
             "could not be copied; the operator's log has more".to_owned()
         }

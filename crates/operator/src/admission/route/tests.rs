@@ -13,11 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    admission::review::PodObject,
+    admission::{limits::Limits, review::PodObject, shares::Share},
     ledgers::tests::claims,
     policies,
     state::{Key, Snapshot},
-    watch::Resources,
 };
 
 /// A client for an API server that is not there.
@@ -30,16 +29,8 @@ fn nowhere() -> Client {
 fn assemble(resources: &Resources, config: &str) -> Router {
     let config = Config::parse(config).unwrap().config;
     let policies = Policies::new(resources, policies::Metrics::default());
-    let accounts = resources.accounts.clone();
-    let (around, _recorder) = Surroundings::new(
-        &nowhere(),
-        &config,
-        policies,
-        accounts,
-        resources.claims.clone(),
-        resources.pods.owners().clone(),
-        &mut Registry::default(),
-    );
+    let (around, _recorder) =
+        Surroundings::new(&nowhere(), &config, policies, resources, &mut Registry::default());
     Router::new(around, &config, Rewrites::default())
 }
 
@@ -102,11 +93,14 @@ async fn admit_within(router: &Router, image: &str, time: Duration) -> Seen {
     let text = object.to_string();
     let pod: PodObject<'_> = serde_json::from_str(&text).unwrap();
     let begun = Instant::now();
+    let share = Share::new(&Limits::default());
     let request = PodRequest {
         namespace: "team",
         subject: Subject::NewPod,
         dry_run: false,
         pod: &pod,
+        object_bytes: text.len(),
+        share: &share,
         deadline: begun + time,
     };
     let verdict = router.decide(&request).await.unwrap();
@@ -218,10 +212,81 @@ async fn nothing_answers_and_the_author_is_told() {
     assert_eq!(seen.image, reference(&first));
     assert_eq!(seen.route["unavailable"], true);
     assert!(
-        seen.warnings.iter().any(|told| told.starts_with("app: none of 2 is available")),
+        seen.warnings.iter().any(|told| told.starts_with("fairlead: app: none of 2 is available")),
         "{:?}",
         seen.warnings
     );
+}
+
+/// Routes images to mirrors in one registry, at so many paths, first.
+async fn with_many_mirrors(registry: &FakeRegistry, count: usize) -> Router {
+    let mirrors: Vec<_> = (0..count)
+        .map(|number| json!({"registry": registry.host(), "path": format!("/m{number}")}))
+        .collect();
+    let set: ClusterImageSetMirror = serde_json::from_value(json!({
+        "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ClusterImageSetMirror",
+        "metadata": {"name": "mirror", "uid": "u", "generation": 1},
+        "spec": {"priority": -1, "imageFilter": {"include": [".*"]}, "mirrors": mirrors},
+    }))
+    .unwrap();
+    let resources = Resources::default();
+    let objects = BTreeMap::from([(Key::of(set.meta()), Arc::new(set))]);
+    resources.cluster_image_set_mirrors.replace(Snapshot { objects, malformed: BTreeMap::new() });
+    compiled(&resources, "").await
+}
+
+#[tokio::test]
+async fn a_list_that_is_cut_is_said_in_a_warning() {
+    let registry = FakeRegistry::start().await.unwrap();
+    registry.hold("m2/team/app", "1", &images::empty().unwrap());
+    let router = with_many_mirrors(&registry, 80).await;
+    let seen = admit(&router, &reference(&registry)).await;
+    assert_eq!(seen.image, format!("{}/m2/team/app:1", registry.host()));
+    assert_eq!(seen.warnings, ["fairlead: app: only the first 64 of 81 places are tried, 17 are left out"]);
+}
+
+#[tokio::test]
+async fn every_location_keeps_its_answer_in_the_warnings() {
+    let registry = FakeRegistry::start().await.unwrap();
+    let router = with_many_mirrors(&registry, 12).await;
+    let seen = admit(&router, &reference(&registry)).await;
+    let said = seen.warnings.join("\n");
+    for number in 0..12 {
+        let answer = format!("{}/m{number}/team/app:1 is not-found", registry.host());
+        assert!(said.contains(&answer), "{answer} in {said}");
+    }
+    assert!(seen.warnings.iter().all(|line| line.len() <= 256), "{said}");
+}
+
+#[tokio::test]
+async fn a_pod_with_thousands_of_images_is_answered_in_time() {
+    let registry = FakeRegistry::start().await.unwrap();
+    let router = with_many_mirrors(&registry, 80).await;
+    let container = |number: usize| json!({"name": format!("c{number}"), "image": format!("{}/a{number}:1", registry.host())});
+    let object = json!({"spec": {"containers": (0..5000).map(container).collect::<Vec<_>>()}});
+    let text = object.to_string();
+    let pod: PodObject<'_> = serde_json::from_str(&text).unwrap();
+    let share = Share::new(&Limits::default());
+    let time = Duration::from_secs(2);
+    let begun = Instant::now();
+    let request = PodRequest {
+        namespace: "team",
+        subject: Subject::NewPod,
+        dry_run: false,
+        pod: &pod,
+        object_bytes: text.len(),
+        share: &share,
+        deadline: begun + time,
+    };
+    let verdict = router.decide(&request).await.unwrap();
+    // Four hundred thousand probes would take minutes.
+    assert!(begun.elapsed() < 5 * time, "{:?}", begun.elapsed());
+    assert!(
+        verdict.warnings.iter().any(|line| line.contains("more places than are asked about")),
+        "{:?}",
+        verdict.warnings
+    );
+    assert!(verdict.warnings.iter().map(String::len).sum::<usize>() <= 4096);
 }
 
 /// Nodes may hold credentials that nobody told us of.
@@ -255,7 +320,12 @@ async fn mirrored(mirror: &FakeRegistry, ledger: Value) -> Router {
 fn ledger(source: &str, copy: &str, state: &str, digest: &str) -> Value {
     json!({
         "apiVersion": "fairlead.dev/v1alpha1", "kind": "ImageLedger",
-        "metadata": {"name": "one", "namespace": "fairlead-system", "resourceVersion": "1"},
+        "metadata": {
+            "name": "cism-mirror-u-0", "namespace": "fairlead-system", "resourceVersion": "1",
+            "ownerReferences": [{
+                "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ClusterImageSetMirror", "name": "mirror", "uid": "u",
+            }],
+        },
         "spec": {
             "owner": {"kind": "ClusterImageSetMirror", "name": "mirror", "uid": "u"},
             "entries": [{"source": source, "mirrors": [

@@ -11,6 +11,10 @@ fn plan() -> Plan {
     Plan::new(Duration::from_hours(1), names.into()).unwrap()
 }
 
+fn settings() -> Settings {
+    Settings::new("ns", "fairlead", &[], Duration::from_hours(1)).unwrap()
+}
+
 fn authority() -> SigningAuthority {
     SigningAuthority::make(plan().authority_window(NOW)).unwrap()
 }
@@ -25,7 +29,7 @@ type Check = fn(&Kept) -> bool;
 /// A Secret as it is after the first start.
 fn fresh() -> (Secret, SigningAuthority) {
     let authority = authority();
-    let mut secret = blank("ns", "s");
+    let mut secret = blank(&settings());
     Change {
         leaf: Some(leaf(&authority)),
         issuer: Some(authority.clone()),
@@ -152,7 +156,7 @@ fn what_others_put_there_stays() {
 
 #[test]
 fn a_secret_without_a_leaf_still_has_the_keys_of_its_type() {
-    let mut secret = blank("ns", "s");
+    let mut secret = blank(&settings());
     Change { staged: Staging::Put(authority()), ..Change::default() }.apply(&mut secret);
     assert_eq!((text(&secret, "tls.crt"), text(&secret, "tls.key")), (String::new(), String::new()));
     assert_eq!(Contents::read(&secret).kept.leaf, None);

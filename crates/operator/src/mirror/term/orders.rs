@@ -1,28 +1,33 @@
 //! Everything that is needed to carry a task out, gathered from the ledgers of all objects.
 
-use std::sync::Arc;
-
 use fairlead_api::fairlead::CopyState;
+use fairlead_plan::copy_queue::Key;
 use fairlead_plan::mirroring::{self, Task, Work as Kind};
 
 use super::Work;
 use crate::mirror::carry::{Order, Other, Publishing};
 use crate::mirror::desk::Desk;
+use crate::mirror::sources::Reader;
 
 impl Work<'_> {
     /// Everything that is needed to carry a task out.
-    pub(super) fn order(&self, uid: &Arc<str>, task: &Task) -> Option<Order> {
-        let desk = self.desks.get(uid)?;
+    pub(super) fn order(&self, key: &Key, task: &Task) -> Option<Order> {
+        let desk = self.desks.get(&key.owner)?;
         let row = desk.copy(&task.source, &task.destination)?;
+        let namespace = desk.object.owner.namespace.as_deref();
         let mut order = Order {
             source: task.source.clone(),
             destination: task.destination.clone(),
             work: task.work,
-            holders: desk.holders(&task.source),
-            secrets: desk.secrets_for(&task.destination),
+            reader: Reader {
+                principal: desk.principal(),
+                holders: desk.holders(&task.source),
+                round: self.queue.failures(key),
+            },
+            secret: desk.secret_for(&task.destination).cloned(),
             source_answers: self.parts.client.is_down(&task.source.host()).is_none(),
             others: Vec::new(),
-            named: self.index.upstream_secrets(&task.source, desk.object.owner.namespace.as_deref()),
+            upstreams: self.index.upstream_secrets(&task.source, namespace),
             needed: Vec::new(),
             written: row.written.clone(),
             publishing: Publishing::default(),
@@ -46,29 +51,27 @@ impl Work<'_> {
             .or_else(|| desk.running(&task.source));
         let Some(digest) = digest else { return Vec::new() };
         let mut others = Vec::new();
-        // A namespaced object sees its own copies and those of cluster-scoped ones.
-        let visible = |other: &&Desk| {
-            let namespace = &other.object.owner.namespace;
-            desk.object.owner.namespace.is_none()
-                || namespace.is_none()
-                || *namespace == desk.object.owner.namespace
-        };
-        for other in self.desks.values().filter(visible) {
+        let principal = desk.principal();
+        let readable = |other: &&Desk| principal.may_read_copies_of(&other.principal());
+        for other in self.desks.values().filter(readable) {
             let copies = other.ledger.get(&task.source).map(|entry| &*entry.copies).unwrap_or_default();
-            for copy in copies.iter().filter(|copy| copy.destination != task.destination) {
+            let copies = copies.iter().filter(|copy| copy.destination != task.destination);
+            for copy in copies.filter(|copy| other.keeps(&copy.destination)) {
                 if let (CopyState::Mirrored, Some(held)) = (copy.state, copy.digest) {
                     others.push(Other {
                         reference: copy.destination.without_tag().with_digest(&held),
-                        secret: other.secrets_for(&copy.destination).into_iter().next(),
+                        mirror: other.secret_for(&copy.destination).cloned(),
+                        upstreams: Vec::new(),
                         is_copy: true,
                     });
                 }
             }
         }
         let upstreams = self.index.upstreams_of(&task.source, desk.object.owner.namespace.as_deref());
-        others.extend(upstreams.into_iter().map(|(reference, secret)| Other {
+        others.extend(upstreams.into_iter().map(|(reference, upstreams)| Other {
             reference: reference.without_tag().with_digest(&digest),
-            secret,
+            mirror: None,
+            upstreams,
             is_copy: false,
         }));
         others

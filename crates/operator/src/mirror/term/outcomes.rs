@@ -5,13 +5,27 @@ use std::sync::Arc;
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::copy_queue::{Ended, Key};
+use fairlead_plan::credentials::Principal;
 use fairlead_plan::mirroring::{self, Fault, Finding, Observed, Sighting, Task, Work as Kind};
-use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{FAILURES_TO_TELL, MOST_VERIFIED, Pause, Running, VERIFIED_FOR, Work};
+use crate::ledgers::Missed;
 use crate::mirror::carry::{Outcome, Trouble};
+use crate::mirror::desk::Desk;
 use crate::mirror::news;
+use crate::watching::Seen;
+
+/// Whose ledgers what was seen of an image is compared with.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Audience {
+    /// All: a probe found it, and it is looked at again before anything follows.
+    Everybody,
+    /// The object of this UID, whose ledger asks for it.
+    Owner(Arc<str>),
+    /// Objects that may know what this principal was told.
+    Learned(Principal),
+}
 
 impl Work<'_> {
     /// Takes note of what copies have begun to write, so that a crash leaves nothing behind that no ledger knows of.
@@ -46,10 +60,11 @@ impl Work<'_> {
     /// Takes note of what one copy has begun to write, also if that was interrupted.
     pub(super) fn note_write(&mut self, key: &Key, running: &Running) {
         let Some(digest) = running.publishing.digest().filter(|_| !running.noted) else { return };
+        let now = self.parts.clock.now();
         let Some(desk) = self.desks.get_mut(&key.owner) else { return };
         let Task { source, destination, .. } = &running.task;
         let writing = Finding::Writing { digest };
-        mirroring::record(&mut desk.ledger, source, Some(destination), writing, Timestamp::now());
+        mirroring::record(&mut desk.ledger, source, Some(destination), writing, now);
         desk.turn.touch();
     }
 
@@ -61,7 +76,7 @@ impl Work<'_> {
         if let Some(running) = self.running.remove(key) {
             self.note_write(key, &running);
         }
-        let now = Timestamp::now();
+        let now = self.parts.clock.now();
         let (finding, ended) = self.judge(key, task, outcome);
         self.queue.ended(key, ended, self.elapsed(), fastrand::f64());
         if let Some(desk) = self.desks.get_mut(&key.owner) {
@@ -163,40 +178,53 @@ impl Work<'_> {
         self.desks.get(uid).map(|desk| desk.object.owner.to_string()).unwrap_or_default()
     }
 
-    /// A probe says something else about an image than the ledger: it is looked at, and copied if need be.
-    pub(in crate::mirror) fn missed(&mut self, image: &Reference) {
-        if self.verified.get(image).is_some_and(|at| at.elapsed() < VERIFIED_FOR) {
+    /// A probe says something else about an image than the ledger: it is looked at, and copied if need be. What the
+    /// ledger of one object asks for concerns that object alone.
+    pub(in crate::mirror) fn missed(&mut self, missed: Missed) {
+        let Missed { reference: image, owner } = missed;
+        if self.verified.get(&image).is_some_and(|at| at.elapsed() < VERIFIED_FOR) {
             return;
         }
-        let now = Timestamp::now();
-        for desk in self.desks.values_mut() {
-            let copies: Vec<_> = desk.ledger.get(image).into_iter().flat_map(|entry| &entry.copies).collect();
+        let now = self.parts.clock.now();
+        let audience = owner.map_or(Audience::Everybody, Audience::Owner);
+        for desk in self.desks.values_mut().filter(|desk| audience.includes(desk)) {
+            let copies: Vec<_> =
+                desk.ledger.get(&image).into_iter().flat_map(|entry| &entry.copies).collect();
             let copies: Vec<_> = copies.into_iter().map(|copy| copy.destination.clone()).collect();
             for copy in copies {
-                mirroring::record(&mut desk.ledger, image, Some(&copy), Finding::Missing, now);
+                mirroring::record(&mut desk.ledger, &image, Some(&copy), Finding::Missing, now);
                 desk.turn.touch();
                 self.resync = true;
             }
         }
-        self.sightings.insert(image.clone(), Sighting::Gone);
+        self.sightings.entry(audience).or_default().insert(image, Sighting::Gone);
     }
 
     /// The watch has looked at an image.
-    pub(in crate::mirror) fn seen(&mut self, image: &Reference, verdict: &Verdict) {
-        let sighting = match verdict {
-            Verdict::Available { digest: Some(digest), .. } => Sighting::Digest(*digest),
+    pub(in crate::mirror) fn seen(&mut self, seen: Seen) {
+        let sighting = match seen.verdict {
+            Verdict::Available { digest: Some(digest), .. } => Sighting::Digest(digest),
             Verdict::NotFound { .. } => Sighting::Gone,
             _ => return,
         };
-        self.sightings.insert(image.clone(), sighting);
+        let audience = Audience::Learned(seen.principal);
+        self.sightings.entry(audience).or_default().insert(Reference::clone(&seen.reference), sighting);
     }
 
     /// Copies that are not what they should be, and all copies of a source that has moved, are wanted again.
     pub(super) fn heed_sightings(&mut self) {
-        let seen = std::mem::take(&mut self.sightings);
-        let now = Timestamp::now();
+        let sightings = std::mem::take(&mut self.sightings);
+        let now = self.parts.clock.now();
         for desk in self.desks.values_mut() {
-            let Observed { missing, moved } = mirroring::observe(&mut desk.ledger, &seen, now);
+            let (mut missing, mut moved) = (0, 0);
+            for (audience, seen) in &sightings {
+                if !audience.includes(desk) {
+                    continue;
+                }
+                let observed: Observed = mirroring::observe(&mut desk.ledger, seen, now);
+                missing += observed.missing;
+                moved += observed.moved;
+            }
             if missing + moved == 0 {
                 continue;
             }
@@ -213,6 +241,16 @@ impl Work<'_> {
         }
         if self.verified.len() < MOST_VERIFIED {
             self.verified.insert(copy.clone(), Instant::now());
+        }
+    }
+}
+
+impl Audience {
+    fn includes(&self, desk: &Desk) -> bool {
+        match self {
+            Self::Everybody => true,
+            Self::Owner(uid) => desk.object.owner.uid == *uid,
+            Self::Learned(principal) => desk.principal().may_learn_from(principal),
         }
     }
 }

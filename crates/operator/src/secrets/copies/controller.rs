@@ -16,6 +16,8 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// Kinds whose objects may own copies.
 const OWNERS: [&str; 2] = ["ClusterImageSetMirror", "ClusterReplicatedImageSet"];
+/// Kinds that say where copies may be. They are watched only while there is copying.
+const SELECTING: [&str; 2] = ["Namespace", "MutatingWebhookConfiguration"];
 
 /// The leader's part of copying. To be run with [`crate::leader::Leader::while_leading`].
 #[derive(Clone)]
@@ -49,7 +51,9 @@ impl Controller {
                 () = ended.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            if !self.board.knows_pods_and(&OWNERS) {
+            let selecting: &[&str] = if self.copies.enabled() { &SELECTING } else { &[] };
+            // A policy whose kind is not served just now is not gone, and its copies are not orphans.
+            if !self.board.lists_pods_and(&[&OWNERS, selecting].concat()) {
                 continue;
             }
             // On the heap: what a pass keeps between requests would be carried by everything around it.

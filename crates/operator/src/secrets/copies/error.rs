@@ -19,6 +19,17 @@ pub enum CopyError {
         of.secret, of.by
     )]
     Disabled { of: SecretUse },
+    #[error(
+        "Secret {} of {} is not copied to namespace {namespace}: the webhook's namespaceSelector leaves it out",
+        of.secret, of.by
+    )]
+    LeftOut { of: SecretUse, namespace: Arc<str> },
+    #[error(
+        "Secret {} of {} is not copied to namespace {namespace} yet: its labels or the webhook's namespaceSelector are \
+         not known",
+        of.secret, of.by
+    )]
+    Unselected { of: SecretUse, namespace: Arc<str> },
     #[error("Secret {} of {} {problem}", of.secret, of.by)]
     Source { of: SecretUse, problem: Arc<str> },
     #[error(

@@ -19,7 +19,7 @@ use std::{
 
 use fairlead_plan::{
     certificates::WallTime,
-    pull_secrets::{Place, copy_name},
+    pull_secrets::{Place, Selection, copy_name},
     routing::SecretUse,
 };
 use kube::Client;
@@ -30,7 +30,7 @@ use super::{
     Keys, Metrics, Read, Secrets,
     flight::{Flights, NoResult},
 };
-use crate::certificates::Clock;
+use crate::{certificates::Clock, namespaces::Namespaces};
 
 pub use self::{controller::Controller, error::CopyError};
 
@@ -44,6 +44,7 @@ struct Shared {
     client: Client,
     secrets: Secrets,
     enabled: bool,
+    namespaces: Namespaces,
     clock: Clock,
     known: Mutex<Known>,
     flights: Flights<Place, Result<(), CopyError>>,
@@ -57,10 +58,18 @@ impl fmt::Debug for Copies {
 }
 
 impl Copies {
-    /// `enabled` is `routing.pullSecrets.copy` of the configuration.
-    pub fn new(client: Client, secrets: Secrets, enabled: bool, clock: Clock, metrics: Metrics) -> Self {
+    /// `enabled` is `routing.pullSecrets.copy` of the configuration; `namespaces` says where copies may be.
+    pub fn new(
+        client: Client,
+        secrets: Secrets,
+        enabled: bool,
+        namespaces: Namespaces,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> Self {
         let (known, flights) = (Mutex::default(), Flights::default());
-        Self { shared: Arc::new(Shared { client, secrets, enabled, clock, known, flights, metrics }) }
+        let shared = Shared { client, secrets, enabled, namespaces, clock, known, flights, metrics };
+        Self { shared: Arc::new(shared) }
     }
 
     /// The name under which a Pod of the namespace finds the Secret, or would find it once it is copied. Writes nothing:
@@ -74,6 +83,9 @@ impl Copies {
         }
         if !self.shared.enabled {
             return Err(CopyError::Disabled { of: of.clone() });
+        }
+        if self.shared.namespaces.selection(namespace) == Selection::LeftOut {
+            return Err(CopyError::LeftOut { of: of.clone(), namespace: namespace.into() });
         }
         Ok(copy_name(&of.secret, &of.by.uid))
     }
@@ -89,6 +101,15 @@ impl Copies {
         let name = self.name_of(of, namespace)?;
         if *namespace == *of.secret.namespace {
             return Ok(name);
+        }
+        match self.shared.namespaces.selection_by(namespace, deadline).await {
+            Selection::Covered => {}
+            Selection::LeftOut => {
+                return Err(CopyError::LeftOut { of: of.clone(), namespace: namespace.into() });
+            }
+            Selection::Unknown => {
+                return Err(CopyError::Unselected { of: of.clone(), namespace: namespace.into() });
+            }
         }
         let keys = match self.shared.secrets.read(&of.secret, deadline).await {
             Read::Keys(keys) => keys,

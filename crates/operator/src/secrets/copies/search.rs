@@ -10,8 +10,8 @@ use fairlead_plan::{
     routing::SecretUse,
 };
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{Namespace, Secret};
-use kube::{Api, Client, api::ListParams};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 
 use super::{
     object,
@@ -21,7 +21,6 @@ use super::{
 use crate::failure::{Failure, within};
 
 const AT_ONCE: usize = 4;
-const PAGE: u32 = 500;
 
 impl Work {
     pub(super) async fn search(&mut self, name: Arc<str>, of: &SecretUse) -> Result<(), Failure> {
@@ -45,8 +44,8 @@ impl Work {
     }
 
     async fn search_all(&self, name: &Arc<str>, of: &SecretUse) -> Result<Vec<(Place, Found)>, Failure> {
-        let namespaces = namespaces(&self.client).await?;
-        let elsewhere = namespaces.into_iter().filter(|namespace| **namespace != *of.secret.namespace);
+        let namespaces = self.copies.shared.namespaces.names();
+        let elsewhere = namespaces.into_iter().filter(|namespace| *namespace != of.secret.namespace);
         let looks = stream::iter(elsewhere)
             .then(|namespace| async move {
                 tokio::time::sleep(PACE).await;
@@ -60,25 +59,11 @@ impl Work {
         let mut seen = Vec::new();
         while let Some((namespace, metadata)) = looks.next().await {
             if let Some(found) = metadata? {
-                let place = Place { namespace: namespace.into(), name: name.clone() };
+                let place = Place { namespace, name: name.clone() };
                 let now = self.copies.shared.now();
                 seen.push((place, object::recognise_metadata(&found.metadata, Some(&of.by.uid), now)));
             }
         }
         Ok(seen)
-    }
-}
-
-async fn namespaces(client: &Client) -> Result<Vec<String>, Failure> {
-    let api = Api::<Namespace>::all(client.clone());
-    let mut params = ListParams::default().limit(PAGE);
-    let mut names = Vec::new();
-    loop {
-        let page = within(LIMIT, api.list_metadata(&params)).await?;
-        names.extend(page.items.into_iter().filter_map(|namespace| namespace.metadata.name));
-        match page.metadata.continue_.filter(|more| !more.is_empty()) {
-            Some(more) => params = params.continue_token(&more),
-            None => return Ok(names),
-        }
     }
 }

@@ -74,6 +74,10 @@ impl Work {
 
     pub(super) async fn pass(&mut self, term: &Term) {
         let observed = Observed::new(&self.resources, &self.copies, &mut self.deleting);
+        let places = observed.used.iter().chain(self.sightings.keys());
+        let namespaces = &self.copies.shared.namespaces;
+        let selection =
+            places.map(|place| (place.namespace.clone(), namespaces.selection(&place.namespace))).collect();
         let plan = plan_copies(&View {
             owners: &observed.owners,
             unreadable: &observed.unreadable,
@@ -81,6 +85,7 @@ impl Work {
             sources: &observed.sources,
             sightings: &self.sightings,
             searched: &self.searched,
+            selection: &selection,
             now: self.copies.shared.now(),
         });
         for place in &plan.forget {

@@ -18,7 +18,7 @@ async fn restrictions_of_accounts_are_known() -> Result<()> {
     let cluster = shared().await;
     let (client, namespace) = (cluster.client().await?, cluster.namespace("accounts").await?);
     let resources = Resources::default();
-    let watches = Watches::new(client.clone(), &resources, watch::Metrics::default());
+    let watches = Watches::new(client.clone(), &namespace, &resources, None, watch::Metrics::default());
     let mut tasks = tokio::task::JoinSet::new();
     for (_, watch) in watches.all.into_iter().filter(|(kind, _)| *kind == "ServiceAccount") {
         tasks.spawn(watch);

@@ -13,13 +13,15 @@ use fairlead_api::kuik::ClusterImageSetMirror;
 use fairlead_operator::{
     certificates::Clock,
     secrets::{Copies, Metrics, Secrets, copies::Controller},
+    watch::{self, Resources, Watches},
 };
 use fairlead_plan::{
-    pull_secrets::copy_name,
+    pull_secrets::{Selection, copy_name},
     routing::{PolicyId, PolicyKind, SecretName, SecretUse},
 };
 use fairlead_testkit::{Cluster, eventually, unique};
 use k8s_openapi::api::{
+    admissionregistration::v1::MutatingWebhookConfiguration,
     core::v1::{Pod, Secret, ServiceAccount},
     rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
@@ -32,13 +34,24 @@ use tokio::time::Instant;
 
 use crate::{candidate::Candidate, definitions::cluster_with_definitions};
 
+/// The webhook configuration whose selector says where copies may be.
+pub const WEBHOOK: &str = "fairlead";
+/// Namespaces with this label are left out by it.
+pub const LEFT_OUT: &str = "fairlead.example.com/left-out";
+
 pub const SOON: Duration = Duration::from_secs(30);
 
 /// What copying and its controller may do; everything here runs with these rights and no others.
 fn rights() -> Value {
     json!([
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create", "patch", "delete"]},
-        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]},
+        {
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": ["mutatingwebhookconfigurations"],
+            "resourceNames": [WEBHOOK],
+            "verbs": ["list", "watch"],
+        },
         {"apiGroups": [""], "resources": ["pods", "serviceaccounts"], "verbs": ["list", "watch"]},
         {"apiGroups": ["*"], "resources": crds(), "verbs": ["list", "watch"]},
         {
@@ -105,6 +118,7 @@ impl Bench {
             cluster,
         };
         bench.make_account().await?;
+        bench.register().await?;
         bench.rotate("pull", "old").await?;
         Ok(bench)
     }
@@ -123,6 +137,31 @@ impl Bench {
         }))?;
         Api::all(self.admin.clone()).create(&post, &binding).await?;
         Ok(())
+    }
+
+    /// Registers a webhook that is never called; only its selector counts.
+    pub async fn register(&self) -> Result<()> {
+        let configuration: MutatingWebhookConfiguration = serde_json::from_value(json!({
+            "metadata": {"name": WEBHOOK},
+            "webhooks": [{
+                "name": "pods.fairlead.dev",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Ignore",
+                "clientConfig": {"url": "https://127.0.0.1:9/"},
+                "rules": [{
+                    "apiGroups": ["none.example.com"], "apiVersions": ["v1"], "operations": ["CREATE"],
+                    "resources": ["nothing"],
+                }],
+                "namespaceSelector": {"matchExpressions": [{"key": LEFT_OUT, "operator": "DoesNotExist"}]},
+            }],
+        }))?;
+        self.webhooks().create(&PostParams::default(), &configuration).await?;
+        Ok(())
+    }
+
+    pub fn webhooks(&self) -> Api<MutatingWebhookConfiguration> {
+        Api::all(self.admin.clone())
     }
 
     pub async fn client(&self) -> Result<Client> {
@@ -258,9 +297,12 @@ impl Policy {
 pub struct Replica {
     pub secrets: Secrets,
     pub copies: Copies,
+    pub resources: Resources,
     client: Client,
+    copying: bool,
     seconds_ahead: Arc<AtomicU64>,
     named: Arc<Mutex<Vec<SecretUse>>>,
+    _watching: tokio::task::JoinSet<()>,
     candidate: Option<Candidate>,
 }
 
@@ -273,9 +315,39 @@ impl Replica {
             let ahead = Arc::clone(&seconds_ahead);
             Arc::new(move || SystemTime::now() + Duration::from_secs(ahead.load(Ordering::SeqCst)))
         };
-        let copies = Copies::new(client.clone(), secrets.clone(), copying, clock, Metrics::default());
+        let resources = Resources::default();
+        let namespaces = resources.namespaces.clone();
+        let copies =
+            Copies::new(client.clone(), secrets.clone(), copying, namespaces, clock, Metrics::default());
         let named = Arc::new(Mutex::new(Vec::new()));
-        Ok(Self { secrets, copies, client, seconds_ahead, named, candidate: None })
+        let mut watching = tokio::task::JoinSet::new();
+        let (webhook, metrics) = (copying.then_some(WEBHOOK), watch::Metrics::default());
+        let watches = Watches::new(client.clone(), "fairlead-system", &resources, webhook, metrics).all;
+        let selecting = ["Namespace", "MutatingWebhookConfiguration"];
+        for (_, watch) in watches.into_iter().filter(|(kind, _)| selecting.contains(kind)) {
+            watching.spawn(watch);
+        }
+        Ok(Self {
+            secrets,
+            copies,
+            resources,
+            client,
+            copying,
+            seconds_ahead,
+            named,
+            _watching: watching,
+            candidate: None,
+        })
+    }
+
+    /// Waits until it is known whether the webhook's selector covers a namespace.
+    pub async fn selects(&self, namespace: &str, selection: Selection) -> Result<()> {
+        eventually(SOON, || async {
+            let found = self.resources.namespaces.selection(namespace);
+            ensure!(found == selection, "{namespace} is {found:?}");
+            Ok(())
+        })
+        .await
     }
 
     /// Lets the wall clock, and nothing else, run ahead.
@@ -291,7 +363,10 @@ impl Replica {
     pub fn lead(&mut self, bench: &Bench) {
         let named = Arc::clone(&self.named);
         let named = move || named.lock().expect("no test panics with it").clone();
-        let mut candidate = Candidate::start(&self.client, &bench.operators, &unique("replica"));
+        let (resources, webhook) = (self.resources.clone(), self.copying.then_some(WEBHOOK));
+        let identity = unique("replica");
+        let mut candidate =
+            Candidate::start_with(&self.client, &bench.operators, &identity, resources, webhook);
         candidate.spawn(self.secrets.clone().run(named, candidate.stopping()));
         let (resources, board) = (candidate.resources.clone(), candidate.board.clone());
         let controller = Controller::new(self.client.clone(), self.copies.clone(), resources, board);

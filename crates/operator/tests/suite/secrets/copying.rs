@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use fairlead_operator::secrets::CopyError;
-use fairlead_plan::routing::{PolicyId, PolicyKind, SecretUse};
+use fairlead_plan::{
+    pull_secrets::Selection,
+    routing::{PolicyId, PolicyKind, SecretUse},
+};
 use fairlead_testkit::eventually;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
@@ -76,6 +79,7 @@ async fn fifty_pods_at_once_need_one_copy(
 
     // Replicas that make it at the same time do not get in each other's way, and a caller without time finds it later.
     let third = bench.cluster.namespace("third").await?;
+    replica.selects(&third, Selection::Covered).await?;
     let outcome = replica.copies.ensure(of, &third, Instant::now()).await;
     ensure!(matches!(outcome, Err(CopyError::TimeIsUp { .. })), "{outcome:?}");
     let both = [&replica, &other].into_iter().cycle().take(20);

@@ -11,6 +11,7 @@ use fairlead_api::{
     kuik::{Availability, ClusterImageSetAvailability, ClusterImageSetAvailabilityStatus, MonitoredImage},
 };
 use fairlead_operator::{
+    clock::Clock,
     config::Config,
     events::{self, Errors, Events, Source},
     ledgers::Shelves,
@@ -244,6 +245,7 @@ impl Replica {
             mirrors: published,
             seen: sender,
             teller,
+            clock: Clock::default(),
             metrics: Metrics::register(&mut registry, &config),
         };
         let controller = Controller::new(client, &config, parts);

@@ -1,16 +1,22 @@
 //! With whose credentials registries are asked.
 
-use anyhow::{Result, ensure};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use fairlead_api::kuik::Availability;
+use fairlead_domain::{reference::Reference, verdict::Verdict};
+use fairlead_operator::watching::{MirrorLook, MirrorLooks};
+use fairlead_plan::credentials::Principal;
 use fairlead_testkit::{
     Registry, RegistryConfig,
     fake_registry::{Auth, FakeRegistry},
     images::holding,
 };
+use jiff::Timestamp;
 use serde_json::json;
 
-use super::bench::{Bench, Replica};
+use super::bench::{Bench, Replica, SOON};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_secrets_of_pods_come_first_and_the_fallback_last() -> Result<()> {
@@ -85,5 +91,69 @@ async fn the_secrets_of_pods_come_first_and_the_fallback_last() -> Result<()> {
     ensure!(asked_as("fallback", "pa55", "lent"));
     ensure!(asked_as("pod", "wrong", "refused") && asked_as("fallback", "pa55", "refused"));
     ensure!(bench.events().await?.is_empty(), "nothing disappeared");
+    replica.stop().await
+}
+
+/// Pods of many namespaces use an image: most have no pull secret, one for another registry, or a wrong one; the last has the
+/// right one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_login_is_found_however_many_namespaces_have_none() -> Result<()> {
+    let bench = Bench::new().await?;
+    let registry = Registry::start(RegistryConfig::new().user("pod", "pa55")).await?;
+    let host = registry.host();
+    registry.endpoint().push("shared", "1", &holding("shared")?).await?;
+    let image = vec![format!("{host}/shared:1")];
+    let mut namespaces = Vec::new();
+    for _ in 0..19 {
+        namespaces.push(bench.namespace("many").await?);
+    }
+    namespaces.sort();
+    for (number, namespace) in namespaces.iter().enumerate() {
+        match number {
+            0..9 => {}
+            9..14 => bench.secret(namespace, "pull", "registry.example", "pod", "pa55").await?,
+            14..18 => bench.secret(namespace, "pull", &host, "pod", "wrong").await?,
+            _ => bench.secret(namespace, "pull", &host, "pod", "pa55").await?,
+        }
+        let secrets: &[&str] = if number < 9 { &[] } else { &["pull"] };
+        bench.pod(namespace, "user", &image, secrets).await?;
+    }
+    bench.watch("all", &json!({"filter": {"include": [{"image": format!("{host}/.*")}]}})).await?;
+    let config = "monitoring: {registries: {default: {interval: 10s, maxPerInterval: 20}}}";
+    let replica = Replica::start(&bench, "only", config).await?;
+    bench.wait_for("all", &image[0], Availability::Available).await?;
+    replica.stop().await
+}
+
+/// A namespaced mirror and a cluster-scoped one want the same private image looked at. The configuration's login opens it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_fallback_opens_is_told_to_cluster_scoped_mirrors_only() -> Result<()> {
+    let bench = Bench::new().await?;
+    let registry = FakeRegistry::start().await?;
+    registry.require(Auth::basic("fallback", "pa55"));
+    let image = Arc::new(Reference::parse(&format!("{}/private:1", registry.host()))?);
+    registry.hold("private", "1", &holding("private")?);
+    bench.secret(&bench.own_namespace, "reader", &registry.host(), "fallback", "pa55").await?;
+    let config = format!(
+        "monitoring: {{registries: {{default: {{interval: 1s, maxPerInterval: 10,
+          fallbackCredentialSecret: {{namespace: {}, name: reader}}}}}}}}",
+        bench.own_namespace
+    );
+    let mut replica = Replica::start(&bench, "only", &config).await?;
+    let tenant = Principal::Namespace("team".into());
+    let look = |principal: &Principal| MirrorLook {
+        reference: image.clone(),
+        last: Timestamp::UNIX_EPOCH,
+        principal: principal.clone(),
+        holders: Arc::default(),
+        secret: None,
+    };
+    let looks = [&tenant, &Principal::Cluster].map(look).to_vec();
+    replica.mirrors.send_replace(Arc::new(MirrorLooks::new(looks)));
+    for expected in [(Principal::Cluster, true), (tenant, false)] {
+        let seen = tokio::time::timeout(SOON, replica.seen.recv()).await?.context("the channel is open")?;
+        let available = matches!(seen.verdict, Verdict::Available { .. });
+        ensure!((seen.principal.clone(), available) == expected, "{seen:?}");
+    }
     replica.stop().await
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use fairlead_api::kuik::Availability;
 use fairlead_domain::{reference::Reference, verdict::Verdict};
 use fairlead_operator::watching::{MirrorLook, MirrorLooks};
+use fairlead_plan::credentials::Principal;
 use fairlead_testkit::{
     eventually,
     fake_registry::{Effect, FakeRegistry, Fault, Route},
@@ -67,7 +68,8 @@ async fn a_registry_that_hangs_holds_up_no_other() -> Result<()> {
     let look = |reference: &Arc<Reference>| MirrorLook {
         reference: reference.clone(),
         last: Timestamp::UNIX_EPOCH,
-        holders: Vec::new(),
+        principal: Principal::Cluster,
+        holders: Arc::default(),
         secret: None,
     };
     replica.mirrors.send_replace(Arc::new(MirrorLooks::new(vec![look(&copy), look(&lost)])));

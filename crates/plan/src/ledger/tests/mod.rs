@@ -5,6 +5,7 @@ mod properties;
 mod reading;
 mod shelving;
 mod storing;
+mod trusting;
 
 use fairlead_api::fairlead::{CopyState, ImageLedgerSpec, LedgerEntry, LedgerManner};
 use fairlead_domain::{digest::Digest, reference::Reference};

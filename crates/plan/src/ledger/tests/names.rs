@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use fairlead_api::fairlead::LedgerOwner;
-
 use crate::routing::{PolicyId, PolicyKind};
 
 use super::*;
@@ -75,7 +73,7 @@ fn labels_find_them_again() {
 }
 
 #[test]
-fn owners_come_from_policies_and_from_stored_ledgers() {
+fn owners_come_from_policies() {
     let policy = |kind, namespace: Option<&str>| PolicyId {
         kind,
         namespace: namespace.map(Into::into),
@@ -85,14 +83,10 @@ fn owners_come_from_policies_and_from_stored_ledgers() {
     let mirror = Owner::of_policy(&policy(PolicyKind::ImageSetMirror, Some("team"))).unwrap();
     assert_eq!(mirror.to_string(), "ImageSetMirror/team/one");
     assert_eq!(mirror.namespace, Some(Arc::from("team")));
-    assert_eq!(Owner::of_ledger(&mirror.named(), "team"), Some(mirror));
     let cluster = Owner::of_policy(&policy(PolicyKind::ClusterImageSetMirror, None)).unwrap();
     assert_eq!(cluster.to_string(), "ClusterImageSetMirror/one");
-    assert_eq!(Owner::of_ledger(&cluster.named(), "fairlead-system"), Some(cluster));
     assert_eq!(Owner::of_policy(&policy(PolicyKind::ReplicatedImageSet, Some("team"))), None);
     assert_eq!(Owner::of_policy(&policy(PolicyKind::ClusterReplicatedImageSet, None)), None);
-    let unknown = LedgerOwner { kind: "Deployment".into(), name: "one".into(), uid: "u".into() };
-    assert_eq!(Owner::of_ledger(&unknown, "team"), None);
     for kind in OwnerKind::ALL {
         assert_eq!(OwnerKind::parse(kind.name()), Some(kind));
     }

@@ -174,6 +174,14 @@ fn what_cannot_be_copied_keeps_nothing_from_being_cleaned_up() {
     world.record(1, DOCKER, COPY, Finding::CompareFailed, 2);
     world.uses(0, &[]).round(3);
     assert_eq!(world.tasks(0), ["delete quay.io/x/y:1 m.io/x/y:1"]);
+
+    // The last copy of an image that is gone at its source is all that the image has.
+    let mut world = World::new(&[("a", cleaned(&["m.io"], 0)), ("team/late", mirrors(&["m.io"]))]);
+    world.uses(0, &[QUAY]).round(1);
+    world.work(0, 2).uses(1, &[QUAY]).round(3);
+    world.record(1, QUAY, COPY, unreadable("not found"), 4);
+    world.uses(0, &[]).round(5);
+    assert!(world.tasks(0).is_empty());
 }
 
 #[test]

@@ -78,9 +78,9 @@ fn it_is_given_up_after_ten_minutes() {
 #[test]
 fn a_broken_object_can_be_deleted() {
     let mut world = in_place(cleaned(&["m.io"], 0));
-    let mut ledger = world.objects[0].ledger.clone();
-    let (claims, direct, policy) = (Claims::default(), DirectUses::default(), &world.objects[0].policy);
-    let done = farewell(&mut ledger, &Leaving { policy: None, ..from(policy, &claims, &direct) });
+    let (claims, direct) = (Claims::default(), DirectUses::default());
+    let Object { policy, ledger, .. } = &mut world.objects[0];
+    let done = farewell(ledger, &Leaving { policy: None, ..from(policy, &claims, &direct) });
     assert_eq!(done, Farewell::Done { left: None });
 }
 

@@ -144,7 +144,7 @@ impl World {
             let used = Used {
                 image: Arc::new(image(text.trim_start_matches('~'))),
                 original: !text.starts_with('~'),
-                holders: Vec::new(),
+                holders: Arc::default(),
                 running: None,
             };
             (used.image.to_string(), used)

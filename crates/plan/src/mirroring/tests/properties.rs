@@ -266,6 +266,7 @@ impl Run {
         let loops = Loops::of(&index);
         let mut writers: HashMap<Slot, Reference> = HashMap::new();
         let mut needed: BTreeSet<Slot> = BTreeSet::new();
+        let mut hopeful: Vec<(Slot, &Reference)> = Vec::new();
         for object in &self.world.objects {
             let used = |source: &Reference| object.used.iter().find(|used| *used.image == *source);
             for wanted in object.used.iter().filter(|used| used.original) {
@@ -290,7 +291,11 @@ impl Run {
                 for copy in &entry.copies {
                     if used(source).is_some() && own(copy) {
                         prop_assert!(copy.state != CopyState::Deleting, "{} is in use", copy.destination);
-                        needed.insert(slot(&copy.destination));
+                        if entry.uncopyable && copy.state != CopyState::Mirrored {
+                            hopeful.push((slot(&copy.destination), source));
+                        } else {
+                            needed.insert(slot(&copy.destination));
+                        }
                     }
                     let fills =
                         matches!(copy.state, CopyState::Pending | CopyState::Failed | CopyState::Mirrored);
@@ -317,7 +322,12 @@ impl Run {
                     task.destination
                 );
                 prop_assert!(destinations.insert(task.destination.clone()), "one task for each destination");
-                let deletes_needed = task.work == Work::Delete && needed.contains(&slot(&task.destination));
+                let place = slot(&task.destination);
+                // An image that cannot be copied needs a copy of itself, and no other.
+                let hoped_for = hopeful.iter().any(|(at, source)| {
+                    *at == place && (place.is_pinned() || same_source(source, &task.source))
+                });
+                let deletes_needed = task.work == Work::Delete && (hoped_for || needed.contains(&place));
                 prop_assert!(!deletes_needed, "{} is needed", task.destination);
             }
         }

@@ -1,6 +1,7 @@
 //! What mirroring asks of policies.
 
 use super::*;
+use crate::routing::SecretUse;
 
 #[test]
 fn targets_carry_their_secret_and_how_long_unused_copies_stay() {
@@ -103,8 +104,8 @@ fn upstreams_come_in_order_with_their_secrets() {
     ]);
     let upstreams = |namespace| {
         let list = index.upstreams_of(&image("docker.io/x/y:1"), namespace);
-        let line = |(reference, secret): (Reference, Option<crate::routing::SecretName>)| {
-            format!("{reference} {}", secret.map_or("-".to_owned(), |secret| secret.to_string()))
+        let line = |(reference, secrets): (Reference, Vec<SecretUse>)| {
+            format!("{reference} {}", secrets.first().map_or("-".to_owned(), |used| used.secret.to_string()))
         };
         list.into_iter().map(line).collect::<Vec<_>>()
     };
@@ -114,7 +115,7 @@ fn upstreams_come_in_order_with_their_secrets() {
         ["early.io/x/y:1 registries/push", "team.io/x/y:1 -", "late.io/x/y:1 -"]
     );
     let own = index.upstream_secrets(&image("docker.io/x/y:1"), None);
-    assert_eq!(own.iter().map(ToString::to_string).collect::<Vec<_>>(), ["registries/own"]);
+    assert_eq!(own.iter().map(|used| used.secret.to_string()).collect::<Vec<_>>(), ["registries/own"]);
     assert!(index.upstreams_of(&image("nginx"), None).is_empty());
     assert!(index.upstream_secrets(&image("nginx"), None).is_empty());
 }

@@ -3,6 +3,7 @@
 mod choosing;
 mod compiling;
 mod examples;
+mod limits;
 mod listing;
 mod paths;
 mod properties;

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use super::{
     super::{
-        Alternative, Origin,
+        Alternative, MOST_ALTERNATIVES, Origin, SecretName, SecretUse,
+        alternatives::MOST_ORIGINS,
         policy::{Offer, Upstream},
     },
     *,
@@ -101,15 +102,23 @@ fn policies() -> impl Strategy<Value = Vec<Arc<Policy>>> {
     })
 }
 
-/// The list as the definition says it, policy by policy, without any index; and what mirrors may copy.
+/// The list as the definition says it, made whole, policy by policy, without any index; and what mirrors may copy.
 fn by_definition(
     policies: &[Arc<Policy>],
     pod: &PodFacts<'_>,
     image: &Reference,
-) -> (HashSet<String>, Vec<Reference>) {
+    original_first: bool,
+) -> (Vec<Alternative>, Vec<Reference>) {
+    type Place<'p> = (i64, u8, u64, &'p str, usize, usize);
+    fn place(policy: &Policy, priority: u64, entry: usize, rank: usize) -> Place<'_> {
+        (policy.priority, 1 + policy.id.kind as u8, priority, &policy.id.name, entry, rank)
+    }
+    let used = |policy: &Policy, secret: Option<&SecretName>| {
+        secret.map(|secret| SecretUse { secret: secret.clone(), by: Arc::clone(&policy.id) })
+    };
     let concerned = || policies.iter().filter(|policy| policy.pods.matches(pod));
-    let mut places = HashSet::new();
-    let mut sources = vec![image.clone()];
+    let mut all = Vec::new();
+    let mut upstream_places = Vec::new();
     let mut discarded = false;
     for policy in concerned() {
         let Offer::Upstreams(upstreams) = &policy.offer else { continue };
@@ -120,27 +129,100 @@ fn by_definition(
         };
         let Some(matched) = upstreams.iter().find(holds) else { continue };
         discarded |= matched.discarded;
-        for upstream in upstreams {
-            let Ok(moved) = matched.place.moved(image, &upstream.place) else { continue };
-            sources.push(moved.clone());
-            if !upstream.discarded {
-                places.insert(moved.to_string());
+        for one in upstreams {
+            let Ok(moved) = matched.place.moved(image, &one.place) else { continue };
+            let place = place(policy, one.priority, one.entry, 0);
+            upstream_places.push((place, moved.clone()));
+            if !one.discarded {
+                let origin = Origin::Upstream { policy: Arc::clone(&policy.id), entry: one.entry };
+                all.push((place, moved, origin, used(policy, one.secret.as_ref())));
             }
         }
     }
+    upstream_places.sort();
+    let mut sources = vec![image.clone()];
+    for (_, one) in upstream_places {
+        if !sources.contains(&one) {
+            sources.push(one);
+        }
+    }
     if !discarded {
-        places.insert(image.to_string());
+        let first = if original_first { i64::MIN } else { 0 };
+        all.push(((first, 0, 0, "", 0, 0), image.clone(), Origin::Original, None));
     }
     for policy in concerned() {
         let Offer::Mirrors { images, mirrors, .. } = &policy.offer else { continue };
-        for source in sources.iter().filter(|source| images.matches(source.forms().iter())) {
-            let copies = mirrors.iter().filter(|mirror| !mirror.place.contains(source));
-            places.extend(
-                copies.filter_map(|mirror| mirror.place.copy_of(source).ok()).map(|copy| copy.to_string()),
-            );
+        for (rank, source) in sources.iter().enumerate() {
+            if !images.matches(source.forms().iter()) {
+                continue;
+            }
+            for one in mirrors.iter().filter(|mirror| !mirror.place.contains(source)) {
+                let Ok(copy) = one.place.copy_of(source) else { continue };
+                let origin =
+                    Origin::Mirror { policy: Arc::clone(&policy.id), entry: one.entry, of: source.clone() };
+                let place = place(policy, one.priority, one.entry, rank);
+                all.push((place, copy, origin, used(policy, one.secret.as_ref())));
+            }
         }
     }
-    (places, sources)
+    all.sort_by(|one, other| one.0.cmp(&other.0));
+    let mut list: Vec<Alternative> = Vec::new();
+    for (_, reference, origin, secret) in all {
+        match list.iter_mut().find(|known| known.reference == reference) {
+            Some(known) => {
+                known.also.push(origin);
+                known.secrets.extend(secret);
+            }
+            None => {
+                let secrets = secret.into_iter().collect();
+                list.push(Alternative { reference, origin, also: Vec::new(), secrets });
+            }
+        }
+    }
+    // As many origins as are kept, and of their Secrets each once.
+    for one in &mut list {
+        one.also.truncate(MOST_ORIGINS - 1);
+        let origins: Vec<_> = std::iter::once(&one.origin).chain(&one.also).collect();
+        let mut known = HashSet::new();
+        one.secrets.retain(|used| {
+            let is_kept = origins.iter().any(|origin| origin.policy() == Some(&used.by));
+            is_kept && known.insert(used.secret.clone())
+        });
+    }
+    (list, sources)
+}
+
+/// Policies with many entries, most of them at places of their own, so that lists are longer than what is kept.
+fn large_policies() -> impl Strategy<Value = Vec<Arc<Policy>>> {
+    let entry = (0..60usize, 0..3usize, 0u64..3, any::<bool>());
+    let one = (0..4usize, -1i64..2, prop::collection::vec(entry, 1..24));
+    let compiled = |(number, (kind, priority, entries)): (
+        usize,
+        (usize, i64, Vec<(usize, usize, u64, bool)>),
+    )| {
+        let kind = PolicyKind::ALL[kind];
+        let name = if kind.is_cluster_scoped() { format!("p{number}") } else { format!("my-app/p{number}") };
+        let entries = entries.into_iter().map(|(host, path, priority, discard)| {
+            let path = ["", "a", "b/c"][path];
+            json!({
+                "registry": format!("h{host}.io"), "path": path, "priority": priority, "discardAlternative": discard,
+                "credentialSecret": { "name": format!("s{host}"), "namespace": "secrets" },
+            })
+        });
+        let mut entries: Vec<Value> = entries.collect();
+        let spec = match kind {
+            ClusterImageSetMirror | ImageSetMirror => {
+                json!({ "priority": priority, "imageFilter": { "include": [".*"] }, "mirrors": entries })
+            }
+            _ => {
+                let own = json!({ "registry": "quay.io", "path": "", "imageFilter": { "include": [".*"] } });
+                entries.push(own);
+                json!({ "priority": priority, "upstreams": entries })
+            }
+        };
+        Arc::new(compile(&manifest(kind, &name, spec)).unwrap())
+    };
+    prop::collection::vec(one, 1..6).prop_map(move |all| all.into_iter().enumerate().map(compiled).collect())
 }
 
 fn pull() -> impl Strategy<Value = PullPolicy> {
@@ -171,8 +253,10 @@ proptest! {
         let list = alternatives.list();
         let distinct: HashSet<String> = list.iter().map(|one| one.reference.to_string()).collect();
         prop_assert_eq!(distinct.len(), list.len(), "no duplicates");
-        let (places, sources) = by_definition(&policies, &pod, &image);
-        prop_assert_eq!(&distinct, &places);
+        let first = pull == PullPolicy::Always && !honor_priorities_on_always;
+        let (defined, sources) = by_definition(&policies, &pod, &image, first);
+        prop_assert_eq!(list, &defined);
+        prop_assert_eq!(alternatives.dropped(), 0);
 
         let original = list.iter().position(Alternative::is_original);
         prop_assert_eq!(original.is_none(), alternatives.discarded_by().is_some());
@@ -194,6 +278,27 @@ proptest! {
             prop_assert_eq!(secrets.len(), one.secrets.len(), "each Secret once");
             let foreign = one.secrets.iter().any(|used| !used.by.is_cluster_scoped() && &*used.secret.namespace != "my-app");
             prop_assert!(!foreign, "namespaced objects use Secrets of their own namespace only");
+        }
+    }
+
+    #[test]
+    fn of_any_list_the_first_are_kept_and_the_others_counted(policies in large_policies(), image in "quay\\.io/[ab]/x:1") {
+        let image = Reference::parse(&image).unwrap();
+        let none: BTreeMap<String, String> = BTreeMap::new();
+        let pod = PodFacts { namespace: "my-app", labels: &none, annotations: &none };
+        let index = Index::new(policies.iter().cloned());
+        let alternatives = index.for_pod(&pod).alternatives(&image, PullPolicy::IfNotPresent, &DEFAULT);
+        let (defined, sources) = by_definition(&policies, &pod, &image, false);
+        let entries: usize = policies.iter().map(|policy| policy.order.len()).sum();
+        prop_assume!(sources.len() <= 64);
+        let kept: Vec<&str> = references(&alternatives);
+        let first: Vec<&str> = defined.iter().take(MOST_ALTERNATIVES).map(|one| one.reference.as_str()).collect();
+        prop_assert_eq!(kept, first, "the first in order, however many there are");
+        if entries * sources.len() <= 1024 {
+            prop_assert_eq!(alternatives.list(), &defined[..defined.len().min(MOST_ALTERNATIVES)], "with all their origins");
+            prop_assert_eq!(alternatives.dropped(), defined.len().saturating_sub(MOST_ALTERNATIVES), "exact");
+        } else if defined.len() > MOST_ALTERNATIVES {
+            prop_assert!(alternatives.dropped() > 0);
         }
     }
 

@@ -50,7 +50,7 @@ fn used(images: &[(&str, bool)]) -> Vec<Used> {
         .map(|(image, original)| Used {
             image: Arc::new(reference(image)),
             original: *original,
-            holders: Vec::new(),
+            holders: Arc::default(),
             running: None,
         })
         .collect();

@@ -34,7 +34,7 @@ async fn enter(
     account: Account,
     deadline: Instant,
 ) -> Result<Permit, Refused> {
-    gate.enter(class, account, deadline, None).await
+    gate.enter(class, &Tenant::default(), account, deadline, None).await
 }
 
 async fn settle() {
@@ -105,7 +105,7 @@ async fn a_caller_that_gives_up_costs_nothing() {
     let start = Instant::now();
     enter(&gate, Class::Admission, ANYONE, soon() + Duration::from_secs(1)).await.unwrap();
     assert!(Instant::now() - start <= Duration::from_millis(1001));
-    assert!(gate.lock().waiting.iter().all(VecDeque::is_empty));
+    assert!(gate.lock().waiting.iter().all(Line::is_empty));
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +120,8 @@ async fn a_refused_account_is_held_and_the_others_are_not() {
     }
     enter(&gate, Class::Admission, other, soon()).await.unwrap();
     let patient = Instant::now() + Duration::from_mins(1);
-    let busy = gate.enter(Class::Background, refused, patient, Some(Duration::from_secs(29)));
+    let nobody = Tenant::default();
+    let busy = gate.enter(Class::Background, &nobody, refused, patient, Some(Duration::from_secs(29)));
     assert_eq!(busy.await.unwrap_err(), held, "others have something else to do meanwhile");
     enter(&gate, Class::Background, refused, patient).await.unwrap();
     assert!(Instant::now() >= until, "background work waits for the quota when it has the time");
@@ -236,4 +237,53 @@ async fn accounts_are_bounded() {
         learn(&gate, Some(account(number)), hold(Some(60), Some(60)));
     }
     assert!(gate.lock().accounts.len() <= MOST_ACCOUNTS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_that_asks_much_delays_others_by_one_turn() {
+    let gate = gate(Some(10), 1, 8);
+    let (order, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let stand = |name: &'static str| {
+        let (gate, order) = (Arc::clone(&gate), order.clone());
+        tokio::spawn(async move {
+            let deadline = Instant::now() + Duration::from_mins(1);
+            gate.enter(Class::Admission, &Tenant::namespace(name), ANYONE, deadline, None).await.unwrap();
+            order.send(name).unwrap();
+        });
+    };
+    for _ in 0..20 {
+        stand("crowd");
+    }
+    settle().await;
+    stand("shop");
+    stand("shop");
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        settle().await;
+    }
+    let mut first = Vec::new();
+    while let Ok(name) = seen.try_recv() {
+        first.push(name);
+    }
+    assert_eq!(first.iter().filter(|name| **name == "shop").count(), 2, "{first:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_leaves_connections_to_those_that_have_none() {
+    let gate = gate(None, 1, 8);
+    let enter = async |name: &str| {
+        let deadline = Instant::now() + Duration::from_millis(10);
+        gate.enter(Class::Admission, &Tenant::namespace(name), ANYONE, deadline, None).await
+    };
+    let mut held = Vec::new();
+    while let Ok(permit) = enter("slow").await {
+        held.push(permit);
+    }
+    assert_eq!(held.len(), 6);
+    let first = enter("shop").await.unwrap();
+    assert!(enter("shop").await.is_err(), "it has one, and the others are few");
+    let _other = enter("team").await.unwrap();
+    assert!(enter("late").await.is_err(), "all are in use");
+    drop(first);
+    enter("late").await.unwrap();
 }

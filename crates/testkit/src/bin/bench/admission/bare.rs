@@ -61,7 +61,7 @@ async fn serve(certificates: &Path) -> Result<()> {
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
     // The line by which the operator tells its address.
     println!(r#"{{"endpoint":"webhook","address":"{}"}}"#, listener.local_addr()?);
-    let routes = axum::Router::new().route("/mutate/pods", post(admit));
+    let routes = axum::Router::new().route(super::server::BARE_PATH, post(admit));
     loop {
         let (stream, _) = listener.accept().await?;
         tokio::spawn(connection(stream, tls.clone(), routes.clone()));

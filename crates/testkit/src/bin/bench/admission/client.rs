@@ -31,9 +31,9 @@ pub(crate) fn trusting(authority: &Path) -> Result<Arc<ClientConfig>> {
 }
 
 /// The bytes of a whole request, ready to be sent many times.
-pub(crate) fn request(address: SocketAddr, body: &[u8]) -> Vec<u8> {
+pub(crate) fn request(address: SocketAddr, path: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
-        "POST /mutate/pods?timeout=5s HTTP/1.1\r\nHost: {address}\r\nUser-Agent: kube-apiserver-admission\r\n\
+        "POST {path}?timeout=5s HTTP/1.1\r\nHost: {address}\r\nUser-Agent: kube-apiserver-admission\r\n\
          Content-Length: {}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n\
          Accept-Encoding: gzip\r\n\r\n",
         body.len()

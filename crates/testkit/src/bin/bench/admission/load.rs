@@ -26,6 +26,9 @@ pub(crate) struct Load {
     /// Where the webhook is
     #[arg(long)]
     pub(crate) address: SocketAddr,
+    /// The path that it answers on
+    #[arg(long)]
+    pub(crate) path: String,
     /// File with the certificate of its authority
     #[arg(long)]
     pub(crate) authority: PathBuf,
@@ -48,6 +51,9 @@ pub(crate) struct Load {
     /// Where the first Pod of each review must get its images from
     #[arg(long)]
     pub(crate) expect: Option<String>,
+    /// Namespace of all Pods, instead of many
+    #[arg(long)]
+    pub(crate) namespace: Option<String>,
 }
 
 /// What came of it. Times are in seconds.
@@ -74,6 +80,7 @@ impl Load {
         let mut program = Program::new(std::env::current_exe()?)
             .arg("admission-load")
             .arg(format!("--address={}", self.address))
+            .arg(format!("--path={}", self.path))
             .arg(format!("--authority={}", self.authority.display()))
             .arg(format!("--source={}", self.source))
             .arg(format!("--containers={}", self.shape.containers))
@@ -89,6 +96,9 @@ impl Load {
         if let Some(place) = &self.expect {
             program = program.arg(format!("--expect={place}"));
         }
+        if let Some(namespace) = &self.namespace {
+            program = program.arg(format!("--namespace={namespace}"));
+        }
         let process = program.start().await?;
         let ending = process.wait(PREPARATION + Duration::from_secs_f64(self.seconds)).await;
         if ending.is_err() {
@@ -100,8 +110,9 @@ impl Load {
     }
 
     fn put_on(&self) -> Result<Outcome> {
-        let reviews = reviews::all(&self.source, self.shape)?;
-        let requests = reviews.iter().map(|review| client::request(self.address, &review.body)).collect();
+        let reviews = reviews::all_in(self.namespace.as_deref(), &self.source, self.shape)?;
+        let requests =
+            reviews.iter().map(|review| client::request(self.address, &self.path, &review.body)).collect();
         let config = client::trusting(&self.authority)?;
         let asked = Asked { load: self, reviews, requests, next: AtomicUsize::new(0) };
         let barrier = Barrier::new(self.connections);

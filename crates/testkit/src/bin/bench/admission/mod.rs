@@ -1,9 +1,11 @@
-//! Admission: what it costs beside the bare cost of reading a review, what policies add, and what a dead registry adds.
+//! Admission: what it costs beside the bare cost of reading a review, what policies add, and what a dead registry and a
+//! namespace that asks for too much add.
 
 mod answers;
 mod bare;
 mod client;
 mod compare;
+mod crowd;
 mod instructions;
 mod load;
 mod outage;
@@ -50,6 +52,8 @@ enum Scenario {
     Outage,
     /// A registry that dies while no Pod is created
     Quiet,
+    /// A namespace with so many policies that its lists would have a million places
+    Crowd,
 }
 
 impl Admission {
@@ -70,6 +74,9 @@ impl Admission {
         }
         if wanted(Scenario::Quiet) {
             print!("{}", bars.add(quiet::quiet(&mut stage).await?));
+        }
+        if wanted(Scenario::Crowd) {
+            print!("{}", bars.add(crowd::crowd(&mut stage, self.rounds, self.seconds).await?));
         }
         print!("\nAdmission: {bars}");
         Ok(bars.all_held())

@@ -69,14 +69,19 @@ impl fmt::Display for Shape {
 
 /// All reviews of Pods of this shape, whose images are in the registry `source`.
 pub(crate) fn all(source: &str, shape: Shape) -> Result<Vec<Review>> {
-    (0..REVIEWS).map(|number| review(source, shape, number)).collect()
+    all_in(None, source, shape)
+}
+
+/// The same in one namespace, where that is named.
+pub(crate) fn all_in(only: Option<&str>, source: &str, shape: Shape) -> Result<Vec<Review>> {
+    let place = |number| only.map_or_else(|| namespace(number), str::to_owned);
+    (0..REVIEWS).map(|number| review(source, shape, number, &place(number))).collect()
 }
 
 /// The review of this number. Each has other images than the one before.
-fn review(source: &str, shape: Shape, number: usize) -> Result<Review> {
+fn review(source: &str, shape: Shape, number: usize, namespace: &str) -> Result<Review> {
     let images: Vec<usize> = (0..shape.containers).map(|place| (number + 17 * place) % IMAGES).collect();
-    let namespace = namespace(number);
-    let mut pod = pod(source, &namespace, number, &images);
+    let mut pod = pod(source, namespace, number, &images);
     if shape.plain {
         strip(&mut pod);
     }

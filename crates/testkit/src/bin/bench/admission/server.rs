@@ -10,9 +10,14 @@ use fairlead_testkit::{Process, Program, eventually};
 /// The operator's own namespace.
 pub(crate) const NAMESPACE: &str = "fairlead-system";
 
+/// The path of the bare handler.
+pub(crate) const BARE_PATH: &str = "/mutate/pods";
+
 pub(crate) struct Server {
     process: Process,
     address: SocketAddr,
+    /// The path that it answers on.
+    pub(crate) path: String,
 }
 
 /// How long a server may take to start; under valgrind everything takes longer.
@@ -26,7 +31,7 @@ impl Server {
         let program = words.next().context("a command has a program")?;
         let process = Program::new(program).args(words).start().await?;
         let address = address_of(&process, "webhook", patience).await?;
-        Ok(Self { process, address })
+        Ok(Self { process, address, path: BARE_PATH.to_owned() })
     }
 
     /// Runs the command of an operator, and waits until it is ready and follows so many policies.

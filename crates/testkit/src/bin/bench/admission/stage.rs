@@ -12,6 +12,7 @@ use fairlead_testkit::registry::{Endpoint, Registry, RegistryConfig};
 use fairlead_testkit::{ApiProxy, Cluster, Part, eventually};
 use futures::{StreamExt, TryStreamExt, stream};
 use rustls::ClientConfig;
+use serde_json::{Value, json};
 
 use super::answers;
 use super::client::{self, Connection};
@@ -126,6 +127,7 @@ impl Stage {
     pub(crate) fn load(&self, server: &Server, shape: Shape, seconds: f64) -> Load {
         Load {
             address: server.address(),
+            path: server.path.clone(),
             authority: self.certificates.join("ca.crt"),
             source: self.source.host(),
             shape,
@@ -134,7 +136,30 @@ impl Stage {
             warm_up: 0.0,
             requests: None,
             expect: None,
+            namespace: None,
         }
+    }
+
+    /// Creates objects of kuik's group in a new namespace, and counts them among the policies.
+    pub(crate) async fn crowd(&mut self, namespace: &str, objects: &[Value]) -> Result<()> {
+        self.cluster.kubectl(["create", "namespace", namespace]).await?;
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        let file = self.directory().join("crowd.json");
+        std::fs::write(&file, list.to_string())?;
+        self.cluster.kubectl(["create", "-f", &file.display().to_string()]).await?;
+        self.policies += objects.len();
+        Ok(())
+    }
+
+    /// The registry that the Pods' images are in.
+    pub(crate) fn source(&self) -> String {
+        self.source.host()
+    }
+
+    /// Who holds the operator's lease, and how often it changed hands.
+    pub(crate) async fn lease(&self) -> Result<String> {
+        let what = "jsonpath={.items[*].spec.holderIdentity} {.items[*].spec.leaseTransitions}";
+        self.cluster.kubectl(["get", "leases", "-n", server::NAMESPACE, "-o", what]).await
     }
 
     /// Asks about every image until Pods get all of them from `place`, and returns how long that took and how long the
@@ -143,6 +168,7 @@ impl Stage {
         let begun = Instant::now();
         let questions = Arc::new(Questions {
             address: server.address(),
+            path: server.path.clone(),
             config: client::trusting(&self.certificates.join("ca.crt"))?,
             reviews: reviews::all(&self.source.host(), Shape::of(1))?.into_iter().take(IMAGES).collect(),
             slowest: Mutex::default(),
@@ -158,7 +184,8 @@ impl Stage {
 
     /// An operator that follows all policies, and knows nothing about images yet.
     pub(crate) async fn fresh_operator(&self, command: Vec<String>, patience: Patience) -> Result<Server> {
-        let server = Server::start_operator(command, self.policies, patience).await?;
+        let mut server = Server::start_operator(command, self.policies, patience).await?;
+        server.path = eventually(patience.0, || self.path()).await?;
         let client = self.cluster.client().await?;
         // Whoever leads writes to every new policy once, which takes its time and is not what is measured.
         eventually(SETTLED, || async {
@@ -169,6 +196,13 @@ impl Stage {
         .await
         .with_context(|| server.process().log_tail())?;
         Ok(server)
+    }
+
+    /// The path that operators answer on. There is no webhook configuration here, so it is made of their token.
+    async fn path(&self) -> Result<String> {
+        let template = "--output=go-template={{index .data \"path-token\" | base64decode}}";
+        let secret = ["get", "secret", "fairlead-webhook-path", "--namespace", server::NAMESPACE, template];
+        Ok(format!("/mutate/{}", self.cluster.kubectl(secret).await?.trim()))
     }
 
     /// An operator that knows everything it needs to send Pods to the first mirror.
@@ -182,6 +216,7 @@ impl Stage {
 /// One question for each image.
 struct Questions {
     address: SocketAddr,
+    path: String,
     config: Arc<ClientConfig>,
     reviews: Vec<Review>,
     slowest: Mutex<Duration>,
@@ -193,7 +228,7 @@ impl Questions {
         let mut connection = Connection::open(self.address, Arc::clone(&self.config))?;
         let mut verdict = Ok(());
         for review in &self.reviews {
-            let request = client::request(self.address, &review.body);
+            let request = client::request(self.address, &self.path, &review.body);
             let start = Instant::now();
             let answer = connection.ask(&request)?;
             let mut slowest = self.slowest.lock().unwrap_or_else(PoisonError::into_inner);

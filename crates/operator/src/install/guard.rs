@@ -1,0 +1,283 @@
+//! What roles cannot say: admission policies that limit the operator's writes to what it has to write, and that let
+//! only the operator write its own records.
+//!
+//! [`limits`] is the table of the first policy: a capability that writes something new adds what exactly it writes.
+
+use fairlead_api::{
+    kuik::GROUP,
+    names::{kubernetes, kuik, reef},
+};
+use fairlead_plan::pull_secrets::MANAGED_BY;
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec,
+    Validation,
+};
+
+use super::{CERTIFICATE_SECRET, PATH_SECRET, metadata::cluster_wide};
+
+/// Name of the policy, and of its binding, that limits the operator.
+pub const OPERATOR_POLICY: &str = "fairlead-operator";
+/// Name of the policy, and of its binding, that protects the operator's records.
+pub const RECORDS_POLICY: &str = "fairlead-records";
+
+/// Annotations that the operator puts onto Pods that exist: the record of containers that are added for debugging.
+const OF_PODS: [&str; 3] =
+    [fairlead_api::names::fairlead::ROUTES, kuik::ORIGINAL_IMAGES, reef::ORIGINAL_UPSTREAMS];
+
+/// The kinds in which the operator writes finalizers and conditions only.
+const POLICIES: [&str; 5] = [
+    "clusterimagesetmirrors",
+    "imagesetmirrors",
+    "clusterreplicatedimagesets",
+    "replicatedimagesets",
+    "clusterimagesetavailabilities",
+];
+
+/// The operator's `ServiceAccount`.
+#[derive(Debug, Clone, Copy)]
+pub struct Account<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+}
+
+impl Account<'_> {
+    /// Who it is to the API server.
+    fn user(self) -> String {
+        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
+    }
+}
+
+/// A policy and the binding that puts it in force.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    pub policy: ValidatingAdmissionPolicy,
+    pub binding: ValidatingAdmissionPolicyBinding,
+}
+
+/// What the operator may write of some resources: every rule must hold.
+struct Limit {
+    group: &'static str,
+    resources: Vec<String>,
+    /// An expression that must be true for each write of the operator, and what is said if it is not.
+    rules: Vec<(String, &'static str)>,
+}
+
+impl Limit {
+    fn new<const COUNT: usize>(group: &'static str, resources: [&str; COUNT]) -> Self {
+        Self { group, resources: resources.map(str::to_owned).to_vec(), rules: Vec::new() }
+    }
+
+    fn rule(mut self, expression: impl Into<String>, message: &'static str) -> Self {
+        self.rules.push((expression.into(), message));
+        self
+    }
+
+    fn matches(&self) -> NamedRuleWithOperations {
+        rule(self.group, self.resources.clone(), &["CREATE", "UPDATE", "DELETE"])
+    }
+
+    /// The rules, each for writes of these resources only.
+    fn validations(&self) -> Vec<Validation> {
+        let plurals = self.resources.iter().filter(|resource| !resource.contains('/'));
+        let plurals = plurals.map(|plural| format!("'{plural}'")).collect::<Vec<_>>().join(", ");
+        let elsewhere = format!(
+            "!(request.resource.group == '{}' && request.resource.resource in [{plurals}])",
+            self.group
+        );
+        let guarded = |(expression, message): &(String, &'static str)| {
+            validation(&format!("{elsewhere} || ({expression})"), message)
+        };
+        self.rules.iter().map(guarded).collect()
+    }
+}
+
+/// Everything that the operator may write, as far as a role cannot say it.
+fn limits(operator: Account<'_>) -> Vec<Limit> {
+    let updates_only = "request.operation == 'UPDATE'";
+    vec![
+        Limit::new("", ["secrets"]).rule(
+            format!(
+                "(request.namespace == '{}' && request.name in ['{CERTIFICATE_SECRET}', '{PATH_SECRET}']) || \
+                 ((object == null || ({})) && (oldObject == null || ({})))",
+                operator.namespace,
+                copy("object", &[kuik::OWNER_VERSION, kuik::OWNER_KIND, kuik::OWNER_NAME], true),
+                copy("oldObject", &[], false),
+            ),
+            "the operator writes only copies of pull secrets: of a docker type, named kuik-<name>-<16 hexadecimal \
+             digits>, with the labels kuik.enix.io/owner-*; and, in its own namespace, the Secrets of its webhook",
+        ),
+        Limit::new("", ["pods", "pods/*"])
+            .rule(updates_only, "the operator neither creates nor deletes Pods")
+            .rule(unless_updated("object.spec == oldObject.spec"), "the operator changes no field of a Pod's spec")
+            .rule(
+                unless_updated(&format!("{} && {}", same_metadata(), same_annotations())),
+                "of a Pod's metadata the operator changes only its own annotations",
+            ),
+        Limit::new(GROUP, POLICIES)
+            .rule(updates_only, "the operator neither creates nor deletes policies")
+            .rule(
+                unless_updated("object.?spec == oldObject.?spec"),
+                "the operator changes no field of a policy's spec",
+            ),
+        Limit::new("admissionregistration.k8s.io", ["mutatingwebhookconfigurations"])
+            .rule(updates_only, "the operator neither creates nor deletes webhook configurations")
+            .rule(
+                unless_updated(&same_webhooks()),
+                "of a webhook configuration the operator changes only the path and the CA bundle",
+            ),
+    ]
+}
+
+fn unless_updated(expression: &str) -> String {
+    format!("request.operation != 'UPDATE' || ({expression})")
+}
+
+/// Whether a Secret is a copy of a pull secret. Those of kube-image-keeper lack some labels.
+fn copy(secret: &str, more_labels: &[&str], ours: bool) -> String {
+    let label = |key: &str| format!("{secret}.metadata.?labels[?'{key}'].orValue('')");
+    let mut parts = vec![
+        format!("{secret}.type in ['kubernetes.io/dockerconfigjson', 'kubernetes.io/dockercfg']"),
+        format!("{secret}.metadata.name.matches('^{}.+-[0-9a-f]{{16}}$')", kuik::SECRET_NAME_PREFIX),
+        format!("{} == '{GROUP}'", label(kuik::OWNER_GROUP)),
+        format!("{} != ''", label(kuik::OWNER_UID)),
+    ];
+    parts.extend(more_labels.iter().map(|key| format!("{} != ''", label(key))));
+    if ours {
+        parts.push(format!("{} == '{MANAGED_BY}'", label(kubernetes::MANAGED_BY)));
+    }
+    parts.join(" && ")
+}
+
+fn same_metadata() -> String {
+    let same = |field| format!("object.metadata.?{field} == oldObject.metadata.?{field}");
+    ["labels", "finalizers", "ownerReferences"].map(same).join(" && ")
+}
+
+fn same_annotations() -> String {
+    let own = OF_PODS.map(|name| format!("'{name}'")).join(", ");
+    let of = |object: &str| format!("{object}.metadata.?annotations.orValue({{}})");
+    let (now, before) = (of("object"), of("oldObject"));
+    let kept = |these: &str, those: &str| {
+        format!("{these}.all(key, key in [{own}] || {those}[?key] == {these}[?key])")
+    };
+    format!("{} && {}", kept(&now, &before), kept(&before, &now))
+}
+
+/// Each webhook asks the same server about the same things as before.
+fn same_webhooks() -> String {
+    let fields = [
+        "rules",
+        "failurePolicy",
+        "matchPolicy",
+        "namespaceSelector",
+        "objectSelector",
+        "sideEffects",
+        "timeoutSeconds",
+        "admissionReviewVersions",
+        "reinvocationPolicy",
+        "matchConditions",
+        "clientConfig.?service.?name",
+        "clientConfig.?service.?namespace",
+        "clientConfig.?service.?port",
+    ];
+    let same = fields.map(|field| format!("now.?{field} == before.?{field}")).join(" && ");
+    let host = |webhook: &str| {
+        format!("{webhook}.clientConfig.?url.optMap(address, url(address).getHost()).orValue('')")
+    };
+    format!(
+        "object.?webhooks.orValue([]).size() == oldObject.?webhooks.orValue([]).size() && \
+         object.?webhooks.orValue([]).all(now, oldObject.?webhooks.orValue([]).exists(before, \
+         now.name == before.name && {same} && {} == {}))",
+        host("now"),
+        host("before"),
+    )
+}
+
+/// Limits what the operator may write.
+pub fn of_operator(operator: Account<'_>) -> Guard {
+    let limits = limits(operator);
+    let user = operator.user();
+    guard(
+        OPERATOR_POLICY,
+        // Nobody else's writes are looked at, so no mistake here can stand in their way.
+        ("is-the-operator", &format!("request.userInfo.username == '{user}'")),
+        limits.iter().map(Limit::matches).collect(),
+        limits.iter().flat_map(Limit::validations).collect(),
+    )
+}
+
+/// Lets only the operator write its records. Deleting them and changing their metadata is free, so that namespaces and
+/// owners can go.
+pub fn of_records(operator: Account<'_>) -> Guard {
+    let user = operator.user();
+    let records = ["imageledgers", "imagepins"].map(str::to_owned).to_vec();
+    guard(
+        RECORDS_POLICY,
+        ("is-not-the-operator", &format!("request.userInfo.username != '{user}'")),
+        vec![rule("fairlead.dev", records, &["CREATE", "UPDATE"])],
+        vec![
+            validation(
+                "request.operation != 'CREATE'",
+                "only the operator creates this kind; declare a mirror or a policy instead",
+            ),
+            validation(
+                &unless_updated("object.?spec == oldObject.?spec && object.?status == oldObject.?status"),
+                "only the operator changes this kind; its metadata may be changed, and it may be deleted",
+            ),
+        ],
+    )
+}
+
+fn guard(
+    name: &str,
+    (condition, expression): (&str, &str),
+    rules: Vec<NamedRuleWithOperations>,
+    validations: Vec<Validation>,
+) -> Guard {
+    let policy = ValidatingAdmissionPolicy {
+        metadata: cluster_wide(name),
+        spec: Some(ValidatingAdmissionPolicySpec {
+            failure_policy: Some("Fail".to_owned()),
+            match_conditions: Some(vec![MatchCondition {
+                name: condition.to_owned(),
+                expression: expression.to_owned(),
+            }]),
+            match_constraints: Some(MatchResources {
+                resource_rules: Some(rules),
+                ..MatchResources::default()
+            }),
+            validations: Some(validations),
+            ..ValidatingAdmissionPolicySpec::default()
+        }),
+        ..ValidatingAdmissionPolicy::default()
+    };
+    let binding = ValidatingAdmissionPolicyBinding {
+        metadata: cluster_wide(name),
+        spec: ValidatingAdmissionPolicyBindingSpec {
+            policy_name: name.to_owned(),
+            validation_actions: vec!["Deny".to_owned()],
+            ..ValidatingAdmissionPolicyBindingSpec::default()
+        },
+    };
+    Guard { policy, binding }
+}
+
+fn rule(group: &str, resources: Vec<String>, operations: &[&str]) -> NamedRuleWithOperations {
+    NamedRuleWithOperations {
+        api_groups: Some(vec![group.to_owned()]),
+        api_versions: Some(vec!["*".to_owned()]),
+        operations: Some(operations.iter().map(|operation| (*operation).to_owned()).collect()),
+        resources: Some(resources),
+        ..NamedRuleWithOperations::default()
+    }
+}
+
+fn validation(expression: &str, message: &str) -> Validation {
+    Validation {
+        expression: expression.to_owned(),
+        message: Some(message.to_owned()),
+        reason: Some("Forbidden".to_owned()),
+        ..Validation::default()
+    }
+}
