@@ -140,7 +140,8 @@ impl Assembly {
         let metrics = watch::Metrics::register(&mut self.registry);
         let copying = config.routing.pull_secrets.copy;
         let webhook = copying.then(|| self.settings.certificates.configuration());
-        let watches = Watches::new(self.client.clone(), &self.settings.namespace, resources, webhook, metrics);
+        let watches =
+            Watches::new(self.client.clone(), &self.settings.namespace, resources, webhook, metrics);
         for (kind, watch) in watches.all {
             let stop = self.stop.clone();
             self.telling.spawn(format!("watch {kind}"), async move {

@@ -12,6 +12,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 
+use super::rig::{Rig, mirror_of, pod_of, push, ready, secret, shared, wait_for_status};
+use crate::route::rig::{image, pull_secrets};
+
 #[tokio::test]
 async fn sources_are_read_as_their_pods_would_and_mirrors_written_with_their_own_secret() -> Result<()> {
     let rig = shared().await?;
