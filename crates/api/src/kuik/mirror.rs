@@ -217,6 +217,8 @@ pub struct SharingCluster {
     /// The hour in which its usage list was last seen.
     #[schemars(schema_with = "crate::schema::timestamp")]
     pub last_seen: Time,
+}
+
 /// A registry that copies wait for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
