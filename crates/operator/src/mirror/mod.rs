@@ -153,7 +153,7 @@ impl Controller {
                 .cleanup
                 .foreign_list_max_age
                 .as_ref()
-                .map(|age| age.as_std()),
+                .map(fairlead_domain::duration::Duration::as_std),
             teller: around.teller,
             errors: around.errors,
             clock: around.clock,

@@ -103,12 +103,11 @@ impl UsageLists {
         self.mirrors.retain(|place, _| mirrors.contains_key(place));
         for (place, shared) in mirrors {
             let names = UsageList::new(now, shared.used.iter().copied());
-            match self.mirrors.get_mut(&place) {
-                Some(mirror) => (mirror.shared, mirror.names) = (shared, names),
-                None => {
-                    let foreign = ForeignLists::remembered(shared.seen.clone());
-                    self.mirrors.insert(place, Mirror::new(shared, names, foreign));
-                }
+            if let Some(mirror) = self.mirrors.get_mut(&place) {
+                (mirror.shared, mirror.names) = (shared, names);
+            } else {
+                let foreign = ForeignLists::remembered(shared.seen.clone());
+                self.mirrors.insert(place, Mirror::new(shared, names, foreign));
             }
         }
     }
@@ -294,7 +293,7 @@ struct Access {
 
 impl Access {
     async fn publish(&self, names: &UsageList) -> Result<Published, Failure> {
-        let context = self.context();
+        let context = context();
         let remote = self.remote(Right::Delete).await?;
         let tag = Selector::from(&self.cluster);
         let before = remote.resolve(&tag, &context).await.ok().map(|resolved| resolved.digest);
@@ -308,7 +307,7 @@ impl Access {
     }
 
     async fn read(&self, known: &BTreeMap<Arc<str>, (Digest, Arc<UsageList>)>) -> Result<Lists, Failure> {
-        let context = self.context();
+        let context = context();
         let remote = self.remote(Right::Pull).await?;
         let tags = match remote.tags(MAX_CLUSTERS, &context).await {
             Ok(tags) if tags.complete => tags.tags,
@@ -353,8 +352,8 @@ impl Access {
         let access = access.map_err(|error| Failure { error, refused: false })?;
         Ok(self.client.remote(&reference.repository(), Arc::clone(&access.place.credentials), right)?)
     }
+}
 
-    fn context(&self) -> Context {
-        Context::new(Class::Background, Instant::now() + LIMIT)
-    }
+fn context() -> Context {
+    Context::new(Class::Background, Instant::now() + LIMIT)
 }

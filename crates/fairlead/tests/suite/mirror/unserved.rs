@@ -56,8 +56,8 @@ async fn a_kind_that_is_not_served_for_a_while_costs_no_row_and_no_copy() -> Res
         "metadata": {"name": "all"},
         "spec": {"imageFilter": {"include": [format!("{}/.*", source.host())]}, "unusedImageExpiry": "720h"},
     });
-    let watches: Api<ClusterImageSetAvailability> = Api::all(rig.client().await?);
-    watches.create(&PostParams::default(), &serde_json::from_value(watched)?).await?;
+    let availabilities: Api<ClusterImageSetAvailability> = Api::all(rig.client().await?);
+    availabilities.create(&PostParams::default(), &serde_json::from_value(watched)?).await?;
     let mut pods = Vec::new();
     for number in 0..6 {
         push(&source, &format!("team/app-{number}"), "1").await?;
