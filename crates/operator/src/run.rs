@@ -203,7 +203,7 @@ impl Assembly {
             Surroundings::new(&self.client, config, policies.clone(), resources, &mut self.registry);
         self.telling.spawn("policies", policies.clone().run(self.stop.clone()));
         let configured: Vec<Host> =
-            config.registries.hosts.keys().filter_map(|name| Host::parse(name).ok()).collect();
+            config.registries.hosts.keys().filter_map(|name| Host::parse(name.as_str()).ok()).collect();
         let named = {
             let policies = policies.clone();
             let mut known: Option<(u64, Arc<Named>)> = None;

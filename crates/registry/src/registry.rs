@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use fairlead_domain::reference::Host;
+use fairlead_domain::reference::{Host, HostKey};
 use tokio::sync::Semaphore;
 use url::Url;
 
@@ -155,12 +155,12 @@ impl From<TrustError> for Problem {
     }
 }
 
-/// The registries in use. Whoever asks for the same host, in whatever case, shares everything of it.
+/// The registries in use. All spellings of a host share everything of its registry.
 pub(crate) struct Registries {
     settings: Settings,
     trust: Trust,
     resolver: Arc<dyn Resolve>,
-    known: Mutex<Recent<String, Arc<Registry>>>,
+    known: Mutex<Recent<HostKey, Arc<Registry>>>,
 }
 
 impl Registries {
@@ -175,7 +175,7 @@ impl Registries {
 
     /// A registry whose settings cannot be used is not remembered: a repaired file works at the next call.
     pub(crate) fn get(&self, host: &Host) -> Result<Arc<Registry>, Problem> {
-        let name = host.as_str().to_ascii_lowercase();
+        let name = host.key();
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let found = lock().get(&name).map(Arc::clone);
         if let Some(former) = found {
@@ -206,16 +206,16 @@ impl Registries {
 
     /// A registry that was used before.
     pub(crate) fn find(&self, host: &Host) -> Option<Arc<Registry>> {
-        let name = host.as_str().to_ascii_lowercase();
+        let name = host.key();
         self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned()
     }
 
-    pub(crate) fn remove(&self, name: &str) {
+    pub(crate) fn remove(&self, name: &HostKey) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
     /// The registries in use, by name.
-    pub(crate) fn all(&self) -> Vec<(String, Arc<Registry>)> {
+    pub(crate) fn all(&self) -> Vec<(HostKey, Arc<Registry>)> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().map(|(name, registry)| (name.clone(), Arc::clone(registry))).collect()
     }
@@ -228,5 +228,32 @@ impl Registries {
 impl fmt::Debug for Registries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registries").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::resolver::SystemResolver;
+
+    #[test]
+    fn every_spelling_of_a_host_is_one_registry_with_its_settings() {
+        let host = |text: &str| Host::parse(text).unwrap();
+        let mut settings = Settings::default();
+        let own =
+            RegistrySettings { token_hosts: vec!["auth.example".to_owned()], ..RegistrySettings::default() };
+        settings.set(&host("Reg.local:443"), own);
+        let registries = Registries::new(settings, Arc::new(SystemResolver));
+        let first = registries.get(&host("REG.local")).unwrap();
+        for spelling in ["reg.local", "reg.local:443", "Reg.Local:0443"] {
+            let registry = registries.get(&host(spelling)).unwrap();
+            assert!(Arc::ptr_eq(&first, &registry), "{spelling}: connections, budget and breaker are shared");
+            assert!(registries.find(&host(spelling)).is_some(), "{spelling}");
+        }
+        assert_eq!(first.settings.token_hosts, ["auth.example"]);
+        assert!(!Arc::ptr_eq(&first, &registries.get(&host("reg.local:80")).unwrap()));
+        let hub = registries.get(&host("DOCKER.io:443")).unwrap();
+        assert_eq!(hub.endpoint.base().as_str(), "https://registry-1.docker.io/");
+        assert!(Arc::ptr_eq(&hub, &registries.get(&host("docker.io")).unwrap()));
     }
 }

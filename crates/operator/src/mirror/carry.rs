@@ -372,7 +372,7 @@ impl Carrier {
         let pause = match &error.problem {
             Problem::RateLimited { until, .. } => {
                 let left = until.and_then(|until| until.duration_since(SystemTime::now()).ok());
-                Some((access.place.reference.host().as_str().into(), left.unwrap_or(QUOTA_PAUSE)))
+                Some((access.place.reference.host().key().to_shared(), left.unwrap_or(QUOTA_PAUSE)))
             }
             _ => None,
         };

@@ -10,7 +10,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use fairlead_domain::{digest::Digest, keyring::Credential, reference::Reference, verdict::Verdict};
+use fairlead_domain::{
+    digest::Digest,
+    keyring::Credential,
+    reference::{HostKey, Reference},
+    verdict::Verdict,
+};
 use fairlead_plan::verdict_age::{self, Ages, Span, Standing};
 use fairlead_registry::RegistryHealth;
 use tokio::{sync::watch, time::Instant};
@@ -136,11 +141,11 @@ impl Cache {
         self.ages
     }
 
-    /// The question about an image. What is pulled counts, however it was written.
+    /// The question about an image. What is pulled from which registry counts, however it was written.
     pub(super) fn asked<'a>(&self, image: &Reference, credentials: &'a [Credential]) -> Asked<'a> {
         let reference = image.pulled();
         let mut hasher = self.hasher.build_hasher();
-        reference.hash(&mut hasher);
+        reference.key().hash(&mut hasher);
         for credential in credentials {
             credential.id().hash(&mut hasher);
         }
@@ -237,7 +242,7 @@ impl Cache {
     }
 
     /// Forgets all images of these registries.
-    pub(super) fn forget(&self, registries: &HashSet<String>) {
+    pub(super) fn forget(&self, registries: &HashSet<HostKey>) {
         for shard in &self.shards {
             lock(shard).entries.retain(|_, entry| !entry.image.is_of(registries));
         }
@@ -337,13 +342,13 @@ impl Image {
         &self.credentials
     }
 
-    /// Whether it is in one of these registries, which are in lower case.
-    pub(super) fn is_of(&self, registries: &HashSet<String>) -> bool {
-        registries.contains(&self.reference.host().as_str().to_ascii_lowercase())
+    /// Whether it is in one of these registries.
+    pub(super) fn is_of(&self, registries: &HashSet<HostKey>) -> bool {
+        registries.contains(&self.reference.host().key())
     }
 
     fn is(&self, other: &Self) -> bool {
-        self.reference == other.reference && self.credentials == other.credentials
+        self.reference.is_same_image(&other.reference) && self.credentials == other.credentials
     }
 }
 
@@ -357,7 +362,7 @@ impl Asked<'_> {
     }
 
     fn is(&self, image: &Image) -> bool {
-        self.reference == image.reference && *self.credentials == *image.credentials
+        self.reference.is_same_image(&image.reference) && *self.credentials == *image.credentials
     }
 }
 

@@ -66,6 +66,11 @@ fn what_is_pulled_counts_however_it_was_written() {
     assert_eq!(known(&cache, "app", &[], now), Some(available()));
     assert_eq!(known(&cache, &pinned.replace('@', ":7@"), &[], now), Some(absent()));
     assert_eq!(known(&cache, "app:7", &[], now), None);
+    keep(&cache, "REG.local/app:1", &[], at(available(), now));
+    for spelling in ["reg.local/app:1", "reg.local:443/app:1", "Reg.local:443/app:1"] {
+        assert_eq!(known(&cache, spelling, &[], now), Some(available()), "{spelling}");
+    }
+    assert_eq!(known(&cache, "reg.local:80/app:1", &[], now), None, "another registry");
 }
 
 #[test]
@@ -151,10 +156,12 @@ fn a_burst_stays_within_the_bound_and_what_is_in_use_survives_it() {
 #[test]
 fn node_credentials_are_trusted_as_configured() {
     let config = |text: &str| crate::config::Config::parse(text).unwrap().config;
-    let trust = |text: &str, host: &str| NodeTrust::from(&config(text)).trust_node_credentials(host);
+    let trust = |text: &str, host: &str| {
+        NodeTrust::from(&config(text)).trust_node_credentials(&Host::parse(host).unwrap())
+    };
     assert!(trust("{}", "quay.io"));
     let one = "registries: {quay.io: {trustNodeCredentials: false}}";
-    assert!(!trust(one, "QUAY.io") && trust(one, "docker.io"));
+    assert!(!trust(one, "QUAY.io") && !trust(one, "quay.io:443") && trust(one, "docker.io"));
     let all = "registries: {default: {trustNodeCredentials: false}, quay.io: {trustNodeCredentials: true}}";
     assert!(trust(all, "quay.io") && !trust(all, "docker.io"));
 }

@@ -78,7 +78,7 @@ impl Index {
             |from: &Reference, to: &Reference| policies.replicated(from, &from.forms()).is_replica(to);
         // An upstream without a filter recognises nothing, but is a place all the same.
         let (one, other) = (one.pulled(), other.pulled());
-        one == other || declared(&one, &other) || declared(&other, &one)
+        one.is_same_image(&other) || declared(&one, &other) || declared(&other, &one)
     }
 
     /// Where else an image is declared to be, in order of trial, each place with the Secrets that are named for it. Which
@@ -98,7 +98,7 @@ impl Index {
             let mut origins = std::iter::once(&one.origin).chain(&one.also);
             origins.any(|origin| matches!(origin, Origin::Upstream { .. }))
         };
-        let others = found.into_iter().filter(|one| one.reference != *image && is_upstream(one));
+        let others = found.into_iter().filter(|one| !one.reference.is_same_image(image) && is_upstream(one));
         others.map(|one| (one.reference, one.secrets)).collect()
     }
 

@@ -154,7 +154,7 @@ impl Policy {
     fn mirror_of(&self, destination: &Reference) -> Option<&Mirror> {
         let holding = self.mirrors().iter().filter(|mirror| mirror.place.contains(destination));
         // Of equal ones the last would win, and people expect the first.
-        holding.rev().max_by_key(|mirror| mirror.place.as_str().len())
+        holding.rev().max_by_key(|mirror| mirror.place.path().len())
     }
 
     /// Entries whose `credentialSecret` is copied to the namespaces of Pods, because they name no `pullSecret`. Objects

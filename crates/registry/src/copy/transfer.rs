@@ -351,11 +351,11 @@ impl Job<'_> {
     /// both are the same registry, so that transfers cannot wait for each other in a circle.
     async fn slots(&self) -> Result<Vec<OwnedSemaphorePermit>, CopyError> {
         let (source, destination) = (&self.source.registry, &self.destination.registry);
-        let mut needed = vec![(self.source.repository().host(), source, 1)];
+        let mut needed = vec![(self.source.repository().host().key(), source, 1)];
         if Arc::ptr_eq(source, destination) {
-            needed = vec![(self.source.repository().host(), source, 2)];
+            needed = vec![(self.source.repository().host().key(), source, 2)];
         } else {
-            needed.push((self.destination.repository().host(), destination, 1));
+            needed.push((self.destination.repository().host().key(), destination, 1));
         }
         needed.sort_by(|one, other| one.0.cmp(&other.0));
         let closed = || {

@@ -44,7 +44,7 @@ impl Question<'_> {
         if verdict.is_available() {
             return verdict;
         }
-        let trust = self.trust.trust_node_credentials(self.place.reference.host().as_str());
+        let trust = self.trust.trust_node_credentials(&self.place.reference.host());
         judge(self.place, verdict, !self.credentials.is_empty(), trust)
     }
 }

@@ -55,7 +55,7 @@ impl Work<'_> {
         let readable = |other: &&Desk| principal.may_read_copies_of(&other.principal());
         for other in self.desks.values().filter(readable) {
             let copies = other.ledger.get(&task.source).map(|entry| &*entry.copies).unwrap_or_default();
-            let copies = copies.iter().filter(|copy| copy.destination != task.destination);
+            let copies = copies.iter().filter(|copy| !copy.destination.is_same_image(&task.destination));
             for copy in copies.filter(|copy| other.keeps(&copy.destination)) {
                 if let (CopyState::Mirrored, Some(held)) = (copy.state, copy.digest) {
                     others.push(Other {

@@ -7,6 +7,7 @@ mod limits;
 mod listing;
 mod paths;
 mod properties;
+mod spellings;
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
