@@ -10,6 +10,7 @@ mod key;
 mod location;
 mod parse;
 mod parts;
+mod pattern;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,7 @@ pub use self::{
     key::{HostKey, ImageKey, PlaceKey},
     location::{Location, LocationError, clean_join},
     parts::{Host, Repository, Tag},
+    pattern::HostPattern,
 };
 use crate::digest::Digest;
 

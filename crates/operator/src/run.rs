@@ -198,7 +198,7 @@ impl Assembly {
         leader: &Leader,
     ) -> Surroundings {
         let metrics = policies::Metrics::register(&mut self.registry);
-        let policies = Policies::new(resources, metrics.clone());
+        let policies = Policies::new(resources, &config.routing, metrics.clone());
         let (around, recorder) =
             Surroundings::new(&self.client, config, policies.clone(), resources, &mut self.registry);
         self.telling.spawn("policies", policies.clone().run(self.stop.clone()));
@@ -311,6 +311,7 @@ impl Assembly {
             board: board.clone(),
             verdicts: around.verdicts.clone(),
             secrets: around.secrets.clone(),
+            policies: around.policies.clone(),
             shelves,
             registries: around.registries.clone(),
             mirrors,

@@ -2,10 +2,13 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use fairlead_domain::reference::{Host, HostKey};
+use fairlead_domain::{
+    cause::Cause,
+    reference::{Host, HostKey},
+};
 use tokio::sync::Semaphore;
 use url::Url;
 
@@ -29,7 +32,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) settings: RegistrySettings,
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) transport: Transport,
     pub(crate) peer: Arc<Peer>,
     /// Blobs moving to or from the registry. A transfer holds a connection and waits for one elsewhere, so the number is
@@ -38,9 +41,13 @@ pub(crate) struct Registry {
     pub(crate) transfer_capacity: u32,
     /// What the registry's challenges taught, so that the next request comes prepared.
     memory: Arc<Mutex<Memory>>,
-    token_servers: TokenServers,
+    token_servers: Arc<TokenServers>,
     /// Where the registry's authorities are read from, if it has some of its own.
     authorities: Option<Authorities>,
+    /// Whether tenants may cause connections to it wherever it is, because an administrator configured it.
+    is_configured: bool,
+    /// The same registry for requests that tenants cause, made when there is the first.
+    fenced: OnceLock<Arc<Self>>,
 }
 
 impl Registry {
@@ -68,20 +75,52 @@ impl Registry {
             connections: usize::try_from(own.budget.connections.get()).unwrap_or(usize::MAX),
             user_agent: settings.user_agent.clone(),
             direct: host.is_loopback(),
+            fenced: false,
         });
         let peer = Peer::new(own.budget, settings.patience);
         let transfer_capacity = own.budget.for_background().min(bounds::TRANSFERS);
         Ok(Self {
             settings: own,
-            endpoint,
+            endpoint: Arc::new(endpoint),
             transport,
             peer,
             transfers: Arc::new(Semaphore::new(usize::try_from(transfer_capacity).unwrap_or(1))),
             transfer_capacity,
             memory: Arc::default(),
-            token_servers: TokenServers::new(settings),
+            token_servers: Arc::new(TokenServers::new(settings)),
             authorities,
+            is_configured: settings.are_set_for(host),
+            fenced: OnceLock::new(),
         })
+    }
+
+    /// The registry as requests of this cause may use it. Budget, health and quota are the same for all. Connections, and
+    /// what the registry's challenges taught, are not: both may come from an address that is off limits for tenants.
+    pub(crate) fn for_cause(self: &Arc<Self>, cause: Cause) -> Arc<Self> {
+        if cause == Cause::Administrator || self.is_configured {
+            return Arc::clone(self);
+        }
+        let fenced = self.fenced.get_or_init(|| {
+            Arc::new(Self {
+                settings: self.settings.clone(),
+                endpoint: Arc::clone(&self.endpoint),
+                transport: self.transport.fenced(),
+                peer: Arc::clone(&self.peer),
+                transfers: Arc::clone(&self.transfers),
+                transfer_capacity: self.transfer_capacity,
+                memory: Arc::default(),
+                token_servers: Arc::clone(&self.token_servers),
+                authorities: None,
+                is_configured: false,
+                fenced: OnceLock::new(),
+            })
+        });
+        Arc::clone(fenced)
+    }
+
+    /// On whose account its connections are made.
+    pub(crate) fn cause(&self) -> Cause {
+        if self.transport.is_fenced() { Cause::Tenant } else { Cause::Administrator }
     }
 
     /// Takes over what callers share and what was learnt; only connections and trust are new.

@@ -64,6 +64,11 @@ impl Settings {
         self.registries.insert(host.key(), settings);
     }
 
+    /// Whether a registry has settings of its own.
+    pub fn are_set_for(&self, host: &Host) -> bool {
+        self.registries.contains_key(&host.key())
+    }
+
     pub fn of(&self, host: &Host) -> &RegistrySettings {
         self.registries.get(&host.key()).unwrap_or(&self.default)
     }

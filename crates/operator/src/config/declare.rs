@@ -59,6 +59,12 @@ fn routing(keys: &mut Keys<'_>, routing: &mut Routing) {
             "copy pull secrets of cluster-scoped policies into the namespaces of the Pods that need them",
         );
     });
+    keys.list(
+        "namespacedRegistries",
+        &mut routing.namespaced_registries,
+        anything,
+        "registries that ImageSetMirrors and ReplicatedImageSets may name; `*` stands for any characters",
+    );
     keys.value(
         "rewriteOnNeverImagePullPolicy",
         &mut routing.rewrite_on_never_image_pull_policy,

@@ -187,6 +187,24 @@ fn every_problem_names_line_key_and_remedy() {
             "registries.REG.local:443",
             "the same registry as `reg.local` in line 2",
         ),
+        (
+            "routing:\n  namespacedRegistries:\n  - '*.corp.example'\n  - '.*\\.corp'\n",
+            4,
+            "routing.namespacedRegistries[1]",
+            "`*` stands for any characters",
+        ),
+        (
+            "routing: {namespacedRegistries: ['https://reg.corp']}",
+            1,
+            "routing.namespacedRegistries[0]",
+            "write `reg.corp`",
+        ),
+        (
+            "routing: {namespacedRegistries: reg.corp}",
+            1,
+            "routing.namespacedRegistries",
+            "put `- ` before each item",
+        ),
         ("registries: {Index.Docker.io: {}}", 1, "registries.Index.Docker.io", "`docker.io`"),
         ("nodes: {blockedRegistries: [\"a b\"]}", 1, "nodes.blockedRegistries[0]", "image reference"),
         (

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::kuik::AwaitedRegistry;
-use fairlead_domain::reference::{Host, ImageKey, Reference, Tag};
+use fairlead_domain::reference::{Host, ImageKey, Tag};
 use fairlead_plan::copy_queue::{Ended, Job, Key, Queue};
 use fairlead_plan::ledger::{Ledger, Owner, ShelfId};
 use fairlead_plan::mirroring::{Sighting, Task, Work as Kind};
@@ -312,7 +312,7 @@ impl<'a> Work<'a> {
         self.resync = true;
         self.mind_finalizers().await;
         self.release(&stuck).await;
-        self.parts.publish_looks(&self.desks);
+        self.parts.publish_looks(&self.desks, &self.index);
         self.next_look = Instant::now() + SHORTEST_LOOK.max(begun.elapsed() * LOOK_SHARE);
         Ok(())
     }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use fairlead_domain::{
+    cause::Cause,
     digest::Digest,
     keyring::Credential,
     reference::{HostKey, Reference},
@@ -61,11 +62,12 @@ struct Flight {
     told: watch::Receiver<Progress>,
 }
 
-/// An image, and the credentials with which it is asked for.
+/// An image, the credentials with which it is asked for, and on whose account.
 #[derive(Clone, Debug)]
 pub(super) struct Image {
     reference: Reference,
     credentials: Arc<[Credential]>,
+    cause: Cause,
     hash: u64,
 }
 
@@ -74,6 +76,7 @@ pub(super) struct Image {
 pub(super) struct Asked<'a> {
     reference: Reference,
     credentials: &'a [Credential],
+    cause: Cause,
     hash: u64,
 }
 
@@ -142,14 +145,20 @@ impl Cache {
     }
 
     /// The question about an image. What is pulled from which registry counts, however it was written.
-    pub(super) fn asked<'a>(&self, image: &Reference, credentials: &'a [Credential]) -> Asked<'a> {
+    pub(super) fn asked<'a>(
+        &self,
+        image: &Reference,
+        credentials: &'a [Credential],
+        cause: Cause,
+    ) -> Asked<'a> {
         let reference = image.pulled();
         let mut hasher = self.hasher.build_hasher();
         reference.key().hash(&mut hasher);
         for credential in credentials {
             credential.id().hash(&mut hasher);
         }
-        Asked { reference, credentials, hash: hasher.finish() }
+        cause.hash(&mut hasher);
+        Asked { reference, credentials, cause, hash: hasher.finish() }
     }
 
     pub(super) fn look(&self, asked: &Asked<'_>, now: Instant) -> Look {
@@ -347,8 +356,14 @@ impl Image {
         registries.contains(&self.reference.host().key())
     }
 
+    pub(super) fn cause(&self) -> Cause {
+        self.cause
+    }
+
     fn is(&self, other: &Self) -> bool {
-        self.reference.is_same_image(&other.reference) && self.credentials == other.credentials
+        self.reference.is_same_image(&other.reference)
+            && self.credentials == other.credentials
+            && self.cause == other.cause
     }
 }
 
@@ -357,12 +372,23 @@ impl Asked<'_> {
         &self.reference
     }
 
+    pub(super) fn cause(&self) -> Cause {
+        self.cause
+    }
+
     pub(super) fn own(&self) -> Image {
-        Image { reference: self.reference.clone(), credentials: self.credentials.into(), hash: self.hash }
+        Image {
+            reference: self.reference.clone(),
+            credentials: self.credentials.into(),
+            cause: self.cause,
+            hash: self.hash,
+        }
     }
 
     fn is(&self, image: &Image) -> bool {
-        self.reference.is_same_image(&image.reference) && *self.credentials == *image.credentials
+        self.reference.is_same_image(&image.reference)
+            && *self.credentials == *image.credentials
+            && self.cause == image.cause
     }
 }
 

@@ -57,7 +57,8 @@ pub(super) async fn run(verdicts: Verdicts, mut named: impl FnMut() -> Arc<Named
 
 async fn refresh(verdicts: Verdicts, image: Image) {
     let (started, health) = (Instant::now(), verdicts.health(&image));
-    let (context, options) = (verdicts.context(Class::Background), verdicts.shared.settings.options());
+    let context = verdicts.context(Class::Background);
+    let options = verdicts.shared.settings.options(image.cause());
     let verdict = verdicts.probe(&image, options, &context, Source::Refresh).await;
     let late = started.elapsed() >= verdicts.shared.settings.patience();
     let is_down = health.as_ref().is_some_and(RegistryHealth::is_down);

@@ -2,7 +2,10 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use fairlead_domain::reference::{Host, HostKey};
+use fairlead_domain::{
+    cause::Cause,
+    reference::{Host, HostKey},
+};
 use fairlead_plan::verdict_age::Ages;
 use fairlead_registry::{Budget, Client, Patience, ProbeOptions, Rate, RegistrySettings, Settings};
 
@@ -66,8 +69,8 @@ impl VerdictSettings {
         Ages { refresh: self.refresh, patience: self.patience(), check: self.check_patience() }
     }
 
-    pub(super) fn options(&self) -> ProbeOptions {
-        ProbeOptions { check_digest: self.resolve_digest, ..ProbeOptions::default() }
+    pub(super) fn options(&self, cause: Cause) -> ProbeOptions {
+        ProbeOptions { check_digest: self.resolve_digest, cause, ..ProbeOptions::default() }
     }
 }
 

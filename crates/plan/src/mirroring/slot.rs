@@ -27,12 +27,12 @@ pub struct Slot(ImageKey);
 /// The slot of a destination: its digest's where it has one, whatever its tag; else its tag's, which is `latest` where it has
 /// none.
 pub fn slot(destination: &Reference) -> Slot {
-    Slot(destination.key())
+    Slot(destination.pulled().key())
 }
 
 impl Slot {
     pub(crate) fn reference(&self) -> &Reference {
-        &self.0
+        self.0.reference()
     }
 
     /// Whether it can hold one content only, so that sources cannot disagree about it.

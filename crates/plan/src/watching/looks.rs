@@ -51,6 +51,7 @@ impl From<&Verdict> for Outcome {
             | Verdict::NotFound { .. }
             | Verdict::Unauthorised { .. }
             | Verdict::Forbidden { .. }
+            | Verdict::OffLimits { .. }
             | Verdict::Unknown { .. } => Self::Fine,
         }
     }

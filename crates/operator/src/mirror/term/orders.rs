@@ -19,6 +19,8 @@ impl Work<'_> {
             source: task.source.clone(),
             destination: task.destination.clone(),
             work: task.work,
+            source_cause: self.index.cause_of(&task.source),
+            destination_cause: desk.principal().cause(),
             reader: Reader {
                 principal: desk.principal(),
                 holders: desk.holders(&task.source),
@@ -62,6 +64,7 @@ impl Work<'_> {
                         reference: copy.destination.without_tag().with_digest(&held),
                         mirror: other.secret_for(&copy.destination).cloned(),
                         upstreams: Vec::new(),
+                        cause: other.principal().cause(),
                         is_copy: true,
                     });
                 }
@@ -69,6 +72,7 @@ impl Work<'_> {
         }
         let upstreams = self.index.upstreams_of(&task.source, desk.object.owner.namespace.as_deref());
         others.extend(upstreams.into_iter().map(|(reference, upstreams)| Other {
+            cause: self.index.cause_of(&reference),
             reference: reference.without_tag().with_digest(&digest),
             mirror: None,
             upstreams,

@@ -161,7 +161,7 @@ fn by_definition(
                 let origin =
                     Origin::Mirror { policy: Arc::clone(&policy.id), entry: one.entry, of: source.clone() };
                 let place = place(policy, one.priority, one.entry, rank);
-                all.push((place, copy, origin, used(policy, one.secret.as_ref())));
+                all.push((place, copy, origin, used(policy, one.secret_for_pods())));
             }
         }
     }
