@@ -6,9 +6,11 @@ mod any;
 mod error;
 mod forms;
 mod grammar;
+mod key;
 mod location;
 mod parse;
 mod parts;
+mod pattern;
 #[cfg(test)]
 mod tests;
 
@@ -26,8 +28,10 @@ pub use self::{
     any::AnyReference,
     error::{Part, Problem, ReferenceError},
     forms::Forms,
+    key::{HostKey, ImageKey, PlaceKey},
     location::{Location, LocationError, clean_join},
     parts::{Host, Repository, Tag},
+    pattern::HostPattern,
 };
 use crate::digest::Digest;
 
@@ -105,11 +109,21 @@ impl Reference {
         self.slice(self.host_end + 1, self.name_end)
     }
 
-    /// The places that it lies in, as texts, from its registry down to its repository.
-    pub fn places(&self) -> impl Iterator<Item = &str> {
-        let name = self.name();
-        let above = name.match_indices('/').filter_map(|(at, _)| name.get(..at));
-        above.chain(std::iter::once(name))
+    /// Host and path, for comparing.
+    pub fn place(&self) -> PlaceKey<'_> {
+        PlaceKey::new(self.name(), self.host_end)
+    }
+
+    /// What is pulled from which registry, for comparing.
+    pub fn key(&self) -> ImageKey {
+        ImageKey::new(self.clone())
+    }
+
+    /// Whether both have a runtime pull the same from the same registry.
+    pub fn is_same_image(&self, other: &Self) -> bool {
+        self.path() == other.path()
+            && self.pulled_suffix() == other.pulled_suffix()
+            && key::is_same_host(self.slice(0, self.host_end), other.slice(0, other.host_end))
     }
 
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> {
@@ -131,6 +145,15 @@ impl Reference {
     /// Tag and digest with their signs, as they follow the name.
     fn suffix(&self) -> &str {
         self.slice(self.name_end, self.text.len())
+    }
+
+    /// What a runtime asks the registry for, with its sign.
+    fn pulled_suffix(&self) -> &str {
+        const DEFAULT: &str = ":latest";
+        match self.suffix() {
+            "" => DEFAULT,
+            suffix => suffix.find('@').and_then(|at| suffix.get(at..)).unwrap_or(suffix),
+        }
     }
 
     /// What a runtime asks the registry for: the digest where there is one, else the tag, else `latest`.

@@ -41,6 +41,10 @@ pub enum Verdict {
     Malformed {
         reason: Arc<str>,
     },
+    /// The registry was not contacted: a tenant chose its host, and it leads to this machine or is link-local.
+    OffLimits {
+        reason: Arc<str>,
+    },
     /// Nothing was found out, for instance because nodes may hold a credential that we do not.
     Unknown {
         reason: Arc<str>,
@@ -58,11 +62,12 @@ pub enum VerdictKind {
     Unreachable,
     TlsError,
     Malformed,
+    OffLimits,
     Unknown,
 }
 
 impl VerdictKind {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Available,
         Self::NotFound,
         Self::Unauthorised,
@@ -71,6 +76,7 @@ impl VerdictKind {
         Self::Unreachable,
         Self::TlsError,
         Self::Malformed,
+        Self::OffLimits,
         Self::Unknown,
     ];
 
@@ -85,6 +91,7 @@ impl VerdictKind {
             Self::Unreachable => "unreachable",
             Self::TlsError => "tls-error",
             Self::Malformed => "malformed-answer",
+            Self::OffLimits => "off-limits",
             Self::Unknown => "unknown",
         }
     }
@@ -107,6 +114,7 @@ impl Verdict {
             Self::Unreachable { .. } => VerdictKind::Unreachable,
             Self::TlsError { .. } => VerdictKind::TlsError,
             Self::Malformed { .. } => VerdictKind::Malformed,
+            Self::OffLimits { .. } => VerdictKind::OffLimits,
             Self::Unknown { .. } => VerdictKind::Unknown,
         }
     }
@@ -138,6 +146,7 @@ impl Verdict {
             | Self::Unreachable { reason }
             | Self::TlsError { reason }
             | Self::Malformed { reason }
+            | Self::OffLimits { reason }
             | Self::Unknown { reason } => reason,
         }
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use fairlead_domain::cause::Cause;
 use fairlead_domain::duration::Duration;
 use fairlead_domain::platform::PlatformFilter;
 use fairlead_domain::reference::Reference;
@@ -229,6 +230,6 @@ impl Worker {
     async fn place(&self, image: &Reference, display: &Display) -> Place {
         let warn = |problem: &String| display.say(access::warning(problem));
         let credentials = self.person.credentials(&image.repository(), warn).await;
-        Place { reference: image.clone(), credentials: credentials.into() }
+        Place { reference: image.clone(), credentials: credentials.into(), cause: Cause::Administrator }
     }
 }

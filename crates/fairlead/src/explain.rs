@@ -14,6 +14,7 @@ use fairlead_operator::verdicts;
 use fairlead_plan::routing::Index;
 use fairlead_registry::Client;
 use jiff::Timestamp;
+use serde_json::Value;
 
 use self::asking::Asker;
 use self::cluster::{Cluster, Installation};
@@ -160,8 +161,7 @@ impl Explain {
         let mut report = Report::default();
         report.warnings.extend(self.unused_policies(given));
         // Without policies there is nothing to explain, so a cluster that does not answer is found out here.
-        let policies =
-            self.all_policies(&subjects, beside, cluster.as_ref(), &namespace, &mut report).await?;
+        let listed = self.listed_policies(&subjects, cluster.as_ref(), &mut report).await?;
 
         let installation = match &cluster {
             Some(cluster) => Some(cluster.installation().await),
@@ -169,6 +169,7 @@ impl Explain {
         };
         let operator_namespace = self.operator_namespace(installation.as_ref());
         let config = self.configuration(cluster.as_ref(), operator_namespace, &mut report.warnings).await?;
+        let policies = all_policies(listed, beside, &config, &namespace, &mut report);
 
         let mut secrets = self.secrets(cluster.as_ref())?;
         secrets.add_manifests(&given.objects, &namespace);
@@ -215,6 +216,25 @@ impl Explain {
 struct AllPolicies {
     index: Index,
     manifests: Vec<files::Manifest>,
+}
+
+/// Compiles the policies that were listed in the cluster and those from files.
+fn all_policies(
+    listed: Vec<Value>,
+    beside: Manifests,
+    config: &Config,
+    namespace: &str,
+    report: &mut Report,
+) -> AllPolicies {
+    let mut policies = Policies::new(&config.routing.namespaced_registries);
+    for object in listed {
+        policies.add(None, object, namespace);
+    }
+    policies.add_manifests(&beside.objects, namespace);
+    report.broken.extend(beside.broken);
+    report.broken.extend(policies.broken);
+    report.warnings.extend(policies.warnings);
+    AllPolicies { index: Index::new(policies.compiled), manifests: beside.objects }
 }
 
 impl Explain {
@@ -288,31 +308,21 @@ impl Explain {
         })
     }
 
-    async fn all_policies(
+    /// The policies of the cluster, unless there are others from files.
+    async fn listed_policies(
         &self,
         subjects: &[Subject],
-        beside: Manifests,
         cluster: Option<&Cluster>,
-        namespace: &str,
         report: &mut Report,
-    ) -> Result<AllPolicies> {
-        let mut policies = Policies::default();
-        if self.policies.is_empty() {
-            let cluster = cluster.context("policies without a cluster need --policies")?;
-            let namespaces: BTreeSet<&str> =
-                subjects.iter().map(|subject| subject.namespace.as_str()).collect();
-            let listed = cluster.policies(&namespaces).await?;
-            report.warnings.extend(listed.warnings);
-            for object in listed.objects {
-                policies.add(None, object, namespace);
-            }
-        } else {
-            policies.add_manifests(&beside.objects, namespace);
-            report.broken.extend(beside.broken);
+    ) -> Result<Vec<Value>> {
+        if !self.policies.is_empty() {
+            return Ok(Vec::new());
         }
-        report.broken.extend(policies.broken);
-        report.warnings.extend(policies.warnings);
-        Ok(AllPolicies { index: Index::new(policies.compiled), manifests: beside.objects })
+        let cluster = cluster.context("policies without a cluster need --policies")?;
+        let namespaces: BTreeSet<&str> = subjects.iter().map(|subject| subject.namespace.as_str()).collect();
+        let listed = cluster.policies(&namespaces).await?;
+        report.warnings.extend(listed.warnings);
+        Ok(listed.objects)
     }
 
     /// Whose copies there are, where policies of the cluster make some.

@@ -159,7 +159,8 @@ impl Consistency {
         let asked = places.list().iter().map(|place| {
             let credentials = Keys::lookup(keys.iter().copied(), &place.reference.repository());
             async move {
-                self.around.verdicts.recall(&place.reference, &credentials, &key.namespace, deadline).await
+                let verdicts = self.around.verdicts.caused_by(place.cause());
+                verdicts.recall(&place.reference, &credentials, &key.namespace, deadline).await
             }
         });
         let verdicts = join_all(asked).await;

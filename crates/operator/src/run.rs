@@ -198,12 +198,12 @@ impl Assembly {
         leader: &Leader,
     ) -> Surroundings {
         let metrics = policies::Metrics::register(&mut self.registry);
-        let policies = Policies::new(resources, metrics.clone());
+        let policies = Policies::new(resources, &config.routing, metrics.clone());
         let (around, recorder) =
             Surroundings::new(&self.client, config, policies.clone(), resources, &mut self.registry);
         self.telling.spawn("policies", policies.clone().run(self.stop.clone()));
         let configured: Vec<Host> =
-            config.registries.hosts.keys().filter_map(|name| Host::parse(name).ok()).collect();
+            config.registries.hosts.keys().filter_map(|name| Host::parse(name.as_str()).ok()).collect();
         let named = {
             let policies = policies.clone();
             let mut known: Option<(u64, Arc<Named>)> = None;
@@ -311,6 +311,7 @@ impl Assembly {
             board: board.clone(),
             verdicts: around.verdicts.clone(),
             secrets: around.secrets.clone(),
+            policies: around.policies.clone(),
             shelves,
             registries: around.registries.clone(),
             mirrors,

@@ -41,7 +41,8 @@ pub fn plan(
     {
         let places = policies.alternatives(&asked, PullPolicy::effective(pull_policy, &asked), rules);
         let offered = |origin: &Origin| !matches!(origin, Origin::Original);
-        if places.list().iter().any(|place| place.reference == *present && offered(&place.origin)) {
+        if places.list().iter().any(|place| place.reference.is_same_image(present) && offered(&place.origin))
+        {
             return Planned { asked: claimed.to_owned(), places: Ok(places) };
         }
     }

@@ -9,6 +9,8 @@ mod tests;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use fairlead_domain::cause::Cause;
+
 use crate::{
     pull_secrets::may_be_copy,
     routing::{SecretName, SecretUse},
@@ -33,6 +35,14 @@ pub enum Principal {
 impl Principal {
     pub fn of_namespace(namespace: Option<&Arc<str>>) -> Self {
         namespace.map_or(Self::Cluster, |namespace| Self::Namespace(Arc::clone(namespace)))
+    }
+
+    /// Who answers for the registries that it names.
+    pub fn cause(&self) -> Cause {
+        match self {
+            Self::Cluster => Cause::Administrator,
+            Self::Namespace(_) => Cause::Tenant,
+        }
     }
 
     fn may_use(&self, secret: &SecretName) -> bool {

@@ -20,7 +20,7 @@ const UNNAMED: Duration = Duration::from_secs(10);
 /// The same for a registry that nothing ever named but images of Pods.
 const UNUSED: Duration = Duration::from_mins(10);
 
-/// The registries that somebody names on purpose, in lower case.
+/// The registries that somebody names on purpose, by the keys of their hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Named {
     by_administrators: BTreeSet<Arc<str>>,
@@ -59,7 +59,7 @@ impl Named {
 }
 
 fn key(host: &Host) -> Arc<str> {
-    host.as_str().to_ascii_lowercase().into()
+    host.key().to_shared()
 }
 
 /// Whether a registry is forgotten that nothing asked for anything for this time.

@@ -68,7 +68,8 @@ pub fn span(verdict: &Verdict, ages: Ages, now: SystemTime, jitter: f64) -> Opti
         | Verdict::Unauthorised { .. }
         | Verdict::Forbidden { .. }
         | Verdict::TlsError { .. }
-        | Verdict::Malformed { .. } => Span { renew: None, end: REFUSED },
+        | Verdict::Malformed { .. }
+        | Verdict::OffLimits { .. } => Span { renew: None, end: REFUSED },
         Verdict::RateLimited { until, .. } => {
             let rest = until.map_or(UNTOLD_QUOTA, |until| until.duration_since(now).unwrap_or_default());
             Span { renew: None, end: rest.min(LONGEST_QUOTA) }
@@ -163,6 +164,7 @@ mod tests {
             VerdictKind::Unreachable => Verdict::Unreachable { reason: reason() },
             VerdictKind::TlsError => Verdict::TlsError { reason: reason() },
             VerdictKind::Malformed => Verdict::Malformed { reason: reason() },
+            VerdictKind::OffLimits => Verdict::OffLimits { reason: reason() },
             VerdictKind::Unknown => Verdict::Unknown { reason: reason() },
         }
     }
@@ -194,6 +196,7 @@ mod tests {
             VerdictKind::Forbidden,
             VerdictKind::TlsError,
             VerdictKind::Malformed,
+            VerdictKind::OffLimits,
         ] {
             assert_eq!(at(kind, Duration::from_millis(1999), None), Standing::Good, "{kind}");
             assert_eq!(at(kind, Duration::from_secs(2), None), Standing::Gone, "{kind}");

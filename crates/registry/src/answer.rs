@@ -14,7 +14,7 @@ use crate::{
     auth::secrets::Secrets,
     bounds,
     context::Context,
-    error::{Detail, Problem, named, words_of},
+    error::{Detail, Problem, named, says_full, words_of},
     manners::{gate::Permit, quota::Quota, retry},
     peer::{Peer, Trial},
     transport::{address::Reach, http::Response},
@@ -165,16 +165,16 @@ impl Answer {
     pub(crate) async fn into_problem(self, whose: &str, secrets: Secrets<'_>, context: &Context) -> Problem {
         let (status, quota) = (self.status(), self.quota);
         let until = context.until(bounds::COURTESY);
-        let words = match self.bytes_until(until, "the error", bounds::ERROR_BODY).await {
-            Ok(body) => words_of(&body, secrets),
-            Err(_) => String::new(),
+        let (words, is_full) = match self.bytes_until(until, "the error", bounds::ERROR_BODY).await {
+            Ok(body) => (words_of(&body, secrets), status.is_server_error() && says_full(&body)),
+            Err(_) => (String::new(), false),
         };
         let words = match (whose.is_empty(), words.is_empty()) {
             (true, _) => words,
             (false, true) => format!("{whose} answers with status {}", named(status)),
             (false, false) => format!("{whose} says {words}"),
         };
-        Problem::of_status(status, &quota, &words, SystemTime::now())
+        Problem::of_status(status, &quota, &words, is_full, SystemTime::now())
             .unwrap_or_else(|| Problem::Malformed(Detail::from(format!("status {status} was not expected"))))
     }
 }

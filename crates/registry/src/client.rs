@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use fairlead_domain::{keyring::Credential, reference::Repository};
+use fairlead_domain::{cause::Cause, keyring::Credential, reference::Repository};
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -55,11 +55,23 @@ impl Client {
         credentials: impl Into<Arc<[Credential]>>,
         right: Right,
     ) -> Result<Remote, Error> {
+        self.remote_for(Cause::Administrator, repository, credentials, right)
+    }
+
+    /// The same on a tenant's account, where the cause says so.
+    pub fn remote_for(
+        &self,
+        cause: Cause,
+        repository: &Repository,
+        credentials: impl Into<Arc<[Credential]>>,
+        right: Right,
+    ) -> Result<Remote, Error> {
         let registry = self
             .shared
             .registries
             .get(&repository.host())
-            .map_err(|problem| problem.during(format!("reach the registry of {repository}")))?;
+            .map_err(|problem| problem.during(format!("reach the registry of {repository}")))?
+            .for_cause(cause);
         Ok(Remote::new(Arc::clone(&self.shared), registry, repository.clone(), credentials.into(), right))
     }
 }

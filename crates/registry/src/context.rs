@@ -17,6 +17,8 @@ pub struct Context {
     patience: Option<Duration>,
     /// Requests to the registry itself go over new connections.
     new_connection: bool,
+    /// Sent although the circuit breaker is open.
+    through_open_circuit: bool,
     /// Told when the request at hand was sent, and nothing while it waits in line.
     sent: Option<Arc<watch::Sender<Option<Instant>>>>,
     tenant: Tenant,
@@ -37,6 +39,7 @@ impl Context {
             answer: None,
             patience: None,
             new_connection: false,
+            through_open_circuit: false,
             sent: None,
             tenant: Tenant::default(),
         }
@@ -72,6 +75,16 @@ impl Context {
 
     pub(crate) fn tenant(&self) -> &Tenant {
         &self.tenant
+    }
+
+    /// Sends requests although the circuit breaker is open: for what the registry has to be told whatever its state.
+    #[must_use]
+    pub(crate) fn through_open_circuit(self) -> Self {
+        Self { through_open_circuit: true, ..self }
+    }
+
+    pub(crate) fn goes_through_open_circuit(&self) -> bool {
+        self.through_open_circuit
     }
 
     /// Whether the caller would rather come back later than wait for an answer that is overdue.

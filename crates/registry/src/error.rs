@@ -42,7 +42,7 @@ pub enum Problem {
         until: Option<SystemTime>,
         detail: Detail,
     },
-    #[error("the registry cannot be reached{0}")]
+    #[error("{0}")]
     Unreachable(Outage),
     #[error("there was no answer before the deadline{0}")]
     TimedOut(Detail),
@@ -52,6 +52,8 @@ pub enum Problem {
     Malformed(Detail),
     #[error("the registry refuses the request with status {status}{detail}")]
     Rejected { status: u16, detail: Detail },
+    #[error("the registry is not contacted{0}")]
+    OffLimits(Detail),
     #[error("the settings of this registry are wrong{0}")]
     Misconfigured(Detail),
     #[error("the content does not have the digest it was asked for by{0}")]
@@ -112,23 +114,41 @@ impl std::fmt::Display for Detail {
     }
 }
 
-/// Why a registry cannot be reached, and from when on asking it makes sense again.
+/// Why a registry is of no use, and from when on asking it makes sense again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outage {
+    pub kind: OutageKind,
     pub detail: Detail,
     /// Nobody should ask before this: the registry said so, or it is known to be down and is tried again then.
     pub until: Option<SystemTime>,
 }
 
+/// What is wrong with a registry that is of no use. People look in different places for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OutageKind {
+    /// There is no connection, or no answer.
+    #[default]
+    Away,
+    /// It answers with an error of its own.
+    Erring,
+    /// It answers that it has no room to store anything.
+    Full,
+}
+
 impl<T: AsRef<str>> From<T> for Outage {
     fn from(text: T) -> Self {
-        Self { detail: text.into(), until: None }
+        Self { kind: OutageKind::Away, detail: text.into(), until: None }
     }
 }
 
 impl std::fmt::Display for Outage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.detail.fmt(f)
+        let what = match self.kind {
+            OutageKind::Away => "the registry cannot be reached",
+            OutageKind::Erring => "the registry answers with an error",
+            OutageKind::Full => "the registry has no space left",
+        };
+        write!(f, "{what}{}", self.detail)
     }
 }
 
@@ -139,7 +159,7 @@ impl Error {
             Problem::Unauthorised(_) | Problem::Forbidden(_) => ErrorClass::Denied,
             Problem::RateLimited { .. } => ErrorClass::WaitForQuota,
             Problem::Unreachable(_) | Problem::TimedOut(_) => ErrorClass::Retry,
-            Problem::Tls(_) | Problem::Misconfigured(_) => ErrorClass::Misconfigured,
+            Problem::Tls(_) | Problem::Misconfigured(_) | Problem::OffLimits(_) => ErrorClass::Misconfigured,
             Problem::Malformed(_) | Problem::Rejected { .. } | Problem::DigestMismatch(_) => {
                 ErrorClass::Broken
             }
@@ -157,7 +177,13 @@ impl Problem {
     }
 
     /// The problem an answer's status stands for; `None` for success.
-    pub(crate) fn of_status(status: StatusCode, quota: &Quota, words: &str, now: SystemTime) -> Option<Self> {
+    pub(crate) fn of_status(
+        status: StatusCode,
+        quota: &Quota,
+        words: &str,
+        is_full: bool,
+        now: SystemTime,
+    ) -> Option<Self> {
         let detail = |fallback: &str| Detail::from(if words.is_empty() { fallback } else { words });
         Some(match status.as_u16() {
             200..=299 => return None,
@@ -170,11 +196,20 @@ impl Problem {
                 Self::Unreachable("a proxy on the way to it wants a user name and password, or others".into())
             }
             501 | 505 => Self::Rejected { status: status.as_u16(), detail: words.into() },
-            // The first two say that the answer took too long for somebody in between.
-            408 | 499 | 500.. => {
+            408 | 499 => {
                 let detail = detail(&format!("it answers with status {}", named(status)));
                 let until = quota.retry_after.and_then(|rest| now.checked_add(rest));
-                Self::Unreachable(Outage { detail, until })
+                Self::Unreachable(Outage { kind: OutageKind::Away, detail, until })
+            }
+            500.. => {
+                let detail = detail(&format!("it answers with status {}", named(status)));
+                let until = quota.retry_after.and_then(|rest| now.checked_add(rest));
+                let kind = if is_full || status == StatusCode::INSUFFICIENT_STORAGE {
+                    OutageKind::Full
+                } else {
+                    OutageKind::Erring
+                };
+                Self::Unreachable(Outage { kind, detail, until })
             }
             code => Self::Rejected { status: code, detail: words.into() },
         })
@@ -182,7 +217,8 @@ impl Problem {
 
     /// A server that answers and is not well.
     pub(crate) fn of_server_error(status: StatusCode) -> Self {
-        Self::Unreachable(format!("it answered with status {}", named(status)).into())
+        let detail = format!("it answered with status {}", named(status)).into();
+        Self::Unreachable(Outage { kind: OutageKind::Erring, detail, until: None })
     }
 
     pub(crate) fn quota(quota: &Quota, words: &str, now: SystemTime) -> Self {
@@ -199,6 +235,7 @@ impl Problem {
             Failure::Forbidden(forbidden) => {
                 Self::Malformed(format!("it leads to an address that is not contacted: {forbidden}").into())
             }
+            Failure::OffLimits(off_limits) => Self::OffLimits(off_limits.to_string().into()),
             Failure::Malformed(reason) => Self::Malformed(reason.into()),
         }
     }
@@ -208,9 +245,7 @@ impl Problem {
         let told =
             |detail: &Detail| Detail::from(format!("{whose}: {}", detail.as_str().unwrap_or("no answer")));
         match self {
-            Self::Unreachable(Outage { detail, until }) => {
-                Self::Unreachable(Outage { detail: told(&detail), until })
-            }
+            Self::Unreachable(outage) => Self::Unreachable(Outage { detail: told(&outage.detail), ..outage }),
             Self::TimedOut(detail) => Self::TimedOut(told(&detail)),
             Self::Tls(detail) => Self::Tls(told(&detail)),
             Self::Malformed(detail) => Self::Malformed(told(&detail)),
@@ -228,6 +263,7 @@ impl Problem {
             Self::RateLimited { until, .. } => Verdict::RateLimited { until: *until, reason: reason() },
             Self::Unreachable(_) | Self::TimedOut(_) => Verdict::Unreachable { reason: reason() },
             Self::Tls(_) | Self::Misconfigured(_) => Verdict::TlsError { reason: reason() },
+            Self::OffLimits(_) => Verdict::OffLimits { reason: reason() },
             Self::Malformed(_) | Self::Rejected { .. } | Self::DigestMismatch(_) => {
                 Verdict::Malformed { reason: reason() }
             }
@@ -280,6 +316,32 @@ pub(crate) fn words_of(body: &[u8], secrets: Secrets<'_>) -> String {
     on_one_line(&line, LONGEST_QUOTE)
 }
 
+/// The errors by which operating systems say that there is no room: `ENOSPC` and `EDQUOT`.
+const NO_ROOM: [i64; 2] = [28, 122];
+
+/// Whether an error in answer to a write says that there is no room. Registries pass on what their storage says, in words
+/// or, as distribution does, as the number of the operating system's error.
+pub(crate) fn says_full(body: &[u8]) -> bool {
+    let Ok(body) = serde_json::from_slice::<serde_json::Value>(body) else { return false };
+    is_no_room(&body, false)
+}
+
+fn is_no_room(value: &serde_json::Value, is_errno: bool) -> bool {
+    use serde_json::Value;
+    match value {
+        Value::String(text) => {
+            let text = text.to_ascii_lowercase();
+            ["no space left on device", "disk quota exceeded", "insufficient storage"]
+                .iter()
+                .any(|words| text.contains(words))
+        }
+        Value::Number(number) => is_errno && number.as_i64().is_some_and(|number| NO_ROOM.contains(&number)),
+        Value::Array(values) => values.iter().any(|value| is_no_room(value, false)),
+        Value::Object(fields) => fields.iter().any(|(name, value)| is_no_room(value, name == "Err")),
+        Value::Null | Value::Bool(_) => false,
+    }
+}
+
 /// A status with its name, if it has one.
 pub(crate) fn named(status: StatusCode) -> String {
     match status.canonical_reason() {
@@ -302,7 +364,7 @@ mod tests {
     use super::*;
 
     fn problem(status: u16) -> Option<Problem> {
-        Problem::of_status(StatusCode::from_u16(status).unwrap(), &Quota::default(), "", UNIX_EPOCH)
+        Problem::of_status(StatusCode::from_u16(status).unwrap(), &Quota::default(), "", false, UNIX_EPOCH)
     }
 
     #[test]
@@ -333,7 +395,7 @@ mod tests {
     #[test]
     fn a_quota_says_when_it_ends() {
         let quota = Quota { retry_after: Some(Duration::from_secs(30)), ..Quota::default() };
-        let problem = Problem::of_status(StatusCode::TOO_MANY_REQUESTS, &quota, "", UNIX_EPOCH);
+        let problem = Problem::of_status(StatusCode::TOO_MANY_REQUESTS, &quota, "", false, UNIX_EPOCH);
         let until = Some(UNIX_EPOCH + Duration::from_secs(30));
         assert_eq!(problem, Some(Problem::RateLimited { until, detail: Detail::none() }));
     }
@@ -341,11 +403,42 @@ mod tests {
     #[test]
     fn a_registry_that_is_away_says_when_it_is_back() {
         let quota = Quota { retry_after: Some(Duration::from_secs(30)), ..Quota::default() };
-        let problem = Problem::of_status(StatusCode::SERVICE_UNAVAILABLE, &quota, "later", UNIX_EPOCH);
+        let problem = Problem::of_status(StatusCode::SERVICE_UNAVAILABLE, &quota, "later", false, UNIX_EPOCH);
         let until = Some(UNIX_EPOCH + Duration::from_secs(30));
-        assert_eq!(problem, Some(Problem::Unreachable(Outage { detail: "later".into(), until })));
+        let erring = |detail: &str| Outage { kind: OutageKind::Erring, detail: detail.into(), until };
+        assert_eq!(problem, Some(Problem::Unreachable(erring("later"))));
         let told = problem.map(|problem| problem.of("its storage"));
-        assert_eq!(told, Some(Problem::Unreachable(Outage { detail: "its storage: later".into(), until })));
+        assert_eq!(told, Some(Problem::Unreachable(erring("its storage: later"))));
+    }
+
+    #[test]
+    fn a_full_disk_does_not_read_as_a_registry_that_is_away() {
+        let told = |status: u16, body: &str| {
+            let (status, words) =
+                (StatusCode::from_u16(status).unwrap(), words_of(body.as_bytes(), Secrets::default()));
+            let full = says_full(body.as_bytes());
+            Problem::of_status(status, &Quota::default(), &words, full, UNIX_EPOCH).unwrap().to_string()
+        };
+        // As distribution tells it: the number is ENOSPC.
+        let distribution = r#"{"errors":[{"code":"UNKNOWN","message":"unknown error","detail":{"DriverName":"filesystem",
+            "Enclosed":{"Op":"mkdir","Path":"/var/lib/registry/docker","Err":28}}}]}"#;
+        assert_eq!(told(500, distribution), "the registry has no space left: UNKNOWN (unknown error)");
+        let words = r#"{"errors":[{"code":"UNKNOWN","message":"write /data/x: No space left on device"}]}"#;
+        assert!(
+            told(500, words).starts_with("the registry has no space left: UNKNOWN (write"),
+            "{}",
+            told(500, words)
+        );
+        assert!(told(507, "").starts_with("the registry has no space left: "), "{}", told(507, ""));
+        let other = r#"{"errors":[{"code":"UNKNOWN","message":"unknown error","detail":{"Err":13}}]}"#;
+        assert_eq!(told(500, other), "the registry answers with an error: UNKNOWN (unknown error)");
+        assert!(told(503, "<html>").starts_with("the registry answers with an error: "));
+        assert!(told(408, "").starts_with("the registry cannot be reached: "));
+        let watched = r#"{"errors":[{"code":"X","detail":{"count":28}}]}"#;
+        assert!(
+            !says_full(watched.as_bytes()) && !says_full(b"no space left on device"),
+            "only what is an error"
+        );
     }
 
     #[test]

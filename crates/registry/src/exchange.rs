@@ -33,7 +33,7 @@ pub(crate) struct Fault {
     passing: bool,
     /// What answered speaks no TLS.
     pub(crate) no_tls: bool,
-    /// It was ours: what we were sending broke off.
+    /// It was ours: what we were sending broke off, or we do not contact that address. It says nothing about the server.
     ours: bool,
 }
 
@@ -59,7 +59,7 @@ impl From<Failure> for Fault {
     fn from(failure: Failure) -> Self {
         let passing = matches!(failure, Failure::Unreachable(_));
         let no_tls = matches!(failure, Failure::NotTls(_));
-        let ours = matches!(failure, Failure::Unsent(_));
+        let ours = matches!(failure, Failure::Unsent(_) | Failure::OffLimits(_));
         Self { problem: Problem::of_failure(failure), passing, no_tls, ours }
     }
 }

@@ -5,7 +5,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fairlead_domain::{reference::Host, verdict::Verdict};
+use fairlead_domain::{
+    reference::{Host, HostKey},
+    verdict::Verdict,
+};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{client::Client, error::Problem, peer::Peer};
@@ -96,12 +99,12 @@ impl Client {
 
     /// Forgets a registry: its connections are closed, its trials end, and what was learnt about it is lost. Calls that
     /// are under way are not affected.
-    pub fn forget(&self, host: &str) {
+    pub fn forget(&self, host: &HostKey) {
         self.shared.registries.remove(host);
     }
 
-    /// The registries in use and their health, by lower-case host.
-    pub fn healths(&self) -> Vec<(String, RegistryHealth)> {
+    /// The registries in use and their health.
+    pub fn healths(&self) -> Vec<(HostKey, RegistryHealth)> {
         let all = self.shared.registries.all().into_iter();
         all.map(|(name, registry)| (name, RegistryHealth { peer: Arc::clone(&registry.peer) })).collect()
     }

@@ -52,7 +52,7 @@ pub use self::{
     client::Client,
     context::Context,
     delete::Deleted,
-    error::{Detail, Error, ErrorClass, Outage, Problem},
+    error::{Detail, Error, ErrorClass, Outage, OutageKind, Problem},
     health::RegistryHealth,
     liveness::Check,
     manners::{

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use fairlead_domain::reference::Host;
+use fairlead_domain::{cause::Cause, reference::Host};
 use hyper::StatusCode;
 use tokio::{
     sync::watch,
@@ -27,6 +27,7 @@ use crate::{
     manners::gate::Permit,
     peer::Peer,
     registry::Registry,
+    transport::failure::Failure,
 };
 
 /// Longest time in line for the registry's budget: the longest that an API server waits for a webhook.
@@ -128,8 +129,8 @@ impl Client {
     /// Begins a liveness check of a registry, or joins the one that is under way. After an answer below 500 the registry
     /// is proven to be alive. Without an answer within `patience` it is down, as it is after any call that was left
     /// unanswered; so it is after an error, if it has ever answered a check. `None`: its settings cannot be used.
-    pub fn check(&self, host: &Host, patience: Duration) -> Option<Check> {
-        let registry = self.shared.registries.get(host).ok()?;
+    pub fn check(&self, host: &Host, cause: Cause, patience: Duration) -> Option<Check> {
+        let registry = self.shared.registries.get(host).ok()?.for_cause(cause);
         let peer = &registry.peer;
         let stage = peer.liveness.check.subscribe();
         if peer.liveness.begin() {
@@ -191,6 +192,8 @@ impl Registry {
             // There may be no such page, and all else may be well.
             Ok(Ok(_)) if !peer.liveness.answers_checks() => return,
             Ok(Ok(response)) => Problem::of_server_error(response.status()),
+            // It was not asked.
+            Ok(Err(Failure::OffLimits(_))) => return,
             Ok(Err(failure)) => Problem::of_failure(failure),
             Err(_) => Problem::TimedOut(Detail::none()),
         };

@@ -12,7 +12,7 @@ use url::Url;
 
 use crate::{
     context::Context,
-    error::Problem,
+    error::{Outage, Problem},
     health::Vitals,
     liveness::{Liveness, is_alive},
     manners::{
@@ -85,7 +85,7 @@ impl Peer {
 
     /// Waits for the turn of a request, or says why none should be sent.
     pub(crate) async fn enter(&self, account: Account, context: &Context) -> Result<Permit, Problem> {
-        self.check_alive()?;
+        self.admit(context)?;
         let permit = loop {
             let (class, deadline) = (context.class(), context.deadline);
             tokio::select! {
@@ -96,8 +96,12 @@ impl Peer {
             }
         };
         // Others may have found the server dead while this one stood in line.
-        self.check_alive()?;
+        self.admit(context)?;
         Ok(permit)
+    }
+
+    fn admit(&self, context: &Context) -> Result<(), Problem> {
+        if context.goes_through_open_circuit() { Ok(()) } else { self.check_alive() }
     }
 
     /// Waits for the turn of a liveness check: with admission's rank, and whatever the registry said about the quota of
@@ -306,7 +310,8 @@ fn lately(problem: Problem) -> Problem {
         Problem::Tls(reason) => Problem::Tls(detail(reason.as_str().unwrap_or("TLS error")).into()),
         Problem::TimedOut(_) => Problem::Unreachable(detail("no answer").into()),
         Problem::Unreachable(outage) => {
-            Problem::Unreachable(detail(outage.detail.as_str().unwrap_or("connection failed")).into())
+            let detail = detail(outage.detail.as_str().unwrap_or("connection failed")).into();
+            Problem::Unreachable(Outage { detail, ..outage })
         }
         other => Problem::Unreachable(detail(&other.to_string()).into()),
     }

@@ -2,10 +2,13 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use fairlead_domain::reference::Host;
+use fairlead_domain::{
+    cause::Cause,
+    reference::{Host, HostKey},
+};
 use tokio::sync::Semaphore;
 use url::Url;
 
@@ -29,7 +32,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) settings: RegistrySettings,
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) transport: Transport,
     pub(crate) peer: Arc<Peer>,
     /// Blobs moving to or from the registry. A transfer holds a connection and waits for one elsewhere, so the number is
@@ -38,9 +41,13 @@ pub(crate) struct Registry {
     pub(crate) transfer_capacity: u32,
     /// What the registry's challenges taught, so that the next request comes prepared.
     memory: Arc<Mutex<Memory>>,
-    token_servers: TokenServers,
+    token_servers: Arc<TokenServers>,
     /// Where the registry's authorities are read from, if it has some of its own.
     authorities: Option<Authorities>,
+    /// Whether tenants may cause connections to it wherever it is, because an administrator configured it.
+    is_configured: bool,
+    /// The same registry for requests that tenants cause, made when there is the first.
+    fenced: OnceLock<Arc<Self>>,
 }
 
 impl Registry {
@@ -68,20 +75,52 @@ impl Registry {
             connections: usize::try_from(own.budget.connections.get()).unwrap_or(usize::MAX),
             user_agent: settings.user_agent.clone(),
             direct: host.is_loopback(),
+            fenced: false,
         });
         let peer = Peer::new(own.budget, settings.patience);
         let transfer_capacity = own.budget.for_background().min(bounds::TRANSFERS);
         Ok(Self {
             settings: own,
-            endpoint,
+            endpoint: Arc::new(endpoint),
             transport,
             peer,
             transfers: Arc::new(Semaphore::new(usize::try_from(transfer_capacity).unwrap_or(1))),
             transfer_capacity,
             memory: Arc::default(),
-            token_servers: TokenServers::new(settings),
+            token_servers: Arc::new(TokenServers::new(settings)),
             authorities,
+            is_configured: settings.are_set_for(host),
+            fenced: OnceLock::new(),
         })
+    }
+
+    /// The registry as requests of this cause may use it. Budget, health and quota are the same for all. Connections, and
+    /// what the registry's challenges taught, are not: both may come from an address that is off limits for tenants.
+    pub(crate) fn for_cause(self: &Arc<Self>, cause: Cause) -> Arc<Self> {
+        if cause == Cause::Administrator || self.is_configured {
+            return Arc::clone(self);
+        }
+        let fenced = self.fenced.get_or_init(|| {
+            Arc::new(Self {
+                settings: self.settings.clone(),
+                endpoint: Arc::clone(&self.endpoint),
+                transport: self.transport.fenced(),
+                peer: Arc::clone(&self.peer),
+                transfers: Arc::clone(&self.transfers),
+                transfer_capacity: self.transfer_capacity,
+                memory: Arc::default(),
+                token_servers: Arc::clone(&self.token_servers),
+                authorities: None,
+                is_configured: false,
+                fenced: OnceLock::new(),
+            })
+        });
+        Arc::clone(fenced)
+    }
+
+    /// On whose account its connections are made.
+    pub(crate) fn cause(&self) -> Cause {
+        if self.transport.is_fenced() { Cause::Tenant } else { Cause::Administrator }
     }
 
     /// Takes over what callers share and what was learnt; only connections and trust are new.
@@ -155,12 +194,12 @@ impl From<TrustError> for Problem {
     }
 }
 
-/// The registries in use. Whoever asks for the same host, in whatever case, shares everything of it.
+/// The registries in use. All spellings of a host share everything of its registry.
 pub(crate) struct Registries {
     settings: Settings,
     trust: Trust,
     resolver: Arc<dyn Resolve>,
-    known: Mutex<Recent<String, Arc<Registry>>>,
+    known: Mutex<Recent<HostKey, Arc<Registry>>>,
 }
 
 impl Registries {
@@ -175,7 +214,7 @@ impl Registries {
 
     /// A registry whose settings cannot be used is not remembered: a repaired file works at the next call.
     pub(crate) fn get(&self, host: &Host) -> Result<Arc<Registry>, Problem> {
-        let name = host.as_str().to_ascii_lowercase();
+        let name = host.key();
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let found = lock().get(&name).map(Arc::clone);
         if let Some(former) = found {
@@ -206,16 +245,16 @@ impl Registries {
 
     /// A registry that was used before.
     pub(crate) fn find(&self, host: &Host) -> Option<Arc<Registry>> {
-        let name = host.as_str().to_ascii_lowercase();
+        let name = host.key();
         self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned()
     }
 
-    pub(crate) fn remove(&self, name: &str) {
+    pub(crate) fn remove(&self, name: &HostKey) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
     /// The registries in use, by name.
-    pub(crate) fn all(&self) -> Vec<(String, Arc<Registry>)> {
+    pub(crate) fn all(&self) -> Vec<(HostKey, Arc<Registry>)> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().map(|(name, registry)| (name.clone(), Arc::clone(registry))).collect()
     }
@@ -228,5 +267,32 @@ impl Registries {
 impl fmt::Debug for Registries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registries").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::resolver::SystemResolver;
+
+    #[test]
+    fn every_spelling_of_a_host_is_one_registry_with_its_settings() {
+        let host = |text: &str| Host::parse(text).unwrap();
+        let mut settings = Settings::default();
+        let own =
+            RegistrySettings { token_hosts: vec!["auth.example".to_owned()], ..RegistrySettings::default() };
+        settings.set(&host("Reg.local:443"), own);
+        let registries = Registries::new(settings, Arc::new(SystemResolver));
+        let first = registries.get(&host("REG.local")).unwrap();
+        for spelling in ["reg.local", "reg.local:443", "Reg.Local:0443"] {
+            let registry = registries.get(&host(spelling)).unwrap();
+            assert!(Arc::ptr_eq(&first, &registry), "{spelling}: connections, budget and breaker are shared");
+            assert!(registries.find(&host(spelling)).is_some(), "{spelling}");
+        }
+        assert_eq!(first.settings.token_hosts, ["auth.example"]);
+        assert!(!Arc::ptr_eq(&first, &registries.get(&host("reg.local:80")).unwrap()));
+        let hub = registries.get(&host("DOCKER.io:443")).unwrap();
+        assert_eq!(hub.endpoint.base().as_str(), "https://registry-1.docker.io/");
+        assert!(Arc::ptr_eq(&hub, &registries.get(&host("docker.io")).unwrap()));
     }
 }

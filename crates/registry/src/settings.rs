@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, num::NonZeroU32, path::PathBuf};
 
-use fairlead_domain::reference::Host;
+use fairlead_domain::reference::{Host, HostKey};
 use hyper::header::HeaderValue;
 
 use crate::manners::{breaker::Patience, gate::Budget, pace::Rate};
@@ -42,7 +42,7 @@ fn number(value: u32) -> NonZeroU32 {
 pub struct Settings {
     /// For every registry that has none of its own.
     pub default: RegistrySettings,
-    registries: HashMap<String, RegistrySettings>,
+    registries: HashMap<HostKey, RegistrySettings>,
     pub patience: Patience,
     pub user_agent: HeaderValue,
 }
@@ -59,12 +59,17 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Gives a registry settings of its own. Host names are compared without regard to case, as DNS does.
+    /// Gives a registry settings of its own, in every spelling of its host.
     pub fn set(&mut self, host: &Host, settings: RegistrySettings) {
-        self.registries.insert(host.as_str().to_ascii_lowercase(), settings);
+        self.registries.insert(host.key(), settings);
+    }
+
+    /// Whether a registry has settings of its own.
+    pub fn are_set_for(&self, host: &Host) -> bool {
+        self.registries.contains_key(&host.key())
     }
 
     pub fn of(&self, host: &Host) -> &RegistrySettings {
-        self.registries.get(&host.as_str().to_ascii_lowercase()).unwrap_or(&self.default)
+        self.registries.get(&host.key()).unwrap_or(&self.default)
     }
 }

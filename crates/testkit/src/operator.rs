@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::supervisor::Supervisor;
 use crate::{Cluster, Process, Program, Signal, eventually};
 
 /// Time for what should happen at once on a machine that has other things to do.
@@ -23,6 +24,7 @@ pub struct OperatorBuilder {
     namespace: String,
     identity: String,
     listen: IpAddr,
+    config: Option<PathBuf>,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
 }
@@ -53,14 +55,23 @@ impl OperatorBuilder {
         self
     }
 
+    /// The configuration, as [`with_registries`] completes it.
     #[must_use]
-    pub fn config(self, file: &Path) -> Self {
-        self.arg(format!("--config={}", file.display()))
+    pub fn config(mut self, file: &Path) -> Self {
+        self.config = Some(file.to_owned());
+        self
     }
 
     /// Starts it with a kubeconfig, and waits until it listens.
     pub async fn start(self, kubeconfig: &Path) -> Result<Operator> {
         crate::install_crypto();
+        let supervisor = tokio::task::spawn_blocking(Supervisor::of_this_process).await??;
+        let config = supervisor.directory().join(format!("{}.yaml", crate::unique("config")));
+        let written = match &self.config {
+            Some(file) => std::fs::read_to_string(file).with_context(|| file.display().to_string())?,
+            None => String::new(),
+        };
+        std::fs::write(&config, with_registries(&written))?;
         let program = Program::new(&self.program)
             .args(["operator", "--log-format=json"])
             .arg(format!("--listen={}", self.listen))
@@ -68,6 +79,7 @@ impl OperatorBuilder {
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .arg(format!("--namespace={}", self.namespace))
             .arg(format!("--identity={}", self.identity))
+            .arg(format!("--config={}", config.display()))
             .args(self.arguments);
         let program =
             self.variables.into_iter().fold(program, |program, (name, value)| program.env(name, value));
@@ -109,6 +121,7 @@ impl Operator {
             namespace: "fairlead-system".to_owned(),
             identity: crate::unique("operator"),
             listen: Ipv4Addr::LOCALHOST.into(),
+            config: None,
             arguments: Vec::new(),
             variables: Vec::new(),
         }
@@ -203,6 +216,20 @@ async fn listening(process: &Process, endpoint: &str) -> Result<SocketAddr> {
     let line: Value = serde_json::from_str(&line)?;
     let address = line.get("address").and_then(Value::as_str);
     Ok(address.with_context(|| format!("no address in {line}"))?.parse()?)
+}
+
+/// A configuration that names all registries of this process. They are on loopback, and without that the operator would not
+/// contact them on behalf of Pods and namespaced policies.
+pub fn with_registries(config: &str) -> String {
+    const KEY: &str = "registries:\n";
+    let host = |port: &u16| format!("  \"127.0.0.1:{port}\": {{}}\n");
+    let hosts = crate::ports::of_registries().iter().map(host).collect::<Vec<_>>().concat();
+    let config = format!("\n{config}");
+    let (before, after) = match config.split_once(&format!("\n{KEY}")) {
+        Some((before, after)) => (before.to_owned(), after),
+        None => (format!("{}\n", config.trim_end()), ""),
+    };
+    format!("{before}\n{KEY}{hosts}{after}")
 }
 
 /// The path that API servers call, once the operator has written it.

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
@@ -45,6 +45,42 @@ pub(crate) fn free() -> Result<u16> {
         }
     }
     bail!("no free port from {FIRST} on after {ATTEMPTS} attempts")
+}
+
+/// Blocks for registries. Their ports are known before any of them starts.
+const REGISTRY_BLOCKS: usize = 30;
+
+static REGISTRY_PORTS: LazyLock<Mutex<Vec<Block>>> = LazyLock::new(|| {
+    let mut blocks = Vec::new();
+    for _ in 0..ATTEMPTS {
+        if blocks.len() == REGISTRY_BLOCKS {
+            break;
+        }
+        let number = u16::try_from(random() % u64::from(BLOCKS)).unwrap_or_default();
+        blocks.extend(claim(number).ok().flatten());
+    }
+    Mutex::new(blocks)
+});
+
+/// The same for a registry: one of [`of_registries`].
+pub(crate) fn registry() -> Result<u16> {
+    let mut blocks = REGISTRY_PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    for block in blocks.iter_mut() {
+        while block.next < block.end {
+            let port = block.next;
+            block.next += 1;
+            if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+                return Ok(port);
+            }
+        }
+    }
+    bail!("this process has started more registries than it has ports for")
+}
+
+/// Every port that a registry of this process has or will have.
+pub(crate) fn of_registries() -> Vec<u16> {
+    let blocks = REGISTRY_PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    blocks.iter().flat_map(|block| block.end - BLOCK_SIZE..block.end).collect()
 }
 
 fn claim(number: u16) -> Result<Option<Block>> {

@@ -38,7 +38,7 @@ impl Forms {
 
     /// The texts after a place, as the filters of replicated upstreams see them; `None` when the image is not there.
     pub fn below(&self, place: &Location) -> Option<impl Iterator<Item = &str> + Clone> {
-        place.contains(&self.reference).then(|| self.after(place.as_str().len()))
+        place.prefix_in(&self.reference).map(|end| self.after(end))
     }
 
     fn after(&self, offset: usize) -> impl Iterator<Item = &str> + Clone {

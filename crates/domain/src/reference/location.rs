@@ -10,7 +10,9 @@ use thiserror::Error;
 use super::{
     Host, Reference, ReferenceError,
     error::{Fault, Part, Problem},
-    grammar, parse,
+    grammar,
+    key::{PlaceKey, is_same_host},
+    parse,
 };
 
 /// A registry with an optional path, normalised: `host[:port][/path]`.
@@ -83,13 +85,26 @@ impl Location {
         self.text.get(self.host_end + 1..).unwrap_or_default()
     }
 
-    /// What is left of the image's name after this place: empty, or starting with a slash.
-    fn remainder<'a>(&self, image: &'a Reference) -> Option<&'a str> {
-        let rest = image.name().strip_prefix(&*self.text)?;
-        (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+    /// Host and path, for comparing.
+    pub fn key(&self) -> PlaceKey<'_> {
+        PlaceKey::new(&self.text, self.host_end)
     }
 
-    /// Whether the image lies in this place, compared segment by segment.
+    /// How many bytes of the image's text name this place; what follows in its name is empty or starts with a slash.
+    pub(super) fn prefix_in(&self, image: &Reference) -> Option<usize> {
+        let (host, path) = self.text.split_at_checked(self.host_end)?;
+        let (image_host, below) = image.name().split_at_checked(image.host_end)?;
+        let rest = below.strip_prefix(path)?;
+        let whole_segments = rest.is_empty() || rest.starts_with('/');
+        (whole_segments && is_same_host(host, image_host)).then_some(image.host_end + path.len())
+    }
+
+    /// What is left of the image's name after this place: empty, or starting with a slash.
+    fn remainder<'a>(&self, image: &'a Reference) -> Option<&'a str> {
+        image.name().get(self.prefix_in(image)?..)
+    }
+
+    /// Whether the image lies in this place, compared segment by segment, the host in whatever spelling.
     pub fn contains(&self, image: &Reference) -> bool {
         self.remainder(image).is_some()
     }

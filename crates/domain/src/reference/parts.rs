@@ -11,7 +11,9 @@ use std::{
 
 use super::{
     error::{Part, ReferenceError},
-    grammar, parse,
+    grammar,
+    key::{HostKey, PlaceKey},
+    parse,
 };
 
 /// A registry's host with its optional port. The case is kept: it is what the runtime uses as a name.
@@ -47,13 +49,20 @@ impl Host {
         after_name.split_once(':').map(|(_, port)| port)
     }
 
+    /// The registry, for comparing.
+    pub fn key(&self) -> HostKey {
+        HostKey::shared(&self.0)
+    }
+
     pub fn is_docker_hub(&self) -> bool {
         *self.0 == *parse::DOCKER_HUB
     }
 
-    /// Where the registry's API answers: Docker Hub serves it under another name than the one in references.
-    pub fn endpoint(&self) -> &str {
-        if self.is_docker_hub() { "registry-1.docker.io" } else { &self.0 }
+    /// Where the registry's API answers, the same for every spelling of the host: Docker Hub serves it under another name
+    /// than the one in references.
+    pub fn endpoint(&self) -> Arc<str> {
+        let key = self.key().to_shared();
+        if *key == *parse::DOCKER_HUB { "registry-1.docker.io".into() } else { key }
     }
 
     /// Whether the name can only mean this machine.
@@ -118,6 +127,11 @@ impl Repository {
 
     pub fn path(&self) -> &str {
         self.text.get(self.host_end + 1..self.name_end).unwrap_or_default()
+    }
+
+    /// Host and path, for comparing.
+    pub fn place(&self) -> PlaceKey<'_> {
+        PlaceKey::new(self.as_str(), self.host_end)
     }
 }
 

@@ -196,7 +196,9 @@ fn familiar_names() {
 
 #[test]
 fn places_that_enclose_it() {
-    let places = |written: &str| parse(written).places().map(str::to_owned).collect::<Vec<_>>();
+    let places = |written: &str| {
+        parse(written).place().ancestors().map(|place| place.as_str().to_owned()).collect::<Vec<_>>()
+    };
     assert_eq!(places("nginx:1"), ["docker.io", "docker.io/library", "docker.io/library/nginx"]);
     assert_eq!(places("reg:5000/a"), ["reg:5000", "reg:5000/a"]);
 }
@@ -318,8 +320,8 @@ fn hosts() {
     let host = |text: &str| Host::parse(text).unwrap();
     assert_eq!((host("r.io:5000").name(), host("r.io:5000").port()), ("r.io", Some("5000")));
     assert_eq!((host("[::1]").name(), host("[::1]").port()), ("::1", None));
-    assert_eq!(host("index.docker.io").endpoint(), "registry-1.docker.io");
-    assert_eq!(host("r.io").endpoint(), "r.io");
+    assert_eq!(&*host("index.docker.io").endpoint(), "registry-1.docker.io");
+    assert_eq!(&*host("r.io").endpoint(), "r.io");
     for (text, loopback) in [
         ("localhost", true),
         ("localhost:5000", true),

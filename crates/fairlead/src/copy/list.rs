@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use fairlead_domain::reference::{DEFAULT_TAG, Reference};
+use fairlead_domain::reference::{DEFAULT_TAG, PlaceKey, Reference};
 
 use crate::references;
 
@@ -56,7 +56,7 @@ pub(crate) fn check_destinations(pairs: &[Pair]) -> Result<()> {
     for pair in pairs {
         let first: &Pair = firsts.entry(published(&pair.destination)).or_insert(pair);
         let (one, other) = (first.source.pulled(), pair.source.pulled());
-        if located(&one) != located(&other) {
+        if !one.is_same_image(&other) {
             bail!(
                 "{} and {}: {one} and {other} cannot both be copied to {}",
                 first.origin,
@@ -69,20 +69,13 @@ pub(crate) fn check_destinations(pairs: &[Pair]) -> Result<()> {
 }
 
 /// The name that a copy is given: the tag, beside which a digest is only a condition, else the digest, else `latest`.
-fn published(destination: &Reference) -> (String, String) {
+fn published(destination: &Reference) -> (PlaceKey<'_>, String) {
     let name = match (destination.tag(), destination.digest()) {
         (Some(tag), _) => tag.to_owned(),
         (None, Some(digest)) => digest.to_string(),
         (None, None) => DEFAULT_TAG.to_owned(),
     };
-    (located(&destination.without_tag().without_digest()), name)
-}
-
-/// A reference with its host in lower case, since registries do not tell them apart by that.
-fn located(reference: &Reference) -> String {
-    let (host, text) = (reference.host(), reference.as_str());
-    let rest = text.get(host.as_str().len()..).unwrap_or_default();
-    host.as_str().to_ascii_lowercase() + rest
+    (destination.place(), name)
 }
 
 #[cfg(test)]
@@ -129,6 +122,7 @@ mod tests {
             ("a r.io/x@", "b r.io/x@", false),
             ("a r.io/x@", "b r.io/x:1@", true),
             ("a r.io:5000/x:1", "b R.IO:5000/x:1", false),
+            ("a r.io/x:1", "b r.io:443/x:1", false),
             ("r.io/a:1 r.io/x", "R.io/a:1 r.io/x", true),
         ] {
             let outcome = check(&[&with_digest(one), &with_digest(other)]);

@@ -115,7 +115,7 @@ impl Asker<'_> {
         let context = Context::new(Class::Admission, deadline);
         let said = client.probe(&place.reference, &found.credentials, options, &context).await;
         let took = started.elapsed();
-        let trust = NodeTrust::from(self.config).trust_node_credentials(place.reference.host().as_str());
+        let trust = NodeTrust::from(self.config).trust_node_credentials(&place.reference.host());
         let judged = routing::judge(place, said.clone(), !found.credentials.is_empty(), trust);
         Answer { said: Some(said), judged: Some(judged), took, found }
     }

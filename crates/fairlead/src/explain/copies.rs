@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use fairlead_api::fairlead::{CopyState, ImageLedgerSpec};
 use fairlead_domain::digest::Digest;
-use fairlead_domain::reference::Reference;
+use fairlead_domain::reference::{ImageKey, Reference};
 use fairlead_operator::ledgers::trusted;
 use fairlead_plan::consistency::Pair;
 use fairlead_plan::ledger::row_counts;
@@ -23,14 +23,14 @@ pub(crate) struct Trust<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     /// By what is pulled from a destination: what is pulled from the source, and how far the copy is.
-    rows: HashMap<String, Vec<Row>>,
+    rows: HashMap<ImageKey, Vec<Row>>,
     /// By what is pulled from a source: the digests that ledgers say it had.
-    sources: HashMap<String, Vec<Digest>>,
+    sources: HashMap<ImageKey, Vec<Digest>>,
 }
 
 #[derive(Debug)]
 struct Row {
-    source: String,
+    source: ImageKey,
     state: CopyState,
     digest: Option<Digest>,
     replaces: bool,
@@ -43,7 +43,7 @@ impl Copies {
         for entry in &ledger.entries {
             let Ok(source) = Reference::parse(&entry.source) else { continue };
             if let Some(digest) = digest(entry.source_digest.as_ref()) {
-                self.sources.entry(pulled(&source)).or_default().push(digest);
+                self.sources.entry(source.key()).or_default().push(digest);
             }
             for copy in &entry.mirrors {
                 let Ok(destination) = Reference::parse(&copy.destination) else { continue };
@@ -51,20 +51,20 @@ impl Copies {
                     continue;
                 }
                 let row = Row {
-                    source: pulled(&source),
+                    source: source.key(),
                     state: copy.state,
                     digest: digest(copy.digest.as_ref()),
                     replaces: copy.replaces,
                 };
-                self.rows.entry(pulled(&destination)).or_default().push(row);
+                self.rows.entry(destination.key()).or_default().push(row);
             }
         }
     }
 
     /// Whether what is there is the copy of another image. What is named by its digest cannot be.
     pub(crate) fn refuse(&self, source: &Reference, destination: &Reference) -> bool {
-        let rows = self.rows.get(&pulled(destination)).filter(|_| destination.digest().is_none());
-        let source = pulled(source);
+        let rows = self.rows.get(&destination.key()).filter(|_| destination.digest().is_none());
+        let source = source.key();
         let claimed = |row: &Row| Claimed {
             own: row.source == source,
             state: row.state,
@@ -76,21 +76,17 @@ impl Copies {
 
     /// Whether a ledger says that the copy was made of the source as both are now.
     pub(crate) fn have_pair(&self, pair: &Pair<'_>) -> bool {
-        let source = pulled(pair.source);
+        let source = pair.source.key();
         let is_copy = |row: &Row| {
             row.state == CopyState::Mirrored && row.source == source && row.digest == Some(*pair.copy_digest)
         };
-        self.rows.get(&pulled(pair.copy)).is_some_and(|rows| rows.iter().any(is_copy))
+        self.rows.get(&pair.copy.key()).is_some_and(|rows| rows.iter().any(is_copy))
             && self.sources.get(&source).is_some_and(|known| known.contains(pair.source_digest))
     }
 }
 
 fn digest(text: Option<&String>) -> Option<Digest> {
     text?.parse().ok()
-}
-
-fn pulled(reference: &Reference) -> String {
-    reference.pulled().as_str().to_owned()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fairlead_api::kuik::{
     ClusterImageSetMirror, ClusterReplicatedImageSet, GROUP, ImageSetMirror, ReplicatedImageSet,
 };
+use fairlead_domain::reference::HostPattern;
 use fairlead_plan::routing::{Policy, PolicyError, PolicyKind};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -23,8 +24,10 @@ pub(crate) fn kind(object: &Value) -> Option<PolicyKind> {
 }
 
 /// Compiled policies, and what was left out of them or altogether.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Policies {
+    /// The registries that namespaced policies may name.
+    allowed: Vec<HostPattern>,
     pub(crate) compiled: Vec<Arc<Policy>>,
     pub(crate) broken: Vec<Broken>,
     /// Objects that were given more than once.
@@ -34,6 +37,16 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
+    pub(crate) fn new(allowed: &[HostPattern]) -> Self {
+        Self {
+            allowed: allowed.to_vec(),
+            compiled: Vec::new(),
+            broken: Vec::new(),
+            warnings: Vec::new(),
+            places: BTreeMap::new(),
+        }
+    }
+
     /// Takes an object if it is a policy. `place` is where it was read, `namespace` where it belongs if it does not say.
     pub(crate) fn add(&mut self, place: Option<&str>, mut object: Value, namespace: &str) {
         let Some(kind) = kind(&object) else { return };
@@ -50,7 +63,7 @@ impl Policies {
             field: Some(field),
             message,
         };
-        match compile(kind, object) {
+        match compile(kind, object).map(|policy| policy.restricted(&self.allowed)) {
             Ok(policy) => {
                 self.broken.extend(
                     policy
@@ -111,7 +124,7 @@ mod tests {
     use super::*;
 
     fn add(object: Value) -> Policies {
-        let mut policies = Policies::default();
+        let mut policies = Policies::new(&[HostPattern::everything()]);
         policies.add(Some("f.yaml:3"), object, "here");
         policies
     }

@@ -265,6 +265,7 @@ fn content(secret: Secret) -> Content {
 
 #[cfg(test)]
 mod tests {
+    use fairlead_domain::reference::HostPattern;
     use fairlead_plan::routing::{Index, PodFacts, PullPolicy, Rules};
     use serde_json::json;
 
@@ -332,7 +333,7 @@ mod tests {
                 "mirrors": [{"registry": "m.io", "credentialSecret": {"name": "s", "namespace": "far"}}],
             },
         });
-        let mut policies = super::super::policies::Policies::default();
+        let mut policies = super::super::policies::Policies::new(&[HostPattern::everything()]);
         policies.add(None, policy, "here");
         let index = Index::new(policies.compiled);
         let facts = PodFacts { namespace: "here", labels: &pod.labels, annotations: &pod.annotations };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use fairlead_api::conditions::Condition;
 use fairlead_api::kuik::{Cleanup, ClusterImageSetMirrorSpec, ImageSetMirrorSpec, Mirror, MirrorSetStatus};
-use fairlead_domain::reference::Location;
+use fairlead_domain::reference::{Location, Reference};
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
@@ -56,6 +56,8 @@ pub(crate) struct Object {
 pub(crate) struct Place {
     /// Registry and path, as references begin.
     pub(crate) text: String,
+    /// `None` where they make no sense: it holds no copy then, and its condition says why.
+    location: Option<Location>,
     pub(crate) cleanup: Cleanup,
 }
 
@@ -94,11 +96,14 @@ impl Object {
 
     /// The mirror that a copy lies in: the innermost, where one lies in another.
     pub(crate) fn place_of(&self, destination: &str) -> Option<usize> {
-        let holds = |place: &Place| {
-            destination.strip_prefix(place.text.as_str()).is_some_and(|rest| rest.starts_with('/'))
-        };
-        let inside = self.places.iter().enumerate().filter(|(_, place)| holds(place));
-        inside.max_by_key(|(number, place)| (place.text.len(), usize::MAX - number)).map(|(number, _)| number)
+        let destination = Reference::parse(destination).ok()?;
+        let locations = self.places.iter().map(|place| place.location.as_ref()).enumerate();
+        let inside = locations.filter_map(|(number, location)| {
+            location.filter(|location| location.contains(&destination)).map(|location| (number, location))
+        });
+        inside
+            .max_by_key(|(number, location)| (location.path().len(), usize::MAX - number))
+            .map(|(number, _)| number)
     }
 
     /// What becomes of a copy that nobody uses.
@@ -119,12 +124,12 @@ impl fmt::Display for Object {
 
 impl Place {
     fn of(mirror: Mirror, default: &Cleanup) -> Self {
-        let text = match Location::new(&mirror.registry, &mirror.path) {
-            Ok(place) => place.as_str().to_owned(),
-            // It holds no copy then, and its condition says why; this is only what it is called.
-            Err(_) => format!("{}/{}", mirror.registry, mirror.path.trim_matches('/')),
+        let location = Location::new(&mirror.registry, &mirror.path).ok();
+        let text = match &location {
+            Some(location) => location.as_str().to_owned(),
+            None => format!("{}/{}", mirror.registry, mirror.path.trim_matches('/')),
         };
-        Self { text, cleanup: mirror.cleanup.unwrap_or_else(|| default.clone()) }
+        Self { text, location, cleanup: mirror.cleanup.unwrap_or_else(|| default.clone()) }
     }
 }
 
@@ -165,6 +170,7 @@ mod tests {
         assert_eq!(object.place_of("r.io/a/x:1"), Some(0));
         assert_eq!(object.place_of("r.io/a/b/x:1"), Some(1), "the first of two that are the same");
         assert_eq!(object.place_of("r.io/ab/x:1"), None, "only whole segments count");
+        assert_eq!(object.place_of("R.io:443/a/x:1"), Some(0), "in every spelling of the registry");
         assert!(object.cleanup_of("r.io/a/x:1").enabled);
         assert!(!object.cleanup_of("r.io/a/b/x:1").enabled);
         assert!(object.cleanup_of("gone.io/x:1").enabled, "what is no longer named follows the object");

@@ -59,6 +59,12 @@ fn routing(keys: &mut Keys<'_>, routing: &mut Routing) {
             "copy pull secrets of cluster-scoped policies into the namespaces of the Pods that need them",
         );
     });
+    keys.list(
+        "namespacedRegistries",
+        &mut routing.namespaced_registries,
+        anything,
+        "registries that ImageSetMirrors and ReplicatedImageSets may name; `*` stands for any characters",
+    );
     keys.value(
         "rewriteOnNeverImagePullPolicy",
         &mut routing.rewrite_on_never_image_pull_policy,
@@ -107,7 +113,7 @@ fn active_check(keys: &mut Keys<'_>, check: &mut ActiveCheck) {
 
 fn registries(keys: &mut Keys<'_>, registries: &mut Registries) {
     keys.section("default", |keys| registry(keys, &mut registries.default, &Built::IN));
-    keys.entries("<host>", &mut registries.hosts, check_host, |keys, host| {
+    keys.hosts(&mut registries.hosts, |keys, host| {
         registry(keys, host, &Built::INHERITED);
     });
 }
@@ -260,7 +266,7 @@ fn monitoring(keys: &mut Keys<'_>, monitoring: &mut Monitoring) {
         secret(keys, fallback_credential_secret, "none");
     });
     keys.section("items", |keys| {
-        keys.entries("<host>", &mut monitoring.items, check_host, watch_override);
+        keys.hosts(&mut monitoring.items, watch_override);
     });
 }
 

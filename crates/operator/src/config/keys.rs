@@ -2,10 +2,13 @@
 
 use std::{collections::BTreeMap, rc::Rc};
 
+use fairlead_domain::reference::HostKey;
+
 use super::{
     nearest::nearest,
     problem::{Problem, Problems},
     reference::{self, Row},
+    registries::check_host,
     schema,
     tree::{Content, Node},
     values::{Value, show_list, show_or},
@@ -221,16 +224,14 @@ impl Keys<'_> {
         *target = Some(values);
     }
 
-    /// All keys of this level that were not declared before: names that the author of the file chooses.
-    pub(super) fn entries<T: Default>(
+    /// All keys of this level that were not declared before: registries, each once, in whatever spelling of its host.
+    pub(super) fn hosts<T: Default>(
         &mut self,
-        placeholder: &str,
-        target: &mut BTreeMap<String, T>,
-        check_name: impl Fn(&str) -> Result<(), String>,
+        target: &mut BTreeMap<HostKey, T>,
         inside: impl Fn(&mut Keys<'_>, &mut T),
     ) {
         if self.describes() {
-            let path = self.join(placeholder);
+            let path = self.join("<host>");
             inside(&mut self.below(path, None), &mut T::default());
             return;
         }
@@ -242,11 +243,17 @@ impl Keys<'_> {
             .filter(|entry| !self.known.contains(&entry.key))
             .map(|entry| (entry.key.clone(), entry.line))
             .collect();
+        let mut written: BTreeMap<HostKey, (String, usize)> = BTreeMap::new();
         for (name, line) in names {
-            match check_name(&name) {
+            let key = HostKey::of(&name);
+            let again = |(first, at): &(String, usize)| {
+                format!("is the same registry as `{first}` in line {at}: write both as one")
+            };
+            match check_host(&name).and_then(|()| written.get(&key).map(again).map_or(Ok(()), Err)) {
                 Ok(()) => {
-                    let entry = target.entry(name.clone()).or_default();
+                    let entry = target.entry(key.clone()).or_default();
                     self.section(&name, |keys| inside(keys, entry));
+                    written.insert(key, (name, line));
                 }
                 Err(message) => {
                     let path = self.know(&name);

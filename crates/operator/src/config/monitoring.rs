@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fairlead_domain::duration::Duration;
+use fairlead_domain::{duration::Duration, reference::HostKey};
 use fairlead_plan::routing;
 
 use super::{types::seconds, values::Choice};
@@ -10,8 +10,8 @@ use super::{types::seconds, values::Choice};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Monitoring {
     pub default: RegistryWatch,
-    /// By normalised host (`docker.io`, `quay.io`, `registry.example.com:5000`).
-    pub items: BTreeMap<String, WatchOverride>,
+    /// By host (`docker.io`, `quay.io`, `registry.example.com:5000`).
+    pub items: BTreeMap<HostKey, WatchOverride>,
 }
 
 /// The rule for one registry.
@@ -59,10 +59,10 @@ impl RegistryWatch {
 }
 
 impl Monitoring {
-    /// The rule for a registry, by its normalised host.
+    /// The rule for a registry, whatever spelling of its host is given.
     pub fn for_registry(&self, host: &str) -> RegistryWatch {
         let mut rule = self.default.clone();
-        let Some(own) = self.items.get(host) else {
+        let Some(own) = self.items.get(&HostKey::of(host)) else {
             return rule;
         };
         let WatchOverride {
@@ -93,7 +93,7 @@ impl Default for Monitoring {
         };
         Self {
             default: RegistryWatch::default(),
-            items: BTreeMap::from([("docker.io".to_owned(), docker_hub)]),
+            items: BTreeMap::from([(HostKey::of("docker.io"), docker_hub)]),
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use fairlead_domain::reference::Host;
+use fairlead_domain::reference::{Host, HostKey};
 
 /// Options of all registries.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Registries {
     /// What is none here is as built in.
     pub default: RegistryOptions,
-    /// By normalised host; what is none here is as in `default`.
-    pub hosts: BTreeMap<String, RegistryOptions>,
+    /// By host; what is none here is as in `default`.
+    pub hosts: BTreeMap<HostKey, RegistryOptions>,
 }
 
 /// Options as written: none means not written.
@@ -42,13 +42,19 @@ pub struct Registry {
 }
 
 impl Registries {
-    /// The options that hold for a registry, by its normalised host.
+    /// The options that hold for a registry, whatever spelling of its host is given.
     pub fn for_host(&self, host: &str) -> Registry {
-        let mut options = Registry::default();
-        options.overlay(&self.default);
-        if let Some(own) = self.hosts.get(host) {
+        let mut options = self.for_others();
+        if let Some(own) = self.hosts.get(&HostKey::of(host)) {
             options.overlay(own);
         }
+        options
+    }
+
+    /// The options that hold for a registry without options of its own.
+    pub fn for_others(&self) -> Registry {
+        let mut options = Registry::default();
+        options.overlay(&self.default);
         options
     }
 }
@@ -102,7 +108,8 @@ pub(super) fn check_host(host: &str) -> Result<(), String> {
     if let Some((bare, _)) = host.split_once('/') {
         return Err(format!("a registry is named without a path: write `{bare}`"));
     }
-    if matches!(host, "index.docker.io" | "registry-1.docker.io" | "registry.hub.docker.com") {
+    let lower = host.to_ascii_lowercase();
+    if matches!(&*lower, "index.docker.io" | "registry-1.docker.io" | "registry.hub.docker.com") {
         return Err("Docker Hub is known as `docker.io`: write that".to_owned());
     }
     match Host::parse(host) {

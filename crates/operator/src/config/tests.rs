@@ -181,6 +181,31 @@ fn every_problem_names_line_key_and_remedy() {
             "monitoring.registries.items.index.docker.io",
             "`docker.io`",
         ),
+        (
+            "registries:\n  reg.local: {burst: 1}\n  REG.local:443: {burst: 2}\n",
+            3,
+            "registries.REG.local:443",
+            "the same registry as `reg.local` in line 2",
+        ),
+        (
+            "routing:\n  namespacedRegistries:\n  - '*.corp.example'\n  - '.*\\.corp'\n",
+            4,
+            "routing.namespacedRegistries[1]",
+            "`*` stands for any characters",
+        ),
+        (
+            "routing: {namespacedRegistries: ['https://reg.corp']}",
+            1,
+            "routing.namespacedRegistries[0]",
+            "write `reg.corp`",
+        ),
+        (
+            "routing: {namespacedRegistries: reg.corp}",
+            1,
+            "routing.namespacedRegistries",
+            "put `- ` before each item",
+        ),
+        ("registries: {Index.Docker.io: {}}", 1, "registries.Index.Docker.io", "`docker.io`"),
         ("nodes: {blockedRegistries: [\"a b\"]}", 1, "nodes.blockedRegistries[0]", "image reference"),
         (
             "monitoring: {registries: {default: {fallbackCredentialSecret: {name: pull}}}}",
@@ -311,6 +336,11 @@ fn values_arrive_as_written() {
     assert_eq!(config.routing.active_check.timeout, None);
     assert!(config.routing.active_check.resolve_digest);
     assert!(!config.routing.pull_secrets.copy);
+    assert_eq!(
+        config.registries.for_host("REG.example.com:5000"),
+        config.registries.for_host("reg.example.com:5000"),
+        "in every spelling"
+    );
     let registry = config.registries.for_host("reg.example.com:5000");
     assert!(registry.plain_http && registry.trust_node_credentials);
     assert_eq!((registry.requests_per_second, registry.burst, registry.max_connections), (2.5, 1, 16));

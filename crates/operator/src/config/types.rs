@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use fairlead_domain::{duration::Duration, platform::PlatformFilter, selector::Selector};
+use fairlead_domain::{
+    duration::Duration, platform::PlatformFilter, reference::HostPattern, selector::Selector,
+};
 use fairlead_plan::owners::ApiGroup;
 
 use super::{monitoring::Monitoring, registries::Registries, values::Choice};
@@ -30,6 +32,8 @@ pub struct Routing {
     pub active_check: ActiveCheck,
     pub probe: Probe,
     pub pull_secrets: PullSecrets,
+    /// The registries that namespaced policies may name.
+    pub namespaced_registries: Vec<HostPattern>,
     pub rewrite_on_never_image_pull_policy: bool,
     pub honor_priorities_on_always_image_pull_policy: bool,
     /// API groups of controllers whose Pods are not rewritten.
@@ -42,6 +46,7 @@ impl Default for Routing {
             active_check: ActiveCheck::default(),
             probe: Probe::default(),
             pull_secrets: PullSecrets::default(),
+            namespaced_registries: vec![HostPattern::everything()],
             rewrite_on_never_image_pull_policy: false,
             honor_priorities_on_always_image_pull_policy: false,
             skip_owners: ApiGroup::known(),

@@ -1,10 +1,13 @@
 //! How single values are read from the text of the file, and how they are shown in the reference.
 
-use fairlead_domain::{duration::Duration, selector::Selector};
+use fairlead_domain::{duration::Duration, reference::HostPattern, selector::Selector};
 use fairlead_plan::owners::ApiGroup;
 use serde_json::json;
 
-use super::tree::{Content, Node};
+use super::{
+    registries::check_host,
+    tree::{Content, Node},
+};
 
 /// A value that a key can hold.
 pub(super) trait Value: Sized {
@@ -213,6 +216,29 @@ impl Value for ApiGroup {
     fn read(node: &Node) -> Result<Self, String> {
         let text = scalar(node, "an API group, such as `postgresql.cnpg.io`")?;
         text.parse::<Self>().map_err(|error| error.to_string())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for HostPattern {
+    fn kind() -> String {
+        "registry pattern".to_owned()
+    }
+
+    fn schema() -> serde_json::Value {
+        json!({"type": "string"})
+    }
+
+    fn read(node: &Node) -> Result<Self, String> {
+        let text = scalar(node, "a registry, such as `reg.example.com:5000` or `*.example.com`")?;
+        check_host(&text.replace('*', "1"))
+            .and_then(|()| Self::parse(text).map_err(|error| error.to_string()))
+            .map_err(|error| {
+                format!("is `{text}`: {error}; `*` stands for any characters, as in `*.example.com`")
+            })
     }
 
     fn show(&self) -> String {

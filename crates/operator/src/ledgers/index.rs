@@ -20,7 +20,7 @@ static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// What a reference stands for in its registry: spellings that a runtime would pull as the same are the same.
 pub(super) fn name_of(reference: &Reference) -> u64 {
-    KEYS.hash_one(reference.pulled().as_str())
+    KEYS.hash_one(reference.key())
 }
 
 /// Short, since it only has to tell two digests of one image apart.

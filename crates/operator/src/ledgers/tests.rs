@@ -119,6 +119,16 @@ fn a_copy_with_a_digest_of_its_own_is_known_to_be_made_of_its_source() {
 }
 
 #[test]
+fn another_spelling_of_the_registry_is_no_other_copy_and_no_other_source() {
+    let claims = claims([ledger("one", &[("a.io/nginx:1", "reg.local/m/nginx:1", "Mirrored")])]);
+    for copy in ["REG.local/m/nginx:1", "reg.local:443/m/nginx:1", "Reg.Local:443/m/nginx:1"] {
+        assert!(refuses(&claims, "b.io/nginx:1", copy), "{copy}");
+        assert!(!refuses(&claims, "A.io:443/nginx:1", copy), "{copy}");
+    }
+    assert!(!refuses(&claims, "b.io/nginx:1", "reg.local:80/m/nginx:1"), "claimed by nobody");
+}
+
+#[test]
 fn latest_is_what_no_tag_means() {
     let claims = claims([ledger("one", &[("docker.io/library/nginx", "m.io/library/nginx", "Mirrored")])]);
     assert!(!refuses(&claims, "nginx:latest", "m.io/library/nginx:latest"));

@@ -5,13 +5,14 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use fairlead_domain::cause::Cause;
 use fairlead_domain::digest::Digest;
 use fairlead_domain::platform::PlatformFilter;
 use fairlead_domain::reference::{Reference, Tag};
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::mirroring::{self, Fault, Work};
 use fairlead_plan::routing::{SecretName, SecretUse};
-use fairlead_registry::copy::{BlobOutcome, Copied, Copier, CopyError, CopyOptions, Event, Observer};
+use fairlead_registry::copy::{BlobOutcome, Copied, Copier, CopyError, CopyOptions, Event, Observer, Place};
 use fairlead_registry::manifest::{Resolved, Selector};
 use fairlead_registry::{Class, Client, Context, Deleted, Error, ErrorClass, Problem, Remote, Right, Shared};
 use tokio::sync::Notify;
@@ -41,6 +42,9 @@ pub(super) struct Order {
     pub(super) source: Reference,
     pub(super) destination: Reference,
     pub(super) work: Work,
+    /// On whose account the source is read, and the destination written.
+    pub(super) source_cause: Cause,
+    pub(super) destination_cause: Cause,
     /// On whose behalf sources are read.
     pub(super) reader: Reader,
     /// Secrets that replicated sets name for the source.
@@ -77,6 +81,8 @@ pub(super) struct Other {
     pub(super) mirror: Option<SecretName>,
     /// Secrets that replicated sets name for it.
     pub(super) upstreams: Vec<SecretUse>,
+    /// On whose account it is read.
+    pub(super) cause: Cause,
     /// It is a copy, and platforms were chosen when it was made.
     pub(super) is_copy: bool,
 }
@@ -185,7 +191,10 @@ impl Carrier {
     }
 
     async fn copy(&self, order: &Order) -> Result<Outcome, Trouble> {
-        let to = self.credentials.to_write(&order.destination, order.secret.as_ref()).await?;
+        let to = self
+            .credentials
+            .to_write(&order.destination, order.destination_cause, order.secret.as_ref())
+            .await?;
         let mut first = None;
         if order.source_answers {
             let from = self.read_source(order).await;
@@ -196,8 +205,9 @@ impl Carrier {
             }
         }
         for other in &order.others {
-            let Other { reference, mirror, upstreams, .. } = other;
-            let from = self.credentials.to_read(reference, &order.reader, mirror.as_ref(), upstreams).await;
+            let Other { reference, mirror, upstreams, cause, .. } = other;
+            let from =
+                self.credentials.to_read(reference, *cause, &order.reader, mirror.as_ref(), upstreams).await;
             match self.copy_from(&from, &to, order, other.is_copy).await {
                 Ok(copied) => {
                     tracing::info!(
@@ -217,7 +227,8 @@ impl Carrier {
     }
 
     async fn read_source(&self, order: &Order) -> Access {
-        self.credentials.to_read(&order.source, &order.reader, None, &order.upstreams).await
+        let Order { source, source_cause, reader, upstreams, .. } = order;
+        self.credentials.to_read(source, *source_cause, reader, None, upstreams).await
     }
 
     async fn copy_from(
@@ -246,20 +257,20 @@ impl Carrier {
         let copying = self.copier.copy(&from.place, &to, &options, &observer, &context);
         tokio::select! {
             done = copying => done,
-            down = self.goes_down(&from.place.reference) => Err(CopyError::Source(down)),
-            down = self.goes_down(&to.reference) => Err(CopyError::Destination(down)),
+            down = self.goes_down(&from.place) => Err(CopyError::Source(down)),
+            down = self.goes_down(&to) => Err(CopyError::Destination(down)),
         }
     }
 
     /// Ends when the registry of an image is found to be down. One that accepts requests and stays silent would otherwise
     /// keep a worker for as long as a transfer may stand still.
-    async fn goes_down(&self, image: &Reference) -> Error {
-        let host = image.host();
+    async fn goes_down(&self, place: &Place) -> Error {
+        let host = place.reference.host();
         loop {
             tokio::time::sleep(LOOK).await;
             let Some(health) = self.client.health(&host) else { continue };
             let is_proven = health.proof_age(Instant::now()).is_some_and(|age| age < PATIENCE);
-            if !is_proven && let Some(check) = self.client.check(&host, PATIENCE) {
+            if !is_proven && let Some(check) = self.client.check(&host, place.cause, PATIENCE) {
                 check.ended(PATIENCE, Instant::now() + LONGEST_REQUEST).await;
             }
             if let Some(down) = health.down() {
@@ -271,7 +282,8 @@ impl Carrier {
 
     fn copied(&self, to: &Access, copied: &Copied) -> Outcome {
         let verdict = Verdict::Available { digest: Some(copied.digest) };
-        self.verdicts.learn(&to.place.reference, &to.place.credentials, verdict);
+        let Place { reference, credentials, cause } = &to.place;
+        self.verdicts.caused_by(*cause).learn(reference, credentials, verdict);
         Outcome::Copied {
             digest: copied.digest,
             source_digest: copied.source_digest,
@@ -292,13 +304,17 @@ impl Carrier {
     }
 
     async fn remove(&self, order: &Order) -> Result<Outcome, Trouble> {
-        let at = self.credentials.to_write(&order.destination, order.secret.as_ref()).await?;
+        let at = self
+            .credentials
+            .to_write(&order.destination, order.destination_cause, order.secret.as_ref())
+            .await?;
         let context = Context::new(Class::Background, Instant::now() + LONGEST_REQUEST);
         let removed =
             self.remove_tag(&at, order, &context).await.map_err(|error| self.refusal(&error, &at))?;
         if matches!(removed, Outcome::Removed) {
             let gone = Verdict::NotFound { reason: "the copy was removed, since nothing used it".into() };
-            self.verdicts.learn(&at.place.reference, &at.place.credentials, gone);
+            let Place { reference, credentials, cause } = &at.place;
+            self.verdicts.caused_by(*cause).learn(reference, credentials, gone);
         }
         Ok(removed)
     }
@@ -341,7 +357,10 @@ impl Carrier {
 
     /// What is under the name of a copy.
     async fn identify(&self, order: &Order) -> Result<Outcome, Trouble> {
-        let at = self.credentials.to_write(&order.destination, order.secret.as_ref()).await?;
+        let at = self
+            .credentials
+            .to_write(&order.destination, order.destination_cause, order.secret.as_ref())
+            .await?;
         let context = Context::new(Class::Background, Instant::now() + LONGEST_REQUEST);
         let Some(tag) = tag_of(&order.destination) else { return Ok(Outcome::Identified { digest: None }) };
         let resolving = async {
@@ -353,7 +372,8 @@ impl Carrier {
     }
 
     fn open(&self, access: &Access, right: Right) -> Result<Remote, Error> {
-        self.client.remote(&access.place.reference.repository(), Arc::clone(&access.place.credentials), right)
+        let Place { reference, credentials, cause } = &access.place;
+        self.client.remote_for(*cause, &reference.repository(), Arc::clone(credentials), right)
     }
 
     fn trouble(&self, error: &CopyError, order: &Order, from: &Access, to: &Access) -> Trouble {
@@ -372,7 +392,7 @@ impl Carrier {
         let pause = match &error.problem {
             Problem::RateLimited { until, .. } => {
                 let left = until.and_then(|until| until.duration_since(SystemTime::now()).ok());
-                Some((access.place.reference.host().as_str().into(), left.unwrap_or(QUOTA_PAUSE)))
+                Some((access.place.reference.host().key().to_shared(), left.unwrap_or(QUOTA_PAUSE)))
             }
             _ => None,
         };

@@ -99,16 +99,17 @@ impl Look {
         for desk in desks {
             let Some(policy) = desk.object.policy.as_deref() else { continue };
             for target in policy.targets() {
-                let key: Arc<str> = target.place.as_str().into();
+                let key: Arc<str> = target.place.key().as_str().into();
                 mirrors.entry(key).or_insert_with(|| Shared {
                     place: target.place.clone(),
                     secret: target.push_secret.cloned(),
+                    cause: desk.principal().cause(),
                     used: Vec::new(),
                     seen: desk.sharing_clusters(target.place),
                 });
             }
             for (place, copy) in mirroring::kept_copies(&desk.ledger, policy, self.now) {
-                if let Some(shared) = mirrors.get_mut(place.as_str()) {
+                if let Some(shared) = mirrors.get_mut(place.key().as_str()) {
                     shared.used.push(NameHash::of(copy));
                 }
             }

@@ -24,6 +24,7 @@ use fairlead_api::fairlead::{CopyState, LedgerManner};
 use fairlead_domain::reference::Tag;
 use fairlead_plan::copy_queue::Limits;
 use fairlead_plan::ledger::{Copy, Ledger, Owner};
+use fairlead_plan::routing::Index;
 use fairlead_registry::Client as Registries;
 use kube::Client;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
@@ -286,7 +287,7 @@ impl Parts {
     }
 
     /// Tells the watch of images what to look at: sources, which may move, and copies, which may go.
-    fn publish_looks(&self, desks: &BTreeMap<Arc<str>, Desk>) {
+    fn publish_looks(&self, desks: &BTreeMap<Arc<str>, Desk>, index: &Index) {
         let now = Instant::now();
         {
             let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
@@ -311,6 +312,7 @@ impl Parts {
                         principal: desk.principal(),
                         holders: desk.holders(source),
                         secret: None,
+                        cause: index.cause_of(source),
                     });
                 }
                 looks.extend(mirrored.iter().map(|copy| MirrorLook {
@@ -319,6 +321,7 @@ impl Parts {
                     principal: desk.principal(),
                     holders: Arc::default(),
                     secret: desk.pull_secret(&copy.destination),
+                    cause: desk.principal().cause(),
                 }));
             }
         }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlead_domain::cause::Cause;
 use fairlead_domain::keyring::Credential;
 use fairlead_domain::reference::Reference;
 use fairlead_plan::credentials::{self, Offered, Principal};
@@ -53,6 +54,7 @@ impl Credentials {
     pub(super) async fn to_read(
         &self,
         image: &Reference,
+        cause: Cause,
         reader: &Reader,
         mirror: Option<&SecretName>,
         upstreams: &[SecretUse],
@@ -72,13 +74,14 @@ impl Credentials {
                 }
             }
         }
-        Access { place: place(image, found), names }
+        Access { place: place(image, found, cause), names }
     }
 
     /// To write, look at or remove a copy. An error names the Secret that cannot be used.
     pub(super) async fn to_write(
         &self,
         copy: &Reference,
+        cause: Cause,
         secret: Option<&SecretName>,
     ) -> Result<Access, String> {
         let mut keys = None;
@@ -90,7 +93,7 @@ impl Credentials {
             keys = read.keys().cloned();
         }
         let credentials = Keys::lookup(keys.iter().map(Arc::as_ref), &copy.repository());
-        Ok(Access { place: place(copy, credentials), names: secret.into_iter().cloned().collect() })
+        Ok(Access { place: place(copy, credentials, cause), names: secret.into_iter().cloned().collect() })
     }
 
     /// A registry refused what the Secrets hold: they are read again at their next use.
@@ -101,6 +104,6 @@ impl Credentials {
     }
 }
 
-fn place(image: &Reference, credentials: Vec<Credential>) -> Place {
-    Place { reference: image.clone(), credentials: credentials.into() }
+fn place(image: &Reference, credentials: Vec<Credential>, cause: Cause) -> Place {
+    Place { reference: image.clone(), credentials: credentials.into(), cause }
 }

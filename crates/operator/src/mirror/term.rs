@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::kuik::AwaitedRegistry;
-use fairlead_domain::reference::{Host, Reference, Tag};
+use fairlead_domain::reference::{Host, ImageKey, Tag};
 use fairlead_plan::copy_queue::{Ended, Job, Key, Queue};
 use fairlead_plan::ledger::{Ledger, Owner, ShelfId};
 use fairlead_plan::mirroring::{Sighting, Task, Work as Kind};
@@ -109,14 +109,14 @@ pub(super) struct Work<'a> {
     /// Registries that want to be left alone, and until when.
     paused: HashMap<Arc<str>, Pause>,
     /// Copies that were found in their place on somebody's word that they were not.
-    verified: HashMap<Reference, Instant>,
+    verified: HashMap<ImageKey, Instant>,
     /// Contested places that were told of, and what was said: it is said again once it has changed.
-    told: HashSet<(Reference, Box<str>)>,
+    told: HashSet<(ImageKey, Box<str>)>,
     /// Objects whose end was told of.
     parted: HashSet<Arc<str>>,
     published: Arc<Notify>,
     /// What was seen of images and not compared with the ledgers yet.
-    sightings: HashMap<Audience, HashMap<Reference, Sighting>>,
+    sightings: HashMap<Audience, HashMap<ImageKey, Sighting>>,
     /// What has to be known again before anything is done.
     waits_for: Option<String>,
     /// Why nothing is removed.
@@ -312,7 +312,7 @@ impl<'a> Work<'a> {
         self.resync = true;
         self.mind_finalizers().await;
         self.release(&stuck).await;
-        self.parts.publish_looks(&self.desks);
+        self.parts.publish_looks(&self.desks, &self.index);
         self.next_look = Instant::now() + SHORTEST_LOOK.max(begun.elapsed() * LOOK_SHARE);
         Ok(())
     }
@@ -321,7 +321,7 @@ impl<'a> Work<'a> {
         let mut told = HashSet::new();
         for desk in self.desks.values() {
             for refusal in &desk.refused {
-                let news = (refusal.destination.clone(), refusal.why.clone());
+                let news = (refusal.destination.key(), refusal.why.clone());
                 if told.len() < MOST_TOLD && !self.told.contains(&news) {
                     self.parts.teller.tell(news::refused(&desk.object.owner, refusal));
                 }
@@ -376,7 +376,7 @@ impl<'a> Work<'a> {
         let mut hosts: HashMap<Host, (Arc<str>, Option<String>)> = HashMap::new();
         let (client, paused) = (&self.parts.client, &self.paused);
         let mut standing = |host: Host| {
-            let look = |host: &Host| (host.as_str().into(), trouble_of(client, paused, host));
+            let look = |host: &Host| (host.key().to_shared(), trouble_of(client, paused, host));
             hosts.entry(host).or_insert_with_key(look).clone()
         };
         let mut to_cancel = Vec::new();
@@ -524,7 +524,7 @@ fn trouble_of(
     if let Some(down) = client.is_down(host) {
         return Some(format!("registry {host} is down: {}", down.reason()));
     }
-    let Pause { until_clock, .. } = paused.get(host.as_str())?;
+    let Pause { until_clock, .. } = paused.get(host.key().as_str())?;
     Some(format!("registry {host} has no quota left until {until_clock}"))
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlead_domain::cause::Cause;
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::{Location, Reference, Tag};
 use fairlead_plan::routing::SecretName;
@@ -32,6 +33,8 @@ const RETRY_REFUSED: SignedDuration = SignedDuration::from_hours(1);
 pub(super) struct Shared {
     pub(super) place: Location,
     pub(super) secret: Option<SecretName>,
+    /// On whose account its registry is contacted.
+    pub(super) cause: Cause,
     pub(super) used: Vec<NameHash>,
     /// From the status of an object, for a mirror that was not looked at in this term.
     pub(super) seen: Vec<SeenCluster>,
@@ -122,7 +125,7 @@ impl UsageLists {
     /// A deletion waits until the lists of other clusters in these mirrors were read.
     pub(super) fn want<'a>(&mut self, places: impl Iterator<Item = &'a Location>) {
         for place in places {
-            if let Some(mirror) = self.mirrors.get_mut(place.as_str()) {
+            if let Some(mirror) = self.mirrors.get_mut(place.key().as_str()) {
                 mirror.wanted = true;
             }
         }
@@ -204,7 +207,7 @@ impl UsageLists {
         places: impl Iterator<Item = &'a Location>,
         now: Timestamp,
     ) -> usage_list::Standing {
-        let known = places.filter_map(|place| self.mirrors.get(place.as_str()));
+        let known = places.filter_map(|place| self.mirrors.get(place.key().as_str()));
         usage_list::standing(known.map(|mirror| mirror.facts()), self.max_age, now)
     }
 }
@@ -348,9 +351,11 @@ impl Access {
         let malformed = |error: String| Failure { error, refused: true };
         let name = format!("{}/{REPOSITORY}:{}", self.shared.place, self.cluster);
         let reference = Reference::parse(&name).map_err(|error| malformed(error.to_string()))?;
-        let access = self.credentials.to_write(&reference, self.shared.secret.as_ref()).await;
+        let Shared { secret, cause, .. } = &self.shared;
+        let access = self.credentials.to_write(&reference, *cause, secret.as_ref()).await;
         let access = access.map_err(|error| Failure { error, refused: false })?;
-        Ok(self.client.remote(&reference.repository(), Arc::clone(&access.place.credentials), right)?)
+        let credentials = Arc::clone(&access.place.credentials);
+        Ok(self.client.remote_for(*cause, &reference.repository(), credentials, right)?)
     }
 }
 

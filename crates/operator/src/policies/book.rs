@@ -9,6 +9,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use fairlead_domain::reference::HostPattern;
 use fairlead_plan::policy_status::{self, Judgement, Outcome};
 use fairlead_plan::routing::{Index, Policy, PolicyError, PolicyKind};
 
@@ -85,8 +86,8 @@ pub(super) struct Book {
 
 impl Book {
     /// The book of what is there now. `self.index` is shared if the policies are the same.
-    pub(super) fn next(&self, view: &View) -> Self {
-        let mut pages = Pages { before: &self.entries, entries: BTreeMap::new(), fresh: 0, kept: 0 };
+    pub(super) fn next(&self, view: &View, allowed: &[HostPattern]) -> Self {
+        let mut pages = Pages { before: &self.entries, allowed, entries: BTreeMap::new(), fresh: 0, kept: 0 };
         pages.add(&view.cluster_mirrors);
         pages.add(&view.mirrors);
         pages.add(&view.cluster_sets);
@@ -139,6 +140,8 @@ fn compiled(entries: &BTreeMap<Name, Entry>) -> impl Iterator<Item = &Arc<Policy
 /// A book while it is written.
 struct Pages<'a> {
     before: &'a BTreeMap<Name, Entry>,
+    /// The registries that namespaced policies may name.
+    allowed: &'a [HostPattern],
     entries: BTreeMap<Name, Entry>,
     /// Policies that were compiled, and those that were taken over.
     fresh: usize,
@@ -159,7 +162,11 @@ impl Pages<'_> {
             });
             let entry = match known {
                 Some(entry) => entry.clone(),
-                None => Entry { uid: uid.into(), generation: metadata.generation, state: compile(&**object) },
+                None => Entry {
+                    uid: uid.into(),
+                    generation: metadata.generation,
+                    state: compile(&**object, self.allowed),
+                },
             };
             if matches!(entry.state, State::Compiled(_)) {
                 *(if known.is_some() { &mut self.kept } else { &mut self.fresh }) += 1;
@@ -178,8 +185,8 @@ impl Pages<'_> {
 }
 
 /// An object that brings the compiler down disables itself as well, and nobody else.
-fn compile<K: PolicyObject>(object: &K) -> State {
-    match catch_unwind(AssertUnwindSafe(|| object.compile())) {
+fn compile<K: PolicyObject>(object: &K, allowed: &[HostPattern]) -> State {
+    match catch_unwind(AssertUnwindSafe(|| object.compile().map(|policy| policy.restricted(allowed)))) {
         Ok(Ok(policy)) => State::Compiled(Arc::new(policy)),
         Ok(Err(error)) => State::Refused(Arc::new(error)),
         Err(_) => State::Crashed,

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use fairlead_domain::reference::HostPattern;
 use fairlead_plan::routing::{Index, PolicyKind};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,7 @@ pub use status::{RATE, Statuses};
 use book::Book;
 use kinds::Sources;
 
+use crate::config::Routing;
 use crate::state::{Bell, Changes};
 use crate::watch::Resources;
 
@@ -43,16 +45,19 @@ struct Shared {
     book: ArcSwap<Book>,
     changed: Bell,
     metrics: Metrics,
+    /// The registries that namespaced policies may name.
+    allowed: Arc<[HostPattern]>,
 }
 
 impl Policies {
-    pub fn new(resources: &Resources, metrics: Metrics) -> Self {
+    pub fn new(resources: &Resources, routing: &Routing, metrics: Metrics) -> Self {
         Self {
             shared: Arc::new(Shared {
                 sources: Sources::from(resources),
                 book: ArcSwap::default(),
                 changed: Bell::default(),
                 metrics,
+                allowed: routing.namespaced_registries.as_slice().into(),
             }),
         }
     }
@@ -111,8 +116,8 @@ impl Policies {
     async fn look(&self) {
         let (before, view) = (self.book(), self.shared.sources.view());
         let compiling = {
-            let before = before.clone();
-            tokio::task::spawn_blocking(move || before.next(&view))
+            let (before, allowed) = (before.clone(), self.shared.allowed.clone());
+            tokio::task::spawn_blocking(move || before.next(&view, &allowed))
         };
         let book = match compiling.await {
             Ok(book) => book,

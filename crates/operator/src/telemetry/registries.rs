@@ -4,6 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use fairlead_domain::reference::HostKey;
+
 /// Registries with labels of their own, beside those that administrators name. A cluster uses some dozen.
 pub(crate) const MOST_REGISTRIES: usize = 200;
 /// How many of them one namespace brings in.
@@ -29,7 +31,7 @@ impl RegistryLabels {
         if self.labels.len() >= MOST_REGISTRIES || own.count() >= MOST_OF_A_NAMESPACE {
             return OTHERS.into();
         }
-        let host: Arc<str> = host.to_ascii_lowercase().into();
+        let host = HostKey::of(host).to_shared();
         self.labels.insert(Arc::clone(&host), namespace.into());
         host
     }
@@ -40,7 +42,7 @@ impl RegistryLabels {
     }
 
     fn known(&self, host: &str) -> Option<Arc<str>> {
-        let host = host.to_ascii_lowercase();
+        let host = HostKey::of(host);
         let label =
             self.reserved.get(host.as_str()).or_else(|| Some(self.labels.get_key_value(host.as_str())?.0));
         label.cloned()
@@ -75,6 +77,7 @@ mod tests {
         assert_eq!(names(&mut labels, "greedy", 1000), MOST_OF_A_NAMESPACE);
         assert_eq!(names(&mut labels, "modest", 3), 3);
         assert_eq!(*labels.of("R0.greedy", "greedy"), *"r0.greedy", "what has a label keeps it");
+        assert_eq!(*labels.get("R0.greedy:443"), *"r0.greedy", "in every spelling");
         assert_eq!(*labels.get("r999.greedy"), *OTHERS);
     }
 

@@ -10,7 +10,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use fairlead_domain::{digest::Digest, keyring::Credential, reference::Reference, verdict::Verdict};
+use fairlead_domain::{
+    cause::Cause,
+    digest::Digest,
+    keyring::Credential,
+    reference::{HostKey, Reference},
+    verdict::Verdict,
+};
 use fairlead_plan::verdict_age::{self, Ages, Span, Standing};
 use fairlead_registry::RegistryHealth;
 use tokio::{sync::watch, time::Instant};
@@ -56,11 +62,12 @@ struct Flight {
     told: watch::Receiver<Progress>,
 }
 
-/// An image, and the credentials with which it is asked for.
+/// An image, the credentials with which it is asked for, and on whose account.
 #[derive(Clone, Debug)]
 pub(super) struct Image {
     reference: Reference,
     credentials: Arc<[Credential]>,
+    cause: Cause,
     hash: u64,
 }
 
@@ -69,6 +76,7 @@ pub(super) struct Image {
 pub(super) struct Asked<'a> {
     reference: Reference,
     credentials: &'a [Credential],
+    cause: Cause,
     hash: u64,
 }
 
@@ -136,15 +144,21 @@ impl Cache {
         self.ages
     }
 
-    /// The question about an image. What is pulled counts, however it was written.
-    pub(super) fn asked<'a>(&self, image: &Reference, credentials: &'a [Credential]) -> Asked<'a> {
+    /// The question about an image. What is pulled from which registry counts, however it was written.
+    pub(super) fn asked<'a>(
+        &self,
+        image: &Reference,
+        credentials: &'a [Credential],
+        cause: Cause,
+    ) -> Asked<'a> {
         let reference = image.pulled();
         let mut hasher = self.hasher.build_hasher();
-        reference.hash(&mut hasher);
+        reference.key().hash(&mut hasher);
         for credential in credentials {
             credential.id().hash(&mut hasher);
         }
-        Asked { reference, credentials, hash: hasher.finish() }
+        cause.hash(&mut hasher);
+        Asked { reference, credentials, cause, hash: hasher.finish() }
     }
 
     pub(super) fn look(&self, asked: &Asked<'_>, now: Instant) -> Look {
@@ -237,7 +251,7 @@ impl Cache {
     }
 
     /// Forgets all images of these registries.
-    pub(super) fn forget(&self, registries: &HashSet<String>) {
+    pub(super) fn forget(&self, registries: &HashSet<HostKey>) {
         for shard in &self.shards {
             lock(shard).entries.retain(|_, entry| !entry.image.is_of(registries));
         }
@@ -337,13 +351,19 @@ impl Image {
         &self.credentials
     }
 
-    /// Whether it is in one of these registries, which are in lower case.
-    pub(super) fn is_of(&self, registries: &HashSet<String>) -> bool {
-        registries.contains(&self.reference.host().as_str().to_ascii_lowercase())
+    /// Whether it is in one of these registries.
+    pub(super) fn is_of(&self, registries: &HashSet<HostKey>) -> bool {
+        registries.contains(&self.reference.host().key())
+    }
+
+    pub(super) fn cause(&self) -> Cause {
+        self.cause
     }
 
     fn is(&self, other: &Self) -> bool {
-        self.reference == other.reference && self.credentials == other.credentials
+        self.reference.is_same_image(&other.reference)
+            && self.credentials == other.credentials
+            && self.cause == other.cause
     }
 }
 
@@ -352,12 +372,23 @@ impl Asked<'_> {
         &self.reference
     }
 
+    pub(super) fn cause(&self) -> Cause {
+        self.cause
+    }
+
     pub(super) fn own(&self) -> Image {
-        Image { reference: self.reference.clone(), credentials: self.credentials.into(), hash: self.hash }
+        Image {
+            reference: self.reference.clone(),
+            credentials: self.credentials.into(),
+            cause: self.cause,
+            hash: self.hash,
+        }
     }
 
     fn is(&self, image: &Image) -> bool {
-        self.reference == image.reference && *self.credentials == *image.credentials
+        self.reference.is_same_image(&image.reference)
+            && *self.credentials == *image.credentials
+            && self.cause == image.cause
     }
 }
 

@@ -22,7 +22,7 @@ impl Verdicts {
         let health = self.health(&image);
         let (sending, mut sent) = watch::channel(None);
         let context = context.telling_when_sent(sending);
-        let options = self.shared.settings.options();
+        let options = self.shared.settings.options(image.cause());
         let mut probe = std::pin::pin!(self.probe(&image, options, &context, Source::Admission));
         let mut down = std::pin::pin!(async {
             match &health {

@@ -215,7 +215,7 @@ impl Collector for Down {
             let labels = self.named.lock().unwrap_or_else(PoisonError::into_inner);
             for (host, health) in self.client.healths() {
                 // Of those that share a label, one that is down counts.
-                *states.entry(labels.get(&host)).or_default() |= health.is_down();
+                *states.entry(labels.get(host.as_str())).or_default() |= health.is_down();
             }
         }
         if states.is_empty() {

@@ -17,7 +17,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use fairlead_domain::{digest::Digest, keyring::Credential, reference::Reference, verdict::Verdict};
+use fairlead_domain::{
+    cause::Cause, digest::Digest, keyring::Credential, reference::Reference, verdict::Verdict,
+};
 use fairlead_plan::{
     named_registries::Named,
     verdict_age::{self, Standing},
@@ -50,10 +52,13 @@ pub enum Known {
     Nothing,
 }
 
-/// Clones share everything.
+/// Clones share everything but the cause.
 #[derive(Clone, Debug)]
 pub struct Verdicts {
     shared: Arc<Shared>,
+    /// On whose account registries are asked. A verdict serves only callers of the same cause: an administrator may get an
+    /// answer from an address that is off limits for tenants.
+    cause: Cause,
 }
 
 #[derive(Debug)]
@@ -68,7 +73,14 @@ struct Shared {
 impl Verdicts {
     pub fn new(client: Client, settings: VerdictSettings, metrics: Metrics) -> Self {
         let cache = Cache::new(settings.capacity, settings.ages());
-        Self { shared: Arc::new(Shared { client, settings, cache, metrics, heard_by: OnceLock::new() }) }
+        let shared = Shared { client, settings, cache, metrics, heard_by: OnceLock::new() };
+        Self { shared: Arc::new(shared), cause: Cause::Administrator }
+    }
+
+    /// The same on this account.
+    #[must_use]
+    pub fn caused_by(&self, cause: Cause) -> Self {
+        Self { shared: Arc::clone(&self.shared), cause }
     }
 
     /// Lets the ledgers hear of every probe, once for all clones.
@@ -82,7 +94,7 @@ impl Verdicts {
     /// What is known without waiting. While a registry is down that is known of all its images, asked for before or not.
     /// May begin a liveness check in the background; so this needs a runtime around it.
     pub fn known(&self, image: &Reference, credentials: &[Credential]) -> Known {
-        let known = self.look(&self.shared.cache.asked(image, credentials));
+        let known = self.look(&self.shared.cache.asked(image, credentials, self.cause));
         if matches!(known, Known::Nothing) {
             self.shared.metrics.missed();
         }
@@ -91,7 +103,7 @@ impl Verdicts {
 
     /// The digest that an image is known to have. No registry is asked, and the verdict does not count as in use.
     pub fn known_digest(&self, image: &Reference, credentials: &[Credential]) -> Option<Digest> {
-        self.shared.cache.digest(&self.shared.cache.asked(image, credentials), Instant::now())
+        self.shared.cache.digest(&self.shared.cache.asked(image, credentials, self.cause), Instant::now())
     }
 
     /// What is known, or what a probe finds out before the deadline and within the time that a probe may take. A positive
@@ -109,7 +121,7 @@ impl Verdicts {
         namespace: &str,
         deadline: Instant,
     ) -> Verdict {
-        let asked = self.shared.cache.asked(image, credentials);
+        let asked = self.shared.cache.asked(image, credentials, self.cause);
         let verdict = match self.look(&asked) {
             Known::Verdict(known) => return known,
             Known::Unproven(verdict) => verdict,
@@ -126,7 +138,7 @@ impl Verdicts {
         namespace: &str,
         deadline: Instant,
     ) -> Verdict {
-        let asked = self.shared.cache.asked(image, credentials);
+        let asked = self.shared.cache.asked(image, credentials, self.cause);
         match self.look(&asked) {
             Known::Verdict(verdict) | Known::Unproven(verdict) => verdict,
             Known::Nothing => self.find_out(&asked, namespace, deadline).await,
@@ -172,7 +184,7 @@ impl Verdicts {
         }
         metrics.checked();
         let limit = settings.timeout.unwrap_or(UNTOLD_PATIENCE) + MARGIN;
-        if let Some(check) = client.check(&host, settings.check_patience()) {
+        if let Some(check) = client.check(&host, asked.cause(), settings.check_patience()) {
             tokio::select! {
                 down = health.goes_down() => return down,
                 ended = check.ended(limit, deadline) => if !ended {
@@ -192,7 +204,7 @@ impl Verdicts {
     async fn probe_anew(&self, asked: &Asked<'_>, deadline: Instant) -> Verdict {
         let settings = &self.shared.settings;
         let image = asked.own();
-        let options = ProbeOptions { new_connection: true, ..settings.options() };
+        let options = ProbeOptions { new_connection: true, ..settings.options(image.cause()) };
         let limit = settings.timeout.unwrap_or(UNTOLD_PATIENCE);
         let context = Context::new(Class::Admission, deadline).answered_within(limit);
         let verdict = self.probe(&image, options, &context, Source::Admission).await;
@@ -203,7 +215,7 @@ impl Verdicts {
 
     /// Takes note of what another function found out about an image with these credentials.
     pub fn learn(&self, image: &Reference, credentials: &[Credential], verdict: Verdict) {
-        let image = self.shared.cache.asked(image, credentials).own();
+        let image = self.shared.cache.asked(image, credentials, self.cause).own();
         let health = self.health(&image);
         self.land(image, verdict, health);
     }
@@ -222,8 +234,8 @@ impl Verdicts {
             }
             Look::Ageing(verdict) => {
                 metrics.hit();
-                let patience = self.shared.settings.check_patience();
-                drop(self.shared.client.check(&asked.reference().host(), patience));
+                let (host, patience) = (asked.reference().host(), self.shared.settings.check_patience());
+                drop(self.shared.client.check(&host, asked.cause(), patience));
                 Known::Verdict(verdict)
             }
             Look::Unproven(verdict) => Known::Unproven(verdict),

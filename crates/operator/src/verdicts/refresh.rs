@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use fairlead_domain::verdict::Verdict;
+use fairlead_domain::{reference::HostKey, verdict::Verdict};
 use fairlead_plan::named_registries::{self, Named};
 use fairlead_registry::{Class, RegistryHealth};
 use tokio::{
@@ -57,7 +57,8 @@ pub(super) async fn run(verdicts: Verdicts, mut named: impl FnMut() -> Arc<Named
 
 async fn refresh(verdicts: Verdicts, image: Image) {
     let (started, health) = (Instant::now(), verdicts.health(&image));
-    let (context, options) = (verdicts.context(Class::Background), verdicts.shared.settings.options());
+    let context = verdicts.context(Class::Background);
+    let options = verdicts.shared.settings.options(image.cause());
     let verdict = verdicts.probe(&image, options, &context, Source::Refresh).await;
     let late = started.elapsed() >= verdicts.shared.settings.patience();
     let is_down = health.as_ref().is_some_and(RegistryHealth::is_down);
@@ -78,7 +79,7 @@ struct Sweeper {
 
 impl Sweeper {
     /// Returns the registries that were forgotten.
-    fn sweep(&mut self, verdicts: &Verdicts, named: Arc<Named>) -> HashSet<String> {
+    fn sweep(&mut self, verdicts: &Verdicts, named: Arc<Named>) -> HashSet<HostKey> {
         let (client, metrics) = (&verdicts.shared.client, &verdicts.shared.metrics);
         if !Arc::ptr_eq(&self.named, &named) {
             metrics.reserve(&named);
@@ -91,10 +92,10 @@ impl Sweeper {
             let (is_named, was_named) = (self.named.contains(host), self.ever_named.contains(host));
             named_registries::is_forgotten(is_named, was_named, health.idle(now))
         };
-        let forgotten: HashSet<String> = client
+        let forgotten: HashSet<HostKey> = client
             .healths()
             .into_iter()
-            .filter(|(host, health)| is_forgotten(host, health))
+            .filter(|(host, health)| is_forgotten(host.as_str(), health))
             .map(|(host, _)| host)
             .collect();
         if !forgotten.is_empty() {
@@ -103,7 +104,7 @@ impl Sweeper {
             for host in &forgotten {
                 tracing::debug!(registry = %host, "forgetting a registry that nothing names or uses");
                 client.forget(host);
-                metrics.free(host);
+                metrics.free(host.as_str());
                 self.ever_named.remove(host.as_str());
             }
         }

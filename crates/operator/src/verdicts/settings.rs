@@ -2,7 +2,10 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use fairlead_domain::reference::Host;
+use fairlead_domain::{
+    cause::Cause,
+    reference::{Host, HostKey},
+};
 use fairlead_plan::verdict_age::Ages;
 use fairlead_registry::{Budget, Client, Patience, ProbeOptions, Rate, RegistrySettings, Settings};
 
@@ -66,8 +69,8 @@ impl VerdictSettings {
         Ages { refresh: self.refresh, patience: self.patience(), check: self.check_patience() }
     }
 
-    pub(super) fn options(&self) -> ProbeOptions {
-        ProbeOptions { check_digest: self.resolve_digest, ..ProbeOptions::default() }
+    pub(super) fn options(&self, cause: Cause) -> ProbeOptions {
+        ProbeOptions { check_digest: self.resolve_digest, cause, ..ProbeOptions::default() }
     }
 }
 
@@ -79,13 +82,12 @@ pub fn client(config: &Config) -> Client {
 /// What the configuration says about registries, in the words of their client.
 pub fn settings(config: &Config) -> Settings {
     let mut settings = Settings::default();
-    // Only written hosts have options of their own, and no host has this name.
-    settings.default = registry(config.registries.for_host(""));
+    settings.default = registry(config.registries.for_others());
     settings.patience = PATIENCE;
     for name in config.registries.hosts.keys() {
         // The configuration was checked, so every name is a host.
-        if let Ok(host) = Host::parse(name) {
-            settings.set(&host, registry(config.registries.for_host(name)));
+        if let Ok(host) = Host::parse(name.as_str()) {
+            settings.set(&host, registry(config.registries.for_host(name.as_str())));
         }
     }
     settings
@@ -111,25 +113,23 @@ fn registry(options: Registry) -> RegistrySettings {
 #[derive(Clone, Debug)]
 pub struct NodeTrust {
     default: bool,
-    exceptions: Vec<Box<str>>,
+    exceptions: Vec<HostKey>,
 }
 
 impl From<&Config> for NodeTrust {
     fn from(config: &Config) -> Self {
         let registries = &config.registries;
-        let default = registries.for_host("").trust_node_credentials;
-        let differs = |host: &&String| registries.for_host(host).trust_node_credentials != default;
-        Self {
-            default,
-            exceptions: registries.hosts.keys().filter(differs).map(|host| host.as_str().into()).collect(),
-        }
+        let default = registries.for_others().trust_node_credentials;
+        let differs = |host: &&HostKey| registries.for_host(host.as_str()).trust_node_credentials != default;
+        Self { default, exceptions: registries.hosts.keys().filter(differs).cloned().collect() }
     }
 }
 
 impl NodeTrust {
     /// `registries.<host>.trustNodeCredentials`.
-    pub fn trust_node_credentials(&self, host: &str) -> bool {
-        let is_exception = self.exceptions.iter().any(|exception| exception.eq_ignore_ascii_case(host));
+    pub fn trust_node_credentials(&self, host: &Host) -> bool {
+        // Mostly there are none, and the key of the host need not be made.
+        let is_exception = !self.exceptions.is_empty() && self.exceptions.contains(&host.key());
         self.default != is_exception
     }
 }

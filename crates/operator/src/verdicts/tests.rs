@@ -1,6 +1,10 @@
 use std::sync::LazyLock;
 
-use fairlead_domain::keyring::{IdentityKey, Keyring};
+use fairlead_domain::{
+    cause::Cause,
+    keyring::{IdentityKey, Keyring},
+    reference::Host,
+};
 use proptest::prelude::*;
 
 use super::{refresh::Outcome, *};
@@ -47,14 +51,14 @@ fn at(verdict: Verdict, at: Instant) -> Found {
 }
 
 fn known(cache: &Cache, text: &str, credentials: &[Credential], now: Instant) -> Option<Verdict> {
-    match cache.look(&cache.asked(&image(text), credentials), now) {
+    match cache.look(&cache.asked(&image(text), credentials, Cause::Administrator), now) {
         Look::Known(verdict) | Look::Ageing(verdict) | Look::Unproven(verdict) => Some(verdict),
         Look::Down(_) | Look::Outdated | Look::Absent => None,
     }
 }
 
 fn keep(cache: &Cache, text: &str, credentials: &[Credential], found: Found) {
-    cache.keep(cache.asked(&image(text), credentials).own(), found);
+    cache.keep(cache.asked(&image(text), credentials, Cause::Administrator).own(), found);
 }
 
 #[test]
@@ -66,6 +70,28 @@ fn what_is_pulled_counts_however_it_was_written() {
     assert_eq!(known(&cache, "app", &[], now), Some(available()));
     assert_eq!(known(&cache, &pinned.replace('@', ":7@"), &[], now), Some(absent()));
     assert_eq!(known(&cache, "app:7", &[], now), None);
+    keep(&cache, "REG.local/app:1", &[], at(available(), now));
+    for spelling in ["reg.local/app:1", "reg.local:443/app:1", "Reg.local:443/app:1"] {
+        assert_eq!(known(&cache, spelling, &[], now), Some(available()), "{spelling}");
+    }
+    assert_eq!(known(&cache, "reg.local:80/app:1", &[], now), None, "another registry");
+}
+
+#[test]
+fn a_verdict_on_one_account_does_not_serve_another() {
+    let (cache, now) = (cache(100), Instant::now());
+    let asked = |cause| cache.asked(&image("r.example/app:1"), &[], cause);
+    for (knows, asks) in [(Cause::Administrator, Cause::Tenant), (Cause::Tenant, Cause::Administrator)] {
+        cache.keep(asked(knows).own(), at(available(), now));
+        assert!(matches!(cache.look(&asked(knows), now), Look::Known(_)));
+        let later = now + Duration::from_hours(1);
+        cache.tidy(later, 0);
+        cache.keep(asked(knows).own(), at(available(), later));
+        assert!(matches!(cache.look(&asked(asks), later), Look::Absent | Look::Outdated), "{asks:?}");
+        assert!(matches!(cache.board(&asked(asks), later), Boarding::First(..)), "{asks:?} asks for itself");
+        cache.landed(&asked(asks).own());
+        cache.tidy(later + Duration::from_hours(1), 0);
+    }
 }
 
 #[test]
@@ -123,7 +149,9 @@ fn a_refresh_that_found_nothing_out_is_not_repeated_at_once() {
 fn those_who_ask_the_same_share_a_probe() {
     let (cache, now) = (cache(100), Instant::now());
     let ada = logins(&["ada"]);
-    let board = |credentials| cache.board(&cache.asked(&image("r.example/app:1"), credentials), now);
+    let board = |credentials| {
+        cache.board(&cache.asked(&image("r.example/app:1"), credentials, Cause::Administrator), now)
+    };
     let Boarding::First(first, telling) = board(&[]) else { panic!("nobody asked before") };
     let Boarding::Joined(told) = board(&[]) else { panic!("a probe is under way") };
     assert!(matches!(board(&ada), Boarding::First(..)), "with other credentials it is another question");
@@ -151,10 +179,12 @@ fn a_burst_stays_within_the_bound_and_what_is_in_use_survives_it() {
 #[test]
 fn node_credentials_are_trusted_as_configured() {
     let config = |text: &str| crate::config::Config::parse(text).unwrap().config;
-    let trust = |text: &str, host: &str| NodeTrust::from(&config(text)).trust_node_credentials(host);
+    let trust = |text: &str, host: &str| {
+        NodeTrust::from(&config(text)).trust_node_credentials(&Host::parse(host).unwrap())
+    };
     assert!(trust("{}", "quay.io"));
     let one = "registries: {quay.io: {trustNodeCredentials: false}}";
-    assert!(!trust(one, "QUAY.io") && trust(one, "docker.io"));
+    assert!(!trust(one, "QUAY.io") && !trust(one, "quay.io:443") && trust(one, "docker.io"));
     let all = "registries: {default: {trustNodeCredentials: false}, quay.io: {trustNodeCredentials: true}}";
     assert!(trust(all, "quay.io") && !trust(all, "docker.io"));
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlead_domain::cause::Cause;
 use fairlead_domain::duration::Duration as Limit;
 use fairlead_domain::keyring::{Credential, CredentialId};
 use fairlead_domain::reference::Reference;
@@ -52,6 +53,7 @@ pub(super) struct Wish {
     /// Tried before the Pods' own.
     pub(super) secret: Option<SecretName>,
     pub(super) holders: Vec<Holder>,
+    pub(super) cause: Cause,
     /// Whether a mirror wants to know.
     pub(super) for_mirror: bool,
 }
@@ -67,7 +69,7 @@ pub(super) struct Looked {
 }
 
 /// What the registry said to each login in one look.
-type Answers = Vec<(Vec<CredentialId>, Verdict)>;
+type Answers = Vec<((Vec<CredentialId>, Cause), Verdict)>;
 
 pub(super) struct Looker {
     monitoring: Monitoring,
@@ -143,7 +145,7 @@ impl Looker {
         let mut secret_problem = logins.problem;
         let mut worst: Option<Verdict> = None;
         for (attempt, credentials) in logins.matching {
-            let verdict = self.answer(image, &credentials, &rule, answers).await;
+            let verdict = self.answer(image, wish.cause, &credentials, &rule, answers).await;
             match &verdict {
                 Verdict::NotFound { .. } => {
                     // Whoever logs in and is told so needs nobody else's Secret to know it.
@@ -164,7 +166,7 @@ impl Looker {
         }
         let verdict = match worst {
             Some(verdict) => verdict,
-            None => self.answer(image, &[], &rule, answers).await,
+            None => self.answer(image, wish.cause, &[], &rule, answers).await,
         };
         let complete = matches!(verdict, Verdict::Available { .. });
         Looked { verdict, secret_problem, complete }
@@ -174,33 +176,41 @@ impl Looker {
     async fn answer(
         &self,
         image: &Reference,
+        cause: Cause,
         credentials: &[Credential],
         rule: &RegistryWatch,
         answers: &mut Answers,
     ) -> Verdict {
-        let identity: Vec<_> = credentials.iter().map(Credential::id).collect();
-        if let Some((_, verdict)) = answers.iter().find(|(known, _)| *known == identity) {
+        let asked = (credentials.iter().map(Credential::id).collect(), cause);
+        if let Some((_, verdict)) = answers.iter().find(|(known, _)| *known == asked) {
             return verdict.clone();
         }
-        let verdict = self.ask(image, credentials, rule).await;
-        answers.push((identity, verdict.clone()));
+        let verdict = self.ask(image, cause, credentials, rule).await;
+        answers.push((asked, verdict.clone()));
         verdict
     }
 
-    async fn ask(&self, image: &Reference, credentials: &[Credential], rule: &RegistryWatch) -> Verdict {
+    async fn ask(
+        &self,
+        image: &Reference,
+        cause: Cause,
+        credentials: &[Credential],
+        rule: &RegistryWatch,
+    ) -> Verdict {
         let answer = rule.timeout.as_ref().map_or(UNTOLD_PATIENCE, Limit::as_std);
         let method = match rule.method {
             CheckMethod::Head => ProbeMethod::Head,
             CheckMethod::Get => ProbeMethod::Get,
         };
-        let options = ProbeOptions { method, check_digest: rule.resolve_digest, ..ProbeOptions::default() };
+        let options =
+            ProbeOptions { method, check_digest: rule.resolve_digest, cause, ..ProbeOptions::default() };
         let (sent, told) = watch::channel(None);
         let context = Context::new(Class::Background, Instant::now() + IN_LINE + answer)
             .answered_within(answer)
             .telling_when_sent(sent);
         let verdict = self.registries.probe(image, credentials, options, &context).await;
         if !matches!(verdict, Verdict::Unreachable { .. }) {
-            self.verdicts.learn(image, credentials, verdict.clone());
+            self.verdicts.caused_by(cause).learn(image, credentials, verdict.clone());
             return verdict;
         }
         // That a registry does not answer is known to its client, and through that to admission. Here it counts against

@@ -16,6 +16,7 @@ mod work;
 use std::fmt;
 use std::sync::Arc;
 
+use fairlead_domain::cause::Cause;
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::credentials::Principal;
@@ -36,6 +37,7 @@ use crate::config::Config;
 use crate::events::Teller;
 use crate::leader::{Leader, Term};
 use crate::ledgers::Shelves;
+use crate::policies::Policies;
 use crate::secrets::Secrets;
 use crate::usage::Ignored;
 use crate::verdicts::Verdicts;
@@ -53,6 +55,8 @@ pub struct MirrorLook {
     pub holders: Arc<[Holder]>,
     /// The mirror's own Secret, for its copies; it is tried first.
     pub secret: Option<SecretName>,
+    /// On whose account it is looked at.
+    pub cause: Cause,
 }
 
 /// Everything that mirrors want looked at.
@@ -63,10 +67,12 @@ pub struct MirrorLooks {
 }
 
 impl MirrorLooks {
-    /// Of an image that is named twice on behalf of one principal the first counts.
+    /// Of an image that is named twice on behalf of one principal the first counts, and what an administrator answers for
+    /// before all.
     pub fn new(mut list: Vec<MirrorLook>) -> Self {
         list.sort_by(|one, other| {
-            (&one.reference, &one.principal).cmp(&(&other.reference, &other.principal))
+            let (one, other) = [one, other].map(|look| (&look.reference, &look.principal, look.cause)).into();
+            one.cmp(&other)
         });
         list.dedup_by(|one, other| one.reference == other.reference && one.principal == other.principal);
         Self { list }
@@ -99,6 +105,7 @@ pub struct Parts {
     pub board: Arc<Board>,
     pub verdicts: Verdicts,
     pub secrets: Secrets,
+    pub policies: Policies,
     pub shelves: Shelves,
     pub registries: Registries,
     pub mirrors: watch::Receiver<Arc<MirrorLooks>>,
@@ -116,6 +123,7 @@ pub struct Controller {
     board: Arc<Board>,
     shelves: Shelves,
     looker: Arc<Looker>,
+    policies: Policies,
     ignored: Arc<Ignored>,
     mirrors: watch::Receiver<Arc<MirrorLooks>>,
     teller: Teller,
@@ -136,6 +144,7 @@ impl Controller {
             board,
             verdicts,
             secrets,
+            policies,
             shelves,
             registries,
             mirrors,
@@ -146,7 +155,7 @@ impl Controller {
         } = parts;
         let looker = Arc::new(Looker::new(config.monitoring.clone(), registries, verdicts, secrets, seen));
         let ignored = Arc::new(Ignored::from(config));
-        Self { client, resources, board, shelves, looker, ignored, mirrors, teller, clock, metrics }
+        Self { client, resources, board, shelves, looker, policies, ignored, mirrors, teller, clock, metrics }
     }
 
     /// Watches whenever this replica leads, until the election is over.

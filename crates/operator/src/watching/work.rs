@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlead_domain::cause::Cause;
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::credentials::Principal;
-use fairlead_plan::routing::SecretName;
 use fairlead_plan::usage::Holder;
 use fairlead_plan::watching::{Looks, Outcome};
 use jiff::Timestamp;
@@ -240,23 +240,14 @@ impl<'a> Work<'a> {
 
     fn question(&self, image: &Arc<Reference>) -> Question {
         let mut wishes: BTreeMap<Principal, Wish> = BTreeMap::new();
-        let mut wish =
-            |principal: &Principal, holders: &[Holder], secret: Option<&SecretName>, mirror: bool| {
-                let wish = wishes.entry(principal.clone()).or_insert_with(|| Wish {
-                    principal: principal.clone(),
-                    secret: None,
-                    holders: Vec::new(),
-                    for_mirror: false,
-                });
-                wish.holders.extend_from_slice(holders);
-                wish.secret = wish.secret.take().or_else(|| secret.cloned());
-                wish.for_mirror |= mirror;
-            };
+        let cause = self.controller.policies.current().cause_of(image);
         for object in self.objects.all.values().filter(|object| object.ledger.get(image).is_some()) {
-            wish(&Principal::Cluster, object.holders(image), None, false);
+            join(&mut wishes, &Principal::Cluster, cause, object.holders(image));
         }
         for look in self.mirrors.of(image) {
-            wish(&look.principal, &look.holders, look.secret.as_ref(), true);
+            let wish = join(&mut wishes, &look.principal, look.cause, &look.holders);
+            wish.secret = wish.secret.take().or_else(|| look.secret.clone());
+            wish.for_mirror = true;
         }
         let mut wishes: Vec<Wish> = wishes.into_values().collect();
         for wish in &mut wishes {
@@ -390,4 +381,24 @@ impl<'a> Work<'a> {
         }
         until
     }
+}
+
+/// The wish of a principal with one more reason for it.
+fn join<'w>(
+    wishes: &'w mut BTreeMap<Principal, Wish>,
+    principal: &Principal,
+    cause: Cause,
+    holders: &[Holder],
+) -> &'w mut Wish {
+    let wish = wishes.entry(principal.clone()).or_insert_with(|| Wish {
+        principal: principal.clone(),
+        secret: None,
+        holders: Vec::new(),
+        cause,
+        for_mirror: false,
+    });
+    wish.holders.extend_from_slice(holders);
+    // One reason that an administrator answers for is enough.
+    wish.cause = wish.cause.min(cause);
+    wish
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use fairlead_operator::{
+    config::Routing,
     events::{self, Errors, Events, Source},
     pace::Rate,
     policies::{self, Policies, Statuses},
@@ -56,7 +57,7 @@ impl Leading {
     ) -> Self {
         let mut candidate = Candidate::start(&client, namespace, identity);
         let policy_metrics = policies::Metrics::default();
-        let policies = Policies::new(&candidate.resources, policy_metrics.clone());
+        let policies = Policies::new(&candidate.resources, &Routing::default(), policy_metrics.clone());
         candidate.spawn(policies.clone().run(candidate.stopping()));
         let statuses = Statuses::new(
             client.clone(),

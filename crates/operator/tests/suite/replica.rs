@@ -333,7 +333,7 @@ impl Replica {
 /// Routing by no policy at all.
 pub fn router(client: &Client) -> Router {
     let (resources, config) = (Resources::default(), Config::default());
-    let policies = Policies::new(&resources, policies::Metrics::default());
+    let policies = Policies::new(&resources, &config.routing, policies::Metrics::default());
     let (around, _) = Surroundings::new(client, &config, policies, &resources, &mut Registry::default());
     Router::new(around, &config, Rewrites::default())
 }

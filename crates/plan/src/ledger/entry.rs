@@ -173,7 +173,8 @@ impl Copy {
 /// Whether a ledger can hold a reference. Runtimes read a few that no registry has: with a port of six digits, or a host in
 /// brackets that is no address.
 pub fn storable(reference: &Reference) -> bool {
-    let host = reference.places().next().unwrap_or_default();
+    let host = reference.host();
+    let host = host.as_str();
     let (name, port) = match host.rsplit_once(']') {
         Some((address, port)) => (address, port.strip_prefix(':')),
         None => host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port))),

@@ -28,7 +28,7 @@ fn copies(image: &MatchingImage, now: Timestamp) -> Vec<Copy> {
             continue;
         }
         let Ok(destination) = Reference::parse(&mirror.image) else { continue };
-        if copies.iter().all(|known| known.destination != destination) {
+        if copies.iter().all(|known| !known.destination.is_same_image(&destination)) {
             let made = mirror.mirrored_at.as_ref().map(|time| time.0);
             let copy = Copy::pending(destination, made.unwrap_or(now));
             copies.push(Copy { adopted: made.is_some(), ..copy });

@@ -1,7 +1,7 @@
 //! The mirrors of one policy as copies see them: where a source is to be copied to, and how long a copy stays.
 
 use fairlead_api::kuik::MAX_MIRRORS;
-use fairlead_domain::reference::{Location, LocationError, Reference};
+use fairlead_domain::reference::{Location, LocationError, PlaceKey, Reference};
 use jiff::Timestamp;
 
 use super::{
@@ -24,6 +24,7 @@ pub(super) struct Aims<'p> {
 #[derive(Debug)]
 pub(super) struct Aim<'p> {
     place: &'p Location,
+    key: PlaceKey<'p>,
     retention: Option<std::time::Duration>,
     /// Whether a copy is named by putting the source's path behind the place. On Docker Hub itself a path of one segment
     /// gains another.
@@ -34,9 +35,11 @@ impl<'p> Aims<'p> {
     pub(super) fn of(policy: &'p Policy) -> Self {
         let mut list: Vec<Aim<'p>> = Vec::new();
         for target in policy.targets() {
-            if list.len() < MAX_MIRRORS && list.iter().all(|known| known.place != target.place) {
+            let key = target.place.key();
+            if list.len() < MAX_MIRRORS && list.iter().all(|known| known.key != key) {
                 list.push(Aim {
                     place: target.place,
+                    key,
                     retention: target.cleanup.map(|retention| retention.as_std()),
                     plain: !target.place.path().is_empty() || !target.place.host().is_docker_hub(),
                 });
@@ -86,20 +89,23 @@ impl<'p> Aim<'p> {
         self.place.copy_of(source)
     }
 
-    /// The same as comparing with [`Self::destination`], without making it where that can be helped: every round asks this of
-    /// every copy.
+    /// The same as comparing with [`Self::destination`], the host in whatever spelling, without making it where that can be
+    /// helped: every round asks this of every copy.
     fn leads_to(&self, source: &Reference, destination: &Reference) -> bool {
-        if !self.plain {
-            return self.destination(source).is_ok_and(|own| own == *destination);
+        if suffix(source) != suffix(destination) {
+            return false;
         }
-        let below = destination.as_str().strip_prefix(self.place.as_str());
-        let path = below.and_then(|rest| rest.strip_prefix('/'));
-        path.and_then(|rest| rest.strip_prefix(source.path())).is_some_and(|rest| rest == suffix(source))
+        if !self.plain {
+            return self.destination(source).is_ok_and(|own| own.place() == destination.place());
+        }
+        let place = destination.place();
+        let below = place.as_str().strip_prefix(self.key.as_str());
+        below.and_then(|rest| rest.strip_prefix('/')) == Some(source.path())
     }
 
     pub(super) fn fingerprint(&self, source: &Reference) -> u64 {
         if self.plain {
-            fingerprint_below(self.place.as_str(), source)
+            fingerprint_below(&self.key, source)
         } else {
             self.destination(source).map_or(0, |destination| fingerprint(&destination))
         }

@@ -11,6 +11,7 @@ use super::{
     claims::Claims,
     removal::{Candidate, Veto, may_delete},
     report::copies,
+    slot::suffix,
     tasks::{Task, Work},
     whole_seconds,
 };
@@ -59,7 +60,7 @@ pub fn farewell(ledger: &mut Ledger, leaving: &Leaving<'_>) -> Farewell {
     if doomed.is_empty() || until <= now {
         return Farewell::Done { left: left(&doomed, failing) };
     }
-    let Doomed { tasks, unread, .. } = doomed;
+    let Doomed { mut tasks, unread, .. } = doomed;
     let now = whole_seconds(now);
     for task in tasks.iter().filter(|task| task.work == Work::Delete) {
         ledger.edit(&task.source, |entry| {
@@ -79,7 +80,9 @@ pub fn farewell(ledger: &mut Ledger, leaving: &Leaving<'_>) -> Farewell {
         }
     };
     let mut known = HashSet::new();
-    let tasks = tasks.into_iter().filter(|task| known.insert(task.destination.clone())).collect();
+    tasks.retain(|task| {
+        known.insert((task.destination.place().into_owned(), suffix(&task.destination).to_owned()))
+    });
     Farewell::Clean { tasks, lists_wanted: unread > 0, until, why }
 }
 

@@ -3,7 +3,10 @@
 use std::{collections::HashMap, hash::BuildHasher};
 
 use fairlead_api::fairlead::{CopyState, LedgerManner};
-use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_domain::{
+    digest::Digest,
+    reference::{ImageKey, Reference},
+};
 use jiff::Timestamp;
 
 use super::{is_shared, shortened, whole_seconds};
@@ -199,7 +202,7 @@ fn keep(copy: &mut Copy, why: &str, foreign: Option<Digest>, now: Timestamp) {
 /// What registries said of any references, sources and copies alike, held against a whole ledger in one pass.
 pub fn observe<S: BuildHasher>(
     ledger: &mut Ledger,
-    seen: &HashMap<Reference, Sighting, S>,
+    seen: &HashMap<ImageKey, Sighting, S>,
     now: Timestamp,
 ) -> Observed {
     let mut observed = Observed::default();
@@ -208,7 +211,7 @@ pub fn observe<S: BuildHasher>(
     }
     let mut findings = Vec::new();
     for (source, entry) in ledger.iter() {
-        if let Some(Sighting::Digest(digest)) = seen.get(source)
+        if let Some(Sighting::Digest(digest)) = seen.get(&source.key())
             && has_moved(entry, source, digest)
         {
             observed.moved += 1;
@@ -217,7 +220,7 @@ pub fn observe<S: BuildHasher>(
         for copy in
             entry.copies.iter().filter(|copy| copy.state == CopyState::Mirrored && copy.kept.is_none())
         {
-            let right = match seen.get(&copy.destination) {
+            let right = match seen.get(&copy.destination.key()) {
                 None => true,
                 Some(Sighting::Gone) => false,
                 Some(Sighting::Digest(digest)) => copy.digest == Some(*digest),
@@ -295,6 +298,6 @@ pub fn needed_digests<'l>(
 ) -> Vec<Digest> {
     let copies = ledgers.into_iter().flat_map(Ledger::iter).flat_map(|(_, entry)| &entry.copies);
     let stays = |copy: &&Copy| !matches!(copy.state, CopyState::Deleting | CopyState::Refused);
-    let same = copies.filter(stays).filter(|copy| copy.destination.name() == destination.name());
+    let same = copies.filter(stays).filter(|copy| copy.destination.place() == destination.place());
     same.filter_map(|copy| copy.digest.or(copy.destination.digest())).collect()
 }

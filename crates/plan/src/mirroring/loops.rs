@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use fairlead_domain::reference::Reference;
+use fairlead_domain::reference::{PlaceKey, Reference};
 
 use crate::routing::{Index, PolicyId};
 
@@ -14,11 +14,11 @@ use crate::routing::{Index, PolicyId};
 #[derive(Debug, Default)]
 pub struct Loops {
     /// Places of cluster-scoped policies: for everybody.
-    cluster: HashSet<Box<str>>,
+    cluster: HashSet<PlaceKey<'static>>,
     /// Places of namespaced policies: for the policies of the same namespace.
-    namespaces: HashMap<Arc<str>, HashSet<Box<str>>>,
+    namespaces: HashMap<Arc<str>, HashSet<PlaceKey<'static>>>,
     /// And for cluster-scoped policies, which see the Pods of all namespaces.
-    namespaced: HashSet<Box<str>>,
+    namespaced: HashSet<PlaceKey<'static>>,
 }
 
 impl Loops {
@@ -26,7 +26,7 @@ impl Loops {
         let mut loops = Self::default();
         for policy in index.policies() {
             for target in policy.targets() {
-                let place: Box<str> = target.place.as_str().into();
+                let place = target.place.key().into_owned();
                 if let Some(namespace) = &policy.id().namespace {
                     loops.namespaced.insert(place.clone());
                     loops.namespaces.entry(Arc::clone(namespace)).or_default().insert(place);
@@ -45,7 +45,8 @@ impl Loops {
             None => Some(&self.namespaced),
         };
         source
-            .places()
-            .any(|place| self.cluster.contains(place) || own.is_some_and(|own| own.contains(place)))
+            .place()
+            .ancestors()
+            .any(|place| self.cluster.contains(&place) || own.is_some_and(|own| own.contains(&place)))
     }
 }

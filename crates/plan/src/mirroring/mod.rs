@@ -56,9 +56,10 @@ fn shortened(text: &str) -> Box<str> {
     text.get(..end).unwrap_or(text).into()
 }
 
-/// Whether two sources are one: an image without a tag is the one tagged `latest`.
+/// Whether two sources are one: an image without a tag is the one tagged `latest`, and a registry is the same in every
+/// spelling of its host.
 fn same_source(one: &Reference, other: &Reference) -> bool {
-    one == other || one.pulled() == other.pulled()
+    one.is_same_image(other)
 }
 
 /// Whether a copy that is in place was made for another source, which is said where an error would be. Its own source has

@@ -199,7 +199,7 @@ impl Round<'_> {
                 });
             }
             Ok(destination) => {
-                if rows.iter().all(|row| row.destination != destination) {
+                if rows.iter().all(|row| !row.destination.is_same_image(&destination)) {
                     rows.push(self.used_row(source, Copy::pending(destination, self.inputs.now)));
                 }
             }

@@ -4,7 +4,7 @@ use std::{fmt, hash::Hasher as _};
 
 use fairlead_domain::{
     digest::Digest,
-    reference::{Reference, Tag},
+    reference::{ImageKey, PlaceKey, Reference, Tag},
 };
 use twox_hash::XxHash64;
 
@@ -19,24 +19,25 @@ pub fn hold_tag(digest: &Digest) -> Tag {
     Tag::parse(&text).unwrap_or_else(|_| unreachable!("{text} is a tag"))
 }
 
-/// A repository with a tag, or with a digest. Two destinations with the same slot are the same image in the registry.
+/// A repository with a tag, or with a digest. Two destinations with the same slot are the same image in the registry,
+/// whatever spelling of its host they use.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Slot(Reference);
+pub struct Slot(ImageKey);
 
 /// The slot of a destination: its digest's where it has one, whatever its tag; else its tag's, which is `latest` where it has
 /// none.
 pub fn slot(destination: &Reference) -> Slot {
-    Slot(destination.pulled())
+    Slot(destination.pulled().key())
 }
 
 impl Slot {
     pub(crate) fn reference(&self) -> &Reference {
-        &self.0
+        self.0.reference()
     }
 
     /// Whether it can hold one content only, so that sources cannot disagree about it.
     pub(super) fn is_pinned(&self) -> bool {
-        self.0.digest().is_some()
+        self.0.reference().digest().is_some()
     }
 }
 
@@ -48,12 +49,12 @@ impl fmt::Display for Slot {
 
 /// A number that equal slots share and different ones hardly ever do, without making the slot.
 pub(super) fn fingerprint(destination: &Reference) -> u64 {
-    hashed(&[destination.name()], suffix(destination))
+    hashed(&[destination.place().as_str()], suffix(destination))
 }
 
 /// The same for the copy of a source below a place, without making the destination.
-pub(super) fn fingerprint_below(place: &str, source: &Reference) -> u64 {
-    hashed(&[place, "/", source.path()], suffix(source))
+pub(super) fn fingerprint_below(place: &PlaceKey<'_>, source: &Reference) -> u64 {
+    hashed(&[place.as_str(), "/", source.path()], suffix(source))
 }
 
 /// Tag and digest with their signs.

@@ -3,10 +3,10 @@
 use std::collections::{HashMap, hash_map::Entry as Place};
 
 use fairlead_api::fairlead::CopyState;
-use fairlead_domain::reference::Reference;
+use fairlead_domain::reference::{PlaceKey, Reference};
 use jiff::Timestamp;
 
-use super::aims::Aims;
+use super::{aims::Aims, slot::suffix};
 use crate::{
     ledger::{Copy, Ledger},
     routing::Policy,
@@ -38,7 +38,7 @@ pub struct Task {
 pub fn tasks(ledger: &Ledger, policy: &Policy, used: &[Used]) -> Vec<Task> {
     let aims = Aims::of(policy);
     let mut tasks: Vec<Task> = Vec::new();
-    let mut places: HashMap<&Reference, (usize, Precedence)> = HashMap::new();
+    let mut places: HashMap<(PlaceKey<'_>, &str), (usize, Precedence)> = HashMap::new();
     for (source, entry) in ledger.iter() {
         let in_use = || used.binary_search_by(|used| (*used.image).cmp(source)).is_ok();
         for copy in &entry.copies {
@@ -48,7 +48,7 @@ pub fn tasks(ledger: &Ledger, policy: &Policy, used: &[Used]) -> Vec<Task> {
             }
             let task = || Task { source: source.clone(), destination: copy.destination.clone(), work };
             let precedence = (work, copy.state == CopyState::Failed, copy.digest.is_none(), copy.since);
-            match places.entry(&copy.destination) {
+            match places.entry((copy.destination.place(), suffix(&copy.destination))) {
                 Place::Vacant(place) => {
                     place.insert((tasks.len(), precedence));
                     tasks.push(task());

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use fairlead_domain::reference::Reference;
+use fairlead_domain::{cause::Cause, reference::Reference};
 
 use super::identity::{PolicyId, SecretName};
 
@@ -81,6 +81,12 @@ impl Alternative {
     /// Whether it is, among others, what the Pod asked for.
     pub fn is_original(&self) -> bool {
         std::iter::once(&self.origin).chain(&self.also).any(|origin| *origin == Origin::Original)
+    }
+
+    /// On whose account its registry is contacted: an administrator's as soon as one cluster-scoped policy names the place.
+    pub fn cause(&self) -> Cause {
+        let mut policies = std::iter::once(&self.origin).chain(&self.also).filter_map(Origin::policy);
+        if policies.any(|policy| policy.namespace.is_none()) { Cause::Administrator } else { Cause::Tenant }
     }
 
     pub(super) fn new(reference: Reference, origin: Origin, secret: Option<SecretUse>) -> Self {

@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use fairlead_domain::reference::Reference;
+use fairlead_domain::reference::{ImageKey, Reference};
 
 use super::{
     alternatives::{Alternative, Alternatives, MOST_ALTERNATIVES, Origin, SecretUse},
@@ -139,13 +139,16 @@ impl<'p> Builder<'p> {
         places
             .filter(|(_, upstream)| upstream.place.contains(other))
             .filter_map(|(set, upstream)| set.matched.place.moved(self.image, &upstream.place).ok())
-            .any(|place| place.pulled() == *other)
+            .any(|place| place.is_same_image(other))
     }
 
     /// The Secrets that replicated sets name for the place of the image itself, in order, each once.
     pub(super) fn own_secrets(&self) -> Vec<SecretUse> {
         let own = self.replicas.iter().flat_map(|set| {
-            let same = set.upstreams.iter().filter(|one| one.place == set.matched.place && !one.discarded);
+            let same = set
+                .upstreams
+                .iter()
+                .filter(|one| one.place.key() == set.matched.place.key() && !one.discarded);
             same.map(|one| (key(set.policy, one.priority, one.entry), used(set.policy, one.secret.as_ref())))
         });
         let mut own: Vec<_> = own.collect();
@@ -167,7 +170,7 @@ impl<'p> Builder<'p> {
         // What is left out is said once, when the list is made.
         while let Some(place) = places.next(self.image, &mut Notes::default()) {
             let Place { reference, .. } = place;
-            if self.sources.iter().any(|known| known.reference == reference) {
+            if self.sources.iter().any(|known| known.reference.is_same_image(&reference)) {
                 continue;
             }
             if self.sources.len() == MOST_SOURCES {
@@ -190,7 +193,7 @@ impl<'p> Builder<'p> {
 
     pub(super) fn finish(mut self, pull: PullPolicy, rules: Rules) -> Alternatives {
         let discarded_by = self.discarded_by.map(|(_, policy)| Arc::clone(policy));
-        let mut list = List::default();
+        let mut list = List::new(self.image);
         if discarded_by.is_none() && self.replicas.is_empty() && self.copies.is_empty() {
             // Most images of most Pods.
             list.offer(self.image.clone(), Origin::Original, None);
@@ -215,7 +218,7 @@ impl<'p> Builder<'p> {
     }
 
     /// Makes candidates in order, the original at its own key.
-    fn fill(&mut self, list: &mut List, mut original: Option<Key<'p>>) {
+    fn fill(&mut self, list: &mut List<'_>, mut original: Option<Key<'p>>) {
         let mut places = Places::new(&self.replicas);
         let mut place = places.next(self.image, &mut self.notes);
         let mut mirrors = Merge::new(self.copies.iter().map(|set| set.policy));
@@ -266,7 +269,8 @@ impl<'p> Builder<'p> {
             .replicas
             .iter()
             .flat_map(|set| set.upstreams.iter().map(move |one| (&set.matched.place, one)));
-        for (number, (from, upstream)) in all.filter(|(from, one)| **from != one.place).enumerate() {
+        for (number, (from, upstream)) in all.filter(|(from, one)| from.key() != one.place.key()).enumerate()
+        {
             let offers = !upstream.discarded;
             let renames = upstream.place.path() != from.path();
             if number >= MOST_COUNTED {
@@ -274,10 +278,10 @@ impl<'p> Builder<'p> {
                 continue;
             }
             if offers {
-                offered.insert((upstream.place.as_str(), from.as_str()));
+                offered.insert((upstream.place.key(), from.key()));
             }
             if renames {
-                names.insert((upstream.place.path(), from.as_str()));
+                names.insert((upstream.place.path(), from.key()));
             }
         }
         (offered.len() + untold.0, 1 + names.len() + untold.1)
@@ -317,7 +321,7 @@ impl<'a, 'p> Places<'a, 'p> {
     }
 }
 
-fn offer_place(list: &mut List, place: Place<'_>, replicas: &[Replicas<'_>], notes: &mut Notes) {
+fn offer_place(list: &mut List<'_>, place: Place<'_>, replicas: &[Replicas<'_>], notes: &mut Notes) {
     let Place { reference, upstream, set, .. } = place;
     let Some(set) = replicas.get(set) else { return };
     let origin = Origin::Upstream { policy: Arc::clone(&set.policy.id), entry: upstream.entry };
@@ -332,7 +336,13 @@ fn offer_place(list: &mut List, place: Place<'_>, replicas: &[Replicas<'_>], not
 }
 
 /// The copies in one mirror, in the order of their sources. Of sources whose copies have the same name the first counts.
-fn offer_copies(list: &mut List, set: &Copies<'_>, mirror: &Mirror, sources: &[Source], notes: &mut Notes) {
+fn offer_copies(
+    list: &mut List<'_>,
+    set: &Copies<'_>,
+    mirror: &Mirror,
+    sources: &[Source],
+    notes: &mut Notes,
+) {
     let mut offered = [None; MOST_SOURCES];
     let passing = sources.iter().enumerate().filter(|(rank, _)| set.takes(*rank));
     for (_, Source { reference: source, namesake }) in passing {
@@ -366,11 +376,11 @@ fn offer_copies(list: &mut List, set: &Copies<'_>, mirror: &Mirror, sources: &[S
 }
 
 /// What is kept, and what is known of the rest.
-#[derive(Default)]
-struct List {
+struct List<'p> {
+    image: &'p Reference,
     kept: Vec<Alternative>,
     /// Everything that was made, by number, once it is more than a few.
-    places: HashMap<Reference, usize>,
+    places: HashMap<ImageKey, usize>,
     /// Distinct places that came after the list was complete.
     beyond: usize,
     /// Combinations that were made.
@@ -379,15 +389,20 @@ struct List {
     cut: bool,
 }
 
-impl List {
-    /// Puts a place at the end, or adds an origin to the place that is there. Returns its number; numbers from
-    /// [`MOST_ALTERNATIVES`] on are not kept.
+impl<'p> List<'p> {
+    fn new(image: &'p Reference) -> Self {
+        Self { image, kept: Vec::new(), places: HashMap::new(), beyond: 0, made: 0, cut: false }
+    }
+
+    /// Puts a place at the end, or adds an origin to the place that is there, whatever spelling of the host either uses.
+    /// What is the Pod's own image is spelled as the Pod spells it: nothing is rewritten for that. Returns its number;
+    /// numbers from [`MOST_ALTERNATIVES`] on are not kept.
     fn offer(&mut self, reference: Reference, origin: Origin, secret: Option<SecretUse>) -> usize {
         self.made += 1;
         let known = if self.places.is_empty() {
-            self.kept.iter().position(|known| known.reference == reference)
+            self.kept.iter().position(|known| known.reference.is_same_image(&reference))
         } else {
-            self.places.get(&reference).copied()
+            self.places.get(&reference.key()).copied()
         };
         if let Some(known) = known {
             self.merge(known, || origin, || secret);
@@ -396,12 +411,14 @@ impl List {
         let number = self.kept.len() + self.beyond;
         if number == FEW {
             let kept = self.kept.iter().enumerate();
-            self.places.extend(kept.map(|(number, one)| (one.reference.clone(), number)));
+            self.places.extend(kept.map(|(number, one)| (one.reference.key(), number)));
         }
         if number >= FEW {
-            self.places.insert(reference.clone(), number);
+            self.places.insert(reference.key(), number);
         }
         if number < MOST_ALTERNATIVES {
+            let is_own = reference.is_same_image(self.image);
+            let reference = if is_own { self.image.clone() } else { reference };
             self.kept.push(Alternative::new(reference, origin, secret));
         } else {
             self.beyond += 1;

@@ -41,7 +41,8 @@ pub struct LocationAnswer {
 }
 
 /// What a verdict means in its place. Nodes may hold credentials that we do not, so an original that asks for some, where
-/// none of ours matched, is unknown rather than unavailable.
+/// none of ours matched, is unknown rather than unavailable. So is an original at an address that is off limits: a node may
+/// well reach it.
 pub fn judge(
     alternative: &Alternative,
     verdict: Verdict,
@@ -55,6 +56,7 @@ pub fn judge(
             let reason = format!("{reason}; no credential of ours matches, nodes may hold one");
             Verdict::Unknown { reason: Arc::from(reason) }
         }
+        Verdict::OffLimits { reason } if alternative.is_original() => Verdict::Unknown { reason },
         verdict => verdict,
     }
 }

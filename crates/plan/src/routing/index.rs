@@ -1,12 +1,13 @@
 //! All policies together, ready to be asked about Pods and images.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
 use fairlead_domain::{
-    reference::{Forms, Reference},
+    cause::Cause,
+    reference::{Forms, PlaceKey, Reference},
     selector::{Bits, PodFacts},
 };
 
@@ -26,6 +27,8 @@ use crate::ledger::{Owner, OwnerKind};
 pub struct Index {
     policies: Vec<Arc<Policy>>,
     cluster: Layer,
+    /// Where cluster-scoped replicated sets say that images are.
+    cluster_places: HashSet<PlaceKey<'static>>,
     namespaces: HashMap<Arc<str>, Layer>,
 }
 
@@ -51,7 +54,8 @@ impl Index {
             }
         }
         let namespaces = namespaces.into_iter().map(|(name, policies)| (name, Layer::new(policies)));
-        Self { cluster: Layer::new(cluster), namespaces: namespaces.collect(), policies }
+        let cluster_places = cluster.iter().flat_map(|policy| policy.upstream_places()).collect();
+        Self { cluster: Layer::new(cluster), cluster_places, namespaces: namespaces.collect(), policies }
     }
 
     /// The policy that an owner of ledgers is, if that very object is among them.
@@ -78,7 +82,7 @@ impl Index {
             |from: &Reference, to: &Reference| policies.replicated(from, &from.forms()).is_replica(to);
         // An upstream without a filter recognises nothing, but is a place all the same.
         let (one, other) = (one.pulled(), other.pulled());
-        one == other || declared(&one, &other) || declared(&other, &one)
+        one.is_same_image(&other) || declared(&one, &other) || declared(&other, &one)
     }
 
     /// Where else an image is declared to be, in order of trial, each place with the Secrets that are named for it. Which
@@ -98,8 +102,15 @@ impl Index {
             let mut origins = std::iter::once(&one.origin).chain(&one.also);
             origins.any(|origin| matches!(origin, Origin::Upstream { .. }))
         };
-        let others = found.into_iter().filter(|one| one.reference != *image && is_upstream(one));
+        let others = found.into_iter().filter(|one| !one.reference.is_same_image(image) && is_upstream(one));
         others.map(|one| (one.reference, one.secrets)).collect()
+    }
+
+    /// On whose account the registry of an image is contacted that a Pod uses or an upstream is said to hold: a tenant's,
+    /// unless an upstream of a cluster-scoped replicated set names the place.
+    pub fn cause_of(&self, image: &Reference) -> Cause {
+        let named = image.place().ancestors().any(|place| self.cluster_places.contains(&place));
+        if named { Cause::Administrator } else { Cause::Tenant }
     }
 
     /// The Secrets that replicated sets name for the very place that an image is in.

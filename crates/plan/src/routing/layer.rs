@@ -7,7 +7,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use fairlead_domain::{
-    reference::{Forms, Location, Reference},
+    reference::{Forms, Location, PlaceKey, Reference},
     selector::{Bits, FilterSet, ImageFilter, PodFacts, PodMatcherSet},
 };
 
@@ -121,7 +121,7 @@ impl Layer {
 /// Upstreams that recognise images, by the registry that is cut off before their filters look.
 #[derive(Debug, Default)]
 struct Upstreams {
-    by_registry: HashMap<Box<str>, Registry>,
+    by_registry: HashMap<PlaceKey<'static>, Registry>,
     /// How many places of an image have to be looked up: one where registries are hosts, more where they carry a path.
     depth: usize,
 }
@@ -136,8 +136,8 @@ struct Registry {
 
 impl Upstreams {
     fn new(policies: &[Arc<Policy>]) -> Self {
-        type Collected<'p> = (Vec<&'p ImageFilter>, Vec<(usize, usize)>);
-        let mut collected: HashMap<&Location, Collected<'_>> = HashMap::new();
+        type Collected<'p> = (&'p Location, Vec<&'p ImageFilter>, Vec<(usize, usize)>);
+        let mut collected: HashMap<PlaceKey<'_>, Collected<'_>> = HashMap::new();
         for (number, policy) in policies.iter().enumerate() {
             let Offer::Upstreams(upstreams) = &policy.offer else {
                 continue;
@@ -145,16 +145,18 @@ impl Upstreams {
             for (position, upstream) in upstreams.iter().enumerate() {
                 // Without a filter an upstream is a target only.
                 if upstream.images.is_open() || !upstream.images.include().is_empty() {
-                    let (filters, members) = collected.entry(&upstream.registry).or_default();
+                    let registry = &upstream.registry;
+                    let (_, filters, members) =
+                        collected.entry(registry.key()).or_insert_with(|| (registry, Vec::new(), Vec::new()));
                     filters.push(&upstream.images);
                     members.push((number, position));
                 }
             }
         }
         let depth = collected.keys().map(|place| place.as_str().split('/').count()).max().unwrap_or(0);
-        let by_registry = collected.into_iter().map(|(place, (filters, members))| {
+        let by_registry = collected.into_iter().map(|(key, (place, filters, members))| {
             let registry = Registry { place: place.clone(), filters: FilterSet::new(filters), members };
-            (place.as_str().into(), registry)
+            (key.into_owned(), registry)
         });
         Self { by_registry: by_registry.collect(), depth }
     }
@@ -162,8 +164,8 @@ impl Upstreams {
     /// Policies and upstream positions whose filter lets the image pass, in their order.
     fn find(&self, concerned: &Bits, image: &Reference, forms: &Forms) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
-        for place in image.places().take(self.depth) {
-            let Some(registry) = self.by_registry.get(place) else {
+        for place in image.place().ancestors().take(self.depth) {
+            let Some(registry) = self.by_registry.get(&place) else {
                 continue;
             };
             let Some(texts) = forms.below(&registry.place) else {

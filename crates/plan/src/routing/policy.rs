@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use fairlead_domain::{
     duration::Duration,
-    reference::{Host, Location, Reference},
+    reference::{Host, HostPattern, Location, PlaceKey, Reference},
     selector::{ImageFilter, PodMatcher},
 };
 use thiserror::Error;
@@ -98,6 +98,46 @@ impl Policy {
         named.into_iter()
     }
 
+    /// Where a replicated set says that images are.
+    pub(super) fn upstream_places(&self) -> impl Iterator<Item = PlaceKey<'static>> {
+        let upstreams = match &self.offer {
+            Offer::Mirrors { .. } => &[][..],
+            Offer::Upstreams(upstreams) => upstreams,
+        };
+        upstreams.iter().map(|one| one.place.key().into_owned())
+    }
+
+    /// Leaves out the entries of a namespaced policy that name other registries than those allowed. Cluster-scoped
+    /// policies may name any.
+    #[must_use]
+    pub fn restricted(mut self, allowed: &[HostPattern]) -> Self {
+        if self.id.namespace.is_none() {
+            return self;
+        }
+        let (list, problems) = (self.id.kind.entries(), &mut self.problems);
+        let mut may_name = |entry: usize, place: &Location| {
+            let host = place.host();
+            let is_allowed = allowed.iter().any(|pattern| pattern.matches(&host));
+            if !is_allowed {
+                let patterns: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+                problems.push(PolicyProblem {
+                    field: format!("spec.{list}[{entry}].registry"),
+                    message: format!(
+                        "{host} is not a registry that policies of namespaces may name: use one that \
+                         routing.namespacedRegistries allows ({}), or have an administrator add it there",
+                        if patterns.is_empty() { "none at present".to_owned() } else { patterns.join(", ") }
+                    ),
+                });
+            }
+            is_allowed
+        };
+        match &mut self.offer {
+            Offer::Mirrors { mirrors, .. } => mirrors.retain(|mirror| may_name(mirror.entry, &mirror.place)),
+            Offer::Upstreams(upstreams) => upstreams.retain(|one| may_name(one.entry, &one.place)),
+        }
+        self
+    }
+
     /// The Secrets that its entries name, each once.
     pub fn secrets(&self) -> impl Iterator<Item = &SecretName> {
         let named: BTreeSet<&SecretName> = match &self.offer {
@@ -154,7 +194,7 @@ impl Policy {
     fn mirror_of(&self, destination: &Reference) -> Option<&Mirror> {
         let holding = self.mirrors().iter().filter(|mirror| mirror.place.contains(destination));
         // Of equal ones the last would win, and people expect the first.
-        holding.rev().max_by_key(|mirror| mirror.place.as_str().len())
+        holding.rev().max_by_key(|mirror| mirror.place.path().len())
     }
 
     /// Entries whose `credentialSecret` is copied to the namespaces of Pods, because they name no `pullSecret`. Objects

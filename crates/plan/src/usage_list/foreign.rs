@@ -202,7 +202,7 @@ impl ForeignMirrors {
     /// lies in.
     pub fn permit_deletion(&self, copy: &Reference, now: Timestamp) -> Result<(), Withheld> {
         let holding = self.mirrors.iter().filter(|(place, _)| place.contains(copy));
-        let innermost = holding.max_by_key(|(place, _)| place.as_str().len());
+        let innermost = holding.max_by_key(|(place, _)| place.path().len());
         let (_, lists) = innermost.ok_or(Withheld::NotRead)?;
         lists.permit_deletion(&NameHash::of(copy), self.max_age, now)
     }

@@ -1,7 +1,6 @@
 //! Which image is looked at next, and when: for each registry by itself, one at a time and evenly spread.
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
@@ -52,6 +51,7 @@ impl From<&Verdict> for Outcome {
             | Verdict::NotFound { .. }
             | Verdict::Unauthorised { .. }
             | Verdict::Forbidden { .. }
+            | Verdict::OffLimits { .. }
             | Verdict::Unknown { .. } => Self::Fine,
         }
     }
@@ -60,6 +60,7 @@ impl From<&Verdict> for Outcome {
 /// All images that are looked at, by registry.
 #[derive(Debug, Default)]
 pub struct Looks {
+    /// By the key of their host.
     hosts: BTreeMap<Arc<str>, Host>,
     round: u64,
 }
@@ -106,13 +107,15 @@ impl Looks {
         let round = self.round;
         for (image, recorded) in tracked {
             let recorded = recorded.map_or(NEVER, Timestamp::as_millisecond);
-            let name = host_of(&image);
-            let host = match self.hosts.get_mut(&*name) {
+            let place = image.place();
+            let host = match self.hosts.get_mut(place.host()) {
                 Some(host) => host,
                 None => {
-                    self.hosts.entry(Arc::from(&*name)).or_insert(Host { born: round, ..Host::default() })
+                    let fresh = Host { born: round, ..Host::default() };
+                    self.hosts.entry(Arc::from(place.host())).or_insert(fresh)
                 }
             };
+            drop(place);
             host.track(image, recorded, round);
         }
         for host in self.hosts.values_mut() {
@@ -156,7 +159,7 @@ impl Looks {
     /// A look has ended. Every image that [`Self::next`] gave out has to come back here, or its registry is never looked
     /// at again. `jitter` in 0..1 spreads what failed together.
     pub fn looked(&mut self, image: &Reference, outcome: Outcome, now: Timestamp, jitter: f64) {
-        let Some(host) = self.hosts.get_mut(&*host_of(image)) else { return };
+        let Some(host) = self.hosts.get_mut(image.place().host()) else { return };
         let now = now.as_millisecond();
         host.under_way.take_if(|under_way| under_way.as_ref() == image);
         host.newest = Some(now);
@@ -256,16 +259,6 @@ impl Host {
         };
         let spaced = self.newest.map_or(NEVER, |newest| newest.saturating_add(millis(pause)));
         spaced.max(self.left_alone_until.unwrap_or(NEVER))
-    }
-}
-
-/// The registry as paces are told by: hosts are equal whatever their case.
-fn host_of(image: &Reference) -> Cow<'_, str> {
-    let host = image.places().next().unwrap_or_default();
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        Cow::Owned(host.to_ascii_lowercase())
-    } else {
-        Cow::Borrowed(host)
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use fairlead_domain::keyring::CredentialId;
+use fairlead_domain::{cause::Cause, keyring::CredentialId};
 use tokio::{sync::watch, time::Instant};
 
 use super::token::Token;
@@ -24,6 +24,8 @@ pub(crate) struct TokenKey {
     pub(crate) service: Option<String>,
     pub(crate) scope: String,
     pub(crate) credential: Option<CredentialId>,
+    /// A tenant's request for a token may fail where an administrator's does not.
+    pub(crate) cause: Cause,
 }
 
 /// A token and whether it was given just now.
@@ -194,6 +196,7 @@ mod tests {
             service: None,
             scope: "repository:a:pull".into(),
             credential: None,
+            cause: Cause::default(),
         }
     }
 

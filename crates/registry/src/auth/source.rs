@@ -48,6 +48,7 @@ impl TokenSource<'_> {
             service: self.server.service.clone(),
             scope: self.scope_text(),
             credential: credential.map(Credential::id),
+            cause: self.registry.cause(),
         }
     }
 

@@ -87,7 +87,8 @@ impl Job<'_> {
     async fn bring(&self, blob: &Descriptor) -> Result<BlobOutcome, CopyError> {
         let own = self.destination.repository();
         let source = self.source.repository();
-        let neighbour = (source.host() == own.host() && source != own).then_some(source);
+        let neighbour =
+            (source.host().key() == own.host().key() && source.path() != own.path()).then_some(source);
         if blob.size > SMALL || neighbour.is_some() {
             if self.is_found(blob).await? {
                 return Ok(BlobOutcome::Present);

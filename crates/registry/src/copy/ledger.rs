@@ -14,7 +14,7 @@ use std::{
 use fairlead_domain::{
     digest::Digest,
     keyring::{Credential, CredentialId},
-    reference::Repository,
+    reference::{HostKey, Repository},
 };
 use tokio::{
     sync::OwnedMutexGuard,
@@ -42,16 +42,16 @@ const LEAST: u64 = 1024 * 1024;
 pub(super) struct Ledger {
     blobs: Mutex<Recent<Key, Arc<Entry>>>,
     /// Registries that mount nothing: each of their repositories is on its own.
-    isolating: Mutex<Recent<String, ()>>,
+    isolating: Mutex<Recent<HostKey, ()>>,
     /// Whether a registry lacked the blob that it was last asked for.
-    lacking: Mutex<Recent<String, bool>>,
+    lacking: Mutex<Recent<HostKey, bool>>,
     /// Repositories, by host and path, that held nothing when they were looked at.
-    empty: Mutex<Recent<(String, String), Instant>>,
+    empty: Mutex<Recent<(HostKey, String), Instant>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    host: String,
+    host: HostKey,
     /// Set where repositories do not share their blobs.
     path: Option<String>,
     digest: Digest,
@@ -178,8 +178,8 @@ impl Ledger {
     }
 }
 
-pub(super) fn host_of(repository: &Repository) -> String {
-    repository.host().as_str().to_ascii_lowercase()
+pub(super) fn host_of(repository: &Repository) -> HostKey {
+    repository.host().key()
 }
 
 impl Entry {

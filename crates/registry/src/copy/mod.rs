@@ -22,6 +22,7 @@ mod turns;
 use std::{sync::Arc, time::Duration};
 
 use fairlead_domain::{
+    cause::Cause,
     digest::Digest,
     keyring::Credential,
     platform::PlatformFilter,
@@ -59,6 +60,8 @@ pub struct Place {
     pub reference: Reference,
     /// In the order of trial; none means anonymous.
     pub credentials: Arc<[Credential]>,
+    /// On whose account its registry is contacted.
+    pub cause: Cause,
 }
 
 /// What to copy of an image.
@@ -150,7 +153,8 @@ impl Copier {
         context: &Context,
     ) -> Result<Copied, CopyError> {
         let open = |place: &Place, right| {
-            self.client.remote(&place.reference.repository(), Arc::clone(&place.credentials), right)
+            let credentials = Arc::clone(&place.credentials);
+            self.client.remote_for(place.cause, &place.reference.repository(), credentials, right)
         };
         let answered = context.clone().answered_within(ANSWER);
         let job = Job {

@@ -15,7 +15,7 @@ use std::{
 use fairlead_domain::{
     digest::Digest,
     keyring::{Credential, CredentialId},
-    reference::Tag,
+    reference::{HostKey, Tag},
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -39,7 +39,7 @@ pub(super) struct TagBook {
 /// A repository as the holder of these credentials sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    host: String,
+    host: HostKey,
     path: String,
     credentials: Vec<CredentialId>,
 }

@@ -337,8 +337,10 @@ impl OpenUpload {
         if let (Some(mut upload), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
             let farewells = upload.farewells();
             let farewell = async move {
-                let context = Context::new(Class::Background, Instant::now() + FAREWELL);
-                // The registry forgets it by itself in time; this is only politeness.
+                let context =
+                    Context::new(Class::Background, Instant::now() + FAREWELL).through_open_circuit();
+                // A registry that is full or failing opened the circuit, and needs the room most. It forgets the upload by
+                // itself in time, so this is not tried again.
                 drop(upload.cancel(&context).await);
             };
             farewells.spawn_on(farewell, &runtime);
@@ -351,11 +353,11 @@ impl Job<'_> {
     /// both are the same registry, so that transfers cannot wait for each other in a circle.
     async fn slots(&self) -> Result<Vec<OwnedSemaphorePermit>, CopyError> {
         let (source, destination) = (&self.source.registry, &self.destination.registry);
-        let mut needed = vec![(self.source.repository().host(), source, 1)];
-        if Arc::ptr_eq(source, destination) {
-            needed = vec![(self.source.repository().host(), source, 2)];
+        let mut needed = vec![(self.source.repository().host().key(), source, 1)];
+        if Arc::ptr_eq(&source.transfers, &destination.transfers) {
+            needed = vec![(self.source.repository().host().key(), source, 2)];
         } else {
-            needed.push((self.destination.repository().host(), destination, 1));
+            needed.push((self.destination.repository().host().key(), destination, 1));
         }
         needed.sort_by(|one, other| one.0.cmp(&other.0));
         let closed = || {

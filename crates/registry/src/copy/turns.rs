@@ -8,13 +8,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use fairlead_domain::reference::Repository;
+use fairlead_domain::reference::{HostKey, Repository};
 use tokio::sync::OwnedMutexGuard;
 
 use super::ledger::host_of;
 
 /// Host, path and tag.
-type Key = (String, String, String);
+type Key = (HostKey, String, String);
 
 /// Who is at work on which tags.
 #[derive(Debug, Default)]

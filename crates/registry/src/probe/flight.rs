@@ -12,7 +12,7 @@ use std::{
 
 use fairlead_domain::{
     keyring::{Credential, CredentialId},
-    reference::Reference,
+    reference::{ImageKey, Reference},
     verdict::Verdict,
 };
 use tokio::{
@@ -35,10 +35,7 @@ pub(crate) struct Flights {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    /// In lower case: a registry is the same in whatever case it is written.
-    host: String,
-    /// What follows the host.
-    image: String,
+    image: ImageKey,
     credentials: Vec<CredentialId>,
     options: ProbeOptions,
 }
@@ -100,12 +97,8 @@ pub(super) async fn join(
     context: &Context,
 ) -> Verdict {
     let asked = reference.pulled();
-    let key = Key {
-        host: asked.host().as_str().to_ascii_lowercase(),
-        image: asked.as_str().split_once('/').map_or("", |(_, image)| image).to_owned(),
-        credentials: credentials.iter().map(Credential::id).collect(),
-        options,
-    };
+    let key =
+        Key { image: asked.key(), credentials: credentials.iter().map(Credential::id).collect(), options };
     while !context.has_passed() {
         let mut flight = board(client, &key, &asked, credentials, context);
         match flight.wait(context).await {

@@ -4,7 +4,9 @@ pub(crate) mod flight;
 
 use std::{sync::Arc, time::SystemTime};
 
-use fairlead_domain::{digest::Digest, keyring::Credential, reference::Reference, verdict::Verdict};
+use fairlead_domain::{
+    cause::Cause, digest::Digest, keyring::Credential, reference::Reference, verdict::Verdict,
+};
 
 use crate::{
     auth::scope::Right,
@@ -24,6 +26,8 @@ pub struct ProbeOptions {
     pub check_digest: bool,
     /// Ask over a new connection, so that the answer also proves that the registry accepts one.
     pub new_connection: bool,
+    /// On whose account it asks. Probes of different causes are not shared.
+    pub cause: Cause,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -60,8 +64,9 @@ pub(crate) async fn ask(
     options: ProbeOptions,
     context: &Context,
 ) -> Result<Verdict, Problem> {
-    let remote =
-        client.remote(&reference.repository(), credentials, Right::Pull).map_err(|error| error.problem)?;
+    let remote = client
+        .remote_for(options.cause, &reference.repository(), credentials, Right::Pull)
+        .map_err(|error| error.problem)?;
     let fresh = options.new_connection.then(|| context.on_new_connections());
     let context = fresh.as_ref().unwrap_or(context);
     let selector = Selector::of(reference);

@@ -38,6 +38,11 @@ impl Reach {
         }
     }
 
+    /// Whether tenants must not make the operator talk to it.
+    pub fn is_off_limits(self) -> bool {
+        matches!(self, Self::Loopback | Self::LinkLocal)
+    }
+
     pub fn described(self) -> &'static str {
         match self {
             Self::Public => "a public address",

@@ -3,7 +3,7 @@
 use std::{
     error::Error as StdError,
     fmt,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -33,7 +33,11 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 use tower::{Service, ServiceExt as _};
 
-use super::{address::Reach, resolver::Resolve};
+use super::{
+    JUDGEMENT,
+    address::Reach,
+    resolver::{FencedResolver, OffLimits, Resolve},
+};
 use crate::bounds;
 
 /// A host that does not accept a connection in this time is as good as down, even to a caller with more patience.
@@ -56,6 +60,36 @@ struct Inner {
     tls: Arc<ClientConfig>,
     /// None for who is never reached through a proxy.
     proxies: Option<Arc<Matcher>>,
+    /// Set for connections that tenants cause.
+    fence: Option<Fence>,
+}
+
+/// Keeps connections from addresses that are off limits for tenants. A proxy on the way may be there.
+struct Fence {
+    tcp: HttpConnector<Names>,
+    resolver: Arc<dyn Resolve>,
+}
+
+impl Fence {
+    /// Judges an address that is spelled out, which no resolver sees, and a name that is left to a proxy to resolve. A
+    /// name that cannot be resolved here may be known to the proxy alone.
+    async fn judge(&self, target: &Uri, is_proxied: bool) -> Result<(), OffLimits> {
+        let host = target.host().unwrap_or_default();
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let found = match bare.parse::<IpAddr>() {
+            Ok(address) => vec![address],
+            Err(_) if is_proxied => {
+                let found = timeout(JUDGEMENT, self.resolver.resolve(bare)).await;
+                let found = found.ok().and_then(Result::ok).unwrap_or_default();
+                found.iter().map(SocketAddr::ip).collect()
+            }
+            Err(_) => Vec::new(),
+        };
+        match found.into_iter().map(Reach::of).find(|reach| reach.is_off_limits()) {
+            Some(reach) => Err(OffLimits { name: host.to_owned(), reach }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// How a connection reaches whom it is for.
@@ -87,15 +121,14 @@ pub struct ProxyFailed {
 
 impl Connector {
     pub fn new(tls: ClientConfig, resolver: Arc<dyn Resolve>, proxies: Option<Arc<Matcher>>) -> Self {
-        let mut tcp = HttpConnector::new_with_resolver(Names(resolver));
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        tcp.set_keepalive(Some(KEEP_ALIVE));
-        tcp.set_keepalive_interval(Some(KEEP_ALIVE_AGAIN));
-        #[cfg(target_os = "linux")]
-        tcp.set_tcp_user_timeout(Some(bounds::STALL));
-        Self(Arc::new(Inner { tcp, tls: Arc::new(tls), proxies }))
+        Self(Arc::new(Inner { tcp: tcp(resolver), tls: Arc::new(tls), proxies, fence: None }))
+    }
+
+    /// The same for connections that tenants cause.
+    pub fn fenced(tls: ClientConfig, resolver: Arc<dyn Resolve>, proxies: Option<Arc<Matcher>>) -> Self {
+        let fenced = tcp(Arc::new(FencedResolver(Arc::clone(&resolver))));
+        let fence = Some(Fence { tcp: fenced, resolver: Arc::clone(&resolver) });
+        Self(Arc::new(Inner { tcp: tcp(resolver), tls: Arc::new(tls), proxies, fence }))
     }
 
     /// What a proxy wants to know about us from each request. Where it opens a tunnel, it is told there.
@@ -112,9 +145,14 @@ impl Connector {
 
     async fn connect(self, target: Uri) -> Result<Conn, BoxError> {
         let opened = Opened(Instant::now());
-        let (stream, way) = match self.proxy_for(&target) {
+        let proxy = self.proxy_for(&target);
+        if let Some(fence) = &self.0.fence {
+            fence.judge(&target, proxy.is_some()).await?;
+        }
+        let (stream, way) = match proxy {
             None => {
-                let stream = self.dial(target.clone()).await?;
+                let tcp = self.0.fence.as_ref().map_or(&self.0.tcp, |fence| &fence.tcp);
+                let stream = dial(tcp, target.clone()).await?;
                 let reach = stream.peer_addr().ok().map(|address| Reach::of(address.ip()));
                 (Box::new(stream) as Stream, Way::Direct(reach))
             }
@@ -132,10 +170,6 @@ impl Connector {
         let stream = secured(Arc::clone(&self.0.tls), &target, stream).await?;
         let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Ok(Conn { io: TokioIo::new(Box::new(stream)), way, opened, speaks_h2, reads: 0 })
-    }
-
-    async fn dial(&self, target: Uri) -> Result<tokio::net::TcpStream, BoxError> {
-        Ok(self.0.tcp.clone().oneshot(target).await?.into_inner())
     }
 
     /// A way through a proxy: for TLS a tunnel, otherwise a connection to the proxy itself, which is then told in each
@@ -157,6 +191,22 @@ impl Connector {
         }
         Ok(tunnel.oneshot(target.clone()).await.map_err(in_our_words)?.into_inner())
     }
+}
+
+fn tcp(resolver: Arc<dyn Resolve>) -> HttpConnector<Names> {
+    let mut tcp = HttpConnector::new_with_resolver(Names(resolver));
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    tcp.set_keepalive(Some(KEEP_ALIVE));
+    tcp.set_keepalive_interval(Some(KEEP_ALIVE_AGAIN));
+    #[cfg(target_os = "linux")]
+    tcp.set_tcp_user_timeout(Some(bounds::STALL));
+    tcp
+}
+
+async fn dial(tcp: &HttpConnector<Names>, target: Uri) -> Result<tokio::net::TcpStream, BoxError> {
+    Ok(tcp.clone().oneshot(target).await?.into_inner())
 }
 
 /// The library names the type of this nowhere else.
@@ -225,7 +275,7 @@ impl Service<Uri> for ProxyDial {
     fn call(&mut self, address: Uri) -> Self::Future {
         let Self(connector) = self.clone();
         async move {
-            let stream = connector.dial(address.clone()).await?;
+            let stream = dial(&connector.0.tcp, address.clone()).await?;
             if !is_secure(&address) {
                 return Ok(TokioIo::new(Box::new(stream) as Stream));
             }

@@ -9,7 +9,11 @@ use std::{error::Error as StdError, fmt, io};
 use hyper_util::client::legacy;
 use rustls::{AlertDescription, CertificateError};
 
-use super::{connect::ProxyFailed, resolver::ForbiddenAddress, tls::is_of_authority};
+use super::{
+    connect::ProxyFailed,
+    resolver::{ForbiddenAddress, OffLimits},
+    tls::is_of_authority,
+};
 
 /// The kinds of failure that are told apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +26,8 @@ pub enum Failure {
     NotTls(String),
     /// The name led where it may not lead.
     Forbidden(ForbiddenAddress),
+    /// The address is not contacted for a tenant.
+    OffLimits(OffLimits),
     /// An answer that is no HTTP.
     Malformed(String),
     /// What we were sending broke off.
@@ -62,6 +68,9 @@ impl Failure {
         if let Some(forbidden) = cause.downcast_ref::<ForbiddenAddress>() {
             return Some(Self::Forbidden(forbidden.clone()));
         }
+        if let Some(off_limits) = cause.downcast_ref::<OffLimits>() {
+            return Some(Self::OffLimits(off_limits.clone()));
+        }
         if let Some(error) = cause.downcast_ref::<rustls::Error>() {
             return Some(of_tls(error));
         }
@@ -78,6 +87,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Forbidden(forbidden) => forbidden.fmt(f),
+            Self::OffLimits(off_limits) => off_limits.fmt(f),
             Self::Unreachable(reason)
             | Self::Tls(reason)
             | Self::NotTls(reason)

@@ -33,9 +33,10 @@ use self::{
 };
 
 /// Behind a proxy the outside's names are often unknown, and finding that out can take long.
-const JUDGEMENT: Duration = Duration::from_secs(2);
+pub(super) const JUDGEMENT: Duration = Duration::from_secs(2);
 
 /// How a registry's transport is made.
+#[derive(Clone)]
 pub struct Profile {
     /// Trust towards the registry's own host.
     pub home: ClientConfig,
@@ -46,6 +47,8 @@ pub struct Profile {
     pub user_agent: HeaderValue,
     /// Loopback is never reached through a proxy.
     pub direct: bool,
+    /// Tenants cause its connections: addresses that are off limits for them are not dialled.
+    pub fenced: bool,
 }
 
 pub struct Transport {
@@ -67,9 +70,20 @@ impl Transport {
 
     fn with_proxies(profile: Profile, proxies: Arc<Matcher>) -> Self {
         let way = (!profile.direct).then(|| Arc::clone(&proxies));
-        let home = profile.pool(profile.home.clone(), Arc::clone(&profile.resolver), way);
+        let make = if profile.fenced { Connector::fenced } else { Connector::new };
+        let home = profile.pool(make(profile.home.clone(), Arc::clone(&profile.resolver), way));
         let unpooled = home.unpooled();
         Self { profile, home, unpooled, guarded: Default::default(), proxied: OnceLock::new(), proxies }
+    }
+
+    /// The same for connections that tenants cause. It has pools of its own: a request of a tenant must not travel on a
+    /// connection that only an administrator may cause.
+    pub fn fenced(&self) -> Self {
+        Self::with_proxies(Profile { fenced: true, ..self.profile.clone() }, Arc::clone(&self.proxies))
+    }
+
+    pub fn is_fenced(&self) -> bool {
+        self.profile.fenced
     }
 
     /// Connections to the registry itself.
@@ -85,7 +99,10 @@ impl Transport {
     /// Connections to a place that an answer from `peer` pointed to.
     pub fn away(&self, url: &Url, peer: Option<Reach>) -> &Pool {
         let resolver = &self.profile.resolver;
-        let away = |resolver, proxies| self.profile.pool(self.profile.away.clone(), resolver, proxies);
+        // What a tenant's registry points to is judged by where that registry is, which is nowhere off limits.
+        let away = |resolver, proxies| {
+            self.profile.pool(Connector::new(self.profile.away.clone(), resolver, proxies))
+        };
         if self.is_proxied(url) {
             return self.proxied.get_or_init(|| away(Arc::clone(resolver), Some(Arc::clone(&self.proxies))));
         }
@@ -125,8 +142,8 @@ impl Transport {
 }
 
 impl Profile {
-    fn pool(&self, tls: ClientConfig, resolver: Arc<dyn Resolve>, proxies: Option<Arc<Matcher>>) -> Pool {
-        Pool::new(Connector::new(tls, resolver, proxies), self.user_agent.clone(), self.connections)
+    fn pool(&self, connector: Connector) -> Pool {
+        Pool::new(connector, self.user_agent.clone(), self.connections)
     }
 }
 
@@ -169,6 +186,7 @@ mod tests {
             connections: 1,
             user_agent: HeaderValue::from_static("test"),
             direct: false,
+            fenced: false,
         };
         let proxies = Matcher::builder().all("http://proxy.example:3128").no(no_proxy).build();
         let transport = Transport::with_proxies(profile, Arc::new(proxies));

@@ -19,6 +19,18 @@ pub struct ForbiddenAddress {
     pub reach: Reach,
 }
 
+/// An address that is not contacted on behalf of a tenant.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error(
+    "{name} is {reach}, which is not contacted for Pods' images and namespaced policies; \
+     configure the host under `registries` to allow it",
+    reach = .reach.described()
+)]
+pub struct OffLimits {
+    pub name: String,
+    pub reach: Reach,
+}
+
 /// The addresses of a name, on their way. Their ports mean nothing.
 pub type Resolving = BoxFuture<'static, Result<Vec<SocketAddr>, Box<dyn StdError + Send + Sync>>>;
 
@@ -68,6 +80,33 @@ impl Resolve for GuardedResolver {
     }
 }
 
+/// Lets no address through that is off limits for tenants.
+pub struct FencedResolver(pub Arc<dyn Resolve>);
+
+impl fmt::Debug for FencedResolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FencedResolver").finish_non_exhaustive()
+    }
+}
+
+impl Resolve for FencedResolver {
+    fn resolve(&self, name: &str) -> Resolving {
+        let (name, resolving) = (name.to_owned(), self.0.resolve(name));
+        async move {
+            let found = resolving.await?;
+            let refused =
+                found.iter().map(|address| Reach::of(address.ip())).find(|reach| reach.is_off_limits());
+            let kept: Vec<_> =
+                found.into_iter().filter(|address| !Reach::of(address.ip()).is_off_limits()).collect();
+            match refused {
+                Some(reach) if kept.is_empty() => Err(OffLimits { name, reach }.into()),
+                _ => Ok(kept),
+            }
+        }
+        .boxed()
+    }
+}
+
 fn permitted(found: &[SocketAddr], from: Reach) -> Vec<SocketAddr> {
     found.iter().copied().filter(|address| from.may_lead_to(Reach::of(address.ip()))).collect()
 }
@@ -92,6 +131,29 @@ mod tests {
             Ok(kept) => Ok(kept.iter().map(|address| address.ip().to_string()).collect()),
             Err(error) => Err(error.downcast::<ForbiddenAddress>().unwrap().to_string()),
         }
+    }
+
+    #[tokio::test]
+    async fn a_tenants_name_leads_neither_to_this_machine_nor_to_a_metadata_service() {
+        let resolve = async |addresses: &[&str]| {
+            let addresses = addresses.iter().map(|text| SocketAddr::new(text.parse().unwrap(), 0)).collect();
+            let fenced = FencedResolver(Arc::new(Fixed(addresses)));
+            match fenced.resolve("r.example").await {
+                Ok(kept) => Ok(kept.iter().map(|address| address.ip().to_string()).collect::<Vec<_>>()),
+                Err(error) => Err(error.downcast::<OffLimits>().unwrap().reach),
+            }
+        };
+        for address in
+            ["127.0.0.1", "127.9.9.9", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1", "64:ff9b::7f00:1"]
+        {
+            assert_eq!(resolve(&[address]).await, Err(Reach::Loopback), "{address}");
+        }
+        for address in ["169.254.169.254", "fe80::1", "::ffff:169.254.0.1"] {
+            assert_eq!(resolve(&[address]).await, Err(Reach::LinkLocal), "{address}");
+        }
+        let mixed = ["127.0.0.1", "10.0.0.1", "fe80::1", "1.1.1.1", "fd00::1"];
+        assert_eq!(resolve(&mixed).await, Ok(vec!["10.0.0.1".into(), "1.1.1.1".into(), "fd00::1".into()]));
+        assert_eq!(resolve(&[]).await, Ok(vec![]));
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
+use fairlead_domain::cause::Cause;
 use fairlead_domain::verdict::{Verdict, VerdictKind};
 use fairlead_registry::{ProbeMethod, ProbeOptions};
 use fairlead_testkit::fake_registry::{Auth, Bearer, Effect, FakeRegistry, Fault, Route};
@@ -16,8 +17,12 @@ use crate::support::{
     client, client_for, image, logins, parse, patiently, probe, reference, registry_with_app,
 };
 
-const READ: ProbeOptions =
-    ProbeOptions { method: ProbeMethod::Get, check_digest: false, new_connection: false };
+const READ: ProbeOptions = ProbeOptions {
+    method: ProbeMethod::Get,
+    check_digest: false,
+    new_connection: false,
+    cause: Cause::Administrator,
+};
 
 /// Sends the same bytes to whoever asks something, and counts who does.
 async fn parrot(answer: String) -> Result<(SocketAddr, Arc<AtomicUsize>)> {

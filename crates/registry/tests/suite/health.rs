@@ -42,7 +42,9 @@ async fn everybody_can_see_that_a_registry_is_down_and_that_it_is_back() -> Resu
     downed?;
     assert_eq!(Some(&told), client.is_down(&host).as_ref());
     assert_eq!((told.kind(), health.down()), (VerdictKind::Unreachable, Some(told)));
-    assert!(client.healths().iter().any(|(name, health)| *name == registry.host() && health.is_down()));
+    assert!(
+        client.healths().iter().any(|(name, health)| name.as_str() == registry.host() && health.is_down())
+    );
 
     registry.heal();
     available_again(&client, &image).await?;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Result;
+use fairlead_domain::cause::Cause;
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::VerdictKind;
 use fairlead_registry::copy::{Copied, Copier, CopyError, CopyOptions, Event, Observer, Place};
@@ -19,8 +20,11 @@ async fn copy_as(
     destination: &Reference,
 ) -> Result<Copied, CopyError> {
     let nobody: Arc<dyn Observer> = Arc::new(|_: &Event| {});
-    let destination =
-        Place { reference: destination.clone(), credentials: logins(destination, users).into() };
+    let destination = Place {
+        reference: destination.clone(),
+        credentials: logins(destination, users).into(),
+        cause: Cause::Administrator,
+    };
     let options = CopyOptions::default();
     Copier::new(&client()).copy(&place(source), &destination, &options, &nobody, &in_background()).await
 }

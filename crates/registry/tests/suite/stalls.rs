@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use fairlead_domain::cause::Cause;
 use fairlead_domain::verdict::{Verdict, VerdictKind};
 use fairlead_registry::copy::{Copier, CopyError, CopyOptions, Event, Observer};
 use fairlead_registry::{Class, Context, ProbeMethod, ProbeOptions};
@@ -12,8 +13,12 @@ use tokio::time::Instant;
 
 use crate::support::{client, image, place, reference, registry_with_app};
 
-const READ: ProbeOptions =
-    ProbeOptions { method: ProbeMethod::Get, check_digest: false, new_connection: false };
+const READ: ProbeOptions = ProbeOptions {
+    method: ProbeMethod::Get,
+    check_digest: false,
+    new_connection: false,
+    cause: Cause::Administrator,
+};
 
 fn for_hours() -> Context {
     Context::new(Class::Background, Instant::now() + Duration::from_hours(2))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use fairlead_domain::cause::Cause;
 use fairlead_domain::keyring::{Credential, IdentityKey, Keyring};
 use fairlead_domain::reference::{Host, Reference};
 use fairlead_domain::verdict::Verdict;
@@ -49,7 +50,9 @@ pub(crate) fn client_for(host: &str, change: impl FnOnce(&mut RegistrySettings))
 
 /// Runs a liveness check of an image's registry, or waits for the one under way.
 pub(crate) async fn check(client: &Client, image: &Reference) -> Result<()> {
-    let check = client.check(&image.host(), Duration::from_secs(1)).context("settings that can be used")?;
+    let check = client
+        .check(&image.host(), Cause::Administrator, Duration::from_secs(1))
+        .context("settings that can be used")?;
     ensure!(check.ended(Duration::from_secs(9), Instant::now() + Duration::from_secs(9)).await);
     Ok(())
 }
@@ -144,7 +147,7 @@ pub(crate) async fn available_again(client: &Client, image: &Reference) -> Resul
 
 /// An image that anybody may use.
 pub(crate) fn place(reference: &Reference) -> Place {
-    Place { reference: reference.clone(), credentials: Arc::from([]) }
+    Place { reference: reference.clone(), credentials: Arc::from([]), cause: Cause::Administrator }
 }
 
 /// Copies without watching.

@@ -23,7 +23,9 @@ use crate::pki::Identity;
 
 pub(super) async fn start(identity: Option<&Identity>) -> Result<FakeRegistry> {
     let acceptor = identity.map(acceptor).transpose()?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen on loopback")?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, crate::ports::registry()?))
+        .await
+        .context("cannot listen on loopback")?;
     let address = listener.local_addr()?;
     let shared = Arc::new(Shared { tls: acceptor.is_some(), state: Mutex::new(State::default()) });
     let serving = tokio::spawn(accept(listener, acceptor, Arc::clone(&shared)));

@@ -52,7 +52,7 @@ impl Registry {
             Release::V2 => release_2()?,
         };
         let directory = supervisor.directory().join(format!("{name}.d"));
-        let port = ports::free()?;
+        let port = ports::registry()?;
         let written = config.write(&directory, SocketAddrV4::new(address, port))?;
         let program = Program::new(program)
             .arg("serve")

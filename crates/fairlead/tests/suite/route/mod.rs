@@ -7,4 +7,5 @@ mod images;
 mod limits;
 mod owners;
 pub mod rig;
+mod tenants;
 mod transport;

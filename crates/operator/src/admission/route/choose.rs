@@ -44,7 +44,7 @@ impl Question<'_> {
         if verdict.is_available() {
             return verdict;
         }
-        let trust = self.trust.trust_node_credentials(self.place.reference.host().as_str());
+        let trust = self.trust.trust_node_credentials(&self.place.reference.host());
         judge(self.place, verdict, !self.credentials.is_empty(), trust)
     }
 }
@@ -124,7 +124,10 @@ impl Router {
         }
         let digest = |(index, place): (usize, &Alternative)| match told(index) {
             Some(verdict) => verdict.digest(),
-            None => self.around.verdicts.known_digest(&place.reference, &secrets.credentials(place)),
+            None => {
+                let verdicts = self.around.verdicts.caused_by(place.cause());
+                verdicts.known_digest(&place.reference, &secrets.credentials(place))
+            }
         };
         let digests: Vec<_> = places.list().iter().enumerate().map(digest).collect();
         let policies = self.around.policies.current();
@@ -143,7 +146,8 @@ impl Router {
         let mut expected = None;
         for (position, (place, verdict)) in places.list().iter().zip(verdicts).enumerate() {
             let question = self.question(place, secrets);
-            let known = self.around.verdicts.known(&place.reference, &question.credentials);
+            let verdicts_of = self.around.verdicts.caused_by(place.cause());
+            let known = verdicts_of.known(&place.reference, &question.credentials);
             let settled = match known {
                 Known::Verdict(known) => verdict.insert(question.judged(known)).is_usable(),
                 Known::Unproven(_) => {
@@ -188,6 +192,7 @@ impl Router {
                 let verdict = self
                     .around
                     .verdicts
+                    .caused_by(question.place.cause())
                     .ask(&question.place.reference, &question.credentials, request.namespace, deadline)
                     .await;
                 (index, question.judged(verdict))

@@ -28,7 +28,7 @@ fn nowhere() -> Client {
 
 fn assemble(resources: &Resources, config: &str) -> Router {
     let config = Config::parse(config).unwrap().config;
-    let policies = Policies::new(resources, policies::Metrics::default());
+    let policies = Policies::new(resources, &config.routing, policies::Metrics::default());
     let (around, _recorder) =
         Surroundings::new(&nowhere(), &config, policies, resources, &mut Registry::default());
     Router::new(around, &config, Rewrites::default())

@@ -19,6 +19,8 @@ impl Work<'_> {
             source: task.source.clone(),
             destination: task.destination.clone(),
             work: task.work,
+            source_cause: self.index.cause_of(&task.source),
+            destination_cause: desk.principal().cause(),
             reader: Reader {
                 principal: desk.principal(),
                 holders: desk.holders(&task.source),
@@ -55,13 +57,14 @@ impl Work<'_> {
         let readable = |other: &&Desk| principal.may_read_copies_of(&other.principal());
         for other in self.desks.values().filter(readable) {
             let copies = other.ledger.get(&task.source).map(|entry| &*entry.copies).unwrap_or_default();
-            let copies = copies.iter().filter(|copy| copy.destination != task.destination);
+            let copies = copies.iter().filter(|copy| !copy.destination.is_same_image(&task.destination));
             for copy in copies.filter(|copy| other.keeps(&copy.destination)) {
                 if let (CopyState::Mirrored, Some(held)) = (copy.state, copy.digest) {
                     others.push(Other {
                         reference: copy.destination.without_tag().with_digest(&held),
                         mirror: other.secret_for(&copy.destination).cloned(),
                         upstreams: Vec::new(),
+                        cause: other.principal().cause(),
                         is_copy: true,
                     });
                 }
@@ -69,6 +72,7 @@ impl Work<'_> {
         }
         let upstreams = self.index.upstreams_of(&task.source, desk.object.owner.namespace.as_deref());
         others.extend(upstreams.into_iter().map(|(reference, upstreams)| Other {
+            cause: self.index.cause_of(&reference),
             reference: reference.without_tag().with_digest(&digest),
             mirror: None,
             upstreams,

@@ -182,7 +182,7 @@ impl Work<'_> {
     /// ledger of one object asks for concerns that object alone.
     pub(in crate::mirror) fn missed(&mut self, missed: Missed) {
         let Missed { reference: image, owner } = missed;
-        if self.verified.get(&image).is_some_and(|at| at.elapsed() < VERIFIED_FOR) {
+        if self.verified.get(&image.key()).is_some_and(|at| at.elapsed() < VERIFIED_FOR) {
             return;
         }
         let now = self.parts.clock.now();
@@ -197,7 +197,7 @@ impl Work<'_> {
                 self.resync = true;
             }
         }
-        self.sightings.entry(audience).or_default().insert(image, Sighting::Gone);
+        self.sightings.entry(audience).or_default().insert(image.key(), Sighting::Gone);
     }
 
     /// The watch has looked at an image.
@@ -208,7 +208,7 @@ impl Work<'_> {
             _ => return,
         };
         let audience = Audience::Learned(seen.principal);
-        self.sightings.entry(audience).or_default().insert(Reference::clone(&seen.reference), sighting);
+        self.sightings.entry(audience).or_default().insert(seen.reference.key(), sighting);
     }
 
     /// Copies that are not what they should be, and all copies of a source that has moved, are wanted again.
@@ -240,7 +240,7 @@ impl Work<'_> {
             self.verified.retain(|_, at| at.elapsed() < VERIFIED_FOR);
         }
         if self.verified.len() < MOST_VERIFIED {
-            self.verified.insert(copy.clone(), Instant::now());
+            self.verified.insert(copy.key(), Instant::now());
         }
     }
 }

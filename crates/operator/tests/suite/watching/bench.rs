@@ -15,12 +15,13 @@ use fairlead_operator::{
     config::Config,
     events::{self, Errors, Events, Source},
     ledgers::Shelves,
+    policies::{self, Policies},
     secrets::{self, Secrets},
     telemetry::page,
     verdicts::{self, VerdictSettings, Verdicts},
     watching::{Controller, Metrics, MirrorLooks, Parts, Seen},
 };
-use fairlead_testkit::{Cluster, audit::AuditEvent, definitions, eventually};
+use fairlead_testkit::{Cluster, audit::AuditEvent, definitions, eventually, operator::with_registries};
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use kube::{
     Api, Client, ResourceExt,
@@ -213,7 +214,7 @@ pub struct Replica {
 
 impl Replica {
     pub async fn start(bench: &Bench, identity: &str, config: &str) -> Result<Self> {
-        let config = Config::parse(config)?.config;
+        let config = Config::parse(&with_registries(config))?.config;
         let client = bench.cluster.client().await?;
         let mut candidate = Candidate::start(&client, &bench.own_namespace, identity);
         let source = Source {
@@ -240,6 +241,7 @@ impl Replica {
             board: candidate.board.clone(),
             verdicts: verdicts.clone(),
             secrets: Secrets::new(client.clone(), secrets::Metrics::default()),
+            policies: Policies::new(&candidate.resources, &config.routing, policies::Metrics::default()),
             shelves: Shelves::new(client.clone(), &bench.own_namespace),
             registries,
             mirrors: published,

@@ -13,7 +13,9 @@ use super::bench::{Bench, Replica, SOON};
 const IMAGES: usize = 150;
 const CONFIG: &str = "
 monitoring: {registries: {default: {interval: 10s, maxPerInterval: 1000}}}
-registries: {default: {requestsPerSecond: 1000}}";
+registries:
+  default: {requestsPerSecond: 1000}
+";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_status_stays_short_and_the_ledger_has_the_rest() -> Result<()> {

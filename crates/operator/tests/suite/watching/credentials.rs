@@ -147,6 +147,7 @@ async fn what_the_fallback_opens_is_told_to_cluster_scoped_mirrors_only() -> Res
         principal: principal.clone(),
         holders: Arc::default(),
         secret: None,
+        cause: principal.cause(),
     };
     let looks = [&tenant, &Principal::Cluster].map(look).to_vec();
     replica.mirrors.send_replace(Arc::new(MirrorLooks::new(looks)));

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::kuik::Availability;
+use fairlead_domain::cause::Cause;
 use fairlead_domain::{reference::Reference, verdict::Verdict};
 use fairlead_operator::watching::{MirrorLook, MirrorLooks};
 use fairlead_plan::credentials::Principal;
@@ -71,6 +72,7 @@ async fn a_registry_that_hangs_holds_up_no_other() -> Result<()> {
         principal: Principal::Cluster,
         holders: Arc::default(),
         secret: None,
+        cause: Cause::Administrator,
     };
     replica.mirrors.send_replace(Arc::new(MirrorLooks::new(vec![look(&copy), look(&lost)])));
     let mut seen = Vec::new();

@@ -17,7 +17,8 @@ fn in_place(places: &[&str]) -> World {
 }
 
 fn see(world: &mut World, seen: &[(&str, Sighting)], second: i64) -> Observed {
-    let seen: HashMap<Reference, Sighting> = seen.iter().map(|(text, seen)| (image(text), *seen)).collect();
+    let seen: HashMap<ImageKey, Sighting> =
+        seen.iter().map(|(text, seen)| (image(text).key(), *seen)).collect();
     observe(&mut world.objects[0].ledger, &seen, at(second))
 }
 

@@ -10,11 +10,15 @@ mod properties;
 mod reporting;
 mod routing;
 mod scale;
+mod spellings;
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use fairlead_api::fairlead::CopyState;
-use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_domain::{
+    digest::Digest,
+    reference::{ImageKey, Reference},
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

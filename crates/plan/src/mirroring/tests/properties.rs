@@ -179,11 +179,11 @@ impl Run {
         for object in &mut self.world.objects {
             let mut seen = HashMap::new();
             for (source, entry) in object.ledger.iter() {
-                seen.insert(source.clone(), Sighting::Digest(self.registries.source(source)));
+                seen.insert(source.key(), Sighting::Digest(self.registries.source(source)));
                 for copy in &entry.copies {
                     let there = self.registries.slots.get(&slot(&copy.destination));
                     seen.insert(
-                        copy.destination.clone(),
+                        copy.destination.key(),
                         there.map_or(Sighting::Gone, |digest| Sighting::Digest(*digest)),
                     );
                 }

@@ -7,10 +7,17 @@ mod limits;
 mod listing;
 mod paths;
 mod properties;
+mod spellings;
+mod tenants;
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
-use fairlead_domain::{reference::Reference, selector::PodFacts};
+use fairlead_domain::{
+    cause::Cause,
+    reference::{HostPattern, Reference},
+    selector::PodFacts,
+    verdict::Verdict,
+};
 use serde_json::{Value, json};
 
 use super::{

@@ -236,7 +236,12 @@ fn each_registry_has_its_own_pace_and_case_does_not_matter() {
         "fast.io" => PACE,
         other => panic!("there is no {other}"),
     };
-    let mut looks = looks(&[("SLOW.io:5000/a:1", None), ("slow.io:5000/b:1", None), ("fast.io/a:1", None)]);
+    let mut looks = looks(&[
+        ("SLOW.io:5000/a:1", None),
+        ("slow.io:5000/b:1", None),
+        ("fast.io/a:1", None),
+        ("FAST.io:443/b:1", None),
+    ]);
     let (first, _) = looks.next(&pace, at(0));
     assert_eq!(first.len(), 2, "two spellings are one registry: {first:?}");
     for image in first {

@@ -19,6 +19,7 @@ fn verdict(kind: VerdictKind) -> Verdict {
         VerdictKind::Unreachable => Verdict::Unreachable { reason },
         VerdictKind::TlsError => Verdict::TlsError { reason },
         VerdictKind::Malformed => Verdict::Malformed { reason },
+        VerdictKind::OffLimits => Verdict::OffLimits { reason },
         VerdictKind::Unknown => Verdict::Unknown { reason },
     }
 }
@@ -45,6 +46,7 @@ fn every_verdict_has_its_state() {
         (VerdictKind::Unreachable, Unreachable, Unreachable),
         (VerdictKind::TlsError, Unreachable, Unreachable),
         (VerdictKind::Malformed, Unreachable, Unreachable),
+        (VerdictKind::OffLimits, Scheduled, Scheduled),
         (VerdictKind::Unknown, Scheduled, Scheduled),
     ] {
         let reason = if kind == VerdictKind::Available { "" } else { "so it is" };
