@@ -147,7 +147,8 @@ fn a_row_that_is_refused_claims_nothing() {
         assert!(refuses(&claims, "c.io/app:1", copy), "{state}");
     }
     let claims = claims_of("Refused");
-    assert!(!refuses(&claims, "b.io/app:1", copy), "nobody owns it");
+    assert!(!refuses(&claims, "c.io/app:1", copy), "nobody owns it");
+    assert!(refuses(&claims, "b.io/app:1", copy), "its own row says that it is refused");
 }
 
 #[test]
