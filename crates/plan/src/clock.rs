@@ -73,25 +73,25 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
     }
 
-    fn seen(date: i64, took: u64, age: u64) -> Option<Sighting> {
+    fn seen(date: i64, took: u64, age: u64) -> Sighting {
         let [took, age] = [took, age].map(Duration::from_secs);
-        Some(Sighting { date: at(date), took, age })
+        Sighting { date: at(date), took, age }
     }
 
     #[test]
     fn a_clock_is_wrong_if_nothing_else_explains_the_difference() {
         for (what, local, seen, skew, now) in [
             ("never seen", 0, None, None, 0),
-            ("the same", 0, seen(0, 0, 0), None, 0),
-            ("a minute ahead", 61, seen(0, 0, 0), None, 61),
-            ("more than a minute ahead", 62, seen(0, 0, 0), Some(61), 0),
-            ("a minute behind", -60, seen(0, 0, 0), None, -60),
-            ("more than a minute behind", -61, seen(0, 0, 0), Some(-61), 0),
-            ("a response that took two minutes", 120, seen(0, 120, 0), None, 120),
-            ("the same with a clock that is behind", -61, seen(0, 120, 0), Some(-61), 0),
-            ("seen an hour ago", 3600, seen(0, 0, 3600), None, 3600),
-            ("set since it was seen", 10_000, seen(0, 0, 3600), Some(6399), 3600),
-            ("a year ahead", 31_536_000, seen(0, 1, 2), Some(31_535_996), 2),
+            ("the same", 0, Some(seen(0, 0, 0)), None, 0),
+            ("a minute ahead", 61, Some(seen(0, 0, 0)), None, 61),
+            ("more than a minute ahead", 62, Some(seen(0, 0, 0)), Some(61), 0),
+            ("a minute behind", -60, Some(seen(0, 0, 0)), None, -60),
+            ("more than a minute behind", -61, Some(seen(0, 0, 0)), Some(-61), 0),
+            ("a response that took two minutes", 120, Some(seen(0, 120, 0)), None, 120),
+            ("the same with a clock that is behind", -61, Some(seen(0, 120, 0)), Some(-61), 0),
+            ("seen an hour ago", 3600, Some(seen(0, 0, 3600)), None, 3600),
+            ("set since it was seen", 10_000, Some(seen(0, 0, 3600)), Some(6399), 3600),
+            ("a year ahead", 31_536_000, Some(seen(0, 1, 2)), Some(31_535_996), 2),
         ] {
             let reading = read(at(local), seen);
             assert_eq!(reading.skew, skew.map(SignedDuration::from_secs), "{what}");

@@ -351,7 +351,9 @@ fn any_pod() -> impl Strategy<Value = Pod> {
 }
 
 /// The list as the definition says it, Pod by Pod, without any index.
-fn by_definition(selection: &Owned, pods: &[Pod]) -> Vec<(String, bool, Arc<[Holder]>, Option<Digest>)> {
+type Definition = (String, bool, Arc<[Holder]>, Option<Digest>);
+
+fn by_definition(selection: &Owned, pods: &[Pod]) -> Vec<Definition> {
     type Holders = BTreeMap<(Arc<str>, Arc<[Arc<str>]>), Arc<str>>;
     let mut found: BTreeMap<String, (bool, Holders, BTreeSet<Digest>)> = BTreeMap::new();
     for pod in pods {

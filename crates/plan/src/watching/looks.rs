@@ -108,15 +108,14 @@ impl Looks {
         for (image, recorded) in tracked {
             let recorded = recorded.map_or(NEVER, Timestamp::as_millisecond);
             let place = image.place();
-            let host = match self.hosts.get_mut(place.host()) {
-                Some(host) => host,
-                None => {
-                    let fresh = Host { born: round, ..Host::default() };
-                    self.hosts.entry(Arc::from(place.host())).or_insert(fresh)
-                }
-            };
+            if !self.hosts.contains_key(place.host()) {
+                self.hosts.insert(Arc::from(place.host()), Host { born: round, ..Host::default() });
+            }
+            let host = self.hosts.get_mut(place.host());
             drop(place);
-            host.track(image, recorded, round);
+            if let Some(host) = host {
+                host.track(image, recorded, round);
+            }
         }
         for host in self.hosts.values_mut() {
             host.settle(round);

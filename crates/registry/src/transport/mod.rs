@@ -78,6 +78,7 @@ impl Transport {
 
     /// The same for connections that tenants cause. It has pools of its own: a request of a tenant must not travel on a
     /// connection that only an administrator may cause.
+    #[must_use]
     pub fn fenced(&self) -> Self {
         Self::with_proxies(Profile { fenced: true, ..self.profile.clone() }, Arc::clone(&self.proxies))
     }

@@ -122,12 +122,12 @@ impl Router {
         if places.original().digest().is_some() || told(used).and_then(Verdict::digest).is_none() {
             return Vec::new();
         }
-        let digest = |(index, place): (usize, &Alternative)| match told(index) {
-            Some(verdict) => verdict.digest(),
-            None => {
-                let verdicts = self.around.verdicts.caused_by(place.cause());
-                verdicts.known_digest(&place.reference, &secrets.credentials(place))
+        let digest = |(index, place): (usize, &Alternative)| {
+            if let Some(verdict) = told(index) {
+                return verdict.digest();
             }
+            let verdicts = self.around.verdicts.caused_by(place.cause());
+            verdicts.known_digest(&place.reference, &secrets.credentials(place))
         };
         let digests: Vec<_> = places.list().iter().enumerate().map(digest).collect();
         let policies = self.around.policies.current();

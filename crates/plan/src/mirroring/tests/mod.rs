@@ -101,6 +101,7 @@ fn replicated() -> Arc<Policy> {
 }
 
 /// No other cluster uses the mirrors.
+#[allow(clippy::unnecessary_wraps, reason = "planning asks for an answer that may be a refusal")]
 fn alone(_: &Reference) -> Result<(), Withheld> {
     Ok(())
 }
@@ -212,9 +213,9 @@ impl World {
                 loops: &loops,
                 claims: &claims,
                 direct: &self.direct,
-                other_clusters: &|copy| match self.used_elsewhere.contains(&copy.to_string()) {
-                    true => Err(Withheld::Used { cluster: "east".into() }),
-                    false => Ok(()),
+                other_clusters: &|copy| {
+                    let used = self.used_elsewhere.contains(&copy.to_string());
+                    if used { Err(Withheld::Used { cluster: "east".into() }) } else { Ok(()) }
                 },
                 replicas: &replicas,
                 now: at(second),

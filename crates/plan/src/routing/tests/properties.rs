@@ -168,15 +168,12 @@ fn by_definition(
     all.sort_by(|one, other| one.0.cmp(&other.0));
     let mut list: Vec<Alternative> = Vec::new();
     for (_, reference, origin, secret) in all {
-        match list.iter_mut().find(|known| known.reference == reference) {
-            Some(known) => {
-                known.also.push(origin);
-                known.secrets.extend(secret);
-            }
-            None => {
-                let secrets = secret.into_iter().collect();
-                list.push(Alternative { reference, origin, also: Vec::new(), secrets });
-            }
+        if let Some(known) = list.iter_mut().find(|known| known.reference == reference) {
+            known.also.push(origin);
+            known.secrets.extend(secret);
+        } else {
+            let secrets = secret.into_iter().collect();
+            list.push(Alternative { reference, origin, also: Vec::new(), secrets });
         }
     }
     // As many origins as are kept, and of their Secrets each once.
@@ -196,10 +193,8 @@ fn by_definition(
 fn large_policies() -> impl Strategy<Value = Vec<Arc<Policy>>> {
     let entry = (0..60usize, 0..3usize, 0u64..3, any::<bool>());
     let one = (0..4usize, -1i64..2, prop::collection::vec(entry, 1..24));
-    let compiled = |(number, (kind, priority, entries)): (
-        usize,
-        (usize, i64, Vec<(usize, usize, u64, bool)>),
-    )| {
+    type Entries = Vec<(usize, usize, u64, bool)>;
+    let compiled = |(number, (kind, priority, entries)): (usize, (usize, i64, Entries))| {
         let kind = PolicyKind::ALL[kind];
         let name = if kind.is_cluster_scoped() { format!("p{number}") } else { format!("my-app/p{number}") };
         let entries = entries.into_iter().map(|(host, path, priority, discard)| {
