@@ -43,6 +43,18 @@ async fn every_yaml_example_of_the_documentation_is_accepted() {
     assert!(wrong.is_empty(), "examples that do not work:\n{}", wrong.join("\n"));
 }
 
+#[test]
+fn every_test_that_the_page_about_security_names_is_there() {
+    let page = std::fs::read_to_string(repository().join("docs/security.md")).unwrap();
+    let named = page.split('`').filter(|text| text.contains(".rs"));
+    let missing = named.filter(|text| {
+        let (file, test) = text.split_once(": ").unwrap_or((text, ""));
+        let source = std::fs::read_to_string(repository().join("crates").join(file)).unwrap_or_default();
+        !source.contains(&format!("fn {test}"))
+    });
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
 async fn try_out(cluster: &Cluster, example: &Example) -> Result<()> {
     match example.kind.as_str() {
         "yaml" if example.place.starts_with(CONFIGURATION_PAGE) => {
