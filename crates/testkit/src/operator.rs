@@ -222,8 +222,10 @@ async fn listening(process: &Process, endpoint: &str) -> Result<SocketAddr> {
 /// contact them on behalf of Pods and namespaced policies.
 pub fn with_registries(config: &str) -> String {
     const KEY: &str = "registries:\n";
-    let host = |port: &u16| format!("  \"127.0.0.1:{port}\": {{}}\n");
-    let hosts = crate::ports::of_registries().iter().map(host).collect::<Vec<_>>().concat();
+    let hosts = crate::ports::of_registries().into_iter().map(|port| format!("127.0.0.1:{port}"));
+    // What a test says of a registry itself stays as it is.
+    let hosts = hosts.filter(|host| !config.contains(host.as_str()));
+    let hosts = hosts.map(|host| format!("  \"{host}\": {{}}\n")).collect::<Vec<_>>().concat();
     let config = format!("\n{config}");
     let (before, after) = match config.split_once(&format!("\n{KEY}")) {
         Some((before, after)) => (before.to_owned(), after),

@@ -62,7 +62,7 @@ static REGISTRY_PORTS: LazyLock<Mutex<Vec<Block>>> = LazyLock::new(|| {
     Mutex::new(blocks)
 });
 
-/// The same for a registry: one of [`of_registries`].
+/// The same for a registry: one of [`of_registries`] while there are any left.
 pub(crate) fn registry() -> Result<u16> {
     let mut blocks = REGISTRY_PORTS.lock().unwrap_or_else(PoisonError::into_inner);
     for block in blocks.iter_mut() {
@@ -74,10 +74,10 @@ pub(crate) fn registry() -> Result<u16> {
             }
         }
     }
-    bail!("this process has started more registries than it has ports for")
+    free()
 }
 
-/// Every port that a registry of this process has or will have.
+/// The ports that the first few hundred registries of this process have or will have.
 pub(crate) fn of_registries() -> Vec<u16> {
     let blocks = REGISTRY_PORTS.lock().unwrap_or_else(PoisonError::into_inner);
     blocks.iter().flat_map(|block| block.end - BLOCK_SIZE..block.end).collect()
