@@ -11,8 +11,8 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::rig::{
-    CONFIG, Rig, SOON, delete_pod, digest_at, fresh, manifests_written, mirror_of, pod, pod_of, push, secret,
-    wait_for_copy, wait_for_removal, wait_for_status,
+    CONFIG, Rig, SOON, delete_pod, digest_at, fresh, manifests_written, mirror_of, pod, pod_of, push,
+    requests, secret, wait_for_copy, wait_for_removal, wait_for_status,
 };
 use crate::route::rig::image;
 
@@ -176,7 +176,7 @@ async fn a_forged_ledger_removes_nothing_and_claims_nothing() -> Result<()> {
     }
     ensure!(digest_at(&target, "team/placed", "1").await? == Some(placed), "it was removed or overwritten");
     let removals = |registry: &Registry| -> Result<usize> {
-        Ok(registry.accesses()?.iter().filter(|one| one.method == "DELETE").count())
+        Ok(requests(registry)?.iter().filter(|one| one.method == "DELETE").count())
     };
     ensure!(removals(&victim)? == 0 && removals(&own)? == 0, "something was tried");
     Ok(())

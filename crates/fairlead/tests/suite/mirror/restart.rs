@@ -5,8 +5,8 @@ use fairlead_testkit::{Signal, eventually, images};
 use serde_json::json;
 
 use super::rig::{
-    CONFIG, SOON, configured, digest_at, manifests_written, mirror_of, pod_of, push, slow, wait_for_copy,
-    wait_for_status,
+    CONFIG, SOON, configured, digest_at, manifests_written, mirror_of, pod_of, push, requests, slow,
+    wait_for_copy, wait_for_status,
 };
 
 #[tokio::test]
@@ -45,11 +45,11 @@ async fn after_a_crash_in_mid_copy_nothing_is_lost_and_nothing_copied_again() ->
 
     // Another one, with nothing left to do, writes nothing at all.
     rig.operator.0.stop().await?;
-    let written = target.accesses()?.iter().filter(|one| one.method != "HEAD" && one.method != "GET").count();
+    let written = requests(&target)?.iter().filter(|one| one.method != "HEAD" && one.method != "GET").count();
     rig.operator = rig.start_operator().await?;
     rig.operator.0.wait_for_metric("fairlead_mirror_copies{state=\"Mirrored\"}", Some(60.0), SOON).await?;
     rig.operator.0.wait_for_metric("fairlead_mirror_waiting", Some(0.0), SOON).await?;
-    let after = target.accesses()?.iter().filter(|one| one.method != "HEAD" && one.method != "GET").count();
+    let after = requests(&target)?.iter().filter(|one| one.method != "HEAD" && one.method != "GET").count();
     ensure!(written == after, "{} writes", after - written);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! One cluster with an installed operator for all tests of mirroring, configured to look often.
 
 use anyhow::{Context, Result, ensure};
-use fairlead_testkit::{Cluster, Registry, eventually, images::ImageBuilder, unique};
+use fairlead_testkit::{Cluster, Registry, eventually, images::ImageBuilder, registry::Access, unique};
 use k8s_openapi::{
     ByteString,
     api::core::v1::{Pod, Secret},
@@ -100,9 +100,16 @@ pub async fn digest_asked_by(
     Ok(Some(digest.to_str()?.to_owned()))
 }
 
+/// Requests to a registry, in order, without those about usage lists, which are written whenever something changes.
+pub fn requests(registry: &Registry) -> Result<Vec<Access>> {
+    let mut all = registry.accesses()?;
+    all.retain(|one| !one.path.contains("fairlead-usage"));
+    Ok(all)
+}
+
 /// Paths of the manifests that were written to a registry, in order.
 pub fn manifests_written(registry: &Registry) -> Result<Vec<String>> {
-    let accesses = registry.accesses()?.into_iter();
+    let accesses = requests(registry)?.into_iter();
     let written = accesses.filter(|one| one.method == "PUT" && one.path.contains("/manifests/"));
     Ok(written.map(|one| one.path).collect())
 }

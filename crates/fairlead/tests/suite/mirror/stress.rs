@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::PostParams};
 use serde_json::json;
 
-use super::rig::{Rig, SOON, create, digest_asked_by, mirror_of, ready, shared, wait_for_status};
+use super::rig::{Rig, SOON, create, digest_asked_by, mirror_of, ready, requests, shared, wait_for_status};
 
 const IMAGES: usize = 150;
 /// Images of one Pod.
@@ -64,7 +64,7 @@ async fn use_all(rig: &Rig, host: &str, count: usize) -> Result<()> {
 /// How often each manifest was written to a registry.
 fn published(registry: &Registry) -> Result<BTreeMap<String, usize>> {
     let mut published = BTreeMap::new();
-    for access in registry.accesses()? {
+    for access in requests(registry)? {
         if access.method == "PUT" && access.path.contains("/manifests/") && access.status == 201 {
             *published.entry(access.path).or_default() += 1;
         }

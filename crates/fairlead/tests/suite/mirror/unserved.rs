@@ -14,7 +14,8 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::rig::{
-    Rig, SOON, delete_pod, digest_at, fresh, mirror_of, pod_of, push, wait_for_copy, wait_for_status,
+    Rig, SOON, delete_pod, digest_at, fresh, mirror_of, pod_of, push, requests, wait_for_copy,
+    wait_for_status,
 };
 
 async fn serve(rig: &Rig, name: &str, served: bool) -> Result<()> {
@@ -114,7 +115,7 @@ async fn a_kind_that_is_not_served_for_a_while_costs_no_row_and_no_copy() -> Res
             ensure!(found.is_some(), "{path}/team/app-{number} was removed");
         }
     }
-    let removed = target.accesses()?.iter().filter(|one| one.method == "DELETE").count();
+    let removed = requests(&target)?.iter().filter(|one| one.method == "DELETE").count();
     ensure!(removed == 0, "{removed} removals were tried");
     Ok(())
 }
