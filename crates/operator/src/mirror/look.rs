@@ -93,7 +93,7 @@ impl Look {
 
     /// What this cluster uses of each mirror. Where several objects name one, a cluster-scoped object gives the Secret.
     fn share(&self, desks: &BTreeMap<Arc<str>, Desk>, direct: &DirectUses) -> BTreeMap<Arc<str>, Shared> {
-        let mut desks: Vec<&Desk> = desks.values().filter(|desk| desk.object.deleting.is_none()).collect();
+        let mut desks: Vec<&Desk> = desks.values().collect();
         desks.sort_by_key(|desk| desk.object.owner.namespace.is_some());
         let mut mirrors: BTreeMap<Arc<str>, Shared> = BTreeMap::new();
         for desk in desks {
@@ -107,6 +107,10 @@ impl Look {
                     used: Vec::new(),
                     seen: desk.sharing_clusters(target.place),
                 });
+            }
+            // Its mirrors are looked at until its copies are gone, but it uses none of them any more.
+            if desk.object.deleting.is_some() {
+                continue;
             }
             for (place, copy) in mirroring::kept_copies(&desk.ledger, policy, self.now) {
                 if let Some(shared) = mirrors.get_mut(place.key().as_str()) {

@@ -193,7 +193,7 @@ impl<'a> Work<'a> {
                     self.written(&uid, written);
                 }
             }
-            read = self.lists.progress(), if self.lists.is_busy() => {
+            read = self.lists.progress(&self.parts.clock), if self.lists.is_busy() => {
                 self.look_wanted |= read;
                 self.desks.values_mut().for_each(|desk| desk.turn.touch());
             }
@@ -250,7 +250,7 @@ impl<'a> Work<'a> {
             self.sync();
         }
         if self.term.holds() {
-            self.lists.begin(Timestamp::now());
+            self.lists.begin(self.parts.clock.now());
         }
         self.begin_jobs();
         self.begin_writes();
@@ -291,12 +291,19 @@ impl<'a> Work<'a> {
         match looking.await {
             Ok((Looked { desks, gone, states, shared }, shelved)) => {
                 (self.desks, self.shelved) = (desks, shelved);
-                self.lists.update(shared, Timestamp::now());
+                self.lists.update(shared, self.parts.clock.now());
                 for desk in self.desks.values().filter(|desk| desk.lists_wanted) {
                     let targets = desk.object.policy.iter().flat_map(|policy| policy.targets());
                     self.lists.want(targets.map(|target| target.place));
                 }
-                self.desks.values_mut().for_each(|desk| desk.turn.touch());
+                for desk in self.desks.values_mut() {
+                    desk.turn.touch();
+                    if desk.lists_wanted {
+                        let targets = desk.object.policy.iter().flat_map(|policy| policy.targets());
+                        let unread = self.lists.unread(targets.map(|target| target.place));
+                        desk.failing = unread.or(desk.failing.take());
+                    }
+                }
                 for uid in gone {
                     let running = self.queue.forget(&uid);
                     self.cancel(running);
@@ -402,6 +409,15 @@ impl<'a> Work<'a> {
                     *waiting.entry(awaited).or_default() += 1;
                 }
                 jobs.push(Job { key: key(uid, &task), hosts, what: task });
+            }
+            // The lists of a registry that is down cannot be read, and what waits for them waits for the registry.
+            if desk.lists_wanted {
+                let targets = desk.object.policy.iter().flat_map(|policy| policy.targets());
+                for (host, closed) in targets.map(|target| standing(target.place.host())) {
+                    if let Some(why) = closed {
+                        *waiting.entry((host, why)).or_default() += 1;
+                    }
+                }
             }
             let awaited = |((host, reason), tasks): ((Arc<str>, _), _)| AwaitedRegistry {
                 registry: host.as_ref().to_owned(),

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::sources::Credentials;
+use crate::clock::Clock;
 
 /// Writing or reading the lists of one mirror takes no longer.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -131,6 +132,11 @@ impl UsageLists {
         }
     }
 
+    /// Why the lists in one of these mirrors could not be read.
+    pub(super) fn unread<'a>(&self, mut places: impl Iterator<Item = &'a Location>) -> Option<String> {
+        places.find_map(|place| self.mirrors.get(place.key().as_str())?.unread.clone())
+    }
+
     /// Whether a list is on its way.
     pub(super) fn is_busy(&self) -> bool {
         !self.jobs.is_empty()
@@ -173,12 +179,12 @@ impl UsageLists {
     }
 
     /// Waits for the next list to be written or read. Returns whether lists of other clusters were read.
-    pub(super) async fn progress(&mut self) -> bool {
+    pub(super) async fn progress(&mut self, clock: &Clock) -> bool {
         match self.jobs.join_next().await {
             Some(Ok((place, done))) => {
                 let read = matches!(done, Done::Read(_));
                 if let Some(mirror) = self.mirrors.get_mut(&place) {
-                    mirror.ended(done, Timestamp::now());
+                    mirror.ended(done, clock.now());
                 }
                 read
             }
