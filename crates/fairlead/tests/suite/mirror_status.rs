@@ -45,6 +45,7 @@ fn copy(destination: &str, state: &str, error: Option<&str>) -> Value {
     let mut copy = json!({"destination": destination, "state": state, "since": "2026-01-01T00:00:00Z"});
     if state == "Mirrored" {
         copy["digest"] = json!(format!("sha256:{}", "a".repeat(64)));
+        copy["written"] = json!([copy["digest"]]);
     }
     if let Some(error) = error {
         copy["lastError"] = json!(error);

@@ -6,6 +6,7 @@ use fairlead_api::kuik::{ClusterImageSetMirror, ClusterReplicatedImageSet};
 use fairlead_testkit::{
     fake_registry::{Auth, Effect, FakeRegistry, Fault},
     images::{self, Image},
+    operator::with_registries,
 };
 use kube::Resource;
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ fn nowhere() -> Client {
 }
 
 fn assemble(resources: &Resources, config: &str) -> Router {
-    let config = Config::parse(config).unwrap().config;
+    let config = Config::parse(&with_registries(config)).unwrap().config;
     let policies = Policies::new(resources, &config.routing, policies::Metrics::default());
     let (around, _recorder) =
         Surroundings::new(&nowhere(), &config, policies, resources, &mut Registry::default());
@@ -298,7 +299,7 @@ async fn an_original_that_asks_for_a_login_keeps_its_place() {
     let router = replicated(&[&first, &second], "").await;
     assert_eq!(admit(&router, &reference(&first)).await.image, reference(&first));
     assert_eq!(admit(&router, &reference(&second)).await.image, reference(&second), "an upstream does not");
-    let config = "registries: {default: {trustNodeCredentials: false}}";
+    let config = "registries:\n  default: {trustNodeCredentials: false}\n";
     let router = replicated(&[&first, &second], config).await;
     assert_eq!(admit(&router, &reference(&first)).await.image, reference(&second));
 }
