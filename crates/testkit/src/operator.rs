@@ -224,7 +224,9 @@ pub fn with_registries(config: &str) -> String {
     const KEY: &str = "registries:\n";
     let hosts = crate::ports::of_registries().into_iter().map(|port| format!("127.0.0.1:{port}"));
     // What a test says of a registry itself stays as it is.
-    let hosts = hosts.filter(|host| !config.contains(host.as_str()));
+    let is_entry =
+        |line: &str, host: &str| line.starts_with("  ") && !line.starts_with("   ") && line.contains(host);
+    let hosts = hosts.filter(|host| !config.lines().any(|line| is_entry(line, host)));
     let hosts = hosts.map(|host| format!("  \"{host}\": {{}}\n")).collect::<Vec<_>>().concat();
     let config = format!("\n{config}");
     let (before, after) = match config.split_once(&format!("\n{KEY}")) {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use fairlead_api::{conditions::ConditionStatus, kuik::Availability};
-use fairlead_domain::{reference::Reference, verdict::Verdict};
+use fairlead_domain::{cause::Cause, reference::Reference, verdict::Verdict};
 use fairlead_operator::verdicts::Known;
 use fairlead_testkit::{Registry, RegistryConfig, eventually, images::holding};
 use kube::ResourceExt;
@@ -54,7 +54,7 @@ async fn an_image_that_disappears_is_told_once_where_people_look() -> Result<()>
     ensure!(status.observed_generation == Some(1), "{status:?}");
     ensure!(bench.events().await?.is_empty(), "nothing happened yet");
     // Admission knows without asking for the image.
-    let known = first.verdicts.known(&Reference::parse(&named("web"))?, &[]);
+    let known = first.verdicts.caused_by(Cause::Tenant).known(&Reference::parse(&named("web"))?, &[]);
     let (Known::Verdict(verdict) | Known::Unproven(verdict)) = &known else { bail!("nothing is known") };
     ensure!(matches!(verdict, Verdict::Available { digest: Some(_) }), "{verdict:?}");
 
