@@ -191,9 +191,9 @@ fn by_definition(
 
 /// Policies with many entries, most of them at places of their own, so that lists are longer than what is kept.
 fn large_policies() -> impl Strategy<Value = Vec<Arc<Policy>>> {
+    type Entries = Vec<(usize, usize, u64, bool)>;
     let entry = (0..60usize, 0..3usize, 0u64..3, any::<bool>());
     let one = (0..4usize, -1i64..2, prop::collection::vec(entry, 1..24));
-    type Entries = Vec<(usize, usize, u64, bool)>;
     let compiled = |(number, (kind, priority, entries)): (usize, (usize, i64, Entries))| {
         let kind = PolicyKind::ALL[kind];
         let name = if kind.is_cluster_scoped() { format!("p{number}") } else { format!("my-app/p{number}") };
