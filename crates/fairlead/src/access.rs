@@ -11,9 +11,9 @@ use clap::Args;
 use fairlead_domain::keyring::{Credential, IdentityKey};
 use fairlead_domain::reference::{Host, Repository};
 use fairlead_registry::Settings;
-use fairlead_registry::login::{Environment, Logins};
 use fairlead_registry::transport::tls::Trust;
 
+use crate::login::{Environment, Logins};
 use crate::output::tell;
 
 /// Settings of the operator that a registry's problem may name as what helps, and the flags that do the same here.

@@ -12,7 +12,7 @@ use fairlead_domain::cause::Cause;
 use fairlead_domain::duration::Duration;
 use fairlead_domain::platform::PlatformFilter;
 use fairlead_domain::reference::Reference;
-use fairlead_registry::copy::{Copier, CopyOptions, Observer, Place};
+use fairlead_registry::copy::{Copier, CopyEndpoint, CopyOptions, Observer};
 use fairlead_registry::{Budget, Class, Client, Context, Settings};
 use futures::{StreamExt, future::join, stream};
 use tokio::runtime::Runtime;
@@ -197,7 +197,7 @@ impl Worker {
             }
         };
         tokio::select! {
-            (printed, ()) = join(printed, self.copier.farewell()) => printed.and(end),
+            (printed, ()) = join(printed, self.copier.cancellations_sent()) => printed.and(end),
             // Whoever interrupts again does not want to wait.
             () = interruption.wait() => Ok(End::Interrupted),
         }
@@ -227,9 +227,13 @@ impl Worker {
         Report::new(&pair, result, started.elapsed(), exceeded)
     }
 
-    async fn place(&self, image: &Reference, display: &Display) -> Place {
+    async fn place(&self, image: &Reference, display: &Display) -> CopyEndpoint {
         let warn = |problem: &String| display.say(access::warning(problem));
         let credentials = self.person.credentials(&image.repository(), warn).await;
-        Place { reference: image.clone(), credentials: credentials.into(), cause: Cause::Administrator }
+        CopyEndpoint {
+            reference: image.clone(),
+            credentials: credentials.into(),
+            cause: Cause::Administrator,
+        }
     }
 }

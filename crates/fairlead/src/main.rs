@@ -9,6 +9,7 @@ mod crds;
 mod ending;
 mod explain;
 mod logging;
+mod login;
 mod manifests;
 mod mirror;
 mod operator;

@@ -1,33 +1,35 @@
 //! The client: one for the whole process, so that every capability shares connections, tokens, budgets and knowledge.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
+use std::sync::Arc;
 
-use fairlead_domain::{cause::Cause, keyring::Credential, reference::Repository};
+use fairlead_domain::cause::Cause;
+use fairlead_domain::keyring::Credential;
+use fairlead_domain::reference::Repository;
 use tokio_util::task::TaskTracker;
 
-use crate::{
-    auth::{Authenticator, scope::Right},
-    error::Error,
-    probe::flight::Flights,
-    registry::Registries,
-    remote::Remote,
-    settings::Settings,
-    transport::resolver::{Resolve, SystemResolver},
-};
+use crate::auth::Authenticator;
+use crate::auth::scope::Right;
+use crate::error::Error;
+use crate::ops::probe::flight::Flights;
+use crate::registry::Registries;
+use crate::repository::RepositoryClient;
+use crate::settings::Settings;
+use crate::transport::resolver::{Resolve, SystemResolver};
 
 /// Clones share everything.
 #[derive(Clone)]
 pub struct Client {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) state: Arc<ClientState>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ClientState {
     pub(crate) registries: Registries,
     pub(crate) authenticator: Authenticator,
     pub(crate) flights: Flights,
     /// Those who tell registries that an upload is given up.
-    pub(crate) farewells: TaskTracker,
+    pub(crate) cancellations: TaskTracker,
 }
 
 impl Client {
@@ -38,41 +40,47 @@ impl Client {
     /// A client that resolves names in a way of its own.
     pub fn with_resolver(settings: Settings, resolver: Arc<dyn Resolve>) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            state: Arc::new(ClientState {
                 registries: Registries::new(settings, resolver),
                 authenticator: Authenticator::default(),
                 flights: Flights::default(),
-                farewells: TaskTracker::new(),
+                cancellations: TaskTracker::new(),
             }),
         }
     }
 
     /// A repository as the holder of these credentials may use it. They are tried in order; without any, access is
     /// anonymous, and so is reading what the registry serves to anybody. `right` is the most that will be done, so that one token serves for all of it.
-    pub fn remote(
+    pub fn repository(
         &self,
         repository: &Repository,
         credentials: impl Into<Arc<[Credential]>>,
         right: Right,
-    ) -> Result<Remote, Error> {
-        self.remote_for(Cause::Administrator, repository, credentials, right)
+    ) -> Result<RepositoryClient, Error> {
+        self.repository_for(Cause::Administrator, repository, credentials, right)
     }
 
     /// The same on a tenant's account, where the cause says so.
-    pub fn remote_for(
+    pub fn repository_for(
         &self,
         cause: Cause,
         repository: &Repository,
         credentials: impl Into<Arc<[Credential]>>,
         right: Right,
-    ) -> Result<Remote, Error> {
+    ) -> Result<RepositoryClient, Error> {
         let registry = self
-            .shared
+            .state
             .registries
             .get(&repository.host())
             .map_err(|problem| problem.during(format!("reach the registry of {repository}")))?
             .for_cause(cause);
-        Ok(Remote::new(Arc::clone(&self.shared), registry, repository.clone(), credentials.into(), right))
+        Ok(RepositoryClient::new(
+            Arc::clone(&self.state),
+            registry,
+            repository.clone(),
+            credentials.into(),
+            right,
+        ))
     }
 }
 

@@ -1,13 +1,16 @@
 //! What can go wrong when a registry is asked, in terms a person and a planner can act on.
 
-use std::{sync::Arc, time::SystemTime};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use fairlead_domain::verdict::Verdict;
 use hyper::StatusCode;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::{auth::secrets::Secrets, manners::quota::Quota, transport::failure::Failure};
+use crate::auth::redact::SentSecrets;
+use crate::limits::quota::Quota;
+use crate::transport::failure::Failure;
 
 /// Longest piece of a registry's own words that is repeated in a message.
 const LONGEST_QUOTE: usize = 300;
@@ -297,9 +300,9 @@ struct ErrorEntry {
     message: String,
 }
 
-/// A registry's own explanation, made fit for one line that anybody may read. Secrets are looked for before anything is cut:
+/// A registry's own explanation, made fit for one line that anybody may read. SentSecrets are looked for before anything is cut:
 /// half of one is no longer known as such.
-pub(crate) fn words_of(body: &[u8], secrets: Secrets<'_>) -> String {
+pub(crate) fn words_of(body: &[u8], secrets: SentSecrets<'_>) -> String {
     let Ok(ErrorBody { errors }) = serde_json::from_slice(body) else {
         return String::new();
     };
@@ -415,7 +418,7 @@ mod tests {
     fn a_full_disk_does_not_read_as_a_registry_that_is_away() {
         let told = |status: u16, body: &str| {
             let (status, words) =
-                (StatusCode::from_u16(status).unwrap(), words_of(body.as_bytes(), Secrets::default()));
+                (StatusCode::from_u16(status).unwrap(), words_of(body.as_bytes(), SentSecrets::default()));
             let full = says_full(body.as_bytes());
             Problem::of_status(status, &Quota::default(), &words, full, UNIX_EPOCH).unwrap().to_string()
         };
@@ -444,10 +447,10 @@ mod tests {
     #[test]
     fn a_registrys_words_are_repeated_on_one_line() {
         let body = br#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest\nunknown"},{"code":"X"}]}"#;
-        assert_eq!(words_of(body, Secrets::default()), "MANIFEST_UNKNOWN (manifest unknown); X");
-        assert_eq!(words_of(b"<html>", Secrets::default()), "");
+        assert_eq!(words_of(body, SentSecrets::default()), "MANIFEST_UNKNOWN (manifest unknown); X");
+        assert_eq!(words_of(b"<html>", SentSecrets::default()), "");
         let error =
-            Problem::NotFound(words_of(body, Secrets::default()).into()).during("look up r.example/a:1");
+            Problem::NotFound(words_of(body, SentSecrets::default()).into()).during("look up r.example/a:1");
         assert_eq!(
             error.to_string(),
             "cannot look up r.example/a:1: it is not there: MANIFEST_UNKNOWN (manifest unknown); X"
@@ -467,7 +470,7 @@ mod tests {
         #[test]
         fn any_body_gives_one_bounded_line(body in proptest::collection::vec(any::<u8>(), 0..500), message in "\\PC{0,500}") {
             for bytes in [body, serde_json::json!({"errors": [{"message": message}]}).to_string().into_bytes()] {
-                let words = words_of(&bytes, Secrets::default());
+                let words = words_of(&bytes, SentSecrets::default());
                 prop_assert!(words.chars().count() <= LONGEST_QUOTE && !words.contains('\n'));
             }
         }

@@ -8,63 +8,46 @@
 //! [`Client`] is made once. [`Client::probe`] answers whether an image is there; [`Client::remote`] opens a repository for
 //! everything else.
 
-mod answer;
-mod artifact;
 pub mod auth;
-mod authorities;
-mod blob;
-mod bounds;
-mod calling;
 mod client;
-mod context;
 pub mod copy;
-mod delete;
 mod error;
-mod exchange;
-mod health;
-mod liveness;
-pub mod login;
+pub mod limits;
+mod lru;
 pub mod manifest;
-pub mod manners;
-mod outgoing;
-mod pages;
-mod peer;
-mod probe;
-mod recent;
-mod referrers;
+mod ops;
 mod registry;
-mod remote;
+mod repository;
+mod request;
 mod settings;
-mod shared;
-mod tags;
+mod size_limits;
 pub mod transport;
-mod upload;
 
 #[cfg(test)]
-mod mutation;
-#[cfg(test)]
-mod tests;
+mod testing;
 
 pub use self::{
-    artifact::Artifact,
     auth::scope::Right,
-    blob::BlobReader,
     client::Client,
-    context::Context,
-    delete::Deleted,
     error::{Detail, Error, ErrorClass, Outage, OutageKind, Problem},
-    health::RegistryHealth,
-    liveness::Check,
-    manners::{
-        breaker::Patience,
-        gate::Budget,
-        pace::{Class, Rate},
+    limits::{
+        budget::Budget,
+        circuit_breaker::BreakerSettings,
+        health::RegistryHealth,
+        liveness::Check,
+        rate::{Class, Rate},
     },
-    probe::{ProbeMethod, ProbeOptions},
-    referrers::{Referrers, fallback_tag},
-    remote::Remote,
+    ops::{
+        artifact::Artifact,
+        blob::BlobReader,
+        delete::Deleted,
+        probe::{ProbeMethod, ProbeOptions},
+        referrers::{Referrers, fallback_tag},
+        tag_usage::TagUsage,
+        tags::Tags,
+        upload::{Mount, Upload},
+    },
+    repository::RepositoryClient,
+    request::context::Context,
     settings::{RegistrySettings, Settings},
-    shared::Shared,
-    tags::Tags,
-    upload::{Mount, Upload},
 };

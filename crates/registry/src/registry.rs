@@ -1,49 +1,43 @@
 //! One registry: its address, its connections, its health, and what it asked for when it last wanted to know who we are.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
-use fairlead_domain::{
-    cause::Cause,
-    reference::{Host, HostKey},
-};
+use fairlead_domain::cause::Cause;
+use fairlead_domain::reference::{Host, HostKey};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use url::Url;
 
-use crate::{
-    auth::memory::Memory,
-    authorities::Authorities,
-    bounds,
-    error::Problem,
-    manners::{breaker::Patience, gate::Budget},
-    peer::{Peer, Trial},
-    recent::Recent,
-    settings::{RegistrySettings, Settings},
-    transport::{
-        Profile, Transport,
-        endpoint::Endpoint,
-        resolver::Resolve,
-        tls::{Trust, TrustError},
-    },
-};
+use crate::auth::challenge_cache::ChallengeCache;
+use crate::error::Problem;
+use crate::limits::budget::Budget;
+use crate::limits::circuit_breaker::BreakerSettings;
+use crate::limits::server::{Server, Trial};
+use crate::lru::LruMap;
+use crate::settings::{RegistrySettings, Settings};
+use crate::size_limits;
+use crate::transport::ca_file::CaFile;
+use crate::transport::endpoint::Endpoint;
+use crate::transport::resolver::Resolve;
+use crate::transport::tls::{Trust, TrustError};
+use crate::transport::{Profile, Transport};
 
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) settings: RegistrySettings,
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) transport: Transport,
-    pub(crate) peer: Arc<Peer>,
+    pub(crate) server: Arc<Server>,
     /// Blobs moving to or from the registry. A transfer holds a connection and waits for one elsewhere, so the number is
     /// kept below that of the connections.
     pub(crate) transfers: Arc<Semaphore>,
     pub(crate) transfer_capacity: u32,
     /// What the registry's challenges taught, so that the next request comes prepared.
-    memory: Arc<Mutex<Memory>>,
+    challenges: Arc<Mutex<ChallengeCache>>,
     token_servers: Arc<TokenServers>,
     /// Where the registry's authorities are read from, if it has some of its own.
-    authorities: Option<Authorities>,
+    ca_file: Option<CaFile>,
     /// Whether tenants may cause connections to it wherever it is, because an administrator configured it.
     is_configured: bool,
     /// The same registry for requests that tenants cause, made when there is the first.
@@ -59,7 +53,7 @@ impl Registry {
     ) -> Result<Self, Problem> {
         let own = settings.of(host).clone();
         // Looked at before it is read: a change in between is then noticed at the next look.
-        let authorities = own.ca_file.clone().map(Authorities::new);
+        let ca_file = own.ca_file.clone().map(CaFile::new);
         let settled = own.ca_file.is_some() || own.insecure_skip_verify;
         let endpoint = Endpoint::new(host, own.plain_http, settled)
             .ok_or_else(|| Problem::Unreachable(format!("{host} is not an address").into()))?;
@@ -77,18 +71,18 @@ impl Registry {
             direct: host.is_loopback(),
             fenced: false,
         });
-        let peer = Peer::new(own.budget, settings.patience);
-        let transfer_capacity = own.budget.for_background().min(bounds::TRANSFERS);
+        let server = Server::new(own.budget, settings.patience);
+        let transfer_capacity = own.budget.for_background().min(size_limits::TRANSFERS);
         Ok(Self {
             settings: own,
             endpoint: Arc::new(endpoint),
             transport,
-            peer,
+            server,
             transfers: Arc::new(Semaphore::new(usize::try_from(transfer_capacity).unwrap_or(1))),
             transfer_capacity,
-            memory: Arc::default(),
+            challenges: Arc::default(),
             token_servers: Arc::new(TokenServers::new(settings)),
-            authorities,
+            ca_file,
             is_configured: settings.are_set_for(host),
             fenced: OnceLock::new(),
         })
@@ -105,12 +99,12 @@ impl Registry {
                 settings: self.settings.clone(),
                 endpoint: Arc::clone(&self.endpoint),
                 transport: self.transport.fenced(),
-                peer: Arc::clone(&self.peer),
+                server: Arc::clone(&self.server),
                 transfers: Arc::clone(&self.transfers),
                 transfer_capacity: self.transfer_capacity,
-                memory: Arc::default(),
+                challenges: Arc::default(),
                 token_servers: Arc::clone(&self.token_servers),
-                authorities: None,
+                ca_file: None,
                 is_configured: false,
                 fenced: OnceLock::new(),
             })
@@ -125,11 +119,11 @@ impl Registry {
 
     /// Takes over what callers share and what was learnt; only connections and trust are new.
     fn in_place_of(self, former: &Self) -> Self {
-        former.peer.forget_failures();
+        former.server.forget_failures();
         Self {
-            peer: Arc::clone(&former.peer),
+            server: Arc::clone(&former.server),
             transfers: Arc::clone(&former.transfers),
-            memory: Arc::clone(&former.memory),
+            challenges: Arc::clone(&former.challenges),
             ..self
         }
     }
@@ -150,12 +144,12 @@ impl Registry {
     }
 
     /// The server at this address that issues tokens for the registry.
-    pub(crate) fn token_server(&self, url: &Url) -> Arc<Peer> {
+    pub(crate) fn token_server(&self, url: &Url) -> Arc<Server> {
         self.token_servers.get(url)
     }
 
-    pub(crate) fn with_memory<T>(&self, use_it: impl FnOnce(&mut Memory) -> T) -> T {
-        use_it(&mut self.memory.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn with_challenges<T>(&self, use_it: impl FnOnce(&mut ChallengeCache) -> T) -> T {
+        use_it(&mut self.challenges.lock())
     }
 }
 
@@ -165,26 +159,26 @@ impl Registry {
 /// are matters of its settings. What one makes of a server must not be held against another to which the server belongs.
 #[derive(Debug)]
 struct TokenServers {
-    known: Mutex<Recent<String, Arc<Peer>>>,
+    known: Mutex<LruMap<String, Arc<Server>>>,
     budget: Budget,
-    patience: Patience,
+    patience: BreakerSettings,
 }
 
 impl TokenServers {
     fn new(settings: &Settings) -> Self {
-        let known = Mutex::new(Recent::new(bounds::TOKEN_SERVERS));
+        let known = Mutex::new(LruMap::new(size_limits::TOKEN_SERVERS));
         Self { known, budget: settings.default.budget, patience: settings.patience }
     }
 
-    fn get(&self, url: &Url) -> Arc<Peer> {
+    fn get(&self, url: &Url) -> Arc<Server> {
         let origin = url.origin().ascii_serialization();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(peer) = known.get(&origin) {
-            return Arc::clone(peer);
+        let mut known = self.known.lock();
+        if let Some(server) = known.get(&origin) {
+            return Arc::clone(server);
         }
-        let peer = Peer::new(self.budget, self.patience);
-        known.insert(origin, Arc::clone(&peer));
-        peer
+        let server = Server::new(self.budget, self.patience);
+        known.insert(origin, Arc::clone(&server));
+        server
     }
 }
 
@@ -199,7 +193,7 @@ pub(crate) struct Registries {
     settings: Settings,
     trust: Trust,
     resolver: Arc<dyn Resolve>,
-    known: Mutex<Recent<HostKey, Arc<Registry>>>,
+    known: Mutex<LruMap<HostKey, Arc<Registry>>>,
 }
 
 impl Registries {
@@ -208,17 +202,17 @@ impl Registries {
             settings,
             trust: Trust::default(),
             resolver,
-            known: Mutex::new(Recent::new(bounds::REGISTRIES)),
+            known: Mutex::new(LruMap::new(size_limits::REGISTRIES)),
         }
     }
 
     /// A registry whose settings cannot be used is not remembered: a repaired file works at the next call.
     pub(crate) fn get(&self, host: &Host) -> Result<Arc<Registry>, Problem> {
         let name = host.key();
-        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.known.lock();
         let found = lock().get(&name).map(Arc::clone);
         if let Some(former) = found {
-            if !former.authorities.as_ref().is_some_and(Authorities::have_changed) {
+            if !former.ca_file.as_ref().is_some_and(CaFile::has_changed) {
                 return Ok(former);
             }
             match Registry::new(host, &self.settings, &self.trust, &self.resolver) {
@@ -246,16 +240,16 @@ impl Registries {
     /// A registry that was used before.
     pub(crate) fn find(&self, host: &Host) -> Option<Arc<Registry>> {
         let name = host.key();
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned()
+        self.known.lock().get(&name).cloned()
     }
 
     pub(crate) fn remove(&self, name: &HostKey) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.known.lock().remove(name);
     }
 
     /// The registries in use, by name.
     pub(crate) fn all(&self) -> Vec<(HostKey, Arc<Registry>)> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         known.iter().map(|(name, registry)| (name.clone(), Arc::clone(registry))).collect()
     }
 

@@ -1,11 +1,15 @@
 //! What an administrator can say about registries, already checked and typed.
 
-use std::{collections::HashMap, num::NonZeroU32, path::PathBuf};
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 use fairlead_domain::reference::{Host, HostKey};
 use hyper::header::HeaderValue;
 
-use crate::manners::{breaker::Patience, gate::Budget, pace::Rate};
+use crate::limits::budget::Budget;
+use crate::limits::circuit_breaker::BreakerSettings;
+use crate::limits::rate::Rate;
 
 /// Settings of one registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +47,7 @@ pub struct Settings {
     /// For every registry that has none of its own.
     pub default: RegistrySettings,
     registries: HashMap<HostKey, RegistrySettings>,
-    pub patience: Patience,
+    pub patience: BreakerSettings,
     pub user_agent: HeaderValue,
 }
 
@@ -52,7 +56,7 @@ impl Default for Settings {
         Self {
             default: RegistrySettings::default(),
             registries: HashMap::new(),
-            patience: Patience::default(),
+            patience: BreakerSettings::default(),
             user_agent: HeaderValue::from_static(concat!("fairlead/", env!("CARGO_PKG_VERSION"))),
         }
     }

@@ -12,6 +12,7 @@ pub mod images;
 pub mod installation;
 pub mod load;
 pub mod measure;
+pub mod mutation;
 pub mod operator;
 pub mod pki;
 pub mod poll;

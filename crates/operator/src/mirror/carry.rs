@@ -12,9 +12,13 @@ use fairlead_domain::reference::{Reference, Tag};
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::mirroring::{self, Fault, Work};
 use fairlead_plan::routing::{SecretName, SecretUse};
-use fairlead_registry::copy::{BlobOutcome, Copied, Copier, CopyError, CopyOptions, Event, Observer, Place};
+use fairlead_registry::copy::{
+    BlobOutcome, Copied, Copier, CopyEndpoint, CopyError, CopyOptions, Event, Observer,
+};
 use fairlead_registry::manifest::{Resolved, Selector};
-use fairlead_registry::{Class, Client, Context, Deleted, Error, ErrorClass, Problem, Remote, Right, Shared};
+use fairlead_registry::{
+    Class, Client, Context, Deleted, Error, ErrorClass, Problem, RepositoryClient, Right, TagUsage,
+};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -264,7 +268,7 @@ impl Carrier {
 
     /// Ends when the registry of an image is found to be down. One that accepts requests and stays silent would otherwise
     /// keep a worker for as long as a transfer may stand still.
-    async fn goes_down(&self, place: &Place) -> Error {
+    async fn goes_down(&self, place: &CopyEndpoint) -> Error {
         let host = place.reference.host();
         loop {
             tokio::time::sleep(LOOK).await;
@@ -282,7 +286,7 @@ impl Carrier {
 
     fn copied(&self, to: &Access, copied: &Copied) -> Outcome {
         let verdict = Verdict::Available { digest: Some(copied.digest) };
-        let Place { reference, credentials, cause } = &to.place;
+        let CopyEndpoint { reference, credentials, cause } = &to.place;
         self.verdicts.caused_by(*cause).learn(reference, credentials, verdict);
         Outcome::Copied {
             digest: copied.digest,
@@ -313,7 +317,7 @@ impl Carrier {
             self.remove_tag(&at, order, &context).await.map_err(|error| self.refusal(&error, &at))?;
         if matches!(removed, Outcome::Removed) {
             let gone = Verdict::NotFound { reason: "the copy was removed, since nothing used it".into() };
-            let Place { reference, credentials, cause } = &at.place;
+            let CopyEndpoint { reference, credentials, cause } = &at.place;
             self.verdicts.caused_by(*cause).learn(reference, credentials, gone);
         }
         Ok(removed)
@@ -339,12 +343,12 @@ impl Carrier {
         if order.needed.contains(&digest) {
             return Ok(kept(&order.destination, "another copy that is in use has the same digest"));
         }
-        match remote.tags_naming(digest, &tag, MOST_TAGS, context).await? {
-            Shared::No => {}
-            Shared::With(other) => {
+        match remote.tag_usage(digest, &tag, MOST_TAGS, context).await? {
+            TagUsage::Unused => {}
+            TagUsage::UsedBy(other) => {
                 return Ok(kept(&order.destination, &format!("the tag {other} names the same image")));
             }
-            Shared::Unknown => {
+            TagUsage::Unknown => {
                 return Ok(kept(
                     &order.destination,
                     "the repository has too many tags to tell whether another one names the same image",
@@ -371,9 +375,9 @@ impl Carrier {
         Ok(Outcome::Identified { digest })
     }
 
-    fn open(&self, access: &Access, right: Right) -> Result<Remote, Error> {
-        let Place { reference, credentials, cause } = &access.place;
-        self.client.remote_for(*cause, &reference.repository(), Arc::clone(credentials), right)
+    fn open(&self, access: &Access, right: Right) -> Result<RepositoryClient, Error> {
+        let CopyEndpoint { reference, credentials, cause } = &access.place;
+        self.client.repository_for(*cause, &reference.repository(), Arc::clone(credentials), right)
     }
 
     fn trouble(&self, error: &CopyError, order: &Order, from: &Access, to: &Access) -> Trouble {

@@ -12,7 +12,7 @@ use fairlead_domain::reference::Reference;
 use fairlead_plan::credentials::{self, Offered, Principal};
 use fairlead_plan::routing::{SecretName, SecretUse};
 use fairlead_plan::usage::Holder;
-use fairlead_registry::copy::Place;
+use fairlead_registry::copy::CopyEndpoint;
 use tokio::time::Instant;
 
 use crate::config::Monitoring;
@@ -41,7 +41,7 @@ pub(super) struct Reader {
 /// The credentials for one place, and the Secrets that they come from.
 #[derive(Debug, Clone)]
 pub(super) struct Access {
-    pub(super) place: Place,
+    pub(super) place: CopyEndpoint,
     names: Vec<SecretName>,
 }
 
@@ -104,6 +104,6 @@ impl Credentials {
     }
 }
 
-fn place(image: &Reference, credentials: Vec<Credential>, cause: Cause) -> Place {
-    Place { reference: image.clone(), credentials: credentials.into(), cause }
+fn place(image: &Reference, credentials: Vec<Credential>, cause: Cause) -> CopyEndpoint {
+    CopyEndpoint { reference: image.clone(), credentials: credentials.into(), cause }
 }

@@ -353,7 +353,7 @@ impl Access {
         Ok(lists)
     }
 
-    async fn remote(&self, right: Right) -> Result<fairlead_registry::Remote, Failure> {
+    async fn remote(&self, right: Right) -> Result<fairlead_registry::RepositoryClient, Failure> {
         let malformed = |error: String| Failure { error, refused: true };
         let name = format!("{}/{REPOSITORY}:{}", self.shared.place, self.cluster);
         let reference = Reference::parse(&name).map_err(|error| malformed(error.to_string()))?;
@@ -361,7 +361,7 @@ impl Access {
         let access = self.credentials.to_write(&reference, *cause, secret.as_ref()).await;
         let access = access.map_err(|error| Failure { error, refused: false })?;
         let credentials = Arc::clone(&access.place.credentials);
-        Ok(self.client.remote_for(*cause, &reference.repository(), credentials, right)?)
+        Ok(self.client.repository_for(*cause, &reference.repository(), credentials, right)?)
     }
 }
 

@@ -7,7 +7,7 @@ use fairlead_domain::{
     reference::{Host, HostKey},
 };
 use fairlead_plan::verdict_age::Ages;
-use fairlead_registry::{Budget, Client, Patience, ProbeOptions, Rate, RegistrySettings, Settings};
+use fairlead_registry::{BreakerSettings, Budget, Client, ProbeOptions, Rate, RegistrySettings, Settings};
 
 use crate::config::{Config, Registry};
 
@@ -24,7 +24,7 @@ const UNTOLD_CHECK: Duration = Duration::from_secs(2);
 const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
 /// A registry that is down is tried again after 1, 2, 4 and then every 5 seconds: the longest pause bounds how soon it is
 /// used again after it is back.
-const PATIENCE: Patience = Patience {
+const PATIENCE: BreakerSettings = BreakerSettings {
     first_pause: Duration::from_secs(1),
     longest_pause: Duration::from_secs(5),
     interest: Duration::from_mins(10),

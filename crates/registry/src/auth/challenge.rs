@@ -285,7 +285,7 @@ mod tests {
 
         #[test]
         fn challenges_with_something_wrong_are_read_within_bounds(
-            bytes in crate::mutation::mutated(vec![
+            bytes in fairlead_testkit::mutation::mutated(vec![
                 r#"Bearer realm="https://a/t",service="b",scope="repository:a/b:pull,push",error="x""#.into(),
                 r#"Negotiate YII/+abc==, Basic realm="a, \\"b\\"", Bearer realm=c"#.replace("\\\\", "\\"),
             ]),

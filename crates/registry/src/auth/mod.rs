@@ -1,39 +1,37 @@
 //! Telling a registry who we are.
 //!
 //! The registry decides how: it challenges, we answer with a password (Basic) or with a token that its token server gave us
-//! for the password (Bearer). Passwords go nowhere else ([`realm`]), tokens are shared and reused ([`cache`]), and what a
-//! registry asked for once is brought along the next time ([`memory`]).
+//! for the password (Bearer). Passwords go nowhere else ([`realm`]), tokens are shared and reused ([`token_cache`]), and what a
+//! registry asked for once is brought along the next time ([`challenge_cache`]).
 
-mod cache;
 pub mod challenge;
-pub(crate) mod memory;
+pub(crate) mod challenge_cache;
+mod negotiate;
 pub mod realm;
+pub(crate) mod redact;
 pub mod scope;
-pub(crate) mod secrets;
-mod source;
 mod token;
+mod token_cache;
+mod token_server;
 
 use fairlead_domain::keyring::Credential;
 use hyper::header::HeaderValue;
 use tokio::time::timeout_at;
 use url::Url;
 
-use self::{
-    cache::{Held, TokenCache, TokenKey},
-    challenge::{Bearer, Challenge},
-    memory::Scheme,
-    scope::{Scope, combined},
-    secrets::Secrets,
-    source::TokenSource,
-    token::Token,
-};
-use crate::{
-    answer::Answer,
-    context::Context,
-    error::{Detail, Problem},
-    registry::{Registries, Registry},
-    transport::{address::Reach, redirect},
-};
+use self::challenge::{Bearer, Challenge};
+use self::challenge_cache::Scheme;
+use self::redact::SentSecrets;
+use self::scope::{Scope, combined};
+use self::token::Token;
+use self::token_cache::{Held, TokenCache, TokenKey};
+use self::token_server::TokenRequest;
+use crate::error::{Detail, Problem};
+use crate::registry::{Registries, Registry};
+use crate::request::context::Context;
+use crate::request::response::ApiResponse;
+use crate::transport::address::Reach;
+use crate::transport::redirect;
 
 /// What a request carries to say who sends it.
 #[derive(Clone, Debug)]
@@ -92,12 +90,12 @@ impl Authenticator {
         claim: Claim<'_>,
         context: &Context,
     ) -> Authorization {
-        match registry.with_memory(|memory| memory.scheme()) {
+        match registry.with_challenges(|challenges| challenges.scheme()) {
             None => Authorization::Nothing,
             Some(Scheme::Basic) => claim.credential.map_or(Authorization::Nothing, password),
             Some(Scheme::Bearer(server)) => {
-                let scopes = registry.with_memory(|memory| memory.scopes(claim.scopes));
-                let source = TokenSource { registries, registry, server: &server, scopes: &scopes };
+                let scopes = registry.with_challenges(|challenges| challenges.scopes(claim.scopes));
+                let source = TokenRequest { registries, registry, server: &server, scopes: &scopes };
                 match self.token(source, claim.credential, None, context).await {
                     Ok(presented) => Authorization::Token(Box::new(presented)),
                     Err(problem) => {
@@ -121,7 +119,7 @@ impl Authenticator {
         match challenge::preferred(&refusal.offered) {
             None => Err(Problem::Unauthorised(unknown_schemes(&refusal.offered))),
             Some(Challenge::Basic) => {
-                registry.with_memory(memory::Memory::learn_basic);
+                registry.with_challenges(challenge_cache::ChallengeCache::learn_basic);
                 match (claim.credential, sent) {
                     (None, _) => {
                         Err(Problem::Unauthorised("it wants a password, and no credential matches".into()))
@@ -134,10 +132,11 @@ impl Authenticator {
                 let base = registry.endpoint.base();
                 let target = redirect::follow(base, &refusal.url, &bearer.realm, refusal.reach, 0)
                     .map_err(|why| Problem::malformed(format!("its token server cannot be used: {why}")))?;
-                let server = registry
-                    .with_memory(|memory| memory.learn_bearer(target, refusal.reach, bearer, claim.scopes));
+                let server = registry.with_challenges(|challenges| {
+                    challenges.learn_bearer(target, refusal.reach, bearer, claim.scopes)
+                });
                 let scopes = combined(claim.scopes, bearer.scope.as_deref());
-                let source = TokenSource { registries, registry, server: &server, scopes: &scopes };
+                let source = TokenRequest { registries, registry, server: &server, scopes: &scopes };
                 let wanted = source.key(claim.credential);
                 let used = match sent {
                     // The same token again would be refused again, and so would the same request for one.
@@ -159,7 +158,7 @@ impl Authenticator {
 
     async fn token(
         &self,
-        source: TokenSource<'_>,
+        source: TokenRequest<'_>,
         credential: Option<&Credential>,
         used: Option<&Token>,
         context: &Context,
@@ -193,7 +192,7 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     /// Gives up the place in line that the answer holds: asking for a token takes one, too.
-    pub(crate) async fn of(answer: Answer, secrets: Secrets<'_>, context: &Context) -> Self {
+    pub(crate) async fn of(answer: ApiResponse, secrets: SentSecrets<'_>, context: &Context) -> Self {
         Self {
             offered: challenge::challenges(answer.headers()),
             url: answer.url().clone(),

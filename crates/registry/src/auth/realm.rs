@@ -12,8 +12,7 @@
 //! is spoken to in plain HTTP itself, and to hosts that the administrator listed or configured for it.
 
 use thiserror::Error;
-use url::Host;
-use url::Url;
+use url::{Host, Url};
 
 /// Docker Hub's token server, which its registry names.
 const DOCKER_HUB_TOKENS: &str = "auth.docker.io";

@@ -1,6 +1,7 @@
 //! What a token is asked for: `repository:team/app:pull,push`.
 
-use std::{collections::BTreeSet, fmt};
+use std::collections::BTreeSet;
+use std::fmt;
 
 /// What we are about to do in a repository. A larger right includes the smaller ones, so that one token serves a whole
 /// copy instead of one per step.

@@ -6,7 +6,8 @@ use hyper::header::HeaderValue;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::{bounds, error::Problem};
+use crate::error::Problem;
+use crate::size_limits;
 
 /// The protocol's lifetime for a token that states none.
 const USUAL_LIFETIME: Duration = Duration::from_mins(1);
@@ -33,7 +34,7 @@ impl Token {
         let answer: Value = serde_json::from_slice(body).map_err(|_| refuse("is not JSON"))?;
         let text = |name: &str| answer.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let token = text("token").or_else(|| text("access_token")).ok_or_else(|| refuse("holds no token"))?;
-        if token.len() > bounds::TOKEN {
+        if token.len() > size_limits::TOKEN {
             return Err(refuse("holds a token that is too long"));
         }
         let mut header = HeaderValue::from_str(&format!("Bearer {token}"))
@@ -93,7 +94,7 @@ mod tests {
         for body in ["", "{}", r#"{"token":7}"#, r#"{"token":"a\nb"}"#, "[]"] {
             assert!(read(body).unwrap_err().contains("token server"), "{body}");
         }
-        assert!(read(&format!(r#"{{"token":"{}"}}"#, "x".repeat(bounds::TOKEN + 1))).is_err());
+        assert!(read(&format!(r#"{{"token":"{}"}}"#, "x".repeat(size_limits::TOKEN + 1))).is_err());
     }
 
     #[test]

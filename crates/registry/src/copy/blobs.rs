@@ -1,24 +1,22 @@
 //! Getting one blob to the destination in the cheapest way there is.
 
-use std::{pin::pin, sync::Arc};
+use std::pin::pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fairlead_domain::reference::Repository;
 use futures::future::{Either, select};
-use tokio::{sync::SemaphorePermit, time::timeout_at};
+use tokio::sync::SemaphorePermit;
+use tokio::time::timeout_at;
 
-use super::{
-    BlobOutcome, CopyError, Event, Job,
-    ledger::{Entry, Standing, Turn},
-    steady::steadily,
-    transfer::{OpenUpload, Transfer},
-};
-use crate::{
-    bounds::HELD,
-    error::{Error, ErrorClass, Problem},
-    manifest::Descriptor,
-    upload::{Mount, Upload},
-};
+use super::blob_index::{BlobState, Standing, Turn};
+use super::retry::with_retries;
+use super::transfer::{OpenUpload, Transfer};
+use super::{BlobOutcome, CopyError, Event, Job};
+use crate::error::{Error, ErrorClass, Problem};
+use crate::manifest::Descriptor;
+use crate::ops::upload::{Mount, Upload};
+use crate::size_limits::HELD;
 
 /// Below this size it is cheaper to send a blob than to ask for it first. A request to mount it from the destination
 /// itself is both: the registry says that it is there, or opens the upload.
@@ -59,16 +57,16 @@ impl Job<'_> {
         Ok(())
     }
 
-    fn blob_entry(&self, blob: &Descriptor) -> Arc<Entry> {
+    fn blob_entry(&self, blob: &Descriptor) -> Arc<BlobState> {
         let (repository, credentials) = (self.destination.repository(), self.destination.credentials());
-        self.copier.ledger.entry(repository, blob.digest, credentials)
+        self.copier.blob_index.blob(repository, blob.digest, credentials)
     }
 
     /// Takes a blob from a repository that is known to have it.
     async fn take_over(
         &self,
         blob: &Descriptor,
-        entry: &Entry,
+        entry: &BlobState,
         path: &str,
     ) -> Result<BlobOutcome, CopyError> {
         let known = self.sibling(path);
@@ -77,7 +75,7 @@ impl Job<'_> {
             Err(upload) => {
                 // Either it is gone from there or this registry mounts nothing; both are true from now on.
                 entry.is_not_held(path);
-                self.copier.ledger.mounts_nothing(self.destination.repository());
+                self.copier.blob_index.mounts_nothing(self.destination.repository());
                 self.send(blob, Some(upload)).await
             }
         }
@@ -99,13 +97,13 @@ impl Job<'_> {
                 Err(upload) => self.send(blob, Some(upload)).await,
             };
         }
-        let ledger = &self.copier.ledger;
-        let empty = ledger.was_empty(own);
-        if blob.size <= HELD as u64 && (empty || ledger.probably_lacks(own)) {
+        let index = &self.copier.blob_index;
+        let empty = index.was_empty(own);
+        if blob.size <= HELD as u64 && (empty || index.probably_lacks(own)) {
             return self.bring_held(blob, (!empty).then_some(own)).await;
         }
         let mounted = self.mount(blob, Some(own)).await?;
-        ledger.lacked(own, mounted.is_err());
+        index.lacked(own, mounted.is_err());
         match mounted {
             Ok(()) => Ok(BlobOutcome::Present),
             Err(upload) => self.send(blob, Some(upload)).await,
@@ -120,7 +118,7 @@ impl Job<'_> {
     /// Whether the destination says that it has a blob. That only saves work, so one that does not answer such questions,
     /// or not to us, is sent the blob.
     async fn is_found(&self, blob: &Descriptor) -> Result<bool, CopyError> {
-        match steadily(self.context, || self.destination.blob_size(&blob.digest, self.context)).await {
+        match with_retries(self.context, || self.destination.blob_size(&blob.digest, self.context)).await {
             Ok(found) => Ok(found == Some(blob.size)),
             Err(error) if is_refusal(&error) => Ok(false),
             Err(error) => Err(CopyError::Destination(error)),
@@ -142,7 +140,7 @@ impl Job<'_> {
             Either::Right((bytes, mount)) => (mount.await?, Either::Right(bytes)),
         };
         if let Some(asked) = asked {
-            self.copier.ledger.lacked(asked, mounted.is_err());
+            self.copier.blob_index.lacked(asked, mounted.is_err());
         }
         let Err(upload) = mounted else { return Ok(BlobOutcome::Present) };
         let mut open = OpenUpload(Some(upload));
@@ -171,7 +169,7 @@ impl Job<'_> {
         };
         let turn = self.turn(blob);
         turn.came(0);
-        let bytes = steadily(self.context, read).await.map_err(CopyError::Source)?;
+        let bytes = with_retries(self.context, read).await.map_err(CopyError::Source)?;
         turn.is_complete();
         Ok(bytes)
     }
@@ -189,7 +187,7 @@ impl Job<'_> {
     ) -> Result<Result<(), Upload>, CopyError> {
         if let Some(from) = from {
             let mounted =
-                steadily(self.context, || self.destination.mount(&blob.digest, from, self.context)).await;
+                with_retries(self.context, || self.destination.mount(&blob.digest, from, self.context)).await;
             match mounted {
                 Ok(Mount::Done) => return Ok(Ok(())),
                 Ok(Mount::Refused(upload)) => return Ok(Err(*upload)),
@@ -198,7 +196,7 @@ impl Job<'_> {
                 Err(error) => return Err(CopyError::Destination(error)),
             }
         }
-        let upload = steadily(self.context, || self.destination.begin_upload(self.context)).await;
+        let upload = with_retries(self.context, || self.destination.begin_upload(self.context)).await;
         upload.map(Err).map_err(CopyError::Destination)
     }
 
@@ -217,7 +215,7 @@ impl Job<'_> {
         let _place = self.room_for(blob).await;
         let bytes = self.read_held(blob).await?;
         if open.0.is_none() {
-            let upload = steadily(self.context, || self.destination.begin_upload(self.context)).await;
+            let upload = with_retries(self.context, || self.destination.begin_upload(self.context)).await;
             open.0 = Some(upload.map_err(CopyError::Destination)?);
         }
         self.put_held(blob, bytes, open).await
@@ -233,7 +231,7 @@ impl Job<'_> {
         let Some(upload) = &open.0 else { return Ok(false) };
         // How much of a failed attempt arrived is not known. If that matters, the next attempt is told so.
         let sent =
-            steadily(self.context, || upload.put_bytes(&blob.digest, bytes.clone(), self.context)).await;
+            with_retries(self.context, || upload.put_bytes(&blob.digest, bytes.clone(), self.context)).await;
         match sent {
             Ok(()) => {
                 open.0 = None;

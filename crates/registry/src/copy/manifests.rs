@@ -1,14 +1,15 @@
 //! Placing manifests at the destination, each after everything it names.
 
-use std::{collections::HashSet, pin::Pin};
+use std::collections::HashSet;
+use std::pin::Pin;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::{CopyError, Event, Job, steady::steadily, transfer::COMMIT};
-use crate::{
-    error::{Error, Problem},
-    manifest::{Content, Descriptor, Manifest, Selector, is_manifest},
-};
+use super::retry::with_retries;
+use super::transfer::COMMIT;
+use super::{CopyError, Event, Job};
+use crate::error::{Error, Problem};
+use crate::manifest::{Content, Descriptor, Manifest, Selector, is_manifest};
 
 /// Indexes of indexes exist; deeper nesting is somebody's game.
 pub(super) const DEEPEST: u32 = 3;
@@ -99,7 +100,7 @@ impl Job<'_> {
 
     async fn write(&self, manifest: &Manifest, target: &Selector) -> Result<(), Error> {
         let context = self.sending.clone().answered_within(COMMIT);
-        steadily(&context, || self.destination.put_manifest(target, manifest, &context)).await
+        with_retries(&context, || self.destination.put_manifest(target, manifest, &context)).await
     }
 
     /// Takes note of what was published. A refusal counts as success if the name stands for the manifest all the same: the

@@ -1,62 +1,62 @@
 //! Copying images between registries.
 //!
 //! A copy is verbatim unless platforms are chosen: every manifest keeps its bytes and so its digest. Content goes first,
-//! the manifest that names it last, so whatever interrupts a copy leaves nothing behind that could be pulled. Blobs are
+//! the manifest that targets it last, so whatever interrupts a copy leaves nothing behind that could be pulled. Blobs are
 //! streamed from one registry to the other, verified on the way, and sent only if they are not there already; what one
 //! copy learnt about a destination saves the next one its requests. The destination is looked at first: most copies that
 //! somebody asks for exist, and then two questions settle it.
 
+mod blob_index;
 mod blobs;
-mod choice;
-mod errors;
-mod ledger;
+mod error;
 mod manifests;
-mod names;
+mod platforms;
 mod progress;
 mod referrers;
-mod steady;
-mod tag_book;
+mod retry;
+mod tag_index;
+mod tag_locks;
+mod targets;
 mod transfer;
-mod turns;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use fairlead_domain::{
-    cause::Cause,
-    digest::Digest,
-    keyring::Credential,
-    platform::PlatformFilter,
-    reference::{Reference, Tag},
-};
+use fairlead_domain::cause::Cause;
+use fairlead_domain::digest::Digest;
+use fairlead_domain::keyring::Credential;
+use fairlead_domain::platform::PlatformFilter;
+use fairlead_domain::reference::{Reference, Tag};
 use tokio::sync::Semaphore;
 
-use self::{
-    blobs::MOST_HELD, ledger::Ledger, names::Names, progress::Tally, steady::steadily, tag_book::TagBook,
-    turns::Turns,
-};
+use self::blob_index::BlobIndex;
+use self::blobs::MOST_HELD;
+use self::progress::Tally;
+use self::retry::with_retries;
+use self::tag_index::TagIndex;
+use self::tag_locks::TagLocks;
+use self::targets::Targets;
 pub use self::{
-    errors::CopyError,
+    error::CopyError,
     progress::{BlobOutcome, Event, Observer},
 };
-use crate::{
-    auth::scope::Right,
-    client::Client,
-    context::Context,
-    error::Error,
-    manifest::{Manifest, Selector},
-    remote::Remote,
-};
+use crate::auth::scope::Right;
+use crate::client::Client;
+use crate::error::Error;
+use crate::manifest::{Manifest, Selector};
+use crate::repository::RepositoryClient;
+use crate::request::context::Context;
 
 /// A request that does not carry content is answered in this time, or counts as failed: a registry that swallows one must
 /// not keep the copy waiting for good.
 const ANSWER: Duration = Duration::from_mins(1);
 
-/// Transfers under way at once, in all copies together; see [`crate::bounds::TRANSFERS`] for each registry.
+/// Transfers under way at once, in all copies together; see [`crate::size_limits::TRANSFERS`] for each registry.
 const TRANSFERS: usize = 8;
 
 /// An image with the credentials to use for it.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct CopyEndpoint {
     pub reference: Reference,
     /// In the order of trial; none means anonymous.
     pub credentials: Arc<[Credential]>,
@@ -103,9 +103,9 @@ pub struct Copied {
 #[derive(Clone, Debug)]
 pub struct Copier {
     client: Client,
-    ledger: Arc<Ledger>,
-    tag_book: Arc<TagBook>,
-    turns: Arc<Turns>,
+    blob_index: Arc<BlobIndex>,
+    tag_index: Arc<TagIndex>,
+    tag_locks: Arc<TagLocks>,
     transfers: Arc<Semaphore>,
     /// Room for blobs that are held in memory.
     held: Arc<Semaphore>,
@@ -114,8 +114,8 @@ pub struct Copier {
 /// Everything one copy works with.
 struct Job<'a> {
     copier: &'a Copier,
-    source: Remote,
-    destination: Remote,
+    source: RepositoryClient,
+    destination: RepositoryClient,
     options: &'a CopyOptions,
     observer: &'a Arc<dyn Observer>,
     tally: Tally,
@@ -134,9 +134,9 @@ impl Copier {
     pub fn with_transfers(client: &Client, transfers: usize) -> Self {
         Self {
             client: client.clone(),
-            ledger: Arc::default(),
-            tag_book: Arc::default(),
-            turns: Arc::default(),
+            blob_index: Arc::default(),
+            tag_index: Arc::default(),
+            tag_locks: Arc::default(),
             transfers: Arc::new(Semaphore::new(transfers.max(1))),
             held: Arc::new(Semaphore::new(MOST_HELD)),
         }
@@ -146,15 +146,15 @@ impl Copier {
     /// Dropping the future ends the copy; what it had begun to send is given up in the background.
     pub async fn copy(
         &self,
-        source: &Place,
-        destination: &Place,
+        source: &CopyEndpoint,
+        destination: &CopyEndpoint,
         options: &CopyOptions,
         observer: &Arc<dyn Observer>,
         context: &Context,
     ) -> Result<Copied, CopyError> {
-        let open = |place: &Place, right| {
+        let open = |place: &CopyEndpoint, right| {
             let credentials = Arc::clone(&place.credentials);
-            self.client.remote_for(place.cause, &place.reference.repository(), credentials, right)
+            self.client.repository_for(place.cause, &place.reference.repository(), credentials, right)
         };
         let answered = context.clone().answered_within(ANSWER);
         let job = Job {
@@ -172,37 +172,37 @@ impl Copier {
 
     /// Waits until registries were told of every upload that was given up so far, or do not listen: a few seconds at most.
     /// For those who are about to end the runtime.
-    pub async fn farewell(&self) {
-        let farewells = &self.client.shared.farewells;
-        farewells.close();
-        farewells.wait().await;
-        farewells.reopen();
+    pub async fn cancellations_sent(&self) {
+        let cancellations = &self.client.state.cancellations;
+        cancellations.close();
+        cancellations.wait().await;
+        cancellations.reopen();
     }
 }
 
 impl Job<'_> {
-    async fn run(self, source: &Place, destination: &Place) -> Result<Copied, CopyError> {
+    async fn run(self, source: &CopyEndpoint, destination: &CopyEndpoint) -> Result<Copied, CopyError> {
         let selector = Selector::of(&source.reference);
-        let names = Names::of(&destination.reference, self.options.hold.as_ref());
-        let found = self.look_for(&names.main).await?;
+        let targets = Targets::of(&destination.reference, self.options.hold.as_ref());
+        let found = self.look_for(&targets.main).await?;
         if let Some(found) = found
             && self.is_settled_by_digest()
-            && names.admit(found)
+            && targets.admit(found)
             && self.source_digest(&selector).await? == found
         {
             return Ok(self.finish(found, found, false));
         }
         let root = match self.read(&selector).await {
             Ok(root) => root,
-            Err(error) => return self.hold_without_source(&names, &selector, found, error).await,
+            Err(error) => return self.hold_without_source(&targets, &selector, found, error).await,
         };
         let source_digest = root.digest;
         let root = self.chosen(root).await?;
-        names.check(&root)?;
+        targets.check(&root)?;
         let changed = found.is_none_or(|found| !found.matches(&root.bytes));
         // Signatures are for a digest, and some registries file them only beside what has it already. So the image comes
         // first, by its digest alone, then they, and last the name: until then nobody pulls it without them.
-        let first = if self.options.referrers { root.digest.into() } else { names.main.clone() };
+        let first = if self.options.referrers { root.digest.into() } else { targets.main.clone() };
         if changed {
             self.place(&root, &first, 0).await?;
         }
@@ -210,7 +210,7 @@ impl Job<'_> {
             self.copy_referrers(&root).await?;
         }
         if changed {
-            for name in names.all().filter(|name| **name != first) {
+            for name in targets.all().filter(|name| **name != first) {
                 self.announce(&root, name);
                 self.publish(&root, name).await.map_err(CopyError::Destination)?;
             }
@@ -234,34 +234,34 @@ impl Job<'_> {
         if let Some(known) = selector.digest() {
             return Ok(known);
         }
-        let resolved = steadily(self.context, || self.source.resolve(selector, self.context)).await;
+        let resolved = with_retries(self.context, || self.source.resolve(selector, self.context)).await;
         Ok(resolved.map_err(CopyError::Source)?.digest)
     }
 
     /// Gives an image that is there by its digest the tag that holds it, when its source cannot be read any more.
     async fn hold_without_source(
         &self,
-        names: &Names,
+        targets: &Targets,
         selector: &Selector,
         found: Option<Digest>,
         error: Error,
     ) -> Result<Copied, CopyError> {
-        let held = names.held().filter(|held| selector.digest() == Some(*held));
+        let held = targets.held().filter(|held| selector.digest() == Some(*held));
         let Some(digest) = held else { return Err(CopyError::Source(error)) };
         let Ok(root) = self.destination.manifest(&digest.into(), self.context).await else {
             return Err(CopyError::Source(error));
         };
         let changed = found != Some(digest);
         if changed {
-            self.announce(&root, &names.main);
-            self.publish(&root, &names.main).await.map_err(CopyError::Destination)?;
+            self.announce(&root, &targets.main);
+            self.publish(&root, &targets.main).await.map_err(CopyError::Destination)?;
         }
         Ok(self.finish(digest, digest, changed))
     }
 
     /// A manifest of the source.
     async fn read(&self, selector: &Selector) -> Result<Manifest, Error> {
-        steadily(self.context, || self.source.manifest(selector, self.context)).await
+        with_retries(self.context, || self.source.manifest(selector, self.context)).await
     }
 
     /// Whether the destination holds this very manifest under this name. Then it holds all of the image, since registries

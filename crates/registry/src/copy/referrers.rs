@@ -10,20 +10,17 @@
 use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
-use fairlead_domain::{digest::Digest, reference::Tag};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Tag;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::json;
 
-use super::{
-    CopyError, Job,
-    manifests::{DEEPEST, distinct, is_manifest_entry},
-    steady::steadily,
-};
-use crate::{
-    error::Problem,
-    manifest::{Content, DOCKER_LIST, Descriptor, Manifest, OCI_INDEX, Selector},
-    referrers::{Referrers, fallback_tag},
-};
+use super::manifests::{DEEPEST, distinct, is_manifest_entry};
+use super::retry::with_retries;
+use super::{CopyError, Job};
+use crate::error::Problem;
+use crate::manifest::{Content, DOCKER_LIST, Descriptor, Manifest, OCI_INDEX, Selector};
+use crate::ops::referrers::{Referrers, fallback_tag};
 
 const COSIGN_ENDINGS: [&str; 3] = [".sig", ".att", ".sbom"];
 const SUBJECTS_AT_ONCE: usize = 4;
@@ -84,7 +81,7 @@ impl Job<'_> {
     }
 
     async fn copy_listed(&self, subject: Digest) -> Result<Vec<Digest>, CopyError> {
-        let found = steadily(self.context, || self.source.referrers(&subject, self.context)).await;
+        let found = with_retries(self.context, || self.source.referrers(&subject, self.context)).await;
         let found = distinct(found.map_err(CopyError::Source)?.manifests);
         bounded(subject, found.len())?;
         let (mut brought, mut copied) = (Vec::new(), Vec::new());
@@ -99,8 +96,8 @@ impl Job<'_> {
             return Ok(brought);
         }
         let Some(tag) = fallback_tag(&subject) else { return Ok(brought) };
-        let _turn = self.copier.turns.take(self.destination.repository(), tag.as_str()).await;
-        let known = steadily(self.context, || self.destination.referrers(&subject, self.context)).await;
+        let _turn = self.copier.tag_locks.lock(self.destination.repository(), tag.as_str()).await;
+        let known = with_retries(self.context, || self.destination.referrers(&subject, self.context)).await;
         if let Referrers { manifests, fallback_tag: Some(tag) } = known.map_err(CopyError::Destination)? {
             self.list_under(&tag, manifests, copied).await?;
         }
@@ -146,7 +143,7 @@ impl Job<'_> {
     async fn copy_tagged(&self, tag: &Tag) -> Result<Vec<Digest>, CopyError> {
         let selector = Selector::from(tag);
         let Some(manifest) = self.read_if_there(&selector).await? else { return Ok(Vec::new()) };
-        let _turn = self.copier.turns.take(self.destination.repository(), tag.as_str()).await;
+        let _turn = self.copier.tag_locks.lock(self.destination.repository(), tag.as_str()).await;
         match self.look_for(&selector).await? {
             Some(found) if found == manifest.digest => {}
             Some(_) if !self.options.follow_source && self.has_all_of(&manifest, tag).await? => {
@@ -161,7 +158,7 @@ impl Job<'_> {
     /// that the other lacks.
     async fn has_all_of(&self, manifest: &Manifest, tag: &Tag) -> Result<bool, CopyError> {
         let selector = Selector::from(tag);
-        let found = steadily(self.context, || self.destination.manifest(&selector, self.context)).await;
+        let found = with_retries(self.context, || self.destination.manifest(&selector, self.context)).await;
         let found = match found.and_then(|found| found.content()) {
             Ok(found) => documents(found),
             Err(error) if matches!(error.problem, Problem::NotFound(_)) => return Ok(false),

@@ -4,37 +4,27 @@
 //! gets the rest; when it refuses so much at once, it gets chunks. The source is read as fast as the destination takes
 //! it, so nothing piles up in between.
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, SystemTime},
-};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures::stream;
-use tokio::{
-    sync::{Mutex, OwnedSemaphorePermit},
-    time::{Instant, sleep},
-};
+use tokio::sync::{Mutex, OwnedSemaphorePermit};
+use tokio::time::{Instant, sleep};
 
-use super::{
-    CopyError, Event, Job, Observer,
-    ledger::Turn,
-    steady::{MOST_FAILURES, Setbacks, steadily},
-};
-use crate::{
-    blob::{BlobReader, UNDER_WAY},
-    bounds,
-    context::Context,
-    error::{Error, Problem},
-    manifest::Descriptor,
-    manners::pace::Class,
-    transport::http::Body,
-    upload::Upload,
-};
+use super::blob_index::Turn;
+use super::retry::{MOST_FAILURES, Setbacks, with_retries};
+use super::{CopyError, Event, Job, Observer};
+use crate::error::{Error, Problem};
+use crate::limits::rate::Class;
+use crate::manifest::Descriptor;
+use crate::ops::blob::{BlobReader, UNDER_WAY};
+use crate::ops::upload::Upload;
+use crate::request::context::Context;
+use crate::size_limits;
+use crate::transport::http::Body;
 
 /// A registry may take its time to store a blob that it has received.
 pub(super) const COMMIT: Duration = Duration::from_mins(5);
@@ -188,7 +178,7 @@ impl<'a> Transfer<'a> {
     }
 
     async fn begin(&self) -> Result<Upload, CopyError> {
-        steadily(self.job.context, || self.job.destination.begin_upload(self.job.context))
+        with_retries(self.job.context, || self.job.destination.begin_upload(self.job.context))
             .await
             .map_err(CopyError::Destination)
     }
@@ -251,7 +241,7 @@ impl<'a> Transfer<'a> {
                     }
                     _ => error,
                 }),
-                () = sleep(if moving { bounds::STALL } else { COMMIT }) => {}
+                () = sleep(if moving { size_limits::STALL } else { COMMIT }) => {}
             }
             let now = pieces();
             if now == seen {
@@ -332,18 +322,18 @@ impl Drop for OpenUpload {
 }
 
 impl OpenUpload {
-    /// Tells the registry, without waiting for that as [`Copier::farewell`](super::Copier::farewell) does.
+    /// Tells the registry, without waiting for that as [`Copier::cancellations_sent`](super::Copier::cancellations_sent) does.
     pub(super) fn give_up(&mut self) {
         if let (Some(mut upload), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
-            let farewells = upload.farewells();
-            let farewell = async move {
+            let cancellations = upload.cancellations();
+            let cancellations_sent = async move {
                 let context =
                     Context::new(Class::Background, Instant::now() + FAREWELL).through_open_circuit();
                 // A registry that is full or failing opened the circuit, and needs the room most. It forgets the upload by
                 // itself in time, so this is not tried again.
                 drop(upload.cancel(&context).await);
             };
-            farewells.spawn_on(farewell, &runtime);
+            cancellations.spawn_on(cancellations_sent, &runtime);
         }
     }
 }

@@ -5,16 +5,12 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use fairlead_domain::{
-    digest::Digest,
-    json::{self, Field},
-    json_object,
-    platform::{Platform, PlatformFilter},
-};
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{DeserializeOwned, IgnoredAny, MapAccess},
-};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::json::{self, Field};
+use fairlead_domain::json_object;
+use fairlead_domain::platform::{Platform, PlatformFilter};
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use super::{DOCKER_LIST, DOCKER_MANIFEST, Manifest, OCI_INDEX, OCI_MANIFEST, is_index, is_manifest};
@@ -190,7 +186,7 @@ impl Content {
 ///
 /// A header alone makes no manifest: login pages, empty answers and half documents come under any name, and their digest
 /// would be believed to be the image's.
-pub(super) fn media_type_of(header: Option<&str>, bytes: &[u8]) -> Result<String, Problem> {
+pub(crate) fn media_type_of(header: Option<&str>, bytes: &[u8]) -> Result<String, Problem> {
     let header = header.map(|header| header.split(';').next().unwrap_or(header).trim());
     let stated = header.filter(|stated| is_manifest(stated));
     let outline: Outline = json::from_slice(bytes).map_err(|_| match stated {

@@ -3,16 +3,13 @@
 //! Their bytes are kept as they came, because a digest names exactly those bytes. What is read out of them is only what is
 //! needed to copy an image and to find a platform in an index.
 
-mod content;
-pub(crate) mod transfer;
+pub(crate) mod content;
 
 use std::fmt;
 
 use bytes::Bytes;
-use fairlead_domain::{
-    digest::Digest,
-    reference::{DEFAULT_TAG, Reference, Tag},
-};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::{DEFAULT_TAG, Reference, Tag};
 
 pub use self::content::{Content, Descriptor, Image, Index};
 

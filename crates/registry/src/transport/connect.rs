@@ -1,44 +1,35 @@
 //! Connections: a name, the addresses it may lead to, perhaps a proxy, and TLS.
 
-use std::{
-    error::Error as StdError,
-    fmt,
-    net::{IpAddr, SocketAddr},
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-    vec,
-};
+use std::error::Error as StdError;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use std::{fmt, vec};
 
-use futures::{FutureExt as _, future::BoxFuture};
-use hyper::{
-    Uri,
-    header::HeaderValue,
-    rt::{Read, ReadBufCursor, Write},
-};
-use hyper_util::{
-    client::{
-        legacy::connect::{Connected, Connection, HttpConnector, dns::Name, proxy::Tunnel},
-        proxy::matcher::{Intercept, Matcher},
-    },
-    rt::TokioIo,
-};
-use rustls::{ClientConfig, pki_types::ServerName};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use hyper::Uri;
+use hyper::header::HeaderValue;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::dns::Name;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use thiserror::Error;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    time::{Instant, timeout},
-};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tower::{Service, ServiceExt as _};
 
-use super::{
-    JUDGEMENT,
-    address::Reach,
-    resolver::{FencedResolver, OffLimits, Resolve},
-};
-use crate::bounds;
+use super::JUDGEMENT;
+use super::address::Reach;
+use super::resolver::{FencedResolver, OffLimits, Resolve};
+use crate::size_limits;
 
 /// A host that does not accept a connection in this time is as good as down, even to a caller with more patience.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -201,7 +192,7 @@ fn tcp(resolver: Arc<dyn Resolve>) -> HttpConnector<Names> {
     tcp.set_keepalive(Some(KEEP_ALIVE));
     tcp.set_keepalive_interval(Some(KEEP_ALIVE_AGAIN));
     #[cfg(target_os = "linux")]
-    tcp.set_tcp_user_timeout(Some(bounds::STALL));
+    tcp.set_tcp_user_timeout(Some(size_limits::STALL));
     tcp
 }
 

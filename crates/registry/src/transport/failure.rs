@@ -4,16 +4,15 @@
 //! verdict: was there no answer, no trust, or no sense in it. It is told in our words where we have some. Addresses are
 //! left out of the text, since a redirect's query can be a signature worth keeping.
 
-use std::{error::Error as StdError, fmt, io};
+use std::error::Error as StdError;
+use std::{fmt, io};
 
 use hyper_util::client::legacy;
 use rustls::{AlertDescription, CertificateError};
 
-use super::{
-    connect::ProxyFailed,
-    resolver::{ForbiddenAddress, OffLimits},
-    tls::is_of_authority,
-};
+use super::connect::ProxyFailed;
+use super::resolver::{ForbiddenAddress, OffLimits};
+use super::tls::is_of_authority;
 
 /// The kinds of failure that are told apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,7 +185,8 @@ fn breaks_rules(cause: &(dyn StdError + 'static)) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use rustls::{OtherError, pki_types::UnixTime};
+    use rustls::OtherError;
+    use rustls::pki_types::UnixTime;
 
     use super::*;
 

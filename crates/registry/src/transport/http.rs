@@ -4,38 +4,29 @@
 //! read at a time: what it once read at a time it keeps room for, and room for every connection is most of what a copy of
 //! many images takes.
 
-use std::{
-    error::Error as StdError,
-    fmt, io,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::error::Error as StdError;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt as _};
-use hyper::{
-    HeaderMap, Method, StatusCode, Uri,
-    body::{Body as _, Frame, Incoming, SizeHint},
-    header::{ACCEPT, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT},
-    http::response::Parts,
-};
-use hyper_util::{
-    client::legacy,
-    rt::{TokioExecutor, TokioTimer},
-};
-use tokio::{sync::Notify, time::Instant};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::header::{ACCEPT, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
+use hyper::http::response::Parts;
+use hyper::{HeaderMap, Method, StatusCode, Uri};
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::sync::Notify;
+use tokio::time::Instant;
 use url::Url;
 
-use super::{
-    address::Reach,
-    connect::{Connector, Opened, Way},
-    failure::Failure,
-};
+use super::address::Reach;
+use super::connect::{Connector, Opened, Way};
+use super::failure::Failure;
 
 /// Connections are kept for the next round of the watch's busier registries, but not for ever.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);

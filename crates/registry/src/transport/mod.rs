@@ -5,6 +5,7 @@
 //! that a loopback registry may use is never reused on behalf of a public one.
 
 pub mod address;
+pub(crate) mod ca_file;
 pub mod connect;
 pub mod endpoint;
 pub mod failure;
@@ -13,11 +14,9 @@ pub mod redirect;
 pub mod resolver;
 pub mod tls;
 
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use hyper_util::client::proxy::matcher::Matcher;
@@ -25,12 +24,10 @@ use rustls::ClientConfig;
 use tokio::time::timeout;
 use url::Url;
 
-use self::{
-    address::Reach,
-    connect::Connector,
-    http::Pool,
-    resolver::{ForbiddenAddress, GuardedResolver, Resolve},
-};
+use self::address::Reach;
+use self::connect::Connector;
+use self::http::Pool;
+use self::resolver::{ForbiddenAddress, GuardedResolver, Resolve};
 
 /// Behind a proxy the outside's names are often unknown, and finding that out can take long.
 pub(super) const JUDGEMENT: Duration = Duration::from_secs(2);
@@ -166,7 +163,9 @@ mod tests {
 
     use futures::FutureExt as _;
 
-    use super::{resolver::Resolving, tls::Trust, *};
+    use super::resolver::Resolving;
+    use super::tls::Trust;
+    use super::*;
 
     struct Fixed(Option<SocketAddr>);
 

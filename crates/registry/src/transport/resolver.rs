@@ -4,9 +4,13 @@
 //! between the name and the connection, so what it lets through is what is dialled; there is no second look-up that could
 //! answer differently.
 
-use std::{error::Error as StdError, fmt, net::SocketAddr, sync::Arc};
+use std::error::Error as StdError;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
-use futures::{FutureExt as _, future::BoxFuture};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use thiserror::Error;
 
 use super::address::Reach;

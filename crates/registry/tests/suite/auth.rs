@@ -279,7 +279,8 @@ async fn passwords_and_tokens_stay_out_of_every_text() -> Result<()> {
     assert!(probe(&client, &image, &credentials).await.is_available());
     registry.inject(Fault::status(401).on(Route::Manifests));
     let verdict = probe(&client, &image, &credentials).await;
-    let remote = client.remote(&image.repository(), credentials.clone(), fairlead_registry::Right::Pull)?;
+    let remote =
+        client.repository(&image.repository(), credentials.clone(), fairlead_registry::Right::Pull)?;
     for text in
         [format!("{verdict:?}"), format!("{client:?}"), format!("{remote:?}"), format!("{credentials:?}")]
     {

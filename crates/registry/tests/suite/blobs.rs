@@ -4,7 +4,7 @@ use anyhow::Result;
 use bytes::Bytes;
 use fairlead_domain::digest::Digest;
 use fairlead_registry::manifest::{Descriptor, Manifest, OCI_INDEX, Selector};
-use fairlead_registry::{Mount, Remote, Right};
+use fairlead_registry::{Mount, RepositoryClient, Right};
 use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
 
 use crate::support::{client, patiently, reference, remote};
@@ -19,7 +19,7 @@ fn descriptor(bytes: &[u8]) -> Result<Descriptor> {
 }
 
 /// A registry that holds a blob, and the way to it.
-async fn registry_with_blob(length: usize) -> Result<(FakeRegistry, Remote, Descriptor, Bytes)> {
+async fn registry_with_blob(length: usize) -> Result<(FakeRegistry, RepositoryClient, Descriptor, Bytes)> {
     let registry = FakeRegistry::start().await?;
     let bytes = content(length);
     let blob = descriptor(&bytes)?;
@@ -28,7 +28,10 @@ async fn registry_with_blob(length: usize) -> Result<(FakeRegistry, Remote, Desc
     Ok((registry, remote, blob, bytes))
 }
 
-async fn read(remote: &Remote, descriptor: &Descriptor) -> Result<Vec<u8>, fairlead_registry::Error> {
+async fn read(
+    remote: &RepositoryClient,
+    descriptor: &Descriptor,
+) -> Result<Vec<u8>, fairlead_registry::Error> {
     let mut reader = remote.blob(descriptor);
     let mut whole = Vec::new();
     while let Some(piece) = reader.next(&patiently()).await? {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use fairlead_domain::reference::Host;
 use fairlead_registry::copy::{Copier, CopyError, CopyOptions, Event, Observer};
-use fairlead_registry::{Client, Patience};
+use fairlead_registry::{BreakerSettings, Client};
 use fairlead_testkit::eventually;
 use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
 
@@ -46,7 +46,7 @@ async fn an_upload_is_given_up_at_the_registry_although_the_circuit_is_open() ->
     from.inject(Fault::new(Effect::Stall(100_000)).on(Route::Blobs).method("GET"));
     let mut settings = settings();
     let hour = Duration::from_hours(1);
-    settings.patience = Patience { first_pause: hour, longest_pause: hour, interest: hour };
+    settings.patience = BreakerSettings { first_pause: hour, longest_pause: hour, interest: hour };
     let client = Client::new(settings);
     let copier = Copier::new(&client);
     let (source, destination) = (reference(&from, "app:1")?, reference(&to, "app:1")?);

@@ -113,7 +113,7 @@ async fn one_refusal_is_enough_for_all_that_is_read_of_a_repository() -> Result<
         let wrong = logins(&public, &[("ada", "wrong")]);
         assert!(!probe(&client, &private, &wrong).await.is_available());
         asked(&registry);
-        let remote = client.remote(&public.repository(), wrong, Right::Push)?;
+        let remote = client.repository(&public.repository(), wrong, Right::Push)?;
         for _ in 0..3 {
             remote.manifest(&Selector::of(&public), &patiently()).await?;
         }
@@ -191,7 +191,7 @@ async fn a_token_server_that_moved_takes_no_image_along() -> Result<()> {
         let verdict = probe(&client, &image, &logins(&image, users)).await;
         assert_eq!(verdict.kind(), VerdictKind::Malformed, "{verdict}");
         assert!(verdict.reason().contains("its token server answers with status 404"), "{verdict}");
-        let remote = client.remote(&image.repository(), logins(&image, users), Right::Delete)?;
+        let remote = client.repository(&image.repository(), logins(&image, users), Right::Delete)?;
         let tag = Tag::parse("1")?;
         let deleted = remote.delete_tag(&tag, &patiently()).await;
         assert!(deleted.is_err(), "whether there is something to delete is not known: {deleted:?}");
@@ -235,7 +235,7 @@ async fn a_stream_is_not_sent_on_a_guess() -> Result<()> {
     registry.inject(Fault::status(403).on(Route::Token).after(1));
     // The token has ended by the time it is needed again, and the registry takes it as long as it does not look.
     let image = reference(&registry, "app:1")?;
-    let remote = client().remote(&image.repository(), Vec::new(), Right::Push)?;
+    let remote = client().repository(&image.repository(), Vec::new(), Right::Push)?;
     registry
         .inject(Fault::new(Effect::Status(202)).and(location(&registry)).method("POST").after(1).times(1));
     let mut upload = remote.begin_upload(&patiently()).await?;
@@ -297,7 +297,7 @@ async fn a_refused_login_proves_no_absence() -> Result<()> {
             let verdict = look(&client, &image, &wrong).await;
             assert_eq!(verdict.kind(), VerdictKind::Unauthorised, "{known}: {verdict}");
         }
-        let remote = client.remote(&image.repository(), logins(&image, &wrong), Right::Delete)?;
+        let remote = client.repository(&image.repository(), logins(&image, &wrong), Right::Delete)?;
         let deleted = remote.delete_tag(&Tag::parse("1")?, &patiently()).await;
         assert!(deleted.is_err(), "{deleted:?}");
     }
@@ -320,7 +320,7 @@ async fn the_door_is_looked_at_once() -> Result<()> {
         assert_eq!(look(&client, &image, &[("ada", "secret")]).await.kind(), VerdictKind::NotFound);
         assert_eq!(asked(&registry).len(), requests);
     }
-    let remote = client.remote(&image.repository(), logins(&image, &[("ada", "secret")]), Right::Pull)?;
+    let remote = client.repository(&image.repository(), logins(&image, &[("ada", "secret")]), Right::Pull)?;
     assert_eq!(remote.blob_size(&Digest::sha256(b"x"), &patiently()).await?, None);
     assert_eq!(asked(&registry).len(), 1);
     Ok(())

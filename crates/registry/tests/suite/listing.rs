@@ -110,7 +110,7 @@ async fn a_list_whose_next_page_is_missing_is_not_taken_for_no_list() -> Result<
         let found = remote.tags(1000, &patiently()).await;
         assert_eq!(found.map_err(|error| error.class()), Err(ErrorClass::Broken), "{shown}");
         begin(Route::Tags, "application/json", &tags);
-        let others = remote.tags_naming(Digest::sha256(b"x"), &Tag::parse("b")?, 10, &patiently()).await;
+        let others = remote.tag_usage(Digest::sha256(b"x"), &Tag::parse("b")?, 10, &patiently()).await;
         assert!(others.is_err(), "what other tags may need is not called unneeded: {others:?}");
     }
     Ok(())

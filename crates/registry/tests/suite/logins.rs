@@ -7,7 +7,7 @@ use anyhow::Result;
 use fairlead_domain::cause::Cause;
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::VerdictKind;
-use fairlead_registry::copy::{Copied, Copier, CopyError, CopyOptions, Event, Observer, Place};
+use fairlead_registry::copy::{Copied, Copier, CopyEndpoint, CopyError, CopyOptions, Event, Observer};
 use fairlead_testkit::fake_registry::{Auth, FakeRegistry, Fault};
 
 use crate::support::{
@@ -20,7 +20,7 @@ async fn copy_as(
     destination: &Reference,
 ) -> Result<Copied, CopyError> {
     let nobody: Arc<dyn Observer> = Arc::new(|_: &Event| {});
-    let destination = Place {
+    let destination = CopyEndpoint {
         reference: destination.clone(),
         credentials: logins(destination, users).into(),
         cause: Cause::Administrator,

@@ -45,7 +45,7 @@ async fn images_are_probed_resolved_and_listed() -> Result<()> {
         let nowhere = probe(&client, &at(&registry, "team/none:1")?, &[]).await;
         assert_eq!(nowhere.kind(), VerdictKind::NotFound, "{release:?}");
 
-        let remote = client.remote(&image.repository(), Vec::new(), Right::Pull)?;
+        let remote = client.repository(&image.repository(), Vec::new(), Right::Pull)?;
         let selector = Selector::of(&image);
         assert_eq!(remote.resolve(&selector, &patiently()).await?.digest, digest);
         let arm = remote.manifest_for(&selector, &"linux/arm64".parse()?, &patiently()).await?;
@@ -65,7 +65,7 @@ async fn blobs_and_manifests_are_written_and_read_back() -> Result<()> {
         registry.endpoint().push("source", "1", &source).await?;
         let client = client();
         let target = at(&registry, "target:1")?;
-        let remote = client.remote(&target.repository(), Vec::new(), Right::Push)?;
+        let remote = client.repository(&target.repository(), Vec::new(), Right::Push)?;
         let from = at(&registry, "source")?.repository();
         for (position, blob) in source.blobs().iter().enumerate() {
             let (digest, bytes): (Digest, _) = (blob.digest().parse()?, Bytes::from(blob.bytes.clone()));
@@ -119,7 +119,7 @@ async fn deletion_follows_what_the_release_can_do() -> Result<()> {
         let digest: Digest = registry.endpoint().push("app", "1", &images::empty()?).await?.parse()?;
         registry.endpoint().push("app", "2", &images::empty()?).await?;
         let client = client();
-        let remote = client.remote(&at(&registry, "app")?.repository(), Vec::new(), Right::Delete)?;
+        let remote = client.repository(&at(&registry, "app")?.repository(), Vec::new(), Right::Delete)?;
         let deleted = remote.delete_tag(&Tag::parse("1")?, &patiently()).await?;
         let left = probe(&client, &at(&registry, "app:2")?, &[]).await.is_available();
         match release {
@@ -134,7 +134,7 @@ async fn deletion_follows_what_the_release_can_do() -> Result<()> {
 
         let closed = Registry::start(RegistryConfig::new().release(release)).await?;
         closed.endpoint().push("app", "1", &images::empty()?).await?;
-        let remote = client.remote(&at(&closed, "app")?.repository(), Vec::new(), Right::Delete)?;
+        let remote = client.repository(&at(&closed, "app")?.repository(), Vec::new(), Right::Delete)?;
         let refused = remote.delete_tag(&Tag::parse("1")?, &patiently()).await.unwrap_err();
         assert!(refused.to_string().contains("405"), "{release:?}: {refused}");
     }
@@ -149,7 +149,7 @@ async fn a_registry_that_cannot_be_written_to_says_so() -> Result<()> {
     let client = client();
     let image = at(&registry, "app:1")?;
     assert!(probe(&client, &image, &[]).await.is_available());
-    let remote = client.remote(&image.repository(), Vec::new(), Right::Push)?;
+    let remote = client.repository(&image.repository(), Vec::new(), Right::Push)?;
     let refused = remote.begin_upload(&patiently()).await.unwrap_err();
     assert!(refused.to_string().contains("405"), "{refused}");
     Ok(())

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Tag;
-use fairlead_registry::{Deleted, ErrorClass, Right, Shared};
+use fairlead_registry::{Deleted, ErrorClass, Right, TagUsage};
 use fairlead_testkit::fake_registry::{FakeRegistry, Fault, Route};
 use fairlead_testkit::registry::Release;
 use fairlead_testkit::{Registry, RegistryConfig, images};
@@ -39,7 +39,7 @@ async fn a_tag_alone_is_deleted_or_nothing() -> Result<()> {
 
         let closed = Registry::start(RegistryConfig::new().release(release)).await?;
         closed.endpoint().push("app", "1", &images::empty()?).await?;
-        let remote = client.remote(&at(&closed, "app")?.repository(), Vec::new(), Right::Delete)?;
+        let remote = client.repository(&at(&closed, "app")?.repository(), Vec::new(), Right::Delete)?;
         let refused = remote.delete_tag_only(&tag("1")?, &patiently()).await?;
         assert_eq!(refused, Deleted::Unsupported, "{release:?}");
         let refused = remote.delete_digest(digest, &patiently()).await.unwrap_err();
@@ -57,23 +57,24 @@ async fn whoever_else_needs_a_manifest_is_found() -> Result<()> {
         let client = client();
         let remote = remote(&client, &at(&registry, "app")?, Right::Delete)?;
         let shared = async |digest: Digest, except: &str, most: usize| {
-            anyhow::Ok(remote.tags_naming(digest, &tag(except)?, most, &patiently()).await?)
+            anyhow::Ok(remote.tag_usage(digest, &tag(except)?, most, &patiently()).await?)
         };
-        assert_eq!(shared(digest, "1", 10).await?, Shared::No, "{release:?}");
-        assert_eq!(shared(digest, "1", 1).await?, Shared::No, "{release:?}");
-        assert_eq!(shared(digest, "1", 0).await?, Shared::Unknown, "{release:?}");
+        assert_eq!(shared(digest, "1", 10).await?, TagUsage::Unused, "{release:?}");
+        assert_eq!(shared(digest, "1", 1).await?, TagUsage::Unused, "{release:?}");
+        assert_eq!(shared(digest, "1", 0).await?, TagUsage::Unknown, "{release:?}");
         registry.endpoint().push("app", "2", &image("one")?).await?;
-        assert_eq!(shared(digest, "1", 10).await?, Shared::With(tag("2")?), "{release:?}");
-        assert_eq!(shared(digest, "1", 1).await?, Shared::Unknown, "{release:?}");
+        assert_eq!(shared(digest, "1", 10).await?, TagUsage::UsedBy(tag("2")?), "{release:?}");
+        assert_eq!(shared(digest, "1", 1).await?, TagUsage::Unknown, "{release:?}");
 
         let multi = images::multi_platform(&["amd64", "arm64"])?;
         registry.endpoint().push("app", "multi", &multi).await?;
         let part: Digest = multi.manifests()[1].digest().parse()?;
         let found = shared(part, "held", 10).await?;
-        assert_eq!(found, Shared::With(tag("multi")?), "{release:?}: an index needs its parts");
-        let nowhere = client.remote(&at(&registry, "nowhere")?.repository(), Vec::new(), Right::Delete)?;
-        let found = nowhere.tags_naming(digest, &tag("1")?, 10, &patiently()).await?;
-        assert_eq!(found, Shared::No, "{release:?}");
+        assert_eq!(found, TagUsage::UsedBy(tag("multi")?), "{release:?}: an index needs its parts");
+        let nowhere =
+            client.repository(&at(&registry, "nowhere")?.repository(), Vec::new(), Right::Delete)?;
+        let found = nowhere.tag_usage(digest, &tag("1")?, 10, &patiently()).await?;
+        assert_eq!(found, TagUsage::Unused, "{release:?}");
     }
     Ok(())
 }
@@ -90,16 +91,16 @@ async fn what_cannot_be_looked_at_is_not_taken_for_unshared() -> Result<()> {
     for status in [401, 403, 500] {
         registry.heal();
         registry.inject(Fault::status(status).on(Route::Manifests).path("other-3"));
-        let error = remote.tags_naming(digest, &tag("1")?, 100, &patiently()).await.unwrap_err();
+        let error = remote.tag_usage(digest, &tag("1")?, 100, &patiently()).await.unwrap_err();
         assert!(error.to_string().contains("other-3"), "{error}");
     }
     registry.heal();
     registry.inject(Fault::status(404).on(Route::Manifests).path("other-3"));
-    let found = remote.tags_naming(digest, &tag("1")?, 100, &patiently()).await?;
-    assert_eq!(found, Shared::No, "a tag that went away meanwhile needs nothing");
+    let found = remote.tag_usage(digest, &tag("1")?, 100, &patiently()).await?;
+    assert_eq!(found, TagUsage::Unused, "a tag that went away meanwhile needs nothing");
     registry.heal();
     registry.inject(Fault::status(405).on(Route::Tags));
-    let error = remote.tags_naming(digest, &tag("1")?, 100, &patiently()).await.unwrap_err();
+    let error = remote.tag_usage(digest, &tag("1")?, 100, &patiently()).await.unwrap_err();
     assert_eq!(error.class(), ErrorClass::Broken, "{error}");
 
     let inner = images::multi_platform(&["amd64"])?;
@@ -108,7 +109,7 @@ async fn what_cannot_be_looked_at_is_not_taken_for_unshared() -> Result<()> {
     ]});
     registry.heal();
     registry.hold_manifest("app", "nested", fairlead_registry::manifest::OCI_INDEX, index.to_string());
-    let found = remote.tags_naming(digest, &tag("1")?, 100, &patiently()).await?;
-    assert_eq!(found, Shared::Unknown, "an index within an index may hold it");
+    let found = remote.tag_usage(digest, &tag("1")?, 100, &patiently()).await?;
+    assert_eq!(found, TagUsage::Unknown, "an index within an index may hold it");
     Ok(())
 }

@@ -58,7 +58,7 @@ async fn a_registry_that_repeats_a_password_is_not_quoted() -> Result<()> {
             let image = reference(&registry, "app:1")?;
             let client = client();
             let remote =
-                client.remote(&image.repository(), logins(&image, &[("ada", PASSWORD)]), Right::Pull)?;
+                client.repository(&image.repository(), logins(&image, &[("ada", PASSWORD)]), Right::Pull)?;
             let error = remote.manifest(&Selector::of(&image), &patiently()).await.unwrap_err();
             check(&error.to_string());
             check(&format!("{error:?}"));
@@ -80,7 +80,7 @@ async fn a_registry_that_repeats_a_token_is_not_quoted() -> Result<()> {
     let last = registry.requests().pop().expect("it was asked");
     let token = last.header("authorization").strip_prefix("Bearer ").expect("a token").to_owned();
     registry.inject(says(403, &format!("the token {token} has no right to pull")).method("GET"));
-    let remote = client.remote(&image.repository(), credentials, Right::Pull)?;
+    let remote = client.repository(&image.repository(), credentials, Right::Pull)?;
     let error = remote.manifest(&Selector::of(&image), &patiently()).await.unwrap_err();
     assert!(!error.to_string().contains(&token), "{error}");
     check(&error.to_string());
@@ -114,7 +114,8 @@ async fn other_words_are_repeated_as_ever() -> Result<()> {
     let registry = FakeRegistry::start().await?;
     registry.inject(says(403, "ada may not pull from here").method("GET"));
     let image = reference(&registry, "app:1")?;
-    let remote = client().remote(&image.repository(), logins(&image, &[("ada", PASSWORD)]), Right::Pull)?;
+    let remote =
+        client().repository(&image.repository(), logins(&image, &[("ada", PASSWORD)]), Right::Pull)?;
     let error = remote.manifest(&Selector::of(&image), &patiently()).await.unwrap_err();
     assert!(error.to_string().contains("DENIED (ada may not pull from here); SECOND"), "{error}");
     Ok(())

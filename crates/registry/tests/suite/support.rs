@@ -9,9 +9,10 @@ use fairlead_domain::cause::Cause;
 use fairlead_domain::keyring::{Credential, IdentityKey, Keyring};
 use fairlead_domain::reference::{Host, Reference};
 use fairlead_domain::verdict::Verdict;
-use fairlead_registry::copy::{Copied, Copier, CopyError, CopyOptions, Event, Observer, Place};
+use fairlead_registry::copy::{Copied, Copier, CopyEndpoint, CopyError, CopyOptions, Event, Observer};
 use fairlead_registry::{
-    Class, Client, Context, Patience, ProbeOptions, RegistrySettings, Remote, Right, Settings,
+    BreakerSettings, Class, Client, Context, ProbeOptions, RegistrySettings, RepositoryClient, Right,
+    Settings,
 };
 use fairlead_testkit::eventually;
 use fairlead_testkit::fake_registry::FakeRegistry;
@@ -25,7 +26,7 @@ pub(crate) fn number(value: u32) -> NonZeroU32 {
 
 /// Settings in which a registry that failed is tried again soon, so that tests need not wait.
 pub(crate) fn settings() -> Settings {
-    let patience = Patience {
+    let patience = BreakerSettings {
         first_pause: Duration::from_millis(200),
         longest_pause: Duration::from_millis(400),
         interest: Duration::from_mins(1),
@@ -122,8 +123,8 @@ pub(crate) async fn probe(client: &Client, image: &Reference, credentials: &[Cre
     client.probe(image, credentials, ProbeOptions::default(), &patiently()).await
 }
 
-pub(crate) fn remote(client: &Client, image: &Reference, right: Right) -> Result<Remote> {
-    Ok(client.remote(&image.repository(), Vec::new(), right)?)
+pub(crate) fn remote(client: &Client, image: &Reference, right: Right) -> Result<RepositoryClient> {
+    Ok(client.repository(&image.repository(), Vec::new(), right)?)
 }
 
 /// Waits until the registry has been asked at least once.
@@ -146,8 +147,8 @@ pub(crate) async fn available_again(client: &Client, image: &Reference) -> Resul
 }
 
 /// An image that anybody may use.
-pub(crate) fn place(reference: &Reference) -> Place {
-    Place { reference: reference.clone(), credentials: Arc::from([]), cause: Cause::Administrator }
+pub(crate) fn place(reference: &Reference) -> CopyEndpoint {
+    CopyEndpoint { reference: reference.clone(), credentials: Arc::from([]), cause: Cause::Administrator }
 }
 
 /// Copies without watching.

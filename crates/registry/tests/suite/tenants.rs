@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use fairlead_domain::cause::Cause;
 use fairlead_domain::reference::{Host, Reference};
 use fairlead_domain::verdict::{Verdict, VerdictKind};
-use fairlead_registry::copy::{Copier, CopyError, CopyOptions, Event, Observer, Place};
+use fairlead_registry::copy::{Copier, CopyEndpoint, CopyError, CopyOptions, Event, Observer};
 use fairlead_registry::transport::resolver::{Resolve, Resolving};
 use fairlead_registry::{Client, ProbeOptions};
 use fairlead_testkit::fake_registry::{Auth, Bearer, FakeRegistry};
@@ -97,7 +97,7 @@ async fn copies_reach_this_machine_on_an_administrators_account_only() -> Result
     let ((_from, source), to) = (registry_with_app().await?, FakeRegistry::start().await?);
     let copier = Copier::new(&client());
     let destination = reference(&to, "copy:1")?;
-    let tenants = |image| Place { cause: Cause::Tenant, ..place(image) };
+    let tenants = |image| CopyEndpoint { cause: Cause::Tenant, ..place(image) };
     let observer: Arc<dyn Observer> = Arc::new(|_: &Event| {});
     for (source, destination, is_source) in
         [(place(&source), tenants(&destination), false), (tenants(&source), place(&destination), true)]

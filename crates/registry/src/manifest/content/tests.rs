@@ -117,7 +117,7 @@ fn what_is_not_unicode_is_replaced() {
 #[test]
 fn a_large_manifest_of_fields_given_again_and_again_is_read_in_time() {
     let piece = format!(r#"{{"digest":"{DIGEST}","size":1}}"#);
-    let largest = crate::bounds::MANIFEST;
+    let largest = crate::size_limits::MANIFEST;
     for field in [
         format!(r#","layers":[{piece},{piece}]"#),
         r#","LAYERS":null"#.to_owned(),
@@ -193,7 +193,7 @@ fn valid() -> Vec<String> {
 
 proptest! {
     #[test]
-    fn manifests_with_something_wrong_are_read_or_refused(bytes in crate::mutation::mutated(valid())) {
+    fn manifests_with_something_wrong_are_read_or_refused(bytes in fairlead_testkit::mutation::mutated(valid())) {
         for kind in [OCI_INDEX, OCI_MANIFEST] {
             if let Ok(Content::Index(index)) = Content::read(kind, &bytes) {
                 drop(index.platforms().map(Platform::to_string).collect::<Vec<_>>());

@@ -3,22 +3,20 @@
 use std::io;
 
 use anyhow::Result;
-use fairlead_testkit::{fake_registry::FakeRegistry, pki::Authority};
-use hyper::{Method, StatusCode, header::HeaderValue};
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, copy_bidirectional},
-    net::{TcpListener, TcpStream},
-    sync::mpsc,
-};
+use fairlead_testkit::fake_registry::FakeRegistry;
+use fairlead_testkit::pki::Authority;
+use hyper::header::HeaderValue;
+use hyper::{Method, StatusCode};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use url::Url;
 
 use super::*;
-use crate::transport::{
-    failure::Failure,
-    http::{Pool, Request},
-    resolver::SystemResolver,
-    tls::Trust,
-};
+use crate::transport::failure::Failure;
+use crate::transport::http::{Pool, Request};
+use crate::transport::resolver::SystemResolver;
+use crate::transport::tls::Trust;
 
 /// `ada:secret` as a proxy is told it.
 const ADA: &str = "Basic YWRhOnNlY3JldA==";

@@ -7,16 +7,17 @@ use bytes::Bytes;
 use fairlead_testkit::pki::Authority;
 use h2::Reason;
 use hyper::Response;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    sync::mpsc,
-};
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use super::*;
-use crate::transport::{resolver::SystemResolver, tls::Trust};
+use crate::transport::resolver::SystemResolver;
+use crate::transport::tls::Trust;
 
 type Connection = h2::server::Connection<TlsStream<TcpStream>, Bytes>;
 

@@ -1,0 +1,60 @@
+//! One after the other, where a tag is read, changed and written.
+//!
+//! Copies of one image from several sources run side by side and may all add something to the same tag of the destination.
+//! Those of other processes are not seen.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use fairlead_domain::reference::{HostKey, Repository};
+use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
+
+use super::blob_index::host_of;
+
+/// Host, path and tag.
+type Key = (HostKey, String, String);
+
+/// Who is at work on which tags.
+#[derive(Debug, Default)]
+pub(super) struct TagLocks(Mutex<HashMap<Key, Weak<tokio::sync::Mutex<()>>>>);
+
+impl TagLocks {
+    /// Waits until nobody else is at work on this tag. Nobody else is while the guard lives.
+    pub(super) async fn lock(&self, repository: &Repository, tag: &str) -> OwnedMutexGuard<()> {
+        let key = (host_of(repository), repository.path().to_owned(), tag.to_owned());
+        let lock = {
+            let mut locks = self.0.lock();
+            locks.retain(|_, lock| lock.strong_count() > 0);
+            let lock = locks.get(&key).and_then(Weak::upgrade).unwrap_or_default();
+            locks.insert(key, Arc::downgrade(&lock));
+            lock
+        };
+        lock.lock_owned().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_domain::reference::Reference;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn those_who_want_the_same_tag_wait_and_nothing_is_kept_of_them() {
+        let locks = Arc::new(TagLocks::default());
+        let repository = Reference::parse("r.example/app").unwrap().repository();
+        let first = locks.lock(&repository, "one").await;
+        drop(locks.lock(&repository, "two").await);
+        let waiting = {
+            let (locks, repository) = (Arc::clone(&locks), repository.clone());
+            tokio::spawn(async move { drop(locks.lock(&repository, "one").await) })
+        };
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(first);
+        waiting.await.unwrap();
+        drop(locks.lock(&repository, "three").await);
+        assert_eq!(locks.0.lock().len(), 1, "only the last one, until somebody else comes");
+    }
+}

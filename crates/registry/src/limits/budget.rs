@@ -1,0 +1,414 @@
+//! The door through which every request to one registry goes.
+//!
+//! It keeps the budget, the number of open connections and what the registry said about its quota, for all callers
+//! together. Admission stands first in line and has connections of its own, so a long copy never keeps a Pod waiting. In
+//! line tenants take turns, and one tenant does not get all connections, so one namespace never keeps another waiting.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_domain::keyring::CredentialId;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::quota::Hold;
+use super::rate::{Class, Rate, TokenBucket};
+use super::tenant_queue::{Tenant, TenantQueue};
+
+/// Most accounts whose quota is remembered; beyond it the ones that ended first are forgotten.
+const MOST_ACCOUNTS: usize = 1024;
+
+/// What one registry may be asked, and by how many at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// `None` leaves the pace to the registry.
+    pub rate: Option<Rate>,
+    pub connections: NonZeroU32,
+}
+
+impl Budget {
+    /// Connections that background work may use; the others are admission's.
+    pub fn for_background(&self) -> u32 {
+        let connections = self.connections.get();
+        // A single connection cannot be shared out; admission is then first in line and no more.
+        if connections == 1 { 1 } else { connections - (connections / 4).max(1) }
+    }
+
+    /// Connections that one tenant may use; the others are for tenants that use none.
+    pub fn for_one_tenant(&self) -> u32 {
+        let connections = self.connections.get();
+        connections - connections / 4
+    }
+}
+
+/// Whose quota a request uses: registries count by account, or by address where there is none.
+pub type Account = Option<CredentialId>;
+
+/// Why a request may not be sent now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The registry said that this account's quota is used up, and perhaps when it is there again. We may ask earlier.
+    Held { ends: Option<Instant> },
+    /// The turn would come after the caller's deadline.
+    TooLate,
+}
+
+/// The right to send one request and to keep its connection until this is dropped.
+pub struct Permit {
+    /// Empty once the gate itself has taken the permit back.
+    gate: Option<Arc<Limiter>>,
+    tenant: Tenant,
+}
+
+pub struct Limiter {
+    state: Mutex<State>,
+}
+
+struct State {
+    pace: Option<TokenBucket>,
+    connections: u32,
+    for_background: u32,
+    for_one_tenant: u32,
+    in_use: u32,
+    /// Connections in use by tenants.
+    held: HashMap<Arc<str>, u32>,
+    waiting: [TenantQueue<Waiter>; 2],
+    timer_set: bool,
+    accounts: HashMap<Account, Told>,
+}
+
+struct Waiter {
+    turn: oneshot::Sender<Permit>,
+}
+
+/// What the registry told about one account.
+#[derive(Clone, Copy)]
+struct Told {
+    /// Nobody asks before this.
+    everyone: Instant,
+    /// What can wait does not ask before this.
+    background: Instant,
+    /// When the quota is there again that is used up, in the registry's words.
+    ends: Option<Instant>,
+    /// In a row, this one included.
+    refusals: u32,
+}
+
+/// A hold on an account, as one class of callers sees it.
+#[derive(Clone, Copy)]
+struct Held {
+    until: Instant,
+    ends: Option<Instant>,
+}
+
+impl Told {
+    fn until(&self, class: Class) -> Instant {
+        match class {
+            Class::Admission => self.everyone,
+            Class::Background => self.everyone.max(self.background),
+        }
+    }
+
+    fn hold(&self, class: Class, now: Instant) -> Option<Held> {
+        let until = self.until(class);
+        // What is left of a quota is kept for others for as long as we think right.
+        let ends = if self.everyone > now { self.ends } else { Some(until) };
+        (until > now).then_some(Held { until, ends })
+    }
+}
+
+impl Limiter {
+    pub fn new(budget: Budget, now: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                pace: budget.rate.map(|rate| TokenBucket::new(rate, now)),
+                connections: budget.connections.get(),
+                for_background: budget.for_background(),
+                for_one_tenant: budget.for_one_tenant(),
+                in_use: 0,
+                held: HashMap::new(),
+                waiting: [TenantQueue::default(), TenantQueue::default()],
+                timer_set: false,
+                accounts: HashMap::new(),
+            }),
+        })
+    }
+
+    /// Waits for a turn. Background work also waits for a quota to return, if that happens in time and within its
+    /// `patience`; admission is told at once, since it has alternatives to look at.
+    pub async fn enter(
+        self: &Arc<Self>,
+        class: Class,
+        tenant: &Tenant,
+        account: Account,
+        deadline: Instant,
+        patience: Option<Duration>,
+    ) -> Result<Permit, Refused> {
+        loop {
+            while let Some(Held { until, ends }) = self.hold(class, account) {
+                let pause = until.saturating_duration_since(Instant::now());
+                let waits = class == Class::Background
+                    && until < deadline
+                    && patience.is_none_or(|patience| pause <= patience);
+                if !waits {
+                    return Err(Refused::Held { ends });
+                }
+                sleep_until(until).await;
+            }
+            let permit = self.turn(class, tenant, deadline).await?;
+            // The registry may have refused others while this one stood in line.
+            if self.hold(class, account).is_none() {
+                return Ok(permit);
+            }
+            permit.unused();
+        }
+    }
+
+    /// Waits in line, and for nothing else.
+    pub async fn turn(
+        self: &Arc<Self>,
+        class: Class,
+        tenant: &Tenant,
+        deadline: Instant,
+    ) -> Result<Permit, Refused> {
+        let turn = {
+            let mut state = self.lock();
+            let now = Instant::now();
+            if state.nobody_before(class) && state.may_use(tenant) && state.admit(class, tenant, now).is_ok()
+            {
+                return Ok(Permit { gate: Some(Arc::clone(self)), tenant: tenant.clone() });
+            }
+            let (turn, coming) = oneshot::channel();
+            state.queue(class).push(tenant, Waiter { turn });
+            self.dispatch(&mut state, now);
+            coming
+        };
+        if let Ok(Ok(permit)) = timeout_at(deadline, turn).await {
+            return Ok(permit);
+        }
+        // Those who gave up leave the line, or it would grow for as long as nothing moves.
+        self.lock().queue(class).retain(|waiter| !waiter.turn.is_closed());
+        Err(Refused::TooLate)
+    }
+
+    fn hold(&self, class: Class, account: Account) -> Option<Held> {
+        self.lock().accounts.get(&account)?.hold(class, Instant::now())
+    }
+
+    /// Takes note of what an answer taught about an account's quota, given the number of refusals in a row before it.
+    /// `None`: it said nothing.
+    pub fn learn(&self, account: Account, taught: impl FnOnce(u32) -> Option<Hold>) {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let former = state.accounts.get(&account).copied();
+        // Nobody is let through while everyone is held, so this answer was under way when the refusal came. It does not
+        // take the refusal back, and if it is one itself, it is the same.
+        let in_force = former.filter(|told| told.everyone > now);
+        let refusals = match (former, in_force) {
+            (_, Some(told)) => told.refusals.saturating_sub(1),
+            (Some(told), None) => told.refusals,
+            (None, None) => 0,
+        };
+        let taught = taught(refusals);
+        let Some(hold) = taught.filter(|hold| *hold != Hold::default()) else {
+            // Blobs, tokens and challenges are not counted, so most answers say nothing: what is left is still kept for
+            // others.
+            let is_over = |told: Told| taught.is_some() || told.background <= now;
+            if in_force.is_none() && former.is_some_and(is_over) {
+                state.accounts.remove(&account);
+            }
+            return;
+        };
+        let after = |pause: Option<Duration>| pause.map_or(now, |pause| now + pause);
+        let mut told = Told {
+            everyone: after(hold.everyone),
+            background: after(hold.background),
+            ends: hold.ends.map(|rest| now + rest),
+            refusals: if hold.everyone.is_some() { refusals.saturating_add(1) } else { 0 },
+        };
+        if let Some(longer) = in_force.filter(|former| former.everyone >= told.everyone) {
+            told = Told { background: told.background, ..longer };
+        }
+        state.forget_if_full(now);
+        state.accounts.insert(account, told);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is consistent between any two statements that could panic, so a poisoned lock is still good.
+        self.state.lock()
+    }
+
+    /// Gives turns to those in line, and sets a timer when only time keeps the first one back.
+    fn dispatch(self: &Arc<Self>, state: &mut State, now: Instant) {
+        for class in [Class::Admission, Class::Background] {
+            while let Some(tenant) = state.next(class) {
+                match state.admit(class, &tenant, now) {
+                    Ok(()) => {}
+                    Err(Obstacle::Connections) => break,
+                    Err(Obstacle::TokenBucket(ready)) => {
+                        self.set_timer(state, ready);
+                        break;
+                    }
+                }
+                let Some(waiter) = state.queue(class).serve(&tenant) else {
+                    break;
+                };
+                let permit = Permit { gate: Some(Arc::clone(self)), tenant };
+                if let Err(mut unclaimed) = waiter.turn.send(permit) {
+                    // The caller is gone. Its permit must not come back here through `Drop`: the lock is held.
+                    unclaimed.gate = None;
+                    state.withdraw(&unclaimed.tenant);
+                }
+            }
+            if !state.queue(class).is_empty() {
+                break;
+            }
+        }
+    }
+
+    fn set_timer(self: &Arc<Self>, state: &mut State, ready: Instant) {
+        if std::mem::replace(&mut state.timer_set, true) {
+            return;
+        }
+        let gate = Arc::clone(self);
+        tokio::spawn(async move {
+            sleep_until(ready).await;
+            let mut state = gate.lock();
+            state.timer_set = false;
+            gate.dispatch(&mut state, Instant::now());
+        });
+    }
+
+    fn release(self: &Arc<Self>, tenant: &Tenant) {
+        let mut state = self.lock();
+        state.give_back(tenant);
+        if !state.waiting.iter().all(TenantQueue::is_empty) {
+            self.dispatch(&mut state, Instant::now());
+        }
+    }
+}
+
+enum Obstacle {
+    Connections,
+    TokenBucket(Instant),
+}
+
+impl State {
+    fn queue(&mut self, class: Class) -> &mut TenantQueue<Waiter> {
+        let [admission, background] = &mut self.waiting;
+        match class {
+            Class::Admission => admission,
+            Class::Background => background,
+        }
+    }
+
+    fn nobody_before(&self, class: Class) -> bool {
+        let [admission, background] = &self.waiting;
+        admission.is_empty() && (class == Class::Admission || background.is_empty())
+    }
+
+    /// Whether a tenant may use one more connection.
+    fn may_use(&self, tenant: &Tenant) -> bool {
+        let held = tenant.name().and_then(|name| self.held.get(name)).copied().unwrap_or_default();
+        held == 0 || self.in_use < self.for_one_tenant
+    }
+
+    /// The tenant whose turn it is.
+    fn next(&self, class: Class) -> Option<Tenant> {
+        let [admission, background] = &self.waiting;
+        let line = match class {
+            Class::Admission => admission,
+            Class::Background => background,
+        };
+        line.next(|tenant| self.may_use(tenant))
+    }
+
+    fn admit(&mut self, class: Class, tenant: &Tenant, now: Instant) -> Result<(), Obstacle> {
+        let usable = match class {
+            Class::Admission => self.connections,
+            Class::Background => self.for_background,
+        };
+        if self.in_use >= usable {
+            return Err(Obstacle::Connections);
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.take(class, now).map_err(Obstacle::TokenBucket)?;
+        }
+        self.in_use += 1;
+        if let Some(name) = tenant.name() {
+            *self.held.entry(Arc::clone(name)).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, tenant: &Tenant) {
+        self.in_use = self.in_use.saturating_sub(1);
+        if let Some(name) = tenant.name()
+            && let Some(held) = self.held.get_mut(name)
+        {
+            *held = held.saturating_sub(1);
+            if *held == 0 {
+                self.held.remove(name);
+            }
+        }
+    }
+
+    fn withdraw(&mut self, tenant: &Tenant) {
+        self.give_back(tenant);
+        if let Some(pace) = &mut self.pace {
+            pace.give_back();
+        }
+    }
+
+    fn forget_if_full(&mut self, now: Instant) {
+        if self.accounts.len() < MOST_ACCOUNTS {
+            return;
+        }
+        self.accounts.retain(|_, told| told.until(Class::Background) > now);
+        while self.accounts.len() >= MOST_ACCOUNTS {
+            let first = self.accounts.iter().min_by_key(|(_, told)| told.until(Class::Background));
+            let Some(account) = first.map(|(account, _)| *account) else {
+                return;
+            };
+            self.accounts.remove(&account);
+        }
+    }
+}
+
+impl Permit {
+    /// Gives the permit back with the place in the budget that its request would have used.
+    fn unused(self) {
+        if let Some(gate) = &self.gate
+            && let Some(pace) = &mut gate.lock().pace
+        {
+            pace.give_back();
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(gate) = self.gate.take() {
+            gate.release(&self.tenant);
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! Proof that a registry is alive, and the liveness check that renews it.
+//!
+//! A kubelet opens a new connection for its pull. An answer over an established connection therefore proves nothing: a
+//! connection may outlive the listener behind it. What counts is an answer below 500 over a connection that was opened
+//! lately, whoever opened it. Where that is missing, a liveness check asks for `/v2/` over a new connection, through a
+//! proxy over a new tunnel. Checks are single-flight for each registry and independent of the callers that wait for them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use fairlead_domain::cause::Cause;
+use fairlead_domain::reference::Host;
+use hyper::StatusCode;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::client::Client;
+use crate::error::{Detail, Problem};
+use crate::limits::budget::Permit;
+use crate::limits::health::RegistryHealth;
+use crate::limits::server::Server;
+use crate::registry::Registry;
+use crate::transport::failure::Failure;
+
+/// Longest time in line for the registry's budget: the longest that an API server waits for a webhook.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// What proves that one server is alive.
+#[derive(Debug)]
+pub(crate) struct Liveness {
+    /// What `proven` is counted from.
+    start: Instant,
+    /// Opening time of the newest connection that carried an answer below 500, in milliseconds; zero before the first.
+    proven: AtomicU64,
+    check: watch::Sender<Stage>,
+    /// `/v2/` was answered below 500 at least once. A server that never did so may have no such page.
+    answers_checks: AtomicBool,
+}
+
+/// How far the liveness check has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    /// It waits for the registry's budget.
+    InLine,
+    Sent(Instant),
+}
+
+impl Liveness {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            // So that no moment is zero.
+            start: now.checked_sub(Duration::from_millis(1)).unwrap_or(now),
+            proven: AtomicU64::new(0),
+            check: watch::Sender::new(Stage::Idle),
+            answers_checks: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes note of an answer over a connection that was opened at this time.
+    pub(crate) fn prove(&self, status: StatusCode, opened: Option<Instant>) {
+        if let Some(opened) = opened.filter(|_| is_alive(status)) {
+            self.proven.fetch_max(self.at(opened), Ordering::Relaxed);
+        }
+    }
+
+    /// Takes note of the answer to a check.
+    pub(crate) fn passed(&self, status: StatusCode, opened: Option<Instant>) {
+        self.answers_checks.fetch_or(is_alive(status), Ordering::Relaxed);
+        self.prove(status, opened);
+    }
+
+    /// Whether an error in answer to a check says that the server is not well.
+    pub(crate) fn answers_checks(&self) -> bool {
+        self.answers_checks.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_proven_since(&self, moment: Instant) -> bool {
+        self.proven.load(Ordering::Relaxed) >= self.at(moment)
+    }
+
+    fn proof_age(&self, now: Instant) -> Option<Duration> {
+        let proven = self.proven.load(Ordering::Relaxed);
+        (proven > 0).then(|| Duration::from_millis(self.at(now).saturating_sub(proven)))
+    }
+
+    fn at(&self, moment: Instant) -> u64 {
+        let time = moment.saturating_duration_since(self.start);
+        time.as_secs().saturating_mul(1000).saturating_add(u64::from(time.subsec_millis()))
+    }
+
+    /// True for the one caller that has to run the check.
+    fn begin(&self) -> bool {
+        self.check.send_if_modified(|stage| {
+            let begins = *stage == Stage::Idle;
+            if begins {
+                *stage = Stage::InLine;
+            }
+            begins
+        })
+    }
+}
+
+/// Whether an answer shows that the server is there and well. One of these statuses is a proxy's own.
+pub(crate) fn is_alive(status: StatusCode) -> bool {
+    status.as_u16() < 500 && status != StatusCode::PROXY_AUTHENTICATION_REQUIRED
+}
+
+impl RegistryHealth {
+    /// How long ago the newest connection was opened over which the registry answered below 500. `None`: there was none.
+    pub fn proof_age(&self, now: Instant) -> Option<Duration> {
+        self.server.liveness.proof_age(now)
+    }
+
+    pub fn is_being_checked(&self) -> bool {
+        *self.server.liveness.check.borrow() != Stage::Idle
+    }
+}
+
+impl Client {
+    /// Begins a liveness check of a registry, or joins the one that is under way. After an answer below 500 the registry
+    /// is proven to be alive. Without an answer within `patience` it is down, as it is after any call that was left
+    /// unanswered; so it is after an error, if it has ever answered a check. `None`: its settings cannot be used.
+    pub fn check(&self, host: &Host, cause: Cause, patience: Duration) -> Option<Check> {
+        let registry = self.state.registries.get(host).ok()?.for_cause(cause);
+        let server = &registry.server;
+        let stage = server.liveness.check.subscribe();
+        if server.liveness.begin() {
+            let under_way = UnderWay(Arc::clone(server));
+            tokio::spawn(async move {
+                let _under_way = under_way;
+                registry.check(patience).await;
+            });
+        }
+        Some(Check { stage })
+    }
+}
+
+/// A liveness check under way. It goes on when this is dropped.
+#[derive(Debug)]
+pub struct Check {
+    stage: watch::Receiver<Stage>,
+}
+
+impl Check {
+    /// Returns true once the check has ended; false if it has not by the deadline, or within `limit` from when it was
+    /// sent.
+    pub async fn ended(mut self, limit: Duration, deadline: Instant) -> bool {
+        loop {
+            let stage = *self.stage.borrow_and_update();
+            let until = match stage {
+                Stage::Idle => return true,
+                Stage::InLine => deadline,
+                Stage::Sent(at) => deadline.min(at + limit),
+            };
+            match timeout_at(until, self.stage.changed()).await {
+                Ok(Ok(())) => {}
+                // The server is forgotten, and its checks with it.
+                Ok(Err(_)) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+/// Ends a check, also when it panics.
+struct UnderWay(Arc<Server>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.liveness.check.send_replace(Stage::Idle);
+    }
+}
+
+impl Registry {
+    async fn check(&self, patience: Duration) {
+        let server = &self.server;
+        let turn: Result<Permit, Problem> = server.turn(Instant::now() + LONGEST_WAIT).await;
+        let Ok(_permit) = turn else { return };
+        let (trial, started) = (self.trial(), Instant::now());
+        server.liveness.check.send_replace(Stage::Sent(started));
+        let problem = match timeout(patience, trial.ask()).await {
+            Ok(Ok(response)) if server.passes(&response) => return,
+            // There may be no such page, and all else may be well.
+            Ok(Ok(_)) if !server.liveness.answers_checks() => return,
+            Ok(Ok(response)) => Problem::of_server_error(response.status()),
+            // It was not asked.
+            Ok(Err(Failure::OffLimits(_))) => return,
+            Ok(Err(failure)) => Problem::of_failure(failure),
+            Err(_) => Problem::TimedOut(Detail::none()),
+        };
+        server.failed_check(&problem, started, trial);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(start: Instant, millis: u64) -> Instant {
+        start + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn only_an_answer_below_500_is_proof_and_it_is_as_old_as_its_connection() {
+        let start = Instant::now();
+        let liveness = Liveness::new(start);
+        let age = |at| liveness.proof_age(after(start, at)).map(|age| age.as_millis());
+        assert_eq!(age(0), None);
+        for status in [407, 500, 502, 503, 599] {
+            liveness.prove(StatusCode::from_u16(status).unwrap(), Some(start));
+        }
+        assert_eq!(age(10), None);
+        liveness.prove(StatusCode::UNAUTHORIZED, Some(after(start, 100)));
+        assert_eq!((age(100), age(3100)), (Some(0), Some(3000)));
+        liveness.prove(StatusCode::OK, Some(start));
+        assert_eq!(age(3100), Some(3000), "an older connection takes nothing away");
+        assert!(liveness.is_proven_since(after(start, 100)) && !liveness.is_proven_since(after(start, 101)));
+    }
+
+    #[test]
+    fn there_is_one_check_at_a_time() {
+        let server = Server::new(
+            crate::settings::RegistrySettings::default().budget,
+            crate::BreakerSettings::default(),
+        );
+        assert!(server.liveness.begin() && !server.liveness.begin());
+        drop(UnderWay(Arc::clone(&server)));
+        assert!(server.liveness.begin());
+    }
+}
