@@ -8,7 +8,8 @@ use kube::{CustomResourceExt, Resource};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::{drop, fairlead, kuik, names::kubernetes::PART_OF, openshift, reef, schema};
+use crate::names::kubernetes::PART_OF;
+use crate::{drop, fairlead, kuik, openshift, reef, schema};
 
 /// One kind that Fairlead speaks.
 #[derive(Clone, Copy, Debug)]

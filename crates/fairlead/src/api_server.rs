@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use fairlead_operator::install::WEBHOOK_NAME;
+use fairlead_operator::platform::install::WEBHOOK_NAME;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use kube::api::ListParams;
 use kube::{Api, Client};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use fairlead_operator::config;
+use fairlead_operator::platform::config;
 
 /// Look at configuration files
 #[derive(Debug, Args)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use fairlead_operator::clock::Clock;
-use fairlead_operator::install::DEFAULT_NAMESPACE;
+use fairlead_operator::platform::clock::Clock;
+use fairlead_operator::platform::install::DEFAULT_NAMESPACE;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};

@@ -5,10 +5,8 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use fairlead_api::crds;
-use fairlead_operator::{
-    config::Config,
-    install::{self, Certificates, Manifest, Settings},
-};
+use fairlead_operator::platform::config::Config;
+use fairlead_operator::platform::install::{self, Certificates, Manifest, Settings};
 use kube::ResourceExt;
 
 use crate::output::tell;

@@ -15,28 +15,28 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::exclusions::Skip;
 use crate::admission::{self, Rewrites, Router, Surroundings};
-use crate::certificates::{
+use crate::capabilities::availability;
+use crate::capabilities::consistency::Consistency;
+use crate::capabilities::mirror;
+use crate::cluster::ledgers::Shelves;
+use crate::cluster::policies::{self, Policies, Statuses};
+use crate::cluster::watch::{self, Board, Resources, Row, Watches};
+use crate::controller::events::{self, Errors, Events, Teller};
+use crate::controller::tasks::{TaskError, Tasks};
+use crate::platform::certificates::{
     self, ClientAuthorities, ClientAuthorityError, Files, Keeper, Leads, PathKeeper, Paths, Resolver,
     system_clock,
 };
-use crate::clock::Clock;
-use crate::config::Config;
-use crate::consistency::Consistency;
-use crate::events::{self, Errors, Events, Teller};
-use crate::health::{Check, Health, Probe};
-use crate::http::{self, BindError, Endpoint};
-use crate::leader::{self, Election, Leader};
-use crate::ledgers::Shelves;
-use crate::mirror;
-use crate::policies::{self, Policies, Statuses};
-use crate::secrets::copies;
-use crate::settings::{CertificateSource, LEASE, Settings};
-use crate::skip::Skip;
-use crate::supervise::{TaskError, Tasks};
-use crate::telemetry::{self, Pulse, Pulses};
-use crate::watch::{self, Board, Resources, Row, Watches};
-use crate::watching;
+use crate::platform::clock::Clock;
+use crate::platform::config::Config;
+use crate::platform::health::{Check, Health, Probe};
+use crate::platform::http::{self, BindError, Endpoint};
+use crate::platform::leader::{self, Election, Leader};
+use crate::platform::settings::{CertificateSource, LEASE, Settings};
+use crate::platform::telemetry::{self, Pulse, Pulses};
+use crate::registries::secrets::copies;
 
 const WEBHOOK: Endpoint = Endpoint { name: "webhook", flags: "--listen and --webhook-port" };
 const HEALTH: Endpoint = Endpoint { name: "health", flags: "--listen and --health-port" };
@@ -260,7 +260,7 @@ impl Assembly {
         let source = events::Source {
             identity: self.settings.identity.clone(),
             namespace: self.settings.namespace.clone(),
-            deployment: crate::install::NAME.to_owned(),
+            deployment: crate::platform::install::NAME.to_owned(),
         };
         let metrics = events::Metrics::register(&mut self.registry);
         let events = Events::new(self.client.clone(), source, resources.pods.clone(), errors, metrics);
@@ -306,7 +306,7 @@ impl Assembly {
         };
         let mirrors_of = mirror::Controller::new(self.client.clone(), surroundings, config, metrics);
         self.acting.spawn("mirrors", mirrors_of.run(leader.clone()));
-        let parts = watching::Parts {
+        let parts = availability::Parts {
             resources: resources.clone(),
             board: board.clone(),
             verdicts: around.verdicts.clone(),
@@ -318,9 +318,9 @@ impl Assembly {
             seen: seeing,
             teller,
             clock,
-            metrics: watching::Metrics::register(&mut self.registry, config),
+            metrics: availability::Metrics::register(&mut self.registry, config),
         };
-        let watch = watching::Controller::new(self.client.clone(), config, parts);
+        let watch = availability::Controller::new(self.client.clone(), config, parts);
         self.acting.spawn("watch of images", watch.run(leader.clone()));
     }
 

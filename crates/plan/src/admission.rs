@@ -6,10 +6,8 @@ mod tests;
 
 use fairlead_domain::{reference::Reference, verdict::Verdict};
 
-use crate::{
-    records::Route,
-    routing::{Alternatives, Decision, Origin, PodPolicies, PullPolicy, Rules},
-};
+use crate::pod_record::Route;
+use crate::routing::{Alternatives, Decision, Origin, PodPolicies, PullPolicy, Rules};
 
 /// Recorded alternatives are for healing, which tries them one after the other; more would never be reached.
 const MOST_ALTERNATIVES: usize = 16;

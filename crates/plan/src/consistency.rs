@@ -10,11 +10,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use fairlead_domain::{digest::Digest, reference::Reference};
 
-use crate::{
-    fair_share::make_room,
-    records::Difference,
-    routing::{Alternative, Alternatives, Origin, PolicyId},
-};
+use crate::fair_share::make_room;
+use crate::pod_record::Difference;
+use crate::routing::{Alternative, Alternatives, Origin, PolicyId};
 
 /// Differing places that are told for one image.
 const MOST_DIFFERENCES: usize = 4;

@@ -11,11 +11,9 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use fairlead_domain::cause::Cause;
 
-use crate::{
-    pull_secrets::may_be_copy,
-    routing::{SecretName, SecretUse},
-    usage::Holder,
-};
+use crate::pull_secrets::may_be_copy;
+use crate::routing::{SecretName, SecretUse};
+use crate::usage::Holder;
 
 /// Holders whose Secrets are read in one round. Each Secret may cost a request to the API server.
 pub const MOST_HOLDERS_READ: usize = 256;

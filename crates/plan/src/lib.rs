@@ -5,6 +5,7 @@
 //! output: the operator carries decisions out.
 
 pub mod admission;
+pub mod availability;
 pub mod capability;
 pub mod certificates;
 pub mod clock;
@@ -17,14 +18,13 @@ pub mod ledger;
 pub mod mirroring;
 pub mod named_registries;
 pub mod owners;
+pub mod pod_record;
 pub mod policy_status;
 pub mod pull_secrets;
-pub mod records;
 pub mod routing;
 pub mod routing_events;
 pub mod tenant;
 pub mod usage;
 pub mod usage_list;
-pub mod verdict_age;
+pub mod verdict_ttl;
 pub mod warnings;
-pub mod watching;

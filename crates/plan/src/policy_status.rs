@@ -8,10 +8,8 @@ use fairlead_api::conditions::{self, Condition, Finding, reasons, types};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::{
-    routing::{Policy, PolicyError, PolicyKind},
-    usage_list,
-};
+use crate::routing::{Policy, PolicyError, PolicyKind};
+use crate::usage_list;
 
 #[cfg(test)]
 mod tests;

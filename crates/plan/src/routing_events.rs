@@ -4,7 +4,7 @@
 //! name that follows from what it is about: whoever emits it a second time, after a restart or another leader, finds that
 //! it exists.
 
-use crate::records::{BY_ORIGINAL, Place, Record, Route};
+use crate::pod_record::{BY_ORIGINAL, Place, Record, Route};
 
 /// Events are for Pods that were created just now. An event lives an hour in the API server, so a Pod that is younger than
 /// this cannot have lost one that it was given already.

@@ -9,7 +9,8 @@ use std::{
     sync::Arc,
 };
 
-use crate::{ledger::Owner, routing::PolicyId};
+use crate::ledger::Owner;
+use crate::routing::PolicyId;
 
 /// A namespace, or one cluster-scoped object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

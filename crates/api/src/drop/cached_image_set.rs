@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::reference::{self, ImagePullPolicy, NameRef};
-use crate::{conditions::Condition, schema};
+use crate::conditions::Condition;
+use crate::schema;
 
 /// Images of a set, from a list and from discovery together. An object without `spec` is an empty set.
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

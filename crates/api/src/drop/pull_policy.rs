@@ -8,7 +8,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{conditions::Condition, schema};
+use crate::conditions::Condition;
+use crate::schema;
 
 /// Limits and waiting times. An object without `spec` has the defaults.
 #[derive(CustomResource, JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]

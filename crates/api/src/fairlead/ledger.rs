@@ -11,10 +11,8 @@ use kube::{CustomResource, KubeSchema, core::Rule};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    conditions::Condition,
-    kuik::{Availability, MAX_MIRRORS},
-};
+use crate::conditions::Condition;
+use crate::kuik::{Availability, MAX_MIRRORS};
 
 /// Copies in one ledger, over all its entries: large enough for few objects, small enough to rewrite on every change.
 pub const MAX_COPIES: usize = 500;

@@ -10,10 +10,8 @@ use super::{
     Filter, ImageFilter,
     filter::{of_images_in_cluster, one_filter_only},
 };
-use crate::{
-    conditions::Condition,
-    schema::{rules, spec_may_be_absent},
-};
+use crate::conditions::Condition;
+use crate::schema::{rules, spec_may_be_absent};
 
 /// Which images are watched.
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -11,11 +11,9 @@ use super::{
     credential::namespace_is_named,
     filter::{of_images_in_cluster, of_images_in_namespace, one_filter_only},
 };
-use crate::{
-    conditions::Condition,
-    is_default,
-    schema::{rules, spec_may_be_absent},
-};
+use crate::conditions::Condition;
+use crate::is_default;
+use crate::schema::{rules, spec_may_be_absent};
 
 /// Destinations of one object. Every image is copied to each of them, so more would be a mistake rather than a need.
 pub const MAX_MIRRORS: usize = 32;

@@ -9,7 +9,8 @@ use super::{
     credential::namespace_is_named,
     filter::{of_pods_in_cluster, of_pods_in_namespace},
 };
-use crate::{conditions::Condition, schema::spec_may_be_absent};
+use crate::conditions::Condition;
+use crate::schema::spec_may_be_absent;
 
 /// Places that one object may declare to be equivalent.
 const MAX_UPSTREAMS: usize = 32;

@@ -7,7 +7,8 @@ use kube::{KubeSchema, core::Rule};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::{conditions::Condition, schema};
+use crate::conditions::Condition;
+use crate::schema;
 
 /// Sources in one object.
 pub const MAX_SOURCES: usize = 1024;

@@ -7,7 +7,8 @@ use kube::{CustomResource, KubeSchema, core::Rule};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::{conditions::Condition, schema};
+use crate::conditions::Condition;
+use crate::schema;
 
 /// Condition that says what Harbor thinks of the upstream registry.
 pub const HEALTHY: &str = "Healthy";

@@ -3,10 +3,8 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::{
-    refused::{Change, Refusal, assert_accepted, assert_refused, change, refusal, without},
-    table,
-};
+use crate::refused::{Change, Refusal, assert_accepted, assert_refused, change, refusal, without};
+use crate::table;
 
 fn policy(spec: &Value) -> Value {
     json!({

@@ -36,7 +36,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{keyring::IdentityKey, reference::Reference};
+    use crate::keyring::IdentityKey;
+    use crate::reference::Reference;
 
     const LOCATIONS: [&str; 16] = [
         "r.example.com",

@@ -7,10 +7,8 @@ use fairlead_domain::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    oracle,
-    random::{Random, cases},
-};
+use crate::oracle;
+use crate::random::{Random, cases};
 
 #[derive(Debug, Serialize)]
 struct Question {

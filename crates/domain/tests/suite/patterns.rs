@@ -6,11 +6,9 @@ use fairlead_domain::{
 };
 use serde::Serialize;
 
-use crate::{
-    oracle,
-    random::{Random, cases},
-    selectors::Answer,
-};
+use crate::oracle;
+use crate::random::{Random, cases};
+use crate::selectors::Answer;
 
 #[derive(Debug, Serialize)]
 struct Question {

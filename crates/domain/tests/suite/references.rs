@@ -3,10 +3,8 @@
 use fairlead_domain::reference::{AnyReference, Reference, clean_join};
 use serde::Deserialize;
 
-use crate::{
-    oracle,
-    random::{Random, cases},
-};
+use crate::oracle;
+use crate::random::{Random, cases};
 
 #[derive(Debug, Deserialize, Default)]
 #[serde(default)]

@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use fairlead_domain::selector::Selector;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    oracle,
-    random::{Random, cases},
-};
+use crate::oracle;
+use crate::random::{Random, cases};
 
 #[derive(Debug, Serialize)]
 struct Question {

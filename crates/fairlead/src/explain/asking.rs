@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fairlead_domain::verdict::Verdict;
-use fairlead_operator::config::Config;
-use fairlead_operator::verdicts::NodeTrust;
+use fairlead_operator::platform::config::Config;
+use fairlead_operator::registries::verdicts::NodeTrust;
 use fairlead_plan::consistency;
 use fairlead_plan::routing::{self, Alternative, Decision, Origin, SecretName};
 use fairlead_registry::{Class, Client, Context, ProbeOptions};

@@ -9,8 +9,8 @@ use fairlead_api::kuik::{
     ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror, ReplicatedImageSet,
 };
 use fairlead_api::names::fairlead::ROUTES;
-use fairlead_operator::config::Config;
-use fairlead_operator::install::{CONFIG_KEY, CONFIG_MAP, WEBHOOK_NAME};
+use fairlead_operator::platform::config::Config;
+use fairlead_operator::platform::install::{CONFIG_KEY, CONFIG_MAP, WEBHOOK_NAME};
 use fairlead_plan::owners::{exemption, recorded_pause};
 use fairlead_plan::routing::SecretName;
 use futures::future::join_all;

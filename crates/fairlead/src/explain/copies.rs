@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use fairlead_api::fairlead::{CopyState, ImageLedgerSpec};
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::{ImageKey, Reference};
-use fairlead_operator::ledgers::trusted;
+use fairlead_operator::cluster::ledgers::trusted;
 use fairlead_plan::consistency::Pair;
 use fairlead_plan::ledger::row_counts;
 use fairlead_plan::mirroring::{Claimed, is_foreign};

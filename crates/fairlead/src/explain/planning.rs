@@ -3,8 +3,8 @@
 
 use fairlead_api::names;
 use fairlead_domain::reference::Reference;
-use fairlead_operator::config::Config;
-use fairlead_plan::records::{Claims, Record};
+use fairlead_operator::platform::config::Config;
+use fairlead_plan::pod_record::{Claims, Record};
 use fairlead_plan::routing::explain::PassedOver as Reason;
 use fairlead_plan::routing::{Alternatives, Index, PodFacts, PodPolicies, PullPolicy, Rules};
 use fairlead_plan::{admission, owners};

@@ -1,6 +1,6 @@
 //! The explanation as a value: what the table shows and what programs read. Its JSON is documented and stays as it is.
 
-use fairlead_plan::records::{Difference, Route};
+use fairlead_plan::pod_record::{Difference, Route};
 use serde::Serialize;
 
 use super::subject::{Role, Subject};

@@ -5,7 +5,7 @@ use std::fmt;
 
 use fairlead_api::names;
 use fairlead_plan::owners::Controller;
-use fairlead_plan::records::{Found, Place};
+use fairlead_plan::pod_record::{Found, Place};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::Value;

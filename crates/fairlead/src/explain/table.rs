@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use fairlead_plan::records::Difference;
+use fairlead_plan::pod_record::Difference;
 
 use super::report::{AlternativeReport, ImageReport, PassedOver, Report, Source};
 use crate::output::{columns, line};

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use fairlead_api::fairlead::ImageLedger;
 use fairlead_api::kuik::{ClusterImageSetMirror, ImageSetMirror};
 use fairlead_api::names::fairlead::OWNER_KIND;
-use fairlead_operator::install::DEFAULT_NAMESPACE;
+use fairlead_operator::platform::install::DEFAULT_NAMESPACE;
 use futures::StreamExt;
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event, watcher};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use fairlead_api::fairlead::ImageLedgerSpec;
-use fairlead_operator::ledgers::trusted;
+use fairlead_operator::cluster::ledgers::trusted;
 use fairlead_plan::ledger::Owner;
 use kube::api::DynamicObject;
 use kube::runtime::watcher::Event;

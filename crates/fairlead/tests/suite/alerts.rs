@@ -5,7 +5,8 @@ use std::{fs, path::Path, process::Command};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::{chart::template, yaml::repository};
+use crate::chart::template;
+use crate::yaml::repository;
 
 /// What promtool says about a file, if it has nothing against it.
 fn promtool(arguments: &[&str], file: &Path) -> Result<String> {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use fairlead_operator::install::{
+use fairlead_operator::platform::install::{
     Certificates, PullSecrets, cluster_rights, explanation, guard, namespaced_rights,
 };
 use fairlead_testkit::assets::{Assets, Group};
@@ -66,7 +66,7 @@ fn generated_files_of_the_chart_are_up_to_date() {
         let role = |rights: Vec<_>| {
             json!({
                 "annotations": explanation(&rights),
-                "rules": rights.iter().map(fairlead_operator::install::Right::rule).collect::<Vec<_>>(),
+                "rules": rights.iter().map(fairlead_operator::platform::install::Right::rule).collect::<Vec<_>>(),
             })
         };
         json!({
@@ -123,7 +123,7 @@ fn generated_schema_of_the_configuration_is_up_to_date() {
     let text = std::fs::read_to_string(repository().join(path)).unwrap();
     let (before, rest) = text.split_once("\n    \"configuration\": ").expect("the value");
     let (_, after) = rest.split_once("\n    \"crds\": ").expect("the value after it");
-    let schema = serde_json::to_string_pretty(&fairlead_operator::config::schema()).unwrap();
+    let schema = serde_json::to_string_pretty(&fairlead_operator::platform::config::schema()).unwrap();
     let schema = schema.replace('\n', "\n    ");
     let expected = format!("{before}\n    \"configuration\": {schema},\n    \"crds\": {after}");
     assert_generated(path, &expected);
@@ -271,7 +271,7 @@ fn every_kind_of_configuration_is_accepted() {
         "account": { "pinning": "off" },
     });
     let text = serde_saphyr::to_string(&configuration).unwrap();
-    fairlead_operator::config::Config::parse(&text).unwrap();
+    fairlead_operator::platform::config::Config::parse(&text).unwrap();
     template(&json!({ "configuration": configuration })).unwrap();
 }
 

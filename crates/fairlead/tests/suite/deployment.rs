@@ -4,7 +4,7 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::install::{DEFAULT_NAMESPACE, LEASE, NAME};
+use fairlead_operator::platform::install::{DEFAULT_NAMESPACE, LEASE, NAME};
 use fairlead_testkit::{Cluster, Part, RegistryConfig, eventually, installation};
 use k8s_openapi::api::{
     admissionregistration::v1::MutatingWebhookConfiguration, coordination::v1::Lease, core::v1::Pod,
@@ -14,10 +14,8 @@ use kube::{
     api::{ListParams, PostParams},
 };
 
-use crate::{
-    image,
-    route::rig::{image as image_of, pod, push, replicas},
-};
+use crate::image;
+use crate::route::rig::{image as image_of, pod, push, replicas};
 
 const DEADLINE: Duration = Duration::from_mins(2);
 const REPLICAS: usize = 2;

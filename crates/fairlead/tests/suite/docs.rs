@@ -8,14 +8,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use fairlead_operator::config::Config;
+use fairlead_operator::platform::config::Config;
 use fairlead_testkit::Cluster;
 use serde_json::json;
 
-use crate::{
-    chart, kubectl,
-    yaml::{documents, fairlead, repository},
-};
+use crate::yaml::{documents, fairlead, repository};
+use crate::{chart, kubectl};
 
 const CONFIGURATION_PAGE: &str = "docs/configuration.md";
 

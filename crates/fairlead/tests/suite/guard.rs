@@ -2,7 +2,7 @@
 //! everybody but the operator.
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::install::{CERTIFICATE_SECRET, DEFAULT_NAMESPACE, NAME};
+use fairlead_operator::platform::install::{CERTIFICATE_SECRET, DEFAULT_NAMESPACE, NAME};
 use fairlead_testkit::{Cluster, eventually};
 use k8s_openapi::api::{
     admissionregistration::v1::MutatingWebhookConfiguration,
@@ -15,7 +15,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{install::manifests, installed::pod, kubectl};
+use crate::install::manifests;
+use crate::installed::pod;
+use crate::kubectl;
 
 const SOON: std::time::Duration = std::time::Duration::from_mins(1);
 const COPY: &str = "kuik-pull-0123456789abcdef";

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use fairlead_operator::install::NAME;
+use fairlead_operator::platform::install::NAME;
 use fairlead_testkit::images::{Image, ImageBuilder};
 
 use crate::yaml::repository;

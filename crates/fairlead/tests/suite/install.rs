@@ -1,7 +1,7 @@
 //! Installing from plain manifests on the real API server with its rights enforced: fresh, twice, and away again.
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::install::{DEFAULT_NAMESPACE, NAME};
+use fairlead_operator::platform::install::{DEFAULT_NAMESPACE, NAME};
 use fairlead_testkit::{Cluster, operator::webhook_path, pki::Authority};
 use k8s_openapi::{
     ByteString,
@@ -10,12 +10,10 @@ use k8s_openapi::{
 use kube::{Api, api::PostParams};
 use serde_json::Value;
 
-use crate::{
-    installed::{Operator, pod},
-    kubectl, rights,
-    webhook::path_survives,
-    yaml::{assert_generated, documents, fairlead},
-};
+use crate::installed::{Operator, pod};
+use crate::webhook::path_survives;
+use crate::yaml::{assert_generated, documents, fairlead};
+use crate::{kubectl, rights};
 
 /// What `fairlead manifests ARGS` prints, as objects.
 pub fn manifests(args: &[&str]) -> Result<Vec<Value>> {

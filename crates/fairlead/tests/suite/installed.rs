@@ -7,7 +7,7 @@ use std::{path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::names::{fairlead::ROUTES, kubernetes::CONFIG_MIRROR};
-use fairlead_operator::install::{CERTIFICATE_SECRET, LEASE, NAME, PATH_SECRET, WEBHOOK_SERVICE};
+use fairlead_operator::platform::install::{CERTIFICATE_SECRET, LEASE, NAME, PATH_SECRET, WEBHOOK_SERVICE};
 use fairlead_testkit::{
     Cluster, eventually,
     operator::{point_webhook_at, webhook_path},

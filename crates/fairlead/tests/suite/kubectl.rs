@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::install::{DEFAULT_NAMESPACE, NAME};
+use fairlead_operator::platform::install::{DEFAULT_NAMESPACE, NAME};
 use fairlead_testkit::{Cluster, eventually};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, ResourceExt, api::ListParams};

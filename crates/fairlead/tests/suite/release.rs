@@ -2,17 +2,15 @@
 //! installation of plain manifests.
 
 use anyhow::{Context, Result};
-use fairlead_operator::install::{DEFAULT_NAMESPACE, NAME};
+use fairlead_operator::platform::install::{DEFAULT_NAMESPACE, NAME};
 use fairlead_testkit::{Cluster, operator::webhook_path};
 use serde_json::json;
 
-use crate::{
-    install::{is_uninstalled, manifests},
-    installed::Operator,
-    kubectl, rights,
-    webhook::path_survives,
-    yaml::{documents, repository},
-};
+use crate::install::{is_uninstalled, manifests};
+use crate::installed::Operator;
+use crate::webhook::path_survives;
+use crate::yaml::{documents, repository};
+use crate::{kubectl, rights};
 
 /// `helm install` or `helm upgrade` of the chart.
 pub async fn helm(cluster: &Cluster, command: &str, options: &[&str]) -> Result<String> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::install::{NAME, RARELY_USED};
+use fairlead_operator::platform::install::{NAME, RARELY_USED};
 use fairlead_testkit::{Cluster, audit::AuditEvent};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::{Api, ResourceExt};

@@ -2,17 +2,15 @@
 //! stay when we go, too.
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::install::DEFAULT_NAMESPACE;
+use fairlead_operator::platform::install::DEFAULT_NAMESPACE;
 use fairlead_testkit::Cluster;
 use serde_json::Value;
 
-use crate::{
-    install::{is_uninstalled, manifests, to_uninstall},
-    installed::Operator,
-    kubectl, kuik,
-    release::{helm, uninstall},
-    yaml::title,
-};
+use crate::install::{is_uninstalled, manifests, to_uninstall};
+use crate::installed::Operator;
+use crate::release::{helm, uninstall};
+use crate::yaml::title;
+use crate::{kubectl, kuik};
 
 #[tokio::test]
 async fn plain_manifests_take_over_from_kuik_and_leave_its_objects_when_they_go() {

@@ -4,10 +4,8 @@ use anyhow::{Context, Result, ensure};
 use fairlead_testkit::{Cluster, RegistryConfig, eventually};
 use serde_json::{Value, json};
 
-use crate::{
-    kubectl,
-    route::rig::{Rig, SOON, pod, push},
-};
+use crate::kubectl;
+use crate::route::rig::{Rig, SOON, pod, push};
 
 const CONFIG: &str = "monitoring: {registries: {default: {interval: 10s, maxPerInterval: 50}}}";
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::install::{CERTIFICATE_SECRET, DEFAULT_NAMESPACE, NAME};
+use fairlead_operator::platform::install::{CERTIFICATE_SECRET, DEFAULT_NAMESPACE, NAME};
 use fairlead_testkit::{
     Cluster, Operator, eventually,
     operator::{SOON, point_webhook_at, webhook_path},
@@ -12,7 +12,9 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 
-use crate::{install::manifests, installed::pod, kubectl};
+use crate::install::manifests;
+use crate::installed::pod;
+use crate::kubectl;
 
 /// Everything is logged, down to the libraries; a rotation happens; and the token is nowhere but where it belongs.
 #[tokio::test]

@@ -3,7 +3,7 @@
 
 use std::error::Error;
 
-use fairlead_plan::records::Place;
+use fairlead_plan::pod_record::Place;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 

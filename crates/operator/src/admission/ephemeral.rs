@@ -6,7 +6,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use fairlead_plan::records::{self, Entry, Found, Place, Route};
+use fairlead_plan::pod_record::{self, Entry, Found, Place, Route};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -146,7 +146,7 @@ fn amendment(pod: &Pod, notice: &Notice) -> Option<json_patch::Patch> {
     }
     let annotations = pod.metadata.annotations.iter().flatten();
     let found = Found::of(annotations.map(|(key, value)| (key.as_str(), value.as_str())));
-    let changes = records::amended(&found, entries).changes;
+    let changes = pod_record::amended(&found, entries).changes;
     let mut patch = vec![
         json!({"op": "test", "path": "/metadata/resourceVersion", "value": pod.metadata.resource_version}),
     ];

@@ -10,6 +10,7 @@ mod body;
 mod connection;
 mod decide;
 mod ephemeral;
+pub mod exclusions;
 mod handle;
 mod limits;
 mod metrics;

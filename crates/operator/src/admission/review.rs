@@ -7,7 +7,7 @@ use std::{borrow::Cow, fmt, ops::Deref};
 use fairlead_api::names;
 use fairlead_domain::selector::Labels;
 use fairlead_plan::owners::Controller;
-use fairlead_plan::records::{Found, Place};
+use fairlead_plan::pod_record::{Found, Place};
 use serde::{
     Deserialize, Deserializer,
     de::{self, MapAccess, Visitor},

@@ -12,13 +12,11 @@ pub(super) mod tests;
 use std::time::Duration;
 
 use fairlead_domain::selector::PodFacts;
-use fairlead_plan::{
-    admission::{self, Planned},
-    owners::{ApiGroup, Exemption, exemption},
-    records::{self, Claims, Entry, Room},
-    routing::{Alternatives, Rules},
-    warnings::Warnings,
-};
+use fairlead_plan::admission::{self, Planned};
+use fairlead_plan::owners::{ApiGroup, Exemption, exemption};
+use fairlead_plan::pod_record::{self, Claims, Entry, Room};
+use fairlead_plan::routing::{Alternatives, Rules};
+use fairlead_plan::warnings::Warnings;
 use futures::{FutureExt, future::BoxFuture};
 use kube::Client;
 use prometheus_client::registry::Registry;
@@ -31,17 +29,15 @@ use super::{
     patch::Patch,
     review::PodImage,
 };
-use crate::{
-    accounts::Accounts,
-    certificates::system_clock,
-    config::Config,
-    ledgers::{self, Findings},
-    policies::Policies,
-    secrets::{self, Copies, Secrets},
-    state::Owners,
-    verdicts::{self, NodeTrust, VerdictSettings, Verdicts},
-    watch::Resources,
-};
+use crate::cluster::ledgers::{self, Findings};
+use crate::cluster::policies::Policies;
+use crate::cluster::service_accounts::Accounts;
+use crate::cluster::state::Owners;
+use crate::cluster::watch::Resources;
+use crate::platform::certificates::system_clock;
+use crate::platform::config::Config;
+use crate::registries::secrets::{self, Copies, Secrets};
+use crate::registries::verdicts::{self, NodeTrust, VerdictSettings, Verdicts};
 
 /// Kept back of a request's time for putting the answer together.
 const RESERVE: Duration = Duration::from_millis(100);
@@ -234,7 +230,7 @@ impl Router {
         match request.subject {
             Subject::NewPod => {
                 patch.pull_secrets(request.pod, to_add);
-                let annotations = records::annotations(&request.pod.found(), entries, room);
+                let annotations = pod_record::annotations(&request.pod.found(), entries, room);
                 patch.annotations(request.pod, annotations.changes);
                 for name in annotations.left_out {
                     warnings.add(format!("this Pod has no room for the annotation {name}"));

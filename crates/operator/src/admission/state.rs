@@ -5,7 +5,9 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::{decide::Decide, limits::Limits, metrics::Metrics, shares::Shares};
-use crate::{certificates::Paths, events::Errors, skip::Skip};
+use crate::admission::exclusions::Skip;
+use crate::controller::events::Errors;
+use crate::platform::certificates::Paths;
 
 /// The admission webhook, apart from its connections.
 pub struct State {

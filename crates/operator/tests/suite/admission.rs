@@ -8,13 +8,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::{
-    admission::{self, Decide, DecideError, Limits, Metrics, PodRequest, State, Verdict},
-    certificates::{self, ClientAuthorities, Files, Paths, Token, system_clock},
-    events::Errors,
-    skip::Skip,
-    telemetry::{Pulses, page},
-};
+use fairlead_operator::admission::exclusions::Skip;
+use fairlead_operator::admission::{self, Decide, DecideError, Limits, Metrics, PodRequest, State, Verdict};
+use fairlead_operator::controller::events::Errors;
+use fairlead_operator::platform::certificates::{self, ClientAuthorities, Files, Paths, Token, system_clock};
+use fairlead_operator::platform::telemetry::{Pulses, page};
 use fairlead_testkit::{eventually, install_crypto, pki::Authority};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;

@@ -3,11 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use fairlead_operator::{
-    leader::{self, Election, Leader},
-    telemetry::Pulses,
-    watch::{self, Board, Resources, Watches},
-};
+use fairlead_operator::cluster::watch::{self, Board, Resources, Watches};
+use fairlead_operator::platform::leader::{self, Election, Leader};
+use fairlead_operator::platform::telemetry::Pulses;
 use kube::Client;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};

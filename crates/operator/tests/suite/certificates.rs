@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::certificates::Settings;
+use fairlead_operator::platform::certificates::Settings;
 use fairlead_testkit::{eventually, pki::Authority};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fairlead_operator::config::{Config, reference};
+use fairlead_operator::platform::config::{Config, reference};
 
 const BEGIN: &str = "<!-- reference: begin -->\n";
 const END: &str = "<!-- reference: end -->";

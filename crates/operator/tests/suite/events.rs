@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::events::Fate;
+use fairlead_operator::controller::events::Fate;
 use fairlead_plan::routing_events::Kind;
 use fairlead_testkit::{Cluster, eventually, install_crypto, shared};
 use futures::{StreamExt, TryStreamExt, stream};

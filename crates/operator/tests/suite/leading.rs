@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use fairlead_operator::{
-    config::Routing,
-    events::{self, Errors, Events, Source},
-    pace::Rate,
-    policies::{self, Policies, Statuses},
-};
+use fairlead_operator::cluster::policies::{self, Policies, Statuses};
+use fairlead_operator::controller::events::{self, Errors, Events, Source};
+use fairlead_operator::controller::rate_limit::Rate;
+use fairlead_operator::platform::config::Routing;
 use fairlead_plan::routing::PolicyId;
 use fairlead_testkit::{ApiProxy, Cluster, eventually};
 use kube::{

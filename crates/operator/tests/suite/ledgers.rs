@@ -10,15 +10,11 @@ use fairlead_api::{
     names::fairlead::LOOK_AGAIN,
 };
 use fairlead_domain::{digest::Digest, reference::Reference, verdict::VerdictKind};
-use fairlead_operator::{
-    config::Config,
-    ledgers::{Claims, Findings, Missed, Shelves, WriteError},
-    verdicts::{self, VerdictSettings, Verdicts},
-};
-use fairlead_plan::{
-    ledger::{Copy, Draft, Entry, Ledger, Owner, OwnerKind},
-    routing::Index,
-};
+use fairlead_operator::cluster::ledgers::{Claims, Findings, Missed, Shelves, WriteError};
+use fairlead_operator::platform::config::Config;
+use fairlead_operator::registries::verdicts::{self, VerdictSettings, Verdicts};
+use fairlead_plan::ledger::{Copy, Draft, Entry, Ledger, Owner, OwnerKind};
+use fairlead_plan::routing::Index;
 use fairlead_testkit::{Cluster, eventually, fake_registry::FakeRegistry, images};
 use kube::{
     Api, Client,
@@ -28,7 +24,9 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::{candidate::Candidate, definitions::cluster_with_definitions, leading::SOON};
+use crate::candidate::Candidate;
+use crate::definitions::cluster_with_definitions;
+use crate::leading::SOON;
 
 /// A cluster of its own: ledgers of all namespaces are listed.
 struct Bench {

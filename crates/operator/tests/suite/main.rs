@@ -9,6 +9,7 @@
 )]
 
 mod admission;
+mod availability;
 mod candidate;
 mod certificates;
 mod config;
@@ -20,4 +21,3 @@ mod policies;
 mod replica;
 mod secrets;
 mod verdicts;
-mod watching;

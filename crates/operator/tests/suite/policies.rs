@@ -16,10 +16,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{
-    definitions::{cluster_with_definitions, definition},
-    leading::{Leading, SOON},
-};
+use crate::definitions::{cluster_with_definitions, definition};
+use crate::leading::{Leading, SOON};
 
 const GROUP: &str = "kuik.enix.io";
 const PLURALS: [(&str, &str); 4] = [

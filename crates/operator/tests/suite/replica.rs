@@ -11,16 +11,16 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::{
-    admission::{self, Limits, Rewrites, Router, State, Surroundings},
-    certificates::{self, Files, Keeper, Leads, PathKeeper, Paths, Resolver, Settings, system_clock},
-    config::Config,
-    events::Errors,
-    policies::{self, Policies},
-    skip::Skip,
-    telemetry::{Pulses, page},
-    watch::Resources,
+use fairlead_operator::admission::exclusions::Skip;
+use fairlead_operator::admission::{self, Limits, Rewrites, Router, State, Surroundings};
+use fairlead_operator::cluster::policies::{self, Policies};
+use fairlead_operator::cluster::watch::Resources;
+use fairlead_operator::controller::events::Errors;
+use fairlead_operator::platform::certificates::{
+    self, Files, Keeper, Leads, PathKeeper, Paths, Resolver, Settings, system_clock,
 };
+use fairlead_operator::platform::config::Config;
+use fairlead_operator::platform::telemetry::{Pulses, page};
 use fairlead_testkit::{Cluster, Part, eventually, install_crypto, shared, unique};
 use k8s_openapi::api::{
     admissionregistration::v1::MutatingWebhookConfiguration,

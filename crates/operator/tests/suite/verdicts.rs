@@ -14,11 +14,9 @@ use fairlead_domain::{
     reference::Reference,
     verdict::{Verdict, VerdictKind},
 };
-use fairlead_operator::{
-    config::Config,
-    telemetry::page,
-    verdicts::{Known, Metrics, VerdictSettings, Verdicts, client},
-};
+use fairlead_operator::platform::config::Config;
+use fairlead_operator::platform::telemetry::page;
+use fairlead_operator::registries::verdicts::{Known, Metrics, VerdictSettings, Verdicts, client};
 use fairlead_plan::named_registries::Named;
 use fairlead_registry::Client;
 use fairlead_testkit::{

@@ -16,18 +16,16 @@ use fairlead_domain::{digest::Digest, reference::Reference};
 use jiff::Timestamp;
 
 use super::{
-    aims::Aims,
+    destination_key::{Slot, fingerprint, slot},
     is_shared,
     join::{Joined, join},
     loops::Loops,
     same_source,
-    slot::{Slot, fingerprint, slot},
+    targets::Aims,
 };
-use crate::{
-    ledger::{Copy, Ledger},
-    routing::Policy,
-    usage::{DirectUses, Used},
-};
+use crate::ledger::{Copy, Ledger};
+use crate::routing::Policy;
+use crate::usage::{DirectUses, Used};
 
 /// What is known of one mirror object.
 #[derive(Debug, Clone, Copy)]

@@ -4,10 +4,8 @@ use std::cmp::Ordering;
 
 use fairlead_domain::reference::Reference;
 
-use crate::{
-    ledger::{Entry, Ledger},
-    usage::Used,
-};
+use crate::ledger::{Entry, Ledger};
+use crate::usage::Used;
 
 /// One image: in the ledger, in use, or both.
 #[derive(Debug, Clone, Copy)]

@@ -4,8 +4,9 @@ use fairlead_api::fairlead::CopyState;
 use fairlead_domain::reference::{Location, Reference};
 use jiff::Timestamp;
 
-use super::aims::Aims;
-use crate::{ledger::Ledger, routing::Policy};
+use super::targets::Aims;
+use crate::ledger::Ledger;
+use crate::routing::Policy;
 
 /// The copies that one object keeps in its mirrors: of images in use, and of those whose retention is not over.
 pub fn kept_copies<'a>(

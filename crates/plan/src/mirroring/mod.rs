@@ -6,9 +6,9 @@
 //! what is there alone, so nothing depends on having seen a change happen.
 
 mod adopt;
-mod aims;
 mod claims;
-mod farewell;
+mod destination_key;
+mod finalize;
 mod findings;
 mod join;
 mod listing;
@@ -17,7 +17,7 @@ mod pause;
 mod reconcile;
 mod removal;
 mod report;
-mod slot;
+mod targets;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,8 @@ use crate::ledger::{Copy, MOST_ERROR_CHARACTERS};
 pub use self::{
     adopt::adopt,
     claims::{Claimed, Claims, Holding, is_foreign},
-    farewell::{Farewell, GIVE_UP, Leaving, farewell},
+    destination_key::{Slot, hold_tag, slot},
+    finalize::{Farewell, GIVE_UP, Leaving, farewell},
     findings::{Fault, Finding, Observed, Sighting, adopt_manner, needed_digests, observe, record},
     listing::kept_copies,
     loops::Loops,
@@ -38,7 +39,6 @@ pub use self::{
     reconcile::{Inputs, Reconciled, Refusal, reconcile},
     removal::{Candidate, Veto, confirm, may_delete},
     report::{Report, report},
-    slot::{Slot, hold_tag, slot},
     tasks::{Task, Work, tasks},
 };
 

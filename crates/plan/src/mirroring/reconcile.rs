@@ -7,22 +7,20 @@ use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
 use super::{
-    aims::Aims,
     claims::{Claim, Claims, Title},
+    destination_key::slot,
     is_shared,
     join::{Joined, join},
     loops::Loops,
     removal::{Candidate, Veto, may_delete},
     same_source, shortened,
-    slot::slot,
+    targets::Aims,
     whole_seconds,
 };
-use crate::{
-    ledger::{Copy, Entry, Ledger, Named, storable},
-    routing::Policy,
-    usage::{DirectUses, Used},
-    usage_list::Withheld,
-};
+use crate::ledger::{Copy, Entry, Ledger, Named, storable};
+use crate::routing::Policy;
+use crate::usage::{DirectUses, Used};
+use crate::usage_list::Withheld;
 
 /// Problems that are told in full; there may be one for every image.
 const MOST_PROBLEMS: usize = 20;

@@ -8,7 +8,8 @@ use std::fmt;
 use fairlead_domain::digest::Digest;
 use jiff::Timestamp;
 
-use crate::{ledger::Copy, usage_list::Withheld};
+use crate::ledger::Copy;
+use crate::usage_list::Withheld;
 
 /// What is known of a copy that nothing uses any more.
 #[derive(Debug, Clone, Copy)]

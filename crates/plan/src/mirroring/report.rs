@@ -7,11 +7,9 @@ use fairlead_api::{
 };
 use fairlead_domain::reference::Reference;
 
-use crate::{
-    ledger::{Copy, Entry, Ledger},
-    policy_status::{Outcome, judge},
-    routing::Policy,
-};
+use crate::ledger::{Copy, Entry, Ledger};
+use crate::policy_status::{Outcome, judge};
+use crate::routing::Policy;
 
 /// Images that a status lists; all of them are in the ledger.
 const LISTED: usize = 100;

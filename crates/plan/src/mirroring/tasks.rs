@@ -6,12 +6,10 @@ use fairlead_api::fairlead::CopyState;
 use fairlead_domain::reference::{PlaceKey, Reference};
 use jiff::Timestamp;
 
-use super::{aims::Aims, slot::suffix};
-use crate::{
-    ledger::{Copy, Ledger},
-    routing::Policy,
-    usage::Used,
-};
+use super::{destination_key::suffix, targets::Aims};
+use crate::ledger::{Copy, Ledger};
+use crate::routing::Policy;
+use crate::usage::Used;
 
 /// In order of precedence, where one destination is to see more than one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 pub use self::recreations::{OwnerKey, Pause, Recreations};
-use crate::records::{Place, Record, Route};
+use crate::pod_record::{Place, Record, Route};
 
 /// API groups whose operators are known to recreate Pods with images other than their own.
 pub const KNOWN_GROUPS: [&str; 2] = ["postgresql.cnpg.io", "asdb.aerospike.com"];

@@ -11,10 +11,8 @@ use std::{
 };
 
 use super::copy_name;
-use crate::{
-    certificates::WallTime,
-    routing::{PolicyId, SecretName, SecretUse},
-};
+use crate::certificates::WallTime;
+use crate::routing::{PolicyId, SecretName, SecretUse};
 
 /// A copy that no Pod uses stays this long after it was last applied. Admission applies it again before it is a third of
 /// that old and believes in it for another third; the last one is for the Pod to become visible.

@@ -7,10 +7,8 @@ use std::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    certificates::WallTime,
-    routing::{PolicyKind, SecretUse},
-};
+use crate::certificates::WallTime;
+use crate::routing::{PolicyKind, SecretUse};
 
 const NOW: WallTime = Duration::from_hours(500_000);
 const MINUTE: Duration = Duration::from_mins(1);

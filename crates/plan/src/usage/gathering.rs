@@ -9,7 +9,7 @@ use fairlead_domain::{
     selector::{Bits, FilterSet, PodFacts, PodMatcherSet},
 };
 
-use crate::records::{Claims, Found};
+use crate::pod_record::{Claims, Found};
 
 use super::{Holder, MOST_HOLDERS, MOST_HOLDERS_OF_NAMESPACE, PodUse, Selection, Used};
 

@@ -17,7 +17,7 @@ use fairlead_domain::{
     selector::{ImageFilter, Labels, PodFacts, PodMatcher},
 };
 
-use crate::records::Place;
+use crate::pod_record::Place;
 
 pub use self::direct::DirectUses;
 use self::gathering::Gathering;

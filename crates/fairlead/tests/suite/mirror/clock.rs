@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::fairlead::{ImageLedger, LedgerEntry};
-use fairlead_operator::events::INTERNAL_ERRORS;
+use fairlead_operator::controller::events::INTERNAL_ERRORS;
 use fairlead_testkit::{RegistryConfig, eventually};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Event;

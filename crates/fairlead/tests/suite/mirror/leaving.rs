@@ -1,7 +1,7 @@
 //! Objects that are being deleted always go.
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::install::DEFAULT_NAMESPACE;
+use fairlead_operator::platform::install::DEFAULT_NAMESPACE;
 use fairlead_testkit::{Cluster, eventually};
 use k8s_openapi::api::core::v1::{Event, Namespace};
 use kube::{
@@ -11,7 +11,9 @@ use kube::{
 use serde_json::Value;
 
 use super::rig::SOON;
-use crate::{install::manifests, installed::Operator, kubectl, kuik};
+use crate::install::manifests;
+use crate::installed::Operator;
+use crate::{kubectl, kuik};
 
 fn mirrors(objects: &[Value]) -> impl Iterator<Item = &Value> {
     objects.iter().filter(|object| object["kind"] == "ImageSetMirror")

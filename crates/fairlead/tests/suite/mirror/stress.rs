@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::install::DEFAULT_NAMESPACE;
+use fairlead_operator::platform::install::DEFAULT_NAMESPACE;
 use fairlead_testkit::{
     Cluster, Registry, RegistryConfig, eventually,
     fake_registry::{Effect, FakeRegistry, Fault, Route},

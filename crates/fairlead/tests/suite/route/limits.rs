@@ -1,7 +1,7 @@
 //! Pods as large as the API server takes them, and records that give way.
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::install::DEFAULT_NAMESPACE;
+use fairlead_operator::platform::install::DEFAULT_NAMESPACE;
 use fairlead_testkit::RegistryConfig;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt, api::DeleteParams};

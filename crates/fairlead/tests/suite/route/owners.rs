@@ -10,7 +10,8 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::rig::{self, SOON, image, mirror, pod, pull_secrets, route, shared};
-use crate::{kubectl, person::Person};
+use crate::kubectl;
+use crate::person::Person;
 
 /// An image that is rewritten, what it is rewritten to, and the registries that hold both.
 async fn rewritten_image(holds: &str) -> Result<(String, String, [Registry; 2])> {

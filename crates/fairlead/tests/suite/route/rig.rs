@@ -4,7 +4,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::install::DEFAULT_NAMESPACE;
+use fairlead_operator::platform::install::DEFAULT_NAMESPACE;
 use fairlead_testkit::{
     Cluster, Registry, RegistryConfig, eventually,
     images::{self, ImageBuilder},
@@ -20,7 +20,9 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::{install::manifests, installed::Operator, kubectl};
+use crate::install::manifests;
+use crate::installed::Operator;
+use crate::kubectl;
 
 /// Time for what should happen within moments on a machine that has other things to do.
 pub const SOON: Duration = Duration::from_mins(1);

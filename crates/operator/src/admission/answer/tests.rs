@@ -5,12 +5,10 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::certificates::Paths;
-use crate::{
-    admission::{Decide, DecideError, Limits, Metrics, route::tests::idle},
-    events::Errors,
-    skip::Skip,
-};
+use crate::admission::exclusions::Skip;
+use crate::admission::{Decide, DecideError, Limits, Metrics, route::tests::idle};
+use crate::controller::events::Errors;
+use crate::platform::certificates::Paths;
 
 fn state(decide: impl Decide) -> Arc<State> {
     skipping(Skip::default(), decide)
@@ -138,7 +136,7 @@ async fn forged_records_are_replaced() {
 
 #[tokio::test]
 async fn pods_that_the_configuration_skips_are_left_alone() {
-    let config = crate::config::Config::parse("skipLabels: [team=blue]").unwrap().config;
+    let config = crate::platform::config::Config::parse("skipLabels: [team=blue]").unwrap().config;
     let skip = Skip::from(&config);
     let state = skipping(skip, idle());
     for (team, outcome) in [("blue", Outcome::Skipped), ("red", Outcome::Recorded)] {

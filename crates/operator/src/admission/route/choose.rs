@@ -3,21 +3,17 @@
 use std::time::Duration;
 
 use fairlead_domain::{keyring::Credential, verdict::Verdict};
-use fairlead_plan::{
-    admission::Planned,
-    consistency,
-    records::{Difference, Route},
-    routing::{Alternative, Alternatives, Decision, judge},
-};
+use fairlead_plan::admission::Planned;
+use fairlead_plan::consistency;
+use fairlead_plan::pod_record::{Difference, Route};
+use fairlead_plan::routing::{Alternative, Alternatives, Decision, judge};
 use futures::{FutureExt, StreamExt, future::join_all, stream::FuturesUnordered};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::{Router, pull_secrets::PullSecrets};
-use crate::{
-    admission::decide::PodRequest,
-    verdicts::{Known, NodeTrust},
-};
+use crate::admission::decide::PodRequest;
+use crate::registries::verdicts::{Known, NodeTrust};
 
 /// A place that is known to have the image, and whose registry is checked first, has this time before the places after it
 /// are asked. So while all is well, one registry is asked; when it is not, the others have answered by the time that is

@@ -9,19 +9,15 @@ use std::{
 };
 
 use fairlead_domain::keyring::Credential;
-use fairlead_plan::{
-    admission::Planned,
-    routing::{Alternative, Alternatives, SecretName, SecretUse},
-    warnings::Warnings,
-};
+use fairlead_plan::admission::Planned;
+use fairlead_plan::routing::{Alternative, Alternatives, SecretName, SecretUse};
+use fairlead_plan::warnings::Warnings;
 use futures::future::{join, join_all};
 use tokio::time::{Instant, timeout_at};
 
 use super::Router;
-use crate::{
-    admission::decide::{PodRequest, Subject},
-    secrets::{CopyError, Keys, Read},
-};
+use crate::admission::decide::{PodRequest, Subject};
+use crate::registries::secrets::{CopyError, Keys, Read};
 
 /// Secrets that are read for one Pod: its own, and as many of policies. Kubelets try one after the other, so more would
 /// not help.

@@ -13,12 +13,10 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{
-    admission::{limits::Limits, review::PodObject, shares::Share},
-    ledgers::tests::claims,
-    policies,
-    state::{Key, Snapshot},
-};
+use crate::admission::{limits::Limits, review::PodObject, shares::Share};
+use crate::cluster::ledgers::tests::claims;
+use crate::cluster::policies;
+use crate::cluster::state::{Key, Snapshot};
 
 /// A client for an API server that is not there.
 fn nowhere() -> Client {

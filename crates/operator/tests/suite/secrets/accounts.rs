@@ -1,7 +1,7 @@
 //! Accounts that let their Pods use listed secrets only.
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::watch::{self, Resources, Watches};
+use fairlead_operator::cluster::watch::{self, Resources, Watches};
 use fairlead_testkit::{eventually, install_crypto, shared};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::{

@@ -10,15 +10,11 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::kuik::ClusterImageSetMirror;
-use fairlead_operator::{
-    certificates::Clock,
-    secrets::{Copies, Metrics, Secrets, copies::Controller},
-    watch::{self, Resources, Watches},
-};
-use fairlead_plan::{
-    pull_secrets::{Selection, copy_name},
-    routing::{PolicyId, PolicyKind, SecretName, SecretUse},
-};
+use fairlead_operator::cluster::watch::{self, Resources, Watches};
+use fairlead_operator::platform::certificates::Clock;
+use fairlead_operator::registries::secrets::{Copies, Metrics, Secrets, copies::Controller};
+use fairlead_plan::pull_secrets::{Selection, copy_name};
+use fairlead_plan::routing::{PolicyId, PolicyKind, SecretName, SecretUse};
 use fairlead_testkit::{Cluster, eventually, unique};
 use k8s_openapi::api::{
     admissionregistration::v1::MutatingWebhookConfiguration,
@@ -32,7 +28,8 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{candidate::Candidate, definitions::cluster_with_definitions};
+use crate::candidate::Candidate;
+use crate::definitions::cluster_with_definitions;
 
 /// The webhook configuration whose selector says where copies may be.
 pub const WEBHOOK: &str = "fairlead";

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use fairlead_operator::secrets::CopyError;
-use fairlead_plan::{
-    pull_secrets::Selection,
-    routing::{PolicyId, PolicyKind, SecretUse},
-};
+use fairlead_operator::registries::secrets::CopyError;
+use fairlead_plan::pull_secrets::Selection;
+use fairlead_plan::routing::{PolicyId, PolicyKind, SecretUse};
 use fairlead_testkit::eventually;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};

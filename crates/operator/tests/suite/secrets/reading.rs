@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use fairlead_domain::reference::Reference;
-use fairlead_operator::{
-    secrets::{Keys, Metrics, Read, Secrets},
-    telemetry::page,
-};
+use fairlead_operator::platform::telemetry::page;
+use fairlead_operator::registries::secrets::{Keys, Metrics, Read, Secrets};
 use fairlead_plan::routing::{PolicyId, PolicyKind, SecretName, SecretUse};
 use fairlead_testkit::{Cluster, eventually, install_crypto, shared, unique};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};

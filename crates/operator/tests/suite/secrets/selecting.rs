@@ -1,7 +1,7 @@
 //! Copies and namespaces that the webhook's selector leaves out.
 
 use anyhow::{Result, ensure};
-use fairlead_operator::secrets::CopyError;
+use fairlead_operator::registries::secrets::CopyError;
 use fairlead_plan::pull_secrets::Selection;
 use fairlead_testkit::eventually;
 use k8s_openapi::api::core::v1::Namespace;

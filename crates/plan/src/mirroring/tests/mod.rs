@@ -23,12 +23,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{
-    ledger::{Ledger, Owner},
-    routing::{Index, Policy},
-    usage::{DirectUses, Used},
-    usage_list::Withheld,
-};
+use crate::ledger::{Ledger, Owner};
+use crate::routing::{Index, Policy};
+use crate::usage::{DirectUses, Used};
+use crate::usage_list::Withheld;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()

@@ -1,0 +1,322 @@
+//! The objects that watch images, as far as one term knows them: what they say, and their ledgers.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_api::conditions::{Condition, Finding, reasons, types};
+use fairlead_api::fairlead::{ImageLedger, ImageLedgerSpec};
+use fairlead_api::kuik::{Availability, ClusterImageSetAvailability, ClusterImageSetAvailabilityStatus};
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
+use fairlead_plan::availability::{self, News, Watched};
+use fairlead_plan::ledger::{Draft, Ledger, Owner, OwnerKind, ShelfId, Ticket};
+use fairlead_plan::usage::{Holder, Used};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::news::Story;
+use super::prober::Looked;
+use super::write_schedule::Pen;
+use crate::cluster::state::{Malformed, Snapshot};
+
+/// News is told after this time even if the ledger could not be written.
+const KEPT_BACK: Duration = Duration::from_secs(30);
+
+/// What an object asks for.
+#[derive(Debug)]
+pub(super) enum Rule {
+    Watched(Arc<Watched>),
+    /// Nothing that makes sense. What it watched before is still watched.
+    Refused(Finding),
+}
+
+/// The object as it is stored.
+#[derive(Debug, Clone)]
+pub(super) enum Stored {
+    Whole(Arc<ClusterImageSetAvailability>),
+    Malformed(Arc<Malformed>),
+}
+
+impl Stored {
+    pub(super) fn status(&self) -> Option<&ClusterImageSetAvailabilityStatus> {
+        match self {
+            Self::Whole(object) => object.status.as_ref(),
+            Self::Malformed(_) => None,
+        }
+    }
+
+    pub(super) fn conditions(&self) -> &[Condition] {
+        match self {
+            Self::Whole(object) => object.status.as_ref().map_or(&[], |status| &status.conditions),
+            Self::Malformed(malformed) => &malformed.conditions,
+        }
+    }
+
+    pub(super) fn version(&self) -> &str {
+        match self {
+            Self::Whole(object) => object.metadata.resource_version.as_deref().unwrap_or_default(),
+            Self::Malformed(malformed) => &malformed.resource_version,
+        }
+    }
+
+    pub(super) fn generation(&self) -> Option<i64> {
+        match self {
+            Self::Whole(object) => object.metadata.generation,
+            Self::Malformed(malformed) => malformed.generation,
+        }
+    }
+
+    fn rule(&self) -> Rule {
+        match self {
+            Self::Whole(object) => match Watched::compile(object) {
+                Ok(watched) => Rule::Watched(Arc::new(watched)),
+                Err(error) => Rule::Refused(availability::refused(&error)),
+            },
+            Self::Malformed(malformed) => {
+                let message = format!(
+                    "cannot be read, so nothing new is watched; correct it or delete it: {}",
+                    malformed.error
+                );
+                Rule::Refused(Finding::new(types::READY, false, reasons::INVALID_SPEC, message))
+            }
+        }
+    }
+}
+
+/// One object.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) owner: Owner,
+    pub(super) stored: Stored,
+    pub(super) rule: Rule,
+    pub(super) ledger: Ledger,
+    pub(super) pen: Pen,
+    /// Whether the metrics page does not know yet.
+    pub(super) uncounted: bool,
+    /// In order of images.
+    used: Vec<Used>,
+    expires: Option<Timestamp>,
+    /// The images of the ledger, in order, as the scheduler shares them.
+    images: Vec<Arc<Reference>>,
+    /// Images of which it was told that they disappeared, and not yet that they are back.
+    gone: HashSet<Reference>,
+    untold: Vec<Untold>,
+}
+
+/// News that is told once the ledger has it: otherwise a restart in between would make it news again.
+#[derive(Debug)]
+struct Untold {
+    story: Story,
+    /// Where in the ledger it is, and since which of its changes. `None`: it is stored.
+    shelf: Option<(ShelfId, Ticket)>,
+    since: Instant,
+}
+
+impl Object {
+    fn new(owner: Owner, stored: Stored, ledger: Ledger) -> Self {
+        let is_gone = |status| status == Availability::NotFound;
+        let gone = ledger
+            .iter()
+            .filter(|(_, entry)| entry.watch.as_ref().is_some_and(|watch| is_gone(watch.status)))
+            .map(|(image, _)| image.clone())
+            .collect();
+        Self {
+            owner,
+            rule: stored.rule(),
+            stored,
+            ledger,
+            pen: Pen::default(),
+            uncounted: true,
+            used: Vec::new(),
+            expires: None,
+            images: Vec::new(),
+            gone,
+            untold: Vec::new(),
+        }
+    }
+
+    /// Takes the object as it is stored now.
+    fn refresh(&mut self, stored: Stored) {
+        if self.stored.version() == stored.version() {
+            return;
+        }
+        // Without a generation nobody can tell whether its specification is the same.
+        if stored.generation().is_none() || stored.generation() != self.stored.generation() {
+            self.rule = stored.rule();
+        }
+        let changed = stored.generation() != self.stored.generation();
+        self.stored = stored;
+        self.reconsider(changed);
+    }
+
+    /// Takes note of what is in use.
+    pub(super) fn track(&mut self, used: Vec<Used>, now: Timestamp) {
+        let Rule::Watched(watched) = &self.rule else { return };
+        let same = self.used.len() == used.len()
+            && self.used.iter().zip(&used).all(|(one, other)| one.image == other.image);
+        self.expires = availability::track(&mut self.ledger, watched, &used, now);
+        self.used = used;
+        self.uncounted = true;
+        self.reconsider(!same);
+    }
+
+    /// Something may have changed that is to be written.
+    fn reconsider(&mut self, urgently: bool) {
+        self.pen.reconsider();
+        if urgently {
+            self.pen.hurry(self.ledger.dirty().len());
+        }
+    }
+
+    /// When the next image is to be forgotten.
+    pub(super) fn expires(&self) -> Option<Timestamp> {
+        self.expires
+    }
+
+    /// Whose pull secrets open an image.
+    pub(super) fn holders(&self, image: &Reference) -> &[Holder] {
+        let at = self.used.binary_search_by(|used| used.image.as_ref().cmp(image)).ok();
+        at.and_then(|at| self.used.get(at)).map_or(&[], |used| &used.holders)
+    }
+
+    /// Every image with its last look. Whether they are others than at the last call is told as well.
+    pub(super) fn images(&mut self) -> bool {
+        let same = self.images.len() == self.ledger.len()
+            && self.images.iter().zip(self.ledger.iter()).all(|(known, (image, _))| **known == *image);
+        if !same {
+            self.images = self.ledger.iter().map(|(image, _)| Arc::new(image.clone())).collect();
+        }
+        !same
+    }
+
+    pub(super) fn tracked(&self) -> impl Iterator<Item = (Arc<Reference>, Option<Timestamp>)> {
+        self.images.iter().filter_map(|image| {
+            let watch = self.ledger.get(image)?.watch.as_ref();
+            Some((image.clone(), watch.and_then(|watch| watch.last_monitor)))
+        })
+    }
+
+    /// Takes note of what a look found.
+    pub(super) fn note(&mut self, image: &Arc<Reference>, looked: &Looked, now: Timestamp) {
+        let Some(entry) = self.ledger.get(image) else { return };
+        let was = entry.watch.clone();
+        let Looked { verdict, secret_problem, .. } = looked;
+        let news = availability::note(&mut self.ledger, image, verdict, secret_problem.as_deref(), now);
+        let is = self.ledger.get(image).and_then(|entry| entry.watch.as_ref());
+        let changed = is.map(|watch| watch.status) != was.as_ref().map(|watch| watch.status);
+        self.reconsider(changed);
+        self.uncounted = true;
+        if matches!(verdict, Verdict::Available { .. }) {
+            self.gone.remove(&**image);
+        }
+        // A registry that could not be asked in between does not make the old news new.
+        let is_known =
+            matches!(news, Some(News::Disappeared { .. })) && !self.gone.insert(Reference::clone(image));
+        if let Some(news) = news.filter(|_| !is_known) {
+            tracing::info!(%image, watched_by = &*self.owner.name, ?news, "news of an image");
+            let story = Story {
+                owner: self.owner.clone(),
+                image: image.clone(),
+                news,
+                before: was.and_then(|watch| watch.last_monitor),
+                reason: verdict.reason().to_owned(),
+            };
+            let place = self.dirty_shelf_of(image);
+            self.untold.push(Untold { story, shelf: place, since: Instant::now() });
+        }
+    }
+
+    /// Where an image is that has just been changed.
+    fn dirty_shelf_of(&self, image: &Reference) -> Option<(ShelfId, Ticket)> {
+        self.ledger.dirty().into_iter().find_map(|id| match self.ledger.draft(id) {
+            Draft::Write { entries, ticket, .. } => {
+                entries.iter().any(|entry| entry.source == image.as_str()).then_some((id, ticket))
+            }
+            Draft::Delete { .. } => None,
+        })
+    }
+
+    /// The shelf to be written next, if any: one with news first.
+    pub(super) fn next_shelf(&self) -> Option<ShelfId> {
+        let dirty = self.ledger.dirty();
+        let mut awaited = self.untold.iter().filter_map(|untold| untold.shelf);
+        awaited.find(|(id, _)| dirty.contains(id)).map(|(id, _)| id).or_else(|| dirty.first().copied())
+    }
+
+    /// A shelf was stored as it was at that time.
+    pub(super) fn stored(&mut self, id: ShelfId, as_of: Ticket, version: Option<String>) {
+        self.ledger.written(id, as_of, version);
+        for untold in &mut self.untold {
+            untold.shelf.take_if(|(shelf, since)| *shelf == id && *since <= as_of);
+        }
+    }
+
+    /// The news that can be told now: it is stored, or cannot be.
+    pub(super) fn take_news(&mut self) -> Vec<Story> {
+        let is_due = |untold: &mut Untold| untold.shelf.is_none() || untold.since.elapsed() > KEPT_BACK;
+        self.untold.extract_if(.., is_due).map(|untold| untold.story).collect()
+    }
+}
+
+/// All objects, by name.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    pub(super) all: BTreeMap<Arc<str>, Object>,
+    /// Ledgers of objects that were not seen yet.
+    ledgers: HashMap<Owner, Vec<(String, Option<String>, ImageLedgerSpec)>>,
+}
+
+impl Objects {
+    /// Starts from the ledgers that are stored.
+    pub(super) fn from(ledgers: Vec<(Owner, ImageLedger)>) -> Self {
+        let mut objects = Self::default();
+        let watched = |owner: &Owner| owner.kind == OwnerKind::ClusterImageSetAvailability;
+        for (owner, ledger) in ledgers.into_iter().filter(|(owner, _)| watched(owner)) {
+            let (name, version) =
+                (ledger.metadata.name.unwrap_or_default(), ledger.metadata.resource_version);
+            objects.ledgers.entry(owner).or_default().push((name, version, ledger.spec));
+        }
+        objects
+    }
+
+    /// Takes the objects as they are stored now. Those under deletion count as gone: their ledgers go with them.
+    pub(super) fn sync(&mut self, snapshot: &Snapshot<ClusterImageSetAvailability>) {
+        let whole =
+            snapshot.objects.iter().filter(|(_, object)| object.metadata.deletion_timestamp.is_none());
+        let whole = whole.map(|(key, object)| {
+            (&key.name, object.metadata.uid.as_deref().unwrap_or_default(), Stored::Whole(object.clone()))
+        });
+        let malformed = snapshot.malformed.iter().map(|(key, malformed)| {
+            (&key.name, malformed.uid.as_str(), Stored::Malformed(malformed.clone()))
+        });
+        let mut before = std::mem::take(&mut self.all);
+        for (name, uid, stored) in whole.chain(malformed) {
+            let known = before.remove(name).filter(|object| &*object.owner.uid == uid);
+            let object = match known {
+                Some(mut object) => {
+                    object.refresh(stored);
+                    object
+                }
+                None => self.begin(name, uid, stored),
+            };
+            self.all.insert(name.clone(), object);
+        }
+    }
+
+    fn begin(&mut self, name: &Arc<str>, uid: &str, stored: Stored) -> Object {
+        let owner = Owner {
+            kind: OwnerKind::ClusterImageSetAvailability,
+            namespace: None,
+            name: name.clone(),
+            uid: uid.into(),
+        };
+        let found = self.ledgers.remove(&owner);
+        let has_ledger = found.is_some();
+        let mut ledger = Ledger::load(owner.clone(), found.unwrap_or_default());
+        if let Some(status) = stored.status().filter(|_| !has_ledger) {
+            availability::adopt(&mut ledger, status);
+        }
+        Object::new(owner, stored, ledger)
+    }
+}

@@ -1,0 +1,221 @@
+//! One look at one image: with whose credentials, for how long, and who is told.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_domain::cause::Cause;
+use fairlead_domain::duration::Duration as Limit;
+use fairlead_domain::keyring::{Credential, CredentialId};
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
+use fairlead_plan::availability::Pace;
+use fairlead_plan::credentials::{self, Offered, Principal};
+use fairlead_plan::routing::SecretName;
+use fairlead_plan::usage::Holder;
+use fairlead_registry::{Class, Client as Registries, Context, ProbeMethod, ProbeOptions};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout_at};
+
+use super::Seen;
+use crate::platform::config::{CheckMethod, Monitoring, RegistryWatch};
+use crate::registries::secrets::Secrets;
+use crate::registries::verdicts::Verdicts;
+
+/// How long a registry may take for an answer where the configuration sets no limit.
+const UNTOLD_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Time in line behind those who are in more of a hurry, before a look gives up.
+const IN_LINE: Duration = Duration::from_secs(30);
+
+/// The mirror controller takes what it is told at once; if it does not for so long, the image is looked at again.
+const TELLING: Duration = Duration::from_secs(5);
+
+/// A look that has not ended by then, with whatever it tries, is given up.
+const LONGEST: Duration = Duration::from_mins(5);
+
+/// What is to be looked at, and on whose behalf.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) image: Arc<Reference>,
+    /// Cluster-scoped objects first.
+    pub(super) wishes: Vec<Wish>,
+    /// Earlier looks that could not try everything.
+    pub(super) round: u32,
+    /// Others have their turn at the next look.
+    pub(super) partial: bool,
+}
+
+/// What one principal may look with. Nobody else learns what it is told.
+#[derive(Debug)]
+pub(super) struct Wish {
+    pub(super) principal: Principal,
+    /// Tried before the Pods' own.
+    pub(super) secret: Option<SecretName>,
+    pub(super) holders: Vec<Holder>,
+    pub(super) cause: Cause,
+    /// Whether a mirror wants to know.
+    pub(super) for_mirror: bool,
+}
+
+/// What a look found, on behalf of the first principal.
+#[derive(Debug)]
+pub(super) struct Looked {
+    pub(super) verdict: Verdict,
+    /// Of a Secret that might have opened the registry, had it been usable.
+    pub(super) secret_problem: Option<String>,
+    /// Every principal was told that the image is there: no login is left that might be told otherwise.
+    pub(super) complete: bool,
+}
+
+/// What the registry said to each login in one look.
+type Answers = Vec<((Vec<CredentialId>, Cause), Verdict)>;
+
+pub(super) struct Looker {
+    monitoring: Monitoring,
+    registries: Registries,
+    verdicts: Verdicts,
+    secrets: Secrets,
+    seen: mpsc::Sender<Seen>,
+}
+
+impl fmt::Debug for Looker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Looker").field("monitoring", &self.monitoring).finish_non_exhaustive()
+    }
+}
+
+impl Looker {
+    pub(super) fn new(
+        monitoring: Monitoring,
+        registries: Registries,
+        verdicts: Verdicts,
+        secrets: Secrets,
+        seen: mpsc::Sender<Seen>,
+    ) -> Self {
+        Self { monitoring, registries, verdicts, secrets, seen }
+    }
+
+    pub(super) fn pace(&self, host: &str) -> Pace {
+        let rule = self.monitoring.for_registry(host);
+        Pace { interval: rule.interval.as_std(), most: rule.max_per_interval }
+    }
+
+    /// Looks, and tells the mirrors if they want to know.
+    pub(super) async fn look(&self, question: &Question) -> Looked {
+        let given_up = || Looked {
+            verdict: Verdict::Unreachable { reason: "the look took too long and was given up".into() },
+            secret_problem: None,
+            complete: false,
+        };
+        let until = Instant::now() + LONGEST;
+        let mut answers = Answers::new();
+        let mut first: Option<Looked> = None;
+        let mut complete = !question.partial;
+        for wish in &question.wishes {
+            let asking = self.ask_in_turn(question, wish, &mut answers);
+            let looked = timeout_at(until, asking).await.unwrap_or_else(|_| given_up());
+            complete &= looked.complete;
+            if wish.for_mirror {
+                let (reference, principal) = (question.image.clone(), wish.principal.clone());
+                let seen = Seen { reference, principal, verdict: looked.verdict.clone() };
+                if self.seen.send_timeout(seen, TELLING).await.is_err() {
+                    tracing::debug!(image = %question.image, "nobody took what a look at an image of a mirror found");
+                }
+            }
+            first.get_or_insert(looked);
+        }
+        Looked { complete, ..first.unwrap_or_else(given_up) }
+    }
+
+    /// Asks with one login after the other until one gets to see the image. Registries hide what they have from those who
+    /// may not see it, so only what all of them are told counts as missing.
+    async fn ask_in_turn(&self, question: &Question, wish: &Wish, answers: &mut Answers) -> Looked {
+        let image = &question.image;
+        let rule = self.monitoring.for_registry(image.host().as_str());
+        let configuration = rule.fallback();
+        let offered = Offered {
+            mirror: wish.secret.as_ref(),
+            holders: &wish.holders,
+            upstreams: &[],
+            configuration: configuration.as_ref(),
+        };
+        let attempts = credentials::attempts(&wish.principal, &offered, question.round);
+        let logins = self.secrets.logins(attempts, &image.repository()).await;
+        let mut secret_problem = logins.problem;
+        let mut worst: Option<Verdict> = None;
+        for (attempt, credentials) in logins.matching {
+            let verdict = self.answer(image, wish.cause, &credentials, &rule, answers).await;
+            match &verdict {
+                Verdict::NotFound { .. } => {
+                    // Whoever logs in and is told so needs nobody else's Secret to know it.
+                    secret_problem = None;
+                    worst = Some(verdict);
+                }
+                Verdict::Unauthorised { .. } | Verdict::Forbidden { .. } => {
+                    for name in &attempt.secrets {
+                        self.secrets.distrust(name);
+                    }
+                    worst.get_or_insert(verdict);
+                }
+                _ => {
+                    let complete = matches!(verdict, Verdict::Available { .. });
+                    return Looked { verdict, secret_problem, complete };
+                }
+            }
+        }
+        let verdict = match worst {
+            Some(verdict) => verdict,
+            None => self.answer(image, wish.cause, &[], &rule, answers).await,
+        };
+        let complete = matches!(verdict, Verdict::Available { .. });
+        Looked { verdict, secret_problem, complete }
+    }
+
+    /// What the registry says to a login; it is asked once in a look.
+    async fn answer(
+        &self,
+        image: &Reference,
+        cause: Cause,
+        credentials: &[Credential],
+        rule: &RegistryWatch,
+        answers: &mut Answers,
+    ) -> Verdict {
+        let asked = (credentials.iter().map(Credential::id).collect(), cause);
+        if let Some((_, verdict)) = answers.iter().find(|(known, _)| *known == asked) {
+            return verdict.clone();
+        }
+        let verdict = self.ask(image, cause, credentials, rule).await;
+        answers.push((asked, verdict.clone()));
+        verdict
+    }
+
+    async fn ask(
+        &self,
+        image: &Reference,
+        cause: Cause,
+        credentials: &[Credential],
+        rule: &RegistryWatch,
+    ) -> Verdict {
+        let answer = rule.timeout.as_ref().map_or(UNTOLD_PATIENCE, Limit::as_std);
+        let method = match rule.method {
+            CheckMethod::Head => ProbeMethod::Head,
+            CheckMethod::Get => ProbeMethod::Get,
+        };
+        let options =
+            ProbeOptions { method, check_digest: rule.resolve_digest, cause, ..ProbeOptions::default() };
+        let (sent, told) = watch::channel(None);
+        let context = Context::new(Class::Background, Instant::now() + IN_LINE + answer)
+            .answered_within(answer)
+            .telling_when_sent(sent);
+        let verdict = self.registries.probe(image, credentials, options, &context).await;
+        if !matches!(verdict, Verdict::Unreachable { .. }) {
+            self.verdicts.caused_by(cause).learn(image, credentials, verdict.clone());
+            return verdict;
+        }
+        // That a registry does not answer is known to its client, and through that to admission. Here it counts against
+        // the image only if the registry was asked, or is known to be down.
+        let asked = told.borrow().is_some() || self.registries.is_down(&image.host()).is_some();
+        if asked { verdict } else { Verdict::Unknown { reason: verdict.reason().into() } }
+    }
+}

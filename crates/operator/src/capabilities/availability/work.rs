@@ -1,0 +1,404 @@
+//! One term of the watch: observes what is in use, has images looked at, and writes down what was found.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_domain::cause::Cause;
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
+use fairlead_plan::availability::{Looks, Outcome};
+use fairlead_plan::credentials::Principal;
+use fairlead_plan::usage::Holder;
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::Instant;
+
+use super::object::{Object, Objects, Rule};
+use super::prober::{Looked, Question, Wish};
+use super::write_schedule::{self, Written};
+use super::{Controller, MirrorLooks};
+use crate::cluster::state::Changes;
+use crate::cluster::usage;
+use crate::cluster::watch::backoff::Backoff;
+use crate::platform::leader::Term;
+
+/// Shortest time between two passes over all Pods: something about some Pod changes all the time.
+const GATHER: Duration = Duration::from_secs(3);
+
+/// Shortest time between two updates of what mirrors want looked at.
+const TAKE_UP: Duration = Duration::from_secs(5);
+
+/// Shortest time between two counts for the metrics page.
+const COUNT: Duration = Duration::from_secs(1);
+
+/// Longest time between two looks at the clock, which may be set.
+const LONGEST_SLEEP: Duration = Duration::from_mins(1);
+
+/// How often it is asked whether the watches have listed everything.
+const UNSEEN: Duration = Duration::from_millis(250);
+
+/// Principals on whose behalf one image is looked at in one go; the others have their turn at the next looks.
+const MOST_PRINCIPALS: usize = 8;
+
+/// Looks at once. Registries are independent of each other, but Pods can name any number of them.
+const AT_ONCE: usize = 128;
+
+pub(super) struct Work<'a> {
+    controller: &'a Controller,
+    term: &'a Term,
+    pods: Changes,
+    changed: Changes,
+    published: watch::Receiver<Arc<MirrorLooks>>,
+    mirrors: Arc<MirrorLooks>,
+    /// Nobody will publish anything any more.
+    mirrors_are_gone: bool,
+    objects: Objects,
+    looks: Looks,
+    /// Images whose turn has come.
+    due: VecDeque<Arc<Reference>>,
+    looking: JoinSet<Looked>,
+    underway: HashMap<Id, Arc<Reference>>,
+    /// How often images were looked at on behalf of some, or with the logins of some, who might be told otherwise.
+    rounds: HashMap<Arc<Reference>, u32>,
+    writing: JoinSet<Written>,
+    schedule: Schedule,
+}
+
+/// What has to be done again, and when each was last done.
+struct Schedule {
+    gather: bool,
+    gathered: Instant,
+    take_up: bool,
+    taken_up: Instant,
+    count: bool,
+    counted: Instant,
+    /// When the next registry may be asked.
+    next_look: Option<Timestamp>,
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn new(controller: &'a Controller, term: &'a Term) -> Self {
+        let resources = &controller.resources;
+        let long_ago = Instant::now().checked_sub(LONGEST_SLEEP).unwrap_or_else(Instant::now);
+        let mut published = controller.mirrors.clone();
+        // What was published before this term is taken up as well.
+        published.mark_changed();
+        Self {
+            controller,
+            term,
+            pods: resources.pods.changes(),
+            changed: resources.cluster_image_set_availabilities.changes(),
+            published,
+            mirrors: Arc::default(),
+            mirrors_are_gone: false,
+            objects: Objects::default(),
+            looks: Looks::default(),
+            due: VecDeque::new(),
+            looking: JoinSet::new(),
+            underway: HashMap::new(),
+            rounds: HashMap::new(),
+            writing: JoinSet::new(),
+            schedule: Schedule {
+                gather: true,
+                gathered: long_ago,
+                take_up: false,
+                taken_up: long_ago,
+                count: true,
+                counted: long_ago,
+                next_look: None,
+            },
+        }
+    }
+
+    /// Works until it is dropped.
+    pub(super) async fn run(mut self) {
+        self.begin().await;
+        loop {
+            self.observe().await;
+            self.look();
+            self.write();
+            self.tell();
+            self.count();
+            let until = self.until();
+            tokio::select! {
+                () = self.pods.next() => self.schedule.gather = true,
+                () = self.changed.next() => self.schedule.gather = true,
+                published = self.published.changed(), if !self.mirrors_are_gone => match published {
+                    Ok(()) => self.schedule.take_up = true,
+                    Err(_) => self.mirrors_are_gone = true,
+                },
+                Some(looked) = self.looking.join_next_with_id() => self.heed(looked),
+                Some(written) = self.writing.join_next() => self.finish(written),
+                () = tokio::time::sleep_until(until) => {}
+            }
+        }
+    }
+
+    /// Waits until everything is known: what was not listed yet must not look like what is gone.
+    async fn begin(&mut self) {
+        while !self.controller.board.knows_pods_and(&["ClusterImageSetAvailability"]) {
+            tokio::time::sleep(UNSEEN).await;
+        }
+        let mut backoff = Backoff::default();
+        let ledgers = loop {
+            match self.controller.shelves.list().await {
+                Ok(ledgers) => break ledgers,
+                Err(error) => {
+                    tracing::warn!(%error, "ledgers of watched images could not be listed; nothing is watched until then");
+                    tokio::time::sleep(backoff.next(fastrand::f64())).await;
+                }
+            }
+        };
+        self.objects = Objects::from(ledgers);
+    }
+
+    /// Brings the ledgers in line with objects and Pods, and the looks with the ledgers and mirrors.
+    async fn observe(&mut self) {
+        let now = Instant::now();
+        let mut images_changed = false;
+        let clock = self.controller.clock.now();
+        let expired = |object: &Object| object.expires().is_some_and(|expires| expires <= clock);
+        self.schedule.gather |= self.objects.all.values().any(expired);
+        if self.schedule.gather && now >= self.schedule.gathered + GATHER {
+            (self.schedule.gather, self.schedule.gathered) = (false, now);
+            images_changed |= self.gather().await;
+        }
+        if self.schedule.take_up && now >= self.schedule.taken_up + TAKE_UP {
+            (self.schedule.take_up, self.schedule.taken_up) = (false, now);
+            self.mirrors = self.published.borrow_and_update().clone();
+            images_changed = true;
+        }
+        if images_changed {
+            let mirrors = self.mirrors.iter().map(|look| (look.reference.clone(), Some(look.last)));
+            let watched = self.objects.all.values().flat_map(Object::tracked);
+            self.looks.sync(watched.chain(mirrors));
+            let (objects, mirrors) = (&self.objects.all, &self.mirrors);
+            let is_tracked = |image: &Reference| {
+                objects.values().any(|object| object.ledger.get(image).is_some())
+                    || mirrors.of(image).next().is_some()
+            };
+            self.rounds.retain(|image, _| is_tracked(image));
+        }
+    }
+
+    /// Tells whether other images are watched now.
+    async fn gather(&mut self) -> bool {
+        let resources = &self.controller.resources;
+        let before = self.objects.all.len();
+        self.objects.sync(&resources.cluster_image_set_availabilities.snapshot());
+        let rules = self.objects.all.iter().filter_map(|(name, object)| match &object.rule {
+            Rule::Watched(watched) => Some((name.clone(), watched.clone())),
+            Rule::Refused(_) => None,
+        });
+        let (names, rules): (Vec<_>, Vec<_>) = rules.unzip();
+        if !rules.is_empty() {
+            let (pods, ignored) = (resources.pods.clone(), self.controller.ignored.clone());
+            // Beside the threads that serve requests: there may be many Pods.
+            let gathering = tokio::task::spawn_blocking(move || {
+                let selections: Vec<_> = rules.iter().map(|watched| watched.selection()).collect();
+                usage::gather(&pods.all(), &ignored, &selections)
+            });
+            let gathered = match gathering.await {
+                Ok(gathered) => gathered,
+                Err(error) => {
+                    tracing::error!(%error, "images in use could not be gathered; this is a bug");
+                    return false;
+                }
+            };
+            let now = self.controller.clock.now();
+            for (name, used) in names.iter().zip(gathered) {
+                if let Some(object) = self.objects.all.get_mut(name) {
+                    object.track(used, now);
+                }
+            }
+        }
+        self.schedule.count = true;
+        let mut changed = self.objects.all.len() != before;
+        for object in self.objects.all.values_mut() {
+            changed |= object.images();
+        }
+        changed
+    }
+
+    /// Starts the looks that are due.
+    fn look(&mut self) {
+        let looker = &self.controller.looker;
+        let (due, next_look) = self.looks.next(&|host| looker.pace(host), self.controller.clock.now());
+        self.schedule.next_look = next_look;
+        self.due.extend(due);
+        while self.looking.len() < AT_ONCE
+            && let Some(image) = self.due.pop_front()
+        {
+            let question = self.question(&image);
+            let looker = looker.clone();
+            let task = self.looking.spawn(async move { looker.look(&question).await });
+            self.underway.insert(task.id(), image);
+        }
+    }
+
+    fn question(&self, image: &Arc<Reference>) -> Question {
+        let mut wishes: BTreeMap<Principal, Wish> = BTreeMap::new();
+        let cause = self.controller.policies.current().cause_of(image);
+        for object in self.objects.all.values().filter(|object| object.ledger.get(image).is_some()) {
+            join(&mut wishes, &Principal::Cluster, cause, object.holders(image));
+        }
+        for look in self.mirrors.of(image) {
+            let wish = join(&mut wishes, &look.principal, look.cause, &look.holders);
+            wish.secret = wish.secret.take().or_else(|| look.secret.clone());
+            wish.for_mirror = true;
+        }
+        let mut wishes: Vec<Wish> = wishes.into_values().collect();
+        for wish in &mut wishes {
+            wish.holders.sort();
+            let same = |one: &Holder, other: &Holder| {
+                (&one.namespace, &one.pull_secrets) == (&other.namespace, &other.pull_secrets)
+            };
+            wish.holders.dedup_by(|one, other| same(one, other));
+        }
+        let round = self.rounds.get(image).copied().unwrap_or_default();
+        // Cluster-scoped objects come first and are never left out.
+        let first = wishes.iter().take_while(|wish| wish.principal == Principal::Cluster).count();
+        let partial = wishes.len() > MOST_PRINCIPALS;
+        if partial && let Some(others) = wishes.get_mut(first..) {
+            let start = usize::try_from(round).unwrap_or_default().wrapping_mul(MOST_PRINCIPALS - 1);
+            others.rotate_left(start % others.len());
+            wishes.truncate(MOST_PRINCIPALS);
+        }
+        Question { image: image.clone(), wishes, round, partial }
+    }
+
+    /// Takes note of what a look found.
+    fn heed(&mut self, ended: Result<(Id, Looked), JoinError>) {
+        let (id, looked) = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                tracing::error!(%error, "a look at an image ended without a result; this is a bug");
+                let verdict = Verdict::Unknown { reason: "the look failed inside Fairlead".into() };
+                (error.id(), Looked { verdict, secret_problem: None, complete: false })
+            }
+        };
+        let Some(image) = self.underway.remove(&id) else { return };
+        self.schedule.count = true;
+        let now = self.controller.clock.now();
+        if looked.complete {
+            self.rounds.remove(&image);
+        } else {
+            let round = self.rounds.entry(image.clone()).or_default();
+            *round = round.wrapping_add(1);
+        }
+        self.looks.looked(&image, Outcome::from(&looked.verdict), now, fastrand::f64());
+        let mut holders = self.objects.all.values().flat_map(|object| object.holders(&image));
+        let namespace = holders.next().map_or("", |holder| &*holder.namespace);
+        self.controller.metrics.looked(image.host().as_str(), namespace, looked.verdict.kind());
+        tracing::debug!(%image, verdict = %looked.verdict, "looked at an image");
+        for object in self.objects.all.values_mut() {
+            object.note(&image, &looked, now);
+        }
+    }
+
+    /// Tells the news that is written down.
+    fn tell(&mut self) {
+        let Controller { teller, resources, ignored, .. } = self.controller;
+        for object in self.objects.all.values_mut() {
+            for story in object.take_news() {
+                story.tell_on_object(teller);
+                let Rule::Watched(watched) = &object.rule else { continue };
+                let (teller, watched) = (teller.clone(), watched.clone());
+                let (pods, ignored) = (resources.pods.clone(), ignored.clone());
+                // Nobody waits for it: news is news, not state.
+                drop(tokio::task::spawn_blocking(move || {
+                    story.tell_in_namespaces(&teller, &pods, &watched, &ignored);
+                }));
+            }
+        }
+    }
+
+    fn write(&mut self) {
+        let Controller { client, shelves, .. } = self.controller;
+        for object in self.objects.all.values_mut() {
+            write_schedule::start(object, client, shelves, self.term, &mut self.writing);
+        }
+    }
+
+    fn finish(&mut self, written: Result<Written, JoinError>) {
+        match written {
+            Ok(written) => {
+                if let Some(object) = self.objects.all.get_mut(&written.name) {
+                    write_schedule::finish(object, written);
+                }
+            }
+            Err(error) => tracing::error!(%error, "a write ended without a result; this is a bug"),
+        }
+    }
+
+    /// Tells the metrics page.
+    fn count(&mut self) {
+        if !self.schedule.count || Instant::now() < self.schedule.counted + COUNT {
+            return;
+        }
+        (self.schedule.count, self.schedule.counted) = (false, Instant::now());
+        let metrics = &self.controller.metrics;
+        let objects = &mut self.objects.all;
+        metrics.keep(|name| objects.contains_key(name));
+        for (name, object) in objects.iter_mut().filter(|(_, object)| object.uncounted) {
+            let holder = |image: &Reference| object.holders(image).first();
+            metrics.show(name, &object.ledger, |image| holder(image).map_or("", |holder| &*holder.namespace));
+            object.uncounted = false;
+        }
+        let laps = self.looks.hosts().filter_map(|host| Some((host.clone(), self.looks.lap(host)?)));
+        metrics.laps(laps);
+    }
+
+    /// When there is something to do again, if nothing happens before.
+    fn until(&mut self) -> Instant {
+        let (now, clock) = (Instant::now(), self.controller.clock.now());
+        let wait = |at: Timestamp| now + Duration::try_from(at.duration_since(clock)).unwrap_or_default();
+        let schedule = &self.schedule;
+        let mut until = now + LONGEST_SLEEP;
+        let mut at_the_latest = |moment: Instant| until = until.min(moment);
+        if schedule.gather {
+            at_the_latest(schedule.gathered + GATHER);
+        }
+        if schedule.take_up {
+            at_the_latest(schedule.taken_up + TAKE_UP);
+        }
+        if schedule.count {
+            at_the_latest(schedule.counted + COUNT);
+        }
+        if let Some(next) = schedule.next_look {
+            at_the_latest(wait(next));
+        }
+        for object in self.objects.all.values() {
+            if let Some(due) = object.pen.due(!object.ledger.dirty().is_empty()) {
+                at_the_latest(due);
+            }
+            // One that is over is a reason to gather, and that is waited for already.
+            if let Some(expires) = object.expires().filter(|expires| *expires > clock) {
+                at_the_latest(wait(expires));
+            }
+        }
+        until
+    }
+}
+
+/// The wish of a principal with one more reason for it.
+fn join<'w>(
+    wishes: &'w mut BTreeMap<Principal, Wish>,
+    principal: &Principal,
+    cause: Cause,
+    holders: &[Holder],
+) -> &'w mut Wish {
+    let wish = wishes.entry(principal.clone()).or_insert_with(|| Wish {
+        principal: principal.clone(),
+        secret: None,
+        holders: Vec::new(),
+        cause,
+        for_mirror: false,
+    });
+    wish.holders.extend_from_slice(holders);
+    // One reason that an administrator answers for is enough.
+    wish.cause = wish.cause.min(cause);
+    wish
+}

@@ -1,0 +1,550 @@
+//! One term's work on mirrors: what is known, what is under way, what comes next.
+
+mod finalizers;
+mod orders;
+mod outcomes;
+mod suspension;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_api::kuik::AwaitedRegistry;
+use fairlead_domain::reference::{Host, ImageKey, Tag};
+use fairlead_plan::copy_queue::{Ended, Job, Key, Queue};
+use fairlead_plan::ledger::{Ledger, Owner, ShelfId};
+use fairlead_plan::mirroring::{Sighting, Task, Work as Kind};
+use fairlead_plan::routing::Index;
+use fairlead_plan::tenant::Tenant;
+use jiff::Timestamp;
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+use self::outcomes::Audience;
+use super::Parts;
+use super::events;
+use super::executor::{Outcome, Publishing};
+use super::object_state::Desk;
+use super::objects::Objects;
+use super::reconcile::{Look, Looked};
+use super::usage_lists::UsageLists;
+use super::write::{self, Told, Written};
+use crate::cluster::ledgers::{LedgerObject, WriteError};
+use crate::platform::api_error::Class;
+use crate::platform::leader::Term;
+
+/// The shortest time between two looks at everything, and how many times longer than itself a look has to wait: so that
+/// the largest cluster spends a tenth of a processor on it.
+const SHORTEST_LOOK: Duration = Duration::from_millis(200);
+const LOOK_SHARE: u32 = 10;
+
+/// Everything is looked at again after this time whatever happens: Secrets may have changed, registries come back.
+const LONGEST_LOOK: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether registries that tasks wait for are back.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A copy that was found in its place is not looked for again on the word of a probe.
+const VERIFIED_FOR: Duration = Duration::from_mins(5);
+const MOST_VERIFIED: usize = 10_000;
+/// Contested places that are told of in one term.
+const MOST_TOLD: usize = 1000;
+
+/// A ledger that the watch does not show this long after it was written is not there.
+const LATE: Duration = Duration::from_secs(3);
+
+/// Requests to the API server at once.
+const WRITES_AT_ONCE: usize = 4;
+
+/// After this many failures a copy is news.
+const FAILURES_TO_TELL: u32 = 2;
+
+/// Planning has panicked, and the ledgers in memory are gone with it.
+pub(super) struct Crashed;
+
+/// A task under way.
+struct Running {
+    /// The same thing may be begun again before the end of a cancelled one is heard of.
+    number: u64,
+    job: AbortHandle,
+    task: Task,
+    publishing: Publishing,
+    /// The ledger knows what it is writing.
+    noted: bool,
+}
+
+/// For how long a registry is left alone, for us and for people.
+struct Pause {
+    until: Instant,
+    until_clock: Timestamp,
+}
+
+impl Pause {
+    fn of(length: Duration) -> Self {
+        let seconds = i64::try_from(length.as_secs()).unwrap_or(i64::MAX);
+        let now = Timestamp::now();
+        let end = Timestamp::from_second(now.as_second().saturating_add(seconds)).unwrap_or(now);
+        Self { until: Instant::now() + length, until_clock: end }
+    }
+}
+
+pub(super) struct Work<'a> {
+    parts: &'a Parts,
+    term: &'a Term,
+    origin: Instant,
+    desks: BTreeMap<Arc<str>, Desk>,
+    /// Ledgers that were stored before this term and whose objects were not seen yet.
+    shelved: HashMap<Owner, Ledger>,
+    index: Arc<Index>,
+    queue: Queue<Task>,
+    running: HashMap<Key, Running>,
+    /// Tasks that were cancelled and may not have noticed yet.
+    cancelled: Vec<(Key, Running)>,
+    /// Tasks that were begun.
+    begun: u64,
+    jobs: JoinSet<(Key, u64, Task, Outcome)>,
+    writes: JoinSet<(Arc<str>, Written)>,
+    lists: UsageLists,
+    /// Registries that want to be left alone, and until when.
+    paused: HashMap<Arc<str>, Pause>,
+    /// Copies that were found in their place on somebody's word that they were not.
+    verified: HashMap<ImageKey, Instant>,
+    /// Contested places that were told of, and what was said: it is said again once it has changed.
+    told: HashSet<(ImageKey, Box<str>)>,
+    /// Objects whose end was told of.
+    parted: HashSet<Arc<str>>,
+    published: Arc<Notify>,
+    /// What was seen of images and not compared with the ledgers yet.
+    sightings: HashMap<Audience, HashMap<ImageKey, Sighting>>,
+    /// What has to be known again before anything is done.
+    waits_for: Option<String>,
+    /// Why nothing is removed.
+    wrong_clock: Option<String>,
+    /// Tasks have to be compared with the queue.
+    resync: bool,
+    next_look: Instant,
+    look_wanted: bool,
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn new(
+        parts: &'a Parts,
+        term: &'a Term,
+        shelved: HashMap<Owner, Ledger>,
+        cluster: Tag,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            parts,
+            term,
+            origin: now,
+            desks: BTreeMap::new(),
+            shelved,
+            index: parts.policies.current(),
+            queue: Queue::new(|one, other| one.work == other.work),
+            running: HashMap::new(),
+            cancelled: Vec::new(),
+            begun: 0,
+            jobs: JoinSet::new(),
+            writes: JoinSet::new(),
+            lists: parts.usage_lists(cluster),
+            paused: HashMap::new(),
+            verified: HashMap::new(),
+            told: HashSet::new(),
+            parted: HashSet::new(),
+            published: parts.carrier.published(),
+            sightings: HashMap::new(),
+            waits_for: None,
+            wrong_clock: None,
+            resync: false,
+            next_look: now,
+            look_wanted: true,
+        }
+    }
+
+    /// Something that a look depends on has changed.
+    pub(super) fn want_look(&mut self) {
+        self.look_wanted = true;
+    }
+
+    /// A Secret that a policy names has appeared, gone or changed: whatever failed for want of it is tried again.
+    pub(super) fn secrets_changed(&mut self) {
+        let named =
+            |desk: &&mut Desk| desk.object.policy.as_ref().is_some_and(|policy| policy.secrets().count() > 0);
+        for desk in self.desks.values_mut().filter(named) {
+            desk.turn.touch();
+            for task in desk.tasks() {
+                self.queue.hurry(&key(&desk.object.owner.uid, &task));
+            }
+        }
+    }
+
+    /// The next thing that was under way and has ended; never, if nothing is.
+    pub(super) async fn progress(&mut self) {
+        tokio::select! {
+            Some(done) = self.jobs.join_next(), if !self.jobs.is_empty() => {
+                if let Ok((key, number, task, outcome)) = done {
+                    self.ended(&key, number, &task, outcome);
+                }
+            }
+            Some(written) = self.writes.join_next(), if !self.writes.is_empty() => {
+                if let Ok((uid, written)) = written {
+                    self.written(&uid, written);
+                }
+            }
+            read = self.lists.progress(&self.parts.clock), if self.lists.is_busy() => {
+                self.look_wanted |= read;
+                self.desks.values_mut().for_each(|desk| desk.turn.touch());
+            }
+            () = self.published.notified(), if !self.jobs.is_empty() => self.note_writes(),
+            else => std::future::pending().await,
+        }
+    }
+
+    /// When there is something to do that only time brings.
+    pub(super) fn wake(&self) -> Instant {
+        let now = Instant::now();
+        if self.waits_for.is_some() {
+            return now + ASK_AGAIN;
+        }
+        let mut wake = if self.look_wanted { self.next_look } else { self.next_look + LONGEST_LOOK };
+        let due = self.queue.next_due(self.elapsed()).map(|due| self.origin + due);
+        let writes = self.desks.values().filter_map(|desk| desk.turn.next()).filter(|next| *next > now);
+        let wall_clock = self.parts.clock.now();
+        let retention = self.desks.values().filter_map(|desk| desk.next).map(|next| {
+            now + Duration::try_from(next.duration_since(wall_clock)).unwrap_or_default().min(LONGEST_LOOK)
+        });
+        let lists = self.lists.next(wall_clock).map(|next| {
+            now + Duration::try_from(next.duration_since(wall_clock)).unwrap_or(ASK_AGAIN).max(ASK_AGAIN)
+        });
+        let pauses = self.paused.values().map(|pause| pause.until).chain(lists);
+        // Nobody tells when a registry is back.
+        let waiting = (self.queue.waiting() > 0).then(|| now + ASK_AGAIN);
+        for moment in waiting.into_iter().chain(due).chain(writes).chain(retention).chain(pauses) {
+            wake = wake.min(moment);
+        }
+        // Whatever is due and could not be begun is not asked for in a circle.
+        wake.max(now + Duration::from_millis(20))
+    }
+
+    /// Plans and begins whatever can be.
+    pub(super) async fn go_on(&mut self) -> Result<(), Crashed> {
+        if self.is_paused() {
+            return Ok(());
+        }
+        self.read_clock();
+        let (now, wall_clock) = (Instant::now(), self.parts.clock.now());
+        let retention = self.desks.values().any(|desk| desk.next.is_some_and(|next| next <= wall_clock));
+        let due = self.look_wanted || retention || now >= self.next_look + LONGEST_LOOK;
+        // An object that is not compiled yet would look like one that makes no sense.
+        if due && now >= self.next_look && self.parts.policies.is_up_to_date() {
+            self.look().await?;
+        }
+        self.paused.retain(|_, pause| pause.until > now);
+        if !self.sightings.is_empty() {
+            self.heed_sightings();
+        }
+        if self.resync {
+            self.resync = false;
+            self.sync();
+        }
+        if self.term.holds() {
+            self.lists.begin(self.parts.clock.now());
+        }
+        self.begin_jobs();
+        self.begin_writes();
+        let oldest = self.queue.oldest(self.elapsed());
+        self.parts.metrics.queue(self.queue.waiting(), self.queue.running(), oldest);
+        Ok(())
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    async fn look(&mut self) -> Result<(), Crashed> {
+        let begun = Instant::now();
+        self.look_wanted = false;
+        self.note_cancelled();
+        self.index = self.parts.policies.current();
+        self.notice_foreign_writes();
+        let mut objects = Objects::gather(&self.parts.resources, &self.index);
+        let stuck = std::mem::take(&mut objects.stuck);
+        // Most clusters that mirror nothing have Pods all the same.
+        let pods = if objects.readable.is_empty() { Vec::new() } else { self.parts.resources.pods.all() };
+        let look = Look {
+            objects,
+            index: Arc::clone(&self.index),
+            pods,
+            ignored: self.parts.ignored.clone(),
+            manner: Arc::clone(&self.parts.manner),
+            foreign: self.lists.foreign(),
+            now: self.parts.clock.now(),
+            held_back: self.wrong_clock.clone(),
+        };
+        let (desks, mut shelved) = (std::mem::take(&mut self.desks), std::mem::take(&mut self.shelved));
+        let looking = tokio::task::spawn_blocking(move || {
+            let looked = look.run(desks, &mut shelved);
+            (looked, shelved)
+        });
+        match looking.await {
+            Ok((Looked { desks, gone, states, shared }, shelved)) => {
+                (self.desks, self.shelved) = (desks, shelved);
+                self.lists.update(shared, self.parts.clock.now());
+                for desk in self.desks.values().filter(|desk| desk.lists_wanted) {
+                    let targets = desk.object.policy.iter().flat_map(|policy| policy.targets());
+                    self.lists.want(targets.map(|target| target.place));
+                }
+                for desk in self.desks.values_mut() {
+                    desk.turn.touch();
+                    if desk.lists_wanted {
+                        let targets = desk.object.policy.iter().flat_map(|policy| policy.targets());
+                        let unread = self.lists.unread(targets.map(|target| target.place));
+                        desk.failing = unread.or(desk.failing.take());
+                    }
+                }
+                for uid in gone {
+                    let running = self.queue.forget(&uid);
+                    self.cancel(running);
+                }
+                self.parts.metrics.count(&states);
+                self.tell_refusals();
+            }
+            Err(error) => {
+                tracing::error!(%error, "mirrors could not be planned, which is a bug; beginning anew from what is stored");
+                return Err(Crashed);
+            }
+        }
+        self.resync = true;
+        self.mind_finalizers().await;
+        self.release(&stuck).await;
+        self.parts.publish_looks(&self.desks, &self.index);
+        self.next_look = Instant::now() + SHORTEST_LOOK.max(begun.elapsed() * LOOK_SHARE);
+        Ok(())
+    }
+
+    fn tell_refusals(&mut self) {
+        let mut told = HashSet::new();
+        for desk in self.desks.values() {
+            for refusal in &desk.refused {
+                let news = (refusal.destination.key(), refusal.why.clone());
+                if told.len() < MOST_TOLD && !self.told.contains(&news) {
+                    self.parts.teller.tell(events::refused(&desk.object.owner, refusal));
+                }
+                if told.len() < MOST_TOLD {
+                    told.insert(news);
+                }
+            }
+        }
+        self.told = told;
+    }
+
+    /// Somebody else has written or deleted a ledger: ours is written again.
+    fn notice_foreign_writes(&mut self) {
+        let mut found: HashMap<Arc<str>, HashMap<ShelfId, u64>> = HashMap::new();
+        for LedgerObject { key, version, owner } in self.parts.claims.objects() {
+            let Some(desk) = self.desks.get(&owner.uid).filter(|desk| desk.object.owner == *owner) else {
+                continue;
+            };
+            // Versions are numbers that grow, as the API server's own caches rely on.
+            if let (Some((shelf, _)), Ok(version)) = (desk.ledger.by_object(&key.name), version.parse()) {
+                found.entry(Arc::clone(&owner.uid)).or_default().insert(shelf, version);
+            }
+        }
+        for (uid, desk) in self.desks.iter_mut().filter(|(_, desk)| desk.turn.is_free()) {
+            let found = found.remove(uid).unwrap_or_default();
+            let shelves: Vec<_> = desk.ledger.shelves().collect();
+            for shelf in shelves {
+                let known = desk.ledger.version(shelf).and_then(|known| known.parse().ok());
+                match (known, found.get(&shelf).copied()) {
+                    (Some(known), Some(found)) if found > known => {
+                        desk.ledger.lost(shelf, Some(found.to_string()));
+                    }
+                    (Some(known), Some(found)) if found == known => {
+                        desk.unseen.remove(&shelf);
+                        desk.witnessed.insert(shelf);
+                    }
+                    (Some(_), None) if desk.witnessed.remove(&shelf) => desk.ledger.lost(shelf, None),
+                    // Written, and never seen: the watch is late, or somebody was faster than it.
+                    (Some(_), None) => match desk.unseen.get(&shelf) {
+                        Some(written) if written.elapsed() < LATE => self.look_wanted = true,
+                        _ => desk.ledger.lost(shelf, None),
+                    },
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Makes the queue hold what the ledgers call for.
+    fn sync(&mut self) {
+        let now = self.elapsed();
+        let mut hosts: HashMap<Host, (Arc<str>, Option<String>)> = HashMap::new();
+        let (client, paused) = (&self.parts.client, &self.paused);
+        let mut standing = |host: Host| {
+            let look = |host: &Host| (host.key().to_shared(), trouble_of(client, paused, host));
+            hosts.entry(host).or_insert_with_key(look).clone()
+        };
+        let mut to_cancel = Vec::new();
+        for (uid, desk) in &mut self.desks {
+            let mut waiting: BTreeMap<(Arc<str>, String), u32> = BTreeMap::new();
+            let mut jobs = Vec::new();
+            let held_back = self.wrong_clock.is_some();
+            for task in desk.tasks().into_iter().filter(|task| !held_back || task.work != Kind::Delete) {
+                let (destination, closed) = standing(task.destination.host());
+                let (source, silent) = standing(task.source.host());
+                // A source that is down is waited for only if nobody knows which image it was.
+                let known =
+                    || desk.ledger.get(&task.source).is_some_and(|entry| entry.source_digest.is_some());
+                let closed = closed.map(|why| (Arc::clone(&destination), why));
+                let silent = silent.map(|why| (Arc::clone(&source), why));
+                let (hosts, closed) = match task.work {
+                    Kind::Copy if silent.is_none() || known() => (vec![destination], closed),
+                    Kind::Copy => (vec![destination, source], closed.or(silent)),
+                    Kind::Compare => (vec![source], silent),
+                    Kind::Delete | Kind::Identify => (vec![destination], closed),
+                };
+                if let Some(awaited) = closed {
+                    *waiting.entry(awaited).or_default() += 1;
+                }
+                jobs.push(Job { key: key(uid, &task), hosts, what: task });
+            }
+            // The lists of a registry that is down cannot be read, and what waits for them waits for the registry.
+            if desk.lists_wanted {
+                let targets = desk.object.policy.iter().flat_map(|policy| policy.targets());
+                for (host, closed) in targets.map(|target| standing(target.place.host())) {
+                    if let Some(why) = closed {
+                        *waiting.entry((host, why)).or_default() += 1;
+                    }
+                }
+            }
+            let awaited = |((host, reason), tasks): ((Arc<str>, _), _)| AwaitedRegistry {
+                registry: host.as_ref().to_owned(),
+                reason,
+                tasks,
+            };
+            desk.waiting = waiting.into_iter().map(awaited).collect();
+            to_cancel.extend(self.queue.sync(&Tenant::from(&desk.object.owner), uid, jobs, now));
+        }
+        self.cancel(to_cancel);
+    }
+
+    fn cancel(&mut self, keys: Vec<Key>) {
+        for key in keys {
+            if let Some(running) = self.running.remove(&key) {
+                running.job.abort();
+                self.cancelled.push((key.clone(), running));
+                self.look_wanted = true;
+            }
+            self.queue.ended(&key, Ended::Cancelled, self.elapsed(), 0.0);
+        }
+    }
+
+    fn begin_jobs(&mut self) {
+        if !self.term.holds() {
+            return;
+        }
+        let limits = self.parts.limits;
+        let (client, paused) = (&self.parts.client, &self.paused);
+        let closed = |host: &str| {
+            paused.contains_key(host) || Host::parse(host).is_ok_and(|host| client.is_down(&host).is_some())
+        };
+        let begun = self.queue.start(self.elapsed(), &limits, &closed);
+        for Job { key, what: task, .. } in begun {
+            if task.work == Kind::Delete && !self.lists.permits(&task.destination, self.parts.clock.now()) {
+                // The lists are read again, and the deletion is planned anew.
+                self.queue.ended(&key, Ended::Cancelled, self.elapsed(), 0.0);
+                self.look_wanted = true;
+                continue;
+            }
+            let Some(order) = self.order(&key, &task) else {
+                self.queue.ended(&key, Ended::Done, self.elapsed(), 0.0);
+                continue;
+            };
+            self.begun += 1;
+            let (carrier, number) = (self.parts.carrier.clone(), self.begun);
+            let (publishing, begun) = (order.publishing.clone(), task.clone());
+            let job = self.jobs.spawn({
+                let key = key.clone();
+                async move { (key, number, task, carrier.carry_out(order).await) }
+            });
+            let running = Running { number, job, task: begun, publishing, noted: false };
+            self.running.insert(key, running);
+        }
+    }
+
+    fn begin_writes(&mut self) {
+        let (now, wall_clock) = (Instant::now(), self.parts.clock.now());
+        for (uid, desk) in &mut self.desks {
+            if self.writes.len() >= WRITES_AT_ONCE || !self.term.holds() {
+                return;
+            }
+            let secrets = match &desk.object.policy {
+                Some(policy) => self.parts.secrets.problems().of(policy.id()),
+                None => continue,
+            };
+            let places = desk.object.policy.iter().flat_map(|policy| policy.targets());
+            let told = Told {
+                secret_problems: &secrets,
+                copies_pull_secrets: self.parts.copies_pull_secrets,
+                usage_lists: self.lists.of_places(places.map(|target| target.place), wall_clock),
+            };
+            let Some(write) = write::next(desk, &told, now, wall_clock) else { continue };
+            let (uid, writer) = (Arc::clone(uid), self.parts.writer.clone());
+            self.writes.spawn(async move { (uid, writer.write(write).await) });
+        }
+    }
+
+    fn written(&mut self, uid: &Arc<str>, written: Written) {
+        let Some(desk) = self.desks.get_mut(uid) else { return };
+        let what = written.what();
+        let failure = match written {
+            Written::Ledger { shelf, draft, result } => match result {
+                Ok(stored) => {
+                    desk.witnessed.remove(&shelf);
+                    desk.unseen.insert(shelf, Instant::now());
+                    desk.ledger.written(shelf, draft.ticket(), stored.version);
+                    self.resync = true;
+                    None
+                }
+                Err(WriteError::Conflict { version }) => {
+                    desk.ledger.lost(shelf, version);
+                    None
+                }
+                Err(WriteError::Gone) => {
+                    desk.ledger.lost(shelf, None);
+                    None
+                }
+                Err(WriteError::Failed(failure)) => Some(failure),
+            },
+            Written::Status { result } => match result {
+                Err(failure) if matches!(failure.class, Class::Absent | Class::Conflict) => None,
+                other => other.err(),
+            },
+        };
+        self.parts.metrics.wrote(what, failure.is_none());
+        desk.turn.done(failure.is_none());
+        if let Some(failure) = failure {
+            tracing::warn!(object = %desk.object.owner, what, error = %failure, "cannot write about a mirror object; trying again");
+        }
+    }
+}
+
+/// Why nothing is asked of a registry now.
+fn trouble_of(
+    client: &fairlead_registry::Client,
+    paused: &HashMap<Arc<str>, Pause>,
+    host: &Host,
+) -> Option<String> {
+    if let Some(down) = client.is_down(host) {
+        return Some(format!("registry {host} is down: {}", down.reason()));
+    }
+    let Pause { until_clock, .. } = paused.get(host.key().as_str())?;
+    Some(format!("registry {host} has no quota left until {until_clock}"))
+}
+
+/// One source at one destination.
+fn key(uid: &Arc<str>, task: &Task) -> Key {
+    Key { owner: Arc::clone(uid), destination: format!("{} {}", task.destination, task.source).into() }
+}

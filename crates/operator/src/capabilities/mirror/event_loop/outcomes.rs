@@ -1,0 +1,256 @@
+//! What becomes of what was found: in the ledgers, in the queue, and for people.
+
+use std::sync::Arc;
+
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
+use fairlead_plan::copy_queue::{Ended, Key};
+use fairlead_plan::credentials::Principal;
+use fairlead_plan::mirroring::{self, Fault, Finding, Observed, Sighting, Task, Work as Kind};
+use tokio::time::Instant;
+
+use super::{FAILURES_TO_TELL, MOST_VERIFIED, Pause, Running, VERIFIED_FOR, Work};
+use crate::capabilities::availability::Seen;
+use crate::capabilities::mirror::events;
+use crate::capabilities::mirror::executor::{Outcome, Trouble};
+use crate::capabilities::mirror::object_state::Desk;
+use crate::cluster::ledgers::Missed;
+
+/// Whose ledgers what was seen of an image is compared with.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Audience {
+    /// All: a probe found it, and it is looked at again before anything follows.
+    Everybody,
+    /// The object of this UID, whose ledger asks for it.
+    Owner(Arc<str>),
+    /// Objects that may know what this principal was told.
+    Learned(Principal),
+}
+
+impl Work<'_> {
+    /// Takes note of what copies have begun to write, so that a crash leaves nothing behind that no ledger knows of.
+    pub(super) fn note_writes(&mut self) {
+        let news = |(key, running): (&Key, &Running)| {
+            (!running.noted && running.publishing.digest().is_some()).then(|| key.clone())
+        };
+        let fresh: Vec<Key> = self.running.iter().filter_map(news).collect();
+        for key in fresh {
+            if let Some(mut running) = self.running.remove(&key) {
+                self.note_write(&key, &running);
+                running.noted = true;
+                self.running.insert(key, running);
+            }
+        }
+    }
+
+    /// Takes note of what cancelled copies have written before they noticed.
+    pub(super) fn note_cancelled(&mut self) {
+        let cancelled = std::mem::take(&mut self.cancelled);
+        for (key, running) in cancelled {
+            // Asked first: what ends meanwhile has said everything by then.
+            let ended = running.job.is_finished();
+            self.note_write(&key, &running);
+            if !ended {
+                self.cancelled.push((key, running));
+                self.look_wanted = true;
+            }
+        }
+    }
+
+    /// Takes note of what one copy has begun to write, also if that was interrupted.
+    pub(super) fn note_write(&mut self, key: &Key, running: &Running) {
+        let Some(digest) = running.publishing.digest().filter(|_| !running.noted) else { return };
+        let now = self.parts.clock.now();
+        let Some(desk) = self.desks.get_mut(&key.owner) else { return };
+        let Task { source, destination, .. } = &running.task;
+        let writing = Finding::Writing { digest };
+        mirroring::record(&mut desk.ledger, source, Some(destination), writing, now);
+        desk.turn.touch();
+    }
+
+    pub(super) fn ended(&mut self, key: &Key, number: u64, task: &Task, outcome: Outcome) {
+        // One that was cancelled may have ended all the same, and another may run in its place.
+        if self.running.get(key).is_none_or(|running| running.number != number) {
+            return;
+        }
+        if let Some(running) = self.running.remove(key) {
+            self.note_write(key, &running);
+        }
+        let now = self.parts.clock.now();
+        let (finding, ended) = self.judge(key, task, outcome);
+        self.queue.ended(key, ended, self.elapsed(), fastrand::f64());
+        if let Some(desk) = self.desks.get_mut(&key.owner) {
+            for finding in finding {
+                mirroring::record(&mut desk.ledger, &task.source, Some(&task.destination), finding, now);
+            }
+            desk.turn.touch();
+            if desk.farewell.is_some() {
+                self.look_wanted = true;
+            }
+        }
+    }
+
+    /// What the ledger and the queue are told about a task.
+    fn judge(&mut self, key: &Key, task: &Task, outcome: Outcome) -> (Vec<Finding>, Ended) {
+        let metrics = &self.parts.metrics;
+        match outcome {
+            Outcome::Copied { digest, source_digest, changed } => {
+                metrics.copied(if changed { "copied" } else { "present" });
+                let desk = self.desks.get(&key.owner);
+                let before = desk.and_then(|desk| desk.ledger.get(&task.source)?.source_digest);
+                let mut findings = Vec::with_capacity(2);
+                if before.is_some_and(|before| before != source_digest) {
+                    // The other copies of the image are to follow.
+                    metrics.drifted();
+                    self.resync = true;
+                    findings.push(Finding::SourceMoved { digest: source_digest });
+                }
+                findings.push(Finding::Copied { digest, source_digest, written: changed });
+                if !changed {
+                    self.verify(&task.destination);
+                }
+                (findings, Ended::Done)
+            }
+            Outcome::Compared { digest } => {
+                self.look_wanted = true;
+                (vec![Finding::Compared { digest, source_digest: digest }], Ended::Done)
+            }
+            Outcome::Removed => {
+                metrics.deleted("removed");
+                self.look_wanted = true;
+                (vec![Finding::Deleted], Ended::Done)
+            }
+            Outcome::Identified { digest } => {
+                self.look_wanted = true;
+                (vec![Finding::Identified { digest }], Ended::Done)
+            }
+            Outcome::Kept { why, foreign } => {
+                metrics.deleted("kept");
+                self.look_wanted = true;
+                tracing::info!(object = %self.name_of(&key.owner), why, "a copy that nothing uses is kept in its registry");
+                if let Some(desk) = self.desks.get(&key.owner) {
+                    self.parts.teller.tell(events::kept(&desk.object.owner, task, &why));
+                }
+                (vec![Finding::Kept { why, foreign }], Ended::Done)
+            }
+            Outcome::Failed(trouble) => self.failed(key, task, trouble),
+        }
+    }
+
+    fn failed(&mut self, key: &Key, task: &Task, trouble: Trouble) -> (Vec<Finding>, Ended) {
+        let Trouble { error, pause, fault } = trouble;
+        let mut wait = None;
+        if let Some((host, pause)) = pause {
+            wait = Some(pause);
+            self.paused.insert(host, Pause::of(pause));
+        }
+        let failures = self.queue.failures(key) + 1;
+        let object = self.name_of(&key.owner);
+        if failures == FAILURES_TO_TELL {
+            tracing::warn!(object, image = %task.source, copy = %task.destination, error, "a task keeps failing; it is tried again and again");
+            if let Some(desk) = self.desks.get(&key.owner) {
+                self.parts.teller.tell(events::failing(&desk.object.owner, task, &error));
+            }
+        } else {
+            tracing::debug!(object, image = %task.source, copy = %task.destination, error, failures, "a task failed");
+        }
+        let finding = match task.work {
+            Kind::Copy => {
+                self.parts.metrics.copied("failed");
+                // Another source may own the destination from now on.
+                self.look_wanted |= fault == Fault::Source;
+                vec![Finding::CopyFailed { error, fault }]
+            }
+            Kind::Compare => vec![Finding::CompareFailed],
+            Kind::Identify => Vec::new(),
+            Kind::Delete => {
+                self.parts.metrics.deleted("failed");
+                if let Some(desk) = self.desks.get_mut(&key.owner) {
+                    desk.failing = Some(error.clone());
+                }
+                vec![Finding::DeletionFailed { error }]
+            }
+        };
+        (finding, Ended::Failed { wait })
+    }
+
+    fn name_of(&self, uid: &Arc<str>) -> String {
+        self.desks.get(uid).map(|desk| desk.object.owner.to_string()).unwrap_or_default()
+    }
+
+    /// A probe says something else about an image than the ledger: it is looked at, and copied if need be. What the
+    /// ledger of one object asks for concerns that object alone.
+    pub(in crate::capabilities::mirror) fn missed(&mut self, missed: Missed) {
+        let Missed { reference: image, owner } = missed;
+        if self.verified.get(&image.key()).is_some_and(|at| at.elapsed() < VERIFIED_FOR) {
+            return;
+        }
+        let now = self.parts.clock.now();
+        let audience = owner.map_or(Audience::Everybody, Audience::Owner);
+        for desk in self.desks.values_mut().filter(|desk| audience.includes(desk)) {
+            let copies: Vec<_> =
+                desk.ledger.get(&image).into_iter().flat_map(|entry| &entry.copies).collect();
+            let copies: Vec<_> = copies.into_iter().map(|copy| copy.destination.clone()).collect();
+            for copy in copies {
+                mirroring::record(&mut desk.ledger, &image, Some(&copy), Finding::Missing, now);
+                desk.turn.touch();
+                self.resync = true;
+            }
+        }
+        self.sightings.entry(audience).or_default().insert(image.key(), Sighting::Gone);
+    }
+
+    /// The watch has looked at an image.
+    pub(in crate::capabilities::mirror) fn seen(&mut self, seen: Seen) {
+        let sighting = match seen.verdict {
+            Verdict::Available { digest: Some(digest), .. } => Sighting::Digest(digest),
+            Verdict::NotFound { .. } => Sighting::Gone,
+            _ => return,
+        };
+        let audience = Audience::Learned(seen.principal);
+        self.sightings.entry(audience).or_default().insert(seen.reference.key(), sighting);
+    }
+
+    /// Copies that are not what they should be, and all copies of a source that has moved, are wanted again.
+    pub(super) fn heed_sightings(&mut self) {
+        let sightings = std::mem::take(&mut self.sightings);
+        let now = self.parts.clock.now();
+        for desk in self.desks.values_mut() {
+            let (mut missing, mut moved) = (0, 0);
+            for (audience, seen) in &sightings {
+                if !audience.includes(desk) {
+                    continue;
+                }
+                let observed: Observed = mirroring::observe(&mut desk.ledger, seen, now);
+                missing += observed.missing;
+                moved += observed.moved;
+            }
+            if missing + moved == 0 {
+                continue;
+            }
+            self.resync = true;
+            desk.turn.touch();
+            (0..moved).for_each(|_| self.parts.metrics.drifted());
+            tracing::info!(object = %desk.object.owner, missing, moved, "copies are missing or their sources have moved; they are copied again");
+        }
+    }
+
+    fn verify(&mut self, copy: &Reference) {
+        if self.verified.len() >= MOST_VERIFIED {
+            self.verified.retain(|_, at| at.elapsed() < VERIFIED_FOR);
+        }
+        if self.verified.len() < MOST_VERIFIED {
+            self.verified.insert(copy.key(), Instant::now());
+        }
+    }
+}
+
+impl Audience {
+    fn includes(&self, desk: &Desk) -> bool {
+        match self {
+            Self::Everybody => true,
+            Self::Owner(uid) => desk.object.owner.uid == *uid,
+            Self::Learned(principal) => desk.principal().may_learn_from(principal),
+        }
+    }
+}

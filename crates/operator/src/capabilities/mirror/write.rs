@@ -1,0 +1,352 @@
+//! Writes ledgers, statuses and finalizers: for each object at most one ledger or status in a second, the first at once.
+
+use std::time::Duration;
+
+use fairlead_api::conditions::{self, Condition, Finding, reasons, types};
+use fairlead_api::kuik::{
+    AwaitedRegistry, ClusterImageSetMirror, ImageSetMirror, MatchingImage, MirrorSetStatus, SharingCluster,
+};
+use fairlead_api::names::kuik::MIRROR_CLEANUP;
+use fairlead_domain::reference::Tag;
+use fairlead_plan::ledger::{Draft, Owner, OwnerKind, ShelfId};
+use fairlead_plan::mirroring::{self, Farewell};
+use fairlead_plan::policy_status::{self, Outcome};
+use fairlead_plan::usage_list::Standing;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::core::ApiResource;
+use kube::{Api, Client};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::object_state::Desk;
+use super::objects::Stuck;
+use crate::cluster::ledgers::{Shelves, Stored, WriteError};
+use crate::cluster::watch::backoff::Backoff;
+use crate::platform::api_error::{Failure, within};
+
+const FIELD_MANAGER: &str = "fairlead-mirror";
+
+/// Between two writes about one object.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A status waits behind ledgers for no longer.
+const STATUS_PATIENCE: Duration = Duration::from_secs(5);
+/// Time for a status to come back through the watch.
+const SETTLES: Duration = Duration::from_secs(10);
+/// Between two looks for something to write, and how many times longer than itself such a look has to wait.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LOOK_SHARE: u32 = 20;
+/// Registries in a status.
+const MOST_AWAITED: usize = 32;
+/// One request never takes longer.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Clusters that a status remembers.
+const MAX_SHARING: usize = 200;
+
+/// When the next write about an object may be.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    busy: bool,
+    next: Option<Instant>,
+    /// Since when the status waits.
+    status_waits: Option<Instant>,
+    /// The version of the object over which the last status was written, and when.
+    written_over: Option<(Option<String>, Instant)>,
+    /// Something has changed since there was last nothing to write.
+    touched: bool,
+    backoff: Backoff,
+}
+
+impl Turn {
+    fn may(&self, now: Instant) -> bool {
+        self.touched && !self.busy && self.next.is_none_or(|next| next <= now)
+    }
+
+    /// There may be something to write.
+    pub(super) fn touch(&mut self) {
+        self.touched = true;
+    }
+
+    /// There is nothing to write. Finding that out takes a look at everything, which is not to happen all the time.
+    fn settle(&mut self, since: Instant) {
+        self.touched = false;
+        self.next = Some(Instant::now() + SHORTEST_PAUSE.max(since.elapsed() * LOOK_SHARE));
+    }
+
+    /// Nothing is being written.
+    pub(super) fn is_free(&self) -> bool {
+        !self.busy
+    }
+
+    /// When to look again whether there is something to write.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.next.filter(|_| self.touched && !self.busy)
+    }
+
+    pub(super) fn done(&mut self, well: bool) {
+        self.busy = false;
+        self.touched = true;
+        let pause = if well {
+            self.backoff.reset();
+            INTERVAL
+        } else {
+            INTERVAL.max(self.backoff.next(fastrand::f64()))
+        };
+        self.next = Some(Instant::now() + pause);
+    }
+}
+
+/// One thing to write.
+#[derive(Debug)]
+pub(super) enum Write {
+    Ledger { owner: Owner, shelf: ShelfId, draft: Draft },
+    Status { owner: Owner, status: Box<Status> },
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) enum Written {
+    Ledger { shelf: ShelfId, draft: Draft, result: Result<Stored, WriteError> },
+    Status { result: Result<(), Failure> },
+}
+
+impl Written {
+    /// For metrics and logs.
+    pub(super) fn what(&self) -> &'static str {
+        match self {
+            Self::Ledger { .. } => "ledger",
+            Self::Status { .. } => "status",
+        }
+    }
+}
+
+/// What a status says that is not in the ledger.
+#[derive(Debug)]
+pub(super) struct Told<'a> {
+    pub(super) secret_problems: &'a [String],
+    pub(super) copies_pull_secrets: bool,
+    pub(super) usage_lists: Standing,
+}
+
+/// The status as it is applied.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    observed_generation: Option<i64>,
+    image_count: u32,
+    mirrored_count: u32,
+    failed_count: u32,
+    matching_images: Vec<MatchingImage>,
+    waiting_for: Vec<AwaitedRegistry>,
+    shared_with: Vec<SharingCluster>,
+    conditions: Vec<Condition>,
+}
+
+impl Status {
+    fn is_stored(&self, stored: &MirrorSetStatus) -> bool {
+        let own = |condition: &&Condition| {
+            [types::ACCEPTED, types::READY, types::ISOLATED, types::USAGE_LISTED].contains(&&*condition.type_)
+        };
+        stored.observed_generation == self.observed_generation
+            && stored.image_count == Some(self.image_count)
+            && stored.mirrored_count == Some(self.mirrored_count)
+            && stored.failed_count == Some(self.failed_count)
+            && stored.matching_images == self.matching_images
+            && stored.waiting_for == self.waiting_for
+            && stored.shared_with == self.shared_with
+            && stored.conditions.iter().filter(own).eq(&self.conditions)
+    }
+}
+
+/// The next write about an object, if there is one and its time has come.
+pub(super) fn next(desk: &mut Desk, told: &Told<'_>, now: Instant, wall_clock: Timestamp) -> Option<Write> {
+    if !desk.turn.may(now) {
+        return None;
+    }
+    let begun = Instant::now();
+    let version = &desk.object.stored.metadata().resource_version;
+    // Until the watch brings it back, nobody can tell what is stored.
+    let settling =
+        (desk.turn.written_over.as_ref()).is_some_and(|(over, at)| over == version && now < *at + SETTLES);
+    let status = if settling { None } else { status(desk, told, wall_clock) };
+    let waits = status.is_some();
+    let since = desk.turn.status_waits.filter(|_| waits).unwrap_or(now);
+    desk.turn.status_waits = waits.then_some(since);
+    let owner = desk.object.owner.clone();
+    // The ledger of an object that is going says which copies are gone. No new part of it is stored: it goes with its object.
+    let going = desk.object.deleting.is_some();
+    let shelf = desk.ledger.dirty().into_iter().find(|shelf| !going || desk.ledger.version(*shelf).is_some());
+    // People look at a new object as soon as they have made it; copies wait for its first ledger.
+    let told = desk.object.stored.status().and_then(|status| status.observed_generation);
+    let is_news = told != desk.object.generation() && desk.turn.next.is_some();
+    let patience = if is_news { Duration::ZERO } else { STATUS_PATIENCE };
+    let write = match (shelf, status) {
+        (Some(shelf), status) if status.is_none() || since + patience > now => {
+            Write::Ledger { owner, shelf, draft: desk.ledger.draft(shelf) }
+        }
+        (_, Some(status)) => {
+            desk.turn.status_waits = None;
+            desk.turn.written_over = Some((version.clone(), now));
+            Write::Status { owner, status: Box::new(status) }
+        }
+        (_, None) => {
+            desk.turn.settle(begun);
+            return None;
+        }
+    };
+    desk.turn.busy = true;
+    Some(write)
+}
+
+/// What is to be said about an object, if it is not said yet.
+fn status(desk: &Desk, told: &Told<'_>, now: Timestamp) -> Option<Status> {
+    let policy = desk.object.policy.as_ref()?;
+    let awaited = |one: &AwaitedRegistry| format!("{}; {} tasks wait for it", one.reason, one.tasks);
+    let awaited = desk.waiting.iter().map(awaited);
+    let withheld = desk.withheld.iter().map(|(why, count)| format!("{count} unused copies are kept: {why}"));
+    let problems: Vec<String> = desk.problems.iter().cloned().chain(awaited).chain(withheld).collect();
+    let report = mirroring::report(&desk.ledger, policy, told.secret_problems, &problems);
+    let ready = match &desk.farewell {
+        Some(Farewell::Clean { why, .. }) => {
+            Finding::new(types::READY, false, reasons::PROGRESSING, why.as_str())
+        }
+        Some(Farewell::Done { .. }) => return None,
+        None => report.ready,
+    };
+    let outcome = Outcome::Compiled { policy, secrets: &[] };
+    let findings = [
+        policy_status::accepted(policy.id().kind, &outcome),
+        ready,
+        policy_status::isolated(policy, told.copies_pull_secrets),
+        policy_status::usage_listed(&told.usage_lists),
+    ];
+    let stored = desk.object.stored.status();
+    let conditions = stored.map(|status| &*status.conditions).unwrap_or_default();
+    let generation = desk.object.generation();
+    let mut conditions = conditions::merge(conditions, &findings, generation, now);
+    conditions.retain(|condition| findings.iter().any(|finding| finding.type_ == condition.type_));
+    let status = Status {
+        observed_generation: generation,
+        image_count: report.image_count,
+        mirrored_count: report.mirrored_count,
+        failed_count: report.failed_count,
+        matching_images: report.matching_images,
+        waiting_for: desk.waiting.iter().take(MOST_AWAITED).cloned().collect(),
+        shared_with: shared_with(&told.usage_lists),
+        conditions,
+    };
+    (!stored.is_some_and(|stored| status.is_stored(stored))).then_some(status)
+}
+
+/// The clusters that share mirrors, to the hour: the status is not written every time a list was seen.
+fn shared_with(lists: &Standing) -> Vec<SharingCluster> {
+    let hour = |time: Timestamp| Timestamp::from_second(time.as_second() / 3600 * 3600).unwrap_or(time);
+    let sharing = lists.shared_with.iter().map(|(mirror, seen)| SharingCluster {
+        mirror: mirror.clone(),
+        cluster: seen.cluster.to_string(),
+        last_seen: Time(hour(seen.last_seen)),
+    });
+    sharing.take(MAX_SHARING).collect()
+}
+
+/// Carries writes out.
+#[derive(Clone)]
+pub(super) struct Writer {
+    client: Client,
+    shelves: Shelves,
+}
+
+impl Writer {
+    pub(super) fn new(client: Client, shelves: Shelves) -> Self {
+        Self { client, shelves }
+    }
+
+    pub(super) async fn write(self, write: Write) -> Written {
+        match write {
+            Write::Ledger { owner, shelf, draft } => {
+                let result = self.shelves.write(&owner, &draft).await;
+                Written::Ledger { shelf, draft, result }
+            }
+            Write::Status { owner, status } => {
+                Written::Status { result: self.write_status(&owner, &status).await }
+            }
+        }
+    }
+
+    /// The UID of the namespace `kube-system`, which lives as long as its cluster.
+    pub(super) async fn cluster_id(&self) -> Result<Tag, String> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let read = within(LIMIT, namespaces.get_metadata("kube-system")).await;
+        let uid = read.map_err(|failure| failure.to_string())?.metadata.uid.unwrap_or_default();
+        Tag::parse(&uid).map_err(|error| error.to_string())
+    }
+
+    async fn write_status(&self, owner: &Owner, status: &Status) -> Result<(), Failure> {
+        let (api, resource) = self.api(owner);
+        let body = |status: Value| {
+            json!({
+                "apiVersion": resource.api_version, "kind": resource.kind,
+                "metadata": {"name": &*owner.name, "uid": &*owner.uid}, "status": status,
+            })
+        };
+        let applying = PatchParams::apply(FIELD_MANAGER).force();
+        let applied = Patch::Apply(body(json!(status)));
+        let stored = within(LIMIT, api.patch_status(&owner.name, &applying, &applied)).await?;
+        let listed = stored.data.get("status").and_then(|status| status.get("matchingImages")).cloned();
+        let listed = listed.and_then(|listed| serde_json::from_value::<Vec<MatchingImage>>(listed).ok());
+        if listed.unwrap_or_default() == status.matching_images {
+            return Ok(());
+        }
+        // Kuik has listed images and times, which an apply leaves where they are because they are not ours.
+        let merging = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let emptied = Patch::Merge(body(json!({"matchingImages": null})));
+        within(LIMIT, api.patch_status(&owner.name, &merging, &emptied)).await?;
+        within(LIMIT, api.patch_status(&owner.name, &applying, &applied)).await.map(drop)
+    }
+
+    /// Makes the finalizer be there or not; nobody else's is touched.
+    pub(super) async fn set_finalizer(&self, desk: &Desk, there: bool) -> Result<(), Failure> {
+        let metadata = desk.object.stored.metadata();
+        let mut finalizers = metadata.finalizers.clone().unwrap_or_default();
+        finalizers.retain(|one| one != MIRROR_CLEANUP);
+        if there {
+            finalizers.push(MIRROR_CLEANUP.to_owned());
+        }
+        let version = metadata.resource_version.as_deref();
+        self.write_finalizers(&desk.object.owner, version, &finalizers).await
+    }
+
+    /// Takes kube-image-keeper's finalizers off an object that cannot be read: a patch of its metadata alone.
+    pub(super) async fn release(&self, stuck: &Stuck) -> Result<(), Failure> {
+        self.write_finalizers(&stuck.owner, Some(&stuck.resource_version), &stuck.others).await
+    }
+
+    async fn write_finalizers(
+        &self,
+        owner: &Owner,
+        version: Option<&str>,
+        finalizers: &[String],
+    ) -> Result<(), Failure> {
+        let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}}));
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        within(LIMIT, self.api(owner).0.patch_metadata(&owner.name, &params, &patch)).await.map(drop)
+    }
+
+    fn api(&self, owner: &Owner) -> (Api<DynamicObject>, ApiResource) {
+        let resource = match owner.kind {
+            OwnerKind::ImageSetMirror => ApiResource::erase::<ImageSetMirror>(&()),
+            OwnerKind::ClusterImageSetMirror | OwnerKind::ClusterImageSetAvailability => {
+                ApiResource::erase::<ClusterImageSetMirror>(&())
+            }
+        };
+        let api = match &owner.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        };
+        (api, resource)
+    }
+}

@@ -1,0 +1,5 @@
+//! What the lease holder does, one folder for each capability.
+
+pub mod availability;
+pub mod consistency;
+pub mod mirror;

@@ -1,0 +1,9 @@
+//! What the operator knows of the cluster: watches, and the caches and indexes that they fill.
+
+pub mod ledgers;
+pub mod namespaces;
+pub mod policies;
+pub mod service_accounts;
+pub mod state;
+pub mod usage;
+pub mod watch;

@@ -1,0 +1,197 @@
+//! What became of every policy object, and the index of those that work.
+//!
+//! An object is compiled once for each of its generations. When objects change, those that did not are taken over as they
+//! are, and so is the whole index when none of them changed: a status that is written costs no rebuild. An object that is
+//! being deleted is out of use at once: while its finalizers run, its copies of images and Secrets disappear.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use fairlead_domain::reference::HostPattern;
+use fairlead_plan::policy_status::{self, Judgement, Outcome};
+use fairlead_plan::routing::{Index, Policy, PolicyError, PolicyKind};
+
+use super::kinds::{PolicyObject, View};
+use crate::cluster::state::{Key, Snapshot};
+
+/// Which object: its kind and its name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name {
+    pub kind: PolicyKind,
+    pub key: Key,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind, self.key)
+    }
+}
+
+/// What became of one object.
+#[derive(Debug, Clone)]
+pub(super) enum State {
+    Compiled(Arc<Policy>),
+    Refused(Arc<PolicyError>),
+    Unreadable(Arc<str>),
+    /// It can be read, but not compiled, through no fault of its own.
+    Crashed,
+}
+
+const CRASHED: &str = "spec: compiling it failed inside Fairlead, which is a bug to be reported";
+
+impl State {
+    /// With the Secrets that it names and that cannot be used.
+    pub(super) fn outcome<'a>(&'a self, secrets: &'a [String]) -> Outcome<'a> {
+        match self {
+            Self::Compiled(policy) => Outcome::Compiled { policy, secrets },
+            Self::Refused(error) => Outcome::Refused(error),
+            Self::Unreadable(error) => Outcome::Unreadable { error },
+            Self::Crashed => Outcome::Unreadable { error: CRASHED },
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    uid: Arc<str>,
+    generation: Option<i64>,
+    pub(super) state: State,
+}
+
+impl Entry {
+    /// Whether it is about this version of the object. Without a generation nobody can tell.
+    pub(super) fn is_of(&self, uid: &str, generation: Option<i64>) -> bool {
+        &*self.uid == uid && generation.is_some() && self.generation == generation
+    }
+}
+
+/// A problem of one object, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub object: Name,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// All objects at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    pub(super) entries: BTreeMap<Name, Entry>,
+    pub(super) index: Arc<Index>,
+    /// How many times the index was built.
+    pub(super) generation: u64,
+}
+
+impl Book {
+    /// The book of what is there now. `self.index` is shared if the policies are the same.
+    pub(super) fn next(&self, view: &View, allowed: &[HostPattern]) -> Self {
+        let mut pages = Pages { before: &self.entries, allowed, entries: BTreeMap::new(), fresh: 0, kept: 0 };
+        pages.add(&view.cluster_mirrors);
+        pages.add(&view.mirrors);
+        pages.add(&view.cluster_sets);
+        pages.add(&view.sets);
+        let Pages { entries, fresh, kept, .. } = pages;
+        let same = fresh == 0 && kept == compiled(&self.entries).count();
+        if same {
+            return Self { entries, index: self.index.clone(), generation: self.generation };
+        }
+        let index = Arc::new(Index::new(compiled(&entries).cloned()));
+        Self { entries, index, generation: self.generation + 1 }
+    }
+
+    /// Whether it knows every object in the version that is there now.
+    pub(super) fn covers(&self, view: &View) -> bool {
+        fn covered<K: PolicyObject>(book: &Book, snapshot: &Snapshot<K>) -> bool {
+            let knows = |key: &Key| book.entries.get(&Name { kind: K::KIND, key: key.clone() });
+            snapshot.malformed.keys().all(|key| knows(key).is_some())
+                && snapshot.objects.iter().all(|(key, object)| {
+                    let metadata = object.meta();
+                    metadata.deletion_timestamp.is_some()
+                        || knows(key).is_some_and(|entry| {
+                            entry.is_of(metadata.uid.as_deref().unwrap_or_default(), metadata.generation)
+                        })
+                })
+        }
+        covered(self, &view.cluster_mirrors)
+            && covered(self, &view.mirrors)
+            && covered(self, &view.cluster_sets)
+            && covered(self, &view.sets)
+    }
+
+    pub(super) fn problems(&self) -> Vec<Problem> {
+        let judged = self.entries.iter().map(|(name, entry)| {
+            let Judgement { holds, reason, message } =
+                policy_status::judge(name.kind, &entry.state.outcome(&[]));
+            (!holds).then(|| Problem { object: name.clone(), reason, message })
+        });
+        judged.flatten().collect()
+    }
+}
+
+fn compiled(entries: &BTreeMap<Name, Entry>) -> impl Iterator<Item = &Arc<Policy>> {
+    entries.values().filter_map(|entry| match &entry.state {
+        State::Compiled(policy) => Some(policy),
+        State::Refused(_) | State::Unreadable(_) | State::Crashed => None,
+    })
+}
+
+/// A book while it is written.
+struct Pages<'a> {
+    before: &'a BTreeMap<Name, Entry>,
+    /// The registries that namespaced policies may name.
+    allowed: &'a [HostPattern],
+    entries: BTreeMap<Name, Entry>,
+    /// Policies that were compiled, and those that were taken over.
+    fresh: usize,
+    kept: usize,
+}
+
+impl Pages<'_> {
+    fn add<K: PolicyObject>(&mut self, snapshot: &Snapshot<K>) {
+        for (key, object) in &snapshot.objects {
+            let metadata = object.meta();
+            if metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let name = Name { kind: K::KIND, key: key.clone() };
+            let uid = metadata.uid.as_deref().unwrap_or_default();
+            let known = self.before.get(&name).filter(|entry| {
+                entry.is_of(uid, metadata.generation) && !matches!(entry.state, State::Unreadable(_))
+            });
+            let entry = match known {
+                Some(entry) => entry.clone(),
+                None => Entry {
+                    uid: uid.into(),
+                    generation: metadata.generation,
+                    state: compile(&**object, self.allowed),
+                },
+            };
+            if matches!(entry.state, State::Compiled(_)) {
+                *(if known.is_some() { &mut self.kept } else { &mut self.fresh }) += 1;
+            }
+            self.entries.insert(name, entry);
+        }
+        for (key, malformed) in &snapshot.malformed {
+            let entry = Entry {
+                uid: malformed.uid.as_str().into(),
+                generation: malformed.generation,
+                state: State::Unreadable(malformed.error.as_str().into()),
+            };
+            self.entries.insert(Name { kind: K::KIND, key: key.clone() }, entry);
+        }
+    }
+}
+
+/// An object that brings the compiler down disables itself as well, and nobody else.
+fn compile<K: PolicyObject>(object: &K, allowed: &[HostPattern]) -> State {
+    match catch_unwind(AssertUnwindSafe(|| object.compile().map(|policy| policy.restricted(allowed)))) {
+        Ok(Ok(policy)) => State::Compiled(Arc::new(policy)),
+        Ok(Err(error)) => State::Refused(Arc::new(error)),
+        Err(_) => State::Crashed,
+    }
+}
+
+#[cfg(test)]
+mod tests;

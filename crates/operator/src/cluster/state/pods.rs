@@ -1,0 +1,251 @@
+//! All Pods of the cluster, trimmed and indexed by image.
+//!
+//! A list builds a second index beside the present one and replaces it whole, so readers see either the old or the new
+//! cluster, never half of it. Entries that did not change are shared by both, so a new list costs little memory.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use kube::api::ObjectMeta;
+
+use crate::cluster::watch::pod::LeanPod;
+
+use super::changes::{Bell, Changes};
+use super::entry::Shared;
+use super::{Key, Owners, PodEntry};
+
+#[derive(Debug, Default)]
+struct Index {
+    pods: HashMap<Key, Arc<PodEntry>>,
+    by_image: HashMap<Arc<str>, BTreeSet<Key>>,
+}
+
+impl Index {
+    fn insert(&mut self, entry: &Arc<PodEntry>) {
+        let before = self.pods.insert(entry.key.clone(), entry.clone());
+        if let Some(before) = before {
+            self.forget_images(&before);
+        }
+        for image in entry.images() {
+            self.by_image.entry(image.clone()).or_default().insert(entry.key.clone());
+        }
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if let Some(before) = self.pods.remove(key) {
+            self.forget_images(&before);
+        }
+    }
+
+    fn forget_images(&mut self, entry: &PodEntry) {
+        for image in entry.images() {
+            if let Some(users) = self.by_image.get_mut(image) {
+                users.remove(&entry.key);
+                if users.is_empty() {
+                    self.by_image.remove(image);
+                }
+            }
+        }
+    }
+}
+
+/// The index that readers share. Written by the Pod watch alone.
+#[derive(Debug, Clone, Default)]
+pub struct Pods {
+    index: Arc<RwLock<Index>>,
+    changed: Arc<Bell>,
+    owners: Owners,
+}
+
+impl Pods {
+    pub fn len(&self) -> usize {
+        self.read(|index| index.pods.len())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many different images the specifications of all Pods name.
+    pub fn image_count(&self) -> usize {
+        self.read(|index| index.by_image.len())
+    }
+
+    /// Every Pod, in no order.
+    pub fn all(&self) -> Vec<Arc<PodEntry>> {
+        self.read(|index| index.pods.values().cloned().collect())
+    }
+
+    pub fn get(&self, key: &Key) -> Option<Arc<PodEntry>> {
+        self.read(|index| index.pods.get(key).cloned())
+    }
+
+    /// The Pods that `wanted` chooses, in no order. It is asked about every Pod of the cluster and must be quick.
+    pub fn select(&self, wanted: impl Fn(&PodEntry) -> bool) -> Vec<Arc<PodEntry>> {
+        self.read(|index| index.pods.values().filter(|entry| wanted(entry)).cloned().collect())
+    }
+
+    /// What the coming and going of Pods tells about their controllers.
+    pub fn owners(&self) -> &Owners {
+        &self.owners
+    }
+
+    /// Word of every change that follows. To miss none, listen first and look then.
+    pub fn changes(&self) -> Changes {
+        self.changed.listen()
+    }
+
+    /// The Pods whose specification names `image` exactly so, in order of namespace and name.
+    pub fn using(&self, image: &str) -> Vec<Arc<PodEntry>> {
+        self.read(|index| {
+            let users = index.by_image.get(image).into_iter().flatten();
+            users.filter_map(|key| index.pods.get(key).cloned()).collect()
+        })
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
+        look(&self.index.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write(&self, change: impl FnOnce(&mut Index)) {
+        change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
+        self.changed.ring();
+    }
+}
+
+/// The writing side of [`Pods`].
+#[derive(Debug, Default)]
+pub struct PodListing {
+    pods: Pods,
+    shared: Shared,
+    /// The index that a list under way builds.
+    fresh: Option<Index>,
+}
+
+impl PodListing {
+    pub fn new(pods: Pods) -> Self {
+        Self { pods, ..Self::default() }
+    }
+
+    pub fn begin(&mut self) {
+        self.fresh = Some(Index::default());
+    }
+
+    pub fn listed(&mut self, pod: &LeanPod) {
+        let entry = self.shared.entry(pod);
+        let known =
+            self.pods.read(|index| index.pods.get(&entry.key).filter(|known| ***known == entry).cloned());
+        let entry = known.unwrap_or_else(|| Arc::new(entry));
+        self.fresh.get_or_insert_default().insert(&entry);
+    }
+
+    pub fn finish(&mut self) {
+        let Some(fresh) = self.fresh.take() else { return };
+        let mut before = fresh;
+        self.pods.write(|index| std::mem::swap(index, &mut before));
+        self.pods.read(|index| {
+            for gone in before.pods.values() {
+                self.pods.owners.changed(Some(gone), index.pods.get(&gone.key).map(|pod| &**pod));
+            }
+            for new in index.pods.values().filter(|pod| !before.pods.contains_key(&pod.key)) {
+                self.pods.owners.changed(None, Some(new));
+            }
+        });
+        drop(before);
+        self.shared.sweep();
+    }
+
+    pub fn applied(&mut self, pod: &LeanPod) {
+        let entry = Arc::new(self.shared.entry(pod));
+        let before = self.pods.get(&entry.key);
+        self.pods.write(|index| index.insert(&entry));
+        self.pods.owners.changed(before.as_deref(), Some(&entry));
+    }
+
+    pub fn deleted(&mut self, metadata: &ObjectMeta) {
+        let key = self.shared.key(metadata);
+        let before = self.pods.get(&key);
+        self.pods.write(|index| index.remove(&key));
+        self.pods.owners.changed(before.as_deref(), None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(name: &str, image: &str) -> LeanPod {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "1"},
+            "spec": {"containers": [{"name": "main", "image": image}]},
+        }))
+        .expect("a Pod")
+    }
+
+    fn names(entries: &[Arc<PodEntry>]) -> Vec<&str> {
+        entries.iter().map(|entry| &*entry.key.name).collect()
+    }
+
+    #[test]
+    fn pods_are_found_by_image_as_they_come_change_and_go() {
+        let pods = Pods::default();
+        let mut listing = PodListing::new(pods.clone());
+        listing.begin();
+        listing.listed(&pod("b", "nginx"));
+        listing.listed(&pod("a", "nginx"));
+        assert!(pods.is_empty(), "a list counts when it is complete");
+        listing.finish();
+        assert_eq!(names(&pods.using("nginx")), ["a", "b"]);
+
+        listing.applied(&pod("b", "redis"));
+        assert_eq!((names(&pods.using("nginx")), names(&pods.using("redis"))), (vec!["a"], vec!["b"]));
+        listing.deleted(&pod("a", "nginx").metadata);
+        assert_eq!((pods.len(), pods.image_count()), (1, 1));
+        assert!(pods.using("nginx").is_empty());
+    }
+
+    #[test]
+    fn readers_hear_of_changes_and_find_them() {
+        let pods = Pods::default();
+        let mut changes = pods.changes();
+        let mut listing = PodListing::new(pods.clone());
+        listing.begin();
+        listing.listed(&pod("a", "nginx"));
+        assert_eq!(changes.next().now_or_never(), None, "readers do not see it yet");
+        listing.finish();
+        listing.applied(&pod("b", "redis"));
+        assert_eq!(changes.next().now_or_never(), Some(()));
+        assert_eq!(changes.next().now_or_never(), None, "both were told at once");
+        assert_eq!(names(&pods.select(|entry| entry.images().any(|image| &**image == "redis"))), ["b"]);
+        listing.deleted(&pod("b", "redis").metadata);
+        assert_eq!(changes.next().now_or_never(), Some(()));
+        assert_eq!(pods.get(&Key { namespace: "shop".into(), name: "b".into() }), None);
+    }
+
+    #[test]
+    fn a_new_list_replaces_everything_and_shares_what_is_unchanged() {
+        let pods = Pods::default();
+        let mut listing = PodListing::new(pods.clone());
+        listing.begin();
+        listing.listed(&pod("stays", "nginx"));
+        listing.listed(&pod("goes", "nginx"));
+        listing.finish();
+        let before = pods.using("nginx");
+
+        listing.begin();
+        listing.listed(&pod("stays", "nginx"));
+        assert_eq!(pods.len(), 2, "the old index serves until the new one is complete");
+        // The connection broke, and the list starts again.
+        listing.begin();
+        listing.listed(&pod("stays", "nginx"));
+        listing.listed(&pod("new", "redis"));
+        listing.finish();
+        assert_eq!(pods.len(), 2);
+        let after = pods.using("nginx");
+        assert_eq!(names(&after), ["stays"]);
+        assert!(before.iter().any(|entry| Arc::ptr_eq(entry, &after[0])));
+    }
+}

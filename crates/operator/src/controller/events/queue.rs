@@ -1,0 +1,192 @@
+//! News that other parts of the operator have about objects of the cluster, as events.
+//!
+//! Whoever has news says what makes it the same news, and the event's name follows from that alone: told twice, or by the
+//! next lease holder again, it is one event. Telling never waits: what does not fit the queue is dropped and counted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::time::Instant;
+
+use super::api::{Delivery, Letter, Post};
+use super::metrics::{Fate, Metrics};
+use crate::cluster::state::PodEntry;
+use crate::controller::rate_limit::Rate;
+use crate::platform::leader::Term;
+
+/// Notices that wait to be sent, at most.
+const QUEUE: usize = 1024;
+
+const RATE: Rate = Rate { per_second: 10, burst: 50 };
+
+/// A notice that could not be sent for so long is no news any more.
+const NEWS: Duration = Duration::from_mins(10);
+
+/// What an event takes; the API server refuses a longer message.
+const LONGEST_MESSAGE: usize = 1024;
+/// Bytes of an object's name in an event's name, so that the rest fits beside it.
+const LONGEST_NAME: usize = 200;
+
+/// The object that news is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    pub api_version: String,
+    pub kind: String,
+    /// `None`: the kind is cluster-scoped; its events are in the namespace `default`.
+    pub namespace: Option<String>,
+    pub name: String,
+    pub uid: String,
+}
+
+impl About {
+    pub fn pod(pod: &PodEntry) -> Self {
+        Self {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            namespace: Some(pod.key.namespace.to_string()),
+            name: pod.key.name.to_string(),
+            uid: pod.uid.to_string(),
+        }
+    }
+}
+
+/// News about one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    pub about: About,
+    pub warning: bool,
+    pub reason: &'static str,
+    pub message: String,
+    /// What makes it the same news: with the same object, reason and key it is told once.
+    pub key: String,
+}
+
+impl Notice {
+    fn name(&self) -> String {
+        let mut hasher = Sha256::new();
+        for part in [&*self.about.kind, &*self.about.uid, self.reason, &*self.key] {
+            hasher.update(part);
+            hasher.update([0]);
+        }
+        let bytes: [u8; 32] = hasher.finalize().into();
+        let hash = bytes.iter().take(8).fold(0_u64, |hash, byte| hash << 8 | u64::from(*byte));
+        let name = &self.about.name;
+        // Names of objects are ASCII; cut in the middle of a label they might end in what no name may end in.
+        let name = name.get(..LONGEST_NAME).unwrap_or(name).trim_end_matches(['.', '-']);
+        format!("{name}.{hash:016x}")
+    }
+
+    fn letter(&self) -> Letter {
+        let About { api_version, kind, namespace, name, uid } = self.about.clone();
+        let mut message = self.message.clone();
+        message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+        Letter {
+            name: self.name(),
+            about: ObjectReference {
+                api_version: Some(api_version),
+                kind: Some(kind),
+                namespace,
+                name: Some(name),
+                uid: Some(uid),
+                ..ObjectReference::default()
+            },
+            warning: self.warning,
+            reason: self.reason,
+            message,
+            count: 1,
+        }
+    }
+}
+
+pub(super) struct Queued {
+    notice: Notice,
+    since: Instant,
+}
+
+/// Where news is told. Cheap to clone and to call.
+#[derive(Debug, Clone)]
+pub struct Teller {
+    queue: Sender<Queued>,
+    metrics: Metrics,
+}
+
+/// The other end, read by the lease holder.
+pub(super) type Told = Arc<Mutex<Receiver<Queued>>>;
+
+impl Teller {
+    pub(super) fn new(metrics: Metrics) -> (Self, Told) {
+        let (queue, told) = mpsc::channel(QUEUE);
+        (Self { queue, metrics }, Arc::new(Mutex::new(told)))
+    }
+
+    /// Tells it, soon. For those who act while this replica leads: it is sent only then.
+    pub fn tell(&self, notice: Notice) {
+        let reason = notice.reason;
+        if self.queue.try_send(Queued { notice, since: Instant::now() }).is_err() {
+            self.metrics.count(reason, Fate::Dropped);
+        }
+    }
+}
+
+/// Sends what is told, one after the other.
+pub(super) async fn send(post: &Post, told: &Told, metrics: &Metrics, term: &Term) {
+    let mut told = told.lock().await;
+    let mut delivery = Delivery::new(post, term, RATE);
+    while let Some(Queued { notice, since }) = told.recv().await {
+        let is_news = || since.elapsed() <= NEWS;
+        let Some(fate) = delivery.deliver(&notice.letter(), is_news).await else { return };
+        metrics.count(notice.reason, fate);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(name: &str, key: &str) -> Notice {
+        Notice {
+            about: About {
+                api_version: "kuik.enix.io/v1alpha1".to_owned(),
+                kind: "ClusterImageSetAvailability".to_owned(),
+                namespace: None,
+                name: name.to_owned(),
+                uid: "1-2-3".to_owned(),
+            },
+            warning: true,
+            reason: "ImageDisappeared",
+            message: "ä".repeat(2000),
+            key: key.to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_same_news_has_the_same_name_and_other_news_another() {
+        let one = notice("all", "docker.io/library/nginx:1").name();
+        assert_eq!(one, notice("all", "docker.io/library/nginx:1").name());
+        assert_ne!(one, notice("all", "docker.io/library/nginx:2").name());
+        let returned = Notice { reason: "ImageReturned", ..notice("all", "docker.io/library/nginx:1") };
+        assert_ne!(one, returned.name());
+        assert!(one.starts_with("all.") && one.len() == "all.".len() + 16, "{one}");
+    }
+
+    #[test]
+    fn names_and_messages_fit_whatever_the_object_is_called() {
+        let letter = notice(&format!("{}.{}", "a".repeat(199), "b".repeat(53)), "x").letter();
+        assert!(letter.name.len() <= 253 && !letter.name.contains(".."), "{}", letter.name);
+        assert!(letter.message.len() <= LONGEST_MESSAGE);
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_the_queue_is_dropped_and_counted() {
+        let metrics = Metrics::default();
+        let (teller, _told) = Teller::new(metrics.clone());
+        for number in 0..QUEUE + 3 {
+            teller.tell(notice("all", &number.to_string()));
+        }
+        assert_eq!(metrics.counted("ImageDisappeared", Fate::Dropped), 3);
+    }
+}

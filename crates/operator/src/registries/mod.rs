@@ -1,0 +1,4 @@
+//! What the operator knows of registries: verdicts about images, and the credentials to ask with.
+
+pub mod secrets;
+pub mod verdicts;

@@ -1,0 +1,160 @@
+//! Copies of the pull secrets of cluster-scoped policies, in the namespaces whose Pods need them.
+//!
+//! `fairlead_plan::pull_secrets` decides how a copy is named and marked and when it goes; this module carries it out.
+//! Every replica makes copies, because a Pod at admission cannot wait for another one; only the leader removes them.
+
+mod controller;
+mod error;
+mod known;
+mod object;
+mod observe;
+mod put;
+mod search;
+mod work;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use fairlead_plan::certificates::WallTime;
+use fairlead_plan::pull_secrets::{Place, Selection, copy_name};
+use fairlead_plan::routing::SecretUse;
+use kube::Client;
+use tokio::time::Instant;
+
+use self::known::{Known, State};
+use super::{
+    Keys, Metrics, Read, Secrets,
+    flight::{Flights, NoResult},
+};
+use crate::cluster::namespaces::Namespaces;
+use crate::platform::certificates::Clock;
+
+pub use self::{controller::Controller, error::CopyError};
+
+/// Makes copies.
+#[derive(Clone)]
+pub struct Copies {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: Client,
+    secrets: Secrets,
+    enabled: bool,
+    namespaces: Namespaces,
+    clock: Clock,
+    known: Mutex<Known>,
+    flights: Flights<Place, Result<(), CopyError>>,
+    metrics: Metrics,
+}
+
+impl fmt::Debug for Copies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Copies").field("enabled", &self.shared.enabled).finish_non_exhaustive()
+    }
+}
+
+impl Copies {
+    /// `enabled` is `routing.pullSecrets.copy` of the configuration; `namespaces` says where copies may be.
+    pub fn new(
+        client: Client,
+        secrets: Secrets,
+        enabled: bool,
+        namespaces: Namespaces,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> Self {
+        let (known, flights) = (Mutex::default(), Flights::default());
+        let shared = Shared { client, secrets, enabled, namespaces, clock, known, flights, metrics };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The name under which a Pod of the namespace finds the Secret, or would find it once it is copied. Writes nothing:
+    /// for dry runs.
+    pub fn name_of(&self, of: &SecretUse, namespace: &str) -> Result<String, CopyError> {
+        if *namespace == *of.secret.namespace {
+            return Ok(of.secret.name.to_string());
+        }
+        if !of.by.is_cluster_scoped() {
+            return Err(CopyError::NamespacedOwner { of: of.clone() });
+        }
+        if !self.shared.enabled {
+            return Err(CopyError::Disabled { of: of.clone() });
+        }
+        if self.shared.namespaces.selection(namespace) == Selection::LeftOut {
+            return Err(CopyError::LeftOut { of: of.clone(), namespace: namespace.into() });
+        }
+        Ok(copy_name(&of.secret, &of.by.uid))
+    }
+
+    /// The name under which a Pod of the namespace finds the Secret. The copy is made if it is not known to be there;
+    /// if that takes until after the deadline, it goes on, and the next Pod will find it.
+    pub async fn ensure(
+        &self,
+        of: &SecretUse,
+        namespace: &str,
+        deadline: Instant,
+    ) -> Result<String, CopyError> {
+        let name = self.name_of(of, namespace)?;
+        if *namespace == *of.secret.namespace {
+            return Ok(name);
+        }
+        match self.shared.namespaces.selection_by(namespace, deadline).await {
+            Selection::Covered => {}
+            Selection::LeftOut => {
+                return Err(CopyError::LeftOut { of: of.clone(), namespace: namespace.into() });
+            }
+            Selection::Unknown => {
+                return Err(CopyError::Unselected { of: of.clone(), namespace: namespace.into() });
+            }
+        }
+        let keys = match self.shared.secrets.read(&of.secret, deadline).await {
+            Read::Keys(keys) => keys,
+            other => return Err(CopyError::source(of, &other)),
+        };
+        let place = Place { namespace: namespace.into(), name: name.as_str().into() };
+        match self.shared.state(&place, &keys) {
+            State::There => return Ok(name),
+            State::Failed(error) => return Err(error),
+            State::Unknown => {}
+        }
+        let flight = self.shared.flights.join(&place, || {
+            let (shared, of, place) = (Arc::clone(&self.shared), of.clone(), place.clone());
+            async move {
+                // Somebody may have made it between this caller's look and now.
+                match shared.state(&place, &keys) {
+                    State::There => Ok(()),
+                    State::Failed(error) => Err(error),
+                    State::Unknown => shared.put(&of, &keys, &place).await.map(drop),
+                }
+            }
+        });
+        match flight.wait(deadline).await {
+            Ok(outcome) => outcome.map(|()| name),
+            Err(NoResult::TimeIsUp) => Err(CopyError::TimeIsUp { of: of.clone(), place }),
+            Err(NoResult::Lost) => {
+                Err(CopyError::Failed { of: of.clone(), place, why: "it was broken off".into() })
+            }
+        }
+    }
+
+    pub(super) fn enabled(&self) -> bool {
+        self.shared.enabled
+    }
+}
+
+impl Shared {
+    fn state(&self, place: &Place, keys: &Keys) -> State {
+        self.known(|known| known.state(place, keys.content(), Instant::now()))
+    }
+
+    fn known<T>(&self, look: impl FnOnce(&mut Known) -> T) -> T {
+        look(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn now(&self) -> WallTime {
+        (self.clock)().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+    }
+}

@@ -1,0 +1,133 @@
+//! What the plan for copies depends on, gathered at the beginning of a pass.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use fairlead_api::{
+    kuik::{CredentialSecret, Mirror},
+    names::kuik::SECRET_CLEANUP,
+};
+use fairlead_plan::certificates::WallTime;
+use fairlead_plan::pull_secrets::{Owner, Place, Source, copy_name, may_be_copy};
+use fairlead_plan::routing::{PolicyId, PolicyKind, SecretName};
+use kube::api::ObjectMeta;
+
+use super::Copies;
+use crate::cluster::state::Phase;
+use crate::cluster::watch::Resources;
+use crate::registries::secrets::Read;
+
+#[derive(Default)]
+pub(super) struct Observed {
+    pub(super) owners: Vec<Owner>,
+    /// UIDs of policies that are there and cannot be read.
+    pub(super) unreadable: BTreeSet<Arc<str>>,
+    pub(super) used: BTreeSet<Place>,
+    pub(super) sources: BTreeMap<SecretName, Source>,
+    /// Policies by UID that cannot go before their finalizer is taken off.
+    pub(super) held: HashMap<Arc<str>, Held>,
+    /// Names of copies, and the UIDs of the policies that they are for.
+    names: HashMap<String, Arc<str>>,
+}
+
+pub(super) struct Held {
+    pub(super) resource_version: Option<String>,
+    pub(super) other_finalizers: Vec<String>,
+}
+
+impl Observed {
+    /// `deleting` remembers since when policies are known to be under deletion.
+    pub(super) fn new(
+        resources: &Resources,
+        copies: &Copies,
+        deleting: &mut HashMap<Arc<str>, WallTime>,
+    ) -> Self {
+        let mut observed = Self::default();
+        let mirrors = resources.cluster_image_set_mirrors.snapshot();
+        let sets = resources.cluster_replicated_image_sets.snapshot();
+        let unreadable = mirrors.malformed.values().chain(sets.malformed.values());
+        observed.unreadable = unreadable.map(|policy| policy.uid.as_str().into()).collect();
+        let now = copies.shared.now();
+        let mut since = |uid: &Arc<str>| *deleting.entry(uid.clone()).or_insert(now);
+        for mirror in mirrors.objects.values() {
+            let secrets = mirror.spec.mirrors.iter().filter_map(Mirror::secret_for_pods);
+            observed.add_owner(PolicyKind::ClusterImageSetMirror, &mirror.metadata, secrets, &mut since);
+        }
+        for set in sets.objects.values() {
+            let secrets =
+                set.spec.upstreams.iter().filter_map(|upstream| upstream.credential_secret.as_ref());
+            observed.add_owner(PolicyKind::ClusterReplicatedImageSet, &set.metadata, secrets, &mut since);
+        }
+        deleting.retain(|uid, _| observed.owners.iter().any(|owner| owner.id.uid == *uid));
+        if copies.enabled() {
+            if !observed.owners.is_empty() {
+                observed.add_uses(resources);
+            }
+            observed.add_sources(copies);
+        } else {
+            // Without copying there is nothing to look for; policies are let go all the same.
+            observed.owners.iter_mut().for_each(|owner| owner.secrets.clear());
+        }
+        observed
+    }
+
+    fn add_owner<'s>(
+        &mut self,
+        kind: PolicyKind,
+        metadata: &ObjectMeta,
+        secrets: impl Iterator<Item = &'s CredentialSecret>,
+        since: &mut impl FnMut(&Arc<str>) -> WallTime,
+    ) {
+        let uid: Arc<str> = metadata.uid.as_deref().unwrap_or_default().into();
+        let name = metadata.name.as_deref().unwrap_or_default().into();
+        let deleting_since = metadata.deletion_timestamp.is_some().then(|| since(&uid));
+        let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
+        if deleting_since.is_some() && finalizers.iter().any(|finalizer| finalizer == SECRET_CLEANUP) {
+            let others = finalizers.iter().filter(|finalizer| *finalizer != SECRET_CLEANUP);
+            let held = Held {
+                resource_version: metadata.resource_version.clone(),
+                other_finalizers: others.cloned().collect(),
+            };
+            self.held.insert(uid.clone(), held);
+        }
+        let secrets: BTreeSet<SecretName> = secrets
+            .filter_map(|secret| {
+                let namespace = secret.namespace.as_deref().filter(|namespace| !namespace.is_empty())?;
+                let named = !secret.name.is_empty();
+                named.then(|| SecretName { namespace: namespace.into(), name: secret.name.as_str().into() })
+            })
+            .collect();
+        self.names.extend(secrets.iter().map(|secret| (copy_name(secret, &uid), uid.clone())));
+        let id = Arc::new(PolicyId { kind, namespace: None, name, uid });
+        self.owners.push(Owner { id, secrets, deleting_since });
+    }
+
+    fn add_uses(&mut self, resources: &Resources) {
+        for pod in resources.pods.all() {
+            // What has ended is never pulled for again, however long it stays to be read.
+            if matches!(pod.phase, Phase::Succeeded | Phase::Failed) {
+                continue;
+            }
+            let copies = pod.pull_secrets.iter().filter(|name| may_be_copy(name));
+            let place = |name: &Arc<str>| Place { namespace: pod.key.namespace.clone(), name: name.clone() };
+            self.used.extend(copies.map(place));
+        }
+    }
+
+    fn add_sources(&mut self, copies: &Copies) {
+        for secret in self.owners.iter().flat_map(|owner| &owner.secrets) {
+            let source = match copies.shared.secrets.cached(secret) {
+                Some(Read::Keys(keys)) => Source::Has(keys.content()),
+                _ => Source::Unusable,
+            };
+            self.sources.insert(secret.clone(), source);
+        }
+    }
+
+    /// The UID of the policy that a copy at this place is expected to be for.
+    pub(super) fn owner_of(&self, place: &Place) -> Option<&str> {
+        self.names.get(&*place.name).map(|uid| &**uid)
+    }
+}

@@ -1,0 +1,148 @@
+//! Reads Secrets by name, once for all who ask, and remembers them.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fairlead_plan::routing::SecretName;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use tokio::{sync::Semaphore, time::Instant};
+
+use super::{
+    Keys, Metrics, Problems, Read,
+    cache::{Cache, Found},
+    flight::{Flight, Flights, NoResult},
+    names::can_exist,
+};
+use crate::platform::api_error::within;
+
+/// One request never takes longer. Callers with less time leave earlier.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Requests at once: a burst of Pods must not become a burst on the API server.
+const AT_ONCE: usize = 32;
+
+/// Secrets by name.
+#[derive(Clone)]
+pub struct Secrets {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: Client,
+    cache: Mutex<Cache>,
+    flights: Flights<SecretName, Read>,
+    requests: Semaphore,
+    problems: Problems,
+    metrics: Metrics,
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secrets").finish_non_exhaustive()
+    }
+}
+
+impl Secrets {
+    pub fn new(client: Client, metrics: Metrics) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                client,
+                cache: Mutex::default(),
+                flights: Flights::default(),
+                requests: Semaphore::new(AT_ONCE),
+                problems: Problems::default(),
+                metrics,
+            }),
+        }
+    }
+
+    /// What is known of the Secret, without waiting. What has aged is read again meanwhile.
+    pub fn cached(&self, name: &SecretName) -> Option<Read> {
+        let found = self.shared.cache().find(name, Instant::now());
+        match found {
+            Found::Fresh(read) => Some(read),
+            Found::Aging(read) => {
+                drop(self.board(name, false));
+                Some(read)
+            }
+            Found::Nothing => None,
+        }
+    }
+
+    /// What is known of the Secret, or else what the API server says.
+    pub async fn read(&self, name: &SecretName, deadline: Instant) -> Read {
+        if let Some(read) = self.cached(name) {
+            return read;
+        }
+        self.wait(self.board(name, false), deadline).await
+    }
+
+    /// A registry refused what the Secret holds: it is read again at the next use, unless it was just read.
+    pub fn distrust(&self, name: &SecretName) {
+        self.shared.cache().distrust(name, Instant::now());
+    }
+
+    /// What is wrong with the Secrets that policies name.
+    pub fn problems(&self) -> &Problems {
+        &self.shared.problems
+    }
+
+    /// Reads the Secret however fresh it is.
+    pub(super) async fn refresh(&self, name: &SecretName) -> Read {
+        self.wait(self.board(name, true), Instant::now() + 2 * LIMIT).await
+    }
+
+    async fn wait(&self, flight: Flight<Read>, deadline: Instant) -> Read {
+        flight.wait(deadline).await.unwrap_or_else(|why| {
+            Read::Failed(match why {
+                NoResult::TimeIsUp => "the API server did not answer in time".into(),
+                NoResult::Lost => "reading it was broken off".into(),
+            })
+        })
+    }
+
+    /// Joins the reading under way, or starts it.
+    fn board(&self, name: &SecretName, even_if_fresh: bool) -> Flight<Read> {
+        self.shared.flights.join(name, || {
+            let (shared, name) = (Arc::clone(&self.shared), name.clone());
+            async move { shared.fetch(&name, even_if_fresh).await }
+        })
+    }
+}
+
+impl Shared {
+    async fn fetch(&self, name: &SecretName, even_if_fresh: bool) -> Read {
+        if !can_exist(name) {
+            return Read::Missing;
+        }
+        // Somebody may have read it between this caller's look and now.
+        if !even_if_fresh && let Found::Fresh(read) = self.cache().find(name, Instant::now()) {
+            return read;
+        }
+        let request = async {
+            let _permit = self.requests.acquire().await;
+            Api::<Secret>::namespaced(self.client.clone(), &name.namespace).get_opt(&name.name).await
+        };
+        let read = match within(LIMIT, request).await {
+            Ok(Some(secret)) => match Keys::of(secret) {
+                Ok(keys) => Read::Keys(Arc::new(keys)),
+                Err(why) => Read::Unusable(why.into()),
+            },
+            Ok(None) => Read::Missing,
+            Err(failure) => Read::Failed(failure.to_string().into()),
+        };
+        self.metrics.read(&read);
+        if let Read::Failed(why) = &read {
+            tracing::debug!(secret = %name, why = &**why, "cannot read Secret");
+        }
+        self.cache().settle(name, read, Instant::now(), fastrand::f64())
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

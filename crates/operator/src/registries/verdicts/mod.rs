@@ -1,0 +1,306 @@
+//! What is known about the availability of images, for all who would otherwise ask registries the same question again.
+//!
+//! Admission reads it on the path of every Pod, so an answer from memory must cost next to nothing, and a registry that
+//! is down must not be waited for. A verdict serves only those who would ask with the same credentials; without any,
+//! everybody. How long verdicts are good is decided in [`fairlead_plan::verdict_ttl`].
+
+mod cache;
+mod flight;
+mod metrics;
+mod refresh;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::{Duration, SystemTime},
+};
+
+use fairlead_domain::{
+    cause::Cause, digest::Digest, keyring::Credential, reference::Reference, verdict::Verdict,
+};
+use fairlead_plan::named_registries::Named;
+use fairlead_plan::verdict_ttl::{self, Standing};
+use fairlead_registry::{Class, Client, Context, ProbeOptions, RegistryHealth};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    cache::{Asked, Boarding, Cache, Found, Image, Look, Progress},
+    metrics::Source,
+    settings::UNTOLD_PATIENCE,
+};
+pub use self::{
+    metrics::Metrics,
+    settings::{NodeTrust, VerdictSettings, client, settings},
+};
+
+use crate::cluster::ledgers::Findings;
+
+/// A probe that runs out of time says so itself, to everybody at once; callers give it the chance to.
+const MARGIN: Duration = Duration::from_millis(25);
+
+/// What is known of an image without waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Known {
+    Verdict(Verdict),
+    /// A positive verdict, which serves after a liveness check of its registry.
+    Unproven(Verdict),
+    Nothing,
+}
+
+/// Clones share everything but the cause.
+#[derive(Clone, Debug)]
+pub struct Verdicts {
+    shared: Arc<Shared>,
+    /// On whose account registries are asked. A verdict serves only callers of the same cause: an administrator may get an
+    /// answer from an address that is off limits for tenants.
+    cause: Cause,
+}
+
+#[derive(Debug)]
+struct Shared {
+    client: Client,
+    settings: VerdictSettings,
+    cache: Cache,
+    metrics: Metrics,
+    heard_by: OnceLock<Findings>,
+}
+
+impl Verdicts {
+    pub fn new(client: Client, settings: VerdictSettings, metrics: Metrics) -> Self {
+        let cache = Cache::new(settings.capacity, settings.ages());
+        let shared = Shared { client, settings, cache, metrics, heard_by: OnceLock::new() };
+        Self { shared: Arc::new(shared), cause: Cause::Administrator }
+    }
+
+    /// The same on this account.
+    #[must_use]
+    pub fn caused_by(&self, cause: Cause) -> Self {
+        Self { shared: Arc::clone(&self.shared), cause }
+    }
+
+    /// Lets the ledgers hear of every probe, once for all clones.
+    #[must_use]
+    pub fn heard_by(self, findings: Findings) -> Self {
+        // Whoever listens already goes on doing so.
+        let _ = self.shared.heard_by.set(findings);
+        self
+    }
+
+    /// What is known without waiting. While a registry is down that is known of all its images, asked for before or not.
+    /// May begin a liveness check in the background; so this needs a runtime around it.
+    pub fn known(&self, image: &Reference, credentials: &[Credential]) -> Known {
+        let known = self.look(&self.shared.cache.asked(image, credentials, self.cause));
+        if matches!(known, Known::Nothing) {
+            self.shared.metrics.missed();
+        }
+        known
+    }
+
+    /// The digest that an image is known to have. No registry is asked, and the verdict does not count as in use.
+    pub fn known_digest(&self, image: &Reference, credentials: &[Credential]) -> Option<Digest> {
+        self.shared.cache.digest(&self.shared.cache.asked(image, credentials, self.cause), Instant::now())
+    }
+
+    /// What is known, or what a probe finds out before the deadline and within the time that a probe may take. A positive
+    /// verdict is returned only while the registry is proven to accept new connections: if need be, a liveness check runs
+    /// first, within the time of a probe.
+    ///
+    /// Probes and checks do not depend on their callers: however early those leave, they go on and what they find is kept.
+    ///
+    /// `namespace` is that of the Pod: on its account the registry gets a label in metrics, and against its share of the
+    /// registry a probe counts.
+    pub async fn ask(
+        &self,
+        image: &Reference,
+        credentials: &[Credential],
+        namespace: &str,
+        deadline: Instant,
+    ) -> Verdict {
+        let asked = self.shared.cache.asked(image, credentials, self.cause);
+        let verdict = match self.look(&asked) {
+            Known::Verdict(known) => return known,
+            Known::Unproven(verdict) => verdict,
+            Known::Nothing => self.find_out(&asked, namespace, deadline).await,
+        };
+        if verdict.is_available() { self.once_alive(&asked, verdict, deadline).await } else { verdict }
+    }
+
+    /// The same without proof that the registry is alive: for comparing images, not for choosing one.
+    pub async fn recall(
+        &self,
+        image: &Reference,
+        credentials: &[Credential],
+        namespace: &str,
+        deadline: Instant,
+    ) -> Verdict {
+        let asked = self.shared.cache.asked(image, credentials, self.cause);
+        match self.look(&asked) {
+            Known::Verdict(verdict) | Known::Unproven(verdict) => verdict,
+            Known::Nothing => self.find_out(&asked, namespace, deadline).await,
+        }
+    }
+
+    async fn find_out(&self, asked: &Asked<'_>, namespace: &str, deadline: Instant) -> Verdict {
+        self.shared.metrics.name(asked.reference().host().as_str(), namespace);
+        let mut told = match self.shared.cache.board(asked, Instant::now()) {
+            Boarding::Known(verdict) => return verdict,
+            Boarding::Joined(told) => told,
+            Boarding::First(image, telling) => {
+                let told = telling.subscribe();
+                self.take_off(image, namespace, telling);
+                told
+            }
+        };
+        let started = Instant::now();
+        loop {
+            let progress = told.borrow_and_update().clone();
+            // The time of a probe begins when it is sent: what is ahead of it in our own line is not the registry's fault.
+            let until = match (&progress, self.shared.settings.timeout) {
+                (Progress::Told(verdict), _) => return verdict.clone(),
+                (Progress::Sent(at), Some(timeout)) => deadline.min(*at + timeout + MARGIN),
+                (Progress::InLine | Progress::Sent(_), _) => deadline,
+            };
+            if !matches!(timeout_at(until, told.changed()).await, Ok(Ok(()))) {
+                return no_answer(&progress, started);
+            }
+        }
+    }
+
+    /// A positive verdict, after proof that its registry is alive; or why it is not used.
+    async fn once_alive(&self, asked: &Asked<'_>, verdict: Verdict, deadline: Instant) -> Verdict {
+        let Shared { client, settings, metrics, cache, .. } = &*self.shared;
+        let (host, started) = (asked.reference().host(), Instant::now());
+        // Without settings that can be used there is nothing to check: the probe says what is wrong with them.
+        let Some(health) = client.health(&host) else { return self.probe_anew(asked, deadline).await };
+        // As of now, however long the check takes.
+        let is_proven = || verdict_ttl::proof(health.proof_age(started), cache.ages()) != Standing::Gone;
+        if is_proven() {
+            return verdict;
+        }
+        metrics.checked();
+        let limit = settings.timeout.unwrap_or(UNTOLD_PATIENCE) + MARGIN;
+        if let Some(check) = client.check(&host, asked.cause(), settings.check_patience()) {
+            tokio::select! {
+                down = health.goes_down() => return down,
+                ended = check.ended(limit, deadline) => if !ended {
+                    return no_answer(&Progress::Sent(started), started);
+                }
+            }
+        }
+        match health.down() {
+            Some(down) => down,
+            None if is_proven() => verdict,
+            // The registry answers a check with an error and may have no such page.
+            None => self.probe_anew(asked, deadline).await,
+        }
+    }
+
+    /// Probes over a new connection, so that the answer is proof enough.
+    async fn probe_anew(&self, asked: &Asked<'_>, deadline: Instant) -> Verdict {
+        let settings = &self.shared.settings;
+        let image = asked.own();
+        let options = ProbeOptions { new_connection: true, ..settings.options(image.cause()) };
+        let limit = settings.timeout.unwrap_or(UNTOLD_PATIENCE);
+        let context = Context::new(Class::Admission, deadline).answered_within(limit);
+        let verdict = self.probe(&image, options, &context, Source::Admission).await;
+        let health = self.health(&image);
+        self.land(image, verdict.clone(), health);
+        verdict
+    }
+
+    /// Takes note of what another function found out about an image with these credentials.
+    pub fn learn(&self, image: &Reference, credentials: &[Credential], verdict: Verdict) {
+        let image = self.shared.cache.asked(image, credentials, self.cause).own();
+        let health = self.health(&image);
+        self.land(image, verdict, health);
+    }
+
+    /// Refreshes verdicts in use, forgets those that are not, and forgets registries that are neither `named` nor in use.
+    pub async fn run(self, named: impl FnMut() -> Arc<Named>, shutdown: CancellationToken) {
+        shutdown.run_until_cancelled_owned(refresh::run(self, named)).await;
+    }
+
+    fn look(&self, asked: &Asked<'_>) -> Known {
+        let metrics = &self.shared.metrics;
+        match self.shared.cache.look(asked, Instant::now()) {
+            Look::Known(verdict) => {
+                metrics.hit();
+                Known::Verdict(verdict)
+            }
+            Look::Ageing(verdict) => {
+                metrics.hit();
+                let (host, patience) = (asked.reference().host(), self.shared.settings.check_patience());
+                drop(self.shared.client.check(&host, asked.cause(), patience));
+                Known::Verdict(verdict)
+            }
+            Look::Unproven(verdict) => Known::Unproven(verdict),
+            Look::Down(verdict) => {
+                metrics.answered_for_registry();
+                Known::Verdict(verdict)
+            }
+            Look::Outdated => Known::Nothing,
+            Look::Absent => match self.shared.client.is_down(&asked.reference().host()) {
+                Some(down) => {
+                    metrics.answered_for_registry();
+                    Known::Verdict(down)
+                }
+                None => Known::Nothing,
+            },
+        }
+    }
+
+    fn health(&self, image: &Image) -> Option<RegistryHealth> {
+        self.shared.client.health(&image.reference().host())
+    }
+
+    /// Work in the background gives way; whoever admits a Pod stays in line as long as its API server waits.
+    fn context(&self, class: Class) -> Context {
+        let (now, patience) = (Instant::now(), self.shared.settings.patience());
+        match class {
+            Class::Admission => {
+                Context::new(class, now + patience.max(UNTOLD_PATIENCE)).answered_within(patience)
+            }
+            Class::Background => Context::new(class, now + patience),
+        }
+    }
+
+    async fn probe(
+        &self,
+        image: &Image,
+        options: ProbeOptions,
+        context: &Context,
+        source: Source,
+    ) -> Verdict {
+        let Shared { client, metrics, heard_by, .. } = &*self.shared;
+        let started = Instant::now();
+        let verdict = client.probe(image.reference(), image.credentials(), options, context).await;
+        metrics.probed(image.reference().host().as_str(), source, verdict.kind(), started.elapsed());
+        if let Some(findings) = heard_by.get() {
+            findings.note(image.reference(), &verdict);
+        }
+        verdict
+    }
+
+    fn land(&self, image: Image, verdict: Verdict, health: Option<RegistryHealth>) {
+        self.shared.cache.keep(image, found(verdict, health));
+    }
+}
+
+fn found(verdict: Verdict, health: Option<RegistryHealth>) -> Found {
+    Found { verdict, health, at: Instant::now(), wall_clock: SystemTime::now(), jitter: fastrand::f64() }
+}
+
+fn no_answer(progress: &Progress, since: Instant) -> Verdict {
+    if matches!(progress, Progress::InLine) {
+        let reason =
+            "other requests to the registry were first in line; see registries.<host>.requestsPerSecond";
+        return Verdict::Unreachable { reason: reason.into() };
+    }
+    let waited = Duration::from_millis(u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX));
+    Verdict::Unreachable {
+        reason: format!("there was no answer within {waited:?}; see routing.activeCheck.timeout").into(),
+    }
+}

@@ -1,0 +1,227 @@
+use std::sync::LazyLock;
+
+use fairlead_domain::{
+    cause::Cause,
+    keyring::{IdentityKey, Keyring},
+    reference::Host,
+};
+use proptest::prelude::*;
+
+use super::{refresh::Outcome, *};
+
+const SETTINGS: VerdictSettings = VerdictSettings {
+    refresh: Duration::from_secs(30),
+    timeout: Some(Duration::from_secs(1)),
+    resolve_digest: false,
+    capacity: 16_384,
+};
+
+fn cache(capacity: usize) -> Cache {
+    Cache::new(capacity, SETTINGS.ages())
+}
+
+fn image(text: &str) -> Reference {
+    Reference::parse(text).unwrap()
+}
+
+fn logins(users: &[&str]) -> Vec<Credential> {
+    let mut keyring = Keyring::new(IdentityKey::new([7; 32]));
+    for user in users {
+        assert!(keyring.add_login("r.example", user.as_bytes(), b"secret"));
+    }
+    keyring.lookup(&image("r.example/app").repository())
+}
+
+fn available() -> Verdict {
+    Verdict::Available { digest: None }
+}
+
+fn absent() -> Verdict {
+    Verdict::NotFound { reason: "it is not there".into() }
+}
+
+/// Of a registry that was never asked.
+fn health() -> Option<RegistryHealth> {
+    static CLIENT: LazyLock<Client> = LazyLock::new(|| Client::new(fairlead_registry::Settings::default()));
+    CLIENT.health(&image("r.example/app").host())
+}
+
+fn at(verdict: Verdict, at: Instant) -> Found {
+    Found { verdict, health: health(), at, wall_clock: SystemTime::UNIX_EPOCH, jitter: 0.0 }
+}
+
+fn known(cache: &Cache, text: &str, credentials: &[Credential], now: Instant) -> Option<Verdict> {
+    match cache.look(&cache.asked(&image(text), credentials, Cause::Administrator), now) {
+        Look::Known(verdict) | Look::Ageing(verdict) | Look::Unproven(verdict) => Some(verdict),
+        Look::Down(_) | Look::Outdated | Look::Absent => None,
+    }
+}
+
+fn keep(cache: &Cache, text: &str, credentials: &[Credential], found: Found) {
+    cache.keep(cache.asked(&image(text), credentials, Cause::Administrator).own(), found);
+}
+
+#[test]
+fn what_is_pulled_counts_however_it_was_written() {
+    let (cache, now) = (cache(100), Instant::now());
+    let pinned = format!("app@sha256:{}", "a".repeat(64));
+    keep(&cache, "docker.io/library/app:latest", &[], at(available(), now));
+    keep(&cache, &pinned, &[], at(absent(), now));
+    assert_eq!(known(&cache, "app", &[], now), Some(available()));
+    assert_eq!(known(&cache, &pinned.replace('@', ":7@"), &[], now), Some(absent()));
+    assert_eq!(known(&cache, "app:7", &[], now), None);
+    keep(&cache, "REG.local/app:1", &[], at(available(), now));
+    for spelling in ["reg.local/app:1", "reg.local:443/app:1", "Reg.local:443/app:1"] {
+        assert_eq!(known(&cache, spelling, &[], now), Some(available()), "{spelling}");
+    }
+    assert_eq!(known(&cache, "reg.local:80/app:1", &[], now), None, "another registry");
+}
+
+#[test]
+fn a_verdict_on_one_account_does_not_serve_another() {
+    let (cache, now) = (cache(100), Instant::now());
+    let asked = |cause| cache.asked(&image("r.example/app:1"), &[], cause);
+    for (knows, asks) in [(Cause::Administrator, Cause::Tenant), (Cause::Tenant, Cause::Administrator)] {
+        cache.keep(asked(knows).own(), at(available(), now));
+        assert!(matches!(cache.look(&asked(knows), now), Look::Known(_) | Look::Unproven(_)));
+        let later = now + Duration::from_hours(1);
+        cache.tidy(later, 0);
+        cache.keep(asked(knows).own(), at(available(), later));
+        assert!(matches!(cache.look(&asked(asks), later), Look::Absent | Look::Outdated), "{asks:?}");
+        assert!(matches!(cache.board(&asked(asks), later), Boarding::First(..)), "{asks:?} asks for itself");
+        cache.landed(&asked(asks).own());
+        cache.tidy(later + Duration::from_hours(1), 0);
+    }
+}
+
+#[test]
+fn a_verdict_serves_only_the_same_credentials_in_the_same_order() {
+    let (cache, now) = (cache(100), Instant::now());
+    let (ada, bob) = (logins(&["ada"]), logins(&["bob"]));
+    let (both, turned) = (logins(&["ada", "bob"]), logins(&["bob", "ada"]));
+    assert_ne!(both, turned);
+    keep(&cache, "r.example/app:1", &ada, at(available(), now));
+    keep(&cache, "r.example/app:1", &both, at(absent(), now));
+    assert_eq!(known(&cache, "r.example/app:1", &ada, now), Some(available()));
+    assert_eq!(known(&cache, "r.example/app:1", &both, now), Some(absent()));
+    for others in [&bob, &turned, &Vec::new()] {
+        assert_eq!(known(&cache, "r.example/app:1", others, now), None);
+    }
+}
+
+#[test]
+fn only_what_is_in_use_is_refreshed_and_once_at_a_time() {
+    let (cache, start) = (cache(100), Instant::now());
+    let after = |seconds| start + Duration::from_secs(seconds);
+    for name in ["used:1", "unused:1"] {
+        keep(&cache, name, &[], at(available(), start));
+    }
+    known(&cache, "used:1", &[], after(10));
+    assert!(cache.tidy(after(29), 10).images.is_empty());
+    let due = cache.tidy(after(30), 10).images;
+    assert_eq!(due.iter().map(|image| image.reference().clone()).collect::<Vec<_>>(), [image("used:1")]);
+    assert!(cache.tidy(after(31), 10).images.is_empty(), "it is under way");
+    assert_eq!(known(&cache, "used:1", &[], after(31)), Some(available()), "and the old one serves");
+
+    assert_eq!(cache.renew(&due[0], at(absent(), after(32)), false, false), Outcome::Changed);
+    assert_eq!(known(&cache, "used:1", &[], after(32)), Some(absent()));
+    let tidied = cache.tidy(after(61), 10);
+    assert_eq!((tidied.images.len(), tidied.kept), (0, 0), "what nobody asks for is forgotten");
+    assert_eq!(cache.renew(&due[0], at(available(), after(62)), false, false), Outcome::Forgotten);
+}
+
+#[test]
+fn a_refresh_that_found_nothing_out_is_not_repeated_at_once() {
+    let (cache, start) = (cache(100), Instant::now());
+    let after = |seconds| start + Duration::from_secs(seconds);
+    keep(&cache, "app:1", &[], at(available(), start));
+    known(&cache, "app:1", &[], start);
+    let due = cache.tidy(after(30), 10).images;
+    let limited = Verdict::RateLimited { until: None, reason: "later".into() };
+    assert_eq!(cache.renew(&due[0], at(limited, after(30)), false, false), Outcome::Kept);
+    known(&cache, "app:1", &[], after(59));
+    assert!(cache.tidy(after(59), 10).images.is_empty());
+    assert_eq!(known(&cache, "app:1", &[], after(60)), Some(available()));
+    assert_eq!(known(&cache, "app:1", &[], after(61)), None, "then somebody with a right to know asks");
+}
+
+#[test]
+fn those_who_ask_the_same_share_a_probe() {
+    let (cache, now) = (cache(100), Instant::now());
+    let ada = logins(&["ada"]);
+    let board = |credentials| {
+        cache.board(&cache.asked(&image("r.example/app:1"), credentials, Cause::Administrator), now)
+    };
+    let Boarding::First(first, telling) = board(&[]) else { panic!("nobody asked before") };
+    let Boarding::Joined(told) = board(&[]) else { panic!("a probe is under way") };
+    assert!(matches!(board(&ada), Boarding::First(..)), "with other credentials it is another question");
+    cache.keep(first.clone(), at(available(), now));
+    assert!(matches!(board(&[]), Boarding::Known(_)));
+    cache.landed(&first);
+    telling.send_replace(Progress::Told(available()));
+    assert!(matches!(&*told.borrow(), Progress::Told(verdict) if *verdict == available()));
+    assert!(matches!(board(&ada), Boarding::Joined(_)), "the other one is still under way");
+}
+
+#[test]
+fn a_burst_stays_within_the_bound_and_what_is_in_use_survives_it() {
+    let (cache, start) = (cache(1600), Instant::now());
+    keep(&cache, "steady:1", &[], at(available(), start));
+    for count in 0..20_000_u64 {
+        let now = start + Duration::from_micros(count);
+        keep(&cache, &format!("burst:{count}"), &[], at(available(), now));
+        assert_eq!(known(&cache, "steady:1", &[], now), Some(available()), "after {count}");
+    }
+    let kept = cache.tidy(start, 0).kept;
+    assert!((1000..=1600).contains(&kept), "{kept}");
+}
+
+#[test]
+fn node_credentials_are_trusted_as_configured() {
+    let config = |text: &str| crate::platform::config::Config::parse(text).unwrap().config;
+    let trust = |text: &str, host: &str| {
+        NodeTrust::from(&config(text)).trust_node_credentials(&Host::parse(host).unwrap())
+    };
+    assert!(trust("{}", "quay.io"));
+    let one = "registries: {quay.io: {trustNodeCredentials: false}}";
+    assert!(!trust(one, "QUAY.io") && !trust(one, "quay.io:443") && trust(one, "docker.io"));
+    let all = "registries: {default: {trustNodeCredentials: false}, quay.io: {trustNodeCredentials: true}}";
+    assert!(trust(all, "quay.io") && !trust(all, "docker.io"));
+}
+
+#[test]
+fn labels_are_bounded() {
+    let mut registry = prometheus_client::registry::Registry::default();
+    let client = Client::new(fairlead_registry::Settings::default());
+    let metrics = Metrics::register(&mut registry, &client);
+    let found = |host: &str, namespace: &str| {
+        metrics.name(host, namespace);
+        metrics.probed(host, metrics::Source::Admission, absent().kind(), Duration::ZERO);
+    };
+    for count in 0..1000 {
+        found(&format!("R{count}.example"), "greedy");
+    }
+    found("modest.example", "modest");
+    let page = || crate::platform::telemetry::page::text(&registry).unwrap();
+    let series = |page: &str| page.lines().filter(|line| line.starts_with("fairlead_probes_total{")).count();
+    assert_eq!(series(&page()), 22, "20 of one namespace, one of the other, and all that is left");
+    assert!(page().contains(r#"registry="modest.example""#) && page().contains(r#"registry="other""#));
+    metrics.free("r0.example");
+    assert!(!page().contains(r#"registry="r0.example""#), "a forgotten registry takes its series along");
+}
+
+proptest! {
+    #[test]
+    fn a_clock_that_runs_on_never_brings_a_verdict_back(steps in proptest::collection::vec(0_u64..20_000, 1..60)) {
+        let (cache, start) = (cache(100), Instant::now());
+        keep(&cache, "app:1", &[], at(available(), start));
+        let (mut now, mut gone) = (start, false);
+        for step in steps {
+            now += Duration::from_millis(step);
+            let there = known(&cache, "app:1", &[], now).is_some();
+            prop_assert!(!(there && gone));
+            prop_assert_eq!(there, now - start < Duration::from_secs(61));
+            gone |= !there;
+        }
+    }
+}
