@@ -40,15 +40,21 @@ pub const DEFAULT_TAG: &str = "latest";
 
 /// An image reference, normalised: `nginx` is `docker.io/library/nginx`. No tag is added.
 ///
-/// Two references are equal when their normalised texts are, however they were written. Clones share their text.
+/// Two references are equal when their normalised texts are, however they were written. One pointer in size; clones
+/// share their text.
 #[derive(Clone)]
-pub struct Reference {
-    text: Arc<str>,
-    written: Arc<str>,
-    host_end: usize,
-    name_end: usize,
+pub struct Reference(Arc<Parsed>);
+
+/// Ledgers hold tens of thousands of these, so offsets are short and both spellings share one text.
+struct Parsed {
+    /// The normalised text, followed by the written one if they differ.
+    texts: Box<str>,
+    host_end: u32,
+    name_end: u32,
     /// Equal to `name_end` when there is no tag.
-    tag_end: usize,
+    tag_end: u32,
+    /// The end of the normalised text.
+    end: u32,
 }
 
 impl Reference {
@@ -60,7 +66,9 @@ impl Reference {
         let name_end = host_end + 1 + official.len() + parts.path.len();
         let tag_end = name_end + parts.tag.map_or(0, |tag| tag.len() + 1);
 
-        let mut text = String::with_capacity(tag_end + parts.digest.map_or(0, |digest| digest.len() + 1));
+        let end = tag_end + parts.digest.map_or(0, |digest| digest.len() + 1);
+
+        let mut text = String::with_capacity(end + written.len());
         for piece in [parts.host, "/", official, parts.path] {
             text.push_str(piece);
         }
@@ -70,48 +78,79 @@ impl Reference {
                 text.push_str(piece);
             }
         }
-        let text: Arc<str> = text.into();
-        let written = if *text == *written { Arc::clone(&text) } else { written.into() };
-        Ok(Self { text, written, host_end, name_end, tag_end })
+        if text != written {
+            text.push_str(written);
+        }
+        Ok(Self::assembled(text, [host_end, name_end, tag_end, end]))
+    }
+
+    fn assembled(texts: String, offsets: [usize; 4]) -> Self {
+        // `parse::LENGTH_LIMIT` keeps them in range.
+        let [host_end, name_end, tag_end, end] =
+            offsets.map(|offset| u32::try_from(offset).unwrap_or(u32::MAX));
+        Self(Arc::new(Parsed { texts: texts.into(), host_end, name_end, tag_end, end }))
     }
 
     fn slice(&self, from: usize, to: usize) -> &str {
-        self.text.get(from..to).unwrap_or_default()
+        self.0.texts.get(from..to).unwrap_or_default()
+    }
+
+    fn host_end(&self) -> usize {
+        self.0.host_end as usize
+    }
+
+    fn name_end(&self) -> usize {
+        self.0.name_end as usize
+    }
+
+    fn tag_end(&self) -> usize {
+        self.0.tag_end as usize
+    }
+
+    fn end(&self) -> usize {
+        self.0.end as usize
     }
 
     /// The normalised text, tag and digest as written.
     pub fn as_str(&self) -> &str {
-        &self.text
+        self.slice(0, self.end())
     }
 
     /// The text that was parsed.
     pub fn written(&self) -> &str {
-        &self.written
+        match self.slice(self.end(), self.0.texts.len()) {
+            "" => self.as_str(),
+            written => written,
+        }
     }
 
     /// The registry, with its port and in the case it was written in.
     pub fn host(&self) -> Host {
-        Host::checked(self.slice(0, self.host_end))
+        Host::checked(self.host_text())
+    }
+
+    fn host_text(&self) -> &str {
+        self.slice(0, self.host_end())
     }
 
     /// Host and path, without tag and digest.
     pub fn repository(&self) -> Repository {
-        Repository::checked(Arc::clone(&self.text), self.host_end, self.name_end)
+        Repository::of(self.clone())
     }
 
     /// Host and path as text.
     pub fn name(&self) -> &str {
-        self.slice(0, self.name_end)
+        self.slice(0, self.name_end())
     }
 
     /// The repository's path inside its registry.
     pub fn path(&self) -> &str {
-        self.slice(self.host_end + 1, self.name_end)
+        self.slice(self.host_end() + 1, self.name_end())
     }
 
     /// Host and path, for comparing.
     pub fn place(&self) -> PlaceKey<'_> {
-        PlaceKey::new(self.name(), self.host_end)
+        PlaceKey::new(self.name(), self.host_end())
     }
 
     /// What is pulled from which registry, for comparing.
@@ -123,7 +162,7 @@ impl Reference {
     pub fn is_same_image(&self, other: &Self) -> bool {
         self.path() == other.path()
             && self.pulled_suffix() == other.pulled_suffix()
-            && key::is_same_host(self.slice(0, self.host_end), other.slice(0, other.host_end))
+            && key::is_same_host(self.host_text(), other.host_text())
     }
 
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> {
@@ -131,7 +170,7 @@ impl Reference {
     }
 
     pub fn tag(&self) -> Option<&str> {
-        (self.tag_end > self.name_end).then(|| self.slice(self.name_end + 1, self.tag_end))
+        (self.tag_end() > self.name_end()).then(|| self.slice(self.name_end() + 1, self.tag_end()))
     }
 
     pub fn digest(&self) -> Option<Digest> {
@@ -139,12 +178,12 @@ impl Reference {
     }
 
     fn digest_text(&self) -> Option<&str> {
-        (self.tag_end < self.text.len()).then(|| self.slice(self.tag_end + 1, self.text.len()))
+        (self.tag_end() < self.end()).then(|| self.slice(self.tag_end() + 1, self.end()))
     }
 
     /// Tag and digest with their signs, as they follow the name.
     fn suffix(&self) -> &str {
-        self.slice(self.name_end, self.text.len())
+        self.slice(self.name_end(), self.end())
     }
 
     /// What a runtime asks the registry for, with its sign.
@@ -200,17 +239,16 @@ impl Reference {
         if let Some(digest) = digest {
             text.extend(["@", digest]);
         }
-        let text: Arc<str> = text.into();
-        let written = Arc::clone(&text);
-        Self { text, written, host_end: self.host_end, name_end: self.name_end, tag_end }
+        let end = text.len();
+        Self::assembled(text, [self.host_end(), self.name_end(), tag_end, end])
     }
 
     /// The short spelling people use for images on Docker Hub; other references keep their normalised text.
     pub fn familiar(&self) -> &str {
-        if self.slice(0, self.host_end) != parse::DOCKER_HUB {
-            return &self.text;
+        if self.host_text() != parse::DOCKER_HUB {
+            return self.as_str();
         }
-        let short = self.slice(self.host_end + 1, self.text.len());
+        let short = self.slice(self.host_end() + 1, self.end());
         match self.path().strip_prefix(parse::OFFICIAL) {
             Some(name) if !name.contains('/') => short.get(parse::OFFICIAL.len()..).unwrap_or(short),
             _ => short,
@@ -233,7 +271,7 @@ impl FromStr for Reference {
 
 impl PartialEq for Reference {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
+        Arc::ptr_eq(&self.0, &other.0) || self.as_str() == other.as_str()
     }
 }
 
@@ -241,7 +279,7 @@ impl Eq for Reference {}
 
 impl Hash for Reference {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.text.hash(state);
+        self.as_str().hash(state);
     }
 }
 
@@ -254,25 +292,25 @@ impl PartialOrd for Reference {
 /// By normalised text, the order in which statuses list images.
 impl Ord for Reference {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.text.cmp(&other.text)
+        self.as_str().cmp(other.as_str())
     }
 }
 
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.text)
+        f.pad(self.as_str())
     }
 }
 
 impl fmt::Debug for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reference({:?})", &*self.text)
+        write!(f, "Reference({:?})", self.as_str())
     }
 }
 
 impl Serialize for Reference {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text)
+        serializer.serialize_str(self.as_str())
     }
 }
 

@@ -33,7 +33,7 @@ impl Forms {
 
     /// The texts after the host, starting with a slash.
     pub fn paths(&self) -> impl Iterator<Item = &str> + Clone {
-        self.after(self.reference.host_end)
+        self.after(self.reference.host_end())
     }
 
     /// The texts after a place, as the filters of replicated upstreams see them; `None` when the image is not there.

@@ -93,10 +93,10 @@ impl Location {
     /// How many bytes of the image's text name this place; what follows in its name is empty or starts with a slash.
     pub(super) fn prefix_in(&self, image: &Reference) -> Option<usize> {
         let (host, path) = self.text.split_at_checked(self.host_end)?;
-        let (image_host, below) = image.name().split_at_checked(image.host_end)?;
+        let (image_host, below) = image.name().split_at_checked(image.host_end())?;
         let rest = below.strip_prefix(path)?;
         let whole_segments = rest.is_empty() || rest.starts_with('/');
-        (whole_segments && is_same_host(host, image_host)).then_some(image.host_end + path.len())
+        (whole_segments && is_same_host(host, image_host)).then_some(image.host_end() + path.len())
     }
 
     /// What is left of the image's name after this place: empty, or starting with a slash.

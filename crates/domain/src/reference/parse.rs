@@ -14,6 +14,8 @@ const DOCKER_HUB_OLD: &str = "index.docker.io";
 pub(super) const OFFICIAL: &str = "library/";
 /// A bare image identifier has this many hexadecimal digits.
 const IDENTIFIER: usize = 64;
+/// A reference keeps both its spellings and 32-bit offsets into them.
+const LENGTH_LIMIT: usize = 1 << 30;
 
 /// A normalised reference cut into its parts.
 #[derive(Debug)]
@@ -33,6 +35,10 @@ pub(super) fn is_identifier(text: &str) -> bool {
 pub(super) fn parse(written: &str) -> Result<Parts<'_>, Fault> {
     if written.is_empty() {
         return Err(Fault::new(Part::Reference, 0, Problem::Empty));
+    }
+    if written.len() > LENGTH_LIMIT {
+        let problem = Problem::TooLong { length: written.len(), limit: LENGTH_LIMIT };
+        return Err(Fault::new(Part::Reference, 0, problem));
     }
     if is_identifier(written) {
         return Err(Fault::new(Part::Reference, 0, Problem::Identifier));

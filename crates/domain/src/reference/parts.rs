@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{
+    Reference,
     error::{Part, ReferenceError},
     grammar,
     key::{HostKey, PlaceKey},
@@ -101,37 +102,33 @@ impl FromStr for Host {
 
 /// A repository: host and path. Shares the text of the reference it was taken from.
 #[derive(Clone)]
-pub struct Repository {
-    text: Arc<str>,
-    host_end: usize,
-    name_end: usize,
-}
+pub struct Repository(Reference);
 
 impl Repository {
-    pub(super) fn checked(text: Arc<str>, host_end: usize, name_end: usize) -> Self {
-        Self { text, host_end, name_end }
+    pub(super) fn of(reference: Reference) -> Self {
+        Self(reference)
     }
 
     /// The normalised name, `host/path`.
     pub fn as_str(&self) -> &str {
-        self.text.get(..self.name_end).unwrap_or_default()
+        self.0.name()
     }
 
     pub fn host(&self) -> Host {
-        Host::checked(self.host_text())
+        self.0.host()
     }
 
     pub(crate) fn host_text(&self) -> &str {
-        self.text.get(..self.host_end).unwrap_or_default()
+        self.0.host_text()
     }
 
     pub fn path(&self) -> &str {
-        self.text.get(self.host_end + 1..self.name_end).unwrap_or_default()
+        self.0.path()
     }
 
     /// Host and path, for comparing.
     pub fn place(&self) -> PlaceKey<'_> {
-        PlaceKey::new(self.as_str(), self.host_end)
+        self.0.place()
     }
 }
 

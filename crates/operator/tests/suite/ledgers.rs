@@ -41,7 +41,10 @@ impl Bench {
         let (cluster, client) = cluster_with_definitions(Cluster::builder()).await?;
         let namespace = cluster.namespace("operator").await?;
         let shelves = Shelves::new(client.clone(), &namespace);
-        eventually(SOON, || async { shelves.list().await.map_err(anyhow::Error::msg).map(drop) }).await?;
+        eventually(SOON, || async {
+            shelves.list(|_, _| None::<()>).await.map_err(anyhow::Error::msg).map(drop)
+        })
+        .await?;
         Ok(Self { cluster, client, namespace, shelves })
     }
 
@@ -159,7 +162,7 @@ async fn ledgers_are_written_over_the_version_that_is_known() -> Result<()> {
         let stored = bench.shelves.write(&owner, &last).await?;
         ensure!(stored.version.is_none());
     }
-    ensure!(bench.shelves.list().await.map_err(anyhow::Error::msg)?.is_empty());
+    ensure!(bench.shelves.list(|owner, _| Some(owner)).await.map_err(anyhow::Error::msg)?.is_empty());
     Ok(())
 }
 
@@ -172,7 +175,7 @@ async fn all_ledgers_are_listed_however_many_there_are() -> Result<()> {
         ledger.insert(reference("docker.io/team/app:1"), mirrored(&copy, Digest::sha256(b"")));
         bench.store(&mut ledger).await?;
     }
-    let listed = bench.shelves.list().await.map_err(anyhow::Error::msg)?;
+    let listed = bench.shelves.list(|owner, _| Some(owner)).await.map_err(anyhow::Error::msg)?;
     ensure!(listed.len() == 40, "{}", listed.len());
 
     let replica = Replica::start(&bench, "follower").await?;

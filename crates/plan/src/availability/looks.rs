@@ -72,14 +72,14 @@ const NEVER: Moment = Moment::MIN;
 
 #[derive(Debug, Default)]
 struct Host {
-    images: HashMap<Arc<Reference>, Image>,
+    images: HashMap<Reference, Image>,
     /// The same images by their last look, then by name.
-    order: BTreeSet<(Moment, Arc<Reference>)>,
+    order: BTreeSet<(Moment, Reference)>,
     /// The round in which it had its first image.
     born: u64,
     /// When the newest of its looks ended, of images that have left since too.
     newest: Option<Moment>,
-    under_way: Option<Arc<Reference>>,
+    under_way: Option<Reference>,
     failures: u32,
     /// Chance of the last failure, in 0..1.
     jitter: f64,
@@ -102,7 +102,7 @@ impl Looks {
     /// Makes `tracked` the images that are looked at, each with its last look as recorded. An image that several objects
     /// track counts with its oldest record, so that one which starts to track it learns of it soon. Records may lag behind
     /// what is known here.
-    pub fn sync(&mut self, tracked: impl IntoIterator<Item = (Arc<Reference>, Option<Timestamp>)>) {
+    pub fn sync(&mut self, tracked: impl IntoIterator<Item = (Reference, Option<Timestamp>)>) {
         self.round += 1;
         let round = self.round;
         for (image, recorded) in tracked {
@@ -128,7 +128,7 @@ impl Looks {
         &mut self,
         pace: &dyn Fn(&str) -> Pace,
         now: Timestamp,
-    ) -> (Vec<Arc<Reference>>, Option<Timestamp>) {
+    ) -> (Vec<Reference>, Option<Timestamp>) {
         let now = now.as_millisecond();
         let mut begun = Vec::new();
         let mut wake: Option<Moment> = None;
@@ -145,8 +145,8 @@ impl Looks {
                 return due > now;
             };
             if due <= now {
-                host.under_way = Some(Arc::clone(image));
-                begun.push(Arc::clone(image));
+                host.under_way = Some(image.clone());
+                begun.push(image.clone());
             } else {
                 wake = Some(wake.map_or(due, |wake| wake.min(due)));
             }
@@ -160,10 +160,10 @@ impl Looks {
     pub fn looked(&mut self, image: &Reference, outcome: Outcome, now: Timestamp, jitter: f64) {
         let Some(host) = self.hosts.get_mut(image.place().host()) else { return };
         let now = now.as_millisecond();
-        host.under_way.take_if(|under_way| under_way.as_ref() == image);
+        host.under_way.take_if(|under_way| under_way == image);
         host.newest = Some(now);
         if let Some((image, known)) = host.images.get_key_value(image) {
-            let (image, last) = (Arc::clone(image), known.last);
+            let (image, last) = (image.clone(), known.last);
             host.place(image, last, now);
         }
         match outcome {
@@ -192,17 +192,17 @@ impl Looks {
 }
 
 impl Host {
-    fn track(&mut self, image: Arc<Reference>, recorded: Moment, round: u64) {
+    fn track(&mut self, image: Reference, recorded: Moment, round: u64) {
         // A new process goes by what it finds. Later records are of its own looks, or of copies that were just made: if
         // those counted, a mirror that is busy would never be looked at.
         if self.born == round && recorded != NEVER {
             self.newest = self.newest.max(Some(recorded));
         }
-        match self.images.get_mut(&*image) {
+        match self.images.get_mut(&image) {
             Some(known) if known.round == round => known.told = known.told.min(recorded),
             Some(known) => (known.told, known.round) = (recorded, round),
             None => {
-                self.order.insert((recorded, Arc::clone(&image)));
+                self.order.insert((recorded, image.clone()));
                 self.images.insert(image, Image { last: recorded, recorded, told: recorded, round });
             }
         }
@@ -214,23 +214,23 @@ impl Host {
         self.images.retain(|image, known| {
             let last = known.last;
             if known.round != round {
-                order.remove(&(last, Arc::clone(image)));
+                order.remove(&(last, image.clone()));
                 return false;
             }
             // Where the record has become older, somebody tracks the image now who knows less.
             known.last = if known.told < known.recorded { known.told } else { last.max(known.told) };
             known.recorded = known.told;
             if known.last != last {
-                order.remove(&(last, Arc::clone(image)));
-                order.insert((known.last, Arc::clone(image)));
+                order.remove(&(last, image.clone()));
+                order.insert((known.last, image.clone()));
             }
             true
         });
     }
 
-    fn place(&mut self, image: Arc<Reference>, last: Moment, wanted: Moment) {
-        self.order.remove(&(last, Arc::clone(&image)));
-        if let Some(known) = self.images.get_mut(&*image) {
+    fn place(&mut self, image: Reference, last: Moment, wanted: Moment) {
+        self.order.remove(&(last, image.clone()));
+        if let Some(known) = self.images.get_mut(&image) {
             known.last = wanted;
         }
         self.order.insert((wanted, image));

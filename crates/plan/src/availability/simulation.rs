@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
     time::Duration,
 };
 
@@ -30,13 +29,13 @@ struct World {
     registries: Vec<Registry>,
     looks: Looks,
     /// What the ledgers hold: last looks as recorded, to the second.
-    ledger: BTreeMap<Arc<Reference>, Option<i64>>,
-    under_way: HashMap<Arc<Reference>, i64>,
+    ledger: BTreeMap<Reference, Option<i64>>,
+    under_way: HashMap<Reference, i64>,
     /// Beginnings of all looks, by registry.
     begun: Vec<Vec<i64>>,
     /// The newest look of each registry that the process can know of.
     known: Vec<Option<i64>>,
-    history: HashMap<Arc<Reference>, Vec<i64>>,
+    history: HashMap<Reference, Vec<i64>>,
 }
 
 impl World {
@@ -55,7 +54,7 @@ impl World {
         for (number, registry) in world.registries.iter().enumerate() {
             for image in 0..registry.images {
                 let image = Reference::parse(&format!("r{number}.io/image/{image:04}:1")).unwrap();
-                world.ledger.insert(Arc::new(image), None);
+                world.ledger.insert(image, None);
             }
         }
         world.sync();
@@ -79,7 +78,7 @@ impl World {
 
     fn sync(&mut self) {
         let time = |second: i64| Timestamp::from_second(1_750_000_000 + second).unwrap();
-        let tracked = self.ledger.iter().map(|(image, last)| (Arc::clone(image), last.map(time)));
+        let tracked = self.ledger.iter().map(|(image, last)| (image.clone(), last.map(time)));
         self.looks.sync(tracked.collect::<Vec<_>>());
     }
 
@@ -97,7 +96,7 @@ impl World {
     /// Ends what is over, begins what is due; returns the seconds until something happens.
     fn step(&mut self) -> i64 {
         let over = self.under_way.iter().filter(|(_, end)| **end <= self.now);
-        let over: Vec<_> = over.map(|(image, _)| Arc::clone(image)).collect();
+        let over: Vec<_> = over.map(|(image, _)| image.clone()).collect();
         for image in over {
             self.under_way.remove(&image);
             let registry = self.registries[Self::registry_of(&image)];
@@ -130,7 +129,7 @@ impl World {
             self.check_pace(registry);
             self.begun[registry].push(self.now);
             self.known[registry] = Some(self.now);
-            self.history.entry(Arc::clone(&image)).or_default().push(self.now);
+            self.history.entry(image.clone()).or_default().push(self.now);
             let Registry { quickness, slowness, .. } = registries[registry];
             let end = self.now + i64::try_from(quickness + self.roll(slowness + 1)).unwrap();
             self.under_way.insert(image, end);
@@ -246,7 +245,7 @@ proptest! {
                 }
                 2 => {
                     let image = usize::try_from(world.roll(u64::try_from(all.len()).unwrap())).unwrap();
-                    world.ledger.entry(Arc::clone(&all[image])).or_insert(None);
+                    world.ledger.entry(all[image].clone()).or_insert(None);
                     world.sync();
                 }
                 _ => {}

@@ -16,7 +16,7 @@ pub fn track(ledger: &mut Ledger, watched: &Watched, used: &[Used], now: Timesta
     let mut in_use = Vec::new();
     let mut next_expiry: Option<Timestamp> = None;
     for (image, entry) in ledger.iter() {
-        if let Ok(at) = used.binary_search_by(|used| used.image.as_ref().cmp(image)) {
+        if let Ok(at) = used.binary_search_by(|used| used.image.cmp(image)) {
             let original = used.get(at).is_some_and(|used| used.original);
             let recorded = entry.watch.as_ref().map(|watch| watch.original);
             if entry.unused_since.is_some() || recorded != Some(original) {
@@ -63,7 +63,7 @@ pub fn track(ledger: &mut Ledger, watched: &Watched, used: &[Used], now: Timesta
         if ledger.get(&used.image).is_none() {
             // One that no ledger can hold is not watched; there is nowhere to say so but in the ledger.
             let entry = Entry { watch: Some(unseen(used.original)), ..Entry::default() };
-            ledger.insert(Reference::clone(&used.image), entry);
+            ledger.insert(used.image.clone(), entry);
         }
     }
     next_expiry

@@ -18,20 +18,17 @@ mod trust;
 
 use std::collections::BTreeMap;
 
-use fairlead_api::fairlead::{ImageLedgerSpec, LedgerManner};
+use fairlead_api::fairlead::LedgerManner;
 use fairlead_domain::reference::Reference;
 
 pub use self::{
     entry::{Copy, Entry, MOST_ERROR_CHARACTERS, Named, Watch, storable},
     owner::{Owner, OwnerKind},
     shelf::{Draft, ShelfId, Ticket},
-    stored::MOST_BYTES,
+    stored::{MOST_BYTES, StoredShelf},
     trust::{Distrust, FoundLedger, FoundReference, row_counts, trusted},
 };
-use self::{
-    shelf::Shelf,
-    stored::{Read, Size},
-};
+use self::{shelf::Shelf, stored::Size};
 
 /// All entries of one owner.
 #[derive(Debug)]
@@ -39,8 +36,7 @@ pub struct Ledger {
     owner: Owner,
     /// How copies are made from now on.
     manner: LedgerManner,
-    /// Boxed, because a map has room to spare for what it holds, and an entry is large.
-    entries: BTreeMap<Reference, Box<Placed>>,
+    entries: BTreeMap<Reference, Placed>,
     shelves: BTreeMap<ShelfId, Shelf>,
     /// Counts changes.
     clock: u64,
@@ -48,7 +44,8 @@ pub struct Ledger {
 
 #[derive(Debug)]
 struct Placed {
-    entry: Entry,
+    /// Boxed, because a map has room to spare for what it holds, and an entry is large.
+    entry: Box<Entry>,
     shelf: ShelfId,
     /// When it came to this shelf, or got its newest copy.
     grown: u64,
@@ -65,39 +62,28 @@ impl Ledger {
         }
     }
 
-    /// The ledger that is stored in objects, given by name, resource version and content.
+    /// The ledger that is stored in objects.
     ///
     /// Somebody may have edited them, and a crash may have left an image in two. What cannot be read is left out, of an
     /// image in two shelves the first counts, and shelves for which that makes a difference are dirty.
-    pub fn load(
-        owner: Owner,
-        objects: impl IntoIterator<Item = (String, Option<String>, ImageLedgerSpec)>,
-    ) -> Self {
+    pub fn load(owner: Owner, objects: impl IntoIterator<Item: Into<StoredShelf>>) -> Self {
         let mut ledger = Self::new(owner);
-        let mut objects: Vec<_> = objects
-            .into_iter()
-            .map(|(name, version, content)| (ledger.owner.shelf_named(&name), name, version, content))
-            .collect();
+        let objects = objects.into_iter().map(Into::<StoredShelf>::into);
+        let mut objects: Vec<_> =
+            objects.map(|object| (ledger.owner.shelf_named(&object.name), object)).collect();
         // Names that are not of our making come last, so that they take no number from one that is.
-        objects.sort_by(|one, other| {
-            (one.0.is_none(), one.0, &one.1).cmp(&(other.0.is_none(), other.0, &other.1))
+        objects.sort_by(|(one_id, one), (other_id, other)| {
+            (one_id.is_none(), one_id, &one.name).cmp(&(other_id.is_none(), other_id, &other.name))
         });
-        objects.dedup_by(|one, other| one.1 == other.1);
-        let mut read = Vec::new();
-        for (numbered, name, version, content) in objects {
+        objects.dedup_by(|(_, one), (_, other)| one.name == other.name);
+        let mut read = Vec::with_capacity(objects.iter().map(|(_, object)| object.entries.len()).sum());
+        for (numbered, object) in objects {
             let id = numbered.unwrap_or_else(|| ledger.free_number());
-            let mut shelf = Shelf::stored(name.into(), version, content.manner);
-            for stored in content.entries {
-                match stored::read(stored) {
-                    Some(one) => {
-                        if !one.whole {
-                            shelf.change(ledger.tick());
-                        }
-                        read.push((id, one));
-                    }
-                    None => shelf.change(ledger.tick()),
-                }
+            let mut shelf = Shelf::stored(object.name.into(), object.version, object.manner);
+            if !object.whole {
+                shelf.change(ledger.tick());
             }
+            read.extend(object.entries.into_iter().map(|(source, entry)| (id, source, entry)));
             ledger.shelves.insert(id, shelf);
         }
         ledger.arrange(read);
@@ -105,11 +91,11 @@ impl Ledger {
     }
 
     /// Puts entries where they were found, as far as that is possible.
-    fn arrange(&mut self, mut read: Vec<(ShelfId, Read)>) {
-        read.sort_by(|(_, one), (_, other)| one.source.cmp(&other.source));
-        let mut placed: Vec<(Reference, Box<Placed>)> = Vec::with_capacity(read.len());
+    fn arrange(&mut self, mut read: Vec<(ShelfId, Reference, Box<Entry>)>) {
+        read.sort_by(|(_, one, _), (_, other, _)| one.cmp(other));
+        let mut placed: Vec<(Reference, Placed)> = Vec::with_capacity(read.len());
         let mut homeless = Vec::new();
-        for (id, Read { source, entry, .. }) in read {
+        for (id, source, entry) in read {
             let size = Size::of(&source, &entry);
             let Some(shelf) = self.shelves.get_mut(&id) else { continue };
             if placed.last().is_some_and(|(last, _)| *last == source) {
@@ -117,7 +103,7 @@ impl Ledger {
                 shelf.change(self.clock);
             } else if shelf.size.has_room_for(&size) {
                 shelf.size += size;
-                placed.push((source, Box::new(Placed { entry, shelf: id, grown: 0 })));
+                placed.push((source, Placed { entry, shelf: id, grown: 0 }));
             } else {
                 homeless.push((id, source, entry));
             }
@@ -126,7 +112,7 @@ impl Ledger {
         self.entries = placed.into_iter().collect();
         for (id, source, entry) in homeless {
             if !self.entries.contains_key(&source) {
-                self.insert(source, entry);
+                self.insert(source, *entry);
             }
             let now = self.tick();
             if let Some(shelf) = self.shelves.get_mut(&id) {
@@ -169,12 +155,12 @@ impl Ledger {
     }
 
     pub fn get(&self, source: &Reference) -> Option<&Entry> {
-        self.entries.get(source).map(|placed| &placed.entry)
+        self.entries.get(source).map(|placed| &*placed.entry)
     }
 
     /// In order of source.
     pub fn iter(&self) -> impl Iterator<Item = (&Reference, &Entry)> {
-        self.entries.iter().map(|(source, placed)| (source, &placed.entry))
+        self.entries.iter().map(|(source, placed)| (source, &*placed.entry))
     }
 
     /// Whether all copies of an image are among what is stored, in whatever state. Only then may one be made: a crash
@@ -255,7 +241,7 @@ impl Ledger {
             shelf.size += size;
             shelf.change(now);
         }
-        self.entries.insert(source, Box::new(Placed { entry, shelf: id, grown: now }));
+        self.entries.insert(source, Placed { entry: Box::new(entry), shelf: id, grown: now });
         true
     }
 
@@ -266,7 +252,7 @@ impl Ledger {
             shelf.size -= Size::of(source, &placed.entry);
             shelf.change(now);
         }
-        Some(placed.entry)
+        Some(*placed.entry)
     }
 
     /// A shelf with room: one that has to be written anyway rather than one that has not, else a new one.

@@ -2,7 +2,9 @@
 
 use std::ops::{AddAssign, SubAssign};
 
-use fairlead_api::fairlead::{LedgerCopy, LedgerEntry, LedgerWatch, MAX_COPIES};
+use fairlead_api::fairlead::{
+    ImageLedger, ImageLedgerSpec, LedgerCopy, LedgerEntry, LedgerManner, LedgerWatch, MAX_COPIES,
+};
 use fairlead_domain::{digest::Digest, reference::Reference};
 
 use super::entry::{Copy, Entry, Named, Watch, normalise, storable};
@@ -50,30 +52,52 @@ fn write_watch(watch: &Watch) -> LedgerWatch {
     }
 }
 
-/// An entry as it was read.
+/// A stored object as it was read. Smaller than the object, so it is made of each one as it arrives.
 #[derive(Debug)]
-pub(super) struct Read {
-    pub(super) source: Reference,
-    pub(super) entry: Entry,
+pub struct StoredShelf {
+    pub(super) name: String,
+    pub(super) version: Option<String>,
+    pub(super) manner: LedgerManner,
+    pub(super) entries: Vec<(Reference, Box<Entry>)>,
     /// Everything could be read. What could not is left out; the rest still holds.
     pub(super) whole: bool,
 }
 
+impl From<ImageLedger> for StoredShelf {
+    fn from(ledger: ImageLedger) -> Self {
+        let (name, version) = (ledger.metadata.name, ledger.metadata.resource_version);
+        (name.unwrap_or_default(), version, ledger.spec).into()
+    }
+}
+
+/// From its name, resource version and content.
+impl From<(String, Option<String>, ImageLedgerSpec)> for StoredShelf {
+    fn from((name, version, content): (String, Option<String>, ImageLedgerSpec)) -> Self {
+        let mut whole = true;
+        let mut entries = Vec::with_capacity(content.entries.len());
+        for stored in content.entries {
+            let read = read(stored, &mut whole);
+            whole &= read.is_some();
+            entries.extend(read);
+        }
+        Self { name, version, manner: content.manner, entries, whole }
+    }
+}
+
 /// `None`: nothing can be made of it without its source.
-pub(super) fn read(stored: LedgerEntry) -> Option<Read> {
+pub(super) fn read(stored: LedgerEntry, whole: &mut bool) -> Option<(Reference, Box<Entry>)> {
     let mut source = Reference::parse(&stored.source).ok().filter(storable)?;
     normalise(&mut source);
-    let mut whole = true;
     let listed = stored.mirrors.len();
-    let source_digest = read_digest(stored.source_digest.as_deref(), &mut whole);
+    let source_digest = read_digest(stored.source_digest.as_deref(), whole);
     let copies = stored.mirrors.into_iter().filter_map(|copy| {
         Some(Copy {
             destination: Reference::parse(&copy.destination).ok()?,
-            digest: read_digest(copy.digest.as_deref(), &mut whole),
+            digest: read_digest(copy.digest.as_deref(), whole),
             state: copy.state,
             since: copy.since.0,
             last_error: copy.last_error.map(Into::into),
-            written: read_digests(&copy.written, &mut whole),
+            written: read_digests(&copy.written, whole),
             adopted: copy.adopted,
             replaces: copy.replaces,
             named: match copy.named_until {
@@ -83,7 +107,7 @@ pub(super) fn read(stored: LedgerEntry) -> Option<Read> {
             kept: copy.kept.map(Into::into),
         })
     });
-    let mut entry = Entry {
+    let mut entry = Box::new(Entry {
         source_digest,
         unused_since: stored.unused_since.map(|time| time.0),
         uncopyable: stored.uncopyable,
@@ -94,10 +118,10 @@ pub(super) fn read(stored: LedgerEntry) -> Option<Read> {
             last_error: watch.last_error.map(Into::into),
             original: watch.original,
         }),
-    };
+    });
     entry.tidy();
-    whole &= entry.copies.len() == listed;
-    Some(Read { source, entry, whole })
+    *whole &= entry.copies.len() == listed;
+    Some((source, entry))
 }
 
 fn read_digest(text: Option<&str>, whole: &mut bool) -> Option<Digest> {

@@ -15,6 +15,17 @@ pub(super) struct Joined<'a> {
     pub(super) used: Option<&'a Used>,
 }
 
+/// Lets the images in use share the text of the ledger's sources, which most of them are.
+pub fn share_sources(ledger: &Ledger, used: &mut [Used]) {
+    let mut sources = ledger.iter().map(|(source, _)| source).peekable();
+    for used in used {
+        while sources.next_if(|source| **source < used.image).is_some() {}
+        if let Some(source) = sources.next_if(|source| **source == used.image) {
+            used.image = source.clone();
+        }
+    }
+}
+
 /// Each image once, in order. Both lists are sorted, so that one pass suffices.
 pub(super) fn join<'a>(ledger: &'a Ledger, used: &'a [Used]) -> impl Iterator<Item = Joined<'a>> {
     let mut entries = ledger.iter().peekable();
@@ -28,7 +39,7 @@ pub(super) fn join<'a>(ledger: &'a Ledger, used: &'a [Used]) -> impl Iterator<It
         };
         let entry = if order.is_le() { entries.next() } else { None };
         let used = if order.is_ge() { used.next() } else { None };
-        let source = entry.map(|(source, _)| source).or_else(|| used.map(|used| &*used.image))?;
+        let source = entry.map(|(source, _)| source).or_else(|| used.map(|used| &used.image))?;
         Some(Joined { source, entry: entry.map(|(_, entry)| entry), used })
     })
 }

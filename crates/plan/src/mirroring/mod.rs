@@ -33,6 +33,7 @@ pub use self::{
     destination_key::{Slot, hold_tag, slot},
     finalize::{Farewell, GIVE_UP, Leaving, farewell},
     findings::{Fault, Finding, Observed, Sighting, adopt_manner, needed_digests, observe, record},
+    join::share_sources,
     listing::kept_copies,
     loops::Loops,
     pause::{KnownKind, Standing, waits_for},

@@ -38,7 +38,7 @@ pub fn tasks(ledger: &Ledger, policy: &Policy, used: &[Used]) -> Vec<Task> {
     let mut tasks: Vec<Task> = Vec::new();
     let mut places: HashMap<(PlaceKey<'_>, &str), (usize, Precedence)> = HashMap::new();
     for (source, entry) in ledger.iter() {
-        let in_use = || used.binary_search_by(|used| (*used.image).cmp(source)).is_ok();
+        let in_use = || used.binary_search_by(|used| used.image.cmp(source)).is_ok();
         for copy in &entry.copies {
             let Some(work) = work(copy, in_use) else { continue };
             if aims.position(source, &copy.destination).is_none() {

@@ -97,7 +97,7 @@ impl<'a> Gathering<'a> {
         let list = |found: HashMap<u32, Finding>| {
             let used = found.into_iter().filter_map(|(image, finding)| {
                 Some(Used {
-                    image: Arc::clone(&images.known.get(image as usize)?.reference),
+                    image: images.known.get(image as usize)?.reference.clone(),
                     original: finding.original,
                     holders: finding.holders.into(),
                     running: finding.running.agreed(),
@@ -175,7 +175,7 @@ struct Images {
 
 #[derive(Debug)]
 struct Image {
-    reference: Arc<Reference>,
+    reference: Reference,
     /// Selections that its name passes, by the number of the scope that they are in.
     passing: Vec<(u32, Box<[u32]>)>,
 }
@@ -196,7 +196,7 @@ impl Images {
 
     fn add(&mut self, reference: Reference) -> Option<u32> {
         let number = u32::try_from(self.known.len()).ok()?;
-        self.known.push(Image { reference: Arc::new(reference), passing: Vec::new() });
+        self.known.push(Image { reference, passing: Vec::new() });
         Some(number)
     }
 

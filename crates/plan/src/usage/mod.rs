@@ -60,7 +60,7 @@ pub struct ImageUse<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Used {
     /// Normalised, however the Pods write it.
-    pub image: Arc<Reference>,
+    pub image: Reference,
     /// Some Pod asked for it. Otherwise Pods were only given it in place of another.
     pub original: bool,
     /// Distinct by namespace and pull secrets, in order of these: the first ones, at most [`MOST_HOLDERS`], and

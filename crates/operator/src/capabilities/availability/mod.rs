@@ -46,7 +46,7 @@ use crate::registries::verdicts::Verdicts;
 /// One image that a mirror wants looked at: a source or a copy.
 #[derive(Debug, Clone)]
 pub struct MirrorLook {
-    pub reference: Arc<Reference>,
+    pub reference: Reference,
     /// When it was last looked at, or copied.
     pub last: Timestamp,
     /// On whose behalf: what the look finds serves nobody else.
@@ -84,15 +84,15 @@ impl MirrorLooks {
 
     /// Those of one image.
     pub fn of(&self, reference: &Reference) -> impl Iterator<Item = &MirrorLook> {
-        let first = self.list.partition_point(|look| *look.reference < *reference);
-        self.list.iter().skip(first).take_while(move |look| *look.reference == *reference)
+        let first = self.list.partition_point(|look| look.reference < *reference);
+        self.list.iter().skip(first).take_while(move |look| look.reference == *reference)
     }
 }
 
 /// What a look at an image of a mirror found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    pub reference: Arc<Reference>,
+    pub reference: Reference,
     /// With whose credentials.
     pub principal: Principal,
     pub verdict: Verdict,

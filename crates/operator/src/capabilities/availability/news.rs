@@ -25,7 +25,7 @@ const RETURNED: &str = "ImageReturned";
 #[derive(Debug)]
 pub(super) struct Story {
     pub(super) owner: Owner,
-    pub(super) image: Arc<Reference>,
+    pub(super) image: Reference,
     pub(super) news: News,
     /// When it was looked at before that.
     pub(super) before: Option<Timestamp>,

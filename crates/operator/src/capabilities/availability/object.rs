@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::conditions::{Condition, Finding, reasons, types};
-use fairlead_api::fairlead::{ImageLedger, ImageLedgerSpec};
+use fairlead_api::fairlead::ImageLedger;
 use fairlead_api::kuik::{Availability, ClusterImageSetAvailability, ClusterImageSetAvailabilityStatus};
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::availability::{self, News, Watched};
-use fairlead_plan::ledger::{Draft, Ledger, Owner, OwnerKind, ShelfId, Ticket};
+use fairlead_plan::ledger::{Draft, Ledger, Owner, OwnerKind, ShelfId, StoredShelf, Ticket};
 use fairlead_plan::usage::{Holder, Used};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -98,7 +98,7 @@ pub(super) struct Object {
     used: Vec<Used>,
     expires: Option<Timestamp>,
     /// The images of the ledger, in order, as the scheduler shares them.
-    images: Vec<Arc<Reference>>,
+    images: Vec<Reference>,
     /// Images of which it was told that they disappeared, and not yet that they are back.
     gone: HashSet<Reference>,
     untold: Vec<Untold>,
@@ -176,21 +176,21 @@ impl Object {
 
     /// Whose pull secrets open an image.
     pub(super) fn holders(&self, image: &Reference) -> &[Holder] {
-        let at = self.used.binary_search_by(|used| used.image.as_ref().cmp(image)).ok();
+        let at = self.used.binary_search_by(|used| used.image.cmp(image)).ok();
         at.and_then(|at| self.used.get(at)).map_or(&[], |used| &used.holders)
     }
 
     /// Every image with its last look. Whether they are others than at the last call is told as well.
     pub(super) fn images(&mut self) -> bool {
         let same = self.images.len() == self.ledger.len()
-            && self.images.iter().zip(self.ledger.iter()).all(|(known, (image, _))| **known == *image);
+            && self.images.iter().zip(self.ledger.iter()).all(|(known, (image, _))| known == image);
         if !same {
-            self.images = self.ledger.iter().map(|(image, _)| Arc::new(image.clone())).collect();
+            self.images = self.ledger.iter().map(|(image, _)| image.clone()).collect();
         }
         !same
     }
 
-    pub(super) fn tracked(&self) -> impl Iterator<Item = (Arc<Reference>, Option<Timestamp>)> {
+    pub(super) fn tracked(&self) -> impl Iterator<Item = (Reference, Option<Timestamp>)> {
         self.images.iter().filter_map(|image| {
             let watch = self.ledger.get(image)?.watch.as_ref();
             Some((image.clone(), watch.and_then(|watch| watch.last_monitor)))
@@ -198,7 +198,7 @@ impl Object {
     }
 
     /// Takes note of what a look found.
-    pub(super) fn note(&mut self, image: &Arc<Reference>, looked: &Looked, now: Timestamp) {
+    pub(super) fn note(&mut self, image: &Reference, looked: &Looked, now: Timestamp) {
         let Some(entry) = self.ledger.get(image) else { return };
         let was = entry.watch.clone();
         let Looked { verdict, secret_problem, .. } = looked;
@@ -208,11 +208,10 @@ impl Object {
         self.reconsider(changed);
         self.uncounted = true;
         if matches!(verdict, Verdict::Available { .. }) {
-            self.gone.remove(&**image);
+            self.gone.remove(image);
         }
         // A registry that could not be asked in between does not make the old news new.
-        let is_known =
-            matches!(news, Some(News::Disappeared { .. })) && !self.gone.insert(Reference::clone(image));
+        let is_known = matches!(news, Some(News::Disappeared { .. })) && !self.gone.insert(image.clone());
         if let Some(news) = news.filter(|_| !is_known) {
             tracing::info!(%image, watched_by = &*self.owner.name, ?news, "news of an image");
             let story = Story {
@@ -264,20 +263,23 @@ impl Object {
 pub(super) struct Objects {
     pub(super) all: BTreeMap<Arc<str>, Object>,
     /// Ledgers of objects that were not seen yet.
-    ledgers: HashMap<Owner, Vec<(String, Option<String>, ImageLedgerSpec)>>,
+    ledgers: HashMap<Owner, Vec<StoredShelf>>,
 }
 
 impl Objects {
     /// Starts from the ledgers that are stored.
-    pub(super) fn from(ledgers: Vec<(Owner, ImageLedger)>) -> Self {
+    pub(super) fn from(ledgers: Vec<(Owner, StoredShelf)>) -> Self {
         let mut objects = Self::default();
-        let watched = |owner: &Owner| owner.kind == OwnerKind::ClusterImageSetAvailability;
-        for (owner, ledger) in ledgers.into_iter().filter(|(owner, _)| watched(owner)) {
-            let (name, version) =
-                (ledger.metadata.name.unwrap_or_default(), ledger.metadata.resource_version);
-            objects.ledgers.entry(owner).or_default().push((name, version, ledger.spec));
+        for (owner, shelf) in ledgers {
+            objects.ledgers.entry(owner).or_default().push(shelf);
         }
         objects
+    }
+
+    /// What is kept of a stored ledger.
+    pub(super) fn keep(owner: Owner, ledger: ImageLedger) -> Option<(Owner, StoredShelf)> {
+        let is_watched = owner.kind == OwnerKind::ClusterImageSetAvailability;
+        is_watched.then(|| (owner, StoredShelf::from(ledger)))
     }
 
     /// Takes the objects as they are stored now. Those under deletion count as gone: their ledgers go with them.

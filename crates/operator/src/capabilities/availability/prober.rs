@@ -1,7 +1,6 @@
 //! One look at one image: with whose credentials, for how long, and who is told.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_domain::cause::Cause;
@@ -37,7 +36,7 @@ const LONGEST: Duration = Duration::from_mins(5);
 /// What is to be looked at, and on whose behalf.
 #[derive(Debug)]
 pub(super) struct Question {
-    pub(super) image: Arc<Reference>,
+    pub(super) image: Reference,
     /// Cluster-scoped objects first.
     pub(super) wishes: Vec<Wish>,
     /// Earlier looks that could not try everything.

@@ -57,11 +57,11 @@ pub(super) struct Work<'a> {
     objects: Objects,
     looks: Looks,
     /// Images whose turn has come.
-    due: VecDeque<Arc<Reference>>,
+    due: VecDeque<Reference>,
     looking: JoinSet<Looked>,
-    underway: HashMap<Id, Arc<Reference>>,
+    underway: HashMap<Id, Reference>,
     /// How often images were looked at on behalf of some, or with the logins of some, who might be told otherwise.
-    rounds: HashMap<Arc<Reference>, u32>,
+    rounds: HashMap<Reference, u32>,
     writing: JoinSet<Written>,
     schedule: Schedule,
 }
@@ -143,7 +143,7 @@ impl<'a> Work<'a> {
         }
         let mut backoff = Backoff::default();
         let ledgers = loop {
-            match self.controller.shelves.list().await {
+            match self.controller.shelves.list(Objects::keep).await {
                 Ok(ledgers) => break ledgers,
                 Err(error) => {
                     tracing::warn!(%error, "ledgers of watched images could not be listed; nothing is watched until then");
@@ -238,7 +238,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn question(&self, image: &Arc<Reference>) -> Question {
+    fn question(&self, image: &Reference) -> Question {
         let mut wishes: BTreeMap<Principal, Wish> = BTreeMap::new();
         let cause = self.controller.policies.current().cause_of(image);
         for object in self.objects.all.values().filter(|object| object.ledger.get(image).is_some()) {

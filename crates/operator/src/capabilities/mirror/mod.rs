@@ -20,10 +20,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fairlead_api::fairlead::{CopyState, LedgerManner};
+use fairlead_api::fairlead::{CopyState, ImageLedger, LedgerManner};
 use fairlead_domain::reference::Tag;
 use fairlead_plan::copy_queue::Limits;
-use fairlead_plan::ledger::{Copy, Ledger, Owner};
+use fairlead_plan::ledger::{Copy, Ledger, Owner, OwnerKind, StoredShelf};
 use fairlead_plan::routing::Index;
 use fairlead_registry::Client as Registries;
 use kube::Client;
@@ -268,8 +268,14 @@ impl Parts {
     /// What earlier terms have left.
     async fn read_ledgers(&self) -> HashMap<Owner, Ledger> {
         let mut backoff = Backoff::default();
+        let keep = |owner: Owner, ledger: ImageLedger| match owner.kind {
+            OwnerKind::ClusterImageSetMirror | OwnerKind::ImageSetMirror => {
+                Some((owner, StoredShelf::from(ledger)))
+            }
+            OwnerKind::ClusterImageSetAvailability => None,
+        };
         let objects = loop {
-            match self.shelves.list().await {
+            match self.shelves.list(keep).await {
                 Ok(objects) => break objects,
                 Err(failure) => {
                     tracing::warn!(error = %failure, "cannot read the ledgers of mirrors; trying again");
@@ -277,11 +283,9 @@ impl Parts {
                 }
             }
         };
-        let mut by_owner: BTreeMap<Owner, Vec<_>> = BTreeMap::new();
-        for (owner, object) in objects {
-            let name = object.metadata.name.unwrap_or_default();
-            let found = (name, object.metadata.resource_version, object.spec);
-            by_owner.entry(owner).or_default().push(found);
+        let mut by_owner: BTreeMap<Owner, Vec<StoredShelf>> = BTreeMap::new();
+        for (owner, shelf) in objects {
+            by_owner.entry(owner).or_default().push(shelf);
         }
         let load = |(owner, objects): (Owner, _)| (owner.clone(), Ledger::load(owner, objects));
         by_owner.into_iter().map(load).collect()
@@ -308,7 +312,7 @@ impl Parts {
                 // A digest names the same image for ever.
                 if entry.unused_since.is_none() && source.digest().is_none() {
                     looks.push(MirrorLook {
-                        reference: Arc::new(source.clone()),
+                        reference: source.clone(),
                         last,
                         principal: desk.principal(),
                         holders: desk.holders(source),
@@ -317,7 +321,7 @@ impl Parts {
                     });
                 }
                 looks.extend(mirrored.iter().map(|copy| MirrorLook {
-                    reference: Arc::new(copy.destination.clone()),
+                    reference: copy.destination.clone(),
                     last: copy.since,
                     principal: desk.principal(),
                     holders: Arc::default(),

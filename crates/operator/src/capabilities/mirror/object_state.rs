@@ -113,7 +113,7 @@ impl Desk {
     }
 
     fn use_of(&self, source: &Reference) -> Option<&Used> {
-        let at = self.used.binary_search_by(|used| (*used.image).cmp(source)).ok()?;
+        let at = self.used.binary_search_by(|used| used.image.cmp(source)).ok()?;
         self.used.get(at)
     }
 

@@ -87,6 +87,7 @@ impl Look {
         for ((uid, _), used) in chosen.iter().zip(used) {
             if let Some(desk) = desks.get_mut(*uid) {
                 desk.used = used;
+                mirroring::share_sources(&desk.ledger, &mut desk.used);
             }
         }
     }

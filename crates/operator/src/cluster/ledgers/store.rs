@@ -23,8 +23,8 @@ use crate::platform::api_error::{Class, Failure, within};
 /// One request never holds up the next for longer.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Ledgers per request. One may have half a megabyte.
-const PAGE: u32 = 16;
+/// Ledgers per request. One may have half a megabyte, and a page is in memory several times while it is decoded.
+const PAGE: u32 = 4;
 
 /// Where ledgers are kept. Clones share the connection.
 #[derive(Clone)]
@@ -72,11 +72,12 @@ impl Shelves {
         owner.namespace.as_deref().unwrap_or(&self.operator_namespace)
     }
 
-    /// Every ledger that can be read and counts, with the object that it belongs to.
-    pub async fn list(&self) -> Result<Vec<(Owner, ImageLedger)>, Failure> {
+    /// What `keep` makes of every ledger that can be read and counts, and of the object that it belongs to. Asked page by
+    /// page: all ledgers at once are several times as large as what is kept of them.
+    pub async fn list<T>(&self, keep: impl Fn(Owner, ImageLedger) -> Option<T>) -> Result<Vec<T>, Failure> {
         let api: Api<Tolerant<ImageLedger>> = Api::all(self.client.clone());
         let mut params = ListParams::default().limit(PAGE);
-        let mut ledgers = Vec::new();
+        let mut kept = Vec::new();
         loop {
             let page = within(LIMIT, api.list(&params)).await?;
             for item in page.items {
@@ -84,7 +85,7 @@ impl Shelves {
                     Ok(ledger) => {
                         let found = trusted(&ledger.metadata, &ledger.spec.owner, &self.operator_namespace);
                         // The watch of ledgers reports those that do not count.
-                        ledgers.extend(found.ok().map(|(owner, _)| (owner, ledger)));
+                        kept.extend(found.ok().and_then(|(owner, _)| keep(owner, ledger)));
                     }
                     Err(unreadable) => tracing::warn!(
                         namespace = unreadable.metadata.namespace,
@@ -96,7 +97,7 @@ impl Shelves {
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
-                None => return Ok(ledgers),
+                None => return Ok(kept),
             }
         }
     }

@@ -131,7 +131,7 @@ async fn what_the_fallback_opens_is_told_to_cluster_scoped_mirrors_only() -> Res
     let bench = Bench::new().await?;
     let registry = FakeRegistry::start().await?;
     registry.require(Auth::basic("fallback", "pa55"));
-    let image = Arc::new(Reference::parse(&format!("{}/private:1", registry.host()))?);
+    let image = Reference::parse(&format!("{}/private:1", registry.host()))?;
     registry.hold("private", "1", &holding("private")?);
     bench.secret(&bench.own_namespace, "reader", &registry.host(), "fallback", "pa55").await?;
     let config = format!(

@@ -64,9 +64,9 @@ async fn a_registry_that_hangs_holds_up_no_other() -> Result<()> {
 
     // A mirror's images are looked at between the others, and it is told.
     steady.hold("copy", "1", &holding("copy")?);
-    let copy = Arc::new(Reference::parse(&format!("{}/copy:1", steady.host()))?);
-    let lost = Arc::new(Reference::parse(&format!("{}/lost:1", steady.host()))?);
-    let look = |reference: &Arc<Reference>| MirrorLook {
+    let copy = Reference::parse(&format!("{}/copy:1", steady.host()))?;
+    let lost = Reference::parse(&format!("{}/lost:1", steady.host()))?;
+    let look = |reference: &Reference| MirrorLook {
         reference: reference.clone(),
         last: Timestamp::UNIX_EPOCH,
         principal: Principal::Cluster,

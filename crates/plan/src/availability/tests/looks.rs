@@ -15,7 +15,7 @@ fn looks(tracked: &[(&str, Option<i64>)]) -> Looks {
 }
 
 fn track(looks: &mut Looks, tracked: &[(&str, Option<i64>)]) {
-    looks.sync(tracked.iter().map(|(image, last)| (Arc::new(reference(image)), last.map(at))));
+    looks.sync(tracked.iter().map(|(image, last)| (reference(image), last.map(at))));
 }
 
 fn next(looks: &mut Looks, now: i64) -> (Vec<String>, Option<i64>) {

@@ -46,7 +46,7 @@ fn used(images: &[(&str, bool)]) -> Vec<Used> {
     let mut used: Vec<Used> = images
         .iter()
         .map(|(image, original)| Used {
-            image: Arc::new(reference(image)),
+            image: reference(image),
             original: *original,
             holders: Arc::default(),
             running: None,

@@ -63,7 +63,7 @@ fn the_time_of_what_no_longer_matches_survives() {
     ledger.edit(&source(0), |entry| entry.unused_since = Some(sentinel));
     let stored = entries_of(ledger.draft(ShelfId(0)));
     assert_eq!(serde_json::to_value(&stored).unwrap()[0]["unusedSince"], NO_LONGER_MATCHING);
-    assert_eq!(stored::read(stored[0].clone()).unwrap().entry.unused_since, Some(sentinel));
+    assert_eq!(stored::read(stored[0].clone(), &mut true).unwrap().1.unused_since, Some(sentinel));
 }
 
 /// The API server would refuse the whole shelf.

@@ -399,8 +399,9 @@ proptest! {
         let once = entry.clone();
         entry.tidy();
         prop_assert_eq!(&entry, &once);
-        let read = stored::read(stored::write(&source(0), &entry)).unwrap();
-        prop_assert!(read.whole);
-        prop_assert_eq!(read.entry, once);
+        let mut whole = true;
+        let (_, read) = stored::read(stored::write(&source(0), &entry), &mut whole).unwrap();
+        prop_assert!(whole);
+        prop_assert_eq!(*read, once);
     }
 }

@@ -145,7 +145,7 @@ impl World {
     fn uses(&mut self, object: usize, images: &[&str]) -> &mut Self {
         let used = |text: &&str| {
             let used = Used {
-                image: Arc::new(image(text.trim_start_matches('~'))),
+                image: image(text.trim_start_matches('~')),
                 original: !text.starts_with('~'),
                 holders: Arc::default(),
                 running: None,

@@ -268,7 +268,7 @@ impl Run {
         let mut needed: BTreeSet<Slot> = BTreeSet::new();
         let mut hopeful: Vec<(Slot, &Reference)> = Vec::new();
         for object in &self.world.objects {
-            let used = |source: &Reference| object.used.iter().find(|used| *used.image == *source);
+            let used = |source: &Reference| object.used.iter().find(|used| used.image == *source);
             for wanted in object.used.iter().filter(|used| used.original) {
                 if loops.excludes(object.policy.id(), &wanted.image) {
                     continue;

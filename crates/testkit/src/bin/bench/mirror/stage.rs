@@ -16,6 +16,8 @@ use super::writes::{self, Writes};
 
 /// The operator's own namespace.
 pub(crate) const HOME: &str = "fairlead-system";
+/// The operator's ServiceAccount.
+pub(crate) const ACCOUNT: &str = "fairlead";
 const AT_ONCE: usize = 8;
 const SOON: Duration = Duration::from_mins(1);
 /// Nothing was written for so long: nothing more will be.
@@ -144,7 +146,7 @@ impl Stage {
 
     /// What the operator has written so far about mirrors.
     pub(crate) fn writes(&self) -> Result<Writes> {
-        Ok(writes::count(&self.cluster.audit_events()?, &format!("system:serviceaccount:{HOME}:fairlead")))
+        Ok(writes::count(&self.cluster.audit_events()?, &format!("system:serviceaccount:{HOME}:{ACCOUNT}")))
     }
 }
 
