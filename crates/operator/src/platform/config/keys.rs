@@ -11,25 +11,28 @@ use super::{
     registries::check_host,
     schema,
     tree::{Content, Node},
-    values::{Value, show_list, show_or},
+    values::Value,
 };
 
 /// One level of keys, being read or described.
 pub(super) struct Keys<'a> {
     path: String,
-    /// The keys of this level in the file. None while describing.
+    /// The keys of this level in the file. `None` while describing.
     map: Option<&'a Node>,
     known: Vec<String>,
-    sink: &'a mut Sink,
+    walk: &'a mut Walk,
 }
 
-/// What the walk over all keys is for.
-enum Sink {
-    Reading { problems: Problems, given: Vec<String> },
-    Describing(Vec<Row>),
+/// What a walk over all keys collects.
+#[derive(Default)]
+struct Walk {
+    problems: Problems,
+    /// Paths of keys with a value.
+    given: Vec<String>,
+    rows: Vec<Row>,
 }
 
-impl Keys<'_> {
+impl<'a> Keys<'a> {
     /// Reads a document; returns the paths of all keys that were given a value.
     pub(super) fn read(
         root: &Node,
@@ -44,41 +47,27 @@ impl Keys<'_> {
             problems.push(Problem::at(root.line, "", message));
             return Vec::new();
         }
-        let mut sink = Sink::Reading { problems: std::mem::take(problems), given: Vec::new() };
-        let mut keys = Keys { path: String::new(), map: Some(root), known: Vec::new(), sink: &mut sink };
+        let mut walk = Walk::default();
+        let mut keys = Keys { path: String::new(), map: Some(root), known: Vec::new(), walk: &mut walk };
         inside(&mut keys);
         keys.refuse_unknown();
-        match sink {
-            Sink::Reading { problems: found, given } => {
-                *problems = found;
-                given
-            }
-            Sink::Describing(_) => Vec::new(),
-        }
+        problems.append(&mut walk.problems);
+        walk.given
     }
 
     pub(super) fn describe(inside: impl FnOnce(&mut Keys<'_>)) -> Vec<Row> {
-        let mut sink = Sink::Describing(Vec::new());
-        inside(&mut Keys { path: String::new(), map: None, known: Vec::new(), sink: &mut sink });
-        match sink {
-            Sink::Describing(rows) => rows,
-            Sink::Reading { .. } => Vec::new(),
-        }
+        let mut walk = Walk::default();
+        inside(&mut Keys { path: String::new(), map: None, known: Vec::new(), walk: &mut walk });
+        walk.rows
     }
 
     /// A key that holds further keys.
     pub(super) fn section(&mut self, key: &str, inside: impl FnOnce(&mut Keys<'_>)) {
         let path = self.know(key);
-        if self.describes() {
+        if self.map.is_none() {
             inside(&mut self.below(path, None));
         } else if let Some((_, node)) = self.find(key) {
-            if matches!(node.content, Content::Map(_)) {
-                let mut below = self.below(path, Some(&node));
-                inside(&mut below);
-                below.refuse_unknown();
-            } else {
-                self.problem(node.line, &path, format!("is {}, but must hold further keys", node.what()));
-            }
+            self.enter(path, node, inside);
         }
     }
 
@@ -90,7 +79,7 @@ impl Keys<'_> {
         check: impl Fn(&T) -> Result<(), String>,
         meaning: &'static str,
     ) {
-        let shown = target.show();
+        let shown = target.to_string();
         if let Some(value) = self.take(key, &shown, check, meaning) {
             *target = value;
         }
@@ -105,7 +94,7 @@ impl Keys<'_> {
         check: impl Fn(&T) -> Result<(), String>,
         meaning: &'static str,
     ) {
-        let shown = show_or(target.as_ref(), nothing);
+        let shown = target.as_ref().map_or_else(|| nothing.to_owned(), T::to_string);
         if let Some(value) = self.take(key, &shown, check, meaning) {
             *target = Some(value);
         }
@@ -120,16 +109,23 @@ impl Keys<'_> {
         check: impl Fn(&T) -> Result<(), String>,
         meaning: &'static str,
     ) {
-        if self.find(key).is_some_and(|(_, node)| is_blank(&node) || is_word(&node, nothing)) {
+        if self.find(key).is_some_and(|(_, node)| is_word(node, "") || is_word(node, nothing)) {
             self.know(key);
             *target = None;
-        } else {
-            let allowed = |value: &T| if value.is_nothing() { Ok(()) } else { check(value) };
-            self.optional(key, target, nothing, allowed, meaning);
-            self.allow_blank();
-            if target.as_ref().is_some_and(Value::is_nothing) {
-                *target = None;
-            }
+            return;
+        }
+        self.optional(
+            key,
+            target,
+            nothing,
+            |value| if value.is_nothing() { Ok(()) } else { check(value) },
+            meaning,
+        );
+        target.take_if(|value| value.is_nothing());
+        if self.map.is_none()
+            && let Some(row) = self.walk.rows.last_mut()
+        {
+            row.schema = schema::or_blank(&row.schema);
         }
     }
 
@@ -141,22 +137,9 @@ impl Keys<'_> {
         check: impl Fn(&T) -> Result<(), String>,
         meaning: &'static str,
     ) {
-        let path = self.know(key);
-        let kind = format!("list of: {}", T::kind());
-        if self.describe_row(&path, &kind, &show_list(target), meaning, schema::list(&T::schema())) {
-            return;
-        }
-        let Some((_, node)) = self.find(key) else { return };
-        self.given(key);
-        let Some(items) = self.items(&path, &node, &kind) else {
-            return;
-        };
-        target.clear();
-        for (index, item) in items.iter().enumerate() {
-            match T::read(item).and_then(|value| check(&value).map(|()| value)) {
-                Ok(value) => target.push(value),
-                Err(message) => self.problem(item.line, &format!("{path}[{index}]"), message),
-            }
+        let shown = target.iter().map(T::to_string).collect::<Vec<_>>().join(", ");
+        if let Some(values) = self.take_list(key, &format!("[{shown}]"), check, meaning) {
+            *target = values;
         }
     }
 
@@ -169,14 +152,8 @@ impl Keys<'_> {
         check: impl Fn(&T) -> Result<(), String>,
         meaning: &'static str,
     ) {
-        if self.describes() {
-            let path = self.know(key);
-            let schema = schema::list(&T::schema());
-            self.describe_row(&path, &format!("list of: {}", T::kind()), nothing, meaning, schema);
-        } else if self.find(key).is_some() {
-            self.list(key, target.get_or_insert_default(), check, meaning);
-        } else {
-            self.know(key);
+        if let Some(values) = self.take_list(key, nothing, check, meaning) {
+            *target = Some(values);
         }
     }
 
@@ -190,36 +167,21 @@ impl Keys<'_> {
         inside: impl Fn(&mut Keys<'_>, &mut T),
     ) {
         let path = self.know(key);
-        if self.describe_row(&path, "list", nothing, meaning, schema::list(&serde_json::json!({}))) {
+        if self.describe_row(&path, "list", nothing, meaning, || schema::list(&serde_json::json!({}))) {
             inside(&mut self.below(format!("{path}[]"), None), &mut T::default());
             return;
         }
-        let Some((line, node)) = self.find(key) else {
-            return;
-        };
-        self.given(key);
-        let Some(items) = self.items(&path, &node, "list") else {
-            return;
-        };
+        let Some((line, items)) = self.items(key, &path, "list") else { return };
         if items.is_empty() {
-            self.problem(
-                line,
-                &path,
-                format!("is an empty list: name at least one, or leave the key out ({nothing})"),
-            );
+            let message = format!("is an empty list: name at least one, or leave the key out ({nothing})");
+            self.problem(line, &path, message);
         }
         let mut values = Vec::new();
         for (index, item) in items.iter().enumerate() {
-            let path = format!("{path}[{index}]");
-            if !matches!(item.content, Content::Map(_)) {
-                self.problem(item.line, &path, format!("is {}, but must hold further keys", item.what()));
-                continue;
-            }
             let mut value = T::default();
-            let mut below = self.below(path, Some(item));
-            inside(&mut below, &mut value);
-            below.refuse_unknown();
-            values.push(value);
+            if self.enter(format!("{path}[{index}]"), item, |keys| inside(keys, &mut value)) {
+                values.push(value);
+            }
         }
         *target = Some(values);
     }
@@ -230,34 +192,27 @@ impl Keys<'_> {
         target: &mut BTreeMap<HostKey, T>,
         inside: impl Fn(&mut Keys<'_>, &mut T),
     ) {
-        if self.describes() {
+        let Some(map) = self.map else {
             let path = self.join("<host>");
             inside(&mut self.below(path, None), &mut T::default());
             return;
-        }
-        let names: Vec<(String, usize)> = self
-            .map
-            .map(Node::entries)
-            .unwrap_or_default()
-            .iter()
-            .filter(|entry| !self.known.contains(&entry.key))
-            .map(|entry| (entry.key.clone(), entry.line))
-            .collect();
-        let mut written: BTreeMap<HostKey, (String, usize)> = BTreeMap::new();
-        for (name, line) in names {
-            let key = HostKey::of(&name);
-            let again = |(first, at): &(String, usize)| {
+        };
+        let declared = self.known.clone();
+        let mut written: BTreeMap<HostKey, (&str, usize)> = BTreeMap::new();
+        for entry in map.entries().iter().filter(|entry| !declared.contains(&entry.key)) {
+            let key = HostKey::of(&entry.key);
+            let again = |(first, at): &(&str, usize)| {
                 format!("is the same registry as `{first}` in line {at}: write both as one")
             };
-            match check_host(&name).and_then(|()| written.get(&key).map(again).map_or(Ok(()), Err)) {
+            match check_host(&entry.key).and_then(|()| written.get(&key).map(again).map_or(Ok(()), Err)) {
                 Ok(()) => {
-                    let entry = target.entry(key.clone()).or_default();
-                    self.section(&name, |keys| inside(keys, entry));
-                    written.insert(key, (name, line));
+                    let host = target.entry(key.clone()).or_default();
+                    self.section(&entry.key, |keys| inside(keys, host));
+                    written.insert(key, (&entry.key, entry.line));
                 }
                 Err(message) => {
-                    let path = self.know(&name);
-                    self.problem(line, &path, message);
+                    let path = self.know(&entry.key);
+                    self.problem(entry.line, &path, message);
                 }
             }
         }
@@ -265,13 +220,10 @@ impl Keys<'_> {
 
     /// Reports that this level lacks something it cannot do without.
     pub(super) fn require(&mut self, key: &str, present: bool, remedy: &str) {
-        let Some(line) = self.map.map(|map| map.line) else {
-            return;
-        };
-        let refused = self.find(key).is_some_and(|(_, node)| !is_blank(&node));
-        if !present && !refused {
+        let refused = self.find(key).is_some_and(|(_, node)| !is_word(node, ""));
+        if let Some(map) = self.map.filter(|_| !present && !refused) {
             let path = self.join(key);
-            self.problem(line, &path, format!("is missing: {remedy}"));
+            self.problem(map.line, &path, format!("is missing: {remedy}"));
         }
     }
 
@@ -292,42 +244,75 @@ impl Keys<'_> {
         meaning: &'static str,
     ) -> Option<T> {
         let path = self.know(key);
-        if self.describe_row(&path, &T::kind(), shown, meaning, T::schema()) {
+        if self.describe_row(&path, &T::kind(), shown, meaning, T::schema) {
             return None;
         }
         let (_, node) = self.find(key)?;
-        self.given(key);
-        match T::read(&node).and_then(|value| check(&value).map(|()| value)) {
-            Ok(value) => Some(value),
-            Err(message) => {
-                self.problem(node.line, &path, message);
-                None
-            }
+        self.walk.given.push(path.clone());
+        self.checked(&path, node, check)
+    }
+
+    fn take_list<T: Value>(
+        &mut self,
+        key: &str,
+        shown: &str,
+        check: impl Fn(&T) -> Result<(), String>,
+        meaning: &'static str,
+    ) -> Option<Vec<T>> {
+        let path = self.know(key);
+        let kind = format!("list of: {}", T::kind());
+        if self.describe_row(&path, &kind, shown, meaning, || schema::list(&T::schema())) {
+            return None;
         }
+        let (_, items) = self.items(key, &path, &kind)?;
+        let read =
+            |(index, item): (usize, &Rc<Node>)| self.checked(&format!("{path}[{index}]"), item, &check);
+        Some(items.iter().enumerate().filter_map(read).collect())
+    }
+
+    fn checked<T: Value>(
+        &mut self,
+        path: &str,
+        node: &Node,
+        check: impl Fn(&T) -> Result<(), String>,
+    ) -> Option<T> {
+        let read = T::read(node).and_then(|value| check(&value).map(|()| value));
+        read.map_err(|message| self.problem(node.line, path, message)).ok()
     }
 
     /// The value of a key of this level, with the line of the key; none if it is absent or empty.
-    fn find(&self, key: &str) -> Option<(usize, Rc<Node>)> {
+    fn find(&self, key: &str) -> Option<(usize, &'a Node)> {
         let entry = self.map?.entries().iter().find(|entry| entry.key == key)?;
-        (!entry.value.is_null()).then(|| (entry.line, Rc::clone(&entry.value)))
+        (!entry.value.is_null()).then_some((entry.line, &*entry.value))
     }
 
-    fn items(&mut self, path: &str, node: &Node, wanted: &str) -> Option<Vec<Rc<Node>>> {
+    /// The items of a key that holds a list, with the line of the key.
+    fn items(&mut self, key: &str, path: &str, wanted: &str) -> Option<(usize, &'a [Rc<Node>])> {
+        let (line, node) = self.find(key)?;
+        self.walk.given.push(path.to_owned());
         if let Content::List(items) = &node.content {
-            Some(items.clone())
-        } else {
-            self.problem(
-                node.line,
-                path,
-                format!("is {}, but must be a {wanted}: put `- ` before each item", node.what()),
-            );
-            None
+            return Some((line, items));
         }
+        let message = format!("is {}, but must be a {wanted}: put `- ` before each item", node.what());
+        self.problem(node.line, path, message);
+        None
+    }
+
+    /// Reads the keys below; `false` if there are none because the value is something else.
+    fn enter(&mut self, path: String, node: &Node, inside: impl FnOnce(&mut Keys<'_>)) -> bool {
+        let is_map = matches!(node.content, Content::Map(_));
+        if is_map {
+            let mut below = self.below(path, Some(node));
+            inside(&mut below);
+            below.refuse_unknown();
+        } else {
+            self.problem(node.line, &path, format!("is {}, but must hold further keys", node.what()));
+        }
+        is_map
     }
 
     fn refuse_unknown(&mut self) {
-        let Some(map) = self.map else { return };
-        for entry in map.entries() {
+        for entry in self.map.map(Node::entries).unwrap_or_default() {
             if self.known.contains(&entry.key) {
                 continue;
             }
@@ -342,16 +327,15 @@ impl Keys<'_> {
 
     /// The message for a key that resembles none of its level: perhaps it only stands in the wrong place.
     fn elsewhere(&self, key: &str) -> String {
-        let rows = reference::rows();
         let ending = format!(".{key}");
-        if let Some(row) = rows.iter().find(|row| row.path.ends_with(&ending)) {
-            return format!("there is no such key here; did you mean `{}`?", row.path);
+        match reference::rows().iter().find(|row| row.path.ends_with(&ending)) {
+            Some(row) => format!("there is no such key here; did you mean `{}`?", row.path),
+            None => format!("there is no such key; known here: {}", self.known.join(", ")),
         }
-        format!("there is no such key; known here: {}", self.known.join(", "))
     }
 
     fn below<'b>(&'b mut self, path: String, map: Option<&'b Node>) -> Keys<'b> {
-        Keys { path, map, known: Vec::new(), sink: self.sink }
+        Keys { path, map, known: Vec::new(), walk: self.walk }
     }
 
     fn know(&mut self, key: &str) -> String {
@@ -363,61 +347,28 @@ impl Keys<'_> {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    fn describes(&self) -> bool {
-        matches!(self.sink, Sink::Describing(_))
-    }
-
+    /// Describes a key; `false` while reading.
     fn describe_row(
         &mut self,
         path: &str,
         kind: &str,
         default: &str,
         meaning: &'static str,
-        schema: serde_json::Value,
+        schema: impl FnOnce() -> serde_json::Value,
     ) -> bool {
-        match self.sink {
-            Sink::Describing(rows) => {
-                rows.push(Row {
-                    path: path.to_owned(),
-                    kind: kind.to_owned(),
-                    default: default.to_owned(),
-                    meaning,
-                    schema,
-                });
-                true
-            }
-            Sink::Reading { .. } => false,
+        let describes = self.map.is_none();
+        if describes {
+            let (path, kind, default) = (path.to_owned(), kind.to_owned(), default.to_owned());
+            self.walk.rows.push(Row { path, kind, default, meaning, schema: schema() });
         }
-    }
-
-    /// The key that was described last may hold an empty text, too.
-    fn allow_blank(&mut self) {
-        if let Sink::Describing(rows) = self.sink
-            && let Some(row) = rows.last_mut()
-        {
-            row.schema = schema::or_blank(&row.schema);
-        }
-    }
-
-    fn given(&mut self, key: &str) {
-        let path = self.join(key);
-        if let Sink::Reading { given, .. } = self.sink {
-            given.push(path);
-        }
+        describes
     }
 
     fn problem(&mut self, line: usize, path: &str, message: impl Into<String>) {
-        if let Sink::Reading { problems, .. } = self.sink {
-            problems.push(Problem::at(line, path, message));
-        }
+        self.walk.problems.push(Problem::at(line, path, message));
     }
 }
 
 fn is_word(node: &Node, word: &str) -> bool {
     matches!(&node.content, Content::Scalar { text, .. } if text.trim() == word)
-}
-
-/// An empty text.
-fn is_blank(node: &Node) -> bool {
-    is_word(node, "")
 }

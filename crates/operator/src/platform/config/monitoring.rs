@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fairlead_domain::{duration::Duration, reference::HostKey};
 use fairlead_plan::routing;
 
-use super::{types::seconds, values::Choice};
+use super::{types::seconds, values::choice};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Monitoring {
@@ -111,6 +111,4 @@ impl Default for RegistryWatch {
     }
 }
 
-impl Choice for CheckMethod {
-    const ALL: &'static [(&'static str, Self)] = &[("HEAD", Self::Head), ("GET", Self::Get)];
-}
+choice!(CheckMethod: "HEAD" is Head, "GET" is Get);

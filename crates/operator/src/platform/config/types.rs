@@ -7,7 +7,7 @@ use fairlead_domain::{
 };
 use fairlead_plan::owners::ApiGroup;
 
-use super::{monitoring::Monitoring, registries::Registries, values::Choice};
+use super::{monitoring::Monitoring, registries::Registries, values::choice};
 
 /// The whole configuration. `Default` is what an empty file means.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -316,35 +316,13 @@ impl Default for ClassicBuckets {
     }
 }
 
-impl Choice for WarmMethod {
-    const ALL: &'static [(&'static str, Self)] = &[("run", Self::Run)];
-}
-
-impl Choice for MigrateIcsp {
-    const ALL: &'static [(&'static str, Self)] = &[
-        ("off", Self::Off),
-        ("ImageSourceDigestPolicy", Self::ToImageSourceDigestPolicy),
-        ("ImageDigestMirrorSet", Self::ToImageDigestMirrorSet),
-    ];
-}
-
-impl Choice for Pinning {
-    const ALL: &'static [(&'static str, Self)] = &[("off", Self::Off), ("opt-in", Self::OptIn)];
-}
-
-impl Choice for AccountMetrics {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("off", Self::Off), ("namespace", Self::Namespace), ("workload", Self::Workload)];
-}
-
-impl Choice for BucketKind {
-    const ALL: &'static [(&'static str, Self)] = &[
-        ("exponential", Self::Exponential),
-        ("exponentialRange", Self::ExponentialRange),
-        ("custom", Self::Custom),
-        ("disabled", Self::Disabled),
-    ];
-}
+choice!(WarmMethod: "run" is Run);
+choice!(MigrateIcsp: "off" is Off, "ImageSourceDigestPolicy" is ToImageSourceDigestPolicy,
+    "ImageDigestMirrorSet" is ToImageDigestMirrorSet);
+choice!(Pinning: "off" is Off, "opt-in" is OptIn);
+choice!(AccountMetrics: "off" is Off, "namespace" is Namespace, "workload" is Workload);
+choice!(BucketKind: "exponential" is Exponential, "exponentialRange" is ExponentialRange, "custom" is Custom,
+    "disabled" is Disabled);
 
 pub(super) fn seconds(count: u64) -> Duration {
     std::time::Duration::from_secs(count).into()

@@ -1,5 +1,7 @@
 //! How single values are read from the text of the file, and how they are shown in the reference.
 
+use std::fmt::Display;
+
 use fairlead_domain::{duration::Duration, reference::HostPattern, selector::Selector};
 use fairlead_plan::owners::ApiGroup;
 use serde_json::json;
@@ -9,20 +11,30 @@ use super::{
     tree::{Content, Node},
 };
 
-/// A value that a key can hold.
-pub(super) trait Value: Sized {
+/// A value that a key can hold. `Display` writes it as a person would.
+pub(super) trait Value: Sized + Display {
     /// What to write, in the words of the reference and of messages.
     fn kind() -> String;
     /// The same as a JSON schema. What a single value has to be beyond its type is left to [`Value::read`].
     fn schema() -> serde_json::Value;
     /// Reads the value; the error says what is wrong and what to do, without naming the key.
     fn read(node: &Node) -> Result<Self, String>;
-    /// The value as one would write it.
-    fn show(&self) -> String;
     /// Whether the value says "none" where a key allows that.
     fn is_nothing(&self) -> bool {
         false
     }
+}
+
+macro_rules! described {
+    ($kind:literal, $schema:tt) => {
+        fn kind() -> String {
+            $kind.to_owned()
+        }
+
+        fn schema() -> serde_json::Value {
+            json!($schema)
+        }
+    };
 }
 
 /// The text of a single value.
@@ -44,13 +56,7 @@ fn plain<'a>(node: &'a Node, wanted: &str) -> Result<&'a str, String> {
 }
 
 impl Value for bool {
-    fn kind() -> String {
-        "true or false".to_owned()
-    }
-
-    fn schema() -> serde_json::Value {
-        json!({"type": "boolean"})
-    }
+    described!("true or false", {"type": "boolean"});
 
     fn read(node: &Node) -> Result<Self, String> {
         match plain(node, &Self::kind())? {
@@ -66,21 +72,11 @@ impl Value for bool {
             }
         }
     }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
 }
 
 impl Value for String {
-    fn kind() -> String {
-        "text".to_owned()
-    }
-
-    /// Without quotes, a number or a boolean is a text as well.
-    fn schema() -> serde_json::Value {
-        json!({"type": ["string", "number", "boolean"]})
-    }
+    // Without quotes, a number or a boolean is a text as well.
+    described!("text", {"type": ["string", "number", "boolean"]});
 
     fn read(node: &Node) -> Result<Self, String> {
         let text = scalar(node, "a text")?.trim();
@@ -90,20 +86,10 @@ impl Value for String {
             Ok(text.to_owned())
         }
     }
-
-    fn show(&self) -> String {
-        self.clone()
-    }
 }
 
 impl Value for u32 {
-    fn kind() -> String {
-        "whole number".to_owned()
-    }
-
-    fn schema() -> serde_json::Value {
-        json!({"type": "integer", "minimum": 0, "maximum": Self::MAX})
-    }
+    described!("whole number", {"type": "integer", "minimum": 0, "maximum": u32::MAX});
 
     fn read(node: &Node) -> Result<Self, String> {
         let text = plain(node, "a whole number")?;
@@ -118,23 +104,13 @@ impl Value for u32 {
         })
     }
 
-    fn show(&self) -> String {
-        self.to_string()
-    }
-
     fn is_nothing(&self) -> bool {
         *self == 0
     }
 }
 
 impl Value for f64 {
-    fn kind() -> String {
-        "number".to_owned()
-    }
-
-    fn schema() -> serde_json::Value {
-        json!({"type": "number"})
-    }
+    described!("number", {"type": "number"});
 
     fn read(node: &Node) -> Result<Self, String> {
         let text = plain(node, "a number")?;
@@ -143,21 +119,11 @@ impl Value for f64 {
             _ => Err(format!("is `{text}`, but must be a number, such as 1.5")),
         }
     }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
 }
 
 /// A bare whole number is nanoseconds: kuik read durations so, and configurations that rely on it exist.
 impl Value for Duration {
-    fn kind() -> String {
-        "duration".to_owned()
-    }
-
-    fn schema() -> serde_json::Value {
-        json!({"type": ["string", "integer"]})
-    }
+    described!("duration", {"type": ["string", "integer"]});
 
     fn read(node: &Node) -> Result<Self, String> {
         let text = scalar(node, "a duration, such as 90s or 1h30m")?.trim();
@@ -171,23 +137,13 @@ impl Value for Duration {
         }
     }
 
-    fn show(&self) -> String {
-        self.to_string()
-    }
-
     fn is_nothing(&self) -> bool {
         self.is_zero()
     }
 }
 
 impl Value for Selector {
-    fn kind() -> String {
-        "selector".to_owned()
-    }
-
-    fn schema() -> serde_json::Value {
-        json!({"type": "string"})
-    }
+    described!("selector", {"type": "string"});
 
     fn read(node: &Node) -> Result<Self, String> {
         let selector = scalar(node, "a selector, such as `app=web` or `tier in (a,b)`")?
@@ -198,39 +154,19 @@ impl Value for Selector {
         }
         Ok(selector)
     }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
 }
 
 impl Value for ApiGroup {
-    fn kind() -> String {
-        "API group".to_owned()
-    }
-
-    fn schema() -> serde_json::Value {
-        json!({"type": "string"})
-    }
+    described!("API group", {"type": "string"});
 
     fn read(node: &Node) -> Result<Self, String> {
         let text = scalar(node, "an API group, such as `postgresql.cnpg.io`")?;
         text.parse::<Self>().map_err(|error| error.to_string())
     }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
 }
 
 impl Value for HostPattern {
-    fn kind() -> String {
-        "registry pattern".to_owned()
-    }
-
-    fn schema() -> serde_json::Value {
-        json!({"type": "string"})
-    }
+    described!("registry pattern", {"type": "string"});
 
     fn read(node: &Node) -> Result<Self, String> {
         let text = scalar(node, "a registry, such as `reg.example.com:5000` or `*.example.com`")?;
@@ -240,51 +176,41 @@ impl Value for HostPattern {
                 format!("is `{text}`: {error}; `*` stands for any characters, as in `*.example.com`")
             })
     }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
 }
 
 /// A choice between fixed words.
-pub(super) trait Choice: Copy + Eq + 'static {
-    const ALL: &'static [(&'static str, Self)];
-}
-
-impl<T: Choice> Value for T {
-    fn kind() -> String {
-        let words: Vec<String> = T::ALL.iter().map(|(word, _)| format!("`{word}`")).collect();
-        match words.split_last() {
-            Some((last, [])) => last.clone(),
-            Some((last, others)) => format!("{} or {last}", others.join(", ")),
-            None => String::new(),
+macro_rules! choice {
+    ($type:ident: $($word:literal is $variant:ident),+) => {
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self { $(Self::$variant => $word),+ })
+            }
         }
-    }
 
-    fn schema() -> serde_json::Value {
-        json!({"enum": T::ALL.iter().map(|(word, _)| *word).collect::<Vec<_>>()})
-    }
+        impl super::values::Value for $type {
+            fn kind() -> String {
+                super::values::one_of(&[$($word),+])
+            }
 
-    fn read(node: &Node) -> Result<Self, String> {
-        let wanted = Self::kind();
-        let text = scalar(node, &wanted)?;
-        T::ALL
-            .iter()
-            .find(|(word, _)| *word == text)
-            .map(|(_, value)| *value)
-            .ok_or_else(|| format!("is `{text}`, but must be {wanted}"))
-    }
+            fn schema() -> serde_json::Value {
+                serde_json::json!({"enum": [$($word),+]})
+            }
 
-    fn show(&self) -> String {
-        T::ALL.iter().find(|(_, value)| value == self).map(|(word, _)| (*word).to_owned()).unwrap_or_default()
-    }
+            fn read(node: &super::tree::Node) -> Result<Self, String> {
+                let wanted = Self::kind();
+                match super::values::scalar(node, &wanted)? {
+                    $($word => Ok(Self::$variant),)+
+                    other => Err(format!("is `{other}`, but must be {wanted}")),
+                }
+            }
+        }
+    };
 }
+pub(super) use choice;
 
-/// Text for the "default" column when there is nothing to show.
-pub(super) fn show_or(value: Option<&impl Value>, nothing: &str) -> String {
-    value.map_or_else(|| nothing.to_owned(), Value::show)
-}
-
-pub(super) fn show_list<T: Value>(values: &[T]) -> String {
-    format!("[{}]", values.iter().map(Value::show).collect::<Vec<_>>().join(", "))
+pub(super) fn one_of(words: &[&str]) -> String {
+    match words {
+        [others @ .., last] if !others.is_empty() => format!("`{}` or `{last}`", others.join("`, `")),
+        words => format!("`{}`", words.concat()),
+    }
 }
