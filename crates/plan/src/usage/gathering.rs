@@ -1,6 +1,10 @@
 //! Going through Pods, once for all selections.
 
-use std::{cmp::Ordering, collections::HashMap, sync::Arc};
+use std::{
+    cmp::Ordering,
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use fairlead_api::names;
 use fairlead_domain::{
@@ -94,12 +98,22 @@ impl<'a> Gathering<'a> {
 
     pub(super) fn finish(self) -> Vec<Vec<Used>> {
         let images = &self.images;
-        let list = |found: HashMap<u32, Finding>| {
+        // The images of one Pod have the same holders, and most images are of one Pod or of Pods that are alike.
+        let mut distinct: HashSet<Arc<[Holder]>> = HashSet::new();
+        let mut shared = |holders: Vec<Holder>| {
+            if let Some(known) = distinct.get(&*holders) {
+                return Arc::clone(known);
+            }
+            let holders: Arc<[Holder]> = holders.into();
+            distinct.insert(Arc::clone(&holders));
+            holders
+        };
+        let mut list = |found: HashMap<u32, Finding>| {
             let used = found.into_iter().filter_map(|(image, finding)| {
                 Some(Used {
                     image: images.known.get(image as usize)?.reference.clone(),
                     original: finding.original,
-                    holders: finding.holders.into(),
+                    holders: shared(finding.holders),
                     running: finding.running.agreed(),
                 })
             });
@@ -107,7 +121,7 @@ impl<'a> Gathering<'a> {
             used.sort_unstable_by(|one, other| one.image.cmp(&other.image));
             used
         };
-        self.found.into_iter().map(list).collect()
+        self.found.into_iter().map(&mut list).collect()
     }
 
     /// How often an image was held against the filters of a scope.
@@ -257,6 +271,8 @@ impl Finding {
                     pull_secrets: Arc::clone(pod.pull_secrets),
                     pod: Arc::clone(pod.name),
                 };
+                // Most images have one.
+                self.holders.reserve_exact(1);
                 self.holders.insert(index, holder);
             }
             Err(_) => {}

@@ -49,13 +49,20 @@ pub struct MirrorLook {
     pub reference: Reference,
     /// When it was last looked at, or copied.
     pub last: Timestamp,
-    /// On whose behalf: what the look finds serves nobody else.
-    pub principal: Principal,
     /// Whose pull secrets open it.
     pub holders: Arc<[Holder]>,
+    /// Shared by all images that are looked at in the same way.
+    pub access: Arc<LookAccess>,
+}
+
+/// Whose request a look is, and what it may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LookAccess {
+    /// What the look finds is used for this principal only.
+    pub principal: Principal,
     /// The mirror's own Secret, for its copies; it is tried first.
     pub secret: Option<SecretName>,
-    /// On whose account it is looked at.
+    /// Who chose the host.
     pub cause: Cause,
 }
 
@@ -71,10 +78,13 @@ impl MirrorLooks {
     /// before all.
     pub fn new(mut list: Vec<MirrorLook>) -> Self {
         list.sort_by(|one, other| {
-            let (one, other) = [one, other].map(|look| (&look.reference, &look.principal, look.cause)).into();
-            one.cmp(&other)
+            let [by, others] =
+                [one, other].map(|look| (&look.reference, &look.access.principal, look.access.cause));
+            by.cmp(&others)
         });
-        list.dedup_by(|one, other| one.reference == other.reference && one.principal == other.principal);
+        list.dedup_by(|one, other| {
+            one.reference == other.reference && one.access.principal == other.access.principal
+        });
         Self { list }
     }
 

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::object::{Object, Objects, Rule};
 use super::prober::{Looked, Question, Wish};
 use super::write_schedule::{self, Written};
-use super::{Controller, MirrorLooks};
+use super::{Controller, LookAccess, MirrorLooks};
 use crate::cluster::state::Changes;
 use crate::cluster::usage;
 use crate::cluster::watch::backoff::Backoff;
@@ -245,8 +245,9 @@ impl<'a> Work<'a> {
             join(&mut wishes, &Principal::Cluster, cause, object.holders(image));
         }
         for look in self.mirrors.of(image) {
-            let wish = join(&mut wishes, &look.principal, look.cause, &look.holders);
-            wish.secret = wish.secret.take().or_else(|| look.secret.clone());
+            let LookAccess { principal, secret, cause } = &*look.access;
+            let wish = join(&mut wishes, principal, *cause, &look.holders);
+            wish.secret = wish.secret.take().or_else(|| secret.clone());
             wish.for_mirror = true;
         }
         let mut wishes: Vec<Wish> = wishes.into_values().collect();

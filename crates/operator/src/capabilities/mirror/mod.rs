@@ -21,10 +21,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fairlead_api::fairlead::{CopyState, ImageLedger, LedgerManner};
+use fairlead_domain::cause::Cause;
 use fairlead_domain::reference::Tag;
 use fairlead_plan::copy_queue::Limits;
 use fairlead_plan::ledger::{Copy, Ledger, Owner, OwnerKind, StoredShelf};
-use fairlead_plan::routing::Index;
+use fairlead_plan::routing::{Index, SecretName};
 use fairlead_registry::Client as Registries;
 use kube::Client;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
@@ -35,7 +36,7 @@ use self::{
     credentials::Credentials, event_loop::Work, executor::Carrier, object_state::Desk,
     usage_lists::UsageLists, write::Writer,
 };
-use crate::capabilities::availability::{MirrorLook, MirrorLooks, Seen};
+use crate::capabilities::availability::{LookAccess, MirrorLook, MirrorLooks, Seen};
 use crate::cluster::ledgers::{Claims, Missed, Shelves};
 use crate::cluster::policies::Policies;
 use crate::cluster::usage::Ignored;
@@ -301,8 +302,19 @@ impl Parts {
             }
             *published = Some(now);
         }
-        let mut looks = Vec::new();
+        let rows = desks.values().map(|desk| desk.ledger.len()).sum::<usize>();
+        let mut looks = Vec::with_capacity(rows * 2);
         for desk in desks.values().filter(|desk| desk.object.deleting.is_none()) {
+            let mut known: Vec<Arc<LookAccess>> = Vec::new();
+            let mut access = |secret: Option<SecretName>, cause: Cause| {
+                let access = LookAccess { principal: desk.principal(), secret, cause };
+                if let Some(known) = known.iter().find(|known| ***known == access) {
+                    return Arc::clone(known);
+                }
+                let access = Arc::new(access);
+                known.push(Arc::clone(&access));
+                access
+            };
             for (source, entry) in desk.entries() {
                 let in_place = |copy: &&Copy| {
                     copy.state == CopyState::Mirrored && copy.kept.is_none() && desk.keeps(&copy.destination)
@@ -314,19 +326,15 @@ impl Parts {
                     looks.push(MirrorLook {
                         reference: source.clone(),
                         last,
-                        principal: desk.principal(),
                         holders: desk.holders(source),
-                        secret: None,
-                        cause: index.cause_of(source),
+                        access: access(None, index.cause_of(source)),
                     });
                 }
                 looks.extend(mirrored.iter().map(|copy| MirrorLook {
                     reference: copy.destination.clone(),
                     last: copy.since,
-                    principal: desk.principal(),
                     holders: Arc::default(),
-                    secret: desk.pull_secret(&copy.destination),
-                    cause: desk.principal().cause(),
+                    access: access(desk.pull_secret(&copy.destination), desk.principal().cause()),
                 }));
             }
         }

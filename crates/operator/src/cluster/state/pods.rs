@@ -1,9 +1,9 @@
-//! All Pods of the cluster, trimmed and indexed by image.
+//! All Pods of the cluster, trimmed.
 //!
 //! A list builds a second index beside the present one and replaces it whole, so readers see either the old or the new
 //! cluster, never half of it. Entries that did not change are shared by both, so a new list costs little memory.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kube::api::ObjectMeta;
@@ -17,7 +17,8 @@ use super::{Key, Owners, PodEntry};
 #[derive(Debug, Default)]
 struct Index {
     pods: HashMap<Key, Arc<PodEntry>>,
-    by_image: HashMap<Arc<str>, BTreeSet<Key>>,
+    /// How often each image is named.
+    images: HashMap<Arc<str>, usize>,
 }
 
 impl Index {
@@ -27,7 +28,7 @@ impl Index {
             self.forget_images(&before);
         }
         for image in entry.images() {
-            self.by_image.entry(image.clone()).or_default().insert(entry.key.clone());
+            *self.images.entry(image.clone()).or_default() += 1;
         }
     }
 
@@ -39,10 +40,10 @@ impl Index {
 
     fn forget_images(&mut self, entry: &PodEntry) {
         for image in entry.images() {
-            if let Some(users) = self.by_image.get_mut(image) {
-                users.remove(&entry.key);
-                if users.is_empty() {
-                    self.by_image.remove(image);
+            if let Some(uses) = self.images.get_mut(image) {
+                *uses -= 1;
+                if *uses == 0 {
+                    self.images.remove(image);
                 }
             }
         }
@@ -68,7 +69,7 @@ impl Pods {
 
     /// How many different images the specifications of all Pods name.
     pub fn image_count(&self) -> usize {
-        self.read(|index| index.by_image.len())
+        self.read(|index| index.images.len())
     }
 
     /// Every Pod, in no order.
@@ -93,14 +94,6 @@ impl Pods {
     /// Word of every change that follows. To miss none, listen first and look then.
     pub fn changes(&self) -> Changes {
         self.changed.listen()
-    }
-
-    /// The Pods whose specification names `image` exactly so, in order of namespace and name.
-    pub fn using(&self, image: &str) -> Vec<Arc<PodEntry>> {
-        self.read(|index| {
-            let users = index.by_image.get(image).into_iter().flatten();
-            users.filter_map(|key| index.pods.get(key).cloned()).collect()
-        })
     }
 
     fn read<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
@@ -189,6 +182,13 @@ mod tests {
         entries.iter().map(|entry| &*entry.key.name).collect()
     }
 
+    /// The Pods that name an image, by name.
+    fn using(pods: &Pods, image: &str) -> Vec<Arc<PodEntry>> {
+        let mut users = pods.select(|entry| entry.images().any(|named| &**named == image));
+        users.sort_by(|one, other| one.key.cmp(&other.key));
+        users
+    }
+
     #[test]
     fn pods_are_found_by_image_as_they_come_change_and_go() {
         let pods = Pods::default();
@@ -198,13 +198,14 @@ mod tests {
         listing.listed(&pod("a", "nginx"));
         assert!(pods.is_empty(), "a list counts when it is complete");
         listing.finish();
-        assert_eq!(names(&pods.using("nginx")), ["a", "b"]);
+        assert_eq!(names(&using(&pods, "nginx")), ["a", "b"]);
+        assert_eq!(pods.image_count(), 1);
 
         listing.applied(&pod("b", "redis"));
-        assert_eq!((names(&pods.using("nginx")), names(&pods.using("redis"))), (vec!["a"], vec!["b"]));
+        assert_eq!((names(&using(&pods, "nginx")), names(&using(&pods, "redis"))), (vec!["a"], vec!["b"]));
         listing.deleted(&pod("a", "nginx").metadata);
         assert_eq!((pods.len(), pods.image_count()), (1, 1));
-        assert!(pods.using("nginx").is_empty());
+        assert!(using(&pods, "nginx").is_empty());
     }
 
     #[test]
@@ -233,7 +234,7 @@ mod tests {
         listing.listed(&pod("stays", "nginx"));
         listing.listed(&pod("goes", "nginx"));
         listing.finish();
-        let before = pods.using("nginx");
+        let before = using(&pods, "nginx");
 
         listing.begin();
         listing.listed(&pod("stays", "nginx"));
@@ -244,7 +245,7 @@ mod tests {
         listing.listed(&pod("new", "redis"));
         listing.finish();
         assert_eq!(pods.len(), 2);
-        let after = pods.using("nginx");
+        let after = using(&pods, "nginx");
         assert_eq!(names(&after), ["stays"]);
         assert!(before.iter().any(|entry| Arc::ptr_eq(entry, &after[0])));
     }

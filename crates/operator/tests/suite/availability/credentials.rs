@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use fairlead_api::kuik::Availability;
 use fairlead_domain::{reference::Reference, verdict::Verdict};
-use fairlead_operator::capabilities::availability::{MirrorLook, MirrorLooks};
+use fairlead_operator::capabilities::availability::{LookAccess, MirrorLook, MirrorLooks};
 use fairlead_plan::credentials::Principal;
 use fairlead_testkit::{
     Registry, RegistryConfig,
@@ -144,10 +144,8 @@ async fn what_the_fallback_opens_is_told_to_cluster_scoped_mirrors_only() -> Res
     let look = |principal: &Principal| MirrorLook {
         reference: image.clone(),
         last: Timestamp::UNIX_EPOCH,
-        principal: principal.clone(),
         holders: Arc::default(),
-        secret: None,
-        cause: principal.cause(),
+        access: Arc::new(LookAccess { principal: principal.clone(), secret: None, cause: principal.cause() }),
     };
     let looks = [&tenant, &Principal::Cluster].map(look).to_vec();
     replica.mirrors.send_replace(Arc::new(MirrorLooks::new(looks)));

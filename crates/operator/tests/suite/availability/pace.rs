@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use fairlead_api::kuik::Availability;
 use fairlead_domain::cause::Cause;
 use fairlead_domain::{reference::Reference, verdict::Verdict};
-use fairlead_operator::capabilities::availability::{MirrorLook, MirrorLooks};
+use fairlead_operator::capabilities::availability::{LookAccess, MirrorLook, MirrorLooks};
 use fairlead_plan::credentials::Principal;
 use fairlead_testkit::{
     eventually,
@@ -69,10 +69,12 @@ async fn a_registry_that_hangs_holds_up_no_other() -> Result<()> {
     let look = |reference: &Reference| MirrorLook {
         reference: reference.clone(),
         last: Timestamp::UNIX_EPOCH,
-        principal: Principal::Cluster,
         holders: Arc::default(),
-        secret: None,
-        cause: Cause::Administrator,
+        access: Arc::new(LookAccess {
+            principal: Principal::Cluster,
+            secret: None,
+            cause: Cause::Administrator,
+        }),
     };
     replica.mirrors.send_replace(Arc::new(MirrorLooks::new(vec![look(&copy), look(&lost)])));
     let mut seen = Vec::new();

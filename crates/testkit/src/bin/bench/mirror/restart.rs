@@ -20,6 +20,8 @@ use crate::copies::{count, in_mebibytes};
 
 const REPOSITORY: &str = "team/app";
 const NAME: &str = "bench";
+/// Repository of usage lists in a mirror.
+const USAGE_LISTS: &str = "fairlead-usage";
 /// Images of one Pod, so that there are fewer Pods than images, as in clusters.
 const PER_POD: usize = 10;
 const PER_LEDGER: usize = 500;
@@ -52,7 +54,10 @@ pub(crate) async fn restart(images: usize) -> Result<Vec<Bar>> {
     operator.stop().await?;
 
     let (from, to) = (source.requests(), destination.requests());
-    let is_write = |request: &&Logged| !matches!(request.method.as_str(), "HEAD" | "GET");
+    // The usage list of the cluster is not a copy.
+    let is_write = |request: &&Logged| {
+        !matches!(request.method.as_str(), "HEAD" | "GET") && !request.path.contains(USAGE_LISTS)
+    };
     let copies = from.iter().chain(&to).filter(is_write).count();
     // Whether a registry is alive is asked of the registry, not for each image.
     let is_look = |request: &&Logged| request.path.contains("/manifests/");
