@@ -1,6 +1,6 @@
-//! Content digests: the names that cannot lie about what they name.
+//! Content digests: names computed from the content they name.
 //!
-//! Kept as bytes, so that comparing, hashing and storing them costs nothing and only one spelling exists.
+//! Kept as bytes, so that they are cheap to compare, hash and store, and have one spelling.
 
 use std::{fmt, str::FromStr};
 

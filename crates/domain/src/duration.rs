@@ -15,7 +15,8 @@ pub const MAX_TEXT_LENGTH: usize = 64;
 pub const PATTERN: &str = r"^[+]?(0|(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
 
 /// How to write a duration, in the words of every message about one.
-pub const REMEDY: &str = "write numbers with the units h, m, s or ms, such as 90s, 1h30m or 168h (there is no unit for days: 7 days are 168h)";
+pub const REMEDY: &str = "write numbers with the units h, m, s or ms, such as 90s, 1h30m or 168h (there is no unit \
+                          for days: 7 days are 168h)";
 
 /// Go counts nanoseconds in a signed 64-bit number, and other programs read the same manifests.
 const LONGEST: u64 = i64::MAX.unsigned_abs();

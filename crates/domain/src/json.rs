@@ -2,7 +2,7 @@
 //!
 //! Registries, runtimes, docker and the kubelet agree about documents that our decoder refuses or reads differently: of
 //! fields that come twice the last counts, their names are compared without regard to case, `null` is like a field that
-//! is missing, and what is not valid Unicode inside strings is replaced. Whatever they can use must not be refused here.
+//! is missing, and invalid Unicode inside strings is replaced. What they accept must be accepted here.
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
@@ -129,7 +129,7 @@ impl<K: Ord + DeserializeOwned, V: DeserializeOwned> Field for BTreeMap<K, V> {
     }
 }
 
-/// Lets a struct be read as Go reads one: `json_object!(Type { "nameInJson" => field, … })`. What is not named is passed over.
+/// Lets a struct be read as Go reads one: `json_object!(Type { "nameInJson" => field, … })`. Other fields are skipped.
 #[macro_export]
 macro_rules! json_object {
     ($type:ty { $($name:literal => $field:ident),+ $(,)? }) => {

@@ -7,7 +7,7 @@ mod config;
 mod credential;
 mod glob;
 mod joined;
-mod place;
+mod scope;
 #[cfg(test)]
 mod tests;
 
@@ -17,9 +17,9 @@ pub use self::{
     config::ConfigError,
     credential::{Credential, CredentialId, IdentityKey},
     glob::matches as glob_matches,
-    place::shown as shown_place,
+    scope::shown as shown_place,
 };
-use self::{config::Login, place::Place};
+use self::{config::Login, scope::CredentialScope};
 use crate::reference::Repository;
 
 /// The kinds of Secret that hold registry credentials.
@@ -50,20 +50,20 @@ impl SecretKind {
     }
 }
 
-/// Where Docker Hub's credentials are stored by tradition.
+/// Key of Docker Hub's credentials in docker configurations.
 const DOCKER_HUB_KEY: &[u8] = b"index.docker.io";
 
-/// Credentials by place, in the order in which they were added.
+/// Credentials by scope, in the order in which they were added.
 #[derive(Debug)]
 pub struct Keyring {
     identity: IdentityKey,
-    entries: BTreeMap<Vec<u8>, Entry>,
+    entries: BTreeMap<Vec<u8>, ScopedCredentials>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ScopedCredentials {
     /// `None` when the key, read again, is no address: it then matches nothing but is still found by name.
-    place: Option<Place>,
+    scope: Option<CredentialScope>,
     credentials: Vec<Credential>,
 }
 
@@ -84,32 +84,35 @@ impl Keyring {
         Ok(())
     }
 
-    /// Adds one user and password for a place, written as in a docker configuration: `host[:port][/path]`, with or
-    /// without a scheme. `false` if the place cannot be read.
+    /// Adds one user and password for a registry or repository, written as in a docker configuration:
+    /// `host[:port][/path]`, with or without a scheme. `false` if it cannot be read.
     pub fn add_login(&mut self, location: &str, username: &[u8], password: &[u8]) -> bool {
         self.add_entry(location, Login::new(username, password))
     }
 
     fn add_entry(&mut self, location: &str, login: Login) -> bool {
-        let Some(key) = place::key(location) else {
+        let Some(key) = scope::key(location) else {
             return false;
         };
         let credential = Credential::new(&self.identity, login);
         let entry = self.entries.entry(key);
-        let place = Place::parse(entry.key());
-        entry.or_insert_with(|| Entry { place, credentials: Vec::new() }).credentials.push(credential);
+        let scope = CredentialScope::parse(entry.key());
+        entry
+            .or_insert_with(|| ScopedCredentials { scope, credentials: Vec::new() })
+            .credentials
+            .push(credential);
         true
     }
 
-    /// Every credential for the image, in the order of trial: more specific places first, and for one place in the
+    /// Every credential for the image, in the order of trial: more specific scopes first, and for one scope in the
     /// order added. Without any, and only then, access is anonymous.
     pub fn lookup(&self, image: &Repository) -> Vec<Credential> {
-        let target = Place::parse(image.as_str().as_bytes());
+        let target = CredentialScope::parse(image.as_str().as_bytes());
         let mut found: Vec<Credential> = Vec::new();
         if let Some(target) = target {
             // Backwards, a longer path of a host comes before a shorter one.
             for entry in self.entries.values().rev() {
-                if entry.place.as_ref().is_some_and(|place| place.covers(&target)) {
+                if entry.scope.as_ref().is_some_and(|scope| scope.covers(&target)) {
                     found.extend(entry.credentials.iter().cloned());
                 }
             }
@@ -127,7 +130,7 @@ impl Keyring {
     }
 }
 
-/// Docker Hub, and any host that only looks like a namespace: the kubelet cannot tell those apart.
+/// Docker Hub, and any host that only looks like a namespace: the kubelet does not distinguish them.
 fn is_default_registry(host: &str) -> bool {
     matches!(host, "docker.io" | "index.docker.io") || !host.contains(['.', ':'])
 }

@@ -1,4 +1,4 @@
-//! The words every part of Fairlead shares: plain values with their parsing, printing and comparison.
+//! The values that every part of Fairlead shares, with their parsing, printing and comparison.
 //!
 //! Nothing here knows Kubernetes' client, the network or the clock, so every rule can be tested by itself.
 

@@ -1,4 +1,4 @@
-//! What asking a registry about an image told us.
+//! The result of asking a registry about an image.
 //!
 //! Kept apart as finely as decisions need: a missing image, a refused credential, a registry that wants us to wait and
 //! one that cannot be reached are four different things to a person and to a plan.
@@ -7,10 +7,10 @@ use std::{fmt, sync::Arc, time::SystemTime};
 
 use crate::digest::Digest;
 
-/// The outcome of a probe, with the reason in words where it is not good news.
+/// The outcome of a probe, with the reason in words unless it is available.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The manifest is there; its digest, where the registry told it.
+    /// The manifest exists; with its digest, if the registry sent it.
     Available {
         digest: Option<Digest>,
     },
@@ -123,7 +123,7 @@ impl Verdict {
         matches!(self, Self::Available { .. })
     }
 
-    /// Whether an image may be pulled as far as anybody can tell: it is there, or nothing speaks against it.
+    /// Whether a pull may succeed: the image exists, or nothing is known against it.
     pub fn is_usable(&self) -> bool {
         matches!(self, Self::Available { .. } | Self::Unknown { .. })
     }

@@ -1,7 +1,7 @@
 //! Docker configurations in Secrets, read as the kubelet reads them.
 //!
 //! Go's decoder ignores the case of field names, lets the last of several equal keys win and takes `null` for absence;
-//! so does this one. Errors name the place and never what was found there.
+//! so does this one. Errors name the registry and never quote the value.
 
 use std::{collections::BTreeMap, fmt, mem};
 
@@ -16,7 +16,7 @@ use serde::{
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use super::{SecretKind, place::shown};
+use super::{SecretKind, scope::shown};
 use crate::json::{self, is_field};
 
 /// Why a Secret's data is not a usable docker configuration.
@@ -140,7 +140,7 @@ impl<'de> Visitor<'de> for Entries<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(location) = map.next_key::<String>()? {
-            let entry: Option<Entry> = map.next_value()?;
+            let entry: Option<AuthEntry> = map.next_value()?;
             let Some(login) = entry.unwrap_or_default().login() else {
                 self.0.refused = Some(shown(&location));
                 return Err(de::Error::custom("auth"));
@@ -163,19 +163,19 @@ impl<'de> Deserialize<'de> for Text {
 
 /// One entry as written.
 #[derive(Default)]
-struct Entry {
+struct AuthEntry {
     username: Text,
     password: Text,
     auth: Text,
 }
 
-impl<'de> Deserialize<'de> for Entry {
+impl<'de> Deserialize<'de> for AuthEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Self::default())
     }
 }
 
-impl<'de> Visitor<'de> for Entry {
+impl<'de> Visitor<'de> for AuthEntry {
     type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -205,7 +205,7 @@ impl<'de> Visitor<'de> for Entry {
     }
 }
 
-impl Entry {
+impl AuthEntry {
     /// `auth` wins over user and password. `None` if it is there and cannot be decoded.
     fn login(mut self) -> Option<Login> {
         let take = |text: &mut Text| text.0.take().map(|mut text| mem::take(&mut *text)).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A user and a password that are hard to leak: never printed, wiped when dropped, and known by an identity that tells
-//! nothing about them.
+//! A user and a password that are hard to leak: never printed, wiped when dropped, and logged by an identity from which
+//! neither can be computed.
 
 use std::{fmt, sync::Arc};
 
@@ -32,7 +32,7 @@ impl fmt::Debug for IdentityKey {
     }
 }
 
-/// Tells credentials apart, in caches and in logs. Equal for equal user and password, wherever they came from.
+/// Identifies a credential in caches and in logs. Equal for equal user and password, wherever they came from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CredentialId([u8; 32]);
 
@@ -82,7 +82,7 @@ impl Credential {
         &self.0.login.password
     }
 
-    /// Whether neither user nor password is set, as entries that only name a place leave them.
+    /// Whether neither user nor password is set, as entries that only name a registry leave them.
     pub fn is_blank(&self) -> bool {
         self.username().is_empty() && self.password().is_empty()
     }

@@ -4,20 +4,20 @@
 //! on its own, because many Pods share it with different neighbours; the order that one keyring would have given is
 //! made when an image is looked up.
 
-use super::{Credential, DOCKER_HUB_KEY, Keyring, Place, is_default_registry};
+use super::{Credential, CredentialScope, DOCKER_HUB_KEY, Keyring, is_default_registry};
 use crate::reference::Repository;
 
 impl Keyring {
-    /// What [`Keyring::lookup`] finds in one keyring to which the content of these was added in their order. All must have
-    /// been made with the same identity key, or equal credentials count as different ones.
+    /// What [`Keyring::lookup`] finds in one keyring to which the content of these was added in their order. All must
+    /// have the same identity key, or equal credentials count as different ones.
     pub fn lookup_joined(keyrings: &[&Self], image: &Repository) -> Vec<Credential> {
         let mut found = Vec::new();
-        if let Some(target) = Place::parse(image.as_str().as_bytes()) {
+        if let Some(target) = CredentialScope::parse(image.as_str().as_bytes()) {
             for keyring in keyrings {
                 let covering = keyring
                     .entries
                     .iter()
-                    .filter(|(_, entry)| entry.place.as_ref().is_some_and(|place| place.covers(&target)));
+                    .filter(|(_, entry)| entry.scope.as_ref().is_some_and(|scope| scope.covers(&target)));
                 found.extend(covering.map(|(key, entry)| (key, &entry.credentials)));
             }
         }

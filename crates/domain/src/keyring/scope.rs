@@ -1,14 +1,14 @@
-//! Where a credential is valid, and whether an image lies there.
+//! The registries and repositories that a credential is valid for.
 //!
-//! Entries of a docker configuration are read as URLs, the way the kubelet's URL parser reads them, because that decides
-//! which of them match: it refuses brackets that hold no IPv6 address, cuts at `?` and `#` (so the only wildcard that
+//! Entries of a docker configuration are read as URLs, with the rules of the kubelet's URL parser, because they decide
+//! which entries match: it refuses brackets that hold no IPv6 address, cuts at `?` and `#` (so the only wildcard that
 //! can work in a host is `*`), and decodes percent signs.
 
 use std::net::Ipv6Addr;
 
 use super::glob;
 
-/// Of a name in the DNS, between its dots.
+/// Limit of one label of a DNS name.
 const LONGEST_LABEL: usize = 63;
 
 /// The key under which an entry is stored: host and path without scheme, user and API version. `None` for a location
@@ -28,8 +28,8 @@ pub(super) fn key(location: &str) -> Option<Vec<u8>> {
     Some(key)
 }
 
-/// A location for a message: the registry alone, and only where it looks like one. Users, queries and whatever else a
-/// mistaken hand wrote there may be secret; tokens have dots as well, but capitals and long words between them.
+/// A location for a message: the registry alone, and only where it looks like one. Users, queries and whatever
+/// else was written there by mistake may be secret; tokens have dots as well, but capitals and long words between them.
 pub fn shown(location: &str) -> String {
     let key = key(location).and_then(|key| String::from_utf8(key).ok()).unwrap_or_default();
     let host = key.split('/').next().unwrap_or_default();
@@ -51,15 +51,15 @@ pub fn shown(location: &str) -> String {
     }
 }
 
-/// A host, split for comparison, and a path.
+/// A host pattern, split for comparison, and a path.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct CredentialScope {
     labels: Vec<Vec<u8>>,
     port: Vec<u8>,
     path: Vec<u8>,
 }
 
-impl Place {
+impl CredentialScope {
     pub(super) fn parse(address: &[u8]) -> Option<Self> {
         let Url { host, path } = Url::parse(address)?;
         let (name, port) = split_port(&host).unwrap_or((&host, &[]));
@@ -280,7 +280,9 @@ mod tests {
     #[test]
     fn places_cover_by_label_port_and_path() {
         let covers = |place: &str, image: &str| {
-            Place::parse(place.as_bytes()).unwrap().covers(&Place::parse(image.as_bytes()).unwrap())
+            CredentialScope::parse(place.as_bytes())
+                .unwrap()
+                .covers(&CredentialScope::parse(image.as_bytes()).unwrap())
         };
         for (place, image, expected) in [
             ("r.example.com", "r.example.com/a/b", true),

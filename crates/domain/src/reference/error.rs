@@ -34,13 +34,13 @@ impl Part {
         match self {
             Self::Reference => "it is written as [host[:port]/]repository[:tag][@digest]",
             Self::Host => {
-                "a host has letters, digits and '-' between dots, each piece starting and ending with a letter or digit, \
-                 or an IPv6 address in brackets; no scheme and no user"
+                "a host has letters, digits and '-' between dots, each piece starting and ending with a letter or \
+                 digit, or an IPv6 address in brackets; no scheme and no user"
             }
             Self::Port => "a port has digits only",
             Self::Repository => {
-                "a repository name has lower-case letters and digits, separated inside by one '.', one or two '_' or any \
-                 number of '-', in segments between '/'"
+                "a repository name has lower-case letters and digits, separated inside by one '.', one or two '_' or \
+                 any number of '-', in segments between '/'"
             }
             Self::Tag => {
                 "a tag has letters, digits, '_', '.' and '-', starting with a letter, a digit or '_'"

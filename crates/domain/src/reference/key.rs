@@ -1,7 +1,7 @@
 //! References for comparing: `REG.local`, `reg.local` and `reg.local:443` are one registry.
 //!
-//! Hosts keep the spelling they were written in, because runtimes, filters and the kubelet's credential rules go by that
-//! text. Whether two texts name the same place is decided here, and only here. A key is never written into a Pod.
+//! Hosts keep the spelling they were written in, because runtimes, filters and the kubelet's credential rules use that
+//! text. Only this module decides whether two texts name the same registry. A key is never written into a Pod.
 //!
 //! `:80` stays a registry of its own: whether a registry is spoken to over plain HTTP is not known from its name.
 
@@ -99,7 +99,7 @@ impl<'a> PlaceKey<'a> {
     }
 }
 
-/// What a runtime pulls for a reference, whatever spelling of its host was used: the digest where there is one, else the
+/// What a runtime pulls for a reference, whatever spelling of its host was used: the digest if there is one, else the
 /// tag, else `latest`.
 #[derive(Clone)]
 pub struct ImageKey(Reference);

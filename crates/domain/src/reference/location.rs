@@ -51,7 +51,7 @@ impl Location {
         if first.is_empty() {
             return Err(refuse(Fault::new(Part::Host, 0, Problem::Empty)));
         }
-        // The join would swallow a scheme's slash and leave a host that nobody meant.
+        // The join would swallow a scheme's slash and take the scheme for a host.
         if let Some(at) = registry.find("://") {
             return Err(refuse(Fault::new(Part::Host, at, Problem::Scheme)));
         }
@@ -109,7 +109,7 @@ impl Location {
         self.remainder(image).is_some()
     }
 
-    /// Where a mirror in this place keeps its copy of an image: the source's path below this place, tag and digest kept.
+    /// Where a mirror at this location keeps its copy of an image: the source's path below it, with tag and digest.
     pub fn copy_of(&self, image: &Reference) -> Result<Reference, LocationError> {
         self.hold(image, image.path())
     }

@@ -1,7 +1,7 @@
 //! Reading a reference as it was written and normalising it the way container runtimes do.
 //!
 //! Total and linear: every part is cut out by its delimiter and checked in one pass. The rules are those of
-//! distribution/reference, the library that containerd, CRI-O's tools and the kubelet use; a test runs both side by side.
+//! distribution/reference, the library of containerd, CRI-O's tools and the kubelet; a test compares both.
 
 use super::{
     error::{Fault, Part, Problem},
@@ -79,8 +79,8 @@ pub(super) fn parse(written: &str) -> Result<Parts<'_>, Fault> {
 
 /// Whether the text before the first slash is a registry rather than a namespace on Docker Hub.
 pub(super) fn names_host(first: &str) -> bool {
-    let tells = |byte: u8| matches!(byte, b'.' | b':') || byte.is_ascii_uppercase();
-    first == "localhost" || first.bytes().any(tells)
+    let marks_host = |byte: u8| matches!(byte, b'.' | b':') || byte.is_ascii_uppercase();
+    first == "localhost" || first.bytes().any(marks_host)
 }
 
 pub(super) fn canonical_host(host: &str) -> &str {

@@ -59,8 +59,8 @@ impl Host {
         *self.0 == *parse::DOCKER_HUB
     }
 
-    /// Where the registry's API answers, the same for every spelling of the host: Docker Hub serves it under another name
-    /// than the one in references.
+    /// Host of the registry's API, the same for every spelling of the name. Docker Hub's differs from the one in
+    /// references.
     pub fn endpoint(&self) -> Arc<str> {
         let key = self.key().to_shared();
         if *key == *parse::DOCKER_HUB { "registry-1.docker.io".into() } else { key }

@@ -94,12 +94,12 @@ impl Bits {
 
 /// Numbers to be added to a set together: a list while they are few, a set of their own once that is cheaper.
 #[derive(Debug, Clone)]
-pub(super) enum Group {
+pub(super) enum Numbers {
     Few(Box<[usize]>),
     Many(Box<Bits>),
 }
 
-impl Group {
+impl Numbers {
     /// Numbers below `length`.
     pub(super) fn new(numbers: Vec<usize>, length: usize) -> Self {
         if numbers.len() <= 1 + length.div_ceil(64) {
@@ -161,7 +161,7 @@ mod tests {
             prop_assert_eq!(union.contains(probe), one.contains(&probe) || other.contains(&probe));
             prop_assert_eq!(rest.is_empty(), one.is_subset(&other));
             let mut grouped = second.clone();
-            Group::new(one.iter().copied().collect(), length).add_to(&mut grouped);
+            Numbers::new(one.iter().copied().collect(), length).add_to(&mut grouped);
             prop_assert_eq!(&grouped, &union);
             union.remove(probe);
             prop_assert!(!union.contains(probe));

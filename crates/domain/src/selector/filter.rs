@@ -77,12 +77,12 @@ pub enum ItemError {
 
 /// Includes and excludes of one kind.
 #[derive(Debug, Clone)]
-pub(super) struct Group<T> {
+pub(super) struct IncludeExclude<T> {
     pub(super) include: Vec<T>,
     pub(super) exclude: Vec<T>,
 }
 
-impl<T> Group<T> {
+impl<T> IncludeExclude<T> {
     fn compile<E: Into<ItemError>>(
         rules: Rules<'_>,
         key: &str,
@@ -118,7 +118,7 @@ impl<T> Group<T> {
 /// Which images pass.
 #[derive(Debug, Clone)]
 pub struct ImageFilter {
-    patterns: Group<Pattern>,
+    patterns: IncludeExclude<Pattern>,
     /// Without an include, everything passes that is not excluded; otherwise nothing does.
     open: bool,
 }
@@ -126,12 +126,12 @@ pub struct ImageFilter {
 impl ImageFilter {
     /// Lets no image pass.
     pub fn nothing() -> Self {
-        Self { patterns: Group { include: Vec::new(), exclude: Vec::new() }, open: false }
+        Self { patterns: IncludeExclude { include: Vec::new(), exclude: Vec::new() }, open: false }
     }
 
     /// The image items of a unified filter.
     pub fn unified(rules: Rules<'_>) -> Result<Self, FilterError> {
-        let patterns = Group::compile(rules, "image", Pattern::parse)?;
+        let patterns = IncludeExclude::compile(rules, "image", Pattern::parse)?;
         let open = patterns.include.is_empty();
         Ok(Self { patterns, open })
     }
@@ -147,7 +147,8 @@ impl ImageFilter {
             };
             texts.iter().enumerate().map(compile).collect()
         }
-        let patterns = Group { include: list("include", include)?, exclude: list("exclude", exclude)? };
+        let patterns =
+            IncludeExclude { include: list("include", include)?, exclude: list("exclude", exclude)? };
         let open = patterns.include.is_empty() && !patterns.exclude.is_empty();
         Ok(Self { patterns, open })
     }
@@ -193,18 +194,18 @@ pub struct PodMatcher(Arc<PodGroups>);
 
 #[derive(Debug)]
 pub(super) struct PodGroups {
-    pub(super) labels: Group<Selector>,
-    pub(super) annotations: Group<Selector>,
-    pub(super) namespaces: Group<Pattern>,
+    pub(super) labels: IncludeExclude<Selector>,
+    pub(super) annotations: IncludeExclude<Selector>,
+    pub(super) namespaces: IncludeExclude<Pattern>,
 }
 
 impl PodMatcher {
     /// Every item of a unified filter that is not about images.
     pub fn compile(rules: Rules<'_>) -> Result<Self, FilterError> {
         Ok(Self(Arc::new(PodGroups {
-            labels: Group::compile(rules, "label", Selector::parse)?,
-            annotations: Group::compile(rules, "annotation", Selector::parse)?,
-            namespaces: Group::compile(rules, "namespace", Pattern::parse)?,
+            labels: IncludeExclude::compile(rules, "label", Selector::parse)?,
+            annotations: IncludeExclude::compile(rules, "annotation", Selector::parse)?,
+            namespaces: IncludeExclude::compile(rules, "namespace", Pattern::parse)?,
         })))
     }
 

@@ -117,8 +117,8 @@ impl Selector {
         self.requirements.is_empty()
     }
 
-    /// What has to be there for it to judge an object otherwise than one without any label. One of the sets is enough to
-    /// look out for: if it has nothing in common with the object's labels, the selector judges as if there were none.
+    /// Sets of labels without which it judges an object like one that has no labels. One of the sets is enough to watch
+    /// for: if it has nothing in common with the object's labels, the result is that of an object without any.
     pub(super) fn signs(&self) -> Vec<Vec<Sign<'_>>> {
         // A requirement that nothing fulfils keeps the whole from matching until it is met itself, so any one such
         // requirement will do. Where there is none, the whole matches, until any of them is broken.

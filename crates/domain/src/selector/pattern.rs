@@ -113,7 +113,8 @@ enum Matcher {
         then: AsciiSet,
         least: usize,
     },
-    /// One character of each set, and then at least so many of one more: `docker.io/library/.+`, as most people write it.
+    /// One character of each set, and then at least so many of one more: `docker.io/library/.+`, the usual unescaped
+    /// form.
     Classes {
         each: Box<[AsciiSet]>,
         then: Option<(AsciiSet, usize)>,
@@ -175,8 +176,8 @@ impl Pattern {
         }
     }
 
-    /// Several lists of texts, the most telling first. Of each list at least one text occurs, but for case, in everything
-    /// that it matches. Empty when nothing in particular has to occur.
+    /// Several lists of texts, the most selective first. Of each list at least one text occurs, but for case, in every
+    /// match. Empty when no text has to occur.
     pub(super) fn needles(&self) -> &[Vec<Vec<u8>>] {
         &self.0.needles
     }

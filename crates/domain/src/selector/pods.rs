@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::{
-    bits::{Bits, Group},
+    bits::{Bits, Numbers},
     filter::{PodFacts, PodMatcher},
     label::{Labels, NoLabels, Selector, Sign},
     set::{FilterSet, Member},
@@ -95,8 +95,8 @@ struct Signs {
 #[derive(Debug)]
 struct Askers {
     /// Whatever the value is.
-    any: Group,
-    by_value: HashMap<Box<str>, Group>,
+    any: Numbers,
+    by_value: HashMap<Box<str>, Numbers>,
 }
 
 impl Signs {
@@ -123,10 +123,10 @@ impl Signs {
             }
         }
         let by_key = askers.into_iter().map(|(key, mut values)| {
-            let any = Group::new(values.remove(&None).unwrap_or_default(), length);
+            let any = Numbers::new(values.remove(&None).unwrap_or_default(), length);
             let by_value = values
                 .into_iter()
-                .filter_map(|(value, numbers)| Some((value?.into(), Group::new(numbers, length))))
+                .filter_map(|(value, numbers)| Some((value?.into(), Numbers::new(numbers, length))))
                 .collect();
             (key.into(), Askers { any, by_value })
         });

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
 use super::{
-    bits::{Bits, Group},
+    bits::{Bits, Numbers},
     filter::ImageFilter,
     pattern::Pattern,
 };
@@ -80,7 +80,7 @@ impl PatternSet {
         let mut places: HashMap<&[u8], usize> = HashMap::new();
         let mut needed_by: Vec<Vec<usize>> = Vec::new();
         let mut always = Vec::new();
-        // The name of a registry that all patterns begin with tells nothing; what sets them apart does.
+        // A registry that all patterns begin with selects nothing; the texts that differ do.
         let mut popular: HashMap<&[u8], usize> = HashMap::new();
         for text in self.patterns.iter().flat_map(Pattern::needles).flatten() {
             *popular.entry(text).or_default() += 1;
@@ -153,8 +153,8 @@ impl PatternSet {
 pub struct FilterSet {
     patterns: PatternSet,
     /// By pattern: the filters that include, and those that exclude, what it matches.
-    including: Vec<Group>,
-    excluding: Vec<Group>,
+    including: Vec<Numbers>,
+    excluding: Vec<Numbers>,
     /// Filters that let everything pass that they do not exclude.
     open: Bits,
     filters: usize,
@@ -195,7 +195,8 @@ impl FilterSet {
             }
         }
         patterns.build();
-        let group = |users: Vec<Vec<usize>>| users.into_iter().map(|one| Group::new(one, filters)).collect();
+        let group =
+            |users: Vec<Vec<usize>>| users.into_iter().map(|one| Numbers::new(one, filters)).collect();
         let mut set = Self {
             patterns,
             including: group(including),
@@ -203,7 +204,7 @@ impl FilterSet {
             open: Bits::new(filters),
             filters,
         };
-        Group::new(open, filters).add_to(&mut set.open);
+        Numbers::new(open, filters).add_to(&mut set.open);
         set
     }
 
@@ -216,7 +217,7 @@ impl FilterSet {
         self.filters == 0
     }
 
-    /// The filters that let a thing pass, given its forms: one form that is included suffices, one that is excluded too.
+    /// The filters that pass an image, given its forms: one included form suffices, and one excluded form refuses it.
     pub fn matching<'t>(&self, forms: impl IntoIterator<Item = &'t str>) -> Bits {
         let mut passing = self.open.clone();
         if self.patterns.is_empty() {
@@ -236,8 +237,8 @@ impl FilterSet {
     }
 }
 
-/// Texts of so many bytes together, of whatever number of patterns, are looked for at the same speed. The automaton that
-/// does it takes up to 256 times their size; beyond, one that is smaller and several times slower does.
+/// Up to so many bytes of texts a full DFA looks for them, at the same speed for any number of texts. It takes up to
+/// 256 times their size; beyond, a smaller automaton that is several times slower is used.
 const FAST_LIMIT: usize = 16 << 10;
 
 fn finder(needles: &[&[u8]]) -> Option<AhoCorasick> {
