@@ -3,9 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use fairlead_api::kuik::ClusterReplicatedImageSet;
+use fairlead_testkit::definitions::{install, without_rules};
 use fairlead_testkit::eventually;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::Api;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::json;
+
+use crate::definitions::definition;
 
 use super::bench::{Bench, Replica, SOON, put_secret, soon};
 
@@ -19,6 +24,7 @@ async fn the_leader_renews_copies_and_removes_them() -> Result<()> {
     a_copy_goes_when_its_policy_names_another_secret(&bench).await?;
     a_policy_takes_its_copies_along(&bench).await?;
     a_policy_with_kuiks_finalizer_can_be_deleted(&bench).await?;
+    an_unreadable_set_with_kuiks_finalizer_can_be_deleted(&bench).await?;
     without_copying_policies_can_be_deleted_too(&bench).await?;
     bench.no_secret_was_listed()
 }
@@ -167,6 +173,32 @@ async fn a_policy_with_kuiks_finalizer_can_be_deleted(bench: &Bench) -> Result<(
     .await?;
     let patch = Patch::Merge(json!({"metadata": {"finalizers": []}}));
     bench.mirrors().patch(&policy.id.name, &PatchParams::default(), &patch).await?;
+    leader.stop().await
+}
+
+/// Stored under a definition that let everything in, as kube-image-keeper's older ones did.
+async fn an_unreadable_set_with_kuiks_finalizer_can_be_deleted(bench: &Bench) -> Result<()> {
+    let strict = definition("ClusterReplicatedImageSet")?;
+    install(&bench.admin, &without_rules(strict.clone())?).await?;
+    let resource = ApiResource::erase::<ClusterReplicatedImageSet>(&());
+    let sets: Api<DynamicObject> = Api::all_with(bench.admin.clone(), &resource);
+    let broken = json!({
+        "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ClusterReplicatedImageSet",
+        "metadata": {"name": "broken", "finalizers": [SECRET_CLEANUP]}, "spec": {"upstreams": 7},
+    });
+    let apply = Patch::Apply(&broken);
+    let params = PatchParams::apply("test").force();
+    eventually(SOON, || async { Ok(sets.patch("broken", &params, &apply).await?) }).await?;
+    install(&bench.admin, &strict).await?;
+
+    let mut leader = Replica::new(bench, true).await?;
+    leader.lead(bench);
+    sets.delete("broken", &DeleteParams::default()).await?;
+    eventually(SOON, || async {
+        ensure!(sets.get_opt("broken").await?.is_none(), "it is held");
+        Ok(())
+    })
+    .await?;
     leader.stop().await
 }
 

@@ -32,6 +32,27 @@ pub(super) struct Observed {
     names: HashMap<String, Arc<str>>,
 }
 
+/// The part of a policy's metadata that decides whether a finalizer holds it.
+struct Holding<'a> {
+    name: Option<&'a str>,
+    uid: Option<&'a str>,
+    resource_version: Option<&'a str>,
+    finalizers: &'a [String],
+    deleting: bool,
+}
+
+impl<'a> Holding<'a> {
+    fn of(metadata: &'a ObjectMeta) -> Self {
+        Self {
+            name: metadata.name.as_deref(),
+            uid: metadata.uid.as_deref(),
+            resource_version: metadata.resource_version.as_deref(),
+            finalizers: metadata.finalizers.as_deref().unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
+
 pub(super) struct Held {
     pub(super) resource_version: Option<String>,
     pub(super) other_finalizers: Vec<String>,
@@ -47,18 +68,39 @@ impl Observed {
         let mut observed = Self::default();
         let mirrors = resources.cluster_image_set_mirrors.snapshot();
         let sets = resources.cluster_replicated_image_sets.snapshot();
-        let unreadable = mirrors.malformed.values().chain(sets.malformed.values());
+        // Of an unreadable set under deletion only the finalizer is left to take care of; the mirror controller takes
+        // the finalizers off unreadable mirrors.
+        let (leaving, unreadable): (Vec<_>, Vec<_>) =
+            sets.malformed.iter().partition(|(_, set)| set.deleting);
+        let unreadable = mirrors.malformed.values().chain(unreadable.into_iter().map(|(_, set)| set));
         observed.unreadable = unreadable.map(|policy| policy.uid.as_str().into()).collect();
         let now = copies.shared.now();
         let mut since = |uid: &Arc<str>| *deleting.entry(uid.clone()).or_insert(now);
         for mirror in mirrors.objects.values() {
             let secrets = mirror.spec.mirrors.iter().filter_map(Mirror::secret_for_pods);
-            observed.add_owner(PolicyKind::ClusterImageSetMirror, &mirror.metadata, secrets, &mut since);
+            let kind = PolicyKind::ClusterImageSetMirror;
+            observed.add_owner(kind, Holding::of(&mirror.metadata), secrets, &mut since);
         }
         for set in sets.objects.values() {
             let secrets =
                 set.spec.upstreams.iter().filter_map(|upstream| upstream.credential_secret.as_ref());
-            observed.add_owner(PolicyKind::ClusterReplicatedImageSet, &set.metadata, secrets, &mut since);
+            let kind = PolicyKind::ClusterReplicatedImageSet;
+            observed.add_owner(kind, Holding::of(&set.metadata), secrets, &mut since);
+        }
+        for (key, set) in leaving {
+            let holding = Holding {
+                name: Some(&key.name),
+                uid: Some(&set.uid),
+                resource_version: Some(&set.resource_version),
+                finalizers: &set.finalizers,
+                deleting: true,
+            };
+            observed.add_owner(
+                PolicyKind::ClusterReplicatedImageSet,
+                holding,
+                std::iter::empty(),
+                &mut since,
+            );
         }
         deleting.retain(|uid, _| observed.owners.iter().any(|owner| owner.id.uid == *uid));
         if copies.enabled() {
@@ -76,18 +118,18 @@ impl Observed {
     fn add_owner<'s>(
         &mut self,
         kind: PolicyKind,
-        metadata: &ObjectMeta,
+        policy: Holding<'_>,
         secrets: impl Iterator<Item = &'s CredentialSecret>,
         since: &mut impl FnMut(&Arc<str>) -> WallTime,
     ) {
-        let uid: Arc<str> = metadata.uid.as_deref().unwrap_or_default().into();
-        let name = metadata.name.as_deref().unwrap_or_default().into();
-        let deleting_since = metadata.deletion_timestamp.is_some().then(|| since(&uid));
-        let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
+        let uid: Arc<str> = policy.uid.unwrap_or_default().into();
+        let name = policy.name.unwrap_or_default().into();
+        let deleting_since = policy.deleting.then(|| since(&uid));
+        let finalizers = policy.finalizers;
         if deleting_since.is_some() && finalizers.iter().any(|finalizer| finalizer == SECRET_CLEANUP) {
             let others = finalizers.iter().filter(|finalizer| *finalizer != SECRET_CLEANUP);
             let held = Held {
-                resource_version: metadata.resource_version.clone(),
+                resource_version: policy.resource_version.map(str::to_owned),
                 other_finalizers: others.cloned().collect(),
             };
             self.held.insert(uid.clone(), held);
