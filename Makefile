@@ -16,6 +16,8 @@ RELEASED := $(or $(CARGO_TARGET_DIR),target)/release
 BENCH_DIR ?= $(shell room=$$(df --output=avail /dev/shm 2>/dev/null | tail -n1); \
   if [ "$${room:-0}" -gt 16000000 ]; then echo /dev/shm; else echo $${TMPDIR:-/tmp}; fi)
 
+DEMO_PARTS := programs controlplane registry $(if $(filter 0,$(shell id -u)),containerd)
+
 .PHONY: help
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -23,7 +25,11 @@ help: ## Show this list
 .PHONY: demo
 demo: ## Set up a real cluster and two registries, and show a Pod surviving the loss of its registry
 	@cluster/prerequisites.sh demo
-	@cluster/build.sh programs controlplane registry $(if $(filter 0,$(shell id -u)),containerd) >/dev/null
+	@go=$$(cluster/build.sh --forecast $(DEMO_PARTS)); rust=0; [ -x $(PROGRAMS)/demo ] || rust=10; \
+	  if ((go + rust)); then echo "The first run compiles, once:$$( ((!go)) || echo " Kubernetes from its Go modules;")$$( \
+	    ((!rust)) || echo " Fairlead and its tools;") about $$(((go + rust + $$(nproc) - 1) / $$(nproc))) minutes on $$(nproc) cores." \
+	    "Later runs start in seconds."; fi
+	@cluster/build.sh $(DEMO_PARTS) >/dev/null
 	$(BUILD)
 	@$(PROGRAMS)/demo
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the programs that test clusters run, once per machine, into a cache outside the checkout.
 #
-#   cluster/build.sh [PART...]    parts: see the lists below; without arguments all of the first
+#   cluster/build.sh [PART...]               parts: see the lists below; without arguments all of the first
+#   cluster/build.sh --forecast [PART...]    only prints how many minutes one core needs for what is not built yet
 #
 # Prints the directory that holds the programs as its only line on standard output; progress goes to standard error.
 # A part is built again only when its sources or pinned versions change, so a fresh clone finds what another one built.
@@ -21,7 +22,10 @@ readonly PARTS=(programs controlplane registry containerd kwok helm)
 # Built only when named: what `make bench` compares with.
 readonly FURTHER_PARTS=(crane)
 
-if [[ -n "${FAIRLEAD_TEST_ASSETS:-}" ]]; then
+if [[ -n "${FAIRLEAD_TEST_ASSETS:-}" && "${1:-}" == --forecast ]]; then
+  echo 0
+  exit 0
+elif [[ -n "${FAIRLEAD_TEST_ASSETS:-}" ]]; then
   if [[ ! -d "$FAIRLEAD_TEST_ASSETS" ]]; then
     echo "FAIRLEAD_TEST_ASSETS=$FAIRLEAD_TEST_ASSETS is not a directory: unset it to have the programs built" >&2
     exit 1
@@ -35,11 +39,12 @@ mkdir -p "$cache/parts" "$cache/assets"
 
 say() { printf '[assets %4ds] %s\n' "$SECONDS" "$*" >&2; }
 
-duration_of() {
+# Minutes of one core to build a part when nothing of it is cached.
+minutes_of() {
   case $1 in
-    programs | crane) echo "a few seconds" ;;
-    controlplane) echo "about 6 minutes on 2 cores" ;;
-    *) echo "about 2 minutes on 2 cores" ;;
+    programs | crane) echo 1 ;;
+    controlplane) echo 12 ;;
+    *) echo 4 ;;
   esac
 }
 
@@ -107,7 +112,7 @@ require_go() {
 build() {
   local part=$1 target=$2 started=$SECONDS work
   require_go
-  say "building $part ($(duration_of "$part") when nothing of it is cached)"
+  say "building $part (about $((($(minutes_of "$part") + $(nproc) - 1) / $(nproc))) min when nothing of it is cached)"
   work=$(mktemp -d "$cache/parts/.$part.XXXXXX")
   trap 'rm -rf "$work"' EXIT
   CGO_ENABLED=0 GOFLAGS=-buildvcs=false "build_$part" "$work" &
@@ -127,6 +132,11 @@ build() {
   say "built $part in $((SECONDS - started)) s"
 }
 
+forecast=
+if [[ "${1:-}" == --forecast ]]; then
+  forecast=yes
+  shift
+fi
 wanted=("$@")
 ((${#wanted[@]})) || wanted=("${PARTS[@]}")
 declare -A directory
@@ -139,11 +149,20 @@ done
 assets=$cache/assets/$(sha256sum <<<"$all" | cut -c1-16)
 mkdir -p "$assets"
 
+minutes=0
 for part in "${wanted[@]}"; do
   if [[ -z "${directory[$part]:-}" ]]; then
     echo "unknown part '$part'; there are: ${PARTS[*]} ${FURTHER_PARTS[*]}" >&2
     exit 1
   fi
+  [[ -d "${directory[$part]}" ]] || minutes=$((minutes + $(minutes_of "$part")))
+done
+if [[ -n "$forecast" ]]; then
+  echo "$minutes"
+  exit 0
+fi
+
+for part in "${wanted[@]}"; do
   if [[ ! -d "${directory[$part]}" ]]; then
     exec 9>"$cache/lock"
     if ! flock --nonblock 9; then

@@ -53,6 +53,20 @@ fn every_test_that_the_page_about_security_names_is_there() {
     assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new());
 }
 
+/// The command of the first minute prints what the page shows.
+#[test]
+fn the_first_command_of_the_readme_prints_what_the_readme_shows() {
+    let page = std::fs::read_to_string(repository().join("README.md")).unwrap();
+    let (_, shown) = page.split_once("$ cargo run --quiet -- ").unwrap();
+    let (command, shown) = shown.split_once('\n').unwrap();
+    let (shown, _) = shown.split_once("```").unwrap();
+    let policies = repository().join("examples/image-routing").display().to_string();
+    let arguments = command.replace("examples/image-routing", &policies);
+    let arguments: Vec<&str> = arguments.split_whitespace().collect();
+    let printed = fairlead(&arguments).unwrap();
+    assert_eq!(printed.trim(), shown.trim());
+}
+
 async fn try_out(cluster: &Cluster, example: &Example) -> Result<()> {
     match example.kind.as_str() {
         "yaml" if example.place.starts_with(CONFIGURATION_PAGE) => {
