@@ -30,7 +30,7 @@ pub fn note(
     let is = is.unwrap_or(was);
     ledger.edit(image, |entry| {
         let original = entry.watch.as_ref().is_some_and(|watch| watch.original);
-        entry.watch = Some(Watch { status: is, last_monitor: Some(now), last_error: error, original });
+        entry.watch = Some(Watch { status: is, last_monitor: Some(now), last_error: error, original }.into());
     });
     match (was, is) {
         (Availability::NotFound, Availability::Available) => Some(News::Returned),

@@ -56,13 +56,13 @@ pub fn track(ledger: &mut Ledger, watched: &Watched, used: &[Used], now: Timesta
     for (image, original) in in_use {
         ledger.edit(&image, |entry| {
             entry.unused_since = None;
-            entry.watch.get_or_insert_with(|| unseen(original)).original = original;
+            entry.watch.get_or_insert_with(|| unseen(original).into()).original = original;
         });
     }
     for used in used {
         if ledger.get(&used.image).is_none() {
             // One that no ledger can hold is not watched; there is nowhere to say so but in the ledger.
-            let entry = Entry { watch: Some(unseen(used.original)), ..Entry::default() };
+            let entry = Entry { watch: Some(unseen(used.original).into()), ..Entry::default() };
             ledger.insert(used.image.clone(), entry);
         }
     }
@@ -85,7 +85,7 @@ pub fn adopt(ledger: &mut Ledger, status: &ClusterImageSetAvailabilityStatus) {
             original: monitored.original,
         };
         let unused_since = monitored.unused_since.as_ref().map(|time| time.0);
-        let entry = Entry { unused_since, watch: Some(watch), ..Entry::default() };
+        let entry = Entry { unused_since, watch: Some(watch.into()), ..Entry::default() };
         ledger.insert(image, entry);
     }
 }

@@ -74,7 +74,8 @@ pub struct Entry {
     /// It was never copied, for reasons of its source.
     pub uncopyable: bool,
     pub copies: Vec<Copy>,
-    pub watch: Option<Watch>,
+    /// Boxed, because the images of mirrors have none.
+    pub watch: Option<Box<Watch>>,
 }
 
 impl Entry {

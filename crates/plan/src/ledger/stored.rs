@@ -20,7 +20,7 @@ pub(super) fn write(source: &Reference, entry: &Entry) -> LedgerEntry {
         unused_since: entry.unused_since.map(Into::into),
         uncopyable: entry.uncopyable,
         mirrors: entry.copies.iter().map(write_copy).collect(),
-        watch: entry.watch.as_ref().map(write_watch),
+        watch: entry.watch.as_deref().map(write_watch),
     }
 }
 
@@ -112,11 +112,13 @@ pub(super) fn read(stored: LedgerEntry, whole: &mut bool) -> Option<(Reference, 
         unused_since: stored.unused_since.map(|time| time.0),
         uncopyable: stored.uncopyable,
         copies: copies.collect(),
-        watch: stored.watch.map(|watch| Watch {
-            status: watch.status,
-            last_monitor: watch.last_monitor.map(|time| time.0),
-            last_error: watch.last_error.map(Into::into),
-            original: watch.original,
+        watch: stored.watch.map(|watch| {
+            Box::new(Watch {
+                status: watch.status,
+                last_monitor: watch.last_monitor.map(|time| time.0),
+                last_error: watch.last_error.map(Into::into),
+                original: watch.original,
+            })
         }),
     });
     entry.tidy();
@@ -177,7 +179,7 @@ impl Size {
                 + source.as_str().len()
                 + digest(&entry.source_digest)
                 + entry.copies.iter().map(copy).sum::<usize>()
-                + entry.watch.as_ref().map_or(0, watch),
+                + entry.watch.as_deref().map_or(0, watch),
         }
     }
 

@@ -76,9 +76,9 @@ impl<'a> Gathering<'a> {
         let own = self.namespaces.get(&**pod.namespace);
         for used in &pod.images {
             let running = used.running.and_then(manifest_digest);
-            let present = self.images.number(used.image);
+            let present = self.images.number(used.image, &|| Arc::clone(used.image));
             let asked = self.claims.1.asked(&used.place, used.image);
-            let asked = asked.and_then(|text| self.images.number(text)).or(present);
+            let asked = asked.and_then(|text| self.images.number(text, &|| text.into())).or(present);
             let given = present.filter(|_| present != asked);
             for (number, original) in [(asked, true), (given, false)] {
                 let Some(image) = number else { continue };
@@ -109,15 +109,15 @@ impl<'a> Gathering<'a> {
             holders
         };
         let mut list = |found: HashMap<u32, Finding>| {
-            let used = found.into_iter().filter_map(|(image, finding)| {
+            let mut used = Vec::with_capacity(found.len());
+            used.extend(found.into_iter().filter_map(|(image, finding)| {
                 Some(Used {
                     image: images.known.get(image as usize)?.reference.clone(),
                     original: finding.original,
                     holders: shared(finding.holders),
                     running: finding.running.agreed(),
                 })
-            });
-            let mut used: Vec<Used> = used.collect();
+            }));
             used.sort_unstable_by(|one, other| one.image.cmp(&other.image));
             used
         };
@@ -157,7 +157,7 @@ impl Scope {
     }
 
     /// The selections whose filters an image passes.
-    fn passed_by(&self, image: &Reference) -> Box<[u32]> {
+    fn passed_by(&self, image: &Reference) -> Arc<[u32]> {
         let matching = self.filters.matching(image.forms().iter());
         let selections = matching.iter().filter_map(|filter| self.selections.get(filter));
         selections.filter_map(|selection| u32::try_from(*selection).ok()).collect()
@@ -183,28 +183,30 @@ fn manifest_digest(image_id: &str) -> Option<Digest> {
 #[derive(Debug, Default)]
 struct Images {
     known: Vec<Image>,
+    last_passed: Arc<[u32]>,
     /// Texts that were seen already; `None` for those that name no image.
-    texts: HashMap<Box<str>, Option<u32>>,
+    texts: HashMap<Arc<str>, Option<u32>>,
 }
 
 #[derive(Debug)]
 struct Image {
     reference: Reference,
     /// Selections that its name passes, by the number of the scope that they are in.
-    passing: Vec<(u32, Box<[u32]>)>,
+    passing: Vec<(u32, Arc<[u32]>)>,
 }
 
 impl Images {
-    fn number(&mut self, text: &str) -> Option<u32> {
+    fn number(&mut self, text: &str, shared: &dyn Fn() -> Arc<str>) -> Option<u32> {
         if let Some(number) = self.texts.get(text) {
             return *number;
         }
-        let number = Reference::parse(text).ok().and_then(|reference| match reference.as_str() {
-            same if same == text => self.add(reference),
-            // Whoever writes it in full means the same image.
-            normalised => self.number(normalised),
-        });
-        self.texts.insert(text.into(), number);
+        let number = match Reference::parse(text) {
+            Err(_) => None,
+            Ok(reference) if reference.as_str() == text => self.add(reference),
+            // The same image, written in full.
+            Ok(reference) => self.number(reference.as_str(), &|| reference.as_str().into()),
+        };
+        self.texts.insert(shared(), number);
         number
     }
 
@@ -218,7 +220,13 @@ impl Images {
         let Some(image) = self.known.get_mut(number as usize) else { return &[] };
         let known = image.passing.iter().position(|(of, _)| *of == scope.number);
         let place = known.unwrap_or_else(|| {
-            image.passing.push((scope.number, scope.passed_by(&image.reference)));
+            let passed = scope.passed_by(&image.reference);
+            // Images that come one after the other mostly pass the same filters.
+            if passed != self.last_passed {
+                self.last_passed = passed;
+            }
+            image.passing.reserve_exact(1);
+            image.passing.push((scope.number, Arc::clone(&self.last_passed)));
             image.passing.len() - 1
         });
         image.passing.get(place).map_or(&[], |(_, passing)| &**passing)
@@ -286,26 +294,27 @@ fn same_or<T: Ord + ?Sized>(one: &Arc<T>, other: &Arc<T>) -> Ordering {
 }
 
 /// What Pods say they run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 enum Running {
     #[default]
     Unknown,
-    One(Digest),
+    /// Boxed, because there is one of these for each image and selection, and mostly nothing is known.
+    One(Box<Digest>),
     Several,
 }
 
 impl Running {
     fn add(&mut self, digest: Digest) {
-        *self = match *self {
-            Self::Unknown => Self::One(digest),
-            Self::One(known) if known == digest => return,
+        *self = match self {
+            Self::Unknown => Self::One(Box::new(digest)),
+            Self::One(known) if **known == digest => return,
             Self::One(_) | Self::Several => Self::Several,
         };
     }
 
     fn agreed(self) -> Option<Digest> {
         match self {
-            Self::One(digest) => Some(digest),
+            Self::One(digest) => Some(*digest),
             Self::Unknown | Self::Several => None,
         }
     }

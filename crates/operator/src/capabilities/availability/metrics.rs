@@ -298,7 +298,7 @@ mod tests {
                 let status = if place == 1 { Availability::NotFound } else { Availability::Available };
                 let watch = Watch { status, last_monitor, last_error: None, original: place != 2 };
                 let unused_since = (place == 2).then_some(now);
-                let entry = Entry { unused_since, watch: Some(watch), ..Entry::default() };
+                let entry = Entry { unused_since, watch: Some(watch.into()), ..Entry::default() };
                 ledger.insert(image, entry);
             }
         }

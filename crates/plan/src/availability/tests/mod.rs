@@ -72,7 +72,7 @@ fn ledger_with(images: &[(&str, Availability, Option<Timestamp>)]) -> Ledger {
             last_error: failed.then(|| "as the registry says".into()),
             original: true,
         };
-        let entry = Entry { unused_since: *unused_since, watch: Some(watch), ..Entry::default() };
+        let entry = Entry { unused_since: *unused_since, watch: Some(watch.into()), ..Entry::default() };
         assert!(ledger.insert(reference(image), entry));
     }
     store(&mut ledger);

@@ -51,7 +51,7 @@ fn a_status_lists_a_hundred_images_and_counts_all() {
     let mut ledger = ledger();
     for number in 0..250 {
         let status = if number % 50 == 49 { Unreachable } else { Available };
-        let watch = Some(Watch { status, ..Watch::default() });
+        let watch = Some(Box::new(Watch { status, ..Watch::default() }));
         ledger.insert(reference(&format!("quay.io/a/{number:03}:1")), Entry { watch, ..Entry::default() });
     }
     let report = report(&ledger);

@@ -23,7 +23,7 @@ fn errors_are_cut_between_characters() {
         let entry = edited(|entry| {
             entry.copies[0].state = CopyState::Failed;
             entry.copies[0].last_error = Some(error.as_str().into());
-            entry.watch = Some(Watch { last_error: Some(error.as_str().into()), ..Watch::default() });
+            entry.watch = Some(Watch { last_error: Some(error.as_str().into()), ..Watch::default() }.into());
         });
         assert_eq!(entry.copies[0].last_error.as_deref(), Some(&*kept));
         assert_eq!(entry.watch.unwrap().last_error.as_deref(), Some(&*kept));
@@ -49,7 +49,7 @@ fn times_are_whole_seconds() {
     let entry = edited(|entry| {
         entry.unused_since = Some(precise);
         entry.copies[0].since = precise;
-        entry.watch = Some(Watch { last_monitor: Some(precise), ..Watch::default() });
+        entry.watch = Some(Watch { last_monitor: Some(precise), ..Watch::default() }.into());
     });
     assert_eq!(entry.unused_since, Some(at(0)));
     assert_eq!(entry.copies[0].since, at(0));

@@ -107,7 +107,7 @@ fn an_entry(most: usize) -> impl Strategy<Value = Entry> {
             unused_since: unused.map(at),
             uncopyable: content.is_none() && unused.is_some(),
             copies,
-            watch,
+            watch: watch.map(Box::new),
         },
     )
 }

@@ -23,12 +23,12 @@ fn everything_comes_back() {
         entry.copies[0].digest = Some(digest(0));
         entry.copies[1].state = CopyState::Failed;
         entry.copies[1].last_error = Some("the registry said \"no\"\n".into());
-        entry.watch = Some(Watch {
+        entry.watch = Some(Box::new(Watch {
             status: Availability::QuotaExceeded,
             last_monitor: Some(at(8)),
             last_error: Some("429".into()),
             original: true,
-        });
+        }));
     });
     let objects = store(&mut ledger, "1");
     assert_eq!(objects.len(), 2);
