@@ -70,7 +70,8 @@ pub struct Condition {
     pub type_: String,
     /// Whether it holds: True, False, or Unknown while it cannot be told.
     pub status: ConditionStatus,
-    /// Generation of the object that this was found for. Older than `metadata.generation`: not looked at since the last edit.
+    /// Generation of the object that this was found for. Older than `metadata.generation`: not looked at since the last
+    /// edit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,

@@ -59,7 +59,7 @@ pub mod drop {
 
 /// Names of harbor-reef-operator.
 pub mod reef {
-    /// Pod annotation, written by whoever rewrote the images: JSON object, container name to original image.
+    /// Pod annotation, written by the program that rewrote the images: JSON object, container name to original image.
     pub const ORIGINAL_UPSTREAMS: &str = "harbor.rewrite/original-upstreams";
     /// Pod annotation: JSON array of the containers that healing has moved.
     pub const PATCHED_CONTAINERS: &str = "harbor-reef/patched-containers";

@@ -94,9 +94,9 @@ fn children(schema: &mut JSONSchemaProps) -> impl Iterator<Item = &mut JSONSchem
 
 /// Makes a missing `spec` the same as an empty one, for the kinds whose originals admitted objects without it.
 ///
-/// The derive macro has no switch for it. The type must be `Default` and carry `#[serde(remote = "Self")]`, which
-/// makes serde write its code as plain functions, and leaves the traits to this macro. It must derive `JsonSchema`, and
-/// bring its rules by `#[schemars(extend(…))]`: `KubeSchema` copies the type, and nothing would use the functions of the
+/// The derive macro has no switch for it. The type must be `Default` and carry `#[serde(remote = "Self")]`, which makes
+/// serde write its code as plain functions, and leaves the traits to this macro. It must derive `JsonSchema`, and bring
+/// its rules by `#[schemars(extend(…))]`: `KubeSchema` copies the type, and nothing would use the functions of the
 /// copy. The definition then follows by itself: `spec` is required exactly where an object without it cannot be read.
 macro_rules! spec_may_be_absent {
     ($spec:ty) => {

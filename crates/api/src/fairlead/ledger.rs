@@ -1,10 +1,10 @@
 //! The ledger of mirrored and watched images: who owns a copy, what it must contain, how long it is kept, and what the
 //! last look at a watched image found.
 //!
-//! An object that matches thousands of images has several ledgers, each of bounded size. The registry is the truth about
-//! what exists; the ledger is the truth about what is ours. Its content is in `spec`, which backups keep, and `status` only
-//! sums it up. Both are written at once, so the definition has no status subresource: a ledger that is rewritten often must
-//! not cost two writes each time.
+//! An object that matches thousands of images has several ledgers, each of bounded size. The registry is the truth
+//! about what exists; the ledger is the truth about what is ours. Its content is in `spec`, which backups keep, and
+//! `status` only sums it up. Both are written at once, so the definition has no status subresource: a ledger that is
+//! rewritten often must not cost two writes each time.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema, core::Rule};
@@ -43,8 +43,8 @@ pub struct ImageLedgerSpec {
     /// The object that the ledger belongs to.
     #[x_kube(validation = Rule::new("self == oldSelf").message("owner cannot be changed: a ledger belongs to one object for life"))]
     pub owner: LedgerOwner,
-    /// How the copies were made. Absent: as they are, without anything that refers to them. When the configuration asks for
-    /// another manner, they are made again.
+    /// How the copies were made. Absent: as they are, without anything that refers to them. When the configuration asks
+    /// for another manner, they are made again.
     #[serde(default, skip_serializing_if = "LedgerManner::is_verbatim")]
     pub manner: LedgerManner,
     /// The images, each once.
@@ -110,8 +110,8 @@ pub struct LedgerEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::timestamp")]
     pub unused_since: Option<Time>,
-    /// The image was never copied, because its source does not let it be: it is not found, access is denied, or its content
-    /// is not as it must be. It owns no destination that another image wants.
+    /// The image was never copied, because its source does not let it be: it is not found, access is denied, or its
+    /// content is not as it must be. It owns no destination that another image wants.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uncopyable: bool,
     /// Its copies: one for each mirror, and those on mirrors that the object no longer names.
@@ -129,7 +129,7 @@ pub struct LedgerEntry {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("self.state != 'Mirrored' || has(self.digest)")
-        .message("digest must be set where state is Mirrored: without it nobody can tell whether the copy is still the right one")
+        .message("digest must be set where state is Mirrored: without it the copy cannot be verified")
         .field_path(".digest"),
     validation = Rule::new("!(self.state in ['Failed', 'Refused']) || has(self.lastError)")
         .message("lastError must say why where state is Failed or Refused")
@@ -143,8 +143,8 @@ pub struct LedgerCopy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::digest")]
     pub digest: Option<String>,
-    /// How far it is. `Pending`: still to be copied. `Mirrored`: in place. `Failed`: the last attempt failed. `Refused`:
-    /// another source owns the destination. `Deleting`: no longer needed, being removed from the registry.
+    /// How far it is. `Pending`: still to be copied. `Mirrored`: in place. `Failed`: the last attempt failed.
+    /// `Refused`: another source owns the destination. `Deleting`: no longer needed, being removed from the registry.
     pub state: CopyState,
     /// Since when the state has been this.
     #[schemars(schema_with = "crate::schema::timestamp")]
@@ -153,9 +153,9 @@ pub struct LedgerCopy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub last_error: Option<String>,
-    /// Digests that Fairlead wrote under this name: the last one, and the one before it until the registry has confirmed
-    /// the last. Clean-up deletes the copy only while the name has one of them. Absent: Fairlead did not write what is
-    /// there, and keeps it.
+    /// Digests that Fairlead wrote under this name: the last one, and the one before it until the registry has
+    /// confirmed the last. Clean-up deletes the copy only while the name has one of them. Absent: Fairlead did not
+    /// write what is there, and keeps it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "written_digests")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -166,7 +166,8 @@ pub struct LedgerCopy {
     /// The name holds the copy of another source until this one is made. It is not offered to Pods before that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replaces: bool,
-    /// A Pod names the copy itself as its image, although no Pod uses the source. Retention starts when the last one is gone.
+    /// A Pod names the copy itself as its image, although no Pod uses the source. Retention starts when the last one is
+    /// gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub named: bool,
     /// When the last Pod was gone that named the copy itself. Retention counts from there.
@@ -232,8 +233,8 @@ pub struct ImageLedgerStatus {
     /// Number of copies that failed or were refused, and of watched images that could not be pulled at the last look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_count: Option<u32>,
-    /// `Ready`: whether every copy is in place, and if not, why. A ledger of watched images has none: the object that it
-    /// belongs to has.
+    /// `Ready`: whether every copy is in place, and if not, why. A ledger of watched images has none: the object that
+    /// it belongs to has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::conditions::list")]
     pub conditions: Vec<Condition>,

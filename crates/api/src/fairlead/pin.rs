@@ -1,5 +1,5 @@
-//! Pins: the digest that a tag meant when a workload revision first used it, so that every replica and every migration target
-//! of that revision runs the same bytes.
+//! Pins: the digest that a tag meant when a workload revision first used it, so that every replica and every migration
+//! target of that revision runs the same bytes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
@@ -33,8 +33,8 @@ pub struct ImagePinSpec {
     /// The workload: the controller that made the Pods, or the Pod itself where there is none.
     #[x_kube(validation = Rule::new("self == oldSelf").message("workload cannot be changed: make another ImagePin"))]
     pub workload: PinnedWorkload,
-    /// Revision of the workload: its `pod-template-hash` or `controller-revision-hash`, or the UID of the owner where it has
-    /// neither.
+    /// Revision of the workload: its `pod-template-hash` or `controller-revision-hash`, or the UID of the owner where
+    /// it has neither.
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("revision cannot be changed: make another ImagePin"))]
     pub revision: String,

@@ -40,7 +40,8 @@ pub struct ClusterImageSetAvailabilitySpec {
     /// How long an image that no Pod uses is still watched, such as `720h` for thirty days. Left out or 0: for ever.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub unused_image_expiry: Duration,
-    /// Images to watch, by regular expressions over the whole reference. Kept for existing manifests; `filter` can do more.
+    /// Images to watch, by regular expressions over the whole reference. Kept for existing manifests; `filter` can do
+    /// more.
     #[serde(default, skip_serializing_if = "ImageFilter::is_empty")]
     pub image_filter: ImageFilter,
     /// Images to watch, and the Pods, by label, annotation or namespace, whose images count. Without `filter` and
@@ -64,7 +65,8 @@ pub struct ClusterImageSetAvailabilityStatus {
     /// Number of images that could be pulled at the last look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_count: Option<u32>,
-    /// Number of images that could not be pulled at the last look. Images that were not looked at yet are in neither number.
+    /// Number of images that could not be pulled at the last look. Images that were not looked at yet are in neither
+    /// number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable_count: Option<u32>,
     /// The first hundred images, those that are not available before the others.

@@ -14,13 +14,15 @@ pub struct CredentialSecret {
     /// Name of the Secret.
     #[schemars(schema_with = "crate::schema::object_name")]
     pub name: String,
-    /// Namespace of the Secret. Objects that live in a namespace use Secrets of that namespace, whatever is written here.
+    /// Namespace of the Secret. Objects that live in a namespace use Secrets of that namespace, whatever is written
+    /// here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub namespace: Option<String>,
 }
 
-/// For lists of cluster-wide objects, as `#[schemars(transform = …)]`: an entry that names a Secret must say where it is.
+/// For lists of cluster-wide objects, as `#[schemars(transform = …)]`: an entry that names a Secret must say where it
+/// is.
 pub(super) fn namespace_is_named(list: &mut Schema) {
     // `namespace` is a reserved word of the rule language, which is written with underscores around it.
     let rule = Rule::new("has(self.__namespace__) && self.__namespace__.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')")

@@ -14,13 +14,13 @@ const MAX_SELECTOR_LENGTH: usize = 512;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageFilter {
-    /// Regular expressions, each compared with the whole reference. An image is chosen if any of them matches. Empty: every
-    /// image, provided that `exclude` is not empty.
+    /// Regular expressions, each compared with the whole reference. An image is chosen if any of them matches. Empty:
+    /// every image, provided that `exclude` is not empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "patterns")]
     pub include: Vec<String>,
-    /// Regular expressions, each compared with the whole reference. An image that any of them matches is left out, whatever
-    /// `include` says.
+    /// Regular expressions, each compared with the whole reference. An image that any of them matches is left out,
+    /// whatever `include` says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "patterns")]
     pub exclude: Vec<String>,
@@ -38,8 +38,8 @@ fn patterns(_: &mut SchemaGenerator) -> Schema {
 
 /// Images, and Pods by their labels, annotations and namespaces.
 ///
-/// Items are grouped by what they look at. Within a group any `include` may match, and every group must match. A group without
-/// an `include` matches everything. Any `exclude` that matches leaves the candidate out.
+/// Items are grouped by what they look at. Within a group any `include` may match, and every group must match. A group
+/// without an `include` matches everything. Any `exclude` that matches leaves the candidate out.
 ///
 /// What an item may look at depends on the kind, and so does the schema: each kind names one of the functions below.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

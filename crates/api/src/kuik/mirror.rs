@@ -47,11 +47,13 @@ pub const NO_LONGER_MATCHING: &str = "0001-01-01T01:00:00Z";
 #[schemars(extend("x-kubernetes-validations" = rules([one_filter_only()])))]
 pub struct ClusterImageSetMirrorSpec {
     /// Place of these mirrors in the order of alternatives, lowest first. The original image stands at 0, before other
-    /// alternatives of priority 0: a negative value puts the mirrors before the original, 0 or more makes them a fallback.
+    /// alternatives of priority 0: a negative value puts the mirrors before the original, 0 or more makes them a
+    /// fallback.
     #[serde(default)]
     #[schemars(range(min = -MAX_PRIORITY, max = MAX_PRIORITY))]
     pub priority: i64,
-    /// Images to mirror, by regular expressions over the whole reference. Kept for existing manifests; `filter` can do more.
+    /// Images to mirror, by regular expressions over the whole reference. Kept for existing manifests; `filter` can do
+    /// more.
     #[serde(default, skip_serializing_if = "ImageFilter::is_empty")]
     pub image_filter: ImageFilter,
     /// Images to mirror, and the Pods, by label, annotation or namespace, whose images count. Without `filter` and
@@ -96,11 +98,13 @@ spec_may_be_absent!(ClusterImageSetMirrorSpec);
 #[schemars(extend("x-kubernetes-validations" = rules([one_filter_only()])))]
 pub struct ImageSetMirrorSpec {
     /// Place of these mirrors in the order of alternatives, lowest first. The original image stands at 0, before other
-    /// alternatives of priority 0: a negative value puts the mirrors before the original, 0 or more makes them a fallback.
+    /// alternatives of priority 0: a negative value puts the mirrors before the original, 0 or more makes them a
+    /// fallback.
     #[serde(default)]
     #[schemars(range(min = -MAX_PRIORITY, max = MAX_PRIORITY))]
     pub priority: i64,
-    /// Images to mirror, by regular expressions over the whole reference. Kept for existing manifests; `filter` can do more.
+    /// Images to mirror, by regular expressions over the whole reference. Kept for existing manifests; `filter` can do
+    /// more.
     #[serde(default, skip_serializing_if = "ImageFilter::is_empty")]
     pub image_filter: ImageFilter,
     /// Images to mirror, and the Pods, by label or annotation, whose images count. Without `filter` and `imageFilter`
@@ -133,8 +137,8 @@ pub struct Mirror {
     #[serde(default)]
     #[schemars(range(min = 0, max = MAX_PRIORITY))]
     pub priority: u64,
-    /// Secret to copy and delete with. Without `pullSecret`, Pods that are given a copy receive this Secret too, with all
-    /// its rights.
+    /// Secret to copy and delete with. Without `pullSecret`, Pods that are given a copy receive this Secret too, with
+    /// all its rights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential_secret: Option<CredentialSecret>,
     /// Secret that Pods receive to pull copies, and that availability is checked with. It needs the right to pull only;
@@ -195,10 +199,10 @@ pub struct MirrorSetStatus {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["registry".into()]))]
     pub waiting_for: Vec<AwaitedRegistry>,
     /// `Accepted`: whether the specification was understood and is in force, and if not, which field to correct.
-    /// `Ready`: whether every image in use is on every mirror, and if not, why. `Isolated`: whether Pods receive Secrets
-    /// that are named for pulling only. `UsageListed`: whether every mirror holds the list of what this cluster uses,
-    /// which keeps other clusters from deleting it, and the lists of other clusters can be read. `Consistent`: present
-    /// once places of one image were found to hold different digests, and whether they still do.
+    /// `Ready`: whether every image in use is on every mirror, and if not, why. `Isolated`: whether Pods receive
+    /// Secrets that are named for pulling only. `UsageListed`: whether every mirror holds the list of what this cluster
+    /// uses, which keeps other clusters from deleting it, and the lists of other clusters can be read. `Consistent`:
+    /// present once places of one image were found to hold different digests, and whether they still do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::conditions::list")]
     pub conditions: Vec<Condition>,

@@ -30,5 +30,6 @@ pub const GROUP: &str = "kuik.enix.io";
 /// As objects of this group name it.
 pub const API_VERSION: &str = "kuik.enix.io/v1alpha1";
 
-/// The largest number that every JSON reader takes for a whole one. What lies beyond could be stored, and not be read back.
+/// The largest number that every JSON reader takes for a whole one. What lies beyond could be stored, and not be read
+/// back.
 const MAX_PRIORITY: i64 = (1 << 53) - 1;

@@ -37,8 +37,9 @@ const MAX_UPSTREAMS: usize = 32;
 )]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct ClusterReplicatedImageSetSpec {
-    /// Place of these upstreams in the order of alternatives, lowest first. The original image stands at 0, before other
-    /// alternatives of priority 0: a negative value puts the upstreams before the original, 0 or more makes them a fallback.
+    /// Place of these upstreams in the order of alternatives, lowest first. The original image stands at 0, before
+    /// other alternatives of priority 0: a negative value puts the upstreams before the original, 0 or more makes them
+    /// a fallback.
     #[serde(default)]
     #[schemars(range(min = -MAX_PRIORITY, max = MAX_PRIORITY))]
     pub priority: i64,
@@ -76,8 +77,9 @@ spec_may_be_absent!(ClusterReplicatedImageSetSpec);
 )]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct ReplicatedImageSetSpec {
-    /// Place of these upstreams in the order of alternatives, lowest first. The original image stands at 0, before other
-    /// alternatives of priority 0: a negative value puts the upstreams before the original, 0 or more makes them a fallback.
+    /// Place of these upstreams in the order of alternatives, lowest first. The original image stands at 0, before
+    /// other alternatives of priority 0: a negative value puts the upstreams before the original, 0 or more makes them
+    /// a fallback.
     #[serde(default)]
     #[schemars(range(min = -MAX_PRIORITY, max = MAX_PRIORITY))]
     pub priority: i64,
@@ -102,8 +104,8 @@ pub struct Upstream {
     /// Path below the registry that stands for the same place in every upstream. `/` or empty: the whole registry.
     #[schemars(schema_with = "crate::schema::repository_path")]
     pub path: String,
-    /// Images of this registry that belong to the set. The regular expressions are compared with the reference after the
-    /// registry, which begins with a slash: `/library/nginx:.+`. Left out: the upstream is only ever a replacement.
+    /// Images of this registry that belong to the set. The regular expressions are compared with the reference after
+    /// the registry, which begins with a slash: `/library/nginx:.+`. Left out: the upstream is only ever a replacement.
     #[serde(default, skip_serializing_if = "ImageFilter::is_empty")]
     pub image_filter: ImageFilter,
     /// Order among the upstreams of this object, lowest first. Equal values keep the order of the list.

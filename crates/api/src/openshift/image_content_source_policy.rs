@@ -32,7 +32,7 @@ pub struct ImageContentSourcePolicySpec {
     pub repository_digest_mirrors: Vec<UncheckedMirrors>,
 }
 
-/// One source and the mirrors of it, as somebody wrote them.
+/// One source and its mirrors, as written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UncheckedMirrors {

@@ -1,8 +1,9 @@
 //! `config.openshift.io` and `operator.openshift.io`: mirror policies that become runtime configuration on the nodes.
 //!
 //! [`ImageSourceDigestPolicy`] and [`ImageSourceTagPolicy`] are the kinds as they were designed,
-//! [`ImageDigestMirrorSet`] and [`ImageTagMirrorSet`] as they were shipped, and [`ImageContentSourcePolicy`] came before
-//! both. All of them say the same thing in different words: images of this source can also be had from these mirrors.
+//! [`ImageDigestMirrorSet`] and [`ImageTagMirrorSet`] as they were shipped, and [`ImageContentSourcePolicy`] came
+//! before both. All of them say the same thing in different words: images of this source can also be had from these
+//! mirrors.
 
 mod image_content_source_policy;
 mod image_digest_mirror_set;

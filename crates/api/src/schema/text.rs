@@ -1,7 +1,7 @@
 //! Texts with a form: registries, paths, digests, names, regular expressions and selectors.
 //!
-//! Each is a schema for `#[schemars(schema_with = "…")]` on a `String` or `Option<String>`, with a rule that tells how to
-//! put a wrong value right.
+//! Each is a schema for `#[schemars(schema_with = "…")]` on a `String` or `Option<String>`, with a rule that says how
+//! to put a wrong value right.
 
 use kube::core::Rule;
 use schemars::{Schema, SchemaGenerator, json_schema};
@@ -79,8 +79,8 @@ pub fn digest(_: &mut SchemaGenerator) -> Schema {
 
 /// Full reference of an image, host included.
 ///
-/// The pattern is exact. The rule beside it gives the remedy for the usual mistakes; it is coarse, because the API server reckons
-/// what a rule costs when every list is full, and a ledger has room for thousands of references.
+/// The pattern is exact. The rule beside it gives the remedy for the usual mistakes; it is coarse, because the API
+/// server reckons what a rule costs when every list is full, and a ledger has room for thousands of references.
 pub fn image_reference(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",

@@ -14,8 +14,8 @@ use tokio::sync::OnceCell;
 
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// A client of a cluster that knows every kind. A definition that was refused fails the test for definitions, and those that use
-/// its kind, but no others.
+/// A client of a cluster that knows every kind. A definition that was refused fails the test for definitions, and those
+/// that use its kind, but no others.
 pub(crate) async fn client() -> Result<Client> {
     let client = fairlead_testkit::shared().await.client().await?;
     refused(&client).await;

@@ -1,4 +1,5 @@
-//! What a `DiscoveryPolicy` accepts in its two forms, and what it refuses because discovery would not find what was meant.
+//! What a `DiscoveryPolicy` accepts in its two forms, and what it refuses because discovery would not find what was
+//! meant.
 
 use anyhow::Result;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Tables of objects: a good one, and what happens to it when one field is changed.
 //!
-//! A malformed object must be refused by the API server itself, with a message that names the field and says how to put it
-//! right. Requests are made as `kubectl apply` makes them for a new object: unknown fields are errors.
+//! A malformed object must be refused by the API server itself, with a message that names the field and says how to put
+//! it right. Requests are made as `kubectl apply` makes them for a new object: unknown fields are errors.
 
 use std::sync::LazyLock;
 

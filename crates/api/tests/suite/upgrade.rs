@@ -1,4 +1,5 @@
-//! Stricter definitions over objects that are stored already: what no longer fits stays, can be repaired, and hides nothing.
+//! Stricter definitions over objects that are stored already: what no longer fits stays, can be repaired, and hides
+//! nothing.
 
 use std::time::Duration;
 
