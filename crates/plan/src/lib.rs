@@ -4,6 +4,7 @@
 //! as arguments, so a decision can be printed, compared in a test and replayed. Nothing here performs input or
 //! output: the operator carries decisions out.
 
+pub mod access;
 pub mod admission;
 pub mod availability;
 pub mod capability;

@@ -17,6 +17,9 @@ use crate::kuik::{Availability, MAX_MIRRORS};
 /// Copies in one ledger, over all its entries: large enough for few objects, small enough to rewrite on every change.
 pub const MAX_COPIES: usize = 500;
 
+/// Namespaces that one entry remembers as having proven access.
+pub const MAX_PROOFS: usize = 64;
+
 /// Images of one object, and their copies.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
@@ -114,6 +117,11 @@ pub struct LedgerEntry {
     /// content is not as it must be. It owns no destination that another image wants.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uncopyable: bool,
+    /// Namespaces that have proven access to the image. Only in ledgers of objects whose `access` is `Proven`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_PROOFS))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub access: Vec<LedgerProof>,
     /// Its copies: one for each mirror, and those on mirrors that the object no longer names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_MIRRORS))]
@@ -122,6 +130,18 @@ pub struct LedgerEntry {
     /// What the last look found. Only in ledgers of a `ClusterImageSetAvailability`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<LedgerWatch>,
+}
+
+/// Proof that a namespace has access to an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerProof {
+    /// The namespace.
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: String,
+    /// When its own credentials, or none, last opened the image, or when a Pod of it last ran the image.
+    #[schemars(schema_with = "crate::schema::timestamp")]
+    pub proven_at: Time,
 }
 
 /// One copy.

@@ -5,7 +5,7 @@ mod pin;
 
 pub use ledger::{
     CopyState, ImageLedger, ImageLedgerSpec, ImageLedgerStatus, LedgerCopy, LedgerEntry, LedgerManner,
-    LedgerOwner, LedgerWatch, MAX_COPIES, MAX_WRITTEN,
+    LedgerOwner, LedgerProof, LedgerWatch, MAX_COPIES, MAX_PROOFS, MAX_WRITTEN,
 };
 pub use pin::{ImagePin, ImagePinSpec, ImagePinStatus, PinnedImage, PinnedWorkload};
 

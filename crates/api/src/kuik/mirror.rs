@@ -64,6 +64,10 @@ pub struct ClusterImageSetMirrorSpec {
     /// What becomes of copies that no Pod uses any more.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cleanup: Cleanup,
+    /// Which namespaces are offered copies. `Shared`: all that the object serves. `Proven`: those that have proven access
+    /// to the original, by opening it with their own pull secrets or without any, or by running it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub access: MirrorAccess,
     /// Destinations. Each image is copied to all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_MIRRORS), extend("x-kubernetes-list-type" = "atomic"), transform = namespace_is_named)]
@@ -115,12 +119,24 @@ pub struct ImageSetMirrorSpec {
     /// What becomes of copies that no Pod uses any more.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cleanup: Cleanup,
+    /// Which namespaces are offered copies. `Shared`: all that the object serves. `Proven`: those that have proven access
+    /// to the original, by opening it with their own pull secrets or without any, or by running it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub access: MirrorAccess,
     /// Destinations. Each image is copied to all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_MIRRORS), extend("x-kubernetes-list-type" = "atomic"))]
     pub mirrors: Vec<Mirror>,
 }
 spec_may_be_absent!(ImageSetMirrorSpec);
+
+/// Which namespaces are offered the copies of an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum MirrorAccess {
+    #[default]
+    Shared,
+    Proven,
+}
 
 /// One destination: `docker.io/library/nginx:1.29` is copied to `<registry>/<path>/library/nginx:1.29`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -17,7 +17,7 @@ pub use credential::CredentialSecret;
 pub use filter::{Filter, FilterItem, ImageFilter};
 pub use mirror::{
     AwaitedRegistry, Cleanup, ClusterImageSetMirror, ClusterImageSetMirrorSpec, ImageSetMirror,
-    ImageSetMirrorSpec, MAX_MIRRORS, MatchingImage, Mirror, MirrorSetStatus, MirroredImage,
+    ImageSetMirrorSpec, MAX_MIRRORS, MatchingImage, Mirror, MirrorAccess, MirrorSetStatus, MirroredImage,
     NO_LONGER_MATCHING, SharingCluster,
 };
 pub use replicated::{

@@ -194,7 +194,7 @@ fn depends_on_who_asks(said: &Verdict) -> bool {
 fn source(origin: &Origin) -> Source {
     match origin {
         Origin::Original => Source::Original,
-        Origin::Mirror { policy, entry, of } => Source::Mirror {
+        Origin::Mirror { policy, entry, of, .. } => Source::Mirror {
             policy: policy.to_string(),
             entry: format!("mirrors[{entry}]"),
             copy_of: of.to_string(),

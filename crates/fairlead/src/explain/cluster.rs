@@ -130,7 +130,7 @@ impl Cluster {
     pub(crate) async fn copies(&self, trust: &Trust<'_>) -> Result<Copies, String> {
         let kind = ApiResource::erase::<ImageLedger>(&());
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
-        let mut copies = Copies::default();
+        let mut copies = Copies::of_cluster();
         let mut page = ListParams::default().limit(LEDGERS);
         loop {
             let list = match list(&api, &page).await {

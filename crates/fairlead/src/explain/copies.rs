@@ -2,15 +2,18 @@
 //! copy of another, so an explanation must not, either.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use fairlead_api::fairlead::{CopyState, ImageLedgerSpec};
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::{ImageKey, Reference};
 use fairlead_operator::cluster::ledgers::trusted;
+use fairlead_plan::access::{self, Made, Standing};
 use fairlead_plan::consistency::Pair;
 use fairlead_plan::ledger::row_counts;
 use fairlead_plan::mirroring::{Claimed, is_foreign};
-use fairlead_plan::routing::Index;
+use fairlead_plan::routing::{GuardedCopy, Index, PolicyId};
+use jiff::Timestamp;
 use kube::api::ObjectMeta;
 
 /// What decides which ledgers and rows count.
@@ -26,6 +29,17 @@ pub(crate) struct Copies {
     rows: HashMap<ImageKey, Vec<Row>>,
     /// By what is pulled from a source: the digests that ledgers say it had.
     sources: HashMap<ImageKey, Vec<Digest>>,
+    /// By what is pulled from a source: who has proven access to it, by the ledger of which mirror.
+    proofs: HashMap<ImageKey, Vec<Proof>>,
+    /// The ledgers of a cluster were read.
+    pub(crate) known: bool,
+}
+
+#[derive(Debug)]
+struct Proof {
+    mirror: Option<Arc<PolicyId>>,
+    namespace: String,
+    at: Timestamp,
 }
 
 #[derive(Debug)]
@@ -34,9 +48,16 @@ struct Row {
     state: CopyState,
     digest: Option<Digest>,
     replaces: bool,
+    written: bool,
+    mirror: Option<Arc<PolicyId>>,
 }
 
 impl Copies {
+    /// None yet, of a cluster whose ledgers are read.
+    pub(crate) fn of_cluster() -> Self {
+        Self { known: true, ..Self::default() }
+    }
+
     pub(crate) fn add(&mut self, metadata: &ObjectMeta, ledger: &ImageLedgerSpec, trust: &Trust<'_>) {
         let Ok((owner, _)) = trusted(metadata, &ledger.owner, trust.operator_namespace) else { return };
         let policy = trust.index.owner(&owner);
@@ -45,6 +66,13 @@ impl Copies {
             if let Some(digest) = digest(entry.source_digest.as_ref()) {
                 self.sources.entry(source.key()).or_default().push(digest);
             }
+            let mirror = policy.map(|policy| Arc::clone(policy.id()));
+            let proofs = entry.access.iter().map(|proof| Proof {
+                mirror: mirror.clone(),
+                namespace: proof.namespace.clone(),
+                at: proof.proven_at.0,
+            });
+            self.proofs.entry(source.key()).or_default().extend(proofs);
             for copy in &entry.mirrors {
                 let Ok(destination) = Reference::parse(&copy.destination) else { continue };
                 if !row_counts(owner.kind, policy, &destination) {
@@ -55,6 +83,8 @@ impl Copies {
                     state: copy.state,
                     digest: digest(copy.digest.as_ref()),
                     replaces: copy.replaces,
+                    written: !copy.written.is_empty(),
+                    mirror: mirror.clone(),
                 };
                 self.rows.entry(destination.key()).or_default().push(row);
             }
@@ -72,6 +102,28 @@ impl Copies {
             replaces: row.replaces,
         };
         rows.is_some_and(|rows| is_foreign(rows.iter().map(claimed)))
+    }
+
+    /// Where a namespace stands with a copy of a mirror that asks for proof of access.
+    pub(crate) fn standing(
+        &self,
+        copy: &GuardedCopy<'_>,
+        namespace: &str,
+        counts: impl Fn(Timestamp) -> bool,
+    ) -> Standing {
+        let source = copy.source.key();
+        let rows = self.rows.get(&copy.copy.key()).into_iter().flatten().map(|row| Made {
+            by_mirror: row.mirror.as_ref() == Some(copy.policy),
+            of_source: row.source == source,
+            state: row.state,
+            replaces: row.replaces,
+            written: row.written,
+        });
+        access::standing(copy.source, rows, || {
+            let proofs = self.proofs.get(&source).into_iter().flatten();
+            let mut own = proofs.filter(|proof| proof.mirror.as_ref() == Some(copy.policy));
+            own.any(|proof| proof.namespace == namespace && counts(proof.at))
+        })
     }
 
     /// Whether a ledger says that the copy was made of the source as both are now.

@@ -1,13 +1,19 @@
 //! What is planned for one image, before any registry is asked: the same planner as admission's, with the reasons why a
 //! policy has no part in it.
 
+use std::collections::BTreeSet;
+
 use fairlead_api::names;
 use fairlead_domain::reference::Reference;
 use fairlead_operator::platform::config::Config;
+use fairlead_plan::access::Standing;
 use fairlead_plan::pod_record::{Claims, Record};
 use fairlead_plan::routing::explain::PassedOver as Reason;
-use fairlead_plan::routing::{Alternatives, Index, PodFacts, PodPolicies, PullPolicy, Rules};
-use fairlead_plan::{admission, owners};
+use fairlead_plan::routing::{
+    Alternatives, GuardedCopy, Index, PodFacts, PodPolicies, PullPolicy, Rules, Withheld,
+};
+use fairlead_plan::{access, admission, owners};
+use jiff::Timestamp;
 
 use super::copies::Copies;
 use super::report::{ImageReport, PassedOver, RecordReport};
@@ -118,8 +124,10 @@ impl Planner<'_> {
         let mut planned =
             admission::plan(policies, &image.written, claim, image.pull_policy.as_deref(), &rules);
         let foreign = |source: &Reference, copy: &Reference| self.copies.refuse(source, copy);
+        let mut unknown = Vec::new();
         if let Ok(places) = &mut planned.places {
             places.withhold(foreign);
+            unknown = self.withhold_unproven(places, &subject.namespace);
         }
         let is_believed = planned.asked != image.written;
         report.record = record(subject, image, is_believed.then_some(planned.asked.as_str()));
@@ -136,12 +144,14 @@ impl Planner<'_> {
                     report.not_routed.get_or_insert_with(|| NEVER.to_owned());
                 }
                 if report.not_routed.is_none() {
-                    report.notes = places.cut().into_iter().chain(places.notes().iter().cloned()).collect();
+                    let said = places.cut().into_iter().chain(places.notes().iter().cloned());
+                    report.notes = said.chain(unknown).collect();
                     report.dropped = places.dropped();
                     if pull == PullPolicy::Always {
                         let honoured = Rules { honor_priorities_on_always: true, ..rules };
                         let mut otherwise = policies.alternatives(places.original(), pull, &honoured);
                         otherwise.withhold(foreign);
+                        self.withhold_unproven(&mut otherwise, &subject.namespace);
                         report.notes.extend((otherwise.list() != places.list()).then(|| ALWAYS.to_owned()));
                     }
                     report.passed_over = self.passed_over(facts, places);
@@ -149,6 +159,37 @@ impl Planner<'_> {
             }
         }
         Planned { subject, image, report, plan: planned }
+    }
+
+    /// Leaves out copies that the namespace has not proven access to, as admission does. What it cannot know is returned in
+    /// words.
+    fn withhold_unproven(&self, places: &mut Alternatives, namespace: &str) -> Vec<String> {
+        let (mut unknown, now) = (BTreeSet::new(), Timestamp::now());
+        let lifetime = self.config.routing.proof_lifetime();
+        let standing = |copy: &GuardedCopy<'_>| {
+            self.copies.standing(copy, namespace, |at| access::counts(at, lifetime, now))
+        };
+        for copy in places.to_prove() {
+            let GuardedCopy { source, copy: place, .. } = copy;
+            if !self.copies.known {
+                unknown.insert(format!(
+                    "{place} is tried only if namespace {namespace} has proven access to {source}, which is not known \
+                     without the ledgers of a cluster"
+                ));
+            } else if standing(&copy) == (Standing::Unproven { may_ask: true }) {
+                unknown.insert(format!(
+                    "admission asks for {source} with the Pod's own pull secrets; {place} is tried if they open it"
+                ));
+            }
+        }
+        if self.copies.known {
+            places.withhold_unproven(namespace, |copy| match standing(copy) {
+                Standing::Proven => None,
+                Standing::Unproven { .. } => Some(Withheld::Unproven),
+                Standing::NotCopied => Some(Withheld::NotCopied),
+            });
+        }
+        unknown.into_iter().collect()
     }
 
     fn passed_over(&self, facts: &PodFacts<'_>, alternatives: &Alternatives) -> Vec<PassedOver> {

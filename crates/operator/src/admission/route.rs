@@ -5,6 +5,7 @@
 //! and its author is told.
 
 mod choose;
+mod prove;
 mod pull_secrets;
 #[cfg(test)]
 pub(super) mod tests;
@@ -18,6 +19,7 @@ use fairlead_plan::pod_record::{self, Claims, Entry, Room};
 use fairlead_plan::routing::{Alternatives, Rules};
 use fairlead_plan::warnings::Warnings;
 use futures::{FutureExt, future::BoxFuture};
+use jiff::SignedDuration;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::time::{Instant, timeout_at};
@@ -120,6 +122,8 @@ pub struct Router {
     rules: Rules,
     skip_owners: Vec<ApiGroup>,
     trust: NodeTrust,
+    /// How long proof of access counts.
+    proof_lifetime: SignedDuration,
     rewrites: Rewrites,
 }
 
@@ -131,7 +135,8 @@ impl Router {
             honor_priorities_on_always: routing.honor_priorities_on_always_image_pull_policy,
         };
         let skip_owners = routing.skip_owners.clone();
-        Self { around, rules, skip_owners, trust: NodeTrust::from(config), rewrites }
+        let proof_lifetime = routing.proof_lifetime();
+        Self { around, rules, skip_owners, trust: NodeTrust::from(config), proof_lifetime, rewrites }
     }
 
     /// Why the images of the Pod stay as its controller wrote them.
@@ -193,6 +198,7 @@ impl Router {
         } else {
             let deadline = request.deadline.checked_sub(RESERVE).unwrap_or_else(Instant::now);
             planned = self.plan(request, &images, deadline).await;
+            self.prove(request, &mut planned, deadline).await;
             let secrets = self.pull_secrets(request, &planned, deadline, &mut warnings).await;
             (self.choose(&planned, &secrets, request, deadline).await, secrets.to_add)
         };

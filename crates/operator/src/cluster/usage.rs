@@ -115,7 +115,8 @@ mod tests {
             ImageFilter::legacy(&[".*"], &[] as &[&str]).unwrap(),
             PodMatcher::compile(Rules::default()).unwrap(),
         );
-        let selection = Selection { namespace: None, pods: &everything.1, images: &everything.0 };
+        let selection =
+            Selection { namespace: None, pods: &everything.1, images: &everything.0, proofs: false };
         let used = gather(pods, &ignored, &[selection]).remove(0);
         used.iter()
             .map(|used| format!("{}{}", used.image, if used.original { "" } else { " (given)" }))

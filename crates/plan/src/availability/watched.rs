@@ -40,7 +40,7 @@ impl Watched {
 
     /// What counts as use of an image.
     pub fn selection(&self) -> Selection<'_> {
-        Selection { namespace: None, pods: &self.scope.pods, images: &self.scope.images }
+        Selection { namespace: None, pods: &self.scope.pods, images: &self.scope.images, proofs: false }
     }
 
     /// How long an image is watched after its last use. `None`: for ever.

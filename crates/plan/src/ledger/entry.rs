@@ -11,6 +11,8 @@ use fairlead_api::{
 use fairlead_domain::{digest::Digest, reference::Reference};
 use jiff::Timestamp;
 
+use crate::access::{self, Proofs};
+
 /// Characters of an error that are kept.
 pub const MOST_ERROR_CHARACTERS: usize = 256;
 
@@ -73,6 +75,8 @@ pub struct Entry {
     pub unused_since: Option<Timestamp>,
     /// It was never copied, for reasons of its source.
     pub uncopyable: bool,
+    /// Namespaces that have proven access to it.
+    pub access: Proofs,
     pub copies: Vec<Copy>,
     /// Boxed, because the images of mirrors have none.
     pub watch: Option<Box<Watch>>,
@@ -92,6 +96,7 @@ impl Entry {
         for copy in &mut self.copies {
             copy.tidy();
         }
+        access::tidy(&mut self.access);
         if let Some(time) = &mut self.unused_since {
             *time = whole_seconds(*time);
         }
@@ -195,7 +200,7 @@ pub(super) fn normalise(reference: &mut Reference) {
 }
 
 /// Kubernetes keeps times to the second.
-fn whole_seconds(time: Timestamp) -> Timestamp {
+pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 

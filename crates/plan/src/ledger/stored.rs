@@ -1,11 +1,13 @@
 //! Entries as they are stored, and how large that makes them.
 
 use std::ops::{AddAssign, SubAssign};
+use std::sync::Arc;
 
 use fairlead_api::fairlead::{
-    ImageLedger, ImageLedgerSpec, LedgerCopy, LedgerEntry, LedgerManner, LedgerWatch, MAX_COPIES,
+    ImageLedger, ImageLedgerSpec, LedgerCopy, LedgerEntry, LedgerManner, LedgerProof, LedgerWatch, MAX_COPIES,
 };
 use fairlead_domain::{digest::Digest, reference::Reference};
+use jiff::Timestamp;
 
 use super::entry::{Copy, Entry, Named, Watch, normalise, storable};
 
@@ -19,9 +21,14 @@ pub(super) fn write(source: &Reference, entry: &Entry) -> LedgerEntry {
         source_digest: entry.source_digest.map(|digest| digest.to_string()),
         unused_since: entry.unused_since.map(Into::into),
         uncopyable: entry.uncopyable,
+        access: entry.access.iter().map(write_proof).collect(),
         mirrors: entry.copies.iter().map(write_copy).collect(),
         watch: entry.watch.as_deref().map(write_watch),
     }
+}
+
+fn write_proof((namespace, at): (&Arc<str>, &Timestamp)) -> LedgerProof {
+    LedgerProof { namespace: namespace.to_string(), proven_at: (*at).into() }
 }
 
 fn write_copy(copy: &Copy) -> LedgerCopy {
@@ -88,7 +95,7 @@ impl From<(String, Option<String>, ImageLedgerSpec)> for StoredShelf {
 pub(super) fn read(stored: LedgerEntry, whole: &mut bool) -> Option<(Reference, Box<Entry>)> {
     let mut source = Reference::parse(&stored.source).ok().filter(storable)?;
     normalise(&mut source);
-    let listed = stored.mirrors.len();
+    let (listed, proofs) = (stored.mirrors.len(), stored.access.len());
     let source_digest = read_digest(stored.source_digest.as_deref(), whole);
     let copies = stored.mirrors.into_iter().filter_map(|copy| {
         Some(Copy {
@@ -111,6 +118,7 @@ pub(super) fn read(stored: LedgerEntry, whole: &mut bool) -> Option<(Reference, 
         source_digest,
         unused_since: stored.unused_since.map(|time| time.0),
         uncopyable: stored.uncopyable,
+        access: stored.access.into_iter().map(|one| (one.namespace.into(), one.proven_at.0)).collect(),
         copies: copies.collect(),
         watch: stored.watch.map(|watch| {
             Box::new(Watch {
@@ -122,7 +130,7 @@ pub(super) fn read(stored: LedgerEntry, whole: &mut bool) -> Option<(Reference, 
         }),
     });
     entry.tidy();
-    *whole &= entry.copies.len() == listed;
+    *whole &= entry.copies.len() == listed && entry.access.len() == proofs;
     Some((source, entry))
 }
 
@@ -170,6 +178,7 @@ impl Size {
                 + error(&copy.last_error)
                 + error(&copy.kept)
         };
+        let proof = |namespace: &Arc<str>| 55 + namespace.len();
         let watch = |watch: &Watch| 130 + error(&watch.last_error);
         Self {
             entries: 1,
@@ -178,6 +187,8 @@ impl Size {
                 + usize::from(entry.uncopyable) * 18
                 + source.as_str().len()
                 + digest(&entry.source_digest)
+                + usize::from(!entry.access.is_empty()) * 12
+                + entry.access.keys().map(proof).sum::<usize>()
                 + entry.copies.iter().map(copy).sum::<usize>()
                 + entry.watch.as_deref().map_or(0, watch),
         }

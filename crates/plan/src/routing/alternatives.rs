@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use fairlead_api::kuik::MirrorAccess;
 use fairlead_domain::{cause::Cause, reference::Reference};
 
 use super::identity::{PolicyId, SecretName};
@@ -21,7 +22,7 @@ pub enum Origin {
     /// It is what the Pod asked for.
     Original,
     /// A mirror keeps a copy of `of` there.
-    Mirror { policy: Arc<PolicyId>, entry: usize, of: Reference },
+    Mirror { policy: Arc<PolicyId>, entry: usize, of: Reference, access: MirrorAccess },
     /// It is declared to hold the same image.
     Upstream { policy: Arc<PolicyId>, entry: usize },
 }
@@ -58,6 +59,50 @@ impl fmt::Display for Origin {
     }
 }
 
+impl Origin {
+    /// The copy, if it is offered only where access to its source is proven.
+    fn guarded<'a>(&'a self, copy: &'a Reference) -> Option<GuardedCopy<'a>> {
+        match self {
+            Self::Mirror { policy, of, access: MirrorAccess::Proven, .. } => {
+                Some(GuardedCopy { policy, source: of, copy })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A copy that is offered only to namespaces that have proven access to its source.
+#[derive(Debug, Clone, Copy)]
+pub struct GuardedCopy<'a> {
+    pub policy: &'a Arc<PolicyId>,
+    pub source: &'a Reference,
+    pub copy: &'a Reference,
+}
+
+/// Why a namespace is not offered such a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withheld {
+    /// No ledger of the mirror says that it is a copy of this source.
+    NotCopied,
+    Unproven,
+}
+
+impl GuardedCopy<'_> {
+    fn told(&self, namespace: &str, why: Withheld) -> String {
+        let Self { policy, source, copy } = self;
+        match why {
+            Withheld::NotCopied => {
+                format!(
+                    "{copy} is not tried: {policy} asks for proof of access, and has not copied {source} there"
+                )
+            }
+            Withheld::Unproven => {
+                format!("{copy} is not tried: namespace {namespace} has not proven access to {source}")
+            }
+        }
+    }
+}
+
 /// A Secret, and the policy that wants it used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretUse {
@@ -78,14 +123,19 @@ pub struct Alternative {
 }
 
 impl Alternative {
+    /// Everything that leads to it, in order.
+    fn origins(&self) -> impl Iterator<Item = &Origin> {
+        std::iter::once(&self.origin).chain(&self.also)
+    }
+
     /// Whether it is, among others, what the Pod asked for.
     pub fn is_original(&self) -> bool {
-        std::iter::once(&self.origin).chain(&self.also).any(|origin| *origin == Origin::Original)
+        self.origins().any(|origin| *origin == Origin::Original)
     }
 
     /// On whose account its registry is contacted: an administrator's as soon as one cluster-scoped policy names the place.
     pub fn cause(&self) -> Cause {
-        let mut policies = std::iter::once(&self.origin).chain(&self.also).filter_map(Origin::policy);
+        let mut policies = self.origins().filter_map(Origin::policy);
         if policies.any(|policy| policy.namespace.is_none()) { Cause::Administrator } else { Cause::Tenant }
     }
 
@@ -119,6 +169,10 @@ pub struct Alternatives {
     pub(super) notes: Vec<String>,
     /// Whether the image is routed at all.
     pub(super) routed: bool,
+    /// Copies of mirrors that ask for proof of access are in the list.
+    pub(super) guarded: bool,
+    /// Why the first of them was left out.
+    pub(super) unproven: Option<String>,
 }
 
 impl Alternatives {
@@ -170,8 +224,7 @@ impl Alternatives {
     pub fn withhold(&mut self, foreign: impl Fn(&Reference, &Reference) -> bool) {
         let notes = &mut self.notes;
         self.list.retain(|alternative| {
-            let mut origins = std::iter::once(&alternative.origin).chain(&alternative.also);
-            let withheld = origins.all(|origin| match origin {
+            let withheld = alternative.origins().all(|origin| match origin {
                 Origin::Mirror { of, .. } => foreign(of, &alternative.reference),
                 Origin::Original | Origin::Upstream { .. } => false,
             });
@@ -185,6 +238,40 @@ impl Alternatives {
         });
     }
 
+    /// The copies of mirrors that ask for proof of access.
+    pub fn to_prove(&self) -> impl Iterator<Item = GuardedCopy<'_>> {
+        let guarded = self.list.iter().filter(|_| self.guarded);
+        guarded.flat_map(|one| one.origins().filter_map(|origin| origin.guarded(&one.reference)))
+    }
+
+    /// Leaves out copies that the namespace of the Pod may not be offered, each with the Secrets of its mirror: where
+    /// another policy offers the same place, it is pulled with what that policy names.
+    pub fn withhold_unproven(&mut self, namespace: &str, why: impl Fn(&GuardedCopy<'_>) -> Option<Withheld>) {
+        if !self.guarded {
+            return;
+        }
+        for alternative in std::mem::take(&mut self.list) {
+            let Alternative { reference, origin, also, mut secrets } = alternative;
+            let (mut kept, mut withheld) = (Vec::with_capacity(1 + also.len()), Vec::new());
+            for origin in std::iter::once(origin).chain(also) {
+                let copy = origin.guarded(&reference);
+                let Some(told) = copy.and_then(|copy| Some(copy.told(namespace, why(&copy)?))) else {
+                    kept.push(origin);
+                    continue;
+                };
+                withheld.extend(origin.policy().cloned());
+                self.unproven.get_or_insert_with(|| told.clone());
+                self.notes.push(told);
+            }
+            let still = |by: &Arc<PolicyId>| kept.iter().any(|one: &Origin| one.policy() == Some(by));
+            secrets.retain(|used| !withheld.contains(&used.by) || still(&used.by));
+            let mut kept = kept.into_iter();
+            if let Some(origin) = kept.next() {
+                self.list.push(Alternative { reference, origin, also: kept.collect(), secrets });
+            }
+        }
+    }
+
     /// An image that the kubelet will not pull, and that no setting asks to route: it stays as it is.
     pub(super) fn untouched(image: &Reference) -> Self {
         Self {
@@ -194,6 +281,8 @@ impl Alternatives {
             discarded_by: None,
             notes: vec![UNTOUCHED.to_owned()],
             routed: false,
+            guarded: false,
+            unproven: None,
         }
     }
 }

@@ -11,6 +11,7 @@ use std::{
     sync::Arc,
 };
 
+use fairlead_api::kuik::MirrorAccess;
 use fairlead_domain::reference::{ImageKey, Reference};
 
 use super::{
@@ -214,6 +215,8 @@ impl<'p> Builder<'p> {
             discarded_by,
             notes: self.notes.finish(),
             routed: true,
+            guarded: self.copies.iter().any(|set| set.policy.access == MirrorAccess::Proven),
+            unproven: None,
         }
     }
 
@@ -346,8 +349,12 @@ fn offer_copies(
     let mut offered = [None; MOST_SOURCES];
     let passing = sources.iter().enumerate().filter(|(rank, _)| set.takes(*rank));
     for (_, Source { reference: source, namesake }) in passing {
-        let origin =
-            || Origin::Mirror { policy: Arc::clone(&set.policy.id), entry: mirror.entry, of: source.clone() };
+        let origin = || Origin::Mirror {
+            policy: Arc::clone(&set.policy.id),
+            entry: mirror.entry,
+            of: source.clone(),
+            access: set.policy.access,
+        };
         if mirror.place.contains(source) {
             list.made += 1;
             notes.add(|| {

@@ -118,7 +118,10 @@ impl Alternatives {
                 clipped(policy, REFERENCE_LIMIT)
             ),
             _ if !self.routed => UNTOUCHED.to_owned(),
-            _ => "no policy offers an alternative".to_owned(),
+            _ => match &self.unproven {
+                Some(told) => told.clone(),
+                None => "no policy offers an alternative".to_owned(),
+            },
         }
     }
 

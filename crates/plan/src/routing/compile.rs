@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fairlead_api::kuik::{
     self, Cleanup, ClusterImageSetMirror, ClusterReplicatedImageSet, CredentialSecret, ImageSetMirror,
-    ReplicatedImageSet,
+    MirrorAccess, ReplicatedImageSet,
 };
 use fairlead_domain::{
     duration::Duration,
@@ -35,12 +35,26 @@ macro_rules! identity {
 impl Policy {
     pub fn cluster_mirror(object: &ClusterImageSetMirror) -> Result<Self, PolicyError> {
         let (id, spec) = (identity!(ClusterImageSetMirror, object)?, &object.spec);
-        mirrors(id, spec.priority, (&spec.filter, &spec.image_filter), &spec.cleanup, &spec.mirrors)
+        mirrors(
+            id,
+            spec.priority,
+            (&spec.filter, &spec.image_filter),
+            &spec.cleanup,
+            spec.access,
+            &spec.mirrors,
+        )
     }
 
     pub fn mirror(object: &ImageSetMirror) -> Result<Self, PolicyError> {
         let (id, spec) = (identity!(ImageSetMirror, object)?, &object.spec);
-        mirrors(id, spec.priority, (&spec.filter, &spec.image_filter), &spec.cleanup, &spec.mirrors)
+        mirrors(
+            id,
+            spec.priority,
+            (&spec.filter, &spec.image_filter),
+            &spec.cleanup,
+            spec.access,
+            &spec.mirrors,
+        )
     }
 
     pub fn cluster_replicated(object: &ClusterReplicatedImageSet) -> Result<Self, PolicyError> {
@@ -82,6 +96,7 @@ fn mirrors(
     priority: i64,
     (filter, image_filter): (&kuik::Filter, &kuik::ImageFilter),
     cleanup: &Cleanup,
+    access: MirrorAccess,
     entries: &[kuik::Mirror],
 ) -> Result<Policy, PolicyError> {
     let scope = scope(id.kind, filter, image_filter)?;
@@ -99,7 +114,7 @@ fn mirrors(
     }
     let order = in_order(mirrors.iter().map(|mirror| mirror.priority));
     let offer = Offer::Mirrors { images: scope.images, mirrors, cleanup: retention(cleanup) };
-    Ok(Policy { id, priority, pods: scope.pods, offer, order, problems })
+    Ok(Policy { id, priority, pods: scope.pods, offer, order, access, problems })
 }
 
 /// Which images an object that selects images itself is about, and whose.
@@ -142,7 +157,8 @@ fn upstreams(
         keep(compiled, &mut upstreams, &mut problems);
     }
     let order = in_order(upstreams.iter().map(|upstream| upstream.priority));
-    Ok(Policy { id, priority, pods, offer: Offer::Upstreams(upstreams), order, problems })
+    let (offer, access) = (Offer::Upstreams(upstreams), MirrorAccess::Shared);
+    Ok(Policy { id, priority, pods, offer, order, access, problems })
 }
 
 /// Positions by priority, equal ones as declared.

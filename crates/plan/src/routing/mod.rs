@@ -22,7 +22,7 @@ mod text;
 pub use fairlead_domain::selector::PodFacts;
 
 pub use self::{
-    alternatives::{Alternative, Alternatives, MOST_ALTERNATIVES, Origin, SecretUse},
+    alternatives::{Alternative, Alternatives, GuardedCopy, MOST_ALTERNATIVES, Origin, SecretUse, Withheld},
     choice::{Decision, Failure, LocationAnswer, judge},
     identity::{PolicyId, PolicyKind, SecretName},
     index::{Index, PodPolicies},

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
+use fairlead_api::kuik::MirrorAccess;
 use fairlead_domain::{
     duration::Duration,
     reference::{Host, HostPattern, Location, PlaceKey, Reference},
@@ -24,6 +25,8 @@ pub struct Policy {
     pub(super) offer: Offer,
     /// Positions of its mirrors or upstreams in order of trial: by priority, then as declared.
     pub(super) order: Vec<usize>,
+    /// Which namespaces are offered its copies.
+    pub(super) access: MirrorAccess,
     pub(super) problems: Vec<PolicyProblem>,
 }
 
@@ -205,6 +208,11 @@ impl Policy {
         mirrors.filter_map(|one| Some((one.entry, one.push_secret.as_ref()?)))
     }
 
+    /// Which namespaces are offered its copies.
+    pub fn access(&self) -> MirrorAccess {
+        self.access
+    }
+
     /// Whether a copy lies in one of its mirrors.
     pub fn keeps(&self, copy: &Reference) -> bool {
         self.mirrors().iter().any(|mirror| mirror.place.contains(copy))
@@ -214,7 +222,8 @@ impl Policy {
     pub fn selection(&self) -> Option<Selection<'_>> {
         match &self.offer {
             Offer::Mirrors { images, .. } => {
-                Some(Selection { namespace: self.id.namespace.as_deref(), pods: &self.pods, images })
+                let proofs = self.access == MirrorAccess::Proven;
+                Some(Selection { namespace: self.id.namespace.as_deref(), pods: &self.pods, images, proofs })
             }
             Offer::Upstreams(_) => None,
         }

@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Ordering,
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -25,6 +25,8 @@ pub(super) struct Gathering<'a> {
     everywhere: Scope,
     namespaces: HashMap<Box<str>, Scope>,
     images: Images,
+    /// Selections that have to know who ran an image.
+    proofs: Bits,
     /// What the annotations of the Pod before said. Pods of one revision mostly come one after the other.
     claims: (Found<'a>, Claims),
     /// By selection, then by number of the image.
@@ -42,7 +44,12 @@ impl<'a> Gathering<'a> {
         let namespaces = (1..).zip(named).map(|(number, (namespace, members))| {
             (namespace.into(), Scope::new(number, members, selections))
         });
+        let mut proofs = Bits::new(selections.len());
+        for (number, _) in selections.iter().enumerate().filter(|(_, selection)| selection.proofs) {
+            proofs.insert(number);
+        }
         Self {
+            proofs,
             pods: PodMatcherSet::new(selections.iter().map(|selection| selection.pods)),
             everywhere,
             namespaces: namespaces.collect(),
@@ -88,7 +95,13 @@ impl<'a> Gathering<'a> {
                     let passing = self.images.passing(image, scope);
                     for selection in passing.iter().filter(|passing| concerned.contains(**passing as usize)) {
                         if let Some(found) = self.found.get_mut(*selection as usize) {
-                            found.entry(image).or_default().add(pod, original, running);
+                            let found = found.entry(image).or_default();
+                            found.add(pod, original, running);
+                            // Annotations tell what was asked for; anybody can write them. The specification is what
+                            // the kubelet pulled.
+                            if self.proofs.contains(*selection as usize) && Some(image) == present {
+                                found.run(pod, running);
+                            }
                         }
                     }
                 }
@@ -116,6 +129,11 @@ impl<'a> Gathering<'a> {
                     original: finding.original,
                     holders: shared(finding.holders),
                     running: finding.running.agreed(),
+                    ran: if finding.ran.is_empty() {
+                        Arc::default()
+                    } else {
+                        finding.ran.into_iter().collect()
+                    },
                 })
             }));
             used.sort_unstable_by(|one, other| one.image.cmp(&other.image));
@@ -239,6 +257,7 @@ struct Finding {
     original: bool,
     holders: Vec<Holder>,
     running: Running,
+    ran: BTreeSet<(Arc<str>, Digest)>,
 }
 
 impl Finding {
@@ -248,6 +267,14 @@ impl Finding {
             self.running.add(digest);
         }
         self.hold(pod);
+    }
+
+    fn run(&mut self, pod: &PodUse<'_>, running: Option<Digest>) {
+        let Some(digest) = running else { return };
+        self.ran.insert((Arc::clone(pod.namespace), digest));
+        if self.ran.len() > MOST_HOLDERS {
+            self.ran.pop_last();
+        }
     }
 
     /// Keeps the first holders of all that come, in whatever order they do.

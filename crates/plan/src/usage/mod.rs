@@ -34,6 +34,8 @@ pub struct Selection<'a> {
     pub namespace: Option<&'a str>,
     pub pods: &'a PodMatcher,
     pub images: &'a ImageFilter,
+    /// Whether it has to be known which namespaces ran an image.
+    pub proofs: bool,
 }
 
 /// One Pod.
@@ -68,6 +70,9 @@ pub struct Used {
     pub holders: Arc<[Holder]>,
     /// The digest that all Pods run which run it. `None` if they differ: nobody can tell then which one is right.
     pub running: Option<Digest>,
+    /// Namespaces whose Pods name the image in their specification and run it, each with the digest: in order, the first
+    /// [`MOST_HOLDERS`]. What annotations say does not count. Empty unless the selection asks for it.
+    pub ran: Arc<[(Arc<str>, Digest)]>,
 }
 
 /// Who uses an image, and with which credentials.

@@ -95,7 +95,12 @@ impl Owned {
     }
 
     fn borrowed(&self) -> Selection<'_> {
-        Selection { namespace: self.namespace.as_deref(), pods: &self.pods, images: &self.images }
+        Selection {
+            namespace: self.namespace.as_deref(),
+            pods: &self.pods,
+            images: &self.images,
+            proofs: true,
+        }
     }
 }
 
@@ -428,4 +433,27 @@ proptest! {
             prop_assert_eq!(found, by_definition(selection, &pods));
         }
     }
+}
+
+/// Annotations can be written by anybody; a status only by the node.
+#[test]
+fn a_namespace_ran_what_its_pods_name_and_run() {
+    let digest = Digest::sha256(b"1");
+    let id = format!("quay.io/x@{digest}");
+    let pods = [
+        pod("ran", "1", &["quay.io/x:1"]).running(&id),
+        pod("waits", "1", &["quay.io/x:1"]),
+        pod("was-given", "1", &["m.io/x:1"]).asked("quay.io/x:1").running(&id),
+    ];
+    let ran = |used: &[Used], image: &str| {
+        let used = used.iter().find(|used| used.image.as_str() == image).unwrap();
+        used.ran.iter().map(|(namespace, digest)| (namespace.to_string(), *digest)).collect::<Vec<_>>()
+    };
+    let used = all(&pods);
+    assert_eq!(ran(&used, "quay.io/x:1"), [("ran".to_owned(), digest)]);
+    assert_eq!(ran(&used, "m.io/x:1"), [("was-given".to_owned(), digest)]);
+    let everything = Owned::new(None, None, ".*");
+    let selection = Selection { proofs: false, ..everything.borrowed() };
+    let unasked = gather(&[selection], pods.iter().map(Pod::borrowed)).remove(0);
+    assert!(unasked.iter().all(|used| used.ran.is_empty()));
 }

@@ -1,5 +1,6 @@
 //! Mirroring as people meet it: a real API server, the installed operator under its own rights, real registries.
 
+mod access;
 mod adoption;
 mod cleanup;
 mod clock;

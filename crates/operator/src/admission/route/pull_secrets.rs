@@ -21,7 +21,7 @@ use crate::registries::secrets::{CopyError, Keys, Read};
 
 /// Secrets that are read for one Pod: its own, and as many of policies. Kubelets try one after the other, so more would
 /// not help.
-const MOST_SECRETS: usize = 64;
+pub(super) const MOST_SECRETS: usize = 64;
 
 /// Secrets as the kubelet will see them.
 #[derive(Debug, Default)]
@@ -127,7 +127,7 @@ impl Router {
     }
 
     /// Reads a Secret within the share of the Pod's namespace.
-    async fn read(&self, request: &PodRequest<'_>, name: &SecretName, deadline: Instant) -> Read {
+    pub(super) async fn read(&self, request: &PodRequest<'_>, name: &SecretName, deadline: Instant) -> Read {
         let _turn = timeout_at(deadline, request.share.reads.acquire()).await;
         self.around.secrets.read(name, deadline).await
     }

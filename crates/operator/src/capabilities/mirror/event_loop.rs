@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use fairlead_api::kuik::AwaitedRegistry;
 use fairlead_domain::reference::{Host, ImageKey, Tag};
+use fairlead_plan::access;
 use fairlead_plan::copy_queue::{Ended, Job, Key, Queue};
 use fairlead_plan::ledger::{Ledger, Owner, ShelfId};
 use fairlead_plan::mirroring::{Sighting, Task, Work as Kind};
@@ -27,6 +28,7 @@ use super::events;
 use super::executor::{Outcome, Publishing};
 use super::object_state::Desk;
 use super::objects::Objects;
+use super::proofs::{self, Opened, Proofs};
 use super::reconcile::{Look, Looked};
 use super::usage_lists::UsageLists;
 use super::write::{self, Told, Written};
@@ -106,6 +108,7 @@ pub(super) struct Work<'a> {
     jobs: JoinSet<(Key, u64, Task, Outcome)>,
     writes: JoinSet<(Arc<str>, Written)>,
     lists: UsageLists,
+    proofs: Proofs,
     /// Registries that want to be left alone, and until when.
     paused: HashMap<Arc<str>, Pause>,
     /// Copies that were found in their place on somebody's word that they were not.
@@ -149,6 +152,7 @@ impl<'a> Work<'a> {
             jobs: JoinSet::new(),
             writes: JoinSet::new(),
             lists: parts.usage_lists(cluster),
+            proofs: parts.proofs(),
             paused: HashMap::new(),
             verified: HashMap::new(),
             told: HashSet::new(),
@@ -197,6 +201,7 @@ impl<'a> Work<'a> {
                 self.look_wanted |= read;
                 self.desks.values_mut().for_each(|desk| desk.turn.touch());
             }
+            Some(opened) = self.proofs.progress(), if self.proofs.is_busy() => self.proven(&opened),
             () = self.published.notified(), if !self.jobs.is_empty() => self.note_writes(),
             else => std::future::pending().await,
         }
@@ -218,7 +223,7 @@ impl<'a> Work<'a> {
         let lists = self.lists.next(wall_clock).map(|next| {
             now + Duration::try_from(next.duration_since(wall_clock)).unwrap_or(ASK_AGAIN).max(ASK_AGAIN)
         });
-        let pauses = self.paused.values().map(|pause| pause.until).chain(lists);
+        let pauses = self.paused.values().map(|pause| pause.until).chain(lists).chain(self.proofs.next());
         // Nobody tells when a registry is back.
         let waiting = (self.queue.waiting() > 0).then(|| now + ASK_AGAIN);
         for moment in waiting.into_iter().chain(due).chain(writes).chain(retention).chain(pauses) {
@@ -251,6 +256,7 @@ impl<'a> Work<'a> {
         }
         if self.term.holds() {
             self.lists.begin(self.parts.clock.now());
+            self.proofs.begin();
         }
         self.begin_jobs();
         self.begin_writes();
@@ -282,6 +288,7 @@ impl<'a> Work<'a> {
             foreign: self.lists.foreign(),
             now: self.parts.clock.now(),
             held_back: self.wrong_clock.clone(),
+            proof_lifetime: self.parts.proof_lifetime,
         };
         let (desks, mut shelved) = (std::mem::take(&mut self.desks), std::mem::take(&mut self.shelved));
         let looking = tokio::task::spawn_blocking(move || {
@@ -309,6 +316,7 @@ impl<'a> Work<'a> {
                     self.cancel(running);
                 }
                 self.parts.metrics.count(&states);
+                self.want_proofs();
                 self.tell_refusals();
             }
             Err(error) => {
@@ -322,6 +330,32 @@ impl<'a> Work<'a> {
         self.parts.publish_looks(&self.desks, &self.index);
         self.next_look = Instant::now() + SHORTEST_LOOK.max(begun.elapsed() * LOOK_SHARE);
         Ok(())
+    }
+
+    /// Has originals opened on behalf of namespaces that have not proven their access.
+    fn want_proofs(&mut self) {
+        let index = &self.index;
+        let wanted = self.desks.iter().flat_map(|(uid, desk)| {
+            desk.to_prove.iter().map(move |attempt| proofs::Order {
+                owner: Arc::clone(uid),
+                attempt: attempt.clone(),
+                holders: desk.holders(&attempt.source),
+                cause: index.cause_of(&attempt.source),
+            })
+        });
+        self.proofs.update(wanted);
+    }
+
+    /// Namespaces have opened an original.
+    fn proven(&mut self, opened: &Opened) {
+        let now = self.parts.clock.now();
+        let Some(desk) = self.desks.get_mut(&opened.owner) else { return };
+        for namespace in &opened.namespaces {
+            desk.ledger.edit(&opened.source, |entry| {
+                entry.access = access::proven(&entry.access, namespace, now);
+            });
+        }
+        desk.turn.touch();
     }
 
     fn tell_refusals(&mut self) {

@@ -12,6 +12,7 @@ mod executor;
 mod metrics;
 mod object_state;
 mod objects;
+mod proofs;
 mod reconcile;
 mod usage_lists;
 mod write;
@@ -27,13 +28,14 @@ use fairlead_plan::copy_queue::Limits;
 use fairlead_plan::ledger::{Copy, Ledger, Owner, OwnerKind, StoredShelf};
 use fairlead_plan::routing::{Index, SecretName};
 use fairlead_registry::Client as Registries;
+use jiff::SignedDuration;
 use kube::Client;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 use tokio::time::Instant;
 
 pub use self::metrics::Metrics;
 use self::{
-    credentials::Credentials, event_loop::Work, executor::Carrier, object_state::Desk,
+    credentials::Credentials, event_loop::Work, executor::Carrier, object_state::Desk, proofs::Proofs,
     usage_lists::UsageLists, write::Writer,
 };
 use crate::capabilities::availability::{LookAccess, MirrorLook, MirrorLooks, Seen};
@@ -111,6 +113,7 @@ struct Parts {
     writer: Writer,
     credentials: Credentials,
     foreign_list_max_age: Option<Duration>,
+    proof_lifetime: SignedDuration,
     teller: Teller,
     errors: Errors,
     clock: Clock,
@@ -157,6 +160,7 @@ impl Controller {
                 .foreign_list_max_age
                 .as_ref()
                 .map(fairlead_domain::duration::Duration::as_std),
+            proof_lifetime: config.routing.proof_lifetime(),
             teller: around.teller,
             errors: around.errors,
             clock: around.clock,
@@ -247,6 +251,10 @@ impl Parts {
 
     fn usage_lists(&self, cluster: Tag) -> UsageLists {
         UsageLists::new(self.client.clone(), self.credentials.clone(), cluster, self.foreign_list_max_age)
+    }
+
+    fn proofs(&self) -> Proofs {
+        Proofs::new(self.client.clone(), self.secrets.clone())
     }
 
     /// What tells this cluster from others that share a mirror.

@@ -7,6 +7,7 @@ use fairlead_api::fairlead::LedgerManner;
 use fairlead_api::kuik::AwaitedRegistry;
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::{Location, Reference};
+use fairlead_plan::access;
 use fairlead_plan::credentials::Principal;
 use fairlead_plan::ledger::{Copy, Entry, Ledger, ShelfId};
 use fairlead_plan::mirroring::{self, Farewell, Refusal, Task};
@@ -38,6 +39,8 @@ pub(super) struct Desk {
     pub(super) waiting: Vec<AwaitedRegistry>,
     /// Copies that stay because of other clusters, by the reason.
     pub(super) withheld: BTreeMap<String, usize>,
+    /// Originals to be opened on behalf of namespaces that have not proven their access.
+    pub(super) to_prove: Vec<access::Attempt>,
     /// Deletions wait until the usage lists of other clusters were read.
     pub(super) lists_wanted: bool,
     /// When a retention ends.
@@ -74,6 +77,7 @@ impl Desk {
             problems: Vec::new(),
             waiting: Vec::new(),
             withheld: BTreeMap::new(),
+            to_prove: Vec::new(),
             lists_wanted: false,
             next: None,
             farewell: None,

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use fairlead_api::fairlead::{CopyState, LedgerManner};
 use fairlead_domain::reference::Reference;
+use fairlead_plan::access;
 use fairlead_plan::ledger::{Ledger, Owner};
 use fairlead_plan::mirroring::{self, Claims, Farewell, Holding, Inputs, Leaving, Loops, Reconciled};
 use fairlead_plan::routing::{Index, Policy};
 use fairlead_plan::usage::DirectUses;
 use fairlead_plan::usage_list::{ForeignMirrors, NameHash};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::metrics::{States, place_of};
 use super::object_state::Desk;
@@ -35,6 +36,8 @@ pub(super) struct Look {
     pub(super) now: Timestamp,
     /// Why nothing is removed.
     pub(super) held_back: Option<String>,
+    /// How long proof of access counts.
+    pub(super) proof_lifetime: SignedDuration,
 }
 
 /// The desks as they are afterwards.
@@ -179,6 +182,12 @@ impl Look {
                         mirroring::reconcile(ledger, &inputs);
                     (desk.next, desk.refused, desk.problems) = (next, refused, problems);
                     (desk.withheld, desk.lists_wanted) = (withheld, lists_wanted);
+                    let access = policy.access();
+                    let review = access::review_ledger(ledger, used, access, self.proof_lifetime, self.now);
+                    for (source, proofs) in review.changed {
+                        ledger.edit(&source, |entry| entry.access = proofs);
+                    }
+                    desk.to_prove = review.to_try;
                 }
                 // Until it is corrected, everything stays as it is.
                 (None, None) => desk.next = None,

@@ -7,12 +7,14 @@ use std::sync::{
 
 use fairlead_api::fairlead::CopyState;
 use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_plan::access::{self, Made, Standing};
 use fairlead_plan::consistency::Pair;
 use fairlead_plan::ledger::{Owner, OwnerKind, row_counts};
 use fairlead_plan::mirroring::{Claimed, is_foreign};
-use fairlead_plan::routing;
+use fairlead_plan::routing::{self, GuardedCopy};
+use jiff::Timestamp;
 
-use super::index::{Head, Index, Mark, Row, name_of};
+use super::index::{Head, Index, Mark, Row, name_of, namespace_name};
 use crate::cluster::state::{Bell, Changes, Key};
 
 /// What the ledgers say, as hashes. Clones share everything; the watch of ledgers alone writes it.
@@ -59,6 +61,30 @@ impl Claims {
             filled: row.digest.is_some(),
             replaces: row.replaces,
         }))
+    }
+
+    /// Where a namespace stands with a copy of a mirror that asks for proof of access.
+    pub fn standing(
+        &self,
+        copy: &GuardedCopy<'_>,
+        namespace: &str,
+        policies: &routing::Index,
+        counts: impl Fn(Timestamp) -> bool,
+    ) -> Standing {
+        let index = self.read();
+        let (source, namespace) = (name_of(copy.source), namespace_name(namespace));
+        let is_own = |owner: &Owner| policies.owner(owner).is_some_and(|policy| policy.id() == copy.policy);
+        let rows = index.owned_rows(name_of(copy.copy)).map(|(owner, row)| Made {
+            by_mirror: is_own(owner),
+            of_source: row.source == source,
+            state: row.state,
+            replaces: row.replaces,
+            written: row.written,
+        });
+        access::standing(copy.source, rows, || {
+            let mut proofs = index.owned_proofs(source).filter(|(_, proof)| proof.namespace == namespace);
+            proofs.any(|(owner, proof)| counts(proof.at) && is_own(owner))
+        })
     }
 
     /// Whether a ledger says that the copy was made of the source as both are now. With `mirroring.platforms` a copy

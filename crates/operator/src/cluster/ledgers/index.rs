@@ -13,6 +13,7 @@ use std::{
 use fairlead_api::fairlead::CopyState;
 use fairlead_domain::{digest::Digest, reference::Reference};
 use fairlead_plan::ledger::Owner;
+use jiff::Timestamp;
 
 use crate::cluster::state::Key;
 
@@ -21,6 +22,11 @@ static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 /// What a reference stands for in its registry: spellings that a runtime would pull as the same are the same.
 pub(super) fn name_of(reference: &Reference) -> u64 {
     KEYS.hash_one(reference.key())
+}
+
+/// A namespace, as proofs name it.
+pub(super) fn namespace_name(namespace: &str) -> u64 {
+    KEYS.hash_one(namespace)
 }
 
 /// Short, since it only has to tell two digests of one image apart.
@@ -43,6 +49,15 @@ pub(super) struct Row {
     pub(super) state: CopyState,
     /// Another source's copy is there until this one is made.
     pub(super) replaces: bool,
+    /// We wrote what is there.
+    pub(super) written: bool,
+}
+
+/// Proof that a namespace has access to a source, found by the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Proof {
+    pub(super) namespace: u64,
+    pub(super) at: Timestamp,
 }
 
 /// What one ledger says, as it was decoded.
@@ -52,6 +67,8 @@ pub(super) struct Rows {
     pub(super) copies: Vec<(u64, Row)>,
     /// By source: the digest that it had.
     pub(super) sources: Vec<(u64, Mark)>,
+    /// By source: the namespaces that have proven access to it.
+    pub(super) proofs: Vec<(u64, Proof)>,
     /// What a replica asks the lease holder to look at again.
     pub(super) look_again: Arc<[Reference]>,
 }
@@ -81,6 +98,7 @@ pub(super) struct Index {
     next: LedgerId,
     rows: Table<Row>,
     sources: Table<Mark>,
+    proofs: Table<Proof>,
 }
 
 type LedgerId = u32;
@@ -89,14 +107,16 @@ impl Index {
     /// All at once, which is cheaper than one after the other.
     pub(super) fn of(ledgers: BTreeMap<Key, Content>) -> Self {
         let mut index = Self::default();
-        let (mut rows, mut sources) = (Vec::new(), Vec::new());
+        let (mut rows, mut sources, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
         for (key, content) in ledgers {
             let id = index.enter(key, content.head);
             rows.extend(items(id, content.rows.copies));
             sources.extend(items(id, content.rows.sources));
+            proofs.extend(items(id, content.rows.proofs));
         }
         index.rows.add(rows);
         index.sources.add(sources);
+        index.proofs.add(proofs);
         index
     }
 
@@ -105,6 +125,7 @@ impl Index {
         let id = self.enter(key, content.head);
         self.rows.add(items(id, content.rows.copies).collect());
         self.sources.add(items(id, content.rows.sources).collect());
+        self.proofs.add(items(id, content.rows.proofs).collect());
     }
 
     pub(super) fn remove(&mut self, key: &Key) {
@@ -112,6 +133,7 @@ impl Index {
             self.owners.remove(&id);
             self.rows.take_away(id);
             self.sources.take_away(id);
+            self.proofs.take_away(id);
         }
     }
 
@@ -142,6 +164,11 @@ impl Index {
     /// The same, with the object that each row is of.
     pub(super) fn owned_rows(&self, destination: u64) -> impl Iterator<Item = (&Owner, &Row)> {
         self.rows.get(destination).filter_map(|item| Some((&**self.owners.get(&item.ledger)?, &item.value)))
+    }
+
+    /// The proofs of access to a source, with the object whose ledger has each.
+    pub(super) fn owned_proofs(&self, source: u64) -> impl Iterator<Item = (&Owner, &Proof)> {
+        self.proofs.get(source).filter_map(|item| Some((&**self.owners.get(&item.ledger)?, &item.value)))
     }
 
     /// The digests that ledgers know of a source.

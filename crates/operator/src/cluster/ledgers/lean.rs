@@ -7,10 +7,11 @@ use fairlead_api::{
     names::fairlead::LOOK_AGAIN,
 };
 use fairlead_domain::{digest::Digest, reference::Reference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
 
-use super::index::{Mark, Row, Rows, name_of};
+use super::index::{Mark, Proof, Row, Rows, name_of, namespace_name};
 use crate::cluster::watch::{LeanMeta, stands_for};
 
 /// References in one annotation; more are cut off by whoever writes it.
@@ -55,6 +56,16 @@ struct WireEntry<'a> {
     source_digest: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     mirrors: Vec<WireCopy<'a>>,
+    #[serde(borrow, default)]
+    access: Vec<WireProof<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireProof<'a> {
+    #[serde(borrow)]
+    namespace: Cow<'a, str>,
+    proven_at: Time,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +77,8 @@ struct WireCopy<'a> {
     state: CopyState,
     #[serde(default)]
     replaces: bool,
+    #[serde(default)]
+    written: Vec<IgnoredAny>,
 }
 
 fn mark(text: Option<&Cow<'_, str>>) -> Option<Mark> {
@@ -74,7 +87,7 @@ fn mark(text: Option<&Cow<'_, str>>) -> Option<Mark> {
 
 impl From<Wire<'_>> for LeanLedger {
     fn from(wire: Wire<'_>) -> Self {
-        let (mut rows, mut sources) = (Vec::new(), Vec::new());
+        let (mut rows, mut sources, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
         for entry in &wire.spec.entries {
             // What cannot be read can be asked for by nobody.
             let Ok(source) = Reference::parse(&entry.source) else { continue };
@@ -83,6 +96,9 @@ impl From<Wire<'_>> for LeanLedger {
             if let Some(digest) = mark(entry.source_digest.as_ref()).filter(|_| !entry.mirrors.is_empty()) {
                 sources.push((name, digest));
             }
+            proofs.extend(entry.access.iter().map(|proof| {
+                (name, Proof { namespace: namespace_name(&proof.namespace), at: proof.proven_at.0 })
+            }));
             for copy in &entry.mirrors {
                 let Ok(destination) = Reference::parse(&copy.destination) else { continue };
                 let row = Row {
@@ -90,6 +106,7 @@ impl From<Wire<'_>> for LeanLedger {
                     digest: mark(copy.digest.as_ref()),
                     state: copy.state,
                     replaces: copy.replaces,
+                    written: !copy.written.is_empty(),
                 };
                 rows.push((name_of(&destination), row));
             }
@@ -97,7 +114,7 @@ impl From<Wire<'_>> for LeanLedger {
         let look_again =
             wire.metadata.annotations.as_ref().and_then(|annotations| annotations.look_again.as_deref());
         let look_again = look_again.map(references).unwrap_or_default().into();
-        let rows = Rows { copies: rows, sources, look_again };
+        let rows = Rows { copies: rows, sources, proofs, look_again };
         Self { metadata: wire.metadata.into(), owner: wire.spec.owner, rows }
     }
 }

@@ -144,6 +144,8 @@ fn routing(keys: &mut Keys<'_>, routing: &mut Routing) {
         }
     });
     keys! { keys:
+        value "accessProof" routing.access_proof, is not_zero
+            => "how long proof of access to an image counts, for mirrors with `access: Proven`";
         list "namespacedRegistries" routing.namespaced_registries
             => "registries that ImageSetMirrors and ReplicatedImageSets may name; `*` stands for any characters";
         value "rewriteOnNeverImagePullPolicy" routing.rewrite_on_never_image_pull_policy

@@ -6,6 +6,7 @@ use fairlead_domain::{
     duration::Duration, platform::PlatformFilter, reference::HostPattern, selector::Selector,
 };
 use fairlead_plan::owners::ApiGroup;
+use jiff::SignedDuration;
 
 use super::{monitoring::Monitoring, registries::Registries, values::choice};
 
@@ -32,6 +33,8 @@ pub struct Routing {
     pub active_check: ActiveCheck,
     pub probe: Probe,
     pub pull_secrets: PullSecrets,
+    /// How long a namespace counts as having access to an image after it has proven it.
+    pub access_proof: Duration,
     /// The registries that namespaced policies may name.
     pub namespaced_registries: Vec<HostPattern>,
     pub rewrite_on_never_image_pull_policy: bool,
@@ -46,11 +49,19 @@ impl Default for Routing {
             active_check: ActiveCheck::default(),
             probe: Probe::default(),
             pull_secrets: PullSecrets::default(),
+            access_proof: std::time::Duration::from_hours(720).into(),
             namespaced_registries: vec![HostPattern::everything()],
             rewrite_on_never_image_pull_policy: false,
             honor_priorities_on_always_image_pull_policy: false,
             skip_owners: ApiGroup::known(),
         }
+    }
+}
+
+impl Routing {
+    /// How long proof of access counts.
+    pub fn proof_lifetime(&self) -> SignedDuration {
+        SignedDuration::try_from(self.access_proof.as_std()).unwrap_or(SignedDuration::MAX)
     }
 }
 

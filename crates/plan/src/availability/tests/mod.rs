@@ -50,6 +50,7 @@ fn used(images: &[(&str, bool)]) -> Vec<Used> {
             original: *original,
             holders: Arc::default(),
             running: None,
+            ran: Arc::default(),
         })
         .collect();
     used.sort_by(|one, other| one.image.cmp(&other.image));

@@ -101,15 +101,16 @@ fn an_entry(most: usize) -> impl Strategy<Value = Entry> {
             original,
         },
     );
-    (prop::option::of(0usize..5), prop::option::of(0i64..9), copies(most), prop::option::of(watch)).prop_map(
-        |(content, unused, copies, watch)| Entry {
+    let access = prop::collection::btree_map("[a-z]{0,70}".prop_map(Into::into), time(), 0..70);
+    (prop::option::of(0usize..5), prop::option::of(0i64..9), access, copies(most), prop::option::of(watch))
+        .prop_map(|(content, unused, access, copies, watch)| Entry {
             source_digest: content.map(digest),
             unused_since: unused.map(at),
             uncopyable: content.is_none() && unused.is_some(),
+            access,
             copies,
             watch: watch.map(Box::new),
-        },
-    )
+        })
 }
 
 fn change() -> impl Strategy<Value = Change> {

@@ -149,6 +149,7 @@ impl World {
                 original: !text.starts_with('~'),
                 holders: Arc::default(),
                 running: None,
+                ran: Arc::default(),
             };
             (used.image.to_string(), used)
         };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::routing::{Decision, Withheld};
 
 #[test]
 fn the_original_stands_at_priority_zero() {
@@ -289,4 +290,37 @@ fn a_copy_of_another_image_is_withheld_unless_something_else_leads_there() {
     let all_foreign = withheld(&["quay.io/a/app:1", "ghcr.io/a/app:1", "m.io/kept/a/app:1"]);
     assert_eq!(references(&all_foreign), all[1..], "what is declared to hold the image stays");
     assert!(all_foreign.notes().iter().any(|note| note.starts_with("m.io/a/app:1 is not tried")));
+}
+
+/// A place that a tenant's own policy names too stays, without the Secrets of the mirror that asks for proof.
+#[test]
+fn a_copy_without_proof_is_withheld_with_the_secret_of_its_mirror() {
+    let spec = |access: &str, secret: &str| {
+        json!({
+            "access": access, "imageFilter": {"include": [".*"]}, "priority": -1,
+            "mirrors": [{"registry": "m.io", "pullSecret": {"name": secret, "namespace": "vault"}}],
+        })
+    };
+    let compiled = |manifest: &Value| Arc::new(compile(manifest).unwrap());
+    let guarded = compiled(&manifest(ClusterImageSetMirror, "guarded", spec("Proven", "cluster")));
+    let own = compiled(&manifest(ImageSetMirror, "my-app/own", spec("Shared", "own")));
+    let planned = |policies: &[&Arc<Policy>], proven: bool| {
+        let index = index(policies);
+        let mut places = plan_in(&index, "my-app", "quay.io/a:1", PullPolicy::IfNotPresent, DEFAULT);
+        assert_eq!(places.to_prove().count(), 1);
+        places.withhold_unproven("my-app", |_| (!proven).then_some(Withheld::Unproven));
+        places
+    };
+    assert_eq!(references(&planned(&[&guarded], true)), ["m.io/a:1", "quay.io/a:1"]);
+    let withheld = planned(&[&guarded], false);
+    assert_eq!(references(&withheld), ["quay.io/a:1"]);
+    let why = "m.io/a:1 is not tried: namespace my-app has not proven access to quay.io/a:1";
+    assert_eq!(withheld.notes(), [why]);
+    assert_eq!(withheld.decide(&[]), Decision::Keep { why: why.to_owned() });
+
+    let both = planned(&[&guarded, &own], false);
+    assert_eq!(references(&both), ["m.io/a:1", "quay.io/a:1"]);
+    let secrets: Vec<_> = both.list()[0].secrets.iter().map(|used| used.secret.to_string()).collect();
+    assert_eq!(secrets, ["my-app/own"]);
+    assert_eq!(both.list()[0].origin.by(), "ImageSetMirror/my-app/own");
 }

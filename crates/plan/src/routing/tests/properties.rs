@@ -158,8 +158,12 @@ fn by_definition(
             }
             for one in mirrors.iter().filter(|mirror| !mirror.place.contains(source)) {
                 let Ok(copy) = one.place.copy_of(source) else { continue };
-                let origin =
-                    Origin::Mirror { policy: Arc::clone(&policy.id), entry: one.entry, of: source.clone() };
+                let origin = Origin::Mirror {
+                    policy: Arc::clone(&policy.id),
+                    entry: one.entry,
+                    of: source.clone(),
+                    access: policy.access,
+                };
                 let place = place(policy, one.priority, one.entry, rank);
                 all.push((place, copy, origin, used(policy, one.secret_for_pods())));
             }
@@ -261,7 +265,7 @@ proptest! {
 
         for one in list {
             for origin in std::iter::once(&one.origin).chain(&one.also) {
-                if let Origin::Mirror { policy, entry, of } = origin {
+                if let Origin::Mirror { policy, entry, of, .. } = origin {
                     prop_assert!(sources.contains(of), "mirrors copy the original and upstreams");
                     let policy = policies.iter().find(|known| known.id() == policy).unwrap();
                     let Offer::Mirrors { mirrors, .. } = &policy.offer else { unreachable!() };

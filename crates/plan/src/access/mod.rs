@@ -1,0 +1,249 @@
+//! Proofs of access: which namespaces are offered copies of private images.
+//!
+//! A mirror that copies a private image would hand it to every namespace that may pull from the mirror. Where a policy
+//! asks for proof, a copy is offered only to namespaces that could have pulled the original: their own credentials, or
+//! none, opened it, or one of their Pods ran it. Proofs are kept in the ledger, so that they survive an outage of the
+//! original.
+//!
+//! A registry can claim any digest for any name, and images with one digest share a copy. So what a namespace opened or
+//! ran counts only if it is, byte for byte, what the ledger says was copied: a tenant's own registry proves nothing about
+//! an image of which the tenant knows no more than the digest.
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use fairlead_api::{
+    fairlead::{CopyState, MAX_PROOFS},
+    kuik::MirrorAccess,
+};
+use fairlead_domain::{digest::Digest, reference::Reference};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{
+    ledger::{Entry, Ledger, whole_seconds},
+    usage::Used,
+};
+
+/// A proof is renewed at this age, or when a quarter of its lifetime is over.
+const RENEW_AFTER: SignedDuration = SignedDuration::from_hours(24);
+
+/// Originals that did not open are tried again after this time, then after twice that each time.
+const FIRST_RETRY: SignedDuration = SignedDuration::from_mins(1);
+const LAST_RETRY: SignedDuration = SignedDuration::from_hours(1);
+
+/// Longest name of a namespace.
+const LONGEST_NAMESPACE: usize = 63;
+
+/// When namespaces last proved that they have access to one image.
+pub type Proofs = BTreeMap<Arc<str>, Timestamp>;
+
+/// A namespace whose Pods use an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    pub namespace: Arc<str>,
+    /// A Pod of the namespace runs the original as the ledger knows it.
+    pub ran: bool,
+}
+
+/// What follows for one image.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reviewed {
+    /// The proofs as they are to be remembered.
+    pub proofs: Proofs,
+    /// Namespaces whose own credentials are to be tried at the original.
+    pub to_try: Vec<Arc<str>>,
+}
+
+/// Whether a proof of this time still counts.
+pub fn counts(proven_at: Timestamp, lifetime: SignedDuration, now: Timestamp) -> bool {
+    now.duration_since(proven_at) < lifetime
+}
+
+/// Whether a namespace is offered a copy of a mirror that asks for proof.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    Proven,
+    /// `may_ask`: it is proof enough if the registry of the original says that the namespace may have it.
+    Unproven {
+        may_ask: bool,
+    },
+    /// The mirror has made no such copy.
+    NotCopied,
+}
+
+/// What a ledger says of the place of a copy.
+#[derive(Debug, Clone, Copy)]
+pub struct Made {
+    /// It is the ledger of the mirror that offers the copy.
+    pub by_mirror: bool,
+    /// It is about the source in question.
+    pub of_source: bool,
+    pub state: CopyState,
+    /// Another source's copy is there until this one is made.
+    pub replaces: bool,
+    /// We wrote what is there.
+    pub written: bool,
+}
+
+/// Where a namespace stands with a copy. `rows` are those that ledgers have about its place, `is_proven` whether the
+/// ledger of the mirror itself has proof of the namespace. Ledgers of other objects prove nothing: that of a namespaced
+/// object is where its tenants are.
+///
+/// A registry's word without the content counts only where the copy is known to have been made of this source and of
+/// nothing else.
+pub fn standing(
+    source: &Reference,
+    rows: impl IntoIterator<Item = Made>,
+    is_proven: impl FnOnce() -> bool,
+) -> Standing {
+    let (mut written, mut alone) = (None, true);
+    for row in rows.into_iter().filter(|row| row.state != CopyState::Refused && !row.replaces) {
+        if row.by_mirror && row.of_source {
+            written = Some(row.written);
+        }
+        alone &= row.of_source;
+    }
+    match written {
+        None => Standing::NotCopied,
+        Some(_) if is_proven() => Standing::Proven,
+        Some(written) => Standing::Unproven { may_ask: written && alone && source.digest().is_none() },
+    }
+}
+
+/// Brings the proofs of one image up to date with the namespaces that use it, each once.
+///
+/// [`MAX_PROOFS`] are remembered: those of users first, then the latest of others. Once they are all of users, further
+/// namespaces are neither added nor tried, or they would take each other's place for ever. They prove their access at
+/// admission.
+pub fn review(known: &Proofs, users: &[User], lifetime: SignedDuration, now: Timestamp) -> Reviewed {
+    let mut others = known.clone();
+    others.retain(|_, at| counts(*at, lifetime, now));
+    let mut proofs = Proofs::new();
+    let (mut new, mut to_try) = (Vec::new(), Vec::new());
+    let renew_after = RENEW_AFTER.min(lifetime / 4);
+    for user in users {
+        let Some(at) = others.remove(&user.namespace) else {
+            new.push(user);
+            continue;
+        };
+        let due = now.duration_since(at) >= renew_after;
+        if due && !user.ran {
+            to_try.push(Arc::clone(&user.namespace));
+        }
+        proofs.insert(Arc::clone(&user.namespace), if due && user.ran { now } else { at });
+    }
+    for user in new {
+        if proofs.len() >= MAX_PROOFS {
+            break;
+        }
+        if user.ran {
+            proofs.insert(Arc::clone(&user.namespace), now);
+        } else {
+            to_try.push(Arc::clone(&user.namespace));
+        }
+    }
+    let mut others: Vec<_> = others.into_iter().collect();
+    others.sort_by_key(|(_, at)| std::cmp::Reverse(*at));
+    let room = MAX_PROOFS.saturating_sub(proofs.len());
+    proofs.extend(others.into_iter().take(room));
+    Reviewed { proofs, to_try }
+}
+
+/// After the credentials of a namespace have opened the original.
+#[must_use]
+pub fn proven(known: &Proofs, namespace: &Arc<str>, now: Timestamp) -> Proofs {
+    let mut proofs = known.clone();
+    proofs.insert(Arc::clone(namespace), now);
+    bound(&mut proofs);
+    proofs
+}
+
+/// How long it is waited after so many failures in a row.
+pub fn retry_after(failures: u32) -> SignedDuration {
+    let doubled = FIRST_RETRY.checked_mul(1i32.checked_shl(failures.min(16)).unwrap_or(i32::MAX));
+    doubled.unwrap_or(LAST_RETRY).min(LAST_RETRY)
+}
+
+/// An original that has to be opened on behalf of namespaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    pub source: Reference,
+    /// What opening it must lead to.
+    pub digest: Digest,
+    pub namespaces: Vec<Arc<str>>,
+}
+
+/// What follows for a whole ledger.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LedgerReview {
+    /// Images whose proofs change.
+    pub changed: Vec<(Reference, Proofs)>,
+    pub to_try: Vec<Attempt>,
+}
+
+/// Reviews every image of a ledger. `used` is in order of images.
+///
+/// While access is shared no proof is gathered. Those that are there last for their lifetime, so that an edit back and
+/// forth loses nothing.
+pub fn review_ledger(
+    ledger: &Ledger,
+    used: &[Used],
+    access: MirrorAccess,
+    lifetime: SignedDuration,
+    now: Timestamp,
+) -> LedgerReview {
+    let mut review_of = LedgerReview::default();
+    let now = whole_seconds(now);
+    for (source, entry) in ledger.iter() {
+        let users = match access {
+            MirrorAccess::Proven => users_of(source, entry, used),
+            MirrorAccess::Shared if entry.access.is_empty() => continue,
+            MirrorAccess::Shared => Vec::new(),
+        };
+        let Reviewed { proofs, to_try: namespaces } = review(&entry.access, &users, lifetime, now);
+        if proofs != entry.access {
+            review_of.changed.push((source.clone(), proofs));
+        }
+        if let Some(digest) = entry.source_digest.filter(|_| !namespaces.is_empty()) {
+            review_of.to_try.push(Attempt { source: source.clone(), digest, namespaces });
+        }
+    }
+    review_of
+}
+
+/// The namespaces that use an image, in order.
+fn users_of(source: &Reference, entry: &Entry, used: &[Used]) -> Vec<User> {
+    let at = used.binary_search_by(|used| used.image.cmp(source));
+    let Some(used) = at.ok().and_then(|at| used.get(at)) else { return Vec::new() };
+    let mut users: Vec<User> = Vec::new();
+    for holder in &*used.holders {
+        if users.last().is_some_and(|last| last.namespace == holder.namespace) {
+            continue;
+        }
+        let namespace = Arc::clone(&holder.namespace);
+        let ran =
+            entry.source_digest.is_some_and(|digest| used.ran.binary_search(&(namespace, digest)).is_ok());
+        users.push(User { namespace: Arc::clone(&holder.namespace), ran });
+    }
+    users
+}
+
+/// Brings proofs into the form in which they are stored.
+pub(crate) fn tidy(proofs: &mut Proofs) {
+    proofs.retain(|namespace, at| {
+        *at = whole_seconds(*at);
+        (1..=LONGEST_NAMESPACE).contains(&namespace.len())
+    });
+    bound(proofs);
+}
+
+/// Keeps the latest.
+fn bound(proofs: &mut Proofs) {
+    while proofs.len() > MAX_PROOFS {
+        let oldest = proofs.iter().min_by_key(|(_, at)| **at).map(|(namespace, _)| Arc::clone(namespace));
+        let Some(oldest) = oldest else { return };
+        proofs.remove(&oldest);
+    }
+}
