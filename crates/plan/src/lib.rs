@@ -21,6 +21,7 @@ pub mod named_registries;
 pub mod owners;
 pub mod pod_record;
 pub mod policy_status;
+pub mod pull_failure;
 pub mod pull_secrets;
 pub mod routing;
 pub mod routing_events;

@@ -2,6 +2,7 @@
 
 pub mod ledgers;
 pub mod namespaces;
+pub mod nodes;
 pub mod policies;
 pub mod service_accounts;
 pub mod state;

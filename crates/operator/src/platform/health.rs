@@ -36,6 +36,7 @@ impl From<Row> for Check {
         let mut detail = match (row.presence, row.synced) {
             (Presence::Unknown, _) => "asking whether the cluster serves it".to_owned(),
             (Presence::Absent, _) => "not served by the cluster".to_owned(),
+            (Presence::Unneeded, _) => "not needed".to_owned(),
             (Presence::Served, false) => "listing".to_owned(),
             (Presence::Served, true) => format!("{} objects", row.objects),
         };

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use fairlead_plan::owners::Controller;
 use fairlead_plan::pod_record::Place;
+use fairlead_plan::pull_failure::{PullFailure, end_of};
 use kube::api::ObjectMeta;
 
 use crate::cluster::watch::pod::{LeanContainer, LeanContainerStatus, LeanPod};
@@ -56,11 +57,29 @@ pub struct Container {
     pub name: Arc<str>,
     /// As the specification has it now.
     pub image: Arc<str>,
-    /// What the kubelet says it runs; for a volume nothing is said yet.
+    pub pull_policy: Option<Arc<str>>,
+    /// An init container that keeps running beside the others.
+    pub sidecar: bool,
+    /// What the kubelet says it runs. For a volume: what the kubelet says is mounted, in whatever form it says so.
     pub running_image: Option<Arc<str>>,
     pub image_id: Option<Arc<str>>,
+    /// The runtime has made a container of it.
+    pub created: bool,
     /// Why it waits, `ImagePullBackOff` for instance.
     pub waiting: Option<Arc<str>>,
+    pub pull_problem: Option<PullProblem>,
+    /// Why it ended.
+    pub terminated: Option<Arc<str>>,
+    /// Names of the image volumes that it mounts.
+    pub image_volumes: Arc<[Arc<str>]>,
+}
+
+/// A pull that failed, as the kubelet tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullProblem {
+    pub failure: PullFailure,
+    /// The end of the kubelet's message.
+    pub message: Arc<str>,
 }
 
 impl Container {
@@ -104,6 +123,8 @@ pub struct PodEntry {
     /// When it was created, in seconds since 1970. 0: not known.
     pub created: i64,
     pub phase: Phase,
+    /// Why the Pod as a whole failed, `Evicted` for instance.
+    pub reason: Option<Arc<str>>,
     /// Some container of it runs or ran.
     pub started: bool,
     pub deleting: bool,
@@ -138,7 +159,8 @@ pub(super) struct Shared {
     texts: Interner<str>,
     labels: Interner<[Label]>,
     annotations: Interner<[Annotation]>,
-    secrets: Interner<[Arc<str>]>,
+    /// Of pull secrets and of volumes.
+    names: Interner<[Arc<str>]>,
 }
 
 impl Shared {
@@ -170,13 +192,14 @@ impl Shared {
             uid: Arc::from(metadata.uid.as_deref().unwrap_or_default()),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             phase: Phase::parse(&pod.status.phase),
+            reason: self.said(&pod.status.reason),
             started: pod.status.has_started(),
             deleting: metadata.deletion_timestamp.is_some(),
             node: pod.spec.node_name.as_deref().map(|node| self.texts.get(node)),
             owner,
             labels: self.labels.get(&labels),
             annotations: self.annotations.get(&annotations),
-            pull_secrets: self.secrets.get(&secrets),
+            pull_secrets: self.names.get(&secrets),
             containers: self.containers(pod),
         }
     }
@@ -198,20 +221,42 @@ impl Shared {
         ] {
             for container in containers {
                 let status = statuses.iter().find(|status| status.name == container.name);
-                all.push(self.container(role, container, status));
+                let mounts = container.volume_mounts.iter().map(|mount| mount.name.as_str());
+                let volumes: Vec<_> = mounts
+                    .filter(|name| spec.image_volumes().any(|(volume, _)| volume == *name))
+                    .map(|name| self.texts.get(name))
+                    .collect();
+                all.push(self.container(role, container, status, &volumes));
             }
         }
-        for (name, image) in spec.image_volumes() {
+        let statuses = [
+            &status.init_container_statuses,
+            &status.container_statuses,
+            &status.ephemeral_container_statuses,
+        ];
+        for (name, source) in spec.image_volumes() {
+            let mut mounted = statuses.into_iter().flatten().flat_map(LeanContainerStatus::mounted_images);
+            let mounted = mounted.find(|(volume, _)| *volume == name).map(|(_, image)| image);
             all.push(Container {
                 role: Role::Volume,
                 name: self.texts.get(name),
-                image: self.texts.get(image),
-                running_image: None,
+                image: self.texts.get(&source.reference),
+                pull_policy: self.said(&source.pull_policy),
+                sidecar: false,
+                running_image: mounted.map(|image| self.texts.get(image)),
                 image_id: None,
+                created: false,
                 waiting: None,
+                pull_problem: None,
+                terminated: None,
+                image_volumes: self.names.get(&[]),
             });
         }
         all.into_boxed_slice()
+    }
+
+    fn said(&mut self, text: &str) -> Option<Arc<str>> {
+        (!text.is_empty()).then(|| self.texts.get(text))
     }
 
     fn container(
@@ -219,18 +264,28 @@ impl Shared {
         role: Role,
         spec: &LeanContainer,
         status: Option<&LeanContainerStatus>,
+        image_volumes: &[Arc<str>],
     ) -> Container {
-        let said = |text: &str| Some(text).filter(|text| !text.is_empty()).map(str::to_owned);
-        let running_image = status.and_then(|status| said(&status.image));
-        let image_id = status.and_then(|status| said(&status.image_id));
-        let waiting = status.and_then(LeanContainerStatus::waiting_reason);
+        let waiting = status.and_then(LeanContainerStatus::waiting);
+        let pull_problem = waiting.and_then(|waiting| {
+            let failure = PullFailure::classify(&waiting.reason, &waiting.message)?;
+            Some(PullProblem { failure, message: self.texts.get(end_of(&waiting.message)) })
+        });
         Container {
             role,
             name: self.texts.get(&spec.name),
             image: self.texts.get(&spec.image),
-            running_image: running_image.map(|image| self.texts.get(&image)),
-            image_id: image_id.map(|id| self.texts.get(&id)),
-            waiting: waiting.map(|reason| self.texts.get(reason)),
+            pull_policy: self.said(&spec.image_pull_policy),
+            sidecar: role == Role::Init && spec.restart_policy == "Always",
+            running_image: status.and_then(|status| self.said(&status.image)),
+            image_id: status.and_then(|status| self.said(&status.image_id)),
+            created: status.is_some_and(|status| !status.container_id.is_empty()),
+            waiting: waiting.and_then(|waiting| self.said(&waiting.reason)),
+            pull_problem,
+            terminated: status
+                .and_then(LeanContainerStatus::terminated_reason)
+                .and_then(|reason| self.said(reason)),
+            image_volumes: self.names.get(image_volumes),
         }
     }
 
@@ -238,7 +293,58 @@ impl Shared {
     pub(super) fn sweep(&mut self) {
         self.labels.sweep();
         self.annotations.sweep();
-        self.secrets.sweep();
+        self.names.sweep();
         self.texts.sweep();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_healing_and_accounting_need_of_containers_is_kept() {
+        let message = format!("{} connect: connection refused", "x".repeat(1000));
+        let pod = json!({
+            "spec": {
+                "initContainers": [{"name": "proxy", "image": "proxy:1", "restartPolicy": "Always"}],
+                "containers": [{
+                    "name": "web", "image": "web:1", "imagePullPolicy": "IfNotPresent",
+                    "volumeMounts": [{"name": "data"}, {"name": "model"}],
+                }],
+                "volumes": [
+                    {"name": "data", "emptyDir": {}},
+                    {"name": "model", "image": {"reference": "models/llm:3", "pullPolicy": "Always"}},
+                ],
+            },
+            "status": {
+                "phase": "Failed", "reason": "Evicted",
+                "initContainerStatuses": [{
+                    "name": "proxy", "image": "proxy:1", "imageID": "proxy@sha256:1", "containerID": "containerd://7",
+                    "state": {"terminated": {"reason": "Error", "exitCode": 1}},
+                    "volumeMounts": [
+                        {"name": "model", "volumeStatus": {"image": {"imageRef": "models/llm@sha256:2"}}},
+                    ],
+                }],
+                "containerStatuses": [{
+                    "name": "web", "image": "web:1", "imageID": "",
+                    "state": {"waiting": {"reason": "ImagePullBackOff", "message": message}},
+                }],
+            },
+        });
+        let pod: LeanPod = serde_json::from_str(&pod.to_string()).expect("a Pod");
+        let entry = Shared::default().entry(&pod);
+        assert_eq!(entry.reason.as_deref(), Some("Evicted"));
+        let [proxy, web, model] = &entry.containers[..] else { panic!("{entry:?}") };
+        assert!(proxy.sidecar && proxy.created && !web.sidecar && !web.created);
+        assert_eq!((proxy.terminated.as_deref(), &proxy.pull_problem), (Some("Error"), &None));
+        assert_eq!(web.pull_policy.as_deref(), Some("IfNotPresent"));
+        assert_eq!(web.image_volumes.iter().map(|name| &**name).collect::<Vec<_>>(), ["model"]);
+        let problem = web.pull_problem.as_ref().expect("a pull failed");
+        assert_eq!((problem.failure, problem.message.len()), (PullFailure::ConnectionRefused, 512));
+        assert_eq!((model.role, model.pull_policy.as_deref()), (Role::Volume, Some("Always")));
+        assert_eq!(model.running_image.as_deref(), Some("models/llm@sha256:2"));
     }
 }

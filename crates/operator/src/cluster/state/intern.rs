@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Gives equal values the same allocation.
 #[derive(Debug)]
-pub(super) struct Interner<T: ?Sized> {
+pub(crate) struct Interner<T: ?Sized> {
     known: HashSet<Arc<T>>,
     /// Size at which values that nobody uses any more are looked for.
     sweep_at: usize,
@@ -27,7 +27,7 @@ impl<T: ?Sized + Eq + Hash> Interner<T>
 where
     Arc<T>: for<'a> From<&'a T>,
 {
-    pub(super) fn get(&mut self, value: &T) -> Arc<T> {
+    pub(crate) fn get(&mut self, value: &T) -> Arc<T> {
         if let Some(known) = self.known.get(value) {
             return known.clone();
         }
@@ -40,7 +40,7 @@ where
     }
 
     /// Forgets what is used nowhere else. Runs by itself whenever the number of values has doubled.
-    pub(super) fn sweep(&mut self) {
+    pub(crate) fn sweep(&mut self) {
         self.known.retain(|value| Arc::strong_count(value) > 1);
         self.known.shrink_to(self.known.len() * 2);
         self.sweep_at = (self.known.len() * 2).max(SMALLEST_SWEEP);

@@ -16,6 +16,8 @@ pub enum Presence {
     Unknown,
     Absent,
     Served,
+    /// No capability needs the kind, so it is not watched.
+    Unneeded,
 }
 
 /// One watch.
@@ -37,7 +39,7 @@ impl Row {
     pub fn ready(&self) -> bool {
         match self.presence {
             Presence::Unknown => false,
-            Presence::Absent => true,
+            Presence::Absent | Presence::Unneeded => true,
             Presence::Served => self.synced,
         }
     }
@@ -106,7 +108,7 @@ impl Board {
         let row = state.rows.get(kind);
         let standing = match row.map(|row| (row.presence, row.synced)) {
             Some((Presence::Served, true)) => Known::Listed,
-            Some((Presence::Absent, _)) => Known::Absent,
+            Some((Presence::Absent | Presence::Unneeded, _)) => Known::Absent,
             Some((Presence::Served | Presence::Unknown, _)) | None => Known::Listing,
         };
         let objects = row.map_or(0, |row| row.objects + row.malformed).max(ledgers);
@@ -132,6 +134,14 @@ impl Board {
         if before.is_some_and(|before| before != Presence::Absent) {
             tracing::debug!(kind, "the cluster does not serve this kind; it is looked for again and again");
         }
+    }
+
+    pub(super) fn unneeded(&self, kind: &'static str) {
+        self.metrics.forget_counts(kind);
+        self.update(kind, |row| {
+            (row.presence, row.synced, row.objects, row.malformed) = (Presence::Unneeded, false, 0, 0);
+            row.trouble = None;
+        });
     }
 
     pub(super) fn served(&self, kind: &'static str) {

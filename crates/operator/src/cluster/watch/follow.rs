@@ -10,6 +10,7 @@ use futures::{FutureExt, Stream, StreamExt};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
 use super::backoff::{Backoff, jittered};
 use super::discovery::{Discovery, Kind};
@@ -71,18 +72,47 @@ pub(super) struct Follower<K, S> {
     pub(super) page: u32,
     /// The one object that is followed, if not all are.
     pub(super) only: Option<String>,
+    /// How many need the kind to be followed, if it is not always.
+    pub(super) needed: Option<watch::Receiver<usize>>,
     pub(super) object: PhantomData<fn() -> K>,
 }
 
 impl<K: Followed, S: Sink<K>> Follower<K, S> {
     pub(super) async fn run(mut self) {
         loop {
+            self.wait_until_needed().await;
             self.wait_until_served().await;
             self.board.served(self.kind.name);
-            self.follow().await;
+            self.follow_while_needed().await;
             // What was listed stays known. Objects that are deleted with their definition are reported one by one before
             // that; an object that was not reported as deleted is still stored, and only not served.
-            self.board.absent(self.kind.name);
+            if self.needed.as_ref().is_none_or(|needed| *needed.borrow() > 0) {
+                self.board.absent(self.kind.name);
+            }
+        }
+    }
+
+    async fn wait_until_needed(&mut self) {
+        let Some(needed) = &mut self.needed else { return };
+        if *needed.borrow() == 0 {
+            self.board.unneeded(self.kind.name);
+        }
+        if needed.wait_for(|count| *count > 0).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// What is no longer needed is forgotten.
+    async fn follow_while_needed(&mut self) {
+        let Some(mut needed) = self.needed.clone() else { return self.follow().await };
+        let unneeded = tokio::select! {
+            _ = needed.wait_for(|count| *count == 0) => true,
+            () = self.follow() => false,
+        };
+        if unneeded {
+            self.sink.begin();
+            self.sink.finish();
+            self.sink.publish();
         }
     }
 

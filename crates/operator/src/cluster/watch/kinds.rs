@@ -20,6 +20,7 @@ use fairlead_api::reef::ProxyCache;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::{Client, Resource};
+use tokio::sync::watch;
 
 use super::discovery::{Discovery, Kind};
 use super::follow::{Followed, Follower};
@@ -28,6 +29,7 @@ use super::sink::{ObjectSink, PodSink, Sink};
 use super::{Board, Metrics};
 use crate::cluster::ledgers::{Claims, LeanLedger, LedgerSink};
 use crate::cluster::namespaces::{LeanNamespace, LeanWebhooks, NamespaceSink, Namespaces, WebhookSink};
+use crate::cluster::nodes::{LeanNode, NodeSink, Nodes};
 use crate::cluster::service_accounts::{AccountSink, Accounts, LeanAccount};
 use crate::cluster::state::{Pods, Store};
 
@@ -45,6 +47,7 @@ macro_rules! resources {
             pub accounts: Accounts,
             pub claims: Claims,
             pub namespaces: Namespaces,
+            pub nodes: Nodes,
             $(pub $field: Store<$kind>,)+
         }
 
@@ -104,10 +107,10 @@ impl Watches {
         webhook: Option<&str>,
         metrics: Metrics,
     ) -> Self {
-        let (pod, account) = (kind_of::<LeanPod>(), kind_of::<LeanAccount>());
+        let (pod, account, node) = (kind_of::<LeanPod>(), kind_of::<LeanAccount>(), kind_of::<LeanNode>());
         let selecting = [kind_of::<LeanNamespace>().name, kind_of::<LeanWebhooks>().name];
         let kinds = Resources::custom_kinds();
-        let names = kinds.iter().map(|kind| kind.name).chain([pod.name, account.name]);
+        let names = kinds.iter().map(|kind| kind.name).chain([pod.name, account.name, node.name]);
         let names = names.chain(webhook.iter().flat_map(|_| selecting));
         let board = Arc::new(Board::new(names, metrics));
         let discovery = Arc::new(Discovery::new(client.clone(), kinds));
@@ -117,6 +120,7 @@ impl Watches {
         all.push(starter.custom(ledgers, PAGE_OF_LEDGERS));
         all.push(starter.core(PodSink::new(pod.name, resources.pods.clone())));
         all.push(starter.core(AccountSink::new(resources.accounts.clone())));
+        all.push(starter.needed(NodeSink::new(node.name, resources.nodes.clone()), resources.nodes.needed()));
         if let Some(webhook) = webhook {
             all.push(starter.core(NamespaceSink::new(resources.namespaces.clone())));
             all.push(starter.one(WebhookSink::new(resources.namespaces.clone()), webhook));
@@ -133,17 +137,22 @@ struct Starter {
 
 impl Starter {
     fn custom<K: Followed>(&self, sink: impl Sink<K>, page: u32) -> Watch {
-        self.follow(sink, Some(self.discovery.clone()), page, None)
+        self.follow(sink, Some(self.discovery.clone()), page, None, None)
     }
 
     /// Of a kind that every API server serves.
     fn core<K: Followed>(&self, sink: impl Sink<K>) -> Watch {
-        self.follow(sink, None, PAGE, None)
+        self.follow(sink, None, PAGE, None, None)
     }
 
     /// The one object of a kind that every API server serves.
     fn one<K: Followed>(&self, sink: impl Sink<K>, name: &str) -> Watch {
-        self.follow(sink, None, PAGE, Some(name.to_owned()))
+        self.follow(sink, None, PAGE, Some(name.to_owned()), None)
+    }
+
+    /// Of a kind that every API server serves, while it is needed.
+    fn needed<K: Followed>(&self, sink: impl Sink<K>, needed: watch::Receiver<usize>) -> Watch {
+        self.follow(sink, None, PAGE, None, Some(needed))
     }
 
     fn follow<K: Followed>(
@@ -152,6 +161,7 @@ impl Starter {
         discovery: Option<Arc<Discovery>>,
         page: u32,
         only: Option<String>,
+        needed: Option<watch::Receiver<usize>>,
     ) -> Watch {
         let kind = kind_of::<K>();
         let follower = Follower {
@@ -162,6 +172,7 @@ impl Starter {
             discovery,
             page,
             only,
+            needed,
             object: PhantomData,
         };
         (kind.name, follower.run().boxed())

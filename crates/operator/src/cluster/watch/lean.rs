@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer};
 
 /// As much of an object's metadata as is decoded where only its name and a few annotations matter.
 #[derive(Default, Deserialize)]
@@ -23,6 +24,13 @@ impl<Annotations> From<LeanMeta<Annotations>> for ObjectMeta {
         let owner_references = (!owner_references.is_empty()).then_some(owner_references);
         Self { name, namespace, resource_version, owner_references, ..Self::default() }
     }
+}
+
+/// Null reads like absent, as everywhere in Kubernetes.
+pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Default + DeserializeOwned>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// Makes a type with a field `metadata` stand for a kind.

@@ -15,7 +15,7 @@ pub mod pod;
 pub(crate) mod sink;
 mod tolerant;
 
-pub(crate) use lean::{LeanMeta, stands_for};
+pub(crate) use lean::{LeanMeta, or_default, stands_for};
 
 pub use board::{Board, Presence, Row};
 pub use kinds::{Resources, Watches};

@@ -8,10 +8,10 @@ use std::fmt;
 use fairlead_api::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::api::ObjectMeta;
+use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, de::DeserializeOwned};
 
-use super::stands_for;
+use super::{or_default, stands_for};
 
 /// Annotations that are kept whole, whatever their length.
 const OURS: [&str; 6] = [
@@ -83,22 +83,37 @@ impl LeanSpec {
         self.image_pull_secrets.iter().map(|secret| secret.name.as_str()).filter(|name| !name.is_empty())
     }
 
-    /// Name and image of every volume that is an image.
-    pub fn image_volumes(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// Name and source of every volume that is an image.
+    pub fn image_volumes(&self) -> impl Iterator<Item = (&str, &LeanImageSource)> {
         self.volumes
             .iter()
-            .filter_map(|volume| Some((volume.name.as_str(), volume.image.as_ref()?.reference.as_str())))
-            .filter(|(_, image)| !image.is_empty())
+            .filter_map(|volume| Some((volume.name.as_str(), volume.image.as_ref()?)))
+            .filter(|(_, source)| !source.reference.is_empty())
     }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct LeanContainer {
     #[serde(deserialize_with = "or_default")]
     pub name: String,
     #[serde(deserialize_with = "or_default")]
     pub image: String,
+    #[serde(deserialize_with = "or_default")]
+    pub image_pull_policy: String,
+    /// `Always` makes an init container a sidecar.
+    #[serde(deserialize_with = "or_default")]
+    pub restart_policy: String,
+    #[serde(deserialize_with = "or_default")]
+    pub volume_mounts: Vec<LeanMount>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct LeanMount {
+    /// The volume's.
+    #[serde(deserialize_with = "or_default")]
+    pub name: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -117,10 +132,12 @@ struct LeanVolume {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct LeanImageSource {
+#[serde(rename_all = "camelCase", default)]
+pub struct LeanImageSource {
     #[serde(deserialize_with = "or_default")]
-    reference: String,
+    pub reference: String,
+    #[serde(deserialize_with = "or_default")]
+    pub pull_policy: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -128,6 +145,9 @@ struct LeanImageSource {
 pub struct LeanStatus {
     #[serde(deserialize_with = "or_default")]
     pub phase: String,
+    /// Why the Pod as a whole failed, `Evicted` for instance.
+    #[serde(deserialize_with = "or_default")]
+    pub reason: String,
     #[serde(deserialize_with = "or_default")]
     pub container_statuses: Vec<LeanContainerStatus>,
     #[serde(deserialize_with = "or_default")]
@@ -155,6 +175,10 @@ pub struct LeanContainerStatus {
     pub image: String,
     #[serde(rename = "imageID", deserialize_with = "or_default")]
     pub image_id: String,
+    #[serde(rename = "containerID", deserialize_with = "or_default")]
+    pub container_id: String,
+    #[serde(deserialize_with = "or_default")]
+    volume_mounts: Vec<LeanMountStatus>,
     #[serde(deserialize_with = "or_default")]
     state: LeanState,
     #[serde(deserialize_with = "or_default")]
@@ -162,8 +186,20 @@ pub struct LeanContainerStatus {
 }
 
 impl LeanContainerStatus {
-    pub fn waiting_reason(&self) -> Option<&str> {
-        self.state.waiting.as_ref()?.reason.as_deref()
+    pub fn waiting(&self) -> Option<&Waiting> {
+        self.state.waiting.as_ref()
+    }
+
+    pub fn terminated_reason(&self) -> Option<&str> {
+        self.state.terminated.as_ref()?.reason.as_deref()
+    }
+
+    /// Name of every mounted image volume of which the kubelet reports what was mounted, and that.
+    pub fn mounted_images(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.volume_mounts.iter().filter_map(|mount| {
+            let image = mount.volume_status.as_ref()?.image.as_ref()?;
+            (!image.image_ref.is_empty()).then_some((mount.name.as_str(), image.image_ref.as_str()))
+        })
     }
 
     /// Whether it runs or ever ran.
@@ -192,13 +228,39 @@ impl LeanState {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Terminated {
+    reason: Option<String>,
     started_at: Option<Time>,
+}
+
+/// Why a container waits.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Waiting {
+    #[serde(deserialize_with = "or_default")]
+    pub reason: String,
+    #[serde(deserialize_with = "or_default")]
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LeanMountStatus {
+    #[serde(deserialize_with = "or_default")]
+    name: String,
+    volume_status: Option<LeanVolumeStatus>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-struct Waiting {
-    reason: Option<String>,
+struct LeanVolumeStatus {
+    image: Option<LeanImageStatus>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LeanImageStatus {
+    #[serde(deserialize_with = "or_default")]
+    image_ref: String,
 }
 
 impl From<Wire> for LeanPod {
@@ -221,13 +283,6 @@ impl From<Wire> for LeanPod {
             status: wire.status,
         }
     }
-}
-
-/// Null reads like absent, as everywhere in Kubernetes.
-fn or_default<'de, D: Deserializer<'de>, T: Default + DeserializeOwned>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 #[derive(Default)]
@@ -308,7 +363,10 @@ mod tests {
                 "imagePullSecrets": [{"name": "registry"}, {}],
                 "initContainers": [{"name": "prepare", "image": "busybox"}],
                 "containers": [{"name": "web", "image": "nginx:1", "env": [{"name": "A", "value": "b"}]}],
-                "volumes": [{"name": "data", "emptyDir": {}}, {"name": "model", "image": {"reference": "models/llm:3"}}],
+                "volumes": [
+                    {"name": "data", "emptyDir": {}},
+                    {"name": "model", "image": {"reference": "models/llm:3", "pullPolicy": "Always"}},
+                ],
             },
             "status": {
                 "phase": "Pending",
@@ -331,8 +389,11 @@ mod tests {
         assert_eq!(value("long"), Some(None));
         assert_eq!(value(names::fairlead::ROUTES), Some(Some(routes)));
         assert_eq!(pod.spec.pull_secrets().collect::<Vec<_>>(), ["registry"]);
-        assert_eq!(pod.spec.image_volumes().collect::<Vec<_>>(), [("model", "models/llm:3")]);
-        assert_eq!(pod.status.container_statuses[0].waiting_reason(), Some("ImagePullBackOff"));
+        let volumes: Vec<_> = pod.spec.image_volumes().collect();
+        let [("model", source)] = volumes[..] else { panic!("{volumes:?}") };
+        assert_eq!((&*source.reference, &*source.pull_policy), ("models/llm:3", "Always"));
+        let waiting = pod.status.container_statuses[0].waiting().expect("it waits");
+        assert_eq!((&*waiting.reason, &*waiting.message), ("ImagePullBackOff", "…"));
     }
 
     #[test]

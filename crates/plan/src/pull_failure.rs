@@ -1,0 +1,274 @@
+//! Why a kubelet could not pull an image, read from the reason and the message of a waiting container.
+//!
+//! The kubelet passes on what the runtime wrote, and runtimes pass on what a registry wrote, so the cause has to be
+//! recognised by its words. Causes that another image cannot fix are recognised first: a message may quote several
+//! attempts, and a full disk stays full whatever the other attempts met.
+
+/// The part of a message that is kept: the cause is at its end.
+pub const KEPT_MESSAGE: usize = 512;
+
+/// Why a pull failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PullFailure {
+    /// The registry has no such image.
+    NotFound,
+    /// The registry refused the credentials, or wants some.
+    Denied,
+    ConnectionRefused,
+    /// The name of the registry cannot be resolved.
+    NoSuchHost,
+    /// The registry answered with a status of 500 or more, or the runtime calls it unavailable.
+    Unavailable,
+    /// The registry asks for fewer requests.
+    RateLimited,
+    /// The certificate of the registry is not trusted.
+    Certificate,
+    /// Connections break off or take too long.
+    Network,
+    /// The kubelet's own limit of pulls per second: not a failure, the kubelet tries again.
+    TooManyPulls,
+    DiskFull,
+    /// The image has no variant for the node's platform.
+    Platform,
+    /// A signature is missing or wrong.
+    Signature,
+    /// The content of the image is broken or cannot be unpacked.
+    Content,
+    /// The image may not be pulled, and the node does not have it.
+    NeverPull,
+    /// The text is not an image reference.
+    InvalidName,
+    /// The runtime cannot say whether it has the image.
+    Inspect,
+    /// The message does not tell.
+    Unknown,
+}
+
+impl PullFailure {
+    /// The failure that a waiting container reports. None: it waits for something else.
+    pub fn classify(reason: &str, message: &str) -> Option<Self> {
+        match reason {
+            "ErrImagePull" | "ImagePullBackOff" => Some(Self::of_message(message)),
+            "RegistryUnavailable" => Some(Self::Unavailable),
+            "SignatureValidationFailed" => Some(Self::Signature),
+            "ErrImageNeverPull" => Some(Self::NeverPull),
+            "InvalidImageName" => Some(Self::InvalidName),
+            "ImageInspectError" => Some(Self::Inspect),
+            _ => None,
+        }
+    }
+
+    fn of_message(message: &str) -> Self {
+        let text = message.to_ascii_lowercase();
+        let contains = |words: &[&str]| words.iter().any(|word| text.contains(word));
+        if contains(&["signaturevalidationfailed", "signature validation failed"]) {
+            Self::Signature
+        } else if contains(&["no space left on device", "disk quota exceeded"]) {
+            Self::DiskFull
+        } else if contains(&["pull qps exceeded"]) {
+            Self::TooManyPulls
+        } else if contains(&["no match for platform", "no image found in image index for architecture"]) {
+            Self::Platform
+        } else if contains(&["invalidimagename", "invalid reference format", "couldn't parse image name"]) {
+            Self::InvalidName
+        } else if contains(&[
+            "mismatched image rootfs",
+            "failed to extract layer",
+            "failed to unpack",
+            "unexpected commit digest",
+            "wrong diff id",
+            "failed size validation",
+        ]) {
+            Self::Content
+        } else if contains(&["registryunavailable", "registry is unavailable"]) || has_server_error(&text) {
+            Self::Unavailable
+        } else if contains(&["429 too many requests", "toomanyrequests"]) {
+            Self::RateLimited
+        } else if contains(&["connection refused"]) {
+            Self::ConnectionRefused
+        } else if contains(&["no such host", "server misbehaving"]) {
+            Self::NoSuchHost
+        } else if contains(&["x509:", "certificate", "server gave http response to https client"]) {
+            Self::Certificate
+        } else if contains(&[
+            "401 unauthorized",
+            "403 forbidden",
+            "unauthorized",
+            "access denied",
+            "denied:",
+            "authentication required",
+            "authorization failed",
+            "insufficient_scope",
+            "no basic auth credentials",
+        ]) {
+            Self::Denied
+        } else if contains(&["not found", "manifest unknown", "name unknown", "code = notfound"]) {
+            Self::NotFound
+        } else if contains(&[
+            "timeout",
+            "deadline exceeded",
+            "connection reset",
+            "network is unreachable",
+            "no route to host",
+            "broken pipe",
+            "unexpected eof",
+        ]) {
+            Self::Network
+        } else {
+            Self::Unknown
+        }
+    }
+
+    /// Whether one observation is enough: the next attempt at the same place would meet the same.
+    pub fn is_definite(self) -> bool {
+        matches!(
+            self,
+            Self::NotFound | Self::Denied | Self::ConnectionRefused | Self::NoSuchHost | Self::Unavailable
+        )
+    }
+
+    /// Whether the same image from another place may be pulled. A signature that does not verify is never worked
+    /// around.
+    pub fn may_be_cured_elsewhere(self) -> bool {
+        match self {
+            Self::NotFound
+            | Self::Denied
+            | Self::ConnectionRefused
+            | Self::NoSuchHost
+            | Self::Unavailable
+            | Self::RateLimited
+            | Self::Certificate
+            | Self::Network
+            | Self::Unknown => true,
+            Self::TooManyPulls
+            | Self::DiskFull
+            | Self::Platform
+            | Self::Signature
+            | Self::Content
+            | Self::NeverPull
+            | Self::InvalidName
+            | Self::Inspect => false,
+        }
+    }
+}
+
+/// The end of a message, at most [`KEPT_MESSAGE`] bytes.
+pub fn end_of(message: &str) -> &str {
+    let start = message.len().saturating_sub(KEPT_MESSAGE);
+    let start = (start..=message.len()).find(|at| message.is_char_boundary(*at)).unwrap_or(message.len());
+    message.get(start..).unwrap_or_default()
+}
+
+/// Whether a status of 500 or more is quoted: `503 Service Unavailable`, `status code 502`, `status: 500`.
+fn has_server_error(text: &str) -> bool {
+    let named = ["500 internal server error", "502 bad gateway", "503 service", "504 gateway time"];
+    let numbered = ["status code ", "status: ", "response status code "];
+    named.iter().any(|words| text.contains(words))
+        || numbered.iter().any(|words| {
+            text.match_indices(words)
+                .filter_map(|(at, found)| text.get(at + found.len()..))
+                .any(|rest| rest.starts_with('5') && rest.chars().take(3).all(|digit| digit.is_ascii_digit()))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_read_from_what_runtimes_write() {
+        use PullFailure as F;
+        for (message, cause) in [
+            (
+                "rpc error: code = NotFound desc = failed to pull and unpack image \"r.io/a:1\": failed to resolve \
+                 reference \"r.io/a:1\": r.io/a:1: not found",
+                F::NotFound,
+            ),
+            ("reading manifest 9 in r.io/a: manifest unknown", F::NotFound),
+            (
+                "failed to pull and unpack image \"docker.io/library/x:1\": failed to resolve reference: pull access \
+                 denied, repository does not exist or may require authorization: server message: insufficient_scope: \
+                 authorization failed",
+                F::Denied,
+            ),
+            (
+                "failed to resolve reference: unexpected status from HEAD request to https://r.io/v2/a/manifests/1: \
+                 401 Unauthorized",
+                F::Denied,
+            ),
+            ("dial tcp 10.0.0.1:5000: connect: connection refused", F::ConnectionRefused),
+            ("dial tcp: lookup r.io on 10.96.0.10:53: no such host", F::NoSuchHost),
+            (
+                "unexpected status from GET request to https://r.io/v2/a/blobs/x: 503 Service Unavailable",
+                F::Unavailable,
+            ),
+            ("received unexpected HTTP status: 502 Bad Gateway", F::Unavailable),
+            (
+                "invalid status code from registry 500 (Internal Server Error): status code 500",
+                F::Unavailable,
+            ),
+            (
+                "429 Too Many Requests - Server message: toomanyrequests: You have reached your limit",
+                F::RateLimited,
+            ),
+            (
+                "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+                F::Certificate,
+            ),
+            ("http: server gave HTTP response to HTTPS client", F::Certificate),
+            ("net/http: TLS handshake timeout", F::Network),
+            ("pull QPS exceeded", F::TooManyPulls),
+            ("failed to copy: write /var/lib/containerd/x: no space left on device", F::DiskFull),
+            ("no match for platform in manifest: not found", F::Platform),
+            ("mismatched image rootfs and manifest layers", F::Content),
+            ("Back-off pulling image \"r.io/a:1\"", F::Unknown),
+            (
+                "Back-off pulling image \"r.io/a:1\": ErrImagePull: dial tcp: connect: connection refused",
+                F::ConnectionRefused,
+            ),
+            (
+                "Back-off pulling image \"r.io/a:1\": SignatureValidationFailed: image pull failed",
+                F::Signature,
+            ),
+            ("", F::Unknown),
+        ] {
+            for reason in ["ErrImagePull", "ImagePullBackOff"] {
+                assert_eq!(F::classify(reason, message), Some(cause), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn reasons_that_name_their_cause_need_no_message() {
+        use PullFailure as F;
+        for (reason, cause) in [
+            ("RegistryUnavailable", Some(F::Unavailable)),
+            ("SignatureValidationFailed", Some(F::Signature)),
+            ("ErrImageNeverPull", Some(F::NeverPull)),
+            ("InvalidImageName", Some(F::InvalidName)),
+            ("ImageInspectError", Some(F::Inspect)),
+            ("ContainerCreating", None),
+            ("CrashLoopBackOff", None),
+            ("errimagepull", None),
+        ] {
+            assert_eq!(F::classify(reason, "no such host"), cause, "{reason}");
+        }
+    }
+
+    /// The kubelet quotes one attempt for each set of credentials.
+    #[test]
+    fn what_another_image_cannot_fix_wins_among_several_attempts() {
+        let message = "[failed to resolve: 401 Unauthorized, failed to copy: no space left on device]";
+        let cause = PullFailure::classify("ErrImagePull", message);
+        assert_eq!(cause, Some(PullFailure::DiskFull));
+        assert!(!PullFailure::DiskFull.may_be_cured_elsewhere() && !PullFailure::DiskFull.is_definite());
+    }
+
+    #[test]
+    fn the_end_of_a_message_is_kept_whole_in_characters() {
+        assert_eq!(end_of("short"), "short");
+        let long = format!("{}é{}", "x".repeat(100), "y".repeat(KEPT_MESSAGE - 1));
+        assert_eq!(end_of(&long), "y".repeat(KEPT_MESSAGE - 1));
+        assert_eq!(end_of(&"z".repeat(2000)).len(), KEPT_MESSAGE);
+    }
+}
