@@ -34,7 +34,8 @@ pub fn mutated(texts: Vec<String>) -> impl Strategy<Value = Vec<u8>> {
                 Edit::Remove(_, length) => drop(bytes.drain(start..(start + length).min(bytes.len()))),
                 Edit::Insert(_, piece) => drop(bytes.splice(start..start, piece)),
                 Edit::Repeat(_, length) => {
-                    let piece = bytes[start..(start + length).min(bytes.len())].to_vec();
+                    let end = (start + length).min(bytes.len());
+                    let piece = bytes.get(start..end).unwrap_or_default().to_vec();
                     drop(bytes.splice(start..start, piece));
                 }
             }
