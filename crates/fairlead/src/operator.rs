@@ -131,10 +131,15 @@ fn use_small_pages() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
+/// How long a thread for blocking work lives without any. The allocator returns the memory that a round of planning has
+/// freed when its thread ends, not while it sleeps.
+const IDLE_THREAD: std::time::Duration = std::time::Duration::from_millis(500);
+
 fn runtime() -> Result<Runtime> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
     Builder::new_multi_thread()
         .worker_threads(threads)
+        .thread_keep_alive(IDLE_THREAD)
         .enable_all()
         .build()
         .context("cannot start the threads of the operator")

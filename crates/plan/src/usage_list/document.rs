@@ -1,27 +1,39 @@
 //! The stored form of a list.
 
+use std::sync::Arc;
+
 use fairlead_domain::digest::Digest;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use thiserror::Error;
 
 use super::NameHash;
 
 const VERSION: u32 = 1;
 
-/// The names that one cluster uses, sorted.
+/// Bytes of one name in the stored form, and of everything else.
+const NAME_BYTES: usize = 67;
+const FRAME_BYTES: usize = 128;
+
+/// The names that one cluster uses, sorted. Clones share them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageList {
     pub updated: Timestamp,
-    names: Vec<NameHash>,
+    names: Arc<[NameHash]>,
 }
 
+/// `names` are SHA-256 in hexadecimal.
 #[derive(Serialize, Deserialize)]
-struct Document {
+struct Document<Names> {
     version: u32,
     updated: Timestamp,
-    /// SHA-256 in hexadecimal.
-    names: Vec<String>,
+    names: Names,
+}
+
+impl Serialize for NameHash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&hex(&self.0))
+    }
 }
 
 /// Why a stored list cannot be used.
@@ -38,7 +50,7 @@ impl UsageList {
         let mut names: Vec<NameHash> = names.into_iter().collect();
         names.sort_unstable();
         names.dedup();
-        Self { updated, names }
+        Self { updated, names: names.into() }
     }
 
     pub fn contains(&self, name: &NameHash) -> bool {
@@ -61,10 +73,11 @@ impl UsageList {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let names = self.names.iter().map(|name| hex(&name.0)).collect();
-        let document = Document { version: VERSION, updated: self.updated, names };
-        // Numbers, times and plain text always have a JSON form.
-        serde_json::to_vec(&document).unwrap_or_default()
+        let document = Document { version: VERSION, updated: self.updated, names: &*self.names };
+        let mut bytes = Vec::with_capacity(FRAME_BYTES + self.names.len() * NAME_BYTES);
+        // Numbers, times and plain text always have a JSON form, and a vector takes all bytes.
+        let _ = serde_json::to_writer(&mut bytes, &document);
+        bytes
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DocumentError> {
@@ -77,7 +90,7 @@ impl UsageList {
         if version != VERSION {
             return Err(DocumentError::Version(version));
         }
-        let document: Document = serde_json::from_slice(bytes).map_err(malformed)?;
+        let document: Document<Vec<String>> = serde_json::from_slice(bytes).map_err(malformed)?;
         let names: Option<Vec<NameHash>> = document.names.iter().map(|name| parse(name)).collect();
         let names =
             names.ok_or_else(|| DocumentError::Malformed("a name is not a SHA-256 hash".to_owned()))?;

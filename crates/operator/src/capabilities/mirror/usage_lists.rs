@@ -36,6 +36,7 @@ pub(super) struct Shared {
     pub(super) secret: Option<SecretName>,
     /// On whose account its registry is contacted.
     pub(super) cause: Cause,
+    /// What this cluster uses of it, until it is made a list.
     pub(super) used: Vec<NameHash>,
     /// From the status of an object, for a mirror that was not looked at in this term.
     pub(super) seen: Vec<SeenCluster>,
@@ -105,8 +106,8 @@ impl UsageLists {
     /// The mirrors as the last look at everything found them.
     pub(super) fn update(&mut self, mirrors: BTreeMap<Arc<str>, Shared>, now: Timestamp) {
         self.mirrors.retain(|place, _| mirrors.contains_key(place));
-        for (place, shared) in mirrors {
-            let names = UsageList::new(now, shared.used.iter().copied());
+        for (place, mut shared) in mirrors {
+            let names = UsageList::new(now, std::mem::take(&mut shared.used));
             if let Some(mirror) = self.mirrors.get_mut(&place) {
                 (mirror.shared, mirror.names) = (shared, names);
             } else {
