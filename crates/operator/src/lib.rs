@@ -5,6 +5,7 @@
 pub mod admission;
 pub mod capabilities;
 pub mod cluster;
+pub mod context;
 pub mod controller;
 pub mod platform;
 pub mod registries;

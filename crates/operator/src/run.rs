@@ -16,15 +16,16 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::exclusions::Skip;
-use crate::admission::{self, Rewrites, Router, Surroundings};
+use crate::admission::{self, Recorder, Rewrites, Router};
 use crate::capabilities::availability;
-use crate::capabilities::consistency::Consistency;
+use crate::capabilities::consistency::{Consistency, ConsistencyChecks};
 use crate::capabilities::mirror;
-use crate::cluster::ledgers::Shelves;
-use crate::cluster::policies::{self, Policies, Statuses};
+use crate::cluster::policies::{self, Policies, PolicyStatus, Statuses};
 use crate::cluster::watch::{self, Board, Resources, Row, Watches};
-use crate::controller::events::{self, Errors, Events, Teller};
+use crate::context::{Basis, Context};
+use crate::controller::events::{self, EventWriter, Events, Queued};
 use crate::controller::tasks::{TaskError, Tasks};
+use crate::controller::{self, Controller};
 use crate::platform::certificates::{
     self, ClientAuthorities, ClientAuthorityError, Files, Keeper, Leads, PathKeeper, Paths, Resolver,
     system_clock,
@@ -36,7 +37,7 @@ use crate::platform::http::{self, BindError, Endpoint};
 use crate::platform::leader::{self, Election, Leader};
 use crate::platform::settings::{CertificateSource, LEASE, Settings};
 use crate::platform::telemetry::{self, Pulse, Pulses};
-use crate::registries::secrets::copies;
+use crate::registries::secrets::copies::CopyKeeper;
 
 const WEBHOOK: Endpoint = Endpoint { name: "webhook", flags: "--listen and --webhook-port" };
 const HEALTH: Endpoint = Endpoint { name: "health", flags: "--listen and --health-port" };
@@ -67,13 +68,6 @@ pub enum RunError {
 struct Entrance {
     resolver: Arc<Resolver>,
     paths: Arc<Paths>,
-}
-
-/// Where mirroring reports, and the clock that it goes by.
-struct Reports {
-    teller: Teller,
-    errors: Errors,
-    clock: Clock,
 }
 
 /// What is being put together.
@@ -119,13 +113,22 @@ pub async fn run(
     let leader = parts.elect();
     let entrance = parts.keep_certificates(leader.clone());
     let checks = [certificate_check(&entrance), path_check(&entrance)];
-    let errors = Errors::default();
-    let around = parts.route(&config, &resources, &board, &leader);
-    let policies = policies_check(around.policies.clone(), board.clone());
-    let teller = parts.tell_events(&resources, &leader, errors.clone());
-    let reports = Reports { teller, errors: errors.clone(), clock };
-    parts.mirror(&config, &resources, &board, &leader, &around, reports);
-    parts.admit(webhook, entrance, &config, around, errors)?;
+    let basis = Basis {
+        client: parts.client.clone(),
+        identity: parts.settings.identity.clone(),
+        namespace: parts.settings.namespace.clone(),
+        config,
+        resources,
+        board: board.clone(),
+        clock,
+    };
+    let (context, queues) = Context::new(basis, &mut parts.registry);
+    let context = Arc::new(context);
+    let policies = policies_check(context.policies.clone(), board.clone());
+    parts.follow(&context, queues.records);
+    parts.control(&context, &leader, queues.events);
+    parts.mirror(&context, &leader);
+    parts.admit(webhook, entrance, &context)?;
     let probes: Vec<Probe> = checks.into_iter().chain([policies]).collect();
     let beat = parts.pulses.add("run loop");
     parts.tell(health, metrics, board, probes).supervise(&beat).await
@@ -189,18 +192,9 @@ impl Assembly {
         }
     }
 
-    /// Starts what routing rests on: compiled policies, verdicts, Secrets and their copies.
-    fn route(
-        &mut self,
-        config: &Config,
-        resources: &Resources,
-        board: &Arc<Board>,
-        leader: &Leader,
-    ) -> Surroundings {
-        let metrics = policies::Metrics::register(&mut self.registry);
-        let policies = Policies::new(resources, &config.routing, metrics.clone());
-        let (around, recorder) =
-            Surroundings::new(&self.client, config, policies.clone(), resources, &mut self.registry);
+    /// Starts what keeps up to date what admission rests on, on every replica.
+    fn follow(&mut self, context: &Arc<Context>, recorder: Recorder) {
+        let Context { config, policies, .. } = &**context;
         self.telling.spawn("policies", policies.clone().run(self.stop.clone()));
         let configured: Vec<Host> =
             config.registries.hosts.keys().filter_map(|name| Host::parse(name.as_str()).ok()).collect();
@@ -219,7 +213,7 @@ impl Assembly {
                 }
             }
         };
-        self.telling.spawn("verdicts", around.verdicts.clone().run(named, self.stop.clone()));
+        self.telling.spawn("verdicts", context.verdicts.clone().run(named, self.stop.clone()));
         let named = {
             let policies = policies.clone();
             move || {
@@ -230,97 +224,74 @@ impl Assembly {
                     .collect()
             }
         };
-        self.telling.spawn("secrets", around.secrets.clone().run(named, self.stop.clone()));
+        self.telling.spawn("secrets", context.secrets.clone().run(named, self.stop.clone()));
         self.acting.spawn("records of ephemeral containers", recorder.run(self.shutdown.clone()));
+        self.acting.spawn("internal errors", events::report_errors(context.clone(), self.shutdown.clone()));
+    }
 
-        let (client, problems) = (self.client.clone(), around.secrets.problems().clone());
-        let word = problems.changes();
+    /// Starts the controllers whose setup is the context, or little more.
+    fn control(&mut self, context: &Arc<Context>, leader: &Leader, queued: Queued) {
+        let consistency = Arc::new(Consistency::new(context.clone()));
+        let problems = context.secrets.problems().clone();
         let problems = move |policy: &PolicyId| problems.of(policy);
-        let consistency = Consistency::new(around.clone(), resources.pods.clone(), board.clone());
         let differences = {
             let consistency = consistency.clone();
             move |policy: &PolicyId| consistency.of(policy)
         };
-        let statuses = Statuses::new(client.clone(), resources, policies, problems, policies::RATE, metrics)
-            .comparing(differences);
-        self.acting.spawn("policy status", statuses.heeding(word).run(leader.clone()));
-        let copies = copies::Controller::new(client, around.copies.clone(), resources.clone(), board.clone());
-        let comparing = leader.clone();
-        self.acting.spawn("comparison of places", async move {
-            comparing.while_leading(|term| consistency.clone().run(term)).await;
-        });
-        let leader = leader.clone();
-        self.acting.spawn("pull secrets", async move {
-            leader.while_leading(|term| copies.clone().run(term)).await;
-        });
-        around
+        let statuses = Statuses::new(context.clone(), problems, differences, policies::RATE);
+        self.run::<PolicyStatus>(Arc::new(statuses), leader);
+        self.run::<ConsistencyChecks>(consistency, leader);
+        self.run::<CopyKeeper>(context.clone(), leader);
+        self.run::<EventWriter>(Arc::new(Events::new(context.clone(), queued)), leader);
     }
 
-    fn tell_events(&mut self, resources: &Resources, leader: &Leader, errors: Errors) -> Teller {
-        let source = events::Source {
-            identity: self.settings.identity.clone(),
-            namespace: self.settings.namespace.clone(),
-            deployment: crate::platform::install::NAME.to_owned(),
-        };
-        let metrics = events::Metrics::register(&mut self.registry);
-        let events = Events::new(self.client.clone(), source, resources.pods.clone(), errors, metrics);
-        let teller = events.teller();
-        self.acting.spawn("events", events.run(leader.clone()));
-        teller
+    fn run<C: Controller>(&mut self, setup: Arc<C::Setup>, leader: &Leader) {
+        let pulse = self.pulses.add(C::NAME);
+        self.acting.spawn(C::NAME, controller::run::<C>(setup, leader.clone(), pulse));
     }
 
     /// Starts what copies images to mirrors and what looks at images in registries. They tell each other what they find.
-    fn mirror(
-        &mut self,
-        config: &Config,
-        resources: &Resources,
-        board: &Arc<Board>,
-        leader: &Leader,
-        around: &Surroundings,
-        reports: Reports,
-    ) {
-        let Reports { teller, errors, clock } = reports;
-        let shelves = Shelves::new(self.client.clone(), &self.settings.namespace);
+    fn mirror(&mut self, context: &Arc<Context>, leader: &Leader) {
         let (to_mirrors, missed) = mpsc::channel(NEWS);
         let (seeing, seen) = mpsc::channel(NEWS);
         let (looks, mirrors) = tokio::sync::watch::channel(Arc::default());
-        let findings = around.findings.clone();
+        let findings = context.findings.clone();
         let finding = findings.run(self.client.clone(), leader.clone(), to_mirrors, self.shutdown.clone());
         self.acting.spawn("findings", finding);
         let metrics = mirror::Metrics::register(&mut self.registry);
         let surroundings = mirror::Surroundings {
-            registries: around.registries.clone(),
-            resources: resources.clone(),
-            board: board.clone(),
-            policies: around.policies.clone(),
-            secrets: around.secrets.clone(),
-            verdicts: around.verdicts.clone(),
-            claims: around.claims.clone(),
-            shelves: shelves.clone(),
-            teller: teller.clone(),
-            errors,
-            clock: clock.clone(),
+            registries: context.registries.clone(),
+            resources: context.resources.clone(),
+            board: context.board.clone(),
+            policies: context.policies.clone(),
+            secrets: context.secrets.clone(),
+            verdicts: context.verdicts.clone(),
+            claims: context.claims.clone(),
+            shelves: context.shelves.clone(),
+            teller: context.teller.clone(),
+            errors: context.errors.clone(),
+            clock: context.clock.clone(),
             missed,
             seen,
             looks,
         };
-        let mirrors_of = mirror::Controller::new(self.client.clone(), surroundings, config, metrics);
+        let mirrors_of = mirror::Controller::new(self.client.clone(), surroundings, &context.config, metrics);
         self.acting.spawn("mirrors", mirrors_of.run(leader.clone()));
         let parts = availability::Parts {
-            resources: resources.clone(),
-            board: board.clone(),
-            verdicts: around.verdicts.clone(),
-            secrets: around.secrets.clone(),
-            policies: around.policies.clone(),
-            shelves,
-            registries: around.registries.clone(),
+            resources: context.resources.clone(),
+            board: context.board.clone(),
+            verdicts: context.verdicts.clone(),
+            secrets: context.secrets.clone(),
+            policies: context.policies.clone(),
+            shelves: context.shelves.clone(),
+            registries: context.registries.clone(),
             mirrors,
             seen: seeing,
-            teller,
-            clock,
-            metrics: availability::Metrics::register(&mut self.registry, config),
+            teller: context.teller.clone(),
+            clock: context.clock.clone(),
+            metrics: availability::Metrics::register(&mut self.registry, &context.config),
         };
-        let watch = availability::Controller::new(self.client.clone(), config, parts);
+        let watch = availability::Controller::new(self.client.clone(), &context.config, parts);
         self.acting.spawn("watch of images", watch.run(leader.clone()));
     }
 
@@ -328,9 +299,7 @@ impl Assembly {
         &mut self,
         listener: TcpListener,
         entrance: Entrance,
-        config: &Config,
-        around: Surroundings,
-        errors: Errors,
+        context: &Arc<Context>,
     ) -> Result<(), RunError> {
         let clients = self.settings.webhook_client_ca.as_deref().map(ClientAuthorities::read).transpose()?;
         if let Some(clients) = &clients {
@@ -338,10 +307,10 @@ impl Assembly {
         }
         let tls = entrance.resolver.server_config(clients)?;
         let metrics = admission::Metrics::register(&mut self.registry);
-        let router = Router::new(around, config, Rewrites::register(&mut self.registry));
+        let router = Router::new(context.clone(), Rewrites::register(&mut self.registry));
         let limits = admission::Limits::default();
-        let (namespace, skip) = (&self.settings.namespace, Skip::from(config));
-        let (paths, router) = (entrance.paths, Arc::new(router));
+        let (namespace, skip) = (&self.settings.namespace, Skip::from(&context.config));
+        let (paths, router, errors) = (entrance.paths, Arc::new(router), context.errors.clone());
         let state = admission::State::new(namespace, paths, skip, router, limits, metrics, errors);
         let serving = admission::serve(listener, tls, state, self.shutdown.clone());
         self.acting.spawn_fallible("admission", serving);

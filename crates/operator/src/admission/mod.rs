@@ -30,7 +30,7 @@ pub use self::{
     review::{
         Container, ImageVolume, Pairs, PodImage, PodMetadata, PodObject, PodSpec, SecretName, Text, Volume,
     },
-    route::{Router, Surroundings},
+    route::Router,
     server::serve,
     shares::Share,
     state::State,

@@ -10,6 +10,7 @@ mod pull_secrets;
 #[cfg(test)]
 pub(super) mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_domain::selector::PodFacts;
@@ -20,26 +21,17 @@ use fairlead_plan::routing::{Alternatives, Rules};
 use fairlead_plan::warnings::Warnings;
 use futures::{FutureExt, future::BoxFuture};
 use jiff::SignedDuration;
-use kube::Client;
-use prometheus_client::registry::Registry;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
     decide::{Decide, DecideError, PodRequest, Subject, Verdict},
-    ephemeral::{Notice, Recorder, Records},
+    ephemeral::Notice,
     metrics::Rewrites,
     patch::Patch,
     review::PodImage,
 };
-use crate::cluster::ledgers::{self, Findings};
-use crate::cluster::policies::Policies;
-use crate::cluster::service_accounts::Accounts;
-use crate::cluster::state::Owners;
-use crate::cluster::watch::Resources;
-use crate::platform::certificates::system_clock;
-use crate::platform::config::Config;
-use crate::registries::secrets::{self, Copies, Secrets};
-use crate::registries::verdicts::{self, NodeTrust, VerdictSettings, Verdicts};
+use crate::context::Context;
+use crate::registries::verdicts::NodeTrust;
 
 /// Kept back of a request's time for putting the answer together.
 const RESERVE: Duration = Duration::from_millis(100);
@@ -54,71 +46,10 @@ const NO_TIME: &str = "there was no time left to look for alternatives, so the i
 const TOO_MANY_PLACES: &str = "the images of this Pod may come from more places than are asked about for one Pod, so this one stays as it is";
 const TOO_LARGE: &str = "this Pod is about as large as the API server can store; its images stay as they are, so that it is not refused";
 
-/// What routing needs of the rest of the operator.
-#[derive(Debug, Clone)]
-pub struct Surroundings {
-    pub policies: Policies,
-    /// The client that every function shares, with one budget for each registry.
-    pub registries: fairlead_registry::Client,
-    pub verdicts: Verdicts,
-    pub secrets: Secrets,
-    pub copies: Copies,
-    pub accounts: Accounts,
-    /// Which source a copy belongs to.
-    pub claims: ledgers::Claims,
-    /// Controllers whose Pods are not rewritten for a while.
-    pub owners: Owners,
-    /// What probes say against the ledgers; to be run for as long as Pods are admitted.
-    pub findings: Findings,
-    /// Takes what could not be written at admission.
-    pub records: Records,
-}
-
-impl Surroundings {
-    /// Makes everything and starts nothing. The recorder is to be run for as long as Pods are admitted.
-    pub fn new(
-        client: &Client,
-        config: &Config,
-        policies: Policies,
-        resources: &Resources,
-        registry: &mut Registry,
-    ) -> (Self, Recorder) {
-        let (accounts, claims) = (resources.accounts.clone(), resources.claims.clone());
-        let owners = resources.pods.owners().clone();
-        let registries = verdicts::client(config);
-        let metrics = verdicts::Metrics::register(registry, &registries);
-        let findings = Findings::new(claims.clone(), &config.routing.active_check.stale_mirror_cleanup);
-        let verdicts = Verdicts::new(registries.clone(), VerdictSettings::from(config), metrics)
-            .heard_by(findings.clone());
-        let metrics = secrets::Metrics::register(registry);
-        let secrets = Secrets::new(client.clone(), metrics.clone());
-        let copying = config.routing.pull_secrets.copy;
-        let namespaces = resources.namespaces.clone();
-        let copies =
-            Copies::new(client.clone(), secrets.clone(), copying, namespaces, system_clock(), metrics);
-        let (records, recorder) = Records::new(client.clone(), registry);
-        (
-            Self {
-                policies,
-                registries,
-                verdicts,
-                secrets,
-                copies,
-                accounts,
-                claims,
-                owners,
-                findings,
-                records,
-            },
-            recorder,
-        )
-    }
-}
-
 /// Decides about every image of a Pod.
 #[derive(Debug)]
 pub struct Router {
-    around: Surroundings,
+    around: Arc<Context>,
     rules: Rules,
     skip_owners: Vec<ApiGroup>,
     trust: NodeTrust,
@@ -128,15 +59,15 @@ pub struct Router {
 }
 
 impl Router {
-    pub fn new(around: Surroundings, config: &Config, rewrites: Rewrites) -> Self {
-        let routing = &config.routing;
+    pub fn new(around: Arc<Context>, rewrites: Rewrites) -> Self {
+        let routing = &around.config.routing;
         let rules = Rules {
             rewrite_on_never: routing.rewrite_on_never_image_pull_policy,
             honor_priorities_on_always: routing.honor_priorities_on_always_image_pull_policy,
         };
         let skip_owners = routing.skip_owners.clone();
-        let proof_lifetime = routing.proof_lifetime();
-        Self { around, rules, skip_owners, trust: NodeTrust::from(config), proof_lifetime, rewrites }
+        let (trust, proof_lifetime) = (NodeTrust::from(&around.config), routing.proof_lifetime());
+        Self { around, rules, skip_owners, trust, proof_lifetime, rewrites }
     }
 
     /// Why the images of the Pod stay as its controller wrote them.

@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::names;
@@ -19,12 +19,13 @@ use fairlead_plan::pod_record::Record;
 use fairlead_plan::routing::{PolicyId, Rules, SecretName};
 use futures::{StreamExt, future::join_all, stream};
 use jiff::Timestamp;
-use tokio::time::{Instant, MissedTickBehavior};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
-use crate::admission::Surroundings;
-use crate::cluster::state::{PodEntry, Pods};
+use crate::cluster::state::{Changes, PodEntry};
 use crate::cluster::usage::{AnnotationsOf, LabelsOf};
-use crate::cluster::watch::Board;
+use crate::context::Context;
+use crate::controller::{Broken, Controller};
 use crate::platform::leader::Term;
 use crate::registries::secrets::Keys;
 
@@ -50,13 +51,10 @@ const KINDS: [&str; 5] = [
     "ImageLedger",
 ];
 
-/// Cheap to clone.
-#[derive(Clone)]
+/// What is known of places that differ, for the statuses of policies.
 pub struct Consistency {
-    around: Surroundings,
-    pods: Pods,
-    board: Arc<Board>,
-    checks: Arc<Mutex<Checks<Arc<PodEntry>>>>,
+    context: Arc<Context>,
+    checks: Mutex<Checks<Arc<PodEntry>>>,
 }
 
 impl fmt::Debug for Consistency {
@@ -65,53 +63,71 @@ impl fmt::Debug for Consistency {
     }
 }
 
+/// The controller.
+#[derive(Debug)]
+pub struct ConsistencyChecks {
+    setup: Arc<Consistency>,
+    /// UIDs of Pods whose record was read.
+    read: HashSet<Arc<str>>,
+}
+
+impl Controller for ConsistencyChecks {
+    const NAME: &'static str = "comparison of places";
+    type Setup = Consistency;
+
+    /// What is not known yet must not be taken for something that agrees.
+    fn waits_for(setup: &Consistency) -> Option<String> {
+        let Context { board, policies, .. } = &*setup.context;
+        let uncompiled = || (!policies.is_up_to_date()).then(|| "policies are being compiled".to_owned());
+        board.awaits_pods_and(&KINDS).or_else(uncompiled)
+    }
+
+    fn changes(_setup: &Consistency) -> Vec<Changes> {
+        Vec::new()
+    }
+
+    async fn begin(setup: &Arc<Consistency>, _term: &Term) -> Result<Self, Broken> {
+        Ok(Self { setup: setup.clone(), read: HashSet::new() })
+    }
+
+    async fn round(&mut self, _term: &Term) -> Result<Instant, Broken> {
+        let Self { setup, read } = self;
+        setup.observe(read);
+        let due = setup.checks.lock().due(MOST, now());
+        if due.is_empty() {
+            setup.checks.lock().idle();
+        }
+        let looks = due.into_iter().map(|(key, pod)| {
+            let setup = setup.clone();
+            async move {
+                let look = setup.look(&key, &pod).await;
+                setup.checks.lock().looked(&key, look, now());
+            }
+        });
+        stream::iter(looks).buffer_unordered(AT_ONCE).collect::<()>().await;
+        Ok(Instant::now() + INTERVAL)
+    }
+
+    /// What was learnt is forgotten: while another replica leads, nothing is looked at.
+    fn end(setup: &Consistency) {
+        *setup.checks.lock() = Checks::default();
+    }
+}
+
 impl Consistency {
-    pub fn new(around: Surroundings, pods: Pods, board: Arc<Board>) -> Self {
-        Self { around, pods, board, checks: Arc::default() }
+    pub fn new(context: Arc<Context>) -> Self {
+        Self { context, checks: Mutex::default() }
     }
 
     /// What is known against a policy; nothing before this replica has looked at everything.
     pub fn of(&self, policy: &PolicyId) -> Option<Vec<String>> {
-        self.lock().of(policy)
-    }
-
-    /// Works until the term ends. What was learnt is forgotten with it: while another replica leads, nothing is looked
-    /// at.
-    pub async fn run(self, term: Term) {
-        *self.lock() = Checks::default();
-        let ended = term.token().clone();
-        // On the heap: what a pass keeps between requests would be carried by everything around it.
-        ended.run_until_cancelled(Box::pin(self.work())).await;
-        *self.lock() = Checks::default();
-    }
-
-    async fn work(&self) {
-        let mut ticks = tokio::time::interval(INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut read = HashSet::new();
-        loop {
-            ticks.tick().await;
-            // What is not known yet must not be taken for something that agrees.
-            if !self.board.knows_pods_and(&KINDS) || !self.around.policies.is_up_to_date() {
-                continue;
-            }
-            self.observe(&mut read);
-            let due = self.lock().due(MOST, now());
-            if due.is_empty() {
-                self.lock().idle();
-            }
-            let looks = due.into_iter().map(|(key, pod)| async move {
-                let look = self.look(&key, &pod).await;
-                self.lock().looked(&key, look, now());
-            });
-            stream::iter(looks).buffer_unordered(AT_ONCE).collect::<()>().await;
-        }
+        self.checks.lock().of(policy)
     }
 
     /// Takes up the images of Pods whose record was not read yet.
     fn observe(&self, read: &mut HashSet<Arc<str>>) {
         let now = now();
-        let recent = self.pods.select(|pod| {
+        let recent = self.context.resources.pods.select(|pod| {
             is_recent(pod.created, now) && !pod.deleting && pod.annotation(names::fairlead::ROUTES).is_some()
         });
         let present: HashSet<&Arc<str>> = recent.iter().map(|pod| &pod.uid).collect();
@@ -130,21 +146,21 @@ impl Consistency {
                 };
                 let key =
                     ImageKey { namespace: pod.key.namespace.clone(), image: route.asked.as_str().into() };
-                self.lock().asked(key, pod.clone(), pod.created);
+                self.checks.lock().asked(key, pod.clone(), pod.created);
             }
         }
     }
 
     /// Asks all places of an image.
     async fn look(&self, key: &ImageKey, pod: &PodEntry) -> Look {
-        let index = self.around.policies.current();
+        let index = self.context.policies.current();
         let planned = {
             let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
             let facts = PodFacts { namespace: &key.namespace, labels: &labels, annotations: &annotations };
             admission::plan(&index.for_pod(&facts), &key.image, None, Some(PULL_POLICY), &Rules::default())
         };
         let Ok(mut places) = planned.places else { return Look::default() };
-        places.withhold(|source, copy| self.around.claims.refuses(source, copy, &index));
+        places.withhold(|source, copy| self.context.claims.refuses(source, copy, &index));
         if places.original().digest().is_some() || !places.needs_probe() {
             return Look::default();
         }
@@ -154,22 +170,18 @@ impl Consistency {
             .iter()
             .map(|name| SecretName { namespace: pod.key.namespace.clone(), name: name.clone() });
         let names: Vec<_> = names.collect();
-        let reads = join_all(names.iter().map(|name| self.around.secrets.read(name, deadline))).await;
+        let reads = join_all(names.iter().map(|name| self.context.secrets.read(name, deadline))).await;
         let keys: Vec<_> = reads.iter().filter_map(|read| read.keys()).map(Arc::as_ref).collect();
         let asked = places.list().iter().map(|place| {
             let credentials = Keys::lookup(keys.iter().copied(), &place.reference.repository());
             async move {
-                let verdicts = self.around.verdicts.caused_by(place.cause());
+                let verdicts = self.context.verdicts.caused_by(place.cause());
                 verdicts.recall(&place.reference, &credentials, &key.namespace, deadline).await
             }
         });
         let verdicts = join_all(asked).await;
         let digests: Vec<_> = verdicts.iter().map(Verdict::digest).collect();
-        compare(&places, &digests, |pair| self.around.claims.has_pair(pair, &index))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Checks<Arc<PodEntry>>> {
-        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
+        compare(&places, &digests, |pair| self.context.claims.has_pair(pair, &index))
     }
 }
 

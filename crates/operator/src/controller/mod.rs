@@ -1,6 +1,75 @@
-//! The frame that every controller runs on.
+//! The frame that every controller of the lease holder runs on.
+//!
+//! A capability implements [`Controller`]: what it waits for, what wakes it, and one round of observe, plan and act. The
+//! frame does the rest for all of them alike: it runs them only while this replica leads, waits until the needed kinds
+//! are listed, wakes them on change or on time, begins anew after an error or a panic with back-off, and beats for
+//! liveness. What controllers share besides is here as well: work in flight, statuses, finalizers, events, back-off.
 
+pub mod backoff;
 pub mod events;
+pub mod finalizers;
+mod inflight;
 pub mod rate_limit;
+mod runner;
 pub mod status;
 pub mod tasks;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+pub use inflight::Inflight;
+pub use runner::run;
+
+use crate::cluster::state::Changes;
+use crate::platform::leader::Term;
+
+/// One controller. A value of the type is what one term knows; it is made anew for each, because what another replica
+/// did meanwhile is not known.
+pub trait Controller: Sized + Send + 'static {
+    /// Names the controller in logs and on the health page.
+    const NAME: &'static str;
+
+    /// The shortest time from one round to the next that a change calls for: a thousand changes make one round.
+    const DEBOUNCE: Duration = Duration::from_millis(200);
+
+    /// What outlives terms, often the process' [`Context`](crate::context::Context) alone.
+    type Setup: Send + Sync + 'static;
+
+    /// What has to be known before anything is planned or written; asked before every round.
+    fn waits_for(setup: &Self::Setup) -> Option<String>;
+
+    /// What wakes the controller.
+    fn changes(setup: &Self::Setup) -> Vec<Changes>;
+
+    /// Begins a term, from what earlier ones have stored.
+    fn begin(setup: &Arc<Self::Setup>, term: &Term) -> impl Future<Output = Result<Self, Broken>> + Send;
+
+    /// Observes, plans and acts, and tells when to look again if nothing changes before. Dropped where it stands when
+    /// the term ends; asks the term before every write.
+    fn round(&mut self, term: &Term) -> impl Future<Output = Result<Instant, Broken>> + Send;
+
+    /// Something that wakes the controller has changed.
+    fn changed(&mut self) {}
+
+    /// Waits for work in flight or for messages, takes up what comes, and tells whether a round is to follow at once. It
+    /// must lose nothing when it is dropped.
+    fn progress(&mut self) -> impl Future<Output = bool> + Send {
+        std::future::pending()
+    }
+
+    /// The term is over, or the controller begins anew.
+    fn end(_setup: &Self::Setup) {}
+}
+
+/// Why a controller cannot go on with what it knows, and begins anew.
+#[derive(Debug)]
+pub struct Broken(String);
+
+impl<E: fmt::Display> From<E> for Broken {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}

@@ -1,59 +1,319 @@
-//! Writing statuses into which others may have written, too.
+//! The one writer of statuses: server-side apply with one field manager per controller, repeated less and less often
+//! while it changes nothing.
+//!
+//! Controllers compare what a status should say with what is stored and hand over what differs. A write that succeeded
+//! shows in the watch a little later; until then it must not be repeated. One that is refused, or that another writer
+//! takes back, is repeated with back-off. A right that is missing is missing for every object of the kind.
 
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::conditions::Condition;
-use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::core::ApiResource;
+use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use crate::platform::api_error::{Failure, within};
+use super::backoff::Backoff;
+use crate::platform::api_error::{Class, Failure, within};
 
 /// One request never holds up the next for longer.
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(10);
 
-/// How a status is written.
-#[derive(Debug)]
-pub(crate) enum Manner {
-    /// Server-side apply of our own fields.
-    Apply,
-    /// Lists are replaced whole. What others listed, kube-image-keeper for instance, would survive an apply; and the API
-    /// server applies nothing to an object that does not fit its schema. Conditions of others go along, and the write
-    /// counts only for the version that was seen.
-    Replace { version: String, others: Vec<Condition> },
+/// The first pause is the time for a write to come back through the watch, also through one that has to be begun anew.
+const SETTLES: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_mins(5));
+
+const DENIED_FOR: Duration = Duration::from_mins(1);
+
+/// Which object a status belongs to.
+#[derive(Debug, Clone)]
+pub struct ObjectId {
+    pub resource: ApiResource,
+    /// Empty for kinds without namespaces.
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    pub uid: Arc<str>,
 }
 
-impl Manner {
-    /// The conditions that are sent, given our own.
-    pub(crate) fn conditions(&self, own: &[Condition]) -> Vec<Condition> {
-        match self {
-            Self::Apply => own.to_vec(),
-            Self::Replace { others, .. } => [others, own].concat(),
+impl ObjectId {
+    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        let meta = object.meta();
+        let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
+        Self {
+            resource: ApiResource::erase::<K>(&()),
+            namespace: text(&meta.namespace),
+            name: text(&meta.name),
+            uid: text(&meta.uid),
         }
     }
 
-    /// The metadata that is sent. The UID makes the API server refuse to write about another object of the same name.
-    pub(crate) fn metadata(&self, name: &str, uid: &str) -> Value {
-        match self {
-            Self::Apply => json!({"name": name, "uid": uid}),
-            Self::Replace { version, .. } => json!({"name": name, "uid": uid, "resourceVersion": version}),
+    pub(crate) fn api(&self, client: &Client) -> Api<DynamicObject> {
+        match &*self.namespace {
+            "" => Api::all_with(client.clone(), &self.resource),
+            namespace => Api::namespaced_with(client.clone(), namespace, &self.resource),
         }
     }
+}
 
-    pub(crate) async fn write(
-        &self,
-        api: &Api<DynamicObject>,
-        name: &str,
-        field_manager: &str,
-        body: Value,
-    ) -> Result<(), Failure> {
-        let (params, patch) = match self {
-            Self::Apply => (PatchParams::apply(field_manager).force(), Patch::Apply(body)),
-            Self::Replace { .. } => {
-                let field_manager = Some(field_manager.to_owned());
-                (PatchParams { field_manager, ..PatchParams::default() }, Patch::Merge(body))
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.resource.kind)?;
+        if !self.namespace.is_empty() {
+            write!(f, "/{}", self.namespace)?;
+        }
+        write!(f, "/{}", self.name)
+    }
+}
+
+/// How a status is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Manner {
+    /// Server-side apply of our own fields.
+    Apply,
+    /// The same, and this list is ours alone: what others listed, kube-image-keeper for instance, would survive.
+    ApplyList(&'static str),
+    /// Lists are replaced whole, because the API server applies nothing to an object that does not fit its schema.
+    /// The write counts only for the version that was seen.
+    Replace { version: String },
+}
+
+/// A status to be written.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    pub object: ObjectId,
+    pub(crate) manner: Manner,
+    status: Value,
+    /// What it says, without since when.
+    essence: u64,
+}
+
+impl Draft {
+    /// `conditions` are our own, `others` those that somebody else has set: a list that is replaced has to hold both.
+    pub fn new(
+        object: ObjectId,
+        manner: Manner,
+        mut status: Value,
+        conditions: &[Condition],
+        others: &[Condition],
+    ) -> Self {
+        let listed = if matches!(manner, Manner::Replace { .. }) { others } else { &[] };
+        if let Some(status) = status.as_object_mut() {
+            status.remove("conditions");
+        }
+        let essence = essence(&status, conditions);
+        if let Some(status) = status.as_object_mut() {
+            status.insert("conditions".to_owned(), json!([listed, conditions].concat()));
+        }
+        Self { object, manner, status, essence }
+    }
+
+    /// The request. The UID makes the API server refuse to write about another object of the same name.
+    pub(crate) fn body(&self) -> Value {
+        let ObjectId { resource, name, uid, .. } = &self.object;
+        let mut metadata = json!({"name": **name, "uid": **uid});
+        if let (Manner::Replace { version }, Some(metadata)) = (&self.manner, metadata.as_object_mut()) {
+            metadata.insert("resourceVersion".to_owned(), json!(version));
+        }
+        json!({
+            "apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "status": self.status,
+        })
+    }
+
+    pub(crate) async fn send(self, client: Client, manager: &'static str) -> Result<(), Failure> {
+        let (api, name) = (self.object.api(&client), &*self.object.name);
+        let applying = PatchParams::apply(manager).force();
+        let merging = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+        let body = self.body();
+        if let Manner::Replace { .. } = self.manner {
+            return within(LIMIT, api.patch_status(name, &merging, &Patch::Merge(body))).await.map(drop);
+        }
+        let applied = Patch::Apply(body);
+        let stored = within(LIMIT, api.patch_status(name, &applying, &applied)).await?;
+        let Manner::ApplyList(list) = self.manner else { return Ok(()) };
+        let listed = |status: &Value| status.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
+        if stored.data.get("status").map(listed).unwrap_or_default() == listed(&self.status) {
+            return Ok(());
+        }
+        let emptied = Self { status: json!({list: null}), ..self.clone() }.body();
+        within(LIMIT, api.patch_status(name, &merging, &Patch::Merge(emptied))).await?;
+        within(LIMIT, api.patch_status(name, &applying, &applied)).await.map(drop)
+    }
+}
+
+fn essence(status: &Value, conditions: &[Condition]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    status.to_string().hash(&mut hasher);
+    for one in conditions {
+        let status = json!(one.status).to_string();
+        (&one.type_, status, &one.reason, &one.message, one.observed_generation).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+#[derive(Debug)]
+struct Attempt {
+    essence: u64,
+    times: u32,
+    not_before: Instant,
+}
+
+/// Writes the statuses of one controller, and remembers for one term what was tried.
+pub struct StatusWriter {
+    client: Client,
+    manager: &'static str,
+    /// By UID.
+    attempts: HashMap<Arc<str>, Attempt>,
+    denied: HashMap<String, Instant>,
+    /// Refusals that were logged.
+    logged: HashSet<(Arc<str>, u64)>,
+}
+
+impl fmt::Debug for StatusWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StatusWriter").field("manager", &self.manager).finish_non_exhaustive()
+    }
+}
+
+impl StatusWriter {
+    pub fn new(client: Client, manager: &'static str) -> Self {
+        Self { client, manager, attempts: HashMap::new(), denied: HashMap::new(), logged: HashSet::new() }
+    }
+
+    /// Whether to write this now.
+    pub fn may(&self, draft: &Draft, now: Instant) -> bool {
+        let denied = self.denied.get(&draft.object.resource.kind).is_some_and(|until| now < *until);
+        let tried = self.attempts.get(&draft.object.uid);
+        !denied && !tried.is_some_and(|one| one.essence == draft.essence && now < one.not_before)
+    }
+
+    /// The request, for controllers that have several in flight; [`StatusWriter::note`] takes its result.
+    pub fn send(&self, draft: Draft) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
+        draft.send(self.client.clone(), self.manager)
+    }
+
+    /// Writes and takes note.
+    pub async fn write(&mut self, draft: &Draft) -> Result<(), Failure> {
+        let result = self.send(draft.clone()).await;
+        self.note(draft, result.as_ref().err(), Instant::now());
+        result
+    }
+
+    /// Takes note of an attempt and logs its failure, once.
+    pub fn note(&mut self, draft: &Draft, failure: Option<&Failure>, now: Instant) {
+        let Draft { object, essence, .. } = draft;
+        match failure {
+            Some(failure) if failure.class == Class::Denied => {
+                if self.denied.insert(object.resource.kind.clone(), now + DENIED_FOR).is_none() {
+                    tracing::error!(
+                        kind = object.resource.kind, error = %failure,
+                        "not allowed to write the status of objects of this kind; grant patch on it"
+                    );
+                }
+                return;
             }
+            // What did not reach the API server at all is not held against the object.
+            Some(failure) if failure.class == Class::Unavailable => {
+                tracing::debug!(%object, error = %failure, "status could not be written; trying again");
+                return;
+            }
+            // It is gone, or another one of the same name, or has another version; the watch will show which.
+            Some(failure) if matches!(failure.class, Class::Absent | Class::Conflict) => {
+                tracing::debug!(%object, error = %failure, "status was not written");
+            }
+            Some(failure) => {
+                if self.logged.insert((object.uid.clone(), *essence)) {
+                    tracing::warn!(%object, error = %failure, "status could not be written");
+                }
+            }
+            None => drop(self.denied.remove(&object.resource.kind)),
+        }
+        let before = self.attempts.get(&object.uid).filter(|one| one.essence == *essence);
+        let times = before.map_or(0, |one| one.times.saturating_add(1));
+        let not_before = now + SETTLES.pause(times, 0.5);
+        self.attempts.insert(object.uid.clone(), Attempt { essence: *essence, times, not_before });
+    }
+
+    /// Forgets objects whose status is as it should be, or that are gone.
+    pub fn keep(&mut self, is_open: impl Fn(&str) -> bool) {
+        self.attempts.retain(|uid, _| is_open(uid));
+        self.logged.retain(|(uid, _)| is_open(uid));
+    }
+
+    /// Forgets one object: its status is as it should be.
+    pub fn forget(&mut self, uid: &str) {
+        self.attempts.remove(uid);
+        self.logged.retain(|(logged, _)| **logged != *uid);
+    }
+
+    /// When something may be written that had to wait at `begun`, `latest` at the latest.
+    pub fn next_due(&self, begun: Instant, latest: Instant) -> Instant {
+        let open = self.attempts.values().map(|one| one.not_before);
+        let waiting = open.chain(self.denied.values().copied()).filter(|due| *due > begun);
+        waiting.fold(latest, Instant::min)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_api::conditions::{Finding, merge};
+    use fairlead_api::kuik::{ImageSetMirror, ReplicatedImageSet};
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn writer() -> StatusWriter {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        StatusWriter::new(Client::try_from(config).unwrap(), "test")
+    }
+
+    fn draft<K: Resource<DynamicType = ()>>(uid: &str, message: &str, second: i64) -> Draft {
+        let findings = [Finding::new("Ready", false, "InvalidSpec", message)];
+        let conditions = merge(&[], &findings, Some(1), Timestamp::from_second(second).unwrap());
+        let object = ObjectId {
+            resource: ApiResource::erase::<K>(&()),
+            namespace: "shop".into(),
+            name: "set".into(),
+            uid: uid.into(),
         };
-        within(LIMIT, api.patch_status(name, &params, &patch)).await.map(drop)
+        Draft::new(object, Manner::Apply, json!({"upstreamCount": 0}), &conditions, &[])
+    }
+
+    fn set(uid: &str, message: &str, second: i64) -> Draft {
+        draft::<ReplicatedImageSet>(uid, message, second)
+    }
+
+    #[tokio::test]
+    async fn the_same_again_waits_longer_each_time_and_news_do_not() {
+        let (mut writer, mut now) = (writer(), Instant::now());
+        for seconds in [10, 20, 40, 80, 160, 300, 300] {
+            assert!(writer.may(&set("u", "a", seconds), now), "after the pause");
+            writer.note(&set("u", "a", seconds), None, now);
+            let due = writer.next_due(now, now + Duration::from_hours(1));
+            assert_eq!((due - now).as_secs(), u64::try_from(seconds).unwrap());
+            assert!(!writer.may(&set("u", "a", 0), due - Duration::from_millis(1)));
+            now = due;
+        }
+        writer.note(&set("u", "a", 0), None, now);
+        assert!(writer.may(&set("u", "b", 0), now), "it says something else");
+        assert!(writer.may(&set("another", "a", 0), now), "it is another object");
+        writer.keep(|_| false);
+        assert!(writer.may(&set("u", "a", 0), now), "it was as it should be in between");
+    }
+
+    #[tokio::test]
+    async fn a_missing_right_stops_its_kind_only() {
+        let (mut writer, now) = (writer(), Instant::now());
+        let denied = Failure::from(&kube::core::Status::failure("no", "Forbidden").with_code(403));
+        writer.note(&set("u", "a", 0), Some(&denied), now);
+        assert!(!writer.may(&set("u", "b", 0), now + DENIED_FOR / 2));
+        let (later, latest) = (now + DENIED_FOR, now + 2 * DENIED_FOR);
+        assert!(writer.may(&set("u", "a", 0), later));
+        assert_eq!(writer.next_due(now, latest), later);
+        assert_eq!(writer.next_due(later, latest), latest, "what is over is not waited for");
+        assert!(writer.may(&draft::<ImageSetMirror>("u", "a", 0), now));
     }
 }

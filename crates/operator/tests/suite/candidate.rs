@@ -2,11 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use fairlead_operator::cluster::watch::{self, Board, Resources, Watches};
+use fairlead_operator::context::{Basis, Context, Queues};
+use fairlead_operator::controller::{self, Controller};
+use fairlead_operator::platform::clock::Clock;
+use fairlead_operator::platform::config::Config;
 use fairlead_operator::platform::leader::{self, Election, Leader};
 use fairlead_operator::platform::telemetry::Pulses;
 use kube::Client;
+use prometheus_client::registry::Registry;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -16,6 +21,9 @@ pub struct Candidate {
     pub resources: Resources,
     pub board: Arc<Board>,
     pub leader: Leader,
+    client: Client,
+    namespace: String,
+    identity: String,
     stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
     _running: DropGuard,
@@ -45,6 +53,9 @@ impl Candidate {
             resources,
             board: watches.board,
             leader,
+            client: client.clone(),
+            namespace: namespace.to_owned(),
+            identity: identity.to_owned(),
             tasks: Vec::new(),
             _running: stop.clone().drop_guard(),
             stop,
@@ -57,6 +68,26 @@ impl Candidate {
         }
         candidate.spawn(election.run(candidate.stopping()));
         candidate
+    }
+
+    /// What the replica's parts share, and the queues that they fill.
+    pub fn context(&self, config: Config, registry: &mut Registry) -> (Context, Queues) {
+        let basis = Basis {
+            client: self.client.clone(),
+            identity: self.identity.clone(),
+            namespace: self.namespace.clone(),
+            config,
+            resources: self.resources.clone(),
+            board: self.board.clone(),
+            clock: Clock::default(),
+        };
+        Context::new(basis, registry)
+    }
+
+    /// Lets the replica run a controller whenever it leads.
+    pub fn control<C: Controller>(&mut self, setup: Arc<C::Setup>) {
+        let pulse = Pulses::default().add(C::NAME);
+        self.spawn(controller::run::<C>(setup, self.leader.clone(), pulse));
     }
 
     /// Cancelled when the replica is to end.

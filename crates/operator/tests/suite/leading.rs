@@ -1,18 +1,19 @@
 //! Replicas that follow policies and emit events in this process, under an election of their own.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Result, ensure};
-use fairlead_operator::cluster::policies::{self, Policies, Statuses};
-use fairlead_operator::controller::events::{self, Errors, Events, Source};
+use fairlead_operator::cluster::policies::{self, Policies, PolicyStatus, Statuses};
+use fairlead_operator::controller::events::{self, Errors, EventWriter, Events};
 use fairlead_operator::controller::rate_limit::Rate;
-use fairlead_operator::platform::config::Routing;
+use fairlead_operator::platform::config::Config;
 use fairlead_plan::routing::PolicyId;
 use fairlead_testkit::{ApiProxy, Cluster, eventually};
 use kube::{
-    Client, Config,
+    Client,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use prometheus_client::registry::Registry;
 
 use crate::candidate::Candidate;
 
@@ -43,7 +44,7 @@ impl Leading {
     ) -> Result<(Self, ApiProxy)> {
         let wire = cluster.proxy().await?;
         let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig_through(&wire, &cluster.kubeconfig())?)?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         Ok((Self::start_with(Client::try_from(config)?, namespace, identity, |_| Vec::new()), wire))
     }
 
@@ -54,28 +55,15 @@ impl Leading {
         secrets: impl Fn(&PolicyId) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
         let mut candidate = Candidate::start(&client, namespace, identity);
-        let policy_metrics = policies::Metrics::default();
-        let policies = Policies::new(&candidate.resources, &Routing::default(), policy_metrics.clone());
+        let (context, queues) = candidate.context(Config::default(), &mut Registry::default());
+        let context = Arc::new(context);
+        let (policies, errors) = (context.policies.clone(), context.errors.clone());
+        let (policy_metrics, event_metrics) = (policies.metrics().clone(), context.teller.metrics().clone());
         candidate.spawn(policies.clone().run(candidate.stopping()));
-        let statuses = Statuses::new(
-            client.clone(),
-            &candidate.resources,
-            policies.clone(),
-            secrets,
-            RATE,
-            policy_metrics.clone(),
-        );
-        candidate.spawn(statuses.run(candidate.leader.clone()));
-
-        let (errors, event_metrics) = (Errors::default(), events::Metrics::default());
-        let source = Source {
-            identity: identity.to_owned(),
-            namespace: namespace.to_owned(),
-            deployment: "fairlead".to_owned(),
-        };
-        let pods = candidate.resources.pods.clone();
-        let events = Events::new(client, source, pods, errors.clone(), event_metrics.clone());
-        candidate.spawn(events.run(candidate.leader.clone()));
+        let statuses = Statuses::new(context.clone(), secrets, |_| None, RATE);
+        candidate.control::<PolicyStatus>(Arc::new(statuses));
+        candidate.spawn(events::report_errors(context.clone(), candidate.stopping()));
+        candidate.control::<EventWriter>(Arc::new(Events::new(context, queues.events)));
         Self { policies, policy_metrics, event_metrics, errors, candidate }
     }
 

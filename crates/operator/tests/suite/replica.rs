@@ -10,15 +10,16 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use fairlead_operator::admission::exclusions::Skip;
-use fairlead_operator::admission::{self, Limits, Rewrites, Router, State, Surroundings};
-use fairlead_operator::cluster::policies::{self, Policies};
-use fairlead_operator::cluster::watch::Resources;
+use fairlead_operator::admission::{self, Limits, Rewrites, Router, State};
+use fairlead_operator::cluster::watch::{self, Resources, Watches};
+use fairlead_operator::context::{Basis, Context};
 use fairlead_operator::controller::events::Errors;
 use fairlead_operator::platform::certificates::{
     self, Files, Keeper, Leads, PathKeeper, Paths, Resolver, Settings, system_clock,
 };
+use fairlead_operator::platform::clock::Clock;
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::platform::telemetry::{Pulses, page};
 use fairlead_testkit::{Cluster, Part, eventually, install_crypto, shared, unique};
@@ -333,7 +334,17 @@ impl Replica {
 /// Routing by no policy at all.
 pub fn router(client: &Client) -> Router {
     let (resources, config) = (Resources::default(), Config::default());
-    let policies = Policies::new(&resources, &config.routing, policies::Metrics::default());
-    let (around, _) = Surroundings::new(client, &config, policies, &resources, &mut Registry::default());
-    Router::new(around, &config, Rewrites::default())
+    let metrics = watch::Metrics::default();
+    let board = Watches::new(client.clone(), "fairlead-system", &resources, None, metrics).board;
+    let basis = Basis {
+        client: client.clone(),
+        identity: "test".to_owned(),
+        namespace: "fairlead-system".to_owned(),
+        config,
+        resources,
+        board,
+        clock: Clock::default(),
+    };
+    let (context, _) = Context::new(basis, &mut Registry::default());
+    Router::new(Arc::new(context), Rewrites::default())
 }

@@ -8,15 +8,19 @@ use fairlead_testkit::{
     images::{self, Image},
     operator::with_registries,
 };
-use kube::Resource;
+use kube::{Client, Resource};
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::admission::{limits::Limits, review::PodObject, shares::Share};
 use crate::cluster::ledgers::tests::claims;
-use crate::cluster::policies;
 use crate::cluster::state::{Key, Snapshot};
+use crate::cluster::watch::{self, Resources, Watches};
+use crate::context::Basis;
+use crate::platform::clock::Clock;
+use crate::platform::config::Config;
 
 /// A client for an API server that is not there.
 fn nowhere() -> Client {
@@ -27,10 +31,19 @@ fn nowhere() -> Client {
 
 fn assemble(resources: &Resources, config: &str) -> Router {
     let config = Config::parse(&with_registries(config)).unwrap().config;
-    let policies = Policies::new(resources, &config.routing, policies::Metrics::default());
-    let (around, _recorder) =
-        Surroundings::new(&nowhere(), &config, policies, resources, &mut Registry::default());
-    Router::new(around, &config, Rewrites::default())
+    let (client, namespace) = (nowhere(), "fairlead-system");
+    let board = Watches::new(client.clone(), namespace, resources, None, watch::Metrics::default()).board;
+    let basis = Basis {
+        client,
+        identity: "test".to_owned(),
+        namespace: namespace.to_owned(),
+        config,
+        resources: resources.clone(),
+        board,
+        clock: Clock::default(),
+    };
+    let (context, _queues) = Context::new(basis, &mut Registry::default());
+    Router::new(Arc::new(context), Rewrites::default())
 }
 
 /// Routes by no policy at all.

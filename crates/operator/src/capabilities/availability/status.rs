@@ -1,20 +1,17 @@
 //! What the status of an object says, and the request that writes it.
 
-use fairlead_api::conditions::{Condition, Finding, merge, types};
+use fairlead_api::conditions::{Finding, merge, types};
 use fairlead_api::kuik::{ClusterImageSetAvailability, ClusterImageSetAvailabilityStatus};
 use fairlead_plan::availability::{self, Report};
 use fairlead_plan::ledger::Owner;
 use jiff::Timestamp;
-use kube::api::DynamicObject;
 use kube::core::ApiResource;
-use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::object::{Object, Rule, Stored};
-use crate::controller::status::Manner;
-use crate::platform::api_error::Failure;
+use crate::controller::status::{Draft, Manner, ObjectId};
 
-const FIELD_MANAGER: &str = "fairlead-watch";
+pub(super) const FIELD_MANAGER: &str = "fairlead-watch";
 
 /// What a status says, without since when.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,56 +56,36 @@ impl Essence {
     }
 }
 
-/// A status to be written.
-#[derive(Debug)]
-pub(super) struct Draft {
-    pub(super) essence: Essence,
-    manner: Manner,
-    conditions: Vec<Condition>,
-}
-
-impl Draft {
-    pub(super) fn new(essence: Essence, stored: &Stored) -> Self {
-        let (own, others): (Vec<_>, Vec<_>) =
-            stored.conditions().iter().cloned().partition(|one| one.type_ == types::READY);
-        let conditions =
-            merge(&own, std::slice::from_ref(&essence.ready), essence.generation, Timestamp::now());
-        let keeps_all = essence.report.as_ref().is_some_and(|report| {
-            let stays = |image: &str| report.images.iter().any(|listed| listed.image == image);
-            stored.status().is_none_or(|status| status.images.iter().all(|one| stays(&one.image)))
-        });
-        let manner = if keeps_all {
-            Manner::Apply
-        } else {
-            Manner::Replace { version: stored.version().to_owned(), others }
-        };
-        Self { essence, manner, conditions }
-    }
-
-    pub(super) async fn write(&self, client: &Client, owner: &Owner) -> Result<(), Failure> {
-        let resource = ApiResource::erase::<ClusterImageSetAvailability>(&());
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        let body = self.body(owner, &resource);
-        self.manner.write(&api, &owner.name, FIELD_MANAGER, body).await
-    }
-
-    fn body(&self, owner: &Owner, resource: &ApiResource) -> Value {
-        let metadata = self.manner.metadata(&owner.name, &owner.uid);
-        let conditions = self.manner.conditions(&self.conditions);
-        let mut status = match &self.essence.report {
-            Some(report) => json!(report),
-            None => json!({}),
-        };
-        if let Some(status) = status.as_object_mut() {
-            if let (Manner::Replace { .. }, Some(report)) = (&self.manner, &self.essence.report) {
-                // An empty list is left out of the report, which would leave what is stored as it is.
-                status.insert("images".to_owned(), json!(report.images));
-            }
-            status.insert("observedGeneration".to_owned(), json!(self.essence.generation));
-            status.insert("conditions".to_owned(), json!(conditions));
+/// The request that makes a status say so.
+pub(super) fn draft(essence: &Essence, stored: &Stored, owner: &Owner) -> Draft {
+    let (own, others): (Vec<_>, Vec<_>) =
+        stored.conditions().iter().cloned().partition(|one| one.type_ == types::READY);
+    let ready = std::slice::from_ref(&essence.ready);
+    let conditions = merge(&own, ready, essence.generation, Timestamp::now());
+    let keeps_all = essence.report.as_ref().is_some_and(|report| {
+        let stays = |image: &str| report.images.iter().any(|listed| listed.image == image);
+        stored.status().is_none_or(|status| status.images.iter().all(|one| stays(&one.image)))
+    });
+    let manner =
+        if keeps_all { Manner::Apply } else { Manner::Replace { version: stored.version().to_owned() } };
+    let mut status = json!({"observedGeneration": essence.generation});
+    if let (Some(report), Some(status)) = (&essence.report, status.as_object_mut()) {
+        if let Value::Object(report) = json!(report) {
+            status.extend(report);
         }
-        json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "status": status})
+        status.insert("observedGeneration".to_owned(), json!(essence.generation));
+        if !keeps_all {
+            // An empty list is left out of the report, which would leave what is stored as it is.
+            status.insert("images".to_owned(), json!(report.images));
+        }
     }
+    let object = ObjectId {
+        resource: ApiResource::erase::<ClusterImageSetAvailability>(&()),
+        namespace: "".into(),
+        name: owner.name.clone(),
+        uid: owner.uid.clone(),
+    };
+    Draft::new(object, manner, status, &conditions, &others)
 }
 
 #[cfg(test)]
@@ -141,16 +118,13 @@ mod tests {
         Owner { kind, namespace: None, name: "all".into(), uid: "u".into() }
     }
 
-    fn body(draft: &Draft) -> Value {
-        draft.body(&owner(), &ApiResource::erase::<ClusterImageSetAvailability>(&()))
-    }
-
     #[test]
     fn nothing_is_written_that_is_stored_already() {
-        let draft = Draft::new(essence(&["a.io/a:1"]), &stored(&json!({})));
-        assert!(matches!(draft.manner, Manner::Apply));
-        let written = stored(&body(&draft)["status"]);
-        assert!(draft.essence.is_in(&written));
+        let essence_of_one = essence(&["a.io/a:1"]);
+        let draft = draft(&essence_of_one, &stored(&json!({})), &owner());
+        assert_eq!(draft.manner, Manner::Apply);
+        let written = stored(&draft.body()["status"]);
+        assert!(essence_of_one.is_in(&written));
         assert!(!essence(&["a.io/a:1", "a.io/b:1"]).is_in(&written));
         assert!(
             !Essence { generation: Some(4), ..essence(&["a.io/a:1"]) }.is_in(&written),
@@ -167,7 +141,7 @@ mod tests {
             &json!({"images": [{"image": "old.io/x:1", "status": "Available"}], "conditions": [theirs, ours]}),
         );
         for images in [&["a.io/a:1"][..], &[]] {
-            let body = body(&Draft::new(essence(images), &before));
+            let body = draft(&essence(images), &before, &owner()).body();
             assert_eq!(body["metadata"], json!({"name": "all", "uid": "u", "resourceVersion": "7"}));
             assert_eq!(body["status"]["images"].as_array().map(Vec::len), Some(images.len()), "{body}");
             let conditions = body["status"]["conditions"].as_array().unwrap();

@@ -21,7 +21,7 @@ use super::write_schedule::{self, Written};
 use super::{Controller, LookAccess, MirrorLooks};
 use crate::cluster::state::Changes;
 use crate::cluster::usage;
-use crate::cluster::watch::backoff::Backoff;
+use crate::controller::backoff::Retry;
 use crate::platform::leader::Term;
 
 /// Shortest time between two passes over all Pods: something about some Pod changes all the time.
@@ -138,16 +138,16 @@ impl<'a> Work<'a> {
 
     /// Waits until everything is known: what was not listed yet must not look like what is gone.
     async fn begin(&mut self) {
-        while !self.controller.board.knows_pods_and(&["ClusterImageSetAvailability"]) {
+        while self.controller.board.awaits_pods_and(&["ClusterImageSetAvailability"]).is_some() {
             tokio::time::sleep(UNSEEN).await;
         }
-        let mut backoff = Backoff::default();
+        let mut backoff = Retry::default();
         let ledgers = loop {
             match self.controller.shelves.list(Objects::keep).await {
                 Ok(ledgers) => break ledgers,
                 Err(error) => {
                     tracing::warn!(%error, "ledgers of watched images could not be listed; nothing is watched until then");
-                    tokio::time::sleep(backoff.next(fastrand::f64())).await;
+                    tokio::time::sleep(backoff.failed()).await;
                 }
             }
         };

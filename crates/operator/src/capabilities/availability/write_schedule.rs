@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::object::Object;
-use super::status::{self, Draft, Essence};
+use super::status::{self, Essence, FIELD_MANAGER};
 use crate::cluster::ledgers::{self, Shelves, WriteError};
-use crate::cluster::watch::backoff::Backoff;
+use crate::controller::backoff::Retry;
 use crate::platform::api_error::{Class, Failure};
 use crate::platform::leader::Term;
 
@@ -32,7 +32,7 @@ const LONGEST: Duration = Duration::from_mins(5);
 pub(super) struct Pen {
     busy: bool,
     not_before: Instant,
-    backoff: Backoff,
+    backoff: Retry,
     complained: Option<Class>,
     /// From then on, what is not urgent.
     unhurried: Instant,
@@ -67,7 +67,7 @@ impl Default for Pen {
         Self {
             busy: false,
             not_before: Instant::now(),
-            backoff: Backoff::default(),
+            backoff: Retry::default(),
             complained: None,
             unhurried: Instant::now(),
             doubt: Doubt::Fresh,
@@ -131,7 +131,7 @@ impl Pen {
     }
 
     fn failed(&mut self, failure: &Failure, name: &str, what: &'static str) {
-        self.not_before = Instant::now() + self.backoff.next(fastrand::f64()).max(INTERVAL);
+        self.not_before = Instant::now() + self.backoff.failed().max(INTERVAL);
         if self.complained.replace(failure.class) != Some(failure.class) {
             tracing::warn!(object = name, error = %failure, "{what} of a ClusterImageSetAvailability could not be written");
         }
@@ -166,14 +166,15 @@ pub(super) fn start(
     object.pen.urgent = object.pen.urgent.saturating_sub(1);
     let (owner, term) = (object.owner.clone(), term.clone());
     let (name, uid) = (owner.name.clone(), owner.uid.clone());
-    if let Some(draft) = draft {
+    if let Some(essence) = draft {
+        let draft = status::draft(&essence, &object.stored, &owner);
         object.pen.busy = true;
         object.pen.status_next = false;
         let client = client.clone();
         writing.spawn(async move {
             let what = if term.holds() {
-                let result = draft.write(&client, &owner).await;
-                What::Status { essence: draft.essence, result }
+                let result = draft.send(client, FIELD_MANAGER).await;
+                What::Status { essence, result }
             } else {
                 What::Nothing
             };
@@ -198,7 +199,7 @@ pub(super) fn start(
 }
 
 /// What should be written about an object, if it is other than what is stored and was not just tried.
-fn status_draft(object: &mut Object, now: Instant) -> Option<Draft> {
+fn status_draft(object: &mut Object, now: Instant) -> Option<Essence> {
     let essence = status::wanted(object);
     object.pen.doubt = Doubt::Known;
     if essence.is_in(&object.stored) {
@@ -213,7 +214,7 @@ fn status_draft(object: &mut Object, now: Instant) -> Option<Draft> {
     if tried.is_none() {
         object.pen.last = None;
     }
-    Some(Draft::new(essence, &object.stored))
+    Some(essence)
 }
 
 /// Takes note of a write that ended.

@@ -42,8 +42,8 @@ use crate::capabilities::availability::{LookAccess, MirrorLook, MirrorLooks, See
 use crate::cluster::ledgers::{Claims, Missed, Shelves};
 use crate::cluster::policies::Policies;
 use crate::cluster::usage::Ignored;
-use crate::cluster::watch::backoff::Backoff;
 use crate::cluster::watch::{Board, Resources};
+use crate::controller::backoff::Retry;
 use crate::controller::events::{Errors, Teller};
 use crate::platform::clock::Clock;
 use crate::platform::config::{Config, Mirroring};
@@ -227,7 +227,7 @@ impl Controller {
                 () = cluster.next() => work.want_look(),
                 () = own.next() => work.want_look(),
                 () = ledgers.next() => work.want_look(),
-                Ok(()) = secrets.changed() => work.secrets_changed(),
+                () = secrets.next() => work.secrets_changed(),
                 Some(missed) = missed.recv() => work.missed(missed),
                 Some(seen) = seen.recv() => work.seen(seen),
                 () = tokio::time::sleep_until(wake) => {}
@@ -259,7 +259,7 @@ impl Parts {
 
     /// What tells this cluster from others that share a mirror.
     async fn identify_cluster(&self) -> Tag {
-        let mut backoff = Backoff::default();
+        let mut backoff = Retry::default();
         loop {
             match self.writer.cluster_id().await {
                 Ok(id) => return id,
@@ -268,7 +268,7 @@ impl Parts {
                         error,
                         "cannot read the namespace kube-system, whose UID tells clusters apart"
                     );
-                    tokio::time::sleep(backoff.next(fastrand::f64())).await;
+                    tokio::time::sleep(backoff.failed()).await;
                 }
             }
         }
@@ -276,7 +276,7 @@ impl Parts {
 
     /// What earlier terms have left.
     async fn read_ledgers(&self) -> HashMap<Owner, Ledger> {
-        let mut backoff = Backoff::default();
+        let mut backoff = Retry::default();
         let keep = |owner: Owner, ledger: ImageLedger| match owner.kind {
             OwnerKind::ClusterImageSetMirror | OwnerKind::ImageSetMirror => {
                 Some((owner, StoredShelf::from(ledger)))
@@ -288,7 +288,7 @@ impl Parts {
                 Ok(objects) => break objects,
                 Err(failure) => {
                     tracing::warn!(error = %failure, "cannot read the ledgers of mirrors; trying again");
-                    tokio::time::sleep(backoff.next(fastrand::f64())).await;
+                    tokio::time::sleep(backoff.failed()).await;
                 }
             }
         };

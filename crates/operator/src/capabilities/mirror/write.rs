@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::object_state::Desk;
 use super::objects::Stuck;
 use crate::cluster::ledgers::{Shelves, Stored, WriteError};
-use crate::cluster::watch::backoff::Backoff;
+use crate::controller::backoff::Retry;
 use crate::platform::api_error::{Failure, within};
 
 const FIELD_MANAGER: &str = "fairlead-mirror";
@@ -58,7 +58,7 @@ pub(super) struct Turn {
     written_over: Option<(Option<String>, Instant)>,
     /// Something has changed since there was last nothing to write.
     touched: bool,
-    backoff: Backoff,
+    backoff: Retry,
 }
 
 impl Turn {
@@ -94,7 +94,7 @@ impl Turn {
             self.backoff.reset();
             INTERVAL
         } else {
-            INTERVAL.max(self.backoff.next(fastrand::f64()))
+            INTERVAL.max(self.backoff.failed())
         };
         self.next = Some(Instant::now() + pause);
     }

@@ -14,6 +14,7 @@ use fairlead_domain::{reference::Reference, verdict::Verdict};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{Claims, index::name_of};
+use crate::controller::backoff::Backoff;
 use crate::platform::config::StaleMirrorCleanup;
 
 /// Findings that wait to be told. More would mean that a whole registry was emptied, which the watch finds out as well.
@@ -21,8 +22,7 @@ const QUEUE: usize = 1024;
 /// Images that are remembered as told.
 const REMEMBERED: usize = 4096;
 /// An image is not told of again within this time, nor after the second time within twice as long, and so on.
-const FIRST_PAUSE: Duration = Duration::from_secs(30);
-const LONGEST_PAUSE: Duration = Duration::from_hours(1);
+const PAUSES: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_hours(1));
 
 /// An image that is not as a ledger has it, to be looked at again: a copy or a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ struct Told {
 
 impl Told {
     fn pause(&self) -> Duration {
-        FIRST_PAUSE.saturating_mul(1 << self.times.saturating_sub(1).min(16)).min(LONGEST_PAUSE)
+        PAUSES.pause(self.times.saturating_sub(1), 0.5)
     }
 
     /// After twice the pause it is a new story.
@@ -190,7 +190,7 @@ mod tests {
         for _ in 0..2 {
             findings.note(&copy, &not_found());
             assert_eq!(findings.take().len(), 1, "a new story, told as soon as the first was");
-            tokio::time::advance(FIRST_PAUSE).await;
+            tokio::time::advance(Duration::from_secs(30)).await;
         }
     }
 

@@ -96,27 +96,12 @@ impl Sources {
         }
     }
 
-    pub(super) fn changes(&self) -> AnyChange {
-        AnyChange([
+    pub(super) fn changes(&self) -> Vec<Changes> {
+        vec![
             self.cluster_mirrors.changes(),
             self.mirrors.changes(),
             self.cluster_sets.changes(),
             self.sets.changes(),
-        ])
-    }
-}
-
-/// Word of a change to any of the four kinds.
-pub(super) struct AnyChange([Changes; 4]);
-
-impl AnyChange {
-    pub(super) async fn next(&mut self) {
-        let [one, two, three, four] = &mut self.0;
-        tokio::select! {
-            () = one.next() => {}
-            () = two.next() => {}
-            () = three.next() => {}
-            () = four.next() => {}
-        }
+        ]
     }
 }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use compiled::{Name, Problem};
 pub use metrics::Metrics;
-pub use status::{RATE, Statuses};
+pub use status::{PolicyStatus, RATE, Statuses};
 
 use compiled::Book;
 use kinds::Sources;
@@ -88,6 +88,10 @@ impl Policies {
         self.shared.book.load().problems()
     }
 
+    pub fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
     fn book(&self) -> Arc<Book> {
         self.shared.book.load_full()
     }
@@ -107,7 +111,7 @@ impl Policies {
         loop {
             let begun = Instant::now();
             self.look().await;
-            changes.next().await;
+            Changes::any(&mut changes).await;
             tokio::time::sleep_until(begun + SHORTEST_INTERVAL).await;
         }
     }

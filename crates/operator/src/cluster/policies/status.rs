@@ -1,44 +1,42 @@
 //! Writes what each policy object is told about itself, on the lease holder alone.
 //!
 //! `fairlead_plan::policy_status` decides; nothing is written that is stored already. Writes are paced, so that a thousand
-//! new objects do not become a thousand requests at once; broken objects go first, since somebody waits for the reason.
+//! new objects do not become a thousand requests at once; broken objects go first, since a person waits for the reason.
 
-mod attempts;
-mod write;
-
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::conditions::{Condition, ConditionStatus};
+use fairlead_api::kuik::{
+    ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror, ReplicatedImageSet,
+};
 use fairlead_plan::policy_status::{self, Outcome, Status, Stored};
 use fairlead_plan::routing::{PolicyId, PolicyKind};
 use jiff::Timestamp;
-use kube::Client;
-use tokio::sync::watch;
+use kube::core::ApiResource;
+use serde_json::json;
 use tokio::time::Instant;
 
-use self::attempts::Attempts;
-use self::write::Writer;
 use super::compiled::{Book, Name, State};
 use super::kinds::{PolicyObject, Sources};
-use super::{Metrics, Policies};
-use crate::cluster::state::{Key, Store};
-use crate::cluster::watch::Resources;
-use crate::cluster::watch::backoff::Backoff;
+use crate::cluster::state::{Changes, Key, Store};
+use crate::context::Context;
+use crate::controller::backoff::Retry;
 use crate::controller::rate_limit::{Pace, Rate};
-use crate::controller::status::Manner;
+use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
+use crate::controller::{self, Broken, Controller};
 use crate::platform::api_error::Class;
 use crate::platform::leader::{Leader, Term};
+use crate::platform::telemetry::Pulse;
+
+const FIELD_MANAGER: &str = "fairlead-policies";
 
 /// How fast statuses are written.
 pub const RATE: Rate = Rate { per_second: 20, burst: 40 };
 
-/// Nobody tells when a Secret appears or goes; this is how long its absence stays in a status at most.
+/// No watch shows when a Secret appears or goes; this is how long its absence stays in a status at most.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
-
-/// The shortest time between two looks at all objects.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Writes before all objects are looked at again, so that what broke meanwhile does not wait for everything before it.
 const PART: usize = 100;
@@ -49,17 +47,13 @@ type SecretProblems = Arc<dyn Fn(&PolicyId) -> Vec<String> + Send + Sync>;
 /// Places of one image that a policy offers and that hold different digests; none while that is not known.
 type Differences = Arc<dyn Fn(&PolicyId) -> Option<Vec<String>> + Send + Sync>;
 
-/// The writer of statuses.
+/// What statuses are made of.
 pub struct Statuses {
-    policies: Policies,
+    context: Arc<Context>,
     sources: Sources,
     secrets: SecretProblems,
     differences: Differences,
-    /// Tells when what `secrets` answers may have changed.
-    word: Option<watch::Receiver<u64>>,
-    writer: Writer,
     rate: Rate,
-    metrics: Metrics,
 }
 
 impl std::fmt::Debug for Statuses {
@@ -68,154 +62,43 @@ impl std::fmt::Debug for Statuses {
     }
 }
 
-/// Waits for word; for ever where none comes.
-async fn next(word: &mut Option<watch::Receiver<u64>>) {
-    let heard = match word {
-        Some(word) => word.changed().await.is_ok(),
-        None => false,
-    };
-    if !heard {
-        std::future::pending::<()>().await;
-    }
-}
-
-/// One status that should be written.
-struct Draft {
-    name: Name,
-    uid: String,
-    manner: Manner,
-    status: Status,
-}
-
-impl Draft {
-    fn is_bad_news(&self) -> bool {
-        self.status.conditions.iter().any(|one| one.status != ConditionStatus::True)
-    }
-}
-
-/// How a round of writes ended.
-enum Round {
-    Done,
-    /// There is more to write.
-    Unfinished,
-    /// The API server does not answer.
-    Unavailable,
+/// The controller.
+#[derive(Debug)]
+pub struct PolicyStatus {
+    setup: Arc<Statuses>,
+    writer: StatusWriter,
+    pace: Pace,
+    retry: Retry,
 }
 
 impl Statuses {
     pub fn new(
-        client: Client,
-        resources: &Resources,
-        policies: Policies,
+        context: Arc<Context>,
         secrets: impl Fn(&PolicyId) -> Vec<String> + Send + Sync + 'static,
-        rate: Rate,
-        metrics: Metrics,
-    ) -> Self {
-        Self {
-            policies,
-            sources: Sources::from(resources),
-            secrets: Arc::new(secrets),
-            differences: Arc::new(|_| None),
-            word: None,
-            writer: Writer::new(client),
-            rate,
-            metrics,
-        }
-    }
-
-    /// Looks again at once when there is word that something changed about Secrets.
-    #[must_use]
-    pub fn heeding(self, word: watch::Receiver<u64>) -> Self {
-        Self { word: Some(word), ..self }
-    }
-
-    /// Says in each policy which of its places hold different digests.
-    #[must_use]
-    pub fn comparing(
-        self,
         differences: impl Fn(&PolicyId) -> Option<Vec<String>> + Send + Sync + 'static,
+        rate: Rate,
     ) -> Self {
-        Self { differences: Arc::new(differences), ..self }
+        let sources = Sources::from(&context.resources);
+        Self { context, sources, secrets: Arc::new(secrets), differences: Arc::new(differences), rate }
     }
 
     /// Writes whenever this replica leads, until the election is over.
-    pub async fn run(self, leader: Leader) {
-        let this = &self;
-        leader.while_leading(|term| async move { this.lead(&term).await }).await;
+    pub async fn run(self, leader: Leader, pulse: Pulse) {
+        controller::run::<PolicyStatus>(Arc::new(self), leader, pulse).await;
     }
 
-    async fn lead(&self, term: &Term) {
-        // Boxed, because the task would otherwise carry a large future along while another replica leads.
-        term.token().run_until_cancelled(Box::pin(self.keep_written(term))).await;
-    }
-
-    async fn keep_written(&self, term: &Term) {
-        let mut objects = self.sources.changes();
-        let mut compiled = self.policies.changes();
-        let mut word = self.word.clone();
-        let mut pace = Pace::new(self.rate);
-        let mut attempts = Attempts::default();
-        let mut backoff = Backoff::default();
-        loop {
-            let begun = Instant::now();
-            match self.round(term, &mut pace, &mut attempts).await {
-                Round::Unavailable => tokio::time::sleep(backoff.next(fastrand::f64())).await,
-                Round::Unfinished => backoff.reset(),
-                Round::Done => {
-                    backoff.reset();
-                    let again = attempts.next_due(begun, begun + LOOK_AGAIN);
-                    tokio::select! {
-                        () = objects.next() => {}
-                        () = compiled.next() => {}
-                        () = next(&mut word) => {}
-                        () = tokio::time::sleep_until(again) => {}
-                    }
-                    tokio::time::sleep_until(begun + SHORTEST_INTERVAL).await;
-                }
-            }
-        }
-    }
-
-    async fn round(&self, term: &Term, pace: &mut Pace, attempts: &mut Attempts) -> Round {
-        let mut drafts = self.drafts(attempts);
+    /// Everything that is other than what is stored, broken objects first.
+    fn drafts(&self) -> Vec<(Name, Draft)> {
+        let book = self.context.policies.book();
+        let all = book.entries.keys().filter_map(|name| Some((name.clone(), self.draft(&book, name)?)));
+        let mut drafts: Vec<_> = all.collect();
         // The sort is stable, and keeps the order of kinds and names.
-        drafts.sort_by_key(|draft| !draft.is_bad_news());
-        let unfinished = drafts.len() > PART;
-        for draft in drafts.into_iter().take(PART) {
-            pace.turn().await;
-            // The object may have changed while others were written.
-            let Some(draft) = self.draft(&self.policies.book(), &draft.name) else {
-                continue;
-            };
-            if !attempts.may(&draft.name, &draft.uid, &draft.status, Instant::now()) {
-                continue;
-            }
-            if !term.holds() {
-                return Round::Done;
-            }
-            let result = self.writer.write(&draft).await;
-            self.metrics.wrote(result.is_ok());
-            let failure = result.err();
-            attempts.note(&draft.name, &draft.uid, &draft.status, failure.as_ref(), Instant::now());
-            if failure.is_some_and(|failure| failure.class == Class::Unavailable) {
-                return Round::Unavailable;
-            }
-        }
-        if unfinished { Round::Unfinished } else { Round::Done }
+        drafts.sort_by_key(|(_, (_, is_bad_news))| !is_bad_news);
+        drafts.into_iter().map(|(name, (draft, _))| (name, draft)).collect()
     }
 
-    /// Everything that should be written now.
-    fn drafts(&self, attempts: &mut Attempts) -> Vec<Draft> {
-        let book = self.policies.book();
-        let now = Instant::now();
-        let wanted: Vec<_> = book.entries.keys().filter_map(|name| self.draft(&book, name)).collect();
-        let open: BTreeSet<_> = wanted.iter().map(|draft| &draft.name).collect();
-        attempts.keep(&open);
-        wanted.into_iter().filter(|draft| attempts.may(&draft.name, &draft.uid, &draft.status, now)).collect()
-    }
-
-    /// What should be written about one object, if it is other than what is stored.
-    fn draft(&self, book: &Book, name: &Name) -> Option<Draft> {
+    /// What should be written about one object, if it is other than what is stored, and whether it is bad news.
+    fn draft(&self, book: &Book, name: &Name) -> Option<(Draft, bool)> {
         match name.kind {
             PolicyKind::ClusterImageSetMirror => self.draft_in(book, name, &self.sources.cluster_mirrors),
             PolicyKind::ImageSetMirror => self.draft_in(book, name, &self.sources.mirrors),
@@ -224,7 +107,7 @@ impl Statuses {
         }
     }
 
-    fn draft_in<K: PolicyObject>(&self, book: &Book, name: &Name, store: &Store<K>) -> Option<Draft> {
+    fn draft_in<K: PolicyObject>(&self, book: &Book, name: &Name, store: &Store<K>) -> Option<(Draft, bool)> {
         let snapshot = store.snapshot();
         let key: &Key = &name.key;
         let now = Timestamp::now();
@@ -237,11 +120,9 @@ impl Statuses {
             let stored = Stored { generation: malformed.generation, conditions, ..Stored::default() };
             let outcome = Outcome::Unreadable { error: &malformed.error };
             let status = policy_status::wanted(name.kind, &outcome, None, &stored, now)?;
-            let manner = Manner::Replace {
-                version: malformed.resource_version.clone(),
-                others: others(conditions, &status),
-            };
-            return Some(Draft { name: name.clone(), uid: malformed.uid.clone(), manner, status });
+            let manner = Manner::Replace { version: malformed.resource_version.clone() };
+            let others = others(conditions, &status);
+            return Some(draft(name, &malformed.uid, manner, &status, &others));
         }
         let object = snapshot.objects.get(key)?;
         let metadata = object.meta();
@@ -259,7 +140,55 @@ impl Statuses {
         let outcome = entry.state.outcome(&secrets);
         let status =
             policy_status::wanted(name.kind, &outcome, differences.as_deref(), &object.stored(), now)?;
-        Some(Draft { name: name.clone(), uid, manner: Manner::Apply, status })
+        Some(draft(name, &uid, Manner::Apply, &status, &[]))
+    }
+}
+
+impl Controller for PolicyStatus {
+    const NAME: &'static str = "policy status";
+    type Setup = Statuses;
+
+    /// Objects that are not compiled yet have their turn when they are.
+    fn waits_for(_setup: &Statuses) -> Option<String> {
+        None
+    }
+
+    fn changes(setup: &Statuses) -> Vec<Changes> {
+        let mut changes = setup.sources.changes();
+        changes.push(setup.context.policies.changes());
+        changes.push(setup.context.secrets.problems().changes());
+        changes
+    }
+
+    async fn begin(setup: &Arc<Statuses>, _term: &Term) -> Result<Self, Broken> {
+        let writer = StatusWriter::new(setup.context.client.clone(), FIELD_MANAGER);
+        Ok(Self { setup: setup.clone(), writer, pace: Pace::new(setup.rate), retry: Retry::default() })
+    }
+
+    async fn round(&mut self, term: &Term) -> Result<Instant, Broken> {
+        let begun = Instant::now();
+        let mut drafts = self.setup.drafts();
+        let open: HashSet<_> = drafts.iter().map(|(_, draft)| draft.object.uid.clone()).collect();
+        self.writer.keep(|uid| open.contains(uid));
+        drafts.retain(|(_, draft)| self.writer.may(draft, begun));
+        for (name, _) in drafts.iter().take(PART) {
+            self.pace.turn().await;
+            // The object may have changed while others were written.
+            let Some((draft, _)) = self.setup.draft(&self.setup.context.policies.book(), name) else {
+                continue;
+            };
+            if !self.writer.may(&draft, Instant::now()) || !term.holds() {
+                continue;
+            }
+            let result = self.writer.write(&draft).await;
+            self.setup.context.policies.metrics().wrote(result.is_ok());
+            if result.is_err_and(|failure| failure.class == Class::Unavailable) {
+                return Ok(Instant::now() + self.retry.failed());
+            }
+        }
+        self.retry.reset();
+        let latest = if drafts.len() > PART { begun } else { begun + LOOK_AGAIN };
+        Ok(self.writer.next_due(begun, latest))
     }
 }
 
@@ -267,4 +196,21 @@ impl Statuses {
 fn others(conditions: &[Condition], status: &Status) -> Vec<Condition> {
     let ours = |type_: &str| status.conditions.iter().any(|own| own.type_ == type_);
     conditions.iter().filter(|condition| !ours(&condition.type_)).cloned().collect()
+}
+
+fn draft(name: &Name, uid: &str, manner: Manner, status: &Status, others: &[Condition]) -> (Draft, bool) {
+    let Key { namespace, name: object } = &name.key;
+    let resource = resource_of(name.kind);
+    let object = ObjectId { resource, namespace: namespace.clone(), name: object.clone(), uid: uid.into() };
+    let is_bad_news = status.conditions.iter().any(|one| one.status != ConditionStatus::True);
+    (Draft::new(object, manner, json!(status), &status.conditions, others), is_bad_news)
+}
+
+fn resource_of(kind: PolicyKind) -> ApiResource {
+    match kind {
+        PolicyKind::ClusterImageSetMirror => ApiResource::erase::<ClusterImageSetMirror>(&()),
+        PolicyKind::ImageSetMirror => ApiResource::erase::<ImageSetMirror>(&()),
+        PolicyKind::ClusterReplicatedImageSet => ApiResource::erase::<ClusterReplicatedImageSet>(&()),
+        PolicyKind::ReplicatedImageSet => ApiResource::erase::<ReplicatedImageSet>(&()),
+    }
 }

@@ -3,6 +3,7 @@
 //! It says that, never what: a reader who is busy misses nothing, because it finds everything in its next look, and a
 //! thousand changes in between wake it once.
 
+use futures::future::select_all;
 use tokio::sync::watch;
 
 /// The telling side.
@@ -40,6 +41,14 @@ impl Changes {
             // Nobody is left who could change anything.
             std::future::pending::<()>().await;
         }
+    }
+
+    /// Waits for a change of any of these; for ever where there are none.
+    pub(crate) async fn any(all: &mut [Self]) {
+        if all.is_empty() {
+            return std::future::pending().await;
+        }
+        select_all(all.iter_mut().map(|one| Box::pin(one.next()))).await;
     }
 }
 

@@ -87,19 +87,17 @@ impl Board {
         self.lock().rows.values().cloned().collect()
     }
 
-    /// Whether all Pods were listed, and all objects of these kinds as far as they are served. Before that, what is not
-    /// known must not be taken for something that is gone.
-    pub(crate) fn knows_pods_and(&self, kinds: &[&str]) -> bool {
-        let state = self.lock();
-        let row = |kind: &str| state.rows.get(kind);
-        row("Pod").is_some_and(|row| row.presence == Presence::Served && row.synced)
-            && kinds.iter().all(|kind| row(kind).is_some_and(Row::ready))
+    /// What is still to be listed of Pods and of these kinds, as far as they are served. Before that, what is not known
+    /// must not be taken for something that is gone.
+    pub fn awaits_pods_and(&self, kinds: &[&str]) -> Option<String> {
+        let awaits_kind = |kind: &&&str| !self.lock().rows.get(**kind).is_some_and(Row::ready);
+        self.awaits_served(&["Pod"]).or_else(|| kinds.iter().find(awaits_kind).map(|kind| not_listed(kind)))
     }
 
-    /// Whether all Pods and all objects of these kinds are listed, and served now.
-    pub(crate) fn lists_pods_and(&self, kinds: &[&str]) -> bool {
+    /// What is still to be listed of these kinds, all of which have to be served.
+    pub fn awaits_served(&self, kinds: &[&str]) -> Option<String> {
         let listed = |kind: &str| self.known(kind, 0).standing == Known::Listed;
-        listed("Pod") && kinds.iter().all(|kind| listed(kind))
+        kinds.iter().find(|kind| !listed(kind)).map(|kind| not_listed(kind))
     }
 
     /// What is known of a kind. `ledgers` are stored ledgers whose owners are of that kind.
@@ -238,6 +236,10 @@ impl Board {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn not_listed(kind: &str) -> String {
+    format!("{kind} objects are not listed yet")
 }
 
 #[cfg(test)]

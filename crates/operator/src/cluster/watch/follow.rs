@@ -12,10 +12,10 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::backoff::{Backoff, jittered};
 use super::discovery::{Discovery, Kind};
 use super::sink::Sink;
 use super::{Board, Tolerant};
+use crate::controller::backoff::{Retry, jittered};
 use crate::platform::api_error::{Class, Failure};
 
 /// How often a kind that is not served is looked for.
@@ -118,7 +118,7 @@ impl<K: Followed, S: Sink<K>> Follower<K, S> {
 
     async fn wait_until_served(&self) {
         let Some(discovery) = &self.discovery else { return };
-        let mut backoff = Backoff::default();
+        let mut backoff = Retry::default();
         loop {
             let pause = match discovery.serves::<K>(&self.kind).await {
                 Ok(true) => return,
@@ -129,7 +129,7 @@ impl<K: Followed, S: Sink<K>> Follower<K, S> {
                 }
                 Err(failure) => {
                     self.board.failed(self.kind.name, &failure);
-                    backoff.next(fastrand::f64())
+                    backoff.failed()
                 }
             };
             tokio::time::sleep(pause).await;
@@ -150,7 +150,7 @@ impl<K: Followed, S: Sink<K>> Follower<K, S> {
     async fn follow(&mut self) {
         let mut manner = Manner { streaming: true, seconds: WATCH_SECONDS };
         let mut events = self.events(manner);
-        let mut backoff = Backoff::default();
+        let mut backoff = Retry::default();
         let mut listing = false;
         let mut broken_lists = 0;
         let mut failing = false;
@@ -217,7 +217,7 @@ impl<K: Followed, S: Sink<K>> Follower<K, S> {
                     if not_found >= ABSENT_AFTER && self.is_gone().await {
                         return;
                     }
-                    tokio::time::sleep(backoff.next(fastrand::f64())).await;
+                    tokio::time::sleep(backoff.failed()).await;
                 }
                 // The stream has no end of its own; were it to end, it would be begun anew.
                 None => events = self.events(manner),

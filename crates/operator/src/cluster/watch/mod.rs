@@ -4,7 +4,6 @@
 //! late or are taken away, an API server that restarts, rights that are missing. None of these ends the process or
 //! touches another watch; all of them are told, in the log, in metrics and on the readiness page.
 
-pub(crate) mod backoff;
 mod board;
 mod discovery;
 mod follow;

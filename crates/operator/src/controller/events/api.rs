@@ -1,5 +1,6 @@
 //! Events as requests to the API server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,7 +11,7 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 
 use super::Fate;
-use crate::cluster::watch::backoff::Backoff;
+use crate::controller::backoff::Retry;
 use crate::controller::rate_limit::{Pace, Rate};
 use crate::platform::api_error::{Class, Failure, within};
 use crate::platform::leader::Term;
@@ -56,20 +57,20 @@ pub(super) enum Refusal {
 }
 
 /// Sends letters one after the other, at a pace, each until it is created or given up.
-pub(super) struct Delivery<'a> {
-    post: &'a Post,
-    term: &'a Term,
+pub(super) struct Delivery {
+    post: Arc<Post>,
+    term: Term,
     pace: Pace,
-    backoff: Backoff,
+    retry: Retry,
     complained: Option<Class>,
 }
 
-impl<'a> Delivery<'a> {
-    pub(super) fn new(post: &'a Post, term: &'a Term, rate: Rate) -> Self {
-        Self { post, term, pace: Pace::new(rate), backoff: Backoff::default(), complained: None }
+impl Delivery {
+    pub(super) fn new(post: Arc<Post>, term: Term, rate: Rate) -> Self {
+        Self { post, term, pace: Pace::new(rate), retry: Retry::default(), complained: None }
     }
 
-    /// What became of a letter; nothing when leadership has ended. It is late once nobody wants it any more.
+    /// What became of a letter; nothing when leadership has ended. It is late once it is not wanted any more.
     pub(super) async fn deliver(&mut self, letter: &Letter, is_wanted: impl Fn() -> bool) -> Option<Fate> {
         loop {
             self.pace.turn().await;
@@ -93,7 +94,7 @@ impl<'a> Delivery<'a> {
                     "event could not be created; this needs create on events"
                 );
             }
-            tokio::time::sleep(self.backoff.next(fastrand::f64())).await;
+            tokio::time::sleep(self.retry.failed()).await;
             // A refusal may concern one namespace only, by its quota for instance: the others are not kept waiting.
             if failure.class != Class::Unavailable {
                 return Some(Fate::Failed);
@@ -103,7 +104,7 @@ impl<'a> Delivery<'a> {
 
     fn arrived(&mut self, fate: Fate) -> Fate {
         self.complained = None;
-        self.backoff.reset();
+        self.retry.reset();
         fate
     }
 }

@@ -11,7 +11,6 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Source;
 use super::api::{Letter, Post, Refusal};
 use crate::platform::api_error::Failure;
 
@@ -106,8 +105,16 @@ impl Tally {
     }
 }
 
+/// The installation that the event is about.
+pub(super) struct Source<'a> {
+    /// Of the operator.
+    pub(super) namespace: &'a str,
+    /// Name of the operator's Deployment.
+    pub(super) deployment: &'a str,
+}
+
 /// Tells about errors as long as it runs.
-pub(super) async fn tell(post: &Post, source: &Source, errors: &Errors) {
+pub(super) async fn tell(post: &Post, source: &Source<'_>, errors: &Errors) {
     let mut told = None;
     loop {
         let tally = errors.take().await;
@@ -128,13 +135,13 @@ pub(super) async fn tell(post: &Post, source: &Source, errors: &Errors) {
     }
 }
 
-async fn write(post: &Post, source: &Source, tally: &Tally) -> Result<(), Failure> {
+async fn write(post: &Post, source: &Source<'_>, tally: &Tally) -> Result<(), Failure> {
     let name = INTERNAL_ERRORS.to_owned();
-    let before = post.count(&source.namespace, &name).await?;
+    let before = post.count(source.namespace, &name).await?;
     let count = i32::try_from(tally.count).unwrap_or(i32::MAX);
     let mut letter = Letter {
         name,
-        about: post.deployment(&source.namespace, &source.deployment).await?,
+        about: post.deployment(source.namespace, source.deployment).await?,
         warning: true,
         reason: REASON,
         message: tally.message(),
@@ -148,7 +155,7 @@ async fn write(post: &Post, source: &Source, tally: &Tally) -> Result<(), Failur
         Ok(()) => Ok(()),
         Err(Refusal::Exists) => {
             // Somebody was faster since the look.
-            let before = post.count(&source.namespace, &letter.name).await?;
+            let before = post.count(source.namespace, &letter.name).await?;
             letter.count = count.saturating_add(before.unwrap_or(0));
             post.repeat(&letter, now).await
         }

@@ -1,4 +1,4 @@
-//! Kubernetes events: about Pods and policies by the lease holder alone, about internal errors by whoever met them.
+//! Kubernetes events: about Pods and policies by the lease holder alone, about internal errors by every replica.
 //!
 //! At admission a Pod has no UID and often no name, so the webhook writes none. What was done to a Pod's images is read
 //! from the record on it when the watch shows it; internal errors of all replicas become one event on their Deployment;
@@ -12,76 +12,195 @@ mod owners;
 mod pods;
 mod queue;
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
-use kube::Client;
+use fairlead_plan::owners::OwnerKey;
+use tokio::sync::OwnedMutexGuard;
+use tokio::sync::mpsc::Receiver;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 pub use errors::{Errors, INTERNAL_ERRORS};
 pub use metrics::{Fate, Metrics};
-pub use queue::{About, Notice, Teller};
+pub use queue::{About, Notice, Queued, Teller};
 
-use api::Post;
-use queue::Told;
+use api::{Delivery, Post};
+use queue::Waiting;
 
-use crate::cluster::state::Pods;
+use super::{Broken, Controller, Inflight};
+use crate::cluster::state::Changes;
+use crate::context::Context;
+use crate::platform::install;
 use crate::platform::leader::{Leader, Term};
+use crate::platform::telemetry::Pulse;
 
-/// Who emits events, and about which installation.
-#[derive(Debug, Clone)]
-pub struct Source {
-    /// This replica.
-    pub identity: String,
-    /// Of the operator.
-    pub namespace: String,
-    /// Name of the operator's Deployment.
-    pub deployment: String,
-}
+/// A look at all Pods without a change.
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
-/// The emitter of events.
+/// What events are made of.
 pub struct Events {
-    source: Source,
-    post: Post,
-    pods: Pods,
-    errors: Errors,
-    metrics: Metrics,
-    teller: Teller,
-    told: Told,
+    context: Arc<Context>,
+    post: Arc<Post>,
+    queued: Queued,
 }
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").field("source", &self.source).finish_non_exhaustive()
+        f.debug_struct("Events").field("context", &self.context).finish_non_exhaustive()
     }
 }
 
 impl Events {
-    pub fn new(client: Client, source: Source, pods: Pods, errors: Errors, metrics: Metrics) -> Self {
-        let post = Post::new(client, source.identity.clone());
-        let (teller, told) = Teller::new(metrics.clone());
-        Self { source, post, pods, errors, metrics, teller, told }
+    pub fn new(context: Arc<Context>, queued: Queued) -> Self {
+        let post = Arc::new(Post::new(context.client.clone(), context.identity.clone()));
+        Self { context, post, queued }
     }
 
-    /// Where controllers tell what they have to say.
-    pub fn teller(&self) -> Teller {
-        self.teller.clone()
+    /// Creates events about Pods and from the queue whenever this replica leads, until the election is over.
+    pub async fn run(self, leader: Leader, pulse: Pulse) {
+        super::run::<EventWriter>(Arc::new(self), leader, pulse).await;
+    }
+}
+
+/// Reports this replica's own errors, leading or not, until `shutdown`.
+pub async fn report_errors(context: Arc<Context>, shutdown: CancellationToken) {
+    let post = Post::new(context.client.clone(), context.identity.clone());
+    let source = errors::Source { namespace: &context.namespace, deployment: install::NAME };
+    shutdown.run_until_cancelled(errors::tell(&post, &source, &context.errors)).await;
+}
+
+/// The two sources of events. One does not keep the other waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Lane {
+    Records,
+    Notices,
+}
+
+/// What became of one event, with what sends the next one of its lane.
+type Sent = (Delivery, &'static str, Option<Fate>);
+
+/// The controller.
+pub struct EventWriter {
+    setup: Arc<Events>,
+    term: Term,
+    records: pods::Records,
+    paused: BTreeSet<OwnerKey>,
+    notices: OwnedMutexGuard<Receiver<Waiting>>,
+    notice: Option<Waiting>,
+    /// One event of each lane at a time.
+    sending: Inflight<Lane, Sent>,
+    /// Lanes where nothing is being sent.
+    for_records: Option<Delivery>,
+    for_notices: Option<Delivery>,
+}
+
+impl fmt::Debug for EventWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventWriter").field("term", &self.term).finish_non_exhaustive()
+    }
+}
+
+impl EventWriter {
+    fn delivery(&self, lane: Lane) -> Delivery {
+        let rate = match lane {
+            Lane::Records => pods::RATE,
+            Lane::Notices => queue::RATE,
+        };
+        Delivery::new(self.setup.post.clone(), self.term.clone(), rate)
     }
 
-    /// Tells about Pods and whatever it is told whenever this replica leads, and about its own errors always, until the election is over.
-    pub async fn run(self, leader: Leader) {
-        let this = &self;
-        tokio::select! {
-            () = leader.while_leading(|term| async move { this.lead(&term).await }) => {}
-            () = errors::tell(&self.post, &self.source, &self.errors) => {}
+    /// Starts what can be sent.
+    fn send(&mut self) {
+        if let Some(mut delivery) = self.for_records.take() {
+            if let Some(pending) = self.records.next() {
+                let pods = self.setup.context.resources.pods.clone();
+                self.sending.start(Lane::Records, async move {
+                    let fate = delivery.deliver(&pending.letter(), || pending.is_wanted(&pods)).await;
+                    (delivery, pending.reason(), fate)
+                });
+            } else {
+                self.for_records = Some(delivery);
+            }
+        }
+        if let Some(mut delivery) = self.for_notices.take() {
+            if let Some(waiting) = self.notice.take() {
+                self.sending.start(Lane::Notices, async move {
+                    let fate = delivery.deliver(&waiting.notice.letter(), || waiting.is_news()).await;
+                    (delivery, waiting.notice.reason, fate)
+                });
+            } else {
+                self.for_notices = Some(delivery);
+            }
         }
     }
 
-    async fn lead(&self, term: &Term) {
-        let (sender, receiver) = tokio::sync::mpsc::channel(pods::QUEUE);
-        let looking = pods::look(&self.pods, &sender, &self.metrics);
-        // Requests make large futures, which the task would otherwise carry along even while another replica leads.
-        let sending = Box::pin(pods::send(&self.post, &self.pods, receiver, &self.metrics, term));
-        let pausing = owners::look(self.pods.owners(), &self.teller);
-        let telling = Box::pin(queue::send(&self.post, &self.told, &self.metrics, term));
-        term.token().run_until_cancelled(async { tokio::join!(looking, sending, pausing, telling) }).await;
+    fn sent(&mut self, lane: Lane, sent: Option<Sent>) {
+        let delivery = match sent {
+            Some((delivery, reason, fate)) => {
+                if let Some(fate) = fate {
+                    self.setup.context.teller.metrics().count(reason, fate);
+                }
+                delivery
+            }
+            None => self.delivery(lane),
+        };
+        match lane {
+            Lane::Records => self.for_records = Some(delivery),
+            Lane::Notices => self.for_notices = Some(delivery),
+        }
+    }
+}
+
+impl Controller for EventWriter {
+    const NAME: &'static str = "events";
+    const DEBOUNCE: Duration = Duration::from_millis(500);
+    type Setup = Events;
+
+    /// Pods that are not listed yet have their turn when they are.
+    fn waits_for(_setup: &Events) -> Option<String> {
+        None
+    }
+
+    fn changes(setup: &Events) -> Vec<Changes> {
+        let Context { resources, owners, .. } = &*setup.context;
+        vec![resources.pods.changes(), owners.changes()]
+    }
+
+    async fn begin(setup: &Arc<Events>, term: &Term) -> Result<Self, Broken> {
+        let notices = setup.queued.0.clone().lock_owned().await;
+        let mut this = Self {
+            setup: setup.clone(),
+            term: term.clone(),
+            records: pods::Records::default(),
+            paused: BTreeSet::new(),
+            notices,
+            notice: None,
+            sending: Inflight::new(2),
+            for_records: None,
+            for_notices: None,
+        };
+        this.for_records = Some(this.delivery(Lane::Records));
+        this.for_notices = Some(this.delivery(Lane::Notices));
+        Ok(this)
+    }
+
+    async fn round(&mut self, _term: &Term) -> Result<Instant, Broken> {
+        let Context { resources, owners, teller, .. } = &*self.setup.context;
+        self.records.look(&resources.pods, teller.metrics());
+        owners::look(owners, teller, &mut self.paused);
+        self.send();
+        Ok(Instant::now() + LOOK_AGAIN)
+    }
+
+    async fn progress(&mut self) -> bool {
+        tokio::select! {
+            (lane, sent) = self.sending.next() => self.sent(lane, sent),
+            Some(waiting) = self.notices.recv(), if self.notice.is_none() => self.notice = Some(waiting),
+        }
+        self.send();
+        false
     }
 }

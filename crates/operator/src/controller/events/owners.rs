@@ -9,21 +9,16 @@ use crate::cluster::state::Owners;
 
 const REASON: &str = "RewritingPaused";
 
-/// Emits an event for every pause. Pauses that are in force when this replica begins to lead are told, too: an event
-/// that exists is not created again.
-pub(super) async fn look(owners: &Owners, teller: &Teller) {
-    let mut changes = owners.changes();
-    let mut told = BTreeSet::<OwnerKey>::new();
-    loop {
-        let paused = owners.paused();
-        told.retain(|owner| paused.iter().any(|(known, _)| known == owner));
-        for (owner, pause) in paused {
-            if !told.contains(&owner) {
-                teller.tell(notice(&owner, &pause));
-                told.insert(owner);
-            }
+/// Emits an event for every pause that is not in `told`. Pauses that are in force when this replica begins to lead are
+/// reported, too: an event that exists is not created again.
+pub(super) fn look(owners: &Owners, teller: &Teller, told: &mut BTreeSet<OwnerKey>) {
+    let paused = owners.paused();
+    told.retain(|owner| paused.iter().any(|(known, _)| known == owner));
+    for (owner, pause) in paused {
+        if !told.contains(&owner) {
+            teller.tell(notice(&owner, &pause));
+            told.insert(owner);
         }
-        changes.next().await;
     }
 }
 

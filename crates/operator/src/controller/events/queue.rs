@@ -12,16 +12,15 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::Instant;
 
-use super::api::{Delivery, Letter, Post};
+use super::api::Letter;
 use super::metrics::{Fate, Metrics};
 use crate::cluster::state::PodEntry;
 use crate::controller::rate_limit::Rate;
-use crate::platform::leader::Term;
 
 /// Notices that wait to be sent, at most.
 const QUEUE: usize = 1024;
 
-const RATE: Rate = Rate { per_second: 10, burst: 50 };
+pub(super) const RATE: Rate = Rate { per_second: 10, burst: 50 };
 
 /// A notice that could not be sent for so long is no news any more.
 const NEWS: Duration = Duration::from_mins(10);
@@ -80,7 +79,7 @@ impl Notice {
         format!("{name}.{hash:016x}")
     }
 
-    fn letter(&self) -> Letter {
+    pub(super) fn letter(&self) -> Letter {
         let About { api_version, kind, namespace, name, uid } = self.about.clone();
         let mut message = self.message.clone();
         message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
@@ -102,44 +101,45 @@ impl Notice {
     }
 }
 
-pub(super) struct Queued {
-    notice: Notice,
+/// A notice that waits to be sent.
+pub(super) struct Waiting {
+    pub(super) notice: Notice,
     since: Instant,
+}
+
+impl Waiting {
+    pub(super) fn is_news(&self) -> bool {
+        self.since.elapsed() <= NEWS
+    }
 }
 
 /// Where news is told. Cheap to clone and to call.
 #[derive(Debug, Clone)]
 pub struct Teller {
-    queue: Sender<Queued>,
+    queue: Sender<Waiting>,
     metrics: Metrics,
 }
 
 /// The other end, read by the lease holder.
-pub(super) type Told = Arc<Mutex<Receiver<Queued>>>;
+#[derive(Debug, Clone)]
+pub struct Queued(pub(super) Arc<Mutex<Receiver<Waiting>>>);
 
 impl Teller {
-    pub(super) fn new(metrics: Metrics) -> (Self, Told) {
-        let (queue, told) = mpsc::channel(QUEUE);
-        (Self { queue, metrics }, Arc::new(Mutex::new(told)))
+    pub(crate) fn new(metrics: Metrics) -> (Self, Queued) {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        (Self { queue, metrics }, Queued(Arc::new(Mutex::new(waiting))))
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// Tells it, soon. For those who act while this replica leads: it is sent only then.
     pub fn tell(&self, notice: Notice) {
         let reason = notice.reason;
-        if self.queue.try_send(Queued { notice, since: Instant::now() }).is_err() {
+        if self.queue.try_send(Waiting { notice, since: Instant::now() }).is_err() {
             self.metrics.count(reason, Fate::Dropped);
         }
-    }
-}
-
-/// Sends what is told, one after the other.
-pub(super) async fn send(post: &Post, told: &Told, metrics: &Metrics, term: &Term) {
-    let mut told = told.lock().await;
-    let mut delivery = Delivery::new(post, term, RATE);
-    while let Some(Queued { notice, since }) = told.recv().await {
-        let is_news = || since.elapsed() <= NEWS;
-        let Some(fate) = delivery.deliver(&notice.letter(), is_news).await else { return };
-        metrics.count(notice.reason, fate);
     }
 }
 
@@ -183,7 +183,7 @@ mod tests {
     #[tokio::test]
     async fn what_does_not_fit_the_queue_is_dropped_and_counted() {
         let metrics = Metrics::default();
-        let (teller, _told) = Teller::new(metrics.clone());
+        let (teller, _queued) = Teller::new(metrics.clone());
         for number in 0..QUEUE + 3 {
             teller.tell(notice("all", &number.to_string()));
         }

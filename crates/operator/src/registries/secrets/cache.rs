@@ -15,13 +15,13 @@ use fairlead_plan::routing::SecretName;
 use tokio::time::Instant;
 
 use super::Read;
+use crate::controller::backoff::Backoff;
 
 const FRESH: Duration = Duration::from_mins(1);
 /// What cannot be read again is believed for so long.
 const LONGEST: Duration = Duration::from_mins(5);
 const MISSING: Duration = Duration::from_secs(5);
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(30);
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30)).with_jitter(0.25);
 /// A registry that goes on refusing a password must not lead to a read for every Pod.
 const DISTRUST_EVERY: Duration = Duration::from_secs(10);
 
@@ -99,8 +99,7 @@ impl Cache {
         let mut entry = Entry { read, since: now, retry: now, failures: 0, distrusted: false, used };
         if matches!(entry.read, Read::Failed(_)) {
             entry.failures = failures.saturating_add(1);
-            let pause = FIRST_RETRY.saturating_mul(1 << failures.min(8)).min(LAST_RETRY);
-            entry.retry = now + pause.mul_f64(0.75 + 0.5 * chance.clamp(0.0, 1.0));
+            entry.retry = now + RETRY.pause(failures, chance);
             if let Some(before) = before
                 && before.is_content()
                 && now.saturating_duration_since(before.since) < LONGEST

@@ -10,7 +10,9 @@ use std::{
 
 use fairlead_plan::pull_secrets::Place;
 use fairlead_plan::routing::PolicyId;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
+
+use crate::cluster::state::{Bell, Changes};
 
 /// A failure to copy that was not seen again for so long is over: nobody needs the copy any more.
 const COPYING_COUNTS: Duration = Duration::from_mins(10);
@@ -30,12 +32,12 @@ struct State {
 #[derive(Debug, Clone)]
 pub struct Problems {
     state: Arc<Mutex<State>>,
-    changes: watch::Sender<u64>,
+    changes: Arc<Bell>,
 }
 
 impl Default for Problems {
     fn default() -> Self {
-        Self { state: Arc::default(), changes: watch::Sender::new(0) }
+        Self { state: Arc::default(), changes: Arc::default() }
     }
 }
 
@@ -55,8 +57,8 @@ impl Problems {
     }
 
     /// Changes whenever the answer of [`Problems::of`] may have changed for some policy.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
+    pub fn changes(&self) -> Changes {
+        self.changes.listen()
     }
 
     pub(super) fn replace_reading(&self, told: impl IntoIterator<Item = (Arc<PolicyId>, String)>) {
@@ -108,7 +110,7 @@ impl Problems {
     fn change(&self, change: impl FnOnce(&mut State) -> bool) {
         let changed = change(&mut self.lock());
         if changed {
-            self.changes.send_modify(|count| *count += 1);
+            self.changes.ring();
         }
     }
 
@@ -120,6 +122,7 @@ impl Problems {
 #[cfg(test)]
 mod tests {
     use fairlead_plan::routing::PolicyKind;
+    use futures::FutureExt;
 
     use super::*;
 
@@ -137,11 +140,7 @@ mod tests {
         let problems = Problems::default();
         let (a, b) = (policy("a"), policy("b"));
         let mut word = problems.changes();
-        let mut changed = move || {
-            let heard = word.has_changed().expect("it lives");
-            word.mark_unchanged();
-            heard
-        };
+        let mut changed = move || word.next().now_or_never().is_some();
         problems.replace_reading([(a.clone(), "missing".to_owned())]);
         assert!(changed());
         problems.replace_reading([(a.clone(), "missing".to_owned())]);

@@ -11,14 +11,10 @@ use fairlead_api::{
     kuik::{Availability, ClusterImageSetAvailability, ClusterImageSetAvailabilityStatus, MonitoredImage},
 };
 use fairlead_operator::capabilities::availability::{Controller, Metrics, MirrorLooks, Parts, Seen};
-use fairlead_operator::cluster::ledgers::Shelves;
-use fairlead_operator::cluster::policies::{self, Policies};
-use fairlead_operator::controller::events::{self, Errors, Events, Source};
-use fairlead_operator::platform::clock::Clock;
+use fairlead_operator::controller::events::{EventWriter, Events};
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::platform::telemetry::page;
-use fairlead_operator::registries::secrets::{self, Secrets};
-use fairlead_operator::registries::verdicts::{self, VerdictSettings, Verdicts};
+use fairlead_operator::registries::verdicts::Verdicts;
 use fairlead_testkit::{Cluster, audit::AuditEvent, definitions, eventually, operator::with_registries};
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use kube::{
@@ -213,37 +209,25 @@ impl Replica {
         let config = Config::parse(&with_registries(config))?.config;
         let client = bench.cluster.client().await?;
         let mut candidate = Candidate::start(&client, &bench.own_namespace, identity);
-        let source = Source {
-            identity: identity.to_owned(),
-            namespace: bench.own_namespace.clone(),
-            deployment: "fairlead".to_owned(),
-        };
-        let pods = candidate.resources.pods.clone();
-        let events = Events::new(client.clone(), source, pods, Errors::default(), events::Metrics::default());
-        let teller = events.teller();
-        candidate.spawn(events.run(candidate.leader.clone()));
-
         let mut registry = Registry::default();
-        let registries = verdicts::client(&config);
-        let verdicts = Verdicts::new(
-            registries.clone(),
-            VerdictSettings::from(&config),
-            verdicts::Metrics::register(&mut registry, &registries),
-        );
+        let (context, queues) = candidate.context(config.clone(), &mut registry);
+        let context = Arc::new(context);
+        let verdicts = context.verdicts.clone();
+        candidate.control::<EventWriter>(Arc::new(Events::new(context.clone(), queues.events)));
         let (mirrors, published) = channel::channel(Arc::default());
         let (sender, seen) = mpsc::channel(16);
         let parts = Parts {
-            resources: candidate.resources.clone(),
-            board: candidate.board.clone(),
-            verdicts: verdicts.clone(),
-            secrets: Secrets::new(client.clone(), secrets::Metrics::default()),
-            policies: Policies::new(&candidate.resources, &config.routing, policies::Metrics::default()),
-            shelves: Shelves::new(client.clone(), &bench.own_namespace),
-            registries,
+            resources: context.resources.clone(),
+            board: context.board.clone(),
+            verdicts: context.verdicts.clone(),
+            secrets: context.secrets.clone(),
+            policies: context.policies.clone(),
+            shelves: context.shelves.clone(),
+            registries: context.registries.clone(),
             mirrors: published,
             seen: sender,
-            teller,
-            clock: Clock::default(),
+            teller: context.teller.clone(),
+            clock: context.clock.clone(),
             metrics: Metrics::register(&mut registry, &config),
         };
         let controller = Controller::new(client, &config, parts);

@@ -8,11 +8,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use fairlead_api::kuik::ClusterImageSetMirror;
 use fairlead_operator::cluster::watch::{self, Resources, Watches};
+use fairlead_operator::context::Context;
 use fairlead_operator::platform::certificates::Clock;
-use fairlead_operator::registries::secrets::{Copies, Metrics, Secrets, copies::Controller};
+use fairlead_operator::platform::config::Config;
+use fairlead_operator::registries::secrets::{Copies, Metrics, Secrets, copies::CopyKeeper};
 use fairlead_plan::pull_secrets::{Selection, copy_name};
 use fairlead_plan::routing::{PolicyId, PolicyKind, SecretName, SecretUse};
 use fairlead_testkit::{Cluster, eventually, unique};
@@ -25,6 +27,7 @@ use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -365,12 +368,9 @@ impl Replica {
         let mut candidate =
             Candidate::start_with(&self.client, &bench.operators, &identity, resources, webhook);
         candidate.spawn(self.secrets.clone().run(named, candidate.stopping()));
-        let (resources, board) = (candidate.resources.clone(), candidate.board.clone());
-        let controller = Controller::new(self.client.clone(), self.copies.clone(), resources, board);
-        let leader = candidate.leader.clone();
-        candidate.spawn(async move {
-            leader.while_leading(|term| controller.clone().run(term)).await;
-        });
+        let (context, _) = candidate.context(Config::default(), &mut Registry::default());
+        let (copies, secrets) = (self.copies.clone(), self.secrets.clone());
+        candidate.control::<CopyKeeper>(Arc::new(Context { copies, secrets, ..context }));
         self.candidate = Some(candidate);
     }
 

@@ -6,12 +6,12 @@ use fairlead_plan::pull_secrets::{Content, Place};
 use tokio::time::Instant;
 
 use super::CopyError;
+use crate::controller::backoff::Backoff;
 
 /// See `fairlead_plan::pull_secrets::GRACE` for why it is not longer.
 const THERE: Duration = Duration::from_mins(10);
 
-const FIRST_RETRY: Duration = Duration::from_secs(5);
-const LAST_RETRY: Duration = Duration::from_mins(1);
+const RETRY: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_mins(1));
 
 /// Beyond this, what has expired is dropped, and if that does not help, everything: it can be asked for again.
 const MOST: usize = 65_536;
@@ -53,8 +53,8 @@ impl Known {
             Some((Memory::Failed { failures, .. }, _)) => failures.saturating_add(1),
             _ => 0,
         };
-        let pause = FIRST_RETRY.saturating_mul(1 << failures.min(8)).min(LAST_RETRY);
-        self.insert(place, Memory::Failed { error, failures }, now + pause, now);
+        let retry = now + RETRY.pause(failures, 0.5);
+        self.insert(place, Memory::Failed { error, failures }, retry, now);
     }
 
     pub(super) fn forget(&mut self, place: &Place) {

@@ -3,7 +3,6 @@
 //! `fairlead_plan::pull_secrets` decides how a copy is named and marked and when it goes; this module carries it out.
 //! Every replica makes copies, because a Pod at admission cannot wait for another one; only the leader removes them.
 
-mod controller;
 mod error;
 mod known;
 mod object;
@@ -31,7 +30,7 @@ use super::{
 use crate::cluster::namespaces::Namespaces;
 use crate::platform::certificates::Clock;
 
-pub use self::{controller::Controller, error::CopyError};
+pub use self::{error::CopyError, work::CopyKeeper};
 
 /// Makes copies.
 #[derive(Clone)]
@@ -140,7 +139,7 @@ impl Copies {
         }
     }
 
-    pub(super) fn enabled(&self) -> bool {
+    fn enabled(&self) -> bool {
         self.shared.enabled
     }
 }

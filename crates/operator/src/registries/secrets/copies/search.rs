@@ -14,15 +14,15 @@ use kube::Api;
 use super::{
     object,
     put::LIMIT,
-    work::{PACE, Work},
+    work::{CopyKeeper, PACE},
 };
 use crate::platform::api_error::{Failure, within};
 
 const AT_ONCE: usize = 4;
 
-impl Work {
+impl CopyKeeper {
     pub(super) async fn search(&mut self, name: Arc<str>, of: &SecretUse) -> Result<(), Failure> {
-        let began = self.copies.shared.now();
+        let began = self.shared().now();
         for (place, found) in self.search_all(&name, of).await? {
             self.saw_metadata(place, found);
         }
@@ -42,7 +42,7 @@ impl Work {
     }
 
     async fn search_all(&self, name: &Arc<str>, of: &SecretUse) -> Result<Vec<(Place, Found)>, Failure> {
-        let namespaces = self.copies.shared.namespaces.names();
+        let namespaces = self.shared().namespaces.names();
         let elsewhere = namespaces.into_iter().filter(|namespace| *namespace != of.secret.namespace);
         let looks = stream::iter(elsewhere)
             .then(|namespace| async move {
@@ -50,7 +50,7 @@ impl Work {
                 namespace
             })
             .map(|namespace| async move {
-                let api = Api::<Secret>::namespaced(self.client.clone(), &namespace);
+                let api = Api::<Secret>::namespaced(self.context.client.clone(), &namespace);
                 (namespace, within(LIMIT, api.get_metadata_opt(name)).await)
             });
         let mut looks = std::pin::pin!(looks.buffer_unordered(AT_ONCE));
@@ -58,7 +58,7 @@ impl Work {
         while let Some((namespace, metadata)) = looks.next().await {
             if let Some(found) = metadata? {
                 let place = Place { namespace, name: name.clone() };
-                let now = self.copies.shared.now();
+                let now = self.shared().now();
                 seen.push((place, object::recognise_metadata(&found.metadata, Some(&of.by.uid), now)));
             }
         }

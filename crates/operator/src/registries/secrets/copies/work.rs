@@ -1,4 +1,4 @@
-//! One term's work on copies: what was seen, and the steps of the plan.
+//! Renews and removes copies while this replica leads: what was seen, and the steps of the plan.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,25 +13,31 @@ use fairlead_api::{
 use fairlead_plan::certificates::WallTime;
 use fairlead_plan::pull_secrets::{Action, Copy, Found, Place, Sighting, View, plan_copies};
 use fairlead_plan::routing::{PolicyId, PolicyKind, SecretUse};
-use kube::{
-    Api, Client, Resource,
-    api::{Patch, PatchParams},
-};
-use serde::de::DeserializeOwned;
-use serde_json::json;
+use kube::core::ApiResource;
 use tokio::time::Instant;
 
 use super::{
-    Copies, CopyError, State,
+    CopyError, Shared, State,
     observe::{Held, Observed},
-    put::LIMIT,
 };
-use crate::cluster::watch::Resources;
-use crate::platform::api_error::{Class, Failure, within};
+use crate::cluster::state::Changes;
+use crate::context::Context;
+use crate::controller::finalizers::{self, Finalized};
+use crate::controller::status::ObjectId;
+use crate::controller::{Broken, Controller};
+use crate::platform::api_error::{Class, Failure};
 use crate::platform::leader::Term;
 use crate::registries::secrets::Read;
 
 const FIELD_MANAGER: &str = "fairlead-pull-secrets";
+
+/// How often policies and Pods are compared with what is known of the copies.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Kinds whose objects use or own copies.
+const NEEDED: [&str; 3] = ["Pod", "ClusterImageSetMirror", "ClusterReplicatedImageSet"];
+/// Kinds that say where copies may be. They are watched only while there is copying.
+const SELECTING: [&str; 2] = ["Namespace", "MutatingWebhookConfiguration"];
 
 /// Between the starts of two requests: whatever there is to do, the API server hardly notices.
 pub(super) const PACE: Duration = Duration::from_millis(20);
@@ -42,10 +48,10 @@ const MOST_PER_PASS: usize = 200;
 /// What failed is not tried again before.
 const RETRY: Duration = Duration::from_secs(30);
 
-pub(super) struct Work {
-    pub(super) client: Client,
-    pub(super) copies: Copies,
-    resources: Resources,
+/// The controller: renews and removes copies, and lets go of policies whose copies are gone.
+#[derive(Debug)]
+pub struct CopyKeeper {
+    pub(super) context: Arc<Context>,
     pub(super) sightings: BTreeMap<Place, Sighting>,
     /// Names of copies that were looked for in all namespaces, and when that began.
     pub(super) searched: BTreeMap<Arc<str>, WallTime>,
@@ -55,23 +61,48 @@ pub(super) struct Work {
     failed: HashMap<String, Instant>,
 }
 
-impl Work {
-    pub(super) fn new(client: Client, copies: Copies, resources: Resources) -> Self {
-        Self {
-            client,
-            copies,
-            resources,
+impl Controller for CopyKeeper {
+    const NAME: &'static str = "pull secrets";
+    type Setup = Context;
+
+    /// A policy whose kind is not served just now is not gone, and its copies are not orphans.
+    fn waits_for(context: &Context) -> Option<String> {
+        let selecting: &[&str] = if context.copies.enabled() { &SELECTING } else { &[] };
+        context.board.awaits_served(&[&NEEDED, selecting].concat())
+    }
+
+    /// No watch shows Secrets, so time alone wakes it.
+    fn changes(_context: &Context) -> Vec<Changes> {
+        Vec::new()
+    }
+
+    async fn begin(context: &Arc<Context>, _term: &Term) -> Result<Self, Broken> {
+        Ok(Self {
+            context: context.clone(),
             sightings: BTreeMap::new(),
             searched: BTreeMap::new(),
             deleting: HashMap::new(),
             failed: HashMap::new(),
-        }
+        })
     }
 
-    pub(super) async fn pass(&mut self, term: &Term) {
-        let observed = Observed::new(&self.resources, &self.copies, &mut self.deleting);
+    async fn round(&mut self, term: &Term) -> Result<Instant, Broken> {
+        self.pass(term).await;
+        Ok(Instant::now() + LOOK)
+    }
+}
+
+impl CopyKeeper {
+    /// What copies share with admission.
+    pub(super) fn shared(&self) -> &Shared {
+        &self.context.copies.shared
+    }
+
+    async fn pass(&mut self, term: &Term) {
+        let context = self.context.clone();
+        let observed = Observed::new(&context.resources, &context.copies, &mut self.deleting);
         let places = observed.used.iter().chain(self.sightings.keys());
-        let namespaces = &self.copies.shared.namespaces;
+        let namespaces = &self.shared().namespaces;
         let selection =
             places.map(|place| (place.namespace.clone(), namespaces.selection(&place.namespace))).collect();
         let plan = plan_copies(&View {
@@ -82,7 +113,7 @@ impl Work {
             sightings: &self.sightings,
             searched: &self.searched,
             selection: &selection,
-            now: self.copies.shared.now(),
+            now: self.shared().now(),
         });
         for place in &plan.forget {
             self.sightings.remove(place);
@@ -120,7 +151,7 @@ impl Work {
             Action::Search { name, of } => self.search(name, &of).await?,
             Action::Refuse { place, of } => {
                 let error = CopyError::Foreign { of: of.clone(), place: place.clone() };
-                self.copies.shared.tell(&of, &place, &error);
+                self.shared().tell(&of, &place, &error);
             }
             Action::Release { owner } => {
                 if let Some(held) = observed.held.get(&owner.uid) {
@@ -133,19 +164,19 @@ impl Work {
 
     async fn look(&mut self, place: Place, observed: &Observed) -> Result<(), Failure> {
         tokio::time::sleep(PACE).await;
-        let found = self.copies.shared.look(&place, observed.owner_of(&place)).await?;
+        let found = self.shared().look(&place, observed.owner_of(&place)).await?;
         self.saw(place, found);
         Ok(())
     }
 
     async fn apply(&mut self, place: Place, of: &SecretUse, why: &'static str) -> Result<(), Trouble> {
-        let Some(Read::Keys(keys)) = self.copies.shared.secrets.cached(&of.secret) else { return Ok(()) };
-        if let State::Failed(_) = self.copies.shared.state(&place, &keys) {
+        let Some(Read::Keys(keys)) = self.shared().secrets.cached(&of.secret) else { return Ok(()) };
+        if let State::Failed(_) = self.shared().state(&place, &keys) {
             return Err(Trouble(None));
         }
         tokio::time::sleep(PACE).await;
         tracing::debug!(policy = %of.by, secret = %of.secret, copy = %place, why, "renewing a copy");
-        match self.copies.shared.put(of, &keys, &place).await {
+        match self.shared().put(of, &keys, &place).await {
             Ok(copy) => self.saw(place, Found::Copy(copy)),
             Err(CopyError::Foreign { .. }) => self.saw(place, Found::Foreign),
             Err(_) => return Err(Trouble(None)),
@@ -161,7 +192,7 @@ impl Work {
         observed: &Observed,
     ) -> Result<(), Failure> {
         tokio::time::sleep(PACE).await;
-        match self.copies.shared.delete(&place, copy).await {
+        match self.shared().delete(&place, copy).await {
             Ok(()) => {
                 tracing::info!(copy = %place, why, "copy of a pull secret removed");
                 self.sightings.remove(&place);
@@ -174,39 +205,26 @@ impl Work {
     }
 
     pub(super) fn saw(&mut self, place: Place, found: Found) {
-        self.sightings.insert(place, Sighting { found, at: self.copies.shared.now() });
+        self.sightings.insert(place, Sighting { found, at: self.shared().now() });
     }
 
     /// Takes kube-image-keeper's finalizer off, and no other.
     async fn release(&self, owner: &PolicyId, held: &Held) -> Result<(), Failure> {
-        let outcome = match owner.kind {
-            PolicyKind::ClusterImageSetMirror => self.unfinalize::<ClusterImageSetMirror>(owner, held).await,
-            PolicyKind::ClusterReplicatedImageSet => {
-                self.unfinalize::<ClusterReplicatedImageSet>(owner, held).await
-            }
+        let resource = match owner.kind {
+            PolicyKind::ClusterImageSetMirror => ApiResource::erase::<ClusterImageSetMirror>(&()),
+            PolicyKind::ClusterReplicatedImageSet => ApiResource::erase::<ClusterReplicatedImageSet>(&()),
             PolicyKind::ImageSetMirror | PolicyKind::ReplicatedImageSet => return Ok(()),
         };
-        match outcome {
-            Ok(()) => {
-                tracing::info!(policy = %owner, finalizer = SECRET_CLEANUP, "copies are gone; the policy may go");
-                Ok(())
-            }
-            Err(failure) if matches!(failure.class, Class::Absent | Class::Conflict) => Ok(()),
-            Err(failure) => Err(failure),
+        let PolicyId { name, uid, .. } = owner;
+        let object = ObjectId { resource, namespace: "".into(), name: name.clone(), uid: uid.clone() };
+        let Held { resource_version, other_finalizers } = held;
+        let version = resource_version.as_deref();
+        let client = &self.context.client;
+        let written = finalizers::write(client, FIELD_MANAGER, &object, version, other_finalizers).await?;
+        if written == Finalized::Done {
+            tracing::info!(policy = %owner, finalizer = SECRET_CLEANUP, "copies are gone; the policy may go");
         }
-    }
-
-    async fn unfinalize<K>(&self, owner: &PolicyId, held: &Held) -> Result<(), Failure>
-    where
-        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
-    {
-        let patch = json!({"metadata": {
-            "resourceVersion": held.resource_version,
-            "finalizers": held.other_finalizers,
-        }});
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let api = Api::<K>::all(self.client.clone());
-        within(LIMIT, api.patch_metadata(&owner.name, &params, &Patch::Merge(patch))).await.map(drop)
+        Ok(())
     }
 }
 

@@ -1,0 +1,131 @@
+//! What the whole process shares: built once, handed out as one `Arc`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use kube::Client;
+use prometheus_client::registry::Registry;
+
+use crate::admission::{Recorder, Records};
+use crate::cluster::ledgers::{Claims, Findings, Shelves};
+use crate::cluster::policies::{self, Policies};
+use crate::cluster::service_accounts::Accounts;
+use crate::cluster::state::Owners;
+use crate::cluster::watch::{Board, Resources};
+use crate::controller::events::{self, Errors, Queued, Teller};
+use crate::platform::certificates::system_clock;
+use crate::platform::clock::Clock;
+use crate::platform::config::Config;
+use crate::registries::secrets::{self, Copies, Secrets};
+use crate::registries::verdicts::{self, VerdictSettings, Verdicts};
+
+/// What a context is made of.
+pub struct Basis {
+    pub client: Client,
+    /// This replica.
+    pub identity: String,
+    /// Where the operator's own objects live.
+    pub namespace: String,
+    pub config: Config,
+    pub resources: Resources,
+    /// How the watches that fill `resources` stand.
+    pub board: Arc<Board>,
+    /// The API server's clock.
+    pub clock: Clock,
+}
+
+/// What the whole process shares.
+pub struct Context {
+    pub client: Client,
+    pub identity: String,
+    pub namespace: String,
+    pub config: Config,
+    pub resources: Resources,
+    pub board: Arc<Board>,
+    pub clock: Clock,
+    pub policies: Policies,
+    /// The client that every function shares, with one budget for each registry.
+    pub registries: fairlead_registry::Client,
+    pub verdicts: Verdicts,
+    pub secrets: Secrets,
+    pub copies: Copies,
+    pub accounts: Accounts,
+    /// Which source a copy belongs to.
+    pub claims: Claims,
+    /// Controllers whose Pods are not rewritten for a while.
+    pub owners: Owners,
+    /// Where ledgers are stored.
+    pub shelves: Shelves,
+    /// What probes say against the ledgers; to be run for as long as Pods are admitted.
+    pub findings: Findings,
+    /// Takes what could not be written at admission.
+    pub records: Records,
+    /// Takes news about objects of the cluster.
+    pub teller: Teller,
+    /// Takes what went wrong inside.
+    pub errors: Errors,
+}
+
+/// The other ends of queues, for the tasks that empty them.
+#[derive(Debug)]
+pub struct Queues {
+    pub records: Recorder,
+    pub events: Queued,
+}
+
+impl fmt::Debug for Basis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Basis").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// Makes everything and starts nothing.
+    pub fn new(basis: Basis, registry: &mut Registry) -> (Self, Queues) {
+        let Basis { client, identity, namespace, config, resources, board, clock } = basis;
+        let policies = Policies::new(&resources, &config.routing, policies::Metrics::register(registry));
+        let (accounts, claims) = (resources.accounts.clone(), resources.claims.clone());
+        let registries = verdicts::client(&config);
+        let metrics = verdicts::Metrics::register(registry, &registries);
+        let findings = Findings::new(claims.clone(), &config.routing.active_check.stale_mirror_cleanup);
+        let verdicts = Verdicts::new(registries.clone(), VerdictSettings::from(&config), metrics)
+            .heard_by(findings.clone());
+        let metrics = secrets::Metrics::register(registry);
+        let secrets = Secrets::new(client.clone(), metrics.clone());
+        let copying = config.routing.pull_secrets.copy;
+        let namespaces = resources.namespaces.clone();
+        let copies =
+            Copies::new(client.clone(), secrets.clone(), copying, namespaces, system_clock(), metrics);
+        let (records, recorder) = Records::new(client.clone(), registry);
+        let (teller, queued) = Teller::new(events::Metrics::register(registry));
+        let context = Self {
+            shelves: Shelves::new(client.clone(), &namespace),
+            owners: resources.pods.owners().clone(),
+            client,
+            identity,
+            namespace,
+            config,
+            resources,
+            board,
+            clock,
+            policies,
+            registries,
+            verdicts,
+            secrets,
+            copies,
+            accounts,
+            claims,
+            findings,
+            records,
+            teller,
+            errors: Errors::default(),
+        };
+        (context, Queues { records: recorder, events: queued })
+    }
+}
