@@ -1,4 +1,4 @@
-//! The client: one for the whole process, so that every capability shares connections, tokens, budgets and knowledge.
+//! The client: one for the whole process, so that all callers share connections, tokens, budgets and knowledge.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use crate::auth::Authenticator;
 use crate::auth::scope::Right;
 use crate::error::Error;
-use crate::ops::probe::flight::Flights;
+use crate::ops::probe::ProbesUnderWay;
 use crate::registry::Registries;
 use crate::repository::RepositoryClient;
 use crate::settings::Settings;
@@ -27,8 +27,8 @@ pub struct Client {
 pub(crate) struct ClientState {
     pub(crate) registries: Registries,
     pub(crate) authenticator: Authenticator,
-    pub(crate) flights: Flights,
-    /// Those who tell registries that an upload is given up.
+    pub(crate) probes: ProbesUnderWay,
+    /// Tasks that cancel uploads.
     pub(crate) cancellations: TaskTracker,
 }
 
@@ -37,20 +37,20 @@ impl Client {
         Self::with_resolver(settings, Arc::new(SystemResolver))
     }
 
-    /// A client that resolves names in a way of its own.
+    /// A client with another resolver of names.
     pub fn with_resolver(settings: Settings, resolver: Arc<dyn Resolve>) -> Self {
         Self {
             state: Arc::new(ClientState {
                 registries: Registries::new(settings, resolver),
                 authenticator: Authenticator::default(),
-                flights: Flights::default(),
+                probes: ProbesUnderWay::default(),
                 cancellations: TaskTracker::new(),
             }),
         }
     }
 
-    /// A repository as the holder of these credentials may use it. They are tried in order; without any, access is
-    /// anonymous, and so is reading what the registry serves to anybody. `right` is the most that will be done, so that one token serves for all of it.
+    /// A repository, accessed with these credentials in this order. Without any, access is anonymous; so is reading what
+    /// the registry serves without credentials. `right` is the most that will be done, so that one token is enough.
     pub fn repository(
         &self,
         repository: &Repository,
@@ -60,7 +60,7 @@ impl Client {
         self.repository_for(Cause::Administrator, repository, credentials, right)
     }
 
-    /// The same on a tenant's account, where the cause says so.
+    /// The same for a cause: connections that tenants cause do not reach every address.
     pub fn repository_for(
         &self,
         cause: Cause,
@@ -68,19 +68,11 @@ impl Client {
         credentials: impl Into<Arc<[Credential]>>,
         right: Right,
     ) -> Result<RepositoryClient, Error> {
-        let registry = self
-            .state
-            .registries
-            .get(&repository.host())
-            .map_err(|problem| problem.during(format!("reach the registry of {repository}")))?
-            .for_cause(cause);
-        Ok(RepositoryClient::new(
-            Arc::clone(&self.state),
-            registry,
-            repository.clone(),
-            credentials.into(),
-            right,
-        ))
+        let registry = self.state.registries.get(&repository.host());
+        let registry =
+            registry.map_err(|problem| problem.during(format!("reach the registry of {repository}")))?;
+        let (state, registry) = (Arc::clone(&self.state), registry.for_cause(cause));
+        Ok(RepositoryClient::new(state, registry, repository.clone(), credentials.into(), right))
     }
 }
 

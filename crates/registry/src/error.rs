@@ -1,4 +1,4 @@
-//! What can go wrong when a registry is asked, in terms a person and a planner can act on.
+//! Errors of registry calls, by what users and planners can do about them.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,17 +12,16 @@ use crate::auth::redact::SentSecrets;
 use crate::limits::quota::Quota;
 use crate::transport::failure::Failure;
 
-/// Longest piece of a registry's own words that is repeated in a message.
+/// Longest quote of a registry's own words in a message, in characters.
 const LONGEST_QUOTE: usize = 300;
 
-/// Stands for words that would give a secret away.
+/// In place of words that contain a secret.
 const LEFT_OUT: &str = "its words repeat a secret and are left out";
 
-/// Longest detail, in characters. Parts of it may be a stranger's words, and it ends up in logs, events and the status of
-/// objects.
+/// Longest detail, in characters. It may contain words of a server, and ends up in logs, events and the status of objects.
 const LONGEST_DETAIL: usize = 1000;
 
-/// A failed attempt: what was tried on what, and what happened.
+/// A failed operation and its problem.
 #[derive(Clone, Debug, Error)]
 #[error("cannot {attempt}: {problem}")]
 pub struct Error {
@@ -30,7 +29,7 @@ pub struct Error {
     pub problem: Problem,
 }
 
-/// What happened. Cheap to copy, because one failure is told to everybody who waited for the same answer.
+/// What went wrong. Cheap to clone, because callers that share a request share its failure.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Problem {
     #[error("it is not there{0}")]
@@ -41,7 +40,7 @@ pub enum Problem {
     Forbidden(Detail),
     #[error("the registry's quota is used up{detail}")]
     RateLimited {
-        /// When it is known to be there again.
+        /// When it is known to be available again.
         until: Option<SystemTime>,
         detail: Detail,
     },
@@ -63,24 +62,24 @@ pub enum Problem {
     DigestMismatch(Detail),
 }
 
-/// How a failure is dealt with.
+/// How a failure is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// It may pass by itself; try again later.
+    /// It may pass; retry later.
     Retry,
-    /// Try again when the quota is back.
+    /// Retry when the quota is available again.
     WaitForQuota,
-    /// A setting is wrong; trying again does not help.
+    /// A setting is wrong; a retry does not help.
     Misconfigured,
     /// Other credentials or rights are needed.
     Denied,
-    /// What was asked for does not exist.
+    /// It does not exist.
     Absent,
-    /// The other side breaks the protocol.
+    /// The server breaks the protocol.
     Broken,
 }
 
-/// The particulars of a problem, for people. Shown after a colon when there are any.
+/// The particulars of a problem, shown after a colon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Detail(Option<Arc<str>>);
 
@@ -117,24 +116,24 @@ impl std::fmt::Display for Detail {
     }
 }
 
-/// Why a registry is of no use, and from when on asking it makes sense again.
+/// Why a registry cannot be used, and until when.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outage {
     pub kind: OutageKind,
     pub detail: Detail,
-    /// Nobody should ask before this: the registry said so, or it is known to be down and is tried again then.
+    /// No request makes sense before this: the registry said so, or its next trial is due then.
     pub until: Option<SystemTime>,
 }
 
-/// What is wrong with a registry that is of no use. People look in different places for each.
+/// Kinds of outages, which users investigate in different places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutageKind {
-    /// There is no connection, or no answer.
+    /// No connection, or no answer.
     #[default]
     Away,
     /// It answers with an error of its own.
     Erring,
-    /// It answers that it has no room to store anything.
+    /// It answers that its storage is full.
     Full,
 }
 
@@ -179,7 +178,7 @@ impl Problem {
         Self::Malformed(detail.into())
     }
 
-    /// The problem an answer's status stands for; `None` for success.
+    /// The problem that a status stands for; `None` for success.
     pub(crate) fn of_status(
         status: StatusCode,
         quota: &Quota,
@@ -218,7 +217,7 @@ impl Problem {
         })
     }
 
-    /// A server that answers and is not well.
+    /// A server that answers with an error.
     pub(crate) fn of_server_error(status: StatusCode) -> Self {
         let detail = format!("it answered with status {}", named(status)).into();
         Self::Unreachable(Outage { kind: OutageKind::Erring, detail, until: None })
@@ -243,7 +242,7 @@ impl Problem {
         }
     }
 
-    /// The same problem of a server that the registry sent us to. It must not read as the registry's own.
+    /// The same problem of another server that the registry points to.
     pub(crate) fn of(self, whose: &str) -> Self {
         let told =
             |detail: &Detail| Detail::from(format!("{whose}: {}", detail.as_str().unwrap_or("no answer")));
@@ -256,7 +255,7 @@ impl Problem {
         }
     }
 
-    /// What this says about an image.
+    /// The verdict on an image.
     pub fn verdict(&self) -> Verdict {
         let reason = || -> Arc<str> { self.to_string().into() };
         match self {
@@ -273,12 +272,12 @@ impl Problem {
         }
     }
 
-    /// Whether it may simply not be there: registries also hide what does not exist behind a refusal.
+    /// Whether the content may be absent: registries also answer with a refusal then.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::NotFound(_) | Self::Forbidden(_) | Self::Unauthorised(_))
     }
 
-    /// Whether another credential could have a different outcome.
+    /// Whether another credential could lead to another result.
     pub(crate) fn depends_on_credential(&self) -> bool {
         matches!(
             self,
@@ -300,8 +299,8 @@ struct ErrorEntry {
     message: String,
 }
 
-/// A registry's own explanation, made fit for one line that anybody may read. SentSecrets are looked for before anything is cut:
-/// half of one is no longer known as such.
+/// A registry's own explanation on one line, without secrets. They are searched before anything is cut off, because half a
+/// secret is not recognised.
 pub(crate) fn words_of(body: &[u8], secrets: SentSecrets<'_>) -> String {
     let Ok(ErrorBody { errors }) = serde_json::from_slice(body) else {
         return String::new();
@@ -319,11 +318,11 @@ pub(crate) fn words_of(body: &[u8], secrets: SentSecrets<'_>) -> String {
     on_one_line(&line, LONGEST_QUOTE)
 }
 
-/// The errors by which operating systems say that there is no room: `ENOSPC` and `EDQUOT`.
+/// `ENOSPC` and `EDQUOT`.
 const NO_ROOM: [i64; 2] = [28, 122];
 
-/// Whether an error in answer to a write says that there is no room. Registries pass on what their storage says, in words
-/// or, as distribution does, as the number of the operating system's error.
+/// Whether an error says that the storage is full. Registries pass on the storage's message or, as distribution does, the
+/// number of the operating system's error.
 pub(crate) fn says_full(body: &[u8]) -> bool {
     let Ok(body) = serde_json::from_slice::<serde_json::Value>(body) else { return false };
     is_no_room(&body, false)
@@ -345,7 +344,7 @@ fn is_no_room(value: &serde_json::Value, is_errno: bool) -> bool {
     }
 }
 
-/// A status with its name, if it has one.
+/// A status with its name.
 pub(crate) fn named(status: StatusCode) -> String {
     match status.canonical_reason() {
         Some(name) => format!("{} {name}", status.as_str()),
@@ -353,7 +352,7 @@ pub(crate) fn named(status: StatusCode) -> String {
     }
 }
 
-/// Control characters out, length bounded.
+/// Without control characters, and cut to a length.
 fn on_one_line(text: &str, longest: usize) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).take(longest).collect()
 }

@@ -1,12 +1,11 @@
 //! The client for container registries that every capability of Fairlead shares.
 //!
-//! It is built for three demands. It must be fast where a Pod waits: connections, tokens and knowledge are shared by the
-//! whole process. It must be polite, because a registry's quota is also the nodes': one budget per registry, admission
-//! first, nothing asked of a registry that is down. And it must be hard to fool: whatever a registry answers, passwords
-//! stay with it, nothing leads into the inside of the network, and no answer is larger than what is useful.
+//! Fast where a Pod waits: connections, tokens and knowledge are shared by the whole process. Sparing, because nodes share a
+//! registry's quota: one budget per registry, admission first, no requests while a registry is down. Hard to abuse: whatever
+//! a registry answers, passwords stay with it, nothing leads into the internal network, and the size of answers is limited.
 //!
-//! [`Client`] is made once. [`Client::probe`] answers whether an image is there; [`Client::remote`] opens a repository for
-//! everything else.
+//! A process creates one [`Client`]. [`Client::probe`] tells whether an image can be pulled; [`Client::repository`] opens a
+//! repository for everything else.
 
 pub mod auth;
 mod client;

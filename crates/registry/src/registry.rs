@@ -1,4 +1,4 @@
-//! One registry: its address, its connections, its health, and what it asked for when it last wanted to know who we are.
+//! One registry: its address, connections, limits, and what its challenges taught.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -13,8 +13,8 @@ use crate::auth::challenge_cache::ChallengeCache;
 use crate::error::Problem;
 use crate::limits::budget::Budget;
 use crate::limits::circuit_breaker::BreakerSettings;
-use crate::limits::server::{Server, Trial};
-use crate::lru::LruMap;
+use crate::limits::server::{Server, Trial, TrialTarget};
+use crate::lru::LruCache;
 use crate::settings::{RegistrySettings, Settings};
 use crate::size_limits;
 use crate::transport::ca_file::CaFile;
@@ -29,18 +29,19 @@ pub(crate) struct Registry {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) transport: Transport,
     pub(crate) server: Arc<Server>,
-    /// Blobs moving to or from the registry. A transfer holds a connection and waits for one elsewhere, so the number is
-    /// kept below that of the connections.
+    /// Finds out whether the registry is alive, over this registry's own connections.
+    pub(crate) trial: Arc<Trial>,
+    /// Blobs moving to or from the registry. A transfer holds a connection while it waits for one at another registry, so
+    /// there are fewer transfers than connections.
     pub(crate) transfers: Arc<Semaphore>,
     pub(crate) transfer_capacity: u32,
-    /// What the registry's challenges taught, so that the next request comes prepared.
     challenges: Arc<Mutex<ChallengeCache>>,
     token_servers: Arc<TokenServers>,
-    /// Where the registry's authorities are read from, if it has some of its own.
+    /// Set if the registry has certificate authorities of its own.
     ca_file: Option<CaFile>,
-    /// Whether tenants may cause connections to it wherever it is, because an administrator configured it.
+    /// Configured by an administrator: tenants may cause connections to it at any address.
     is_configured: bool,
-    /// The same registry for requests that tenants cause, made when there is the first.
+    /// The same registry for requests that tenants cause.
     fenced: OnceLock<Arc<Self>>,
 }
 
@@ -52,10 +53,10 @@ impl Registry {
         resolver: &Arc<dyn Resolve>,
     ) -> Result<Self, Problem> {
         let own = settings.of(host).clone();
-        // Looked at before it is read: a change in between is then noticed at the next look.
+        // Stamped before it is read, so that a change in between is noticed later.
         let ca_file = own.ca_file.clone().map(CaFile::new);
-        let settled = own.ca_file.is_some() || own.insecure_skip_verify;
-        let endpoint = Endpoint::new(host, own.plain_http, settled)
+        let is_settled = own.ca_file.is_some() || own.insecure_skip_verify;
+        let endpoint = Endpoint::new(host, own.plain_http, is_settled)
             .ok_or_else(|| Problem::Unreachable(format!("{host} is not an address").into()))?;
         let away = match &own.ca_file {
             Some(path) => trust.with_authorities(path)?,
@@ -71,13 +72,14 @@ impl Registry {
             direct: host.is_loopback(),
             fenced: false,
         });
-        let server = Server::new(own.budget, settings.patience);
+        let endpoint = Arc::new(endpoint);
         let transfer_capacity = own.budget.for_background().min(size_limits::TRANSFERS);
         Ok(Self {
+            server: Server::new(own.budget, settings.patience),
             settings: own,
-            endpoint: Arc::new(endpoint),
+            trial: trial(&transport, &endpoint),
+            endpoint,
             transport,
-            server,
             transfers: Arc::new(Semaphore::new(usize::try_from(transfer_capacity).unwrap_or(1))),
             transfer_capacity,
             challenges: Arc::default(),
@@ -88,17 +90,19 @@ impl Registry {
         })
     }
 
-    /// The registry as requests of this cause may use it. Budget, health and quota are the same for all. Connections, and
-    /// what the registry's challenges taught, are not: both may come from an address that is off limits for tenants.
+    /// The registry for requests of this cause. Budget, circuit breaker and quota are shared by all causes. Connections
+    /// and challenges are not, because they may come from an address that is off limits for tenants.
     pub(crate) fn for_cause(self: &Arc<Self>, cause: Cause) -> Arc<Self> {
         if cause == Cause::Administrator || self.is_configured {
             return Arc::clone(self);
         }
         let fenced = self.fenced.get_or_init(|| {
+            let transport = self.transport.fenced();
             Arc::new(Self {
                 settings: self.settings.clone(),
                 endpoint: Arc::clone(&self.endpoint),
-                transport: self.transport.fenced(),
+                trial: trial(&transport, &self.endpoint),
+                transport,
                 server: Arc::clone(&self.server),
                 transfers: Arc::clone(&self.transfers),
                 transfer_capacity: self.transfer_capacity,
@@ -112,12 +116,12 @@ impl Registry {
         Arc::clone(fenced)
     }
 
-    /// On whose account its connections are made.
+    /// The cause of its connections.
     pub(crate) fn cause(&self) -> Cause {
         if self.transport.is_fenced() { Cause::Tenant } else { Cause::Administrator }
     }
 
-    /// Takes over what callers share and what was learnt; only connections and trust are new.
+    /// Takes over limits and knowledge; connections and trust are new.
     fn in_place_of(self, former: &Self) -> Self {
         former.server.forget_failures();
         Self {
@@ -134,51 +138,41 @@ impl Registry {
         base.join(&format!("v2/{path}")).map_err(|error| Problem::malformed(error.to_string()))
     }
 
-    pub(crate) fn trial(&self) -> Trial {
-        let ping = |base: &Url| base.join("v2/").unwrap_or_else(|_| base.clone());
-        Trial {
-            pool: self.transport.unpooled().clone(),
-            url: ping(self.endpoint.base()),
-            other_scheme: self.endpoint.other_scheme().map(ping),
-        }
-    }
-
     /// The server at this address that issues tokens for the registry.
     pub(crate) fn token_server(&self, url: &Url) -> Arc<Server> {
         self.token_servers.get(url)
     }
 
-    pub(crate) fn with_challenges<T>(&self, use_it: impl FnOnce(&mut ChallengeCache) -> T) -> T {
-        use_it(&mut self.challenges.lock())
+    pub(crate) fn challenges<T>(&self, access: impl FnOnce(&mut ChallengeCache) -> T) -> T {
+        access(&mut self.challenges.lock())
     }
 }
 
-/// Servers that issue tokens for one registry and are not that registry, by scheme, host and port.
+fn trial(transport: &Transport, endpoint: &Arc<Endpoint>) -> Arc<Trial> {
+    let (pool, target) = (transport.unpooled().clone(), TrialTarget::Registry(Arc::clone(endpoint)));
+    Arc::new(Trial { pool, target })
+}
+
+/// Token servers of one registry other than itself, by scheme, host and port.
 ///
-/// Each registry has its own experience of them: it names them, and how they are reached and whom they are believed to be
-/// are matters of its settings. What one makes of a server must not be held against another to which the server belongs.
+/// Each registry has its own: it names them, and its settings decide how they are reached. Failures that one registry
+/// causes at a server must not count against another that uses the same server.
 #[derive(Debug)]
 struct TokenServers {
-    known: Mutex<LruMap<String, Arc<Server>>>,
+    known: LruCache<String, Arc<Server>>,
     budget: Budget,
-    patience: BreakerSettings,
+    breaker: BreakerSettings,
 }
 
 impl TokenServers {
     fn new(settings: &Settings) -> Self {
-        let known = Mutex::new(LruMap::new(size_limits::TOKEN_SERVERS));
-        Self { known, budget: settings.default.budget, patience: settings.patience }
+        let known = LruCache::new(size_limits::TOKEN_SERVERS);
+        Self { known, budget: settings.default.budget, breaker: settings.patience }
     }
 
     fn get(&self, url: &Url) -> Arc<Server> {
         let origin = url.origin().ascii_serialization();
-        let mut known = self.known.lock();
-        if let Some(server) = known.get(&origin) {
-            return Arc::clone(server);
-        }
-        let server = Server::new(self.budget, self.patience);
-        known.insert(origin, Arc::clone(&server));
-        server
+        self.known.get_or_insert_with(&origin, || Server::new(self.budget, self.breaker))
     }
 }
 
@@ -188,69 +182,57 @@ impl From<TrustError> for Problem {
     }
 }
 
-/// The registries in use. All spellings of a host share everything of its registry.
+/// The registries in use. All spellings of a host are one registry.
 pub(crate) struct Registries {
     settings: Settings,
     trust: Trust,
     resolver: Arc<dyn Resolve>,
-    known: Mutex<LruMap<HostKey, Arc<Registry>>>,
+    known: LruCache<HostKey, Arc<Registry>>,
 }
 
 impl Registries {
     pub(crate) fn new(settings: Settings, resolver: Arc<dyn Resolve>) -> Self {
-        Self {
-            settings,
-            trust: Trust::default(),
-            resolver,
-            known: Mutex::new(LruMap::new(size_limits::REGISTRIES)),
-        }
+        let known = LruCache::new(size_limits::REGISTRIES);
+        Self { settings, trust: Trust::default(), resolver, known }
     }
 
-    /// A registry whose settings cannot be used is not remembered: a repaired file works at the next call.
+    /// A registry whose settings cannot be used is not kept: a repaired file works at the next call.
     pub(crate) fn get(&self, host: &Host) -> Result<Arc<Registry>, Problem> {
         let name = host.key();
-        let lock = || self.known.lock();
-        let found = lock().get(&name).map(Arc::clone);
-        if let Some(former) = found {
-            if !former.ca_file.as_ref().is_some_and(CaFile::has_changed) {
-                return Ok(former);
+        let make = || Registry::new(host, &self.settings, &self.trust, &self.resolver);
+        let Some(former) = self.known.get(&name) else {
+            // Made without the cache's lock, since it may read files. Of two that are made at once the first is kept.
+            let made = Arc::new(make()?);
+            return Ok(self.known.get_or_insert_with(&name, || made));
+        };
+        if !former.ca_file.as_ref().is_some_and(CaFile::has_changed) {
+            return Ok(former);
+        }
+        match make() {
+            Ok(made) => {
+                let made = Arc::new(made.in_place_of(&former));
+                self.known.insert(name, Arc::clone(&made));
+                Ok(made)
             }
-            match Registry::new(host, &self.settings, &self.trust, &self.resolver) {
-                Ok(made) => {
-                    let made = Arc::new(made.in_place_of(&former));
-                    lock().insert(name, Arc::clone(&made));
-                    return Ok(made);
-                }
-                Err(problem) => {
-                    tracing::warn!(registry = %host, %problem, "the authorities known so far stay in use");
-                    return Ok(former);
-                }
+            Err(problem) => {
+                tracing::warn!(registry = %host, %problem, "the authorities known so far stay in use");
+                Ok(former)
             }
         }
-        // Made outside the lock, since it may read files; if two callers do so at once, the first one's is kept.
-        let made = Arc::new(Registry::new(host, &self.settings, &self.trust, &self.resolver)?);
-        let mut known = lock();
-        if let Some(registry) = known.get(&name) {
-            return Ok(Arc::clone(registry));
-        }
-        known.insert(name, Arc::clone(&made));
-        Ok(made)
     }
 
     /// A registry that was used before.
     pub(crate) fn find(&self, host: &Host) -> Option<Arc<Registry>> {
-        let name = host.key();
-        self.known.lock().get(&name).cloned()
+        self.known.get(&host.key())
     }
 
     pub(crate) fn remove(&self, name: &HostKey) {
-        self.known.lock().remove(name);
+        self.known.remove(name);
     }
 
     /// The registries in use, by name.
     pub(crate) fn all(&self) -> Vec<(HostKey, Arc<Registry>)> {
-        let known = self.known.lock();
-        known.iter().map(|(name, registry)| (name.clone(), Arc::clone(registry))).collect()
+        self.known.all()
     }
 
     pub(crate) fn settings_of(&self, host: &Host) -> &RegistrySettings {

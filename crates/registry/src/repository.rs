@@ -1,15 +1,15 @@
-//! A repository as one caller may use it: where it is, which credentials are tried, and what they are to be used for.
+//! A repository with the credentials of one caller.
 //!
-//! Every operation is a method here, each in its own module. This module sends their requests, follows pointers and
-//! repeats what may be repeated.
+//! Every operation is a method of [`RepositoryClient`], defined in [`crate::ops`]. This module sends their requests,
+//! follows redirects and retries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use fairlead_domain::keyring::Credential;
 use fairlead_domain::reference::Repository;
+use hyper::StatusCode;
 use hyper::header::LOCATION;
-use hyper::{Method, StatusCode};
 use url::Url;
 
 use crate::auth::Authorization;
@@ -19,37 +19,32 @@ use crate::error::Problem;
 use crate::registry::Registry;
 use crate::request::context::Context;
 use crate::request::response::ApiResponse;
-use crate::request::send::{SendError, exchange, visit, with_retries};
+use crate::request::send::{SendError, send_elsewhere, send_limited, with_retries};
 use crate::request::{ApiRequest, CheckedLocation, RequestTarget};
 use crate::transport::failure::Failure;
 use crate::transport::redirect::{self, Target};
 
+/// No credential has worked yet.
 pub(crate) const UNDECIDED: usize = usize::MAX;
 
-/// A repository with the credentials of one caller. Clones share what was found out about the credentials.
+/// A repository with the credentials of one caller. Clones share what was learnt about the credentials.
 #[derive(Clone, Debug)]
 pub struct RepositoryClient {
     pub(crate) state: Arc<ClientState>,
     pub(crate) registry: Arc<Registry>,
     repository: Repository,
     credentials: Arc<[Credential]>,
-    pub(crate) chosen: Arc<Chosen>,
+    pub(crate) working: Arc<WorkingCredentials>,
     pub(crate) scopes: Arc<[Scope]>,
 }
 
-/// The credentials that worked, by their position. Whoever may read need not be allowed to write.
+/// The credentials that worked, by position. One that may read need not be allowed to write.
 #[derive(Debug)]
-pub(crate) struct Chosen {
+pub(crate) struct WorkingCredentials {
     pub(crate) reading: AtomicUsize,
-    writing: AtomicUsize,
-    /// None has to be shown for reading, and those that were did not do.
-    pub(crate) nobody: AtomicBool,
-}
-
-impl Chosen {
-    pub(crate) fn of(&self, method: &Method) -> &AtomicUsize {
-        if matches!(*method, Method::GET | Method::HEAD) { &self.reading } else { &self.writing }
-    }
+    pub(crate) writing: AtomicUsize,
+    /// Reading works without credentials, and did not with them.
+    pub(crate) anonymous: AtomicBool,
 }
 
 impl RepositoryClient {
@@ -61,10 +56,12 @@ impl RepositoryClient {
         right: Right,
     ) -> Self {
         let scopes = Arc::new([Scope::repository(repository.path(), right)]);
-        let undecided = || AtomicUsize::new(UNDECIDED);
-        let nobody = AtomicBool::new(false);
-        let chosen = Arc::new(Chosen { reading: undecided(), writing: undecided(), nobody });
-        Self { state, registry, repository, credentials, chosen, scopes }
+        let working = Arc::new(WorkingCredentials {
+            reading: AtomicUsize::new(UNDECIDED),
+            writing: AtomicUsize::new(UNDECIDED),
+            anonymous: AtomicBool::new(false),
+        });
+        Self { state, registry, repository, credentials, working, scopes }
     }
 
     pub fn repository(&self) -> &Repository {
@@ -79,101 +76,100 @@ impl RepositoryClient {
         format!("{}/{rest}", self.repository.path())
     }
 
-    /// Judges an address found in an answer.
-    pub(crate) fn pointer(&self, answer: &ApiResponse, location: &str) -> Result<CheckedLocation, Problem> {
+    /// Checks an address found in an answer.
+    pub(crate) fn checked(&self, response: &ApiResponse, location: &str) -> Result<CheckedLocation, Problem> {
         let base = self.registry.endpoint.base();
-        let target = redirect::follow(base, answer.url(), location, answer.reach(), 0).map_err(|why| {
-            Problem::malformed(format!("it points to an address that is not followed: {why}"))
-        })?;
-        Ok(CheckedLocation { target, reach: answer.reach() })
+        let target =
+            redirect::follow(base, response.url(), location, response.reach(), 0).map_err(|why| {
+                Problem::malformed(format!("it points to an address that is not followed: {why}"))
+            })?;
+        Ok(CheckedLocation { target, reach: response.reach() })
     }
 
-    /// Sends a request again if it failed in a way that passes and sending it twice does no harm.
-    pub(crate) async fn patiently(
+    /// Sends a request, and again after a transient failure if that does no harm.
+    pub(crate) async fn send_retrying(
         &self,
-        outgoing: &ApiRequest,
+        request: &ApiRequest,
         authorization: &Authorization,
         credential: Option<&Credential>,
         context: &Context,
     ) -> Result<ApiResponse, Problem> {
-        let may_repeat = outgoing.may_be_retried();
-        let passes_in = |outcome: &Result<ApiResponse, SendError>| match outcome {
-            _ if !may_repeat => None,
-            Ok(answer) => answer.passes_in(),
-            Err(fault) => fault.passes_in(),
+        let may_be_retried = request.may_be_retried();
+        let retry_after = |outcome: &Result<ApiResponse, SendError>| match outcome {
+            _ if !may_be_retried => None,
+            Ok(response) => response.retry_after(),
+            Err(error) => error.retry_after(),
         };
-        let attempt = || self.in_its_language(outgoing, authorization, credential, context);
-        Ok(with_retries(context, passes_in, attempt).await?)
+        let attempt = || self.send_in_either_scheme(request, authorization, credential, context);
+        Ok(with_retries(context, retry_after, attempt).await?)
     }
 
-    /// Sends a request with TLS, or without where that turns out not to be spoken and need not be.
-    async fn in_its_language(
+    /// Sends a request over TLS, or over plain HTTP where the registry does not speak TLS and need not.
+    async fn send_in_either_scheme(
         &self,
-        outgoing: &ApiRequest,
+        request: &ApiRequest,
         authorization: &Authorization,
         credential: Option<&Credential>,
         context: &Context,
     ) -> Result<ApiResponse, SendError> {
         loop {
             let was_secure = self.registry.endpoint.base().scheme() == "https";
-            match self.once(outgoing, authorization, credential, context).await {
-                Err(fault) if fault.no_tls && was_secure && self.registry.endpoint.fall_back() => {}
+            match self.send_following(request, authorization, credential, context).await {
+                Err(error) if error.no_tls && was_secure && self.registry.endpoint.fall_back() => {}
                 outcome => return outcome,
             }
         }
     }
 
-    /// Sends a request once, and after it to wherever the registry points.
-    async fn once(
+    /// Sends a request and follows redirects.
+    async fn send_following(
         &self,
-        outgoing: &ApiRequest,
+        request: &ApiRequest,
         authorization: &Authorization,
         credential: Option<&Credential>,
         context: &Context,
     ) -> Result<ApiResponse, SendError> {
-        let (mut target, mut reach) = match outgoing.target() {
+        let (mut target, mut reach) = match &request.target {
             RequestTarget::Api(path) => (Target { url: self.registry.api(path)?, at_home: true }, None),
-            RequestTarget::Pointed(pointer) => (pointer.target.clone(), pointer.reach),
+            RequestTarget::Location(location) => (location.target.clone(), location.reach),
         };
         let account = credential.map(Credential::id);
-        let transport = &self.registry.transport;
+        let Registry { transport, server, trial, endpoint, .. } = &*self.registry;
         let mut permit = None;
         let mut hops = 0;
         loop {
-            let request = outgoing.request(&target, authorization)?;
-            let answer = if target.at_home {
+            let built = request.build(&target, authorization)?;
+            let response = if target.at_home {
                 drop(permit.take());
-                let trial = || self.registry.trial();
-                let reuses = !context.wants_new_connections();
-                let pool = if reuses { transport.home() } else { transport.unpooled() };
-                exchange(&self.registry.server, pool, request, account, context, &trial).await?
+                let pool =
+                    if context.wants_new_connections() { transport.unpooled() } else { transport.home() };
+                send_limited(server, pool, built, account, context, trial).await?
             } else {
                 transport.judge(&target.url, reach).await.map_err(Failure::Forbidden)?;
                 let permit = match permit.take() {
                     Some(permit) => permit,
-                    None => self.registry.server.enter(account, context).await?,
+                    None => server.enter(account, context).await?,
                 };
-                visit(transport.away(&target.url, reach), request, permit, context)
+                send_elsewhere(transport.away(&target.url, reach), built, permit, context)
                     .await
-                    .map_err(|fault| fault.of(&storage(&target.url)))?
+                    .map_err(|error| error.of(&storage(&target.url)))?
             };
-            if !is_redirect(answer.status()) || !matches!(*outgoing.method(), Method::GET | Method::HEAD) {
-                return Ok(answer);
+            if !is_redirect(response.status()) || !request.is_read() {
+                return Ok(response);
             }
-            let location = answer.header(LOCATION.as_str()).filter(|location| !location.is_empty());
+            let location = response.header(LOCATION.as_str()).filter(|location| !location.is_empty());
             let location =
                 location.ok_or_else(|| Problem::malformed("it redirects without saying where to"))?;
-            let base = self.registry.endpoint.base();
-            target = redirect::follow(base, answer.url(), location, answer.reach(), hops)
+            reach = response.reach();
+            target = redirect::follow(endpoint.base(), response.url(), location, reach, hops)
                 .map_err(|why| Problem::malformed(format!("its redirect is not followed: {why}")))?;
-            reach = answer.reach();
             hops += 1;
-            permit = Some(answer.into_permit(context).await);
+            permit = Some(response.into_permit(context).await);
         }
     }
 }
 
-/// How a place is called that the registry sends us to for what it was asked for.
+/// The name of another host in messages.
 pub(crate) fn storage(url: &Url) -> String {
     format!("its storage {}", url.host_str().unwrap_or_default())
 }

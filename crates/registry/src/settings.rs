@@ -1,4 +1,4 @@
-//! What an administrator can say about registries, already checked and typed.
+//! Settings of the client and of single registries.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -14,13 +14,13 @@ use crate::limits::rate::Rate;
 /// Settings of one registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistrySettings {
-    /// Speak plain HTTP to a host that is not loopback.
+    /// Use plain HTTP for a host that is not loopback.
     pub plain_http: bool,
-    /// Certificate authorities to trust beside the system's, PEM.
+    /// Certificate authorities to trust besides the system's, PEM.
     pub ca_file: Option<PathBuf>,
     /// Accept any certificate of the registry's own host.
     pub insecure_skip_verify: bool,
-    /// Hosts, with or without port, that may be given this registry's passwords in exchange for tokens.
+    /// Token servers, with or without port, that may receive this registry's passwords.
     pub token_hosts: Vec<String>,
     pub budget: Budget,
 }
@@ -44,7 +44,7 @@ fn number(value: u32) -> NonZeroU32 {
 /// Settings of the whole client.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// For every registry that has none of its own.
+    /// For registries without settings of their own.
     pub default: RegistrySettings,
     registries: HashMap<HostKey, RegistrySettings>,
     pub patience: BreakerSettings,
@@ -63,7 +63,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Gives a registry settings of its own, in every spelling of its host.
+    /// Sets the settings of a registry, for every spelling of its host.
     pub fn set(&mut self, host: &Host, settings: RegistrySettings) {
         self.registries.insert(host.key(), settings);
     }

@@ -1,24 +1,24 @@
-//! What a registry asks for: the `WWW-Authenticate` header.
+//! The `WWW-Authenticate` header.
 //!
-//! Real registries send one header per challenge, several challenges in one header, quoted commas, stray commas and
-//! unquoted realms. The reader accepts all of them in one linear pass, never fails, and keeps to fixed bounds, because
-//! the bytes come from whoever answers on the registry's port.
+//! Registries send one header per challenge, several challenges in one header, quoted commas, stray commas and unquoted
+//! realms. The parser accepts all of them in one linear pass, never fails, and keeps to fixed bounds, because the bytes
+//! are not trusted.
 
 use hyper::header::{HeaderMap, WWW_AUTHENTICATE};
 
-/// Longest header value that is looked at; real ones stay below one kibibyte.
+/// Longest header value that is parsed; usual ones stay below one kibibyte.
 const LONGEST_HEADER: usize = 8 * 1024;
 /// Most challenges kept; a registry offers one or two.
 const MOST_CHALLENGES: usize = 16;
 /// Most parameters kept per challenge; Bearer defines realm, service, scope, error and a few more.
 const MOST_PARAMETERS: usize = 16;
 
-/// One offered way to authenticate.
+/// One offered authentication scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Challenge {
     Basic,
     Bearer(Bearer),
-    /// A scheme we do not speak (Negotiate, Digest and the like), kept for error messages.
+    /// A scheme that is not supported, such as Negotiate or Digest; for error messages.
     Other(String),
 }
 
@@ -28,11 +28,11 @@ pub struct Bearer {
     pub realm: String,
     pub service: Option<String>,
     pub scope: Option<String>,
-    /// `invalid_token`, `insufficient_scope` and the like: why the token that was sent did not do.
+    /// `invalid_token`, `insufficient_scope` and the like: why the token was not accepted.
     pub error: Option<String>,
 }
 
-/// Reads every challenge of an answer, in the order they were sent.
+/// All challenges of a response, in the order of its headers.
 pub fn challenges(headers: &HeaderMap) -> Vec<Challenge> {
     let mut found = Vec::new();
     for value in headers.get_all(WWW_AUTHENTICATE) {
@@ -45,7 +45,7 @@ pub fn challenges(headers: &HeaderMap) -> Vec<Challenge> {
     found
 }
 
-/// The challenge to answer: Bearer before Basic, as container runtimes choose, since it exposes the password less.
+/// The challenge to answer: Bearer before Basic, as container runtimes do, because it exposes the password less.
 pub fn preferred(challenges: &[Challenge]) -> Option<&Challenge> {
     challenges
         .iter()
@@ -53,7 +53,7 @@ pub fn preferred(challenges: &[Challenge]) -> Option<&Challenge> {
         .or_else(|| challenges.iter().find(|challenge| matches!(challenge, Challenge::Basic)))
 }
 
-/// Reads one header value.
+/// Parses one header value.
 pub fn parse(value: &[u8]) -> Vec<Challenge> {
     let mut found = Vec::new();
     parse_into(value, &mut found);
@@ -72,7 +72,7 @@ fn parse_into(value: &[u8], found: &mut Vec<Challenge>) {
     while found.len() < MOST_CHALLENGES {
         cursor.skip(|byte| is_space(byte) || byte == b',');
         let Some(word) = cursor.take(is_token) else {
-            // Neither a word nor a separator: skip one byte, so that every input ends.
+            // Neither a word nor a separator: one byte is skipped, so that parsing ends.
             if cursor.advance().is_none() {
                 break;
             }
@@ -146,7 +146,7 @@ impl Cursor<'_> {
         Some(String::from_utf8_lossy(word).into_owned())
     }
 
-    /// Whether the word just read names a parameter. `Negotiate a==` is no parameter: there the sign ends the value.
+    /// Whether the word just read names a parameter, unlike in `Negotiate a==`.
     fn at_parameter(&self) -> bool {
         let mut ahead = self.rest.iter().copied().skip_while(|byte| is_space(*byte));
         ahead.next() == Some(b'=')
@@ -168,7 +168,7 @@ impl Cursor<'_> {
         String::from_utf8_lossy(&value).into_owned()
     }
 
-    /// Steps over the one opaque value some schemes carry instead of parameters (`Negotiate YII=`).
+    /// Skips the opaque value that some schemes carry instead of parameters (`Negotiate YII=`).
     fn skip_token68(&mut self) {
         let mut ahead = Cursor { rest: self.rest };
         ahead.skip(is_space);

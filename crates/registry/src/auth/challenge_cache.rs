@@ -1,21 +1,21 @@
 //! What a registry's challenges taught.
 //!
-//! The first request to a registry goes out bare and comes back with a challenge. From then on requests come prepared, so
-//! a probe costs one round trip, not three. A registry that changes its mind simply challenges again; one that wants
-//! different things for different repositories is asked bare where what was brought along does not do.
+//! The first request to a registry is anonymous and comes back with a challenge. From then on requests are prepared, so a
+//! probe costs one round trip instead of three. A registry that changes its mind challenges again. Where a registry wants
+//! different things for different repositories, a request whose preparation fails is repeated anonymously.
 
 use url::Url;
 
 use super::challenge::Bearer;
 use super::scope::{Scope, combined};
-use crate::lru::LruMap;
+use crate::lru::LruCache;
 use crate::transport::address::Reach;
 use crate::transport::redirect::Target;
 
-/// Most repositories whose name in tokens is remembered to differ from ours.
-const MOST_NAMES: usize = 4096;
+/// Most repositories whose scope in tokens is remembered to differ from ours.
+const MOST_SCOPES: usize = 4096;
 
-/// How a registry wants to be told who we are.
+/// How a registry authenticates its clients.
 #[derive(Clone, Debug)]
 pub(crate) enum Scheme {
     Basic,
@@ -26,9 +26,9 @@ pub(crate) enum Scheme {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TokenServer {
     pub(crate) url: Url,
-    /// Whether it is the registry itself.
+    /// It is the registry itself.
     pub(crate) at_home: bool,
-    /// The neighbourhood of the registry that named it.
+    /// The address class of the registry that named it.
     pub(crate) reach: Option<Reach>,
     pub(crate) service: Option<String>,
 }
@@ -36,14 +36,15 @@ pub(crate) struct TokenServer {
 #[derive(Debug)]
 pub(crate) struct ChallengeCache {
     scheme: Option<Scheme>,
+    /// `/v2/` was answered without a challenge.
     is_open: bool,
-    /// The scope a challenge named, by the scope we had in mind.
-    names: LruMap<Scope, String>,
+    /// The scope a challenge named, by the scope that we would have asked for.
+    scopes: LruCache<Scope, String>,
 }
 
 impl Default for ChallengeCache {
     fn default() -> Self {
-        Self { scheme: None, is_open: false, names: LruMap::new(MOST_NAMES) }
+        Self { scheme: None, is_open: false, scopes: LruCache::new(MOST_SCOPES) }
     }
 }
 
@@ -56,13 +57,13 @@ impl ChallengeCache {
         self.scheme = Some(Scheme::Basic);
     }
 
-    /// Takes note that the registry has nothing to ask before it is known what for.
+    /// Records that `/v2/` was answered without a challenge.
     pub(crate) fn learn_open(&mut self) {
         self.is_open = true;
     }
 
-    /// Whether the registry may want to know who we are without ever having said so.
-    pub(crate) fn may_hide_its_wish(&self) -> bool {
+    /// Whether the registry may require authentication although it has not challenged yet.
+    pub(crate) fn may_be_hidden(&self) -> bool {
         self.scheme.is_none() && !self.is_open
     }
 
@@ -79,14 +80,14 @@ impl ChallengeCache {
         if let (Some(named), Some(first)) = (&bearer.scope, wanted.first())
             && combined(wanted, Some(named)) != combined(wanted, None)
         {
-            self.names.insert(first.clone(), named.clone());
+            self.scopes.insert(first.clone(), named.clone());
         }
         server
     }
 
-    /// The scopes to ask a token for, in the registry's own words where they are known.
-    pub(crate) fn scopes(&mut self, wanted: &[Scope]) -> Vec<Scope> {
-        let named = wanted.first().and_then(|first| self.names.get(first)).cloned();
+    /// The scopes to request a token for, as the registry names them where that is known.
+    pub(crate) fn scopes(&self, wanted: &[Scope]) -> Vec<Scope> {
+        let named = wanted.first().and_then(|first| self.scopes.get(first));
         combined(wanted, named.as_deref())
     }
 }

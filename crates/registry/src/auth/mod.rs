@@ -1,8 +1,8 @@
-//! Telling a registry who we are.
+//! Authentication to registries.
 //!
-//! The registry decides how: it challenges, we answer with a password (Basic) or with a token that its token server gave us
-//! for the password (Bearer). Passwords go nowhere else ([`realm`]), tokens are shared and reused ([`token_cache`]), and what a
-//! registry asked for once is brought along the next time ([`challenge_cache`]).
+//! The registry decides how, by a challenge. It is answered with a password (Basic), or with a token that the registry's
+//! token server issued for the password (Bearer). Passwords go to no other server ([`realm`]), tokens are shared and reused
+//! ([`token_cache`]), and requests are prepared from the last challenge ([`challenge_cache`]).
 
 pub mod challenge;
 pub(crate) mod challenge_cache;
@@ -24,7 +24,7 @@ use self::challenge_cache::Scheme;
 use self::redact::SentSecrets;
 use self::scope::{Scope, combined};
 use self::token::Token;
-use self::token_cache::{Held, TokenCache, TokenKey};
+use self::token_cache::{CachedToken, TokenCache, TokenKey};
 use self::token_server::TokenRequest;
 use crate::error::{Detail, Problem};
 use crate::registry::{Registries, Registry};
@@ -33,24 +33,24 @@ use crate::request::response::ApiResponse;
 use crate::transport::address::Reach;
 use crate::transport::redirect;
 
-/// What a request carries to say who sends it.
+/// How a request is authenticated.
 #[derive(Clone, Debug)]
 pub(crate) enum Authorization {
     Nothing,
     Password(HeaderValue),
     Token(Box<Presented>),
-    /// Nothing, because the token that the registry is known to want was not to be had.
+    /// Not at all, because no token of the kind in the last challenge was issued.
     Denied(Box<Denied>),
 }
 
-/// A token that was not to be had.
+/// A token that was not issued.
 #[derive(Clone, Debug)]
 pub(crate) struct Denied {
     key: TokenKey,
     pub(crate) problem: Problem,
 }
 
-/// A token and what it was asked for.
+/// A token and what it was requested for.
 #[derive(Clone, Debug)]
 pub(crate) struct Presented {
     token: Token,
@@ -68,7 +68,7 @@ impl Authorization {
     }
 }
 
-/// On whose behalf a request is made, and what it needs.
+/// The credential of a request, and the rights it needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim<'a> {
     pub(crate) credential: Option<&'a Credential>,
@@ -81,8 +81,7 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    /// What to send before the registry has asked, from what it asked before. That is a guess: it may have asked on behalf
-    /// of another repository.
+    /// Prepares a request from the last challenge, which may have been for another repository.
     pub(crate) async fn prepare(
         &self,
         registries: &Registries,
@@ -90,11 +89,11 @@ impl Authenticator {
         claim: Claim<'_>,
         context: &Context,
     ) -> Authorization {
-        match registry.with_challenges(|challenges| challenges.scheme()) {
+        match registry.challenges(|challenges| challenges.scheme()) {
             None => Authorization::Nothing,
             Some(Scheme::Basic) => claim.credential.map_or(Authorization::Nothing, password),
             Some(Scheme::Bearer(server)) => {
-                let scopes = registry.with_challenges(|challenges| challenges.scopes(claim.scopes));
+                let scopes = registry.challenges(|challenges| challenges.scopes(claim.scopes));
                 let source = TokenRequest { registries, registry, server: &server, scopes: &scopes };
                 match self.token(source, claim.credential, None, context).await {
                     Ok(presented) => Authorization::Token(Box::new(presented)),
@@ -106,7 +105,7 @@ impl Authenticator {
         }
     }
 
-    /// What to send after the registry refused `sent` with a challenge; the refusal if there is nothing better.
+    /// Answers the challenge that refused `sent`; returns the refusal if there is nothing better to send.
     pub(crate) async fn respond(
         &self,
         registries: &Registries,
@@ -117,9 +116,9 @@ impl Authenticator {
         context: &Context,
     ) -> Result<Authorization, Problem> {
         match challenge::preferred(&refusal.offered) {
-            None => Err(Problem::Unauthorised(unknown_schemes(&refusal.offered))),
+            None => Err(Problem::Unauthorised(unsupported_schemes(&refusal.offered))),
             Some(Challenge::Basic) => {
-                registry.with_challenges(challenge_cache::ChallengeCache::learn_basic);
+                registry.challenges(challenge_cache::ChallengeCache::learn_basic);
                 match (claim.credential, sent) {
                     (None, _) => {
                         Err(Problem::Unauthorised("it wants a password, and no credential matches".into()))
@@ -132,14 +131,14 @@ impl Authenticator {
                 let base = registry.endpoint.base();
                 let target = redirect::follow(base, &refusal.url, &bearer.realm, refusal.reach, 0)
                     .map_err(|why| Problem::malformed(format!("its token server cannot be used: {why}")))?;
-                let server = registry.with_challenges(|challenges| {
+                let server = registry.challenges(|challenges| {
                     challenges.learn_bearer(target, refusal.reach, bearer, claim.scopes)
                 });
                 let scopes = combined(claim.scopes, bearer.scope.as_deref());
                 let source = TokenRequest { registries, registry, server: &server, scopes: &scopes };
                 let wanted = source.key(claim.credential);
-                let used = match sent {
-                    // The same token again would be refused again, and so would the same request for one.
+                let rejected = match sent {
+                    // The same token would be refused again, and so would the same request for one.
                     Authorization::Token(sent) if sent.is_final(&wanted, bearer) => {
                         return Err(refusal.problem.clone());
                     }
@@ -149,7 +148,7 @@ impl Authenticator {
                     Authorization::Token(sent) => Some(&sent.token),
                     _ => None,
                 };
-                let presented = self.token(source, claim.credential, used, context).await?;
+                let presented = self.token(source, claim.credential, rejected, context).await?;
                 Ok(Authorization::Token(Box::new(presented)))
             }
             Some(Challenge::Other(scheme)) => Err(Problem::Unauthorised(scheme.as_str().into())),
@@ -160,28 +159,27 @@ impl Authenticator {
         &self,
         source: TokenRequest<'_>,
         credential: Option<&Credential>,
-        used: Option<&Token>,
+        rejected: Option<&Token>,
         context: &Context,
     ) -> Result<Presented, Problem> {
         let key = source.key(credential);
-        let fetch = |context| async move { source.fetch(credential, &context).await };
-        let held = self.tokens.get(&key, used, context, fetch);
-        match timeout_at(context.deadline, held).await {
-            Ok(held) => held.map(|Held { token, is_new }| Presented { token, key, is_new }),
+        let cached = self.tokens.get(&key, rejected, source.fetch(credential, context));
+        match timeout_at(context.deadline, cached).await {
+            Ok(cached) => cached.map(|CachedToken { token, is_new }| Presented { token, key, is_new }),
             Err(_) => Err(Problem::TimedOut("its token server was asked first".into())),
         }
     }
 }
 
 impl Presented {
-    /// Whether a refusal of this token is the last word: it was given just now for this very purpose, or the registry
-    /// says that it is good but does not reach so far.
+    /// Whether a refusal of this token is final: it was issued just now for this very scope, or the registry says that the
+    /// token is valid but its scope is not enough.
     fn is_final(&self, wanted: &TokenKey, challenge: &Bearer) -> bool {
         self.key == *wanted && (self.is_new || challenge.error.as_deref() == Some("insufficient_scope"))
     }
 }
 
-/// A refusal, and what it said about how to be let in.
+/// A 401 and its challenges.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     offered: Vec<Challenge>,
@@ -191,17 +189,17 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Gives up the place in line that the answer holds: asking for a token takes one, too.
-    pub(crate) async fn of(answer: ApiResponse, secrets: SentSecrets<'_>, context: &Context) -> Self {
+    /// Drops the permit of the response, because a request for a token takes one too.
+    pub(crate) async fn of(response: ApiResponse, secrets: SentSecrets<'_>, context: &Context) -> Self {
         Self {
-            offered: challenge::challenges(answer.headers()),
-            url: answer.url().clone(),
-            reach: answer.reach(),
-            problem: answer.into_problem("", secrets, context).await,
+            offered: challenge::challenges(response.headers()),
+            url: response.url().clone(),
+            reach: response.reach(),
+            problem: response.into_problem("", secrets, context).await,
         }
     }
 
-    /// Whether it offers a way that we know.
+    /// Whether it offers a scheme that is supported.
     pub(crate) fn is_answerable(&self) -> bool {
         challenge::preferred(&self.offered).is_some()
     }
@@ -221,7 +219,7 @@ fn basic(credential: &Credential) -> Option<HeaderValue> {
     Some(header)
 }
 
-fn unknown_schemes(offered: &[Challenge]) -> Detail {
+fn unsupported_schemes(offered: &[Challenge]) -> Detail {
     let names: Vec<&str> = offered
         .iter()
         .map(|challenge| match challenge {
@@ -233,5 +231,5 @@ fn unknown_schemes(offered: &[Challenge]) -> Detail {
     if names.is_empty() {
         return "it does not say how to authenticate".into();
     }
-    format!("it asks for {}, of which we speak none", names.join(", ")).into()
+    format!("unsupported authentication scheme: {}", names.join(", ")).into()
 }

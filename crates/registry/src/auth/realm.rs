@@ -1,23 +1,23 @@
-//! Who may be given a password.
+//! Which token servers may receive a password.
 //!
-//! A registry names the server that issues its tokens. If any name would do, a registry (or whoever answers in its place)
-//! could collect the passwords of its users by naming a server of its choice, so a password goes only to the registry's
-//! own host, to a host under the same registrable domain, or to one the administrator listed.
+//! A registry names its token server in a challenge. If every name were accepted, a hostile answer could collect passwords
+//! by naming a server of its choice. A password therefore goes only to the registry's own host, to a host under the same
+//! registrable domain, or to one that the administrator listed.
 //!
-//! What a registrable domain is cannot be told from the name: `a.co.uk` and `b.co.uk` are strangers, `a.example.com` and
-//! `b.example.com` are not. The Public Suffix List knows; it is compiled in. Under suffixes that the list does not know
-//! (private zones such as `svc.cluster.local`) only the same host counts, because there nothing says who owns what.
+//! The Public Suffix List, which is compiled in, decides what a registrable domain is: `a.co.uk` and `b.co.uk` have
+//! different owners, `a.example.com` and `b.example.com` do not. Under suffixes that the list does not contain (private
+//! zones such as `svc.cluster.local`) only the same host counts.
 //!
-//! Nor does a password travel in the clear unless somebody decided so: over plain HTTP it goes to the host of a registry that
-//! is spoken to in plain HTTP itself, and to hosts that the administrator listed or configured for it.
+//! Over plain HTTP a password goes only to the host of a registry that is itself used over plain HTTP, and to hosts that
+//! the administrator listed or configured for it.
 
 use thiserror::Error;
 use url::{Host, Url};
 
-/// Docker Hub's token server, which its registry names.
+/// Docker Hub's token server.
 const DOCKER_HUB_TOKENS: &str = "auth.docker.io";
 
-/// Why a token server gets no password.
+/// Why a token server does not receive a password.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Withheld {
     #[error(
@@ -32,8 +32,8 @@ pub enum Withheld {
     InTheClear(String),
 }
 
-/// Whether the token server at `realm` may be given a password meant for the registry at `home`. `plain_http` says that the
-/// token server itself is configured for plain HTTP.
+/// Whether the token server at `realm` may receive a password for the registry at `home`. `plain_http`: the token server
+/// itself is configured for plain HTTP.
 pub fn may_have_password(
     home: &Url,
     realm: &Url,

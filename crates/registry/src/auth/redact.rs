@@ -1,8 +1,8 @@
-//! What must stay secret when a server repeats it.
+//! Keeps secrets that a server repeats out of messages.
 //!
 //! Servers explain refusals, and some repeat what they were sent. Their words end up in logs, events and the status of
-//! objects, which more people may read than the Secret that a password came from. Words that hold a secret are left out as a
-//! whole: with only the secret cut out of a well-known sentence, the rest would tell it.
+//! objects, which more people may read than the Secret that a password came from. Text with a secret in it is left out as
+//! a whole: if only the secret were cut out of a well-known sentence, the rest would reveal it.
 
 use std::str::from_utf8;
 
@@ -10,11 +10,11 @@ use fairlead_domain::keyring::Credential;
 use hyper::header::HeaderValue;
 use zeroize::Zeroizing;
 
-/// What a server was sent to say who asks.
+/// The secrets that a server was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SentSecrets<'a> {
     pub(crate) credential: Option<&'a Credential>,
-    /// As in an `Authorization` header.
+    /// The `Authorization` header.
     pub(crate) header: Option<&'a HeaderValue>,
 }
 
@@ -25,21 +25,20 @@ impl SentSecrets<'_> {
     }
 }
 
-/// Whether a text holds the password as it is, as a header has it or as a form has it.
+/// Whether a text contains the password as it is, or encoded as in a header or a form.
 fn is_in(credential: &Credential, text: &str) -> bool {
-    // A line end that came with the password may be missing where it is repeated.
+    // A line end after the password may be missing where it is repeated.
     let password = credential.password().trim_ascii();
     if password.is_empty() {
         return false;
     }
     let in_form = Zeroizing::new(url::form_urlencoded::byte_serialize(password).collect::<String>());
-    // What cannot be text cannot be in one.
     from_utf8(password).is_ok_and(|password| text.contains(password))
         || text.contains(&**in_form)
         || text.contains(credential.basic().trim_end_matches('='))
 }
 
-/// The part of an `Authorization` header behind the scheme.
+/// The part of an `Authorization` header after the scheme.
 fn secret_of(header: &HeaderValue) -> Option<&str> {
     let (_, secret) = from_utf8(header.as_bytes()).ok()?.split_once(' ')?;
     Some(secret).filter(|secret| !secret.is_empty())

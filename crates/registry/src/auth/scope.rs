@@ -1,10 +1,9 @@
-//! What a token is asked for: `repository:team/app:pull,push`.
+//! The scope of a token: `repository:team/app:pull,push`.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What we are about to do in a repository. A larger right includes the smaller ones, so that one token serves a whole
-/// copy instead of one per step.
+/// What a caller does in a repository. Includes reading, so that one token serves a whole copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Right {
     Pull,
@@ -36,7 +35,7 @@ impl Scope {
         Self { resource: format!("repository:{path}"), actions }
     }
 
-    /// Reads the scope of a challenge: several are separated by spaces, the actions stand behind the last colon.
+    /// Parses the scope of a challenge: several are separated by spaces, the actions follow the last colon.
     pub fn parse_all(text: &str) -> Vec<Self> {
         text.split_ascii_whitespace()
             .filter_map(|part| {
@@ -49,8 +48,8 @@ impl Scope {
     }
 }
 
-/// The scopes to ask for: what the challenge names, with what we want added where both mean the same resource. A registry
-/// may know a repository under another name than we do (behind a proxy, say); then its word counts.
+/// The scopes to request: those of the challenge, with `wanted` actions added for the same resource. A registry may know
+/// a repository under another name, for example behind a proxy; then the challenge counts.
 pub fn combined(wanted: &[Scope], challenge: Option<&str>) -> Vec<Scope> {
     let mut scopes = Scope::parse_all(challenge.unwrap_or_default());
     if scopes.is_empty() {
@@ -61,7 +60,7 @@ pub fn combined(wanted: &[Scope], challenge: Option<&str>) -> Vec<Scope> {
             scope.actions.extend(wanted.actions.iter().cloned());
         }
     }
-    // Sources of a mount are not in the challenge, which speaks of the request's own repository only.
+    // The challenge names the request's own repository only, not the source of a mount.
     let main = wanted.first().map(|scope| scope.resource.as_str());
     for extra in wanted.iter().skip(1) {
         if Some(extra.resource.as_str()) != main

@@ -1,4 +1,4 @@
-//! Tokens: reading what a token server sends, and how long to believe it.
+//! Tokens: decoding the answer of a token server, and their lifetime.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::size_limits;
 /// The protocol's lifetime for a token that states none.
 const USUAL_LIFETIME: Duration = Duration::from_mins(1);
 const LONGEST_LIFETIME: Duration = Duration::from_hours(12);
-/// Tokens are replaced a little before they end: a request takes time, and clocks run apart.
+/// Tokens are replaced a little before they expire: a request takes time.
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// A token, ready to be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
-    /// Marked sensitive, so that it is never printed.
+    /// Marked sensitive, so that it is not printed.
     pub(crate) header: HeaderValue,
     pub(crate) fresh_until: Instant,
 }
@@ -28,7 +28,7 @@ impl Token {
         now < self.fresh_until
     }
 
-    /// Reads a token server's answer. Lifetimes count from now: the server's idea of the time is of no use to us.
+    /// Decodes a token server's answer. Lifetimes count from now, because the server's clock may differ.
     pub(crate) fn read(body: &[u8], now: Instant) -> Result<Self, Problem> {
         let refuse = |reason: &str| Problem::malformed(format!("the token server's answer {reason}"));
         let answer: Value = serde_json::from_slice(body).map_err(|_| refuse("is not JSON"))?;

@@ -1,5 +1,6 @@
-//! Getting a token from the server that issues them.
+//! Requests for tokens.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,23 +18,23 @@ use super::token::Token;
 use super::token_cache::TokenKey;
 use super::{basic, realm};
 use crate::error::Problem;
-use crate::limits::server::Trial;
+use crate::limits::server::{Trial, TrialTarget};
 use crate::registry::{Registries, Registry};
 use crate::request::context::Context;
 use crate::request::response::ApiResponse;
-use crate::request::send::{SendError, exchange, with_retries};
+use crate::request::send::{SendError, send_limited, with_retries};
 use crate::size_limits;
 use crate::transport::failure::Failure;
 use crate::transport::http::Request;
 
-/// The user name by which docker's credential helpers mark a password as an identity token.
+/// The user name with which docker's credential helpers mark a password as an identity token.
 const IDENTITY_TOKEN_USER: &[u8] = b"<token>";
-/// How the token server is called in messages: its failures must not read as the registry's.
+/// The token server's name in messages: its failures must not read as the registry's.
 const TOKEN_SERVER: &str = "its token server";
-/// How we introduce ourselves to token servers, which show it in their lists of sessions.
+/// Token servers show it in their lists of sessions.
 const CLIENT_ID: &str = "fairlead";
 
-/// Everything needed to get one token.
+/// Everything that one token needs.
 #[derive(Clone, Copy)]
 pub(super) struct TokenRequest<'a> {
     pub(super) registries: &'a Registries,
@@ -62,7 +63,7 @@ impl TokenRequest<'_> {
         credential: Option<&Credential>,
         context: &Context,
     ) -> Result<Token, Problem> {
-        let context = &context.hurried(size_limits::TOKEN_TIME);
+        let context = &context.urgent(size_limits::TOKEN_TIME);
         let Some(credential) = credential else {
             return Ok(self.get(None, context).await?);
         };
@@ -72,13 +73,12 @@ impl TokenRequest<'_> {
         let token_hosts = &self.registry.settings.token_hosts;
         realm::may_have_password(base, &self.server.url, token_hosts, plain_http)
             .map_err(|withheld| Problem::Unauthorised(withheld.to_string().into()))?;
-        let whom = Some(credential);
         if credential.username() == IDENTITY_TOKEN_USER {
             let form = [("grant_type", "refresh_token".as_bytes()), ("refresh_token", credential.password())];
-            return Ok(self.once(self.by_post(&form)?, whom, context).await?);
+            return Ok(self.send(self.by_post(&form)?, Some(credential), context).await?);
         }
-        // Servers that only know the newer form of the exchange do not know the older one's method or path.
-        let denial = match self.get(whom, context).await {
+        // Servers that only support the newer OAuth 2 form reject the older form's method or path.
+        let denial = match self.get(Some(credential), context).await {
             Err(denial) if denial.is_by(&[StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED]) => denial,
             outcome => return Ok(outcome?),
         };
@@ -87,46 +87,46 @@ impl TokenRequest<'_> {
             ("username", credential.username()),
             ("password", credential.password()),
         ];
-        match self.once(self.by_post(&form)?, whom, context).await {
+        match self.send(self.by_post(&form)?, Some(credential), context).await {
             Err(newer) if newer.status.is_some() => Err(denial.problem),
             outcome => Ok(outcome?),
         }
     }
 
-    /// Asks in the older way, which changes nothing and is repeated as other such requests are.
+    /// Requests a token in the older form, a GET, with retries.
     async fn get(&self, credential: Option<&Credential>, context: &Context) -> Result<Token, Denial> {
-        let passes_in = |outcome: &Result<Token, Denial>| outcome.as_ref().err()?.passes_in;
-        let attempt = || async { self.once(self.by_get(credential)?, credential, context).await };
-        with_retries(context, passes_in, attempt).await
+        let retry_after = |outcome: &Result<Token, Denial>| outcome.as_ref().err()?.retry_after;
+        let attempt = || async { self.send(self.by_get(credential)?, credential, context).await };
+        with_retries(context, retry_after, attempt).await
     }
 
-    async fn once(
+    async fn send(
         &self,
         request: Request,
         credential: Option<&Credential>,
         context: &Context,
     ) -> Result<Token, Denial> {
-        let answer = self.ask(request, credential, context).await?;
-        let (status, passes_in) = (answer.status(), answer.passes_in());
+        let response = self.send_limited(request, credential, context).await?;
+        let (status, retry_after) = (response.status(), response.retry_after());
         if !status.is_success() {
             let secrets = SentSecrets { credential, header: None };
-            let problem = match answer.into_problem(TOKEN_SERVER, secrets, context).await {
-                // What the registry itself thinks of the request is not known, nor whether the image is there.
+            let problem = match response.into_problem(TOKEN_SERVER, secrets, context).await {
+                // This is not the registry's answer: whether the image is there is not known.
                 Problem::Rejected { detail, .. } | Problem::NotFound(detail) => Problem::Malformed(detail),
                 problem => problem,
             };
-            return Err(Denial { problem, passes_in, status: Some(status) });
+            return Err(Denial { problem, retry_after, status: Some(status) });
         }
-        let body =
-            answer.bytes("the token", size_limits::TOKEN_ANSWER, context).await.map_err(|problem| {
-                // What broke off may be whole the next time.
-                let passes_in = matches!(problem, Problem::Unreachable(_)).then_some(Duration::ZERO);
-                Denial { passes_in, ..problem.of(TOKEN_SERVER).into() }
-            })?;
+        let body = response.bytes("the token", size_limits::TOKEN_ANSWER, context).await;
+        let body = body.map_err(|problem| {
+            // A body that broke off may be whole the next time.
+            let retry_after = matches!(problem, Problem::Unreachable(_)).then_some(Duration::ZERO);
+            Denial { retry_after, ..problem.of(TOKEN_SERVER).into() }
+        })?;
         Ok(Token::read(&body, Instant::now())?)
     }
 
-    async fn ask(
+    async fn send_limited(
         &self,
         request: Request,
         credential: Option<&Credential>,
@@ -135,17 +135,17 @@ impl TokenRequest<'_> {
         let account = credential.map(Credential::id);
         let transport = &self.registry.transport;
         if self.server.at_home {
-            let trial = || self.registry.trial();
-            let server = &self.registry.server;
-            return exchange(server, transport.home(), request, account, context, &trial).await;
+            let Registry { server, trial, .. } = self.registry;
+            return send_limited(server, transport.home(), request, account, context, trial).await;
         }
         let judged = transport.judge(&self.server.url, self.server.reach).await;
         judged.map_err(|forbidden| Problem::of_failure(Failure::Forbidden(forbidden)).of(TOKEN_SERVER))?;
         let pool = transport.away(&self.server.url, self.server.reach);
         let server = self.registry.token_server(&self.server.url);
-        let trial = || Trial { pool: pool.unpooled(), url: origin(&self.server.url), other_scheme: None };
-        let answer = exchange(&server, pool, request, account, context, &trial).await;
-        answer.map_err(|fault| fault.of(TOKEN_SERVER))
+        let target = TrialTarget::Url(origin(&self.server.url));
+        let trial = Arc::new(Trial { pool: pool.unpooled(), target });
+        let response = send_limited(&server, pool, request, account, context, &trial).await;
+        response.map_err(|error| error.of(TOKEN_SERVER))
     }
 
     fn by_get(&self, credential: Option<&Credential>) -> Result<Request, Problem> {
@@ -198,12 +198,12 @@ fn origin(url: &Url) -> Url {
     url.join("/").unwrap_or_else(|_| url.clone())
 }
 
-/// Why no token was given.
+/// Why no token was issued.
 struct Denial {
     problem: Problem,
-    /// After how long the same request may fare better, if that is likely.
-    passes_in: Option<Duration>,
-    /// With which the server refused.
+    /// After which pause a retry makes sense, if at all.
+    retry_after: Option<Duration>,
+    /// The status of the server's refusal.
     status: Option<StatusCode>,
 }
 
@@ -215,13 +215,13 @@ impl Denial {
 
 impl From<Problem> for Denial {
     fn from(problem: Problem) -> Self {
-        Self { problem, passes_in: None, status: None }
+        Self { problem, retry_after: None, status: None }
     }
 }
 
 impl From<SendError> for Denial {
-    fn from(fault: SendError) -> Self {
-        Self { passes_in: fault.passes_in(), problem: fault.problem, status: None }
+    fn from(error: SendError) -> Self {
+        Self { retry_after: error.retry_after(), problem: error.problem, status: None }
     }
 }
 

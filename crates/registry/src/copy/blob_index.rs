@@ -1,114 +1,102 @@
-//! What is known about a destination's blobs.
+//! What is known about the blobs of destinations.
 //!
-//! Images share layers, and copies of many images run side by side. Whoever needs a blob that is being sent waits for it
-//! instead of sending it again, unless it hardly moves: its source may be the one that fails. Whoever comes later knows in
-//! which repositories it is, and either has nothing to do or asks the registry to mount it. Knowledge ages, since registries
-//! are cleaned up.
+//! Images share layers, and copies run concurrently. Single-flight by blob: a copy that needs a blob that is being sent
+//! waits for it, unless it hardly moves, since its source may be the one that fails. Later copies know which repositories
+//! hold the blob, and have nothing to do or request a mount. Knowledge expires, because registries are cleaned up.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fairlead_domain::digest::Digest;
 use fairlead_domain::keyring::{Credential, CredentialId};
 use fairlead_domain::reference::{HostKey, Repository};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep};
 
-use crate::lru::LruMap;
+use crate::lru::LruCache;
 use crate::size_limits;
 
 /// Blobs remembered, of all destinations together.
 const MOST_BLOBS: usize = 65_536;
 /// Repositories remembered for one blob.
 const MOST_REPOSITORIES: usize = 4096;
-/// A registry that deletes what nothing names does so rarely; a copy takes minutes at most.
+/// Registries delete what nothing names, but rarely; a copy takes minutes.
 const GOOD_FOR: Duration = Duration::from_mins(15);
-/// Repositories remembered for having been empty.
-const MOST_EMPTY: usize = 256;
-/// Somebody else may begin to fill an empty repository; then a blob is sent that need not be.
-const EMPTY_FOR: Duration = Duration::from_mins(1);
-
-/// How often those who wait for a blob look how it fares, and what must have come of it since the last time.
-const LOOK: Duration = Duration::from_secs(30);
-const LEAST: u64 = 1024 * 1024;
+/// How often waiting copies check the progress of a blob, and the least that must have arrived in between.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+const LEAST_PROGRESS: u64 = 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct BlobIndex {
-    blobs: Mutex<LruMap<Key, Arc<BlobState>>>,
-    /// Registries that mount nothing: each of their repositories is on its own.
-    isolating: Mutex<LruMap<HostKey, ()>>,
-    /// Whether a registry lacked the blob that it was last asked for.
-    lacking: Mutex<LruMap<HostKey, bool>>,
-    /// Repositories, by host and path, that held nothing when they were looked at.
-    empty: Mutex<LruMap<(HostKey, String), Instant>>,
+    blobs: LruCache<BlobKey, Arc<BlobState>>,
+    /// Registries that do not mount blobs: each of their repositories is on its own.
+    isolating: LruCache<HostKey, ()>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct BlobKey {
     host: HostKey,
-    /// Set where repositories do not share their blobs.
+    /// Set where repositories do not share blobs.
     path: Option<String>,
     digest: Digest,
-    /// What one login was shown is not asked for with another: a registry need not check who asks for a mount.
-    login: Vec<CredentialId>,
+    /// Knowledge is not shared between credentials: a registry need not check who may mount.
+    credentials: Vec<CredentialId>,
 }
 
 impl Default for BlobIndex {
     fn default() -> Self {
-        Self {
-            blobs: Mutex::new(LruMap::new(MOST_BLOBS)),
-            isolating: Mutex::new(LruMap::new(size_limits::REGISTRIES)),
-            lacking: Mutex::new(LruMap::new(size_limits::REGISTRIES)),
-            empty: Mutex::new(LruMap::new(MOST_EMPTY)),
-        }
+        Self { blobs: LruCache::new(MOST_BLOBS), isolating: LruCache::new(size_limits::REGISTRIES) }
     }
 }
 
-/// What is known about one blob at one registry.
+/// One blob at one registry.
 #[derive(Debug, Default)]
 pub(super) struct BlobState {
-    /// Repositories that hold it, by path, and since when that is known.
+    /// The repositories that hold it, and since when that is known.
     held: Mutex<HashMap<String, Instant>>,
-    turn: Mutex<Arc<Turn>>,
+    sender: Mutex<Arc<BlobSender>>,
 }
 
-/// The right to send a blob, which one has and others wait for.
+/// The copy that sends a blob, which others wait for.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct BlobSender {
     lock: Arc<tokio::sync::Mutex<()>>,
-    stage: Mutex<Stage>,
+    /// [`WAITING`], [`COMPLETE`], or one more than the bytes that came from the source.
+    progress: AtomicU64,
 }
 
-/// How far the one whose turn it is has got.
-#[derive(Clone, Copy, Debug, Default)]
-enum Stage {
-    /// It waits for its place among the transfers.
-    #[default]
-    InLine,
-    /// So many bytes came from the source.
-    Coming(u64),
-    /// All came. What is left is up to the destination, which is the same for all.
-    Complete,
-}
+/// It waits for a slot.
+const WAITING: u64 = 0;
+/// Everything came from the source. The rest is up to the destination, which is the same for all.
+const COMPLETE: u64 = u64::MAX;
 
-impl Turn {
-    /// Takes note of bytes that came from the source.
+impl BlobSender {
+    /// Records bytes from the source.
     pub(super) fn came(&self, bytes: u64) {
-        let mut stage = self.stage();
-        *stage = match *stage {
-            Stage::Coming(before) => Stage::Coming(before.saturating_add(bytes)),
-            Stage::InLine | Stage::Complete => Stage::Coming(bytes),
-        };
+        let advance = |progress| Some(1.max(if progress == COMPLETE { 0 } else { progress }) + bytes);
+        // Never fails, since the closure always returns a value.
+        let _ = self.progress.fetch_update(Ordering::Relaxed, Ordering::Relaxed, advance);
     }
 
     pub(super) fn is_complete(&self) {
-        *self.stage() = Stage::Complete;
+        self.progress.store(COMPLETE, Ordering::Relaxed);
     }
 
-    fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock()
+    /// Returns when hardly anything has come between two checks.
+    async fn stalls(&self) {
+        let is_moving = |progress| progress != WAITING && progress != COMPLETE;
+        let mut before = WAITING;
+        loop {
+            sleep(CHECK_INTERVAL).await;
+            let now = self.progress.load(Ordering::Relaxed);
+            if is_moving(before) && is_moving(now) && now < before + LEAST_PROGRESS {
+                return;
+            }
+            before = now;
+        }
     }
 }
 
@@ -119,99 +107,61 @@ pub(super) enum Standing {
     Held,
     /// Another repository of the registry has it.
     Elsewhere(String),
-    /// Nobody is known to have it, and nobody else sends it while the guard lives.
+    /// No repository is known to have it, and no other copy sends it while the guard lives.
     Missing(OwnedMutexGuard<()>),
 }
 
 impl BlobIndex {
-    /// What is known to the holder of these credentials.
     pub(super) fn blob(
         &self,
         repository: &Repository,
         digest: Digest,
         credentials: &[Credential],
     ) -> Arc<BlobState> {
-        let host = host_of(repository);
-        let isolated = self.isolating.lock().get(&host).is_some();
-        let login = credentials.iter().map(Credential::id).collect();
-        let key = Key { host, path: isolated.then(|| repository.path().to_owned()), digest, login };
-        let mut blobs = self.blobs.lock();
-        if let Some(entry) = blobs.get(&key) {
-            return Arc::clone(entry);
-        }
-        let entry = Arc::new(BlobState::default());
-        blobs.insert(key, Arc::clone(&entry));
-        entry
+        let host = repository.host().key();
+        let path = self.isolating.get(&host).map(|()| repository.path().to_owned());
+        let credentials = credentials.iter().map(Credential::id).collect();
+        self.blobs.get_or_insert_with(&BlobKey { host, path, digest, credentials }, Arc::default)
     }
 
-    /// Takes note that the registry does not mount what another of its repositories holds.
+    /// Records that the registry does not mount what another of its repositories holds.
     pub(super) fn mounts_nothing(&self, repository: &Repository) {
-        self.isolating.lock().insert(host_of(repository), ());
+        self.isolating.insert(repository.host().key(), ());
     }
-
-    /// Whether the registry will probably lack the next blob: images come in series that are there or are not.
-    pub(super) fn probably_lacks(&self, repository: &Repository) -> bool {
-        let mut lacking = self.lacking.lock();
-        lacking.get(&host_of(repository)).is_some_and(|lacked| *lacked)
-    }
-
-    /// Takes note whether the registry lacked a blob that nothing was known about.
-    pub(super) fn lacked(&self, repository: &Repository, lacked: bool) {
-        self.lacking.lock().insert(host_of(repository), lacked);
-    }
-
-    /// Whether the repository held nothing a moment ago. What it has since then by us is in its blobs' entries.
-    pub(super) fn was_empty(&self, repository: &Repository) -> bool {
-        let mut empty = self.empty.lock();
-        let since = empty.get(&(host_of(repository), repository.path().to_owned()));
-        since.is_some_and(|since| since.elapsed() < EMPTY_FOR)
-    }
-
-    /// Takes note that the repository holds nothing.
-    pub(super) fn is_empty(&self, repository: &Repository) {
-        let key = (host_of(repository), repository.path().to_owned());
-        self.empty.lock().insert(key, Instant::now());
-    }
-}
-
-pub(super) fn host_of(repository: &Repository) -> HostKey {
-    repository.host().key()
 }
 
 impl BlobState {
-    /// What is known, after waiting for whoever is sending the blob right now. If that one gets nowhere, the turn passes to
-    /// one of those who wait.
+    /// What is known, after waiting for the copy that sends the blob now. If that stalls, a waiting copy takes over.
     pub(super) async fn standing(&self, repository: &Repository) -> Standing {
         if let Some(known) = self.known(repository) {
             return known;
         }
         loop {
-            let turn = self.turn();
+            let sender = self.sender();
             tokio::select! {
-                guard = Arc::clone(&turn.lock).lock_owned() => {
-                    *turn.stage() = Stage::InLine;
+                guard = Arc::clone(&sender.lock).lock_owned() => {
+                    sender.progress.store(WAITING, Ordering::Relaxed);
                     return self.known(repository).unwrap_or(Standing::Missing(guard));
                 }
-                () = gets_nowhere(&turn) => self.pass_on(&turn),
+                () = sender.stalls() => self.replace(&sender),
             }
         }
     }
 
-    /// The turn of whoever sends the blob now.
-    pub(super) fn turn(&self) -> Arc<Turn> {
-        Arc::clone(&self.turn.lock())
+    pub(super) fn sender(&self) -> Arc<BlobSender> {
+        Arc::clone(&self.sender.lock())
     }
 
-    /// Lets somebody else begin, unless that has happened already.
-    fn pass_on(&self, former: &Arc<Turn>) {
-        let mut turn = self.turn.lock();
-        if Arc::ptr_eq(&turn, former) {
-            *turn = Arc::default();
+    /// Lets another copy begin, unless one has already.
+    fn replace(&self, stalled: &Arc<BlobSender>) {
+        let mut sender = self.sender.lock();
+        if Arc::ptr_eq(&sender, stalled) {
+            *sender = Arc::default();
         }
     }
 
     fn known(&self, repository: &Repository) -> Option<Standing> {
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         let now = Instant::now();
         held.retain(|_, since| now.saturating_duration_since(*since) < GOOD_FOR);
         if held.contains_key(repository.path()) {
@@ -221,34 +171,15 @@ impl BlobState {
     }
 
     pub(super) fn is_held(&self, repository: &Repository) {
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         if held.len() < MOST_REPOSITORIES {
             held.insert(repository.path().to_owned(), Instant::now());
         }
     }
 
-    /// Takes back what turned out to be wrong.
+    /// Corrects knowledge that turned out to be wrong.
     pub(super) fn is_not_held(&self, path: &str) {
-        self.lock().remove(path);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
-        self.held.lock()
-    }
-}
-
-/// Returns when hardly anything has come between two looks.
-async fn gets_nowhere(turn: &Turn) {
-    let mut before = None;
-    loop {
-        sleep(LOOK).await;
-        let now = if let Stage::Coming(bytes) = *turn.stage() { Some(bytes) } else { None };
-        if let (Some(before), Some(now)) = (before, now)
-            && now < before + LEAST
-        {
-            return;
-        }
-        before = now;
+        self.held.lock().remove(path);
     }
 }
 
@@ -269,14 +200,14 @@ mod tests {
         let digest = Digest::sha256(b"blob");
         let entry = index.blob(&repository("one"), digest, &[]);
         let Standing::Missing(guard) = entry.standing(&repository("one")).await else {
-            panic!("nobody has it")
+            panic!("no repository has it")
         };
         let waiting = {
             let entry = index.blob(&repository("two"), digest, &[]);
             tokio::spawn(async move { entry.standing(&repository("two")).await })
         };
         tokio::task::yield_now().await;
-        assert!(!waiting.is_finished(), "it waits for the one who sends");
+        assert!(!waiting.is_finished(), "it waits for the sender");
         entry.is_held(&repository("one"));
         drop(guard);
         assert!(matches!(waiting.await.unwrap(), Standing::Elsewhere(path) if path == "one"));
@@ -286,14 +217,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_of_those_who_wait_takes_over_from_one_who_gets_nowhere() {
+    async fn a_waiting_copy_takes_over_from_one_that_stalls() {
         let index = BlobIndex::default();
         let digest = Digest::sha256(b"blob");
         let entry = index.blob(&repository("slow"), digest, &[]);
         let Standing::Missing(_slow) = entry.standing(&repository("slow")).await else {
-            panic!("nobody has it")
+            panic!("no repository has it")
         };
-        let slow = entry.turn();
+        let slow = entry.sender();
         let mut waiting = tokio::task::JoinSet::new();
         for name in ["one", "two", "three"] {
             let entry = Arc::clone(&entry);
@@ -304,17 +235,17 @@ mod tests {
         };
         assert!(wait(600).await.is_none(), "it may wait in line for as long as others need");
         for _ in 0..20 {
-            slow.came(LEAST);
-            assert!(wait(LOOK.as_secs()).await.is_none(), "it moves");
+            slow.came(LEAST_PROGRESS);
+            assert!(wait(CHECK_INTERVAL.as_secs()).await.is_none(), "it moves");
         }
         slow.is_complete();
         assert!(wait(120).await.is_none(), "it has all, and only the destination is slow");
-        slow.came(LEAST / 2);
+        slow.came(LEAST_PROGRESS / 2);
         let Some(Ok(Standing::Missing(next))) = wait(150).await else {
             panic!("half of what must come is not enough")
         };
         slow.came(1);
-        assert!(wait(600).await.is_none(), "the others wait for the one who took over");
+        assert!(wait(600).await.is_none(), "the others wait for the one that took over");
         entry.is_held(&repository("one"));
         drop(next);
         for _ in 0..2 {
@@ -331,7 +262,7 @@ mod tests {
         let (one, two) =
             (index.blob(&repository("one"), digest, &[]), index.blob(&repository("two"), digest, &[]));
         let Standing::Missing(_sending) = one.standing(&repository("one")).await else {
-            panic!("nobody has it")
+            panic!("no repository has it")
         };
         assert!(matches!(two.standing(&repository("two")).await, Standing::Missing(_)));
     }
@@ -352,16 +283,6 @@ mod tests {
         );
         let other = index.blob(&repository("two"), digest, &login("bob"));
         assert!(matches!(other.standing(&repository("two")).await, Standing::Missing(_)));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_repository_is_taken_for_empty_for_a_moment_only() {
-        let index = BlobIndex::default();
-        index.is_empty(&repository("one"));
-        assert!(index.was_empty(&repository("one")));
-        assert!(!index.was_empty(&repository("two")));
-        tokio::time::advance(EMPTY_FOR).await;
-        assert!(!index.was_empty(&repository("one")));
     }
 
     #[tokio::test(start_paused = true)]

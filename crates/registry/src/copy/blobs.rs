@@ -1,15 +1,13 @@
-//! Getting one blob to the destination in the cheapest way there is.
+//! Brings one blob to the destination in the cheapest way.
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fairlead_domain::reference::Repository;
-use futures::future::{Either, select};
+use fairlead_domain::reference::{Reference, Repository};
 use tokio::sync::SemaphorePermit;
 use tokio::time::timeout_at;
 
-use super::blob_index::{BlobState, Standing, Turn};
+use super::blob_index::{BlobState, Standing};
 use super::retry::with_retries;
 use super::transfer::{OpenUpload, Transfer};
 use super::{BlobOutcome, CopyError, Event, Job};
@@ -18,106 +16,96 @@ use crate::manifest::Descriptor;
 use crate::ops::upload::{Mount, Upload};
 use crate::size_limits::HELD;
 
-/// Below this size it is cheaper to send a blob than to ask for it first. A request to mount it from the destination
-/// itself is both: the registry says that it is there, or opens the upload.
+/// Below this size a blob is sent without a HEAD first. A request to mount it from the destination itself answers the same
+/// question: the registry has it, or opens the upload.
 const SMALL: u64 = 1024 * 1024;
-/// Blobs that are held at once, in all copies together, in units of [`HELD_UNIT`]: half a mebibyte. Many small ones may be under
-/// way, and few that are not so small, each with buffers of its connections.
+/// Blobs held in memory at once, in all copies together, in units of [`HELD_UNIT`]: half a mebibyte. Many small ones may
+/// be under way, and few that are larger, each with the buffers of its connections.
 pub(super) const MOST_HELD: usize = 512;
 const HELD_UNIT: u64 = 1024;
 
 impl Job<'_> {
-    /// Makes sure that the destination has a blob. With `look`, nothing that was known or said before is believed.
+    /// Makes sure that the destination has a blob. With `look`, earlier knowledge is not used.
     pub(super) async fn place_blob(&self, blob: &Descriptor, look: bool) -> Result<(), CopyError> {
         self.observer.observe(&Event::BlobFound { digest: blob.digest, size: blob.size });
         let repository = self.destination.repository();
-        let entry = self.blob_entry(blob);
+        let state = self.blob_state(blob);
         if look {
-            entry.is_not_held(repository.path());
+            state.is_not_held(repository.path());
         }
-        let Ok(standing) = timeout_at(self.context.deadline, entry.standing(repository)).await else {
+        let Ok(standing) = timeout_at(self.context.deadline, state.standing(repository)).await else {
             let problem = Problem::TimedOut("another copy was still sending it".into());
             let error = self.destination.during("write the blob", &blob.digest.into(), problem);
             return Err(CopyError::Destination(error));
         };
-        let outcome = match standing {
-            Standing::Held => BlobOutcome::Present,
-            Standing::Elsewhere(_) if look => self.bring_plainly(blob).await?,
-            Standing::Elsewhere(path) => self.take_over(blob, &entry, &path).await?,
-            Standing::Missing(_guard) => {
-                let outcome = if look { self.bring_plainly(blob).await? } else { self.bring(blob).await? };
-                // Told before the guard goes, so that those who wait for it know.
-                entry.is_held(repository);
-                outcome
-            }
+        let (outcome, guard) = match standing {
+            Standing::Held => (BlobOutcome::Present, None),
+            Standing::Elsewhere(_) if look => (self.bring_without_mount(blob).await?, None),
+            Standing::Elsewhere(path) => (self.bring_from_sibling(blob, &state, &path).await?, None),
+            Standing::Missing(guard) if look => (self.bring_without_mount(blob).await?, Some(guard)),
+            Standing::Missing(guard) => (self.bring(blob).await?, Some(guard)),
         };
-        entry.is_held(repository);
+        // Before the guard is dropped, so that waiting copies see it.
+        state.is_held(repository);
+        drop(guard);
         self.tally.blob(outcome, blob.size);
         self.observer.observe(&Event::BlobDone { digest: blob.digest, size: blob.size, outcome });
         Ok(())
     }
 
-    fn blob_entry(&self, blob: &Descriptor) -> Arc<BlobState> {
+    pub(super) fn blob_state(&self, blob: &Descriptor) -> Arc<BlobState> {
         let (repository, credentials) = (self.destination.repository(), self.destination.credentials());
         self.copier.blob_index.blob(repository, blob.digest, credentials)
     }
 
-    /// Takes a blob from a repository that is known to have it.
-    async fn take_over(
+    /// Mounts a blob from a repository of the destination's registry that is known to have it.
+    async fn bring_from_sibling(
         &self,
         blob: &Descriptor,
-        entry: &BlobState,
+        state: &BlobState,
         path: &str,
     ) -> Result<BlobOutcome, CopyError> {
-        let known = self.sibling(path);
-        match self.mount(blob, known.as_ref()).await? {
+        let own = self.destination.repository();
+        let sibling =
+            Reference::parse(&format!("{}/{path}", own.host())).ok().map(|image| image.repository());
+        match self.mount(blob, sibling.as_ref()).await? {
             Ok(()) => Ok(BlobOutcome::Mounted),
             Err(upload) => {
-                // Either it is gone from there or this registry mounts nothing; both are true from now on.
-                entry.is_not_held(path);
-                self.copier.blob_index.mounts_nothing(self.destination.repository());
+                // It is gone from there, or this registry does not mount.
+                state.is_not_held(path);
+                self.copier.blob_index.mounts_nothing(own);
                 self.send(blob, Some(upload)).await
             }
         }
     }
 
-    /// Finds out whether a blob is there, and brings it if it is not.
+    /// Finds out whether the destination has a blob, and brings it if not.
     async fn bring(&self, blob: &Descriptor) -> Result<BlobOutcome, CopyError> {
-        let own = self.destination.repository();
-        let source = self.source.repository();
-        let neighbour =
-            (source.host().key() == own.host().key() && source.path() != own.path()).then_some(source);
-        if blob.size > SMALL || neighbour.is_some() {
-            if self.is_found(blob).await? {
+        let (own, source) = (self.destination.repository(), self.source.repository());
+        let is_neighbour = source.host().key() == own.host().key() && source.path() != own.path();
+        let (from, mounted) =
+            if is_neighbour { (source, BlobOutcome::Mounted) } else { (own, BlobOutcome::Present) };
+        if blob.size > SMALL || is_neighbour {
+            if self.has_blob(blob).await? {
                 return Ok(BlobOutcome::Present);
             }
-            let Some(neighbour) = neighbour else { return self.send(blob, None).await };
-            return match self.mount(blob, Some(neighbour)).await? {
-                Ok(()) => Ok(BlobOutcome::Mounted),
-                Err(upload) => self.send(blob, Some(upload)).await,
-            };
+            if !is_neighbour {
+                return self.send(blob, None).await;
+            }
         }
-        let index = &self.copier.blob_index;
-        let empty = index.was_empty(own);
-        if blob.size <= HELD as u64 && (empty || index.probably_lacks(own)) {
-            return self.bring_held(blob, (!empty).then_some(own)).await;
-        }
-        let mounted = self.mount(blob, Some(own)).await?;
-        index.lacked(own, mounted.is_err());
-        match mounted {
-            Ok(()) => Ok(BlobOutcome::Present),
+        match self.mount(blob, Some(from)).await? {
+            Ok(()) => Ok(mounted),
             Err(upload) => self.send(blob, Some(upload)).await,
         }
     }
 
-    /// Brings a blob without asking for a mount: there are registries that grant every one and have nothing afterwards.
-    async fn bring_plainly(&self, blob: &Descriptor) -> Result<BlobOutcome, CopyError> {
-        if self.is_found(blob).await? { Ok(BlobOutcome::Present) } else { self.send(blob, None).await }
+    /// Brings a blob without a mount: some registries grant every mount and have nothing afterwards.
+    async fn bring_without_mount(&self, blob: &Descriptor) -> Result<BlobOutcome, CopyError> {
+        if self.has_blob(blob).await? { Ok(BlobOutcome::Present) } else { self.send(blob, None).await }
     }
 
-    /// Whether the destination says that it has a blob. That only saves work, so one that does not answer such questions,
-    /// or not to us, is sent the blob.
-    async fn is_found(&self, blob: &Descriptor) -> Result<bool, CopyError> {
+    /// Whether the destination says that it has a blob. One that refuses the question is sent the blob.
+    async fn has_blob(&self, blob: &Descriptor) -> Result<bool, CopyError> {
         match with_retries(self.context, || self.destination.blob_size(&blob.digest, self.context)).await {
             Ok(found) => Ok(found == Some(blob.size)),
             Err(error) if is_refusal(&error) => Ok(false),
@@ -125,38 +113,62 @@ impl Job<'_> {
         }
     }
 
-    /// Reads a small blob while the destination is asked for it, instead of afterwards. That is a step less for the copy,
-    /// and reads that come together cost a registry less than the same ones in turn. If the blob is there after all, the
-    /// source was asked in vain. Nobody is asked where the repository is known to have held nothing.
-    async fn bring_held(
+    /// Requests a mount. The upload that a registry opens instead is used.
+    async fn mount(
         &self,
         blob: &Descriptor,
-        asked: Option<&Repository>,
-    ) -> Result<BlobOutcome, CopyError> {
-        let place = self.room_for(blob).await;
-        let (mount, read) = (pin!(self.mount(blob, asked)), pin!(self.read_held(blob)));
-        let (mounted, read) = match select(mount, read).await {
-            Either::Left((mounted, read)) => (mounted?, Either::Left(read)),
-            Either::Right((bytes, mount)) => (mount.await?, Either::Right(bytes)),
-        };
-        if let Some(asked) = asked {
-            self.copier.blob_index.lacked(asked, mounted.is_err());
+        from: Option<&Repository>,
+    ) -> Result<Result<(), Upload>, CopyError> {
+        if let Some(from) = from {
+            let mount = || self.destination.mount(&blob.digest, from, self.context);
+            match with_retries(self.context, mount).await {
+                Ok(Mount::Done) => return Ok(Ok(())),
+                Ok(Mount::Refused(upload)) => return Ok(Err(*upload)),
+                // No right to read there, or mounts are not supported: an upload may still work.
+                Err(error) if is_refusal(&error) => {}
+                Err(error) => return Err(CopyError::Destination(error)),
+            }
         }
-        let Err(upload) = mounted else { return Ok(BlobOutcome::Present) };
-        let mut open = OpenUpload(Some(upload));
-        let bytes = match read {
-            Either::Left(read) => read.await?,
-            Either::Right(bytes) => bytes?,
-        };
-        let sent = self.put_held(blob, bytes, &mut open).await?;
-        drop(place);
-        if !sent {
+        self.begin_upload().await.map(Err)
+    }
+
+    pub(super) async fn begin_upload(&self) -> Result<Upload, CopyError> {
+        let upload = with_retries(self.context, || self.destination.begin_upload(self.context)).await;
+        upload.map_err(CopyError::Destination)
+    }
+
+    async fn send(&self, blob: &Descriptor, upload: Option<Upload>) -> Result<BlobOutcome, CopyError> {
+        let mut open = OpenUpload(upload);
+        let is_sent = blob.size <= HELD as u64 && self.send_held(blob, &mut open).await?;
+        if !is_sent {
             Transfer::new(self, blob).await?.run(open).await?;
         }
         Ok(BlobOutcome::Sent)
     }
 
-    /// Room for a blob that is small enough to be held.
+    /// Reads a small blob and sends it. False if the destination wants it in another way.
+    async fn send_held(&self, blob: &Descriptor, open: &mut OpenUpload) -> Result<bool, CopyError> {
+        let _room = self.room_for(blob).await;
+        let bytes = self.read_held(blob).await?;
+        let upload = match &open.0 {
+            Some(upload) => upload,
+            None => open.0.insert(self.begin_upload().await?),
+        };
+        // How much of a failed attempt arrived is not known. If it matters, the registry refuses the next attempt.
+        let put = || upload.put_bytes(&blob.digest, bytes.clone(), self.context);
+        match with_retries(self.context, put).await {
+            Ok(()) => {
+                open.0 = None;
+                Ok(true)
+            }
+            Err(error) if may_work_otherwise(&error.problem) => {
+                open.cancel();
+                Ok(false)
+            }
+            Err(error) => Err(CopyError::Destination(error)),
+        }
+    }
+
     async fn room_for(&self, blob: &Descriptor) -> Option<SemaphorePermit<'_>> {
         let units = u32::try_from(blob.size.div_ceil(HELD_UNIT).max(1)).ok()?;
         self.copier.held.acquire_many(units).await.ok()
@@ -167,95 +179,16 @@ impl Job<'_> {
             let bytes = self.source.small_blob(blob, HELD, self.context).await;
             bytes.map_err(|problem| self.source.during("read the blob", &blob.digest.into(), problem))
         };
-        let turn = self.turn(blob);
-        turn.came(0);
+        let sender = self.blob_state(blob).sender();
+        sender.came(0);
         let bytes = with_retries(self.context, read).await.map_err(CopyError::Source)?;
-        turn.is_complete();
+        sender.is_complete();
         Ok(bytes)
-    }
-
-    /// Our turn to send a blob. To be taken before anything of it is read: one who is slow then may lose it.
-    pub(super) fn turn(&self, blob: &Descriptor) -> Arc<Turn> {
-        self.blob_entry(blob).turn()
-    }
-
-    /// Asks for a mount; the upload that a registry opens instead is not wasted.
-    async fn mount(
-        &self,
-        blob: &Descriptor,
-        from: Option<&Repository>,
-    ) -> Result<Result<(), Upload>, CopyError> {
-        if let Some(from) = from {
-            let mounted =
-                with_retries(self.context, || self.destination.mount(&blob.digest, from, self.context)).await;
-            match mounted {
-                Ok(Mount::Done) => return Ok(Ok(())),
-                Ok(Mount::Refused(upload)) => return Ok(Err(*upload)),
-                // No right to read there, or no idea what was asked: an upload may still work.
-                Err(error) if is_refusal(&error) => {}
-                Err(error) => return Err(CopyError::Destination(error)),
-            }
-        }
-        let upload = with_retries(self.context, || self.destination.begin_upload(self.context)).await;
-        upload.map(Err).map_err(CopyError::Destination)
-    }
-
-    async fn send(&self, blob: &Descriptor, upload: Option<Upload>) -> Result<BlobOutcome, CopyError> {
-        let mut open = OpenUpload(upload);
-        if blob.size <= HELD as u64 && self.send_held(blob, &mut open).await? {
-            return Ok(BlobOutcome::Sent);
-        }
-        let transfer = Transfer::new(self, blob).await?;
-        transfer.run(open).await?;
-        Ok(BlobOutcome::Sent)
-    }
-
-    /// Reads a small blob and sends it. False if the destination wants it in another way.
-    async fn send_held(&self, blob: &Descriptor, open: &mut OpenUpload) -> Result<bool, CopyError> {
-        let _place = self.room_for(blob).await;
-        let bytes = self.read_held(blob).await?;
-        if open.0.is_none() {
-            let upload = with_retries(self.context, || self.destination.begin_upload(self.context)).await;
-            open.0 = Some(upload.map_err(CopyError::Destination)?);
-        }
-        self.put_held(blob, bytes, open).await
-    }
-
-    /// Sends a small blob. False if the destination wants it in another way.
-    async fn put_held(
-        &self,
-        blob: &Descriptor,
-        bytes: Bytes,
-        open: &mut OpenUpload,
-    ) -> Result<bool, CopyError> {
-        let Some(upload) = &open.0 else { return Ok(false) };
-        // How much of a failed attempt arrived is not known. If that matters, the next attempt is told so.
-        let sent =
-            with_retries(self.context, || upload.put_bytes(&blob.digest, bytes.clone(), self.context)).await;
-        match sent {
-            Ok(()) => {
-                open.0 = None;
-                Ok(true)
-            }
-            Err(error) if is_about_the_way(&error.problem) => {
-                open.give_up();
-                Ok(false)
-            }
-            Err(error) => Err(CopyError::Destination(error)),
-        }
-    }
-
-    /// Another repository of the destination's registry.
-    fn sibling(&self, path: &str) -> Option<Repository> {
-        let host = self.destination.repository().host();
-        fairlead_domain::reference::Reference::parse(&format!("{host}/{path}"))
-            .ok()
-            .map(|image| image.repository())
     }
 }
 
-/// Whether a blob may be accepted if it is sent in another way, or once more from the beginning.
-fn is_about_the_way(problem: &Problem) -> bool {
+/// Whether a blob may be accepted if it is sent in another way, or from the beginning.
+fn may_work_otherwise(problem: &Problem) -> bool {
     matches!(problem, Problem::Rejected { .. } | Problem::NotFound(_) | Problem::Unauthorised(_))
 }
 

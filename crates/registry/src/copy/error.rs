@@ -1,4 +1,4 @@
-//! Why a copy failed, and on which side.
+//! Errors of copies, by side.
 
 use fairlead_domain::digest::Digest;
 use fairlead_domain::platform::PlatformFilter;

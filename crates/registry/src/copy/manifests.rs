@@ -1,4 +1,4 @@
-//! Placing manifests at the destination, each after everything it names.
+//! Writes manifests to the destination, each after everything it names.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -11,15 +11,15 @@ use super::{CopyError, Event, Job};
 use crate::error::{Error, Problem};
 use crate::manifest::{Content, Descriptor, Manifest, Selector, is_manifest};
 
-/// Indexes of indexes exist; deeper nesting is somebody's game.
+/// Deepest nesting of indexes.
 pub(super) const DEEPEST: u32 = 3;
-/// Manifests of one index that are worked on at once.
+/// Manifests of one index copied at once.
 const MANIFESTS_AT_ONCE: usize = 4;
-/// Blobs of one image that are worked on at once; transfers among them are limited for all copies together.
+/// Blobs of one image copied at once; transfers are limited for all copies together.
 const BLOBS_AT_ONCE: usize = 16;
 
 impl Job<'_> {
-    /// Brings a manifest and all that it names to the destination, and publishes it under `target` in the end.
+    /// Copies a manifest and everything it names, and publishes it under `target` last.
     pub(super) fn place<'b>(
         &'b self,
         manifest: &'b Manifest,
@@ -37,7 +37,7 @@ impl Job<'_> {
             }
             let mut written = self.write(manifest, target).await;
             if is_about_content(&written) {
-                // The destination was cleaned up since we looked; this time everything is looked for.
+                // The destination was cleaned up meanwhile: everything is checked again.
                 self.place_parts(&parts, depth, true).await?;
                 written = self.write(manifest, target).await;
             }
@@ -75,7 +75,7 @@ impl Job<'_> {
             .await
     }
 
-    /// Brings layers that registries need not hold to one that insists, as far as the source has them.
+    /// Copies layers that registries need not store, for a registry that requires them, as far as the source has them.
     async fn place_foreign(&self, blobs: &[Descriptor]) -> Result<(), CopyError> {
         for blob in blobs {
             match self.place_blob(blob, true).await {
@@ -86,7 +86,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Tells that a tag of the image itself is about to be written.
+    /// Announces that a tag of the image itself is about to be written.
     pub(super) fn announce(&self, manifest: &Manifest, target: &Selector) {
         if target.digest().is_none() {
             self.observer.observe(&Event::Publishing { digest: manifest.digest });
@@ -103,8 +103,8 @@ impl Job<'_> {
         with_retries(&context, || self.destination.put_manifest(target, manifest, &context)).await
     }
 
-    /// Takes note of what was published. A refusal counts as success if the name stands for the manifest all the same: the
-    /// answer to an earlier attempt was lost, or somebody else was quicker, and the registry has no tag written twice.
+    /// Records what was published. A refusal counts as success if the name has this manifest: the answer to an earlier
+    /// attempt was lost, or another client was faster, and the registry does not overwrite tags.
     async fn accept(
         &self,
         written: Result<(), Error>,
@@ -125,11 +125,11 @@ impl Job<'_> {
     }
 }
 
-/// What a manifest names and the destination must have before it takes the manifest.
+/// What a manifest names, and the destination must have before.
 struct Parts {
     manifests: Vec<Descriptor>,
     blobs: Vec<Descriptor>,
-    /// Blobs that it need not have, as a rule.
+    /// Blobs that registries usually need not have.
     foreign: Vec<Descriptor>,
 }
 
@@ -139,16 +139,16 @@ impl Parts {
             Content::Index(index) => index.manifests.into_iter().partition(is_manifest_entry),
             Content::Image(image) => (vec![], image.layers.into_iter().chain([image.config]).collect()),
         };
-        // A blob that is foreign in one place may be an ordinary one in another.
+        // A blob may be foreign in one place and ordinary in another.
         let (foreign, blobs): (Vec<_>, Vec<_>) = blobs.into_iter().partition(is_foreign);
         let mut blobs = distinct(blobs);
-        // The largest take longest; begun first, they do not end alone.
+        // The largest first, so that they do not end alone.
         blobs.sort_by_key(|blob| std::cmp::Reverse(blob.size));
         Self { manifests: distinct(manifests), blobs, foreign: distinct(foreign) }
     }
 }
 
-/// Whether an entry of an index is a manifest. Build caches list their layers there, which are blobs.
+/// Whether an entry of an index is a manifest. Build caches list layers there, which are blobs.
 pub(super) fn is_manifest_entry(entry: &Descriptor) -> bool {
     entry.media_type.is_empty() || is_manifest(&entry.media_type)
 }
@@ -158,13 +158,13 @@ pub(super) fn distinct(descriptors: impl IntoIterator<Item = Descriptor>) -> Vec
     descriptors.into_iter().filter(|descriptor| seen.insert(descriptor.digest)).collect()
 }
 
-/// Layers that their licence keeps out of registries: runtimes fetch them from their own address.
+/// Layers whose licence keeps them out of registries: runtimes fetch them from elsewhere.
 fn is_foreign(blob: &Descriptor) -> bool {
     blob.urls.as_ref().is_some_and(|urls| !urls.is_empty())
         && (blob.media_type.contains("nondistributable") || blob.media_type.contains(".foreign."))
 }
 
-/// Whether a manifest was refused, perhaps for parts that are missing.
+/// Whether a manifest was refused, perhaps because parts are missing.
 fn is_about_content(written: &Result<(), Error>) -> bool {
     let problem = written.as_ref().err().map(|error| &error.problem);
     matches!(problem, Some(Problem::NotFound(_) | Problem::Rejected { status: 400, .. }))

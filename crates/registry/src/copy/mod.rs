@@ -1,10 +1,9 @@
 //! Copying images between registries.
 //!
-//! A copy is verbatim unless platforms are chosen: every manifest keeps its bytes and so its digest. Content goes first,
-//! the manifest that targets it last, so whatever interrupts a copy leaves nothing behind that could be pulled. Blobs are
-//! streamed from one registry to the other, verified on the way, and sent only if they are not there already; what one
-//! copy learnt about a destination saves the next one its requests. The destination is looked at first: most copies that
-//! somebody asks for exist, and then two questions settle it.
+//! A copy is verbatim unless platforms are selected: every manifest keeps its bytes and so its digest. Content is written
+//! first and the manifest that names it last, so an interrupted copy leaves nothing that could be pulled. Blobs are
+//! streamed, verified on the way, and sent only if they are missing; copies share what they learn about a destination. The
+//! destination is checked first: most requested copies exist, and then two requests are enough.
 
 mod blob_index;
 mod blobs;
@@ -47,11 +46,10 @@ use crate::manifest::{Manifest, Selector};
 use crate::repository::RepositoryClient;
 use crate::request::context::Context;
 
-/// A request that does not carry content is answered in this time, or counts as failed: a registry that swallows one must
-/// not keep the copy waiting for good.
+/// Time limit of a request that carries no content.
 const ANSWER: Duration = Duration::from_mins(1);
 
-/// Transfers under way at once, in all copies together; see [`crate::size_limits::TRANSFERS`] for each registry.
+/// Concurrent transfers of all copies together; see [`crate::size_limits::TRANSFERS`] for each registry.
 const TRANSFERS: usize = 8;
 
 /// An image with the credentials to use for it.
@@ -60,22 +58,20 @@ pub struct CopyEndpoint {
     pub reference: Reference,
     /// In the order of trial; none means anonymous.
     pub credentials: Arc<[Credential]>,
-    /// On whose account its registry is contacted.
+    /// The cause of the connections to its registry.
     pub cause: Cause,
 }
 
 /// What to copy of an image.
 #[derive(Clone, Debug, Default)]
 pub struct CopyOptions {
-    /// Platforms to keep of an index. None keeps everything, and with it the digest.
+    /// Platforms to keep of an index. None keeps everything, and the digest.
     pub platforms: Vec<PlatformFilter>,
-    /// Signatures, attestations and whatever else refers to the image.
+    /// Also copy signatures, attestations and other referrers.
     pub referrers: bool,
-    /// The tag by which a destination that is named by a digest alone keeps the image, since many registries remove what
-    /// has no tag. Destinations with a tag need none.
+    /// The tag for a destination that is named by a digest alone, because many registries delete untagged manifests.
     pub hold: Option<Tag>,
-    /// The destination has nothing of its own: signatures that it has under cosign's tags are replaced by the source's,
-    /// also where it has some that the source lacks.
+    /// Cosign tags of the destination are replaced by the source's, also where that loses signatures.
     pub follow_source: bool,
 }
 
@@ -84,22 +80,21 @@ pub struct CopyOptions {
 pub struct Copied {
     /// The digest at the destination.
     pub digest: Digest,
-    /// The digest of the source: another one where platforms were chosen.
+    /// The digest of the source: another one if platforms were selected.
     pub source_digest: Digest,
     /// False when the destination had the image already.
     pub changed: bool,
     /// Blobs that were sent, and their bytes.
     pub blobs_sent: u64,
     pub bytes_sent: u64,
-    /// Blobs that the destination took from another of its repositories.
+    /// Blobs that were mounted from another repository of the destination's registry.
     pub blobs_mounted: u64,
     /// Blobs that were there.
     pub blobs_present: u64,
     pub manifests: u64,
 }
 
-/// Copies images. One for the whole process: copies share their knowledge and the limit of transfers. Clones are the same
-/// copier.
+/// Copies images. A process has one: copies share knowledge and the limit of transfers. Clones are the same copier.
 #[derive(Clone, Debug)]
 pub struct Copier {
     client: Client,
@@ -107,7 +102,7 @@ pub struct Copier {
     tag_index: Arc<TagIndex>,
     tag_locks: Arc<TagLocks>,
     transfers: Arc<Semaphore>,
-    /// Room for blobs that are held in memory.
+    /// Limits the blobs that are held in memory.
     held: Arc<Semaphore>,
 }
 
@@ -119,9 +114,9 @@ struct Job<'a> {
     options: &'a CopyOptions,
     observer: &'a Arc<dyn Observer>,
     tally: Tally,
-    /// For requests that are answered at once, or not at all.
+    /// For requests that carry no content.
     context: &'a Context,
-    /// For requests that carry content, which may take as long as the copy.
+    /// For requests that carry content and may take as long as the copy.
     sending: &'a Context,
 }
 
@@ -142,8 +137,8 @@ impl Copier {
         }
     }
 
-    /// Copies an image. A destination with a tag gets that tag; one with a digest must come out with that digest.
-    /// Dropping the future ends the copy; what it had begun to send is given up in the background.
+    /// Copies an image. A destination with a tag gets that tag; one with a digest must end up with that digest. Dropping the
+    /// future ends the copy, and cancels its uploads in the background.
     pub async fn copy(
         &self,
         source: &CopyEndpoint,
@@ -170,8 +165,7 @@ impl Copier {
         job.run(source, destination).await
     }
 
-    /// Waits until registries were told of every upload that was given up so far, or do not listen: a few seconds at most.
-    /// For those who are about to end the runtime.
+    /// Waits until the uploads of dropped copies are cancelled, a few seconds at most. To be called before the runtime ends.
     pub async fn cancellations_sent(&self) {
         let cancellations = &self.client.state.cancellations;
         cancellations.close();
@@ -200,8 +194,8 @@ impl Job<'_> {
         let root = self.chosen(root).await?;
         targets.check(&root)?;
         let changed = found.is_none_or(|found| !found.matches(&root.bytes));
-        // Signatures are for a digest, and some registries file them only beside what has it already. So the image comes
-        // first, by its digest alone, then they, and last the name: until then nobody pulls it without them.
+        // Some registries accept a referrer only if its subject exists. So the image is written first by its digest, then
+        // its referrers, and its name last, so that it is never pulled without them.
         let first = if self.options.referrers { root.digest.into() } else { targets.main.clone() };
         if changed {
             self.place(&root, &first, 0).await?;
@@ -223,13 +217,12 @@ impl Job<'_> {
         self.tally.finish(digest, source_digest, changed)
     }
 
-    /// Whether nothing is left to do once both sides are known to have the same digest. Chosen platforms and referrers are
-    /// found out only by reading the manifest.
+    /// Whether equal digests mean that nothing is left to do. Selected platforms and referrers need the manifest.
     fn is_settled_by_digest(&self) -> bool {
         self.options.platforms.is_empty() && !self.options.referrers
     }
 
-    /// What the source's name stands for, with as little as possible asked of the source.
+    /// The digest of the source's name, with as few requests as possible.
     async fn source_digest(&self, selector: &Selector) -> Result<Digest, CopyError> {
         if let Some(known) = selector.digest() {
             return Ok(known);
@@ -238,7 +231,7 @@ impl Job<'_> {
         Ok(resolved.map_err(CopyError::Source)?.digest)
     }
 
-    /// Gives an image that is there by its digest the tag that holds it, when its source cannot be read any more.
+    /// Tags an image that the destination has by digest, if its source cannot be read any more.
     async fn hold_without_source(
         &self,
         targets: &Targets,
@@ -264,8 +257,8 @@ impl Job<'_> {
         with_retries(self.context, || self.source.manifest(selector, self.context)).await
     }
 
-    /// Whether the destination holds this very manifest under this name. Then it holds all of the image, since registries
-    /// take a manifest only when its parts are there.
+    /// Whether the destination has this manifest under this name. Then it has the whole image, because registries accept a
+    /// manifest only if its parts exist.
     async fn is_there(&self, target: &Selector, digest: Digest) -> Result<bool, CopyError> {
         Ok(self.look_for(target).await? == Some(digest))
     }

@@ -1,8 +1,7 @@
-//! Which platforms of an index are kept.
+//! Selection of platforms.
 //!
-//! Without a choice everything is, byte for byte. With one, the index is written anew with fewer entries and so has
-//! another digest; entries that state no platform (attestations) are dropped, because they speak of an index that no
-//! longer exists.
+//! Without a selection an index is copied byte for byte. With one, it is rewritten with fewer entries and so gets another
+//! digest. Entries without a platform (attestations) are dropped, because they refer to the original index.
 
 use bytes::Bytes;
 use fairlead_domain::digest::Digest;
@@ -16,7 +15,7 @@ use crate::error::Problem;
 use crate::manifest::{Content, Index, Manifest};
 
 impl Job<'_> {
-    /// The manifest to publish: the source's, or its index reduced to the chosen platforms.
+    /// The manifest to publish: the source's, or its index reduced to the selected platforms.
     pub(super) async fn chosen(&self, root: Manifest) -> Result<Manifest, CopyError> {
         let wanted = &self.options.platforms;
         if wanted.is_empty() {
@@ -35,7 +34,7 @@ impl Job<'_> {
                 if wanted.iter().any(|wanted| wanted.matches(&platform)) {
                     return Ok(root);
                 }
-                // What is no image for a machine has a configuration that names none.
+                // The configuration of an artifact names no platform.
                 let is_named = !platform.os.is_empty() || !platform.architecture.is_empty();
                 let offered = if is_named { platform.to_string() } else { String::new() };
                 Err(CopyError::NoPlatform { offered, wanted: wanted.clone() })
@@ -44,14 +43,14 @@ impl Job<'_> {
     }
 }
 
-/// An index with only those entries that fit one of the platforms.
+/// An index with only the entries for one of the platforms.
 fn reduced(manifest: &Manifest, index: &Index, wanted: &[PlatformFilter]) -> Result<Manifest, CopyError> {
     let fits = |position: usize| {
         let platform = index.manifests.get(position).and_then(|entry| entry.platform.as_ref());
         platform.is_some_and(|platform| wanted.iter().any(|wanted| wanted.matches(platform)))
     };
     let kept = (0..index.manifests.len()).filter(|position| fits(*position)).count();
-    // Asked first: of an index without entries all are kept, and none.
+    // Checked first, because an empty index keeps all of its entries.
     if kept == 0 {
         let offered = index.platforms().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         return Err(CopyError::NoPlatform { offered, wanted: wanted.to_vec() });
@@ -66,7 +65,7 @@ fn reduced(manifest: &Manifest, index: &Index, wanted: &[PlatformFilter]) -> Res
     let mut document: Map<String, Value> = json::from_slice(&manifest.bytes).map_err(broken)?;
     let lists = document.iter_mut().filter(|(name, _)| json::is_field(name, "manifests"));
     let lists: Vec<_> = lists.filter_map(|(_, value)| value.as_array_mut()).collect();
-    // Of names that differ in case the last counts for those who read it, which is lost here.
+    // Field names that differ in case are ambiguous: readers use the last one, and the order is lost here.
     let Ok([entries]) = <[_; 1]>::try_from(lists) else {
         return Err(broken(serde::de::Error::custom("it has its list more than once")));
     };

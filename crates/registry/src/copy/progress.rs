@@ -1,4 +1,4 @@
-//! Telling whoever waits how far a copy is.
+//! Progress of a copy.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use super::Copied;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlobOutcome {
     Sent,
-    /// Taken from another repository of the destination.
+    /// Mounted from another repository of the destination's registry.
     Mounted,
     /// It was there already.
     Present,
@@ -19,12 +19,12 @@ pub enum BlobOutcome {
 /// Something that happened in a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A blob was found to be part of the image.
+    /// A blob is part of the image.
     BlobFound {
         digest: Digest,
         size: u64,
     },
-    /// So much of a blob is on its way. Goes back when a transfer is taken up again.
+    /// Bytes of a blob read so far. Goes back when a transfer is resumed.
     BlobMoved {
         digest: Digest,
         done: u64,
@@ -35,7 +35,7 @@ pub enum Event {
         size: u64,
         outcome: BlobOutcome,
     },
-    /// The name at the destination is about to be written. Until now it stood for something else, or for nothing.
+    /// The name at the destination is about to be written.
     Publishing {
         digest: Digest,
     },
@@ -46,7 +46,7 @@ pub enum Event {
     },
 }
 
-/// Hears of everything that happens, in no particular order among blobs. Must not block.
+/// Receives the events of a copy, in no particular order among blobs. Must not block.
 pub trait Observer: Send + Sync {
     fn observe(&self, event: &Event);
 }
@@ -57,7 +57,7 @@ impl<F: Fn(&Event) + Send + Sync> Observer for F {
     }
 }
 
-/// What a copy did so far.
+/// Counts of one copy.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     sent: AtomicU64,

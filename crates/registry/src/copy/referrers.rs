@@ -1,11 +1,11 @@
-//! Signatures, attestations and other documents that refer to an image.
+//! Copies signatures, attestations and other documents that refer to an image.
 //!
-//! They come in two forms: manifests that name the image as their subject, which registries list or keep in an index under
-//! a tag, and the older agreement of cosign, tags made of the digest with an ending. What they refer to may be the image,
-//! anything within it, or one another: a bill of materials can be signed, too.
+//! There are two forms: manifests with the image as their subject, which registries list or keep in an index under a tag,
+//! and cosign's older tags, made of the digest and an ending. Their subject may be the image, a manifest within it, or
+//! another such document: a bill of materials can be signed.
 //!
-//! The destination may have such documents of its own. Lists are added to; what stands under one of cosign's tags is
-//! replaced only where nothing is lost by that.
+//! The destination may have documents of its own. Lists are extended; the content of a cosign tag is replaced only if nothing
+//! is lost.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -24,13 +24,13 @@ use crate::ops::referrers::{Referrers, fallback_tag};
 
 const COSIGN_ENDINGS: [&str; 3] = [".sig", ".att", ".sbom"];
 const SUBJECTS_AT_ONCE: usize = 4;
-/// Steps away from the image. A signature of an attestation is two; longer chains are somebody's game.
+/// Longest chain of referrers. A signature of an attestation is two.
 const FARTHEST: usize = 4;
-/// Manifests that one copy looks for referrers of: far more than an image and what belongs to it.
+/// Most manifests whose referrers one copy looks for.
 const MOST_SUBJECTS: usize = 4096;
 
 impl Job<'_> {
-    /// Copies what refers to the image, to anything within it, and to what was copied for that reason.
+    /// Copies the referrers of the image, of every manifest within it, and of what was copied as a referrer.
     pub(super) async fn copy_referrers(&self, root: &Manifest) -> Result<(), CopyError> {
         let mut seen = HashSet::new();
         let mut subjects = self.manifests_within(root).await?;
@@ -49,7 +49,7 @@ impl Job<'_> {
         Err(CopyError::TooManyReferrers { digest: Box::new(root.digest) })
     }
 
-    /// A manifest and all manifests that it names, on every level.
+    /// A manifest and all manifests within it, on every level.
     async fn manifests_within(&self, root: &Manifest) -> Result<Vec<Digest>, CopyError> {
         let mut found = vec![root.digest];
         let mut level = entries(root)?;
@@ -68,7 +68,7 @@ impl Job<'_> {
         Ok(found)
     }
 
-    /// Copies what refers to one manifest, and returns which manifests that brought.
+    /// Copies the referrers of one manifest, and returns the manifests that were copied.
     async fn copy_referrers_of(&self, subject: Digest) -> Result<Vec<Digest>, CopyError> {
         let mut brought = self.copy_listed(subject).await?;
         let Some(base) = fallback_tag(&subject) else { return Ok(brought) };
@@ -86,7 +86,7 @@ impl Job<'_> {
         bounded(subject, found.len())?;
         let (mut brought, mut copied) = (Vec::new(), Vec::new());
         for referrer in found {
-            // Whoever deletes a referrer often leaves it in the list.
+            // A deleted referrer often stays in the list.
             if let Some(manifests) = self.copy_referrer(referrer.digest).await? {
                 brought.extend(manifests);
                 copied.push(referrer);
@@ -104,7 +104,7 @@ impl Job<'_> {
         Ok(brought)
     }
 
-    /// Adds referrers to the index that stands in for a list the registry does not keep.
+    /// Adds referrers to the index under a tag, for a registry that does not list them.
     async fn list_under(
         &self,
         tag: &Tag,
@@ -115,7 +115,7 @@ impl Job<'_> {
         if copied.is_empty() {
             return Ok(());
         }
-        // Registries refuse an index that names what is gone, so this list is freed of that as well.
+        // Registries refuse an index with missing entries, so those are removed.
         let mut listed = Vec::new();
         for referrer in known {
             if self.is_there(&referrer.digest.into(), referrer.digest).await? {
@@ -129,7 +129,7 @@ impl Job<'_> {
         self.publish(&index, &Selector::from(tag)).await.map_err(CopyError::Destination)
     }
 
-    /// Copies a referrer, if it is there, and returns all manifests within it.
+    /// Copies a referrer if it exists, and returns all manifests within it.
     async fn copy_referrer(&self, digest: Digest) -> Result<Option<Vec<Digest>>, CopyError> {
         let selector = Selector::from(digest);
         let Some(manifest) = self.read_if_there(&selector).await? else { return Ok(None) };
@@ -139,12 +139,13 @@ impl Job<'_> {
         self.manifests_within(&manifest).await.map(Some)
     }
 
-    /// Copies what stands under one of cosign's tags, if that is there, and returns all manifests within it.
+    /// Copies the content of a cosign tag if it exists, and returns all manifests within it.
     async fn copy_tagged(&self, tag: &Tag) -> Result<Vec<Digest>, CopyError> {
         let selector = Selector::from(tag);
         let Some(manifest) = self.read_if_there(&selector).await? else { return Ok(Vec::new()) };
         let _turn = self.copier.tag_locks.lock(self.destination.repository(), tag.as_str()).await;
-        match self.look_for(&selector).await? {
+        // Resolved, not taken from a list: signatures that were added meanwhile must not be lost.
+        match self.look(&selector).await? {
             Some(found) if found == manifest.digest => {}
             Some(_) if !self.options.follow_source && self.has_all_of(&manifest, tag).await? => {
                 return Ok(Vec::new());
@@ -154,7 +155,7 @@ impl Job<'_> {
         self.manifests_within(&manifest).await
     }
 
-    /// Whether the destination has under this tag all that the source has there, and more. An error if each has something
+    /// Whether the destination has everything under this tag that the source has, and more. An error if each has something
     /// that the other lacks.
     async fn has_all_of(&self, manifest: &Manifest, tag: &Tag) -> Result<bool, CopyError> {
         let selector = Selector::from(tag);
@@ -172,10 +173,10 @@ impl Job<'_> {
         has_all.then_some(true).ok_or_else(|| CopyError::OtherDocuments { tag: tag.as_str().to_owned() })
     }
 
-    /// A manifest of the source, unless it is not there.
+    /// A manifest of the source, `None` if it does not exist.
     ///
-    /// A refusal is no absence here: the same login has just read the image, and whoever asks for signatures must hear
-    /// of one that does not come along.
+    /// A refusal does not count as absence: the same credential has just read the image, and a signature must not be left
+    /// out silently.
     async fn read_if_there(&self, selector: &Selector) -> Result<Option<Manifest>, CopyError> {
         match self.read(selector).await {
             Ok(manifest) => Ok(Some(manifest)),
@@ -185,8 +186,8 @@ impl Job<'_> {
     }
 }
 
-/// What stands under one of cosign's tags. Of signatures by several hands the content is often the same: it says what was
-/// signed. How it was signed is in the annotations.
+/// The documents under a cosign tag. Several signatures often have the same content, which states what was signed; the
+/// signature itself is in the annotations.
 fn documents(content: Content) -> HashSet<(Digest, Option<BTreeMap<String, String>>)> {
     let parts = match content {
         Content::Image(image) => image.layers,
@@ -195,13 +196,13 @@ fn documents(content: Content) -> HashSet<(Digest, Option<BTreeMap<String, Strin
     parts.into_iter().map(|part| (part.digest, part.annotations)).collect()
 }
 
-/// Keeps what a source can make of one image within what can be worked through.
+/// Limits the number of manifests that one image leads to.
 fn bounded(digest: Digest, count: usize) -> Result<(), CopyError> {
     let few = count <= MOST_SUBJECTS;
     few.then_some(()).ok_or_else(|| CopyError::TooManyReferrers { digest: Box::new(digest) })
 }
 
-/// The manifests that a manifest names: none unless it is an index, whose entries may be of other kinds, too.
+/// The manifests in an index; none for an image.
 fn entries(manifest: &Manifest) -> Result<Vec<Descriptor>, CopyError> {
     let Content::Index(index) = manifest.content().map_err(CopyError::Source)? else { return Ok(Vec::new()) };
     Ok(distinct(index.manifests.into_iter().filter(is_manifest_entry)))

@@ -1,7 +1,7 @@
-//! Holding on when a registry is away for a moment.
+//! Retries of copy steps over short outages.
 //!
-//! A copy may take an hour; it should not fail because a registry was restarted in between. Single requests are repeated
-//! within a second already; this waits for longer, but not for ever: whoever wants the copy will ask for it again.
+//! A copy may take an hour and should not fail because a registry restarts in between. Single requests are retried within a
+//! second; this waits longer.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,38 +10,37 @@ use tokio::time::sleep;
 use crate::error::{Error, Problem};
 use crate::request::context::Context;
 
-/// Failures in a row after which a registry counts as gone for good. One that does not answer at all is tried again after
-/// growing pauses, which are waited for here: if those are ten seconds at most, that makes about half a minute.
+/// Failures in a row after which a step is given up. With pauses between trials of ten seconds at most, that is about half
+/// a minute.
 pub(super) const MOST_FAILURES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// For a quota whose end nobody told. Asking uses up more of it, so it is done ever less often.
+/// For a quota without a stated end. Each attempt uses up more of it, so the pauses grow.
 const FIRST_BLIND_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_BLIND_PAUSE: Duration = Duration::from_mins(1);
-/// Many are refused at once and told the same time. They come back spread out, or all but the first are refused again; the
-/// more often that happened, the wider.
+/// Many copies are refused at once with the same time. Jitter spreads them; it grows with the number of refusals.
 const FIRST_SPREAD: Duration = Duration::from_millis(500);
 const LONGEST_SPREAD: Duration = Duration::from_secs(2);
 
-/// What a step of a copy has met with since it last got anywhere.
+/// Failures of a copy step since its last progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Setbacks {
-    /// Those after which a registry may be gone for good.
+    /// Failures that count towards [`MOST_FAILURES`].
     pub(super) failures: u32,
-    /// How often a quota was used up.
+    /// Refusals because of a quota.
     pub(super) refusals: u32,
 }
 
 impl Setbacks {
-    /// A registry that tells of its quota is there, so waiting for it is bounded by the deadline alone. Those who have other
-    /// things to do do not wait time and again either.
+    /// A registry that refuses because of a quota is alive, so only the deadline limits the wait for it, unless the caller
+    /// has other work.
     pub(super) fn count(&mut self, problem: &Problem, context: &Context) {
         let is_refusal = matches!(problem, Problem::RateLimited { .. });
         self.refusals += u32::from(is_refusal);
-        self.failures += u32::from(!is_refusal || context.is_in_a_hurry());
+        self.failures += u32::from(!is_refusal || context.patience().is_some());
     }
 
-    /// How long to wait before the next attempt, if there should be one.
+    /// The pause before the next attempt, if there should be one.
     pub(super) fn pause(self, problem: &Problem, jitter: f64, now: SystemTime) -> Option<Duration> {
         if self.failures >= MOST_FAILURES {
             return None;
@@ -49,7 +48,7 @@ impl Setbacks {
         let jitter = jitter.clamp(0.0, 1.0);
         match problem {
             Problem::Unreachable(outage) => {
-                // Asked before its time, it would not even be sent the question. A trial goes first, and takes a moment.
+                // While the circuit is open nothing is sent. The trial comes first, and takes a moment.
                 let spread = grown(FIRST_SPREAD, self.failures, LONGEST_SPREAD);
                 let told =
                     outage.until.map(|until| remaining(until, now) + spread.mul_f64(0.5 + 0.5 * jitter));
@@ -67,19 +66,19 @@ impl Setbacks {
         }
     }
 
-    /// After a failure about whose end nothing is known.
+    /// The pause after a failure without a stated end.
     fn own_pause(self, jitter: f64) -> Duration {
         grown(FIRST_PAUSE, self.failures, LONGEST_PAUSE).mul_f64(0.5 + 0.5 * jitter)
     }
 
-    /// Waits until another attempt makes sense, or gives the error back if none does.
+    /// Waits until another attempt makes sense, or returns the error.
     pub(super) async fn wait_out(&mut self, error: Error, context: &Context) -> Result<(), Error> {
         self.count(&error.problem, context);
-        if matches!(error.problem, Problem::TimedOut(_)) && context.is_in_a_hurry() {
+        if matches!(error.problem, Problem::TimedOut(_)) && context.patience().is_some() {
             return Err(error);
         }
         match self.pause(&error.problem, fastrand::f64(), SystemTime::now()) {
-            Some(pause) if context.bears(pause) => {
+            Some(pause) if context.allows(pause) => {
                 sleep(pause).await;
                 Ok(())
             }
@@ -92,12 +91,12 @@ fn remaining(until: SystemTime, now: SystemTime) -> Duration {
     until.duration_since(now).unwrap_or_default()
 }
 
-/// Doubled each time after the first.
+/// Exponential back-off.
 fn grown(first: Duration, times: u32, longest: Duration) -> Duration {
     first.saturating_mul(1 << times.saturating_sub(1).min(8)).min(longest)
 }
 
-/// Repeats a step of a copy that failed for a reason that passes.
+/// Repeats a copy step after transient failures.
 pub(super) async fn with_retries<T, A>(context: &Context, mut attempt: impl FnMut() -> A) -> Result<T, Error>
 where
     A: Future<Output = Result<T, Error>>,
@@ -120,7 +119,7 @@ mod tests {
     use super::*;
     use crate::BreakerSettings;
     use crate::error::{Detail, Outage};
-    use crate::limits::circuit_breaker::{CircuitBreaker, Health, TrialOutcome};
+    use crate::limits::circuit_breaker::{CallFailure, CircuitBreaker, TrialResult};
 
     #[test]
     fn pauses_grow_and_end() {
@@ -178,13 +177,12 @@ mod tests {
         let patience =
             BreakerSettings { longest_pause: Duration::from_secs(10), ..BreakerSettings::default() };
         let mut breaker = CircuitBreaker::new(patience, begun);
-        breaker.record(Health::Silent, begun, begun);
+        breaker.failed(CallFailure::TimedOut, begun, begun);
         let outcome = with_retries(&context, || {
             let now = Instant::now();
             let mut due = breaker.next_trial(now).unwrap();
             while due <= now {
-                breaker.begin_trial();
-                breaker.end_trial(TrialOutcome::Dead, fastrand::f64(), due);
+                breaker.end_trial(TrialResult::Dead, fastrand::f64(), due);
                 due = breaker.next_trial(due).unwrap();
             }
             std::future::ready(Err::<(), _>(away_until(SystemTime::now() + (due - now)).during("test")))

@@ -1,9 +1,8 @@
-//! What is known about a destination's tags.
+//! What is known about the tags of destinations.
 //!
-//! Whether a tag is there costs one request. When many images go into one repository that does not have them, one list of
-//! its tags answers for all of them. Nothing is assumed to be there because a list says so, only to be absent: at worst an
-//! image is copied that somebody else copied a moment ago. Where the tags turn out to be there, each is looked at and no
-//! list is made, since it would save nothing.
+//! Whether a tag exists costs one request. When several images go into one repository, one list of its tags answers for
+//! all of them. The list only tells which tags are absent: at worst an image is copied that another process copied a
+//! moment ago. A tag in the list is still resolved.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -13,100 +12,76 @@ use std::time::Duration;
 use fairlead_domain::digest::Digest;
 use fairlead_domain::keyring::{Credential, CredentialId};
 use fairlead_domain::reference::{HostKey, Tag};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use super::blob_index::host_of;
 use super::retry::with_retries;
 use super::{CopyError, Job};
 use crate::error::Problem;
-use crate::lru::LruMap;
+use crate::lru::LruCache;
 use crate::manifest::Selector;
 use crate::repository::RepositoryClient;
 use crate::size_limits;
 
-/// How long a list is good for, and how long an absent tag makes it likely that the next one is absent, too.
+/// How long a list is good for, and how soon another image must follow for a list to be made.
 const GOOD_FOR: Duration = Duration::from_mins(1);
 /// Repositories whose tags are remembered.
-const MOST_PAGES: usize = 256;
-/// Tags listed: as many as one request brings. In a larger repository every tag is looked at.
+const MOST_REPOSITORIES: usize = 256;
+/// Tags listed: as many as one request returns. In a larger repository every tag is resolved.
 const MOST_TAGS: usize = size_limits::TAGS_PER_PAGE - 1;
 
 #[derive(Debug)]
 pub(super) struct TagIndex {
-    pages: Mutex<LruMap<Key, Arc<Page>>>,
-    /// Tags are kept as hashes: two that look the same are both looked at.
+    repositories: LruCache<RepositoryKey, Arc<RepositoryTags>>,
+    /// Tags are kept as hashes. On a collision the tag is resolved.
     hasher: RandomState,
 }
 
-/// A repository as the holder of these credentials sees it.
+/// A repository as seen with these credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct RepositoryKey {
     host: HostKey,
     path: String,
     credentials: Vec<CredentialId>,
 }
 
 #[derive(Debug, Default)]
-struct Page {
-    view: tokio::sync::Mutex<View>,
-    /// Tags that were published since the list was asked for, or the first look was taken.
+struct RepositoryTags {
+    view: tokio::sync::Mutex<TagView>,
+    /// Tags that were published since the list was requested, or the first tag was resolved.
     published: Mutex<HashSet<u64>>,
 }
 
 #[derive(Debug, Default)]
-struct View {
+struct TagView {
     since: Option<Instant>,
-    seen: Seen,
+    list: TagList,
 }
 
-/// What was seen of a repository's tags lately.
-#[derive(Debug, Default, PartialEq, Eq)]
-enum Seen {
+#[derive(Debug, Default)]
+enum TagList {
     #[default]
-    Nothing,
-    /// Every tag that was looked for is there, or nobody knows.
-    Present,
-    /// One was absent.
-    Absent,
-    /// These tags are there, in order.
-    List(Vec<u64>),
+    NotRequested,
     /// The repository cannot be listed, or has too many tags.
-    NoList,
-}
-
-/// What to do about a tag.
-#[derive(Debug, PartialEq, Eq)]
-enum Step {
-    /// Look, while those who come after wait for what is found.
-    LookFirst,
-    Look,
-    List,
-    /// It is not there.
-    Skip,
+    Unavailable,
+    Tags(HashSet<u64>),
 }
 
 impl Default for TagIndex {
     fn default() -> Self {
-        Self { pages: Mutex::new(LruMap::new(MOST_PAGES)), hasher: RandomState::new() }
+        Self { repositories: LruCache::new(MOST_REPOSITORIES), hasher: RandomState::new() }
     }
 }
 
 impl TagIndex {
-    fn page(&self, remote: &RepositoryClient) -> Arc<Page> {
+    fn repository(&self, remote: &RepositoryClient) -> Arc<RepositoryTags> {
         let repository = remote.repository();
-        let key = Key {
-            host: host_of(repository),
+        let key = RepositoryKey {
+            host: repository.host().key(),
             path: repository.path().to_owned(),
             credentials: remote.credentials().iter().map(Credential::id).collect(),
         };
-        let mut pages = self.pages.lock();
-        if let Some(page) = pages.get(&key) {
-            return Arc::clone(page);
-        }
-        let page = Arc::new(Page::default());
-        pages.insert(key, Arc::clone(&page));
-        page
+        self.repositories.get_or_insert_with(&key, Arc::default)
     }
 
     fn hash(&self, tag: &str) -> u64 {
@@ -114,30 +89,13 @@ impl TagIndex {
     }
 }
 
-impl Page {
-    fn published(&self) -> MutexGuard<'_, HashSet<u64>> {
-        self.published.lock()
+impl RepositoryTags {
+    fn is_absent(&self, list: &TagList, tag: u64) -> bool {
+        matches!(list, TagList::Tags(tags) if !tags.contains(&tag)) && !self.is_published(tag)
     }
 
-    fn step(&self, view: &View, tag: u64, now: Instant) -> Step {
-        if view.since.is_none_or(|since| now.saturating_duration_since(since) >= GOOD_FOR) {
-            return Step::LookFirst;
-        }
-        if self.published().contains(&tag) {
-            return Step::Look;
-        }
-        match &view.seen {
-            Seen::Nothing => Step::LookFirst,
-            Seen::Absent => Step::List,
-            Seen::List(tags) if tags.binary_search(&tag).is_err() => Step::Skip,
-            Seen::Present | Seen::NoList | Seen::List(_) => Step::Look,
-        }
-    }
-}
-
-impl View {
-    fn is(&mut self, seen: Seen, now: Instant) {
-        *self = Self { since: Some(now), seen };
+    fn is_published(&self, tag: u64) -> bool {
+        self.published.lock().contains(&tag)
     }
 }
 
@@ -147,60 +105,37 @@ impl Job<'_> {
         if target.digest().is_some() {
             return self.look(target).await;
         }
-        let page = self.copier.tag_index.page(&self.destination);
+        let repository = self.copier.tag_index.repository(&self.destination);
         let tag = self.copier.tag_index.hash(target.as_str());
-        // Whoever waits here waits for one answer of the same registry.
-        let Ok(mut view) = timeout_at(self.context.deadline, page.view.lock()).await else {
+        // Waits for one list at most.
+        let Ok(mut view) = timeout_at(self.context.deadline, repository.view.lock()).await else {
             return self.look(target).await;
         };
-        loop {
-            match page.step(&view, tag, Instant::now()) {
-                Step::LookFirst => {
-                    page.published().clear();
-                    // Tried once only: whoever waits has time of its own to wait for a registry that is away.
-                    let found = self.destination.resolve(target, self.context).await;
-                    match found.map_err(|error| error.problem) {
-                        Ok(resolved) => {
-                            view.is(Seen::Present, Instant::now());
-                            return Ok(Some(resolved.digest));
-                        }
-                        Err(problem) if problem.is_absence() => {
-                            view.is(Seen::Absent, Instant::now());
-                            return Ok(None);
-                        }
-                        Err(_) => view.is(Seen::Present, Instant::now()),
-                    }
-                }
-                Step::List => {
-                    // What is published from here on may be missing in the list.
-                    page.published().clear();
-                    view.is(self.list().await, Instant::now());
-                }
-                Step::Skip => return Ok(None),
-                Step::Look => {
-                    drop(view);
-                    let found = self.look(target).await?;
-                    if found.is_none()
-                        && let Ok(mut view) = page.view.try_lock()
-                        && view.seen == Seen::Present
-                    {
-                        view.is(Seen::Absent, Instant::now());
-                    }
-                    return Ok(found);
-                }
-            }
+        let now = Instant::now();
+        if view.since.is_none_or(|since| now.saturating_duration_since(since) >= GOOD_FOR) {
+            // A single image needs no list.
+            repository.published.lock().clear();
+            *view = TagView { since: Some(now), list: TagList::NotRequested };
+        } else if matches!(view.list, TagList::NotRequested) && !repository.is_published(tag) {
+            // Tags that are published from here on may be missing in the list.
+            repository.published.lock().clear();
+            *view = TagView { since: Some(now), list: self.list_tags().await };
         }
+        let is_absent = repository.is_absent(&view.list, tag);
+        drop(view);
+        if is_absent { Ok(None) } else { self.look(target).await }
     }
 
-    /// Takes note that the destination has this name from now on.
+    /// Records that the destination has this name from now on.
     pub(super) fn is_published(&self, target: &Selector) {
         if target.digest().is_none() {
             let tag = self.copier.tag_index.hash(target.as_str());
-            self.copier.tag_index.page(&self.destination).published().insert(tag);
+            self.copier.tag_index.repository(&self.destination).published.lock().insert(tag);
         }
     }
 
-    async fn look(&self, target: &Selector) -> Result<Option<Digest>, CopyError> {
+    /// Resolves a name at the destination.
+    pub(super) async fn look(&self, target: &Selector) -> Result<Option<Digest>, CopyError> {
         match with_retries(self.context, || self.destination.resolve(target, self.context)).await {
             Ok(resolved) => Ok(Some(resolved.digest)),
             Err(error) if error.problem.is_absence() => Ok(None),
@@ -208,57 +143,39 @@ impl Job<'_> {
         }
     }
 
-    async fn list(&self) -> Seen {
-        let mut tags: Vec<u64> = match self.destination.tags(MOST_TAGS, self.context).await {
+    async fn list_tags(&self) -> TagList {
+        match self.destination.tags(MOST_TAGS, self.context).await {
             Ok(found) if found.complete => {
                 let hash = |tag: &Tag| self.copier.tag_index.hash(tag.as_str());
-                found.tags.iter().map(hash).collect()
+                TagList::Tags(found.tags.iter().map(hash).collect())
             }
-            Err(error) if is_no_repository(&error.problem) => Vec::new(),
-            // If it matters what is wrong, the look at the tag will tell.
-            Ok(_) | Err(_) => return Seen::NoList,
-        };
-        if tags.is_empty() {
-            self.copier.blob_index.is_empty(self.destination.repository());
+            Err(error) if is_no_repository(&error.problem) => TagList::Tags(HashSet::new()),
+            // If the reason matters, resolving the tag will tell.
+            Ok(_) | Err(_) => TagList::Unavailable,
         }
-        tags.sort_unstable();
-        Seen::List(tags)
     }
 }
 
-/// Whether the registry says that the repository does not exist, which is what several say of one without tags. A 404 for
-/// any other reason may come from a registry that lists nothing.
+/// Whether the registry says that the repository does not exist, as several do for one without tags. Any other 404 may come
+/// from a registry that does not list tags.
 fn is_no_repository(problem: &Problem) -> bool {
-    matches!(problem, Problem::NotFound(detail) if detail.as_str().is_some_and(|words| words.contains("NAME_UNKNOWN")))
+    matches!(problem, Problem::NotFound(detail)
+        if detail.as_str().is_some_and(|words| words.contains("NAME_UNKNOWN")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn tags_are_listed_only_where_one_was_absent_lately() {
-        let page = Page::default();
-        let step = |view: &View| page.step(view, 7, Instant::now());
-        let mut view = View::default();
-        assert_eq!(step(&view), Step::LookFirst);
-        for (seen, expected) in [
-            (Seen::Present, Step::Look),
-            (Seen::Absent, Step::List),
-            (Seen::NoList, Step::Look),
-            (Seen::List(vec![3, 9]), Step::Skip),
-            (Seen::List(vec![3, 7, 9]), Step::Look),
-        ] {
-            view.is(seen, Instant::now());
-            assert_eq!(step(&view), expected, "{view:?}");
-            tokio::time::advance(GOOD_FOR).await;
-            assert_eq!(step(&view), Step::LookFirst, "{view:?} is old");
-        }
-        page.published().insert(7);
-        for seen in [Seen::List(Vec::new()), Seen::Absent] {
-            view.is(seen, Instant::now());
-            assert_eq!(step(&view), Step::Look, "what was published since is there");
-        }
+    #[test]
+    fn only_a_list_tells_that_a_tag_is_absent() {
+        let repository = RepositoryTags::default();
+        let tags = TagList::Tags(HashSet::from([3, 9]));
+        assert!(repository.is_absent(&tags, 7) && !repository.is_absent(&tags, 9));
+        assert!(!repository.is_absent(&TagList::Unavailable, 7));
+        assert!(!repository.is_absent(&TagList::NotRequested, 7));
+        repository.published.lock().insert(7);
+        assert!(!repository.is_absent(&tags, 7), "it was published since");
     }
 
     #[test]

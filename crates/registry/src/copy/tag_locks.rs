@@ -1,7 +1,7 @@
-//! One after the other, where a tag is read, changed and written.
+//! Locks for tags that are read, changed and written.
 //!
-//! Copies of one image from several sources run side by side and may all add something to the same tag of the destination.
-//! Those of other processes are not seen.
+//! Concurrent copies of one image from several sources may add to the same tag of the destination. Other processes are not
+//! covered.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -10,19 +10,15 @@ use fairlead_domain::reference::{HostKey, Repository};
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
-use super::blob_index::host_of;
-
 /// Host, path and tag.
-type Key = (HostKey, String, String);
+type TagKey = (HostKey, String, String);
 
-/// Who is at work on which tags.
 #[derive(Debug, Default)]
-pub(super) struct TagLocks(Mutex<HashMap<Key, Weak<tokio::sync::Mutex<()>>>>);
+pub(super) struct TagLocks(Mutex<HashMap<TagKey, Weak<tokio::sync::Mutex<()>>>>);
 
 impl TagLocks {
-    /// Waits until nobody else is at work on this tag. Nobody else is while the guard lives.
     pub(super) async fn lock(&self, repository: &Repository, tag: &str) -> OwnedMutexGuard<()> {
-        let key = (host_of(repository), repository.path().to_owned(), tag.to_owned());
+        let key = (repository.host().key(), repository.path().to_owned(), tag.to_owned());
         let lock = {
             let mut locks = self.0.lock();
             locks.retain(|_, lock| lock.strong_count() > 0);
@@ -41,7 +37,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn those_who_want_the_same_tag_wait_and_nothing_is_kept_of_them() {
+    async fn copies_that_change_the_same_tag_wait_and_leave_nothing_behind() {
         let locks = Arc::new(TagLocks::default());
         let repository = Reference::parse("r.example/app").unwrap().repository();
         let first = locks.lock(&repository, "one").await;
@@ -55,6 +51,6 @@ mod tests {
         drop(first);
         waiting.await.unwrap();
         drop(locks.lock(&repository, "three").await);
-        assert_eq!(locks.0.lock().len(), 1, "only the last one, until somebody else comes");
+        assert_eq!(locks.0.lock().len(), 1, "only the last one, until the next lock");
     }
 }

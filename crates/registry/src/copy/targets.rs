@@ -1,4 +1,4 @@
-//! Under which names an image is to be found at the destination.
+//! The names of an image at the destination.
 
 use fairlead_domain::digest::{Algorithm, Digest};
 use fairlead_domain::reference::{Reference, Tag};
@@ -8,18 +8,17 @@ use crate::manifest::{Manifest, Selector};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Targets {
-    /// The name that tells whether the image is there, and under which it is published.
+    /// The name under which the image is looked for and published.
     pub(super) main: Selector,
-    /// A holding tag that is published besides.
+    /// A holding tag that is published as well.
     pub(super) hold_beside: Option<Selector>,
-    /// The digest that the destination asks for.
+    /// The digest in the destination's reference.
     stated: Option<Digest>,
 }
 
 impl Targets {
-    /// A manifest that is written under a tag is served by its digest, too, so a holding tag takes the digest's place: one
-    /// request writes both, one looks for both. Registries name what they store by SHA-256 only; an image that is asked
-    /// for by another digest is written under both targets.
+    /// A manifest under a tag is served by its digest too, so a holding tag takes the place of the digest: one request writes
+    /// both, one looks for both. Registries use SHA-256 for that; an image with another digest is written under both names.
     pub(super) fn of(wanted: &Reference, hold: Option<&Tag>) -> Self {
         let stated = wanted.digest();
         let (main, hold_beside) = match (wanted.tag(), stated, hold) {
@@ -32,17 +31,17 @@ impl Targets {
         Self { main, hold_beside, stated }
     }
 
-    /// Every name that is to stand for the image.
+    /// Every name of the image.
     pub(super) fn all(&self) -> impl Iterator<Item = &Selector> {
         std::iter::once(&self.main).chain(&self.hold_beside)
     }
 
-    /// The digest that a tag is to stand for, where the destination asks for one.
+    /// The digest that the tag must have, if the destination states one.
     pub(super) fn held(&self) -> Option<Digest> {
         self.stated.filter(|_| self.main.digest().is_none())
     }
 
-    /// Whether an image may have these targets.
+    /// Whether an image has the stated digest.
     pub(super) fn check(&self, image: &Manifest) -> Result<(), CopyError> {
         match self.stated {
             Some(stated) if !stated.matches(&image.bytes) => {
@@ -53,7 +52,7 @@ impl Targets {
         }
     }
 
-    /// Whether an image with this digest may have these names, as far as that is known without its bytes.
+    /// Whether an image with this digest may have these names, without its bytes.
     pub(super) fn admit(&self, digest: Digest) -> bool {
         self.stated.is_none_or(|stated| stated == digest)
     }

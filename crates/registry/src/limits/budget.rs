@@ -1,8 +1,8 @@
-//! The door through which every request to one registry goes.
+//! The limiter that every request to one registry passes.
 //!
-//! It keeps the budget, the number of open connections and what the registry said about its quota, for all callers
-//! together. Admission stands first in line and has connections of its own, so a long copy never keeps a Pod waiting. In
-//! line tenants take turns, and one tenant does not get all connections, so one namespace never keeps another waiting.
+//! It keeps the rate, the number of connections and the registry's quota for all callers together. Admission is served
+//! first and has connections of its own, so that no Pod waits for a long copy. Tenants take turns, and one tenant does not
+//! get all connections, so that no namespace waits for another.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,48 +19,48 @@ use super::quota::Hold;
 use super::rate::{Class, Rate, TokenBucket};
 use super::tenant_queue::{Tenant, TenantQueue};
 
-/// Most accounts whose quota is remembered; beyond it the ones that ended first are forgotten.
+/// Most accounts whose quota is remembered; beyond it those that end first are forgotten.
 const MOST_ACCOUNTS: usize = 1024;
 
-/// What one registry may be asked, and by how many at once.
+/// Rate and connections of one registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// `None` leaves the pace to the registry.
+    /// `None` is unlimited.
     pub rate: Option<Rate>,
     pub connections: NonZeroU32,
 }
 
 impl Budget {
-    /// Connections that background work may use; the others are admission's.
+    /// Connections that background work may use; the others are reserved for admission.
     pub fn for_background(&self) -> u32 {
         let connections = self.connections.get();
-        // A single connection cannot be shared out; admission is then first in line and no more.
+        // A single connection cannot be reserved; admission is only served first then.
         if connections == 1 { 1 } else { connections - (connections / 4).max(1) }
     }
 
-    /// Connections that one tenant may use; the others are for tenants that use none.
+    /// Connections that one tenant may use; the others are for tenants that have none.
     pub fn for_one_tenant(&self) -> u32 {
         let connections = self.connections.get();
         connections - connections / 4
     }
 }
 
-/// Whose quota a request uses: registries count by account, or by address where there is none.
+/// The account whose quota a request uses. Registries count by account, or by address without one.
 pub type Account = Option<CredentialId>;
 
 /// Why a request may not be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The registry said that this account's quota is used up, and perhaps when it is there again. We may ask earlier.
+    /// The quota of the account is used up, until `ends` where the registry said so. The hold may end earlier.
     Held { ends: Option<Instant> },
-    /// The turn would come after the caller's deadline.
+    /// The caller's deadline came first.
     TooLate,
 }
 
-/// The right to send one request and to keep its connection until this is dropped.
+/// Permission to send one request and to keep its connection until this is dropped.
 pub struct Permit {
-    /// Empty once the gate itself has taken the permit back.
-    gate: Option<Arc<Limiter>>,
+    /// `None` once the limiter itself has taken the permit back.
+    limiter: Option<Arc<Limiter>>,
     tenant: Tenant,
 }
 
@@ -69,7 +69,7 @@ pub struct Limiter {
 }
 
 struct State {
-    pace: Option<TokenBucket>,
+    bucket: Option<TokenBucket>,
     connections: u32,
     for_background: u32,
     for_one_tenant: u32,
@@ -78,34 +78,34 @@ struct State {
     held: HashMap<Arc<str>, u32>,
     waiting: [TenantQueue<Waiter>; 2],
     timer_set: bool,
-    accounts: HashMap<Account, Told>,
+    accounts: HashMap<Account, AccountQuota>,
 }
 
 struct Waiter {
     turn: oneshot::Sender<Permit>,
 }
 
-/// What the registry told about one account.
+/// The quota of one account, as the registry stated it.
 #[derive(Clone, Copy)]
-struct Told {
-    /// Nobody asks before this.
+struct AccountQuota {
+    /// No request is sent before this.
     everyone: Instant,
-    /// What can wait does not ask before this.
+    /// No background request is sent before this.
     background: Instant,
-    /// When the quota is there again that is used up, in the registry's words.
+    /// When the quota is available again, as the registry stated it.
     ends: Option<Instant>,
-    /// In a row, this one included.
+    /// Refusals in a row, including this one.
     refusals: u32,
 }
 
-/// A hold on an account, as one class of callers sees it.
+/// A hold on an account for one class of callers.
 #[derive(Clone, Copy)]
 struct Held {
     until: Instant,
     ends: Option<Instant>,
 }
 
-impl Told {
+impl AccountQuota {
     fn until(&self, class: Class) -> Instant {
         match class {
             Class::Admission => self.everyone,
@@ -115,7 +115,7 @@ impl Told {
 
     fn hold(&self, class: Class, now: Instant) -> Option<Held> {
         let until = self.until(class);
-        // What is left of a quota is kept for others for as long as we think right.
+        // A hold for background work alone keeps the rest of a quota for others; its end is our own choice.
         let ends = if self.everyone > now { self.ends } else { Some(until) };
         (until > now).then_some(Held { until, ends })
     }
@@ -125,7 +125,7 @@ impl Limiter {
     pub fn new(budget: Budget, now: Instant) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
-                pace: budget.rate.map(|rate| TokenBucket::new(rate, now)),
+                bucket: budget.rate.map(|rate| TokenBucket::new(rate, now)),
                 connections: budget.connections.get(),
                 for_background: budget.for_background(),
                 for_one_tenant: budget.for_one_tenant(),
@@ -138,8 +138,8 @@ impl Limiter {
         })
     }
 
-    /// Waits for a turn. Background work also waits for a quota to return, if that happens in time and within its
-    /// `patience`; admission is told at once, since it has alternatives to look at.
+    /// Waits for a turn. Background work also waits for a quota, within its deadline and `patience`; admission is refused
+    /// at once, because it has alternatives.
     pub async fn enter(
         self: &Arc<Self>,
         class: Class,
@@ -160,7 +160,7 @@ impl Limiter {
                 sleep_until(until).await;
             }
             let permit = self.turn(class, tenant, deadline).await?;
-            // The registry may have refused others while this one stood in line.
+            // The registry may have refused others meanwhile.
             if self.hold(class, account).is_none() {
                 return Ok(permit);
             }
@@ -168,7 +168,7 @@ impl Limiter {
         }
     }
 
-    /// Waits in line, and for nothing else.
+    /// Waits in the queue, regardless of quotas.
     pub async fn turn(
         self: &Arc<Self>,
         class: Class,
@@ -178,9 +178,8 @@ impl Limiter {
         let turn = {
             let mut state = self.lock();
             let now = Instant::now();
-            if state.nobody_before(class) && state.may_use(tenant) && state.admit(class, tenant, now).is_ok()
-            {
-                return Ok(Permit { gate: Some(Arc::clone(self)), tenant: tenant.clone() });
+            if state.is_first(class) && state.may_use(tenant) && state.admit(class, tenant, now).is_ok() {
+                return Ok(Permit { limiter: Some(Arc::clone(self)), tenant: tenant.clone() });
             }
             let (turn, coming) = oneshot::channel();
             state.queue(class).push(tenant, Waiter { turn });
@@ -190,7 +189,7 @@ impl Limiter {
         if let Ok(Ok(permit)) = timeout_at(deadline, turn).await {
             return Ok(permit);
         }
-        // Those who gave up leave the line, or it would grow for as long as nothing moves.
+        // Callers that gave up are removed, or the queue would grow while nothing moves.
         self.lock().queue(class).retain(|waiter| !waiter.turn.is_closed());
         Err(Refused::TooLate)
     }
@@ -199,50 +198,49 @@ impl Limiter {
         self.lock().accounts.get(&account)?.hold(class, Instant::now())
     }
 
-    /// Takes note of what an answer taught about an account's quota, given the number of refusals in a row before it.
-    /// `None`: it said nothing.
+    /// Records what an answer says about an account's quota, given the number of refusals in a row before it. `None`: it
+    /// says nothing.
     pub fn learn(&self, account: Account, taught: impl FnOnce(u32) -> Option<Hold>) {
         let mut state = self.lock();
         let now = Instant::now();
         let former = state.accounts.get(&account).copied();
-        // Nobody is let through while everyone is held, so this answer was under way when the refusal came. It does not
-        // take the refusal back, and if it is one itself, it is the same.
-        let in_force = former.filter(|told| told.everyone > now);
+        // No request is sent during a hold, so this answer was under way when the refusal came. It does not end the hold,
+        // and if it is a refusal itself, it counts as the same one.
+        let in_force = former.filter(|quota| quota.everyone > now);
         let refusals = match (former, in_force) {
-            (_, Some(told)) => told.refusals.saturating_sub(1),
-            (Some(told), None) => told.refusals,
+            (_, Some(quota)) => quota.refusals.saturating_sub(1),
+            (Some(quota), None) => quota.refusals,
             (None, None) => 0,
         };
         let taught = taught(refusals);
         let Some(hold) = taught.filter(|hold| *hold != Hold::default()) else {
-            // Blobs, tokens and challenges are not counted, so most answers say nothing: what is left is still kept for
-            // others.
-            let is_over = |told: Told| taught.is_some() || told.background <= now;
+            // Blobs, tokens and challenges are not counted, so most answers say nothing. The hold on background work
+            // then stays.
+            let is_over = |quota: AccountQuota| taught.is_some() || quota.background <= now;
             if in_force.is_none() && former.is_some_and(is_over) {
                 state.accounts.remove(&account);
             }
             return;
         };
         let after = |pause: Option<Duration>| pause.map_or(now, |pause| now + pause);
-        let mut told = Told {
+        let mut quota = AccountQuota {
             everyone: after(hold.everyone),
             background: after(hold.background),
             ends: hold.ends.map(|rest| now + rest),
             refusals: if hold.everyone.is_some() { refusals.saturating_add(1) } else { 0 },
         };
-        if let Some(longer) = in_force.filter(|former| former.everyone >= told.everyone) {
-            told = Told { background: told.background, ..longer };
+        if let Some(longer) = in_force.filter(|former| former.everyone >= quota.everyone) {
+            quota = AccountQuota { background: quota.background, ..longer };
         }
         state.forget_if_full(now);
-        state.accounts.insert(account, told);
+        state.accounts.insert(account, quota);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is consistent between any two statements that could panic, so a poisoned lock is still good.
         self.state.lock()
     }
 
-    /// Gives turns to those in line, and sets a timer when only time keeps the first one back.
+    /// Serves the queue, and sets a timer if only the rate holds the first request back.
     fn dispatch(self: &Arc<Self>, state: &mut State, now: Instant) {
         for class in [Class::Admission, Class::Background] {
             while let Some(tenant) = state.next(class) {
@@ -257,10 +255,10 @@ impl Limiter {
                 let Some(waiter) = state.queue(class).serve(&tenant) else {
                     break;
                 };
-                let permit = Permit { gate: Some(Arc::clone(self)), tenant };
+                let permit = Permit { limiter: Some(Arc::clone(self)), tenant };
                 if let Err(mut unclaimed) = waiter.turn.send(permit) {
-                    // The caller is gone. Its permit must not come back here through `Drop`: the lock is held.
-                    unclaimed.gate = None;
+                    // The caller is gone. Its permit must not be dropped normally, because the lock is held.
+                    unclaimed.limiter = None;
                     state.withdraw(&unclaimed.tenant);
                 }
             }
@@ -274,12 +272,12 @@ impl Limiter {
         if std::mem::replace(&mut state.timer_set, true) {
             return;
         }
-        let gate = Arc::clone(self);
+        let limiter = Arc::clone(self);
         tokio::spawn(async move {
             sleep_until(ready).await;
-            let mut state = gate.lock();
+            let mut state = limiter.lock();
             state.timer_set = false;
-            gate.dispatch(&mut state, Instant::now());
+            limiter.dispatch(&mut state, Instant::now());
         });
     }
 
@@ -306,7 +304,7 @@ impl State {
         }
     }
 
-    fn nobody_before(&self, class: Class) -> bool {
+    fn is_first(&self, class: Class) -> bool {
         let [admission, background] = &self.waiting;
         admission.is_empty() && (class == Class::Admission || background.is_empty())
     }
@@ -317,7 +315,7 @@ impl State {
         held == 0 || self.in_use < self.for_one_tenant
     }
 
-    /// The tenant whose turn it is.
+    /// The next tenant.
     fn next(&self, class: Class) -> Option<Tenant> {
         let [admission, background] = &self.waiting;
         let line = match class {
@@ -335,8 +333,8 @@ impl State {
         if self.in_use >= usable {
             return Err(Obstacle::Connections);
         }
-        if let Some(pace) = &mut self.pace {
-            pace.take(class, now).map_err(Obstacle::TokenBucket)?;
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(class, now).map_err(Obstacle::TokenBucket)?;
         }
         self.in_use += 1;
         if let Some(name) = tenant.name() {
@@ -359,8 +357,8 @@ impl State {
 
     fn withdraw(&mut self, tenant: &Tenant) {
         self.give_back(tenant);
-        if let Some(pace) = &mut self.pace {
-            pace.give_back();
+        if let Some(bucket) = &mut self.bucket {
+            bucket.give_back();
         }
     }
 
@@ -368,9 +366,9 @@ impl State {
         if self.accounts.len() < MOST_ACCOUNTS {
             return;
         }
-        self.accounts.retain(|_, told| told.until(Class::Background) > now);
+        self.accounts.retain(|_, quota| quota.until(Class::Background) > now);
         while self.accounts.len() >= MOST_ACCOUNTS {
-            let first = self.accounts.iter().min_by_key(|(_, told)| told.until(Class::Background));
+            let first = self.accounts.iter().min_by_key(|(_, quota)| quota.until(Class::Background));
             let Some(account) = first.map(|(account, _)| *account) else {
                 return;
             };
@@ -380,20 +378,20 @@ impl State {
 }
 
 impl Permit {
-    /// Gives the permit back with the place in the budget that its request would have used.
+    /// Returns the permit together with its request in the rate.
     fn unused(self) {
-        if let Some(gate) = &self.gate
-            && let Some(pace) = &mut gate.lock().pace
+        if let Some(limiter) = &self.limiter
+            && let Some(bucket) = &mut limiter.lock().bucket
         {
-            pace.give_back();
+            bucket.give_back();
         }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(gate) = self.gate.take() {
-            gate.release(&self.tenant);
+        if let Some(limiter) = self.limiter.take() {
+            limiter.release(&self.tenant);
         }
     }
 }

@@ -1,25 +1,24 @@
-//! Knowing that a registry is down.
+//! The circuit breaker of one registry.
 //!
-//! Without it, every Pod whose image may come from a dead registry waits for the whole deadline again. The breaker hears
-//! of every call; after enough failures in a row it opens, and callers are told at once. While it is open nobody's
-//! request is used to find out whether the registry is back, since that caller would be the slow one: the registry's
-//! owner sends a trial of its own when [`CircuitBreaker::next_trial`] says so. Only where a trial's answer says nothing about the
-//! rest of the registry do the next callers find out.
+//! Without it every Pod whose image may come from a dead registry would wait for its whole deadline. Every call reports to
+//! the breaker. After three failures in a row, or one timeout, the circuit opens and callers fail at once. While it is
+//! open no caller's request is used to find out whether the registry is back: one task sends trials of its own, each on a
+//! new connection, when [`CircuitBreaker::next_trial`] says so.
 //!
-//! The state machine knows no clock and no network.
+//! The state machine has no clock and no network.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How quickly a registry is given up, and how often it is tried again.
+/// How often a registry is tried while its circuit is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerSettings {
-    /// First time out of service; doubled after each failed trial.
+    /// Time before the first trial; doubled after each trial that fails.
     pub first_pause: Duration,
-    /// Longest time between two trials, and so the age at which knowledge of a failure is renewed.
+    /// Longest time between two trials.
     pub longest_pause: Duration,
-    /// After so long without anybody asking, trials stop and the registry counts as unknown again.
+    /// Trials end, and the registry counts as unknown again, when no caller has asked for this long.
     pub interest: Duration,
 }
 
@@ -33,118 +32,75 @@ impl Default for BreakerSettings {
     }
 }
 
-/// A registry that asks to be left alone knows when it is worth asking again, but it is not believed for longer than this.
+/// A `Retry-After` puts the next trial off for at most this long.
 const LONGEST_REST: Duration = Duration::from_mins(1);
-/// Strikes that open the breaker.
-const ENOUGH: u32 = 3;
+/// Failures in a row that open the circuit.
+const THRESHOLD: u32 = 3;
 
-/// How a call ended, as far as the registry's health is concerned.
+/// How a call failed. `request` identifies what was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Health {
-    /// It answered: also with 401, 404 or 429.
-    Answered,
-    /// It began to answer. That it is there is known; whether the call succeeds is told by how the rest goes.
-    Begun,
-    /// An answer that had begun broke off. What breaks at one moment, however many answers, is one failure, and so is the
-    /// answer to one question, however often it is asked.
-    BrokenOff { question: u64 },
-    /// It answered that it fails at what was asked, which is told apart by this number. All else may be well, so the same
-    /// question is one failure, however often it is asked.
-    Erred { question: u64 },
-    /// It answered with 502, 503 or 504: it is not well, or what is behind it is not. Mostly that goes for whatever it is
-    /// asked, and three in a row are enough. But a registry that passes on what others have says so about theirs alone; once
-    /// a trial has shown that, this is an error at the question.
-    Unwell { question: u64 },
-    /// It failed quickly: refused, reset, TLS failure. Three in a row are enough.
-    Failed,
-    /// It kept a patient caller waiting for nothing. Once is enough: the next caller would fare no better.
-    Silent,
-}
-
-impl Health {
-    fn strikes(self) -> u32 {
-        match self {
-            Self::Answered | Self::Begun => 0,
-            Self::Failed | Self::BrokenOff { .. } | Self::Erred { .. } | Self::Unwell { .. } => 1,
-            Self::Silent => ENOUGH,
-        }
-    }
+pub enum CallFailure {
+    /// The registry answered with an error of its own. Other requests may succeed, so the same request counts once,
+    /// however often it is repeated: one broken image does not take the registry away from all others.
+    ServerError { request: u64 },
+    /// The body broke off. Counts like a server error; several that break at the same moment count as one.
+    BrokenOff { request: u64 },
+    /// No connection: refused, reset, or no agreement on TLS.
+    Disconnected,
+    /// No answer within a reasonable time. One is enough, because the next caller would wait as long.
+    TimedOut,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Closed {
-        strikes: u32,
-    },
-    Open {
-        until: Instant,
-        pause: Duration,
-    },
-    /// A trial is under way; `pause` is what the next opening starts from.
-    HalfOpen {
-        pause: Duration,
-    },
-    /// The trial got an answer that says nothing. Callers go through, and what becomes of the first of them decides.
-    Doubtful {
-        pause: Duration,
-    },
-}
-
-/// What came of a trial.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TrialOutcome {
-    /// The registry is there and well.
+pub enum TrialResult {
     Alive,
-    /// Something answered, from which nothing follows.
+    /// Answered with a server error by a registry that may not serve `/v2/` at all. Callers find out: the circuit closes
+    /// and the next failure opens it again.
     Unclear,
-    /// No answer, or one that shows that the registry is not well.
     Dead,
 }
 
 #[derive(Debug)]
 pub struct CircuitBreaker {
-    patience: BreakerSettings,
-    state: State,
+    settings: BreakerSettings,
+    /// Failures since the last answer.
+    failures: u32,
+    /// When the next trial is due. Set while the circuit is open.
+    open_until: Option<Instant>,
+    /// Time before the next trial if the circuit opens now.
+    pause: Duration,
     last_answer: Option<Instant>,
-    last_strike: Option<Instant>,
-    /// The questions it erred at since it last answered something.
-    erred_at: Vec<u64>,
-    /// The question at which it was unwell, if all strikes are about that one.
-    unwell_at: Option<u64>,
-    /// It was unwell at one question only, and a trial then found it well. Until a trial fails, being unwell at something
-    /// means an error at that.
-    errs_when_unwell: bool,
+    last_failure: Option<Instant>,
+    /// The requests whose failures were counted since the last answer.
+    failed_requests: Vec<u64>,
     last_interest: Instant,
 }
 
 impl CircuitBreaker {
-    pub fn new(patience: BreakerSettings, now: Instant) -> Self {
+    pub fn new(settings: BreakerSettings, now: Instant) -> Self {
         Self {
-            patience,
-            state: State::Closed { strikes: 0 },
+            settings,
+            failures: 0,
+            open_until: None,
+            pause: settings.first_pause,
             last_answer: None,
-            last_strike: None,
-            erred_at: Vec::new(),
-            unwell_at: None,
-            errs_when_unwell: false,
+            last_failure: None,
+            failed_requests: Vec::new(),
             last_interest: now,
         }
     }
 
-    /// Forgets failures whose reason is gone.
-    pub fn reset(&mut self) {
-        self.close();
-        self.last_strike = None;
+    /// Closes the circuit and forgets failures.
+    pub fn close(&mut self) {
+        self.failures = 0;
+        self.open_until = None;
+        self.pause = self.settings.first_pause;
+        self.failed_requests.clear();
     }
 
-    fn close(&mut self) {
-        self.state = State::Closed { strikes: 0 };
-        self.erred_at.clear();
-    }
-
-    /// Whether callers are turned away. Unlike [`Self::admits`], asking this shows no interest in the registry.
+    /// Whether callers are turned away. Does not count as interest in the registry.
     pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Open { .. } | State::HalfOpen { .. })
+        self.open_until.is_some()
     }
 
     /// How long no caller has asked.
@@ -152,139 +108,92 @@ impl CircuitBreaker {
         now.saturating_duration_since(self.last_interest)
     }
 
-    /// Whether a caller may go through.
+    /// Whether a caller may send a request. Counts as interest in the registry.
     pub fn admits(&mut self, now: Instant) -> bool {
         self.last_interest = now;
         !self.is_open()
     }
 
-    /// Takes note of a call that began at `started`, or whose rest was waited for since then. Returns true when this opened
-    /// the breaker, so that somebody begins to send trials.
-    pub fn record(&mut self, health: Health, started: Instant, now: Instant) -> bool {
-        let health = match health {
-            Health::Unwell { question } if self.errs_when_unwell => Health::Erred { question },
-            health => health,
-        };
-        if matches!(health, Health::Begun | Health::Answered) {
-            // A call that was under way when the breaker opened. Its connection is an old one, and may work on although
-            // no new one does: only a trial closes the breaker.
-            if self.is_open() {
-                return false;
-            }
-            self.last_answer = Some(now);
-            if !matches!((health, self.state), (Health::Begun, State::Closed { .. })) {
-                self.close();
-            }
-            return false;
+    /// Records an answer. If its body is still to come, only the body's end clears earlier failures.
+    ///
+    /// Only a trial closes an open circuit: an answer to a call from before it opened came over an established
+    /// connection, which may work although no new one does.
+    pub fn answered(&mut self, is_complete: bool, now: Instant) {
+        if self.is_open() {
+            return;
         }
-        // Others were answered while this call failed: the registry is there, this request was the trouble.
-        if self.last_answer.is_some_and(|answer| answer > started) {
-            return false;
+        self.last_answer = Some(now);
+        if is_complete {
+            self.close();
         }
-        if matches!(health, Health::BrokenOff { .. })
-            && self.last_strike.is_some_and(|strike| strike >= started)
-        {
-            return false;
-        }
-        let (strikes, pause) = match self.state {
-            State::Closed { strikes } => (strikes, self.patience.first_pause),
-            State::Doubtful { pause } => (ENOUGH, self.longer(pause)),
-            State::Open { .. } | State::HalfOpen { .. } => return false,
-        };
-        if let Health::Erred { question } | Health::BrokenOff { question } = health {
-            if self.erred_at.contains(&question) {
-                return false;
-            }
-            self.erred_at.push(question);
-        }
-        let question = if let Health::Unwell { question } = health { Some(question) } else { None };
-        if strikes == 0 {
-            self.unwell_at = question;
-        } else if self.unwell_at != question {
-            self.unwell_at = None;
-        }
-        self.last_strike = Some(now);
-        let strikes = strikes + health.strikes();
-        if strikes < ENOUGH {
-            self.state = State::Closed { strikes };
-            return false;
-        }
-        self.open(pause, now);
-        true
     }
 
-    /// Opens the breaker after a failed liveness check, whatever was answered over established connections meanwhile.
-    /// Returns true when this opened it.
+    /// Records the failure of a call that began at `started`. Returns true when this opened the circuit.
+    pub fn failed(&mut self, failure: CallFailure, started: Instant, now: Instant) -> bool {
+        let is_after = |moment: Option<Instant>| moment.is_some_and(|moment| moment >= started);
+        // If other calls were answered meanwhile, this request was the problem and not the registry.
+        if self.is_open() || self.last_answer.is_some_and(|answer| answer > started) {
+            return false;
+        }
+        if matches!(failure, CallFailure::BrokenOff { .. }) && is_after(self.last_failure) {
+            return false;
+        }
+        if let CallFailure::ServerError { request } | CallFailure::BrokenOff { request } = failure {
+            if self.failed_requests.contains(&request) {
+                return false;
+            }
+            self.failed_requests.push(request);
+        }
+        self.last_failure = Some(now);
+        self.failures = if failure == CallFailure::TimedOut { THRESHOLD } else { self.failures + 1 };
+        self.failures >= THRESHOLD && self.trip(now)
+    }
+
+    /// Opens the circuit, whatever was answered over established connections. Returns true unless it was open.
     pub fn trip(&mut self, now: Instant) -> bool {
-        let pause = match self.state {
-            State::Closed { .. } => self.patience.first_pause,
-            State::Doubtful { pause } => self.longer(pause),
-            State::Open { .. } | State::HalfOpen { .. } => return false,
-        };
-        self.unwell_at = None;
-        self.open(pause, now);
-        true
+        let opens = !self.is_open();
+        if opens {
+            self.open_until = Some(now + self.pause);
+        }
+        opens
     }
 
-    /// Puts the next trial off for as long as the registry asked to be left alone.
+    /// Puts the next trial off for as long as a `Retry-After` asked.
     pub fn postpone(&mut self, rest: Duration, now: Instant) {
-        let rest = rest.min(LONGEST_REST);
-        if let State::Open { pause, .. } = self.state
-            && rest > pause
-        {
-            self.open(rest, now);
+        if let Some(until) = &mut self.open_until {
+            *until = (*until).max(now + rest.min(LONGEST_REST));
         }
     }
 
-    /// When the next trial is due, or `None` when trials end: the breaker is closed, or nobody has asked for so long that
+    /// When the next trial is due. `None` ends the trials: the circuit is closed, or no caller has asked for so long that
     /// the registry is forgotten.
     pub fn next_trial(&mut self, now: Instant) -> Option<Instant> {
-        let State::Open { until, .. } = self.state else {
-            return None;
-        };
-        if self.idle(now) > self.patience.interest {
+        if self.idle(now) > self.settings.interest {
             self.close();
-            return None;
         }
-        Some(until)
+        self.open_until
     }
 
-    /// Marks the beginning of a trial.
-    pub fn begin_trial(&mut self) {
-        if let State::Open { pause, .. } = self.state {
-            self.state = State::HalfOpen { pause };
-        }
-    }
-
-    /// Takes note of how the trial went. `jitter` in 0..1 spreads the replicas' next trials.
-    pub fn end_trial(&mut self, outcome: TrialOutcome, jitter: f64, now: Instant) {
-        let State::HalfOpen { pause } = self.state else {
+    /// Records the result of a trial. `jitter` in 0..1 spreads the next trials of several replicas.
+    pub fn end_trial(&mut self, result: TrialResult, jitter: f64, now: Instant) {
+        if !self.is_open() {
             return;
-        };
-        match outcome {
-            TrialOutcome::Alive => {
-                self.errs_when_unwell |= self.unwell_at.is_some();
-                self.last_answer = Some(now);
+        }
+        let longer = self.pause.saturating_mul(2).min(self.settings.longest_pause);
+        match result {
+            TrialResult::Alive => {
                 self.close();
+                self.last_answer = Some(now);
             }
-            TrialOutcome::Unclear => {
-                self.state = State::Doubtful { pause };
-                self.erred_at.clear();
-                self.unwell_at = None;
+            TrialResult::Unclear => {
+                self.close();
+                (self.failures, self.pause) = (THRESHOLD - 1, longer);
             }
-            TrialOutcome::Dead => {
-                (self.unwell_at, self.errs_when_unwell) = (None, false);
-                self.open(self.longer(pause).mul_f64(1.0 - 0.2 * jitter.clamp(0.0, 1.0)), now);
+            TrialResult::Dead => {
+                self.pause = longer;
+                self.open_until = Some(now + longer.mul_f64(1.0 - 0.2 * jitter.clamp(0.0, 1.0)));
             }
         }
-    }
-
-    fn longer(&self, pause: Duration) -> Duration {
-        pause.saturating_mul(2).min(self.patience.longest_pause)
-    }
-
-    fn open(&mut self, pause: Duration, now: Instant) {
-        self.state = State::Open { until: now + pause, pause };
     }
 }
 

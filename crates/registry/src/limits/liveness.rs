@@ -1,9 +1,9 @@
 //! Proof that a registry is alive, and the liveness check that renews it.
 //!
-//! A kubelet opens a new connection for its pull. An answer over an established connection therefore proves nothing: a
-//! connection may outlive the listener behind it. What counts is an answer below 500 over a connection that was opened
-//! lately, whoever opened it. Where that is missing, a liveness check asks for `/v2/` over a new connection, through a
-//! proxy over a new tunnel. Checks are single-flight for each registry and independent of the callers that wait for them.
+//! A kubelet opens a new connection for its pull. An answer over an established connection therefore proves nothing: the
+//! connection may outlive the listener behind it. Proof is an answer below 500 over a connection that was opened
+//! lately, by any caller. Where it is missing, a liveness check requests `/v2/` over a new connection, through a proxy
+//! over a new tunnel. Checks are single-flight for each registry and independent of the callers that wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,34 +15,33 @@ use hyper::StatusCode;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::health::RegistryHealth;
+use super::server::Server;
 use crate::client::Client;
 use crate::error::{Detail, Problem};
-use crate::limits::budget::Permit;
-use crate::limits::health::RegistryHealth;
-use crate::limits::server::Server;
 use crate::registry::Registry;
 use crate::transport::failure::Failure;
 
-/// Longest time in line for the registry's budget: the longest that an API server waits for a webhook.
+/// Longest wait for the registry's budget: the longest that an API server waits for a webhook.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// What proves that one server is alive.
+/// Proof that one server is alive.
 #[derive(Debug)]
 pub(crate) struct Liveness {
-    /// What `proven` is counted from.
+    /// The zero of `proven`.
     start: Instant,
     /// Opening time of the newest connection that carried an answer below 500, in milliseconds; zero before the first.
     proven: AtomicU64,
     check: watch::Sender<Stage>,
-    /// `/v2/` was answered below 500 at least once. A server that never did so may have no such page.
+    /// `/v2/` was answered below 500 at least once. A server that never did so may not serve that page.
     answers_checks: AtomicBool,
 }
 
-/// How far the liveness check has come.
+/// Progress of the liveness check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Idle,
-    /// It waits for the registry's budget.
+    /// Waiting for the registry's budget.
     InLine,
     Sent(Instant),
 }
@@ -58,20 +57,20 @@ impl Liveness {
         }
     }
 
-    /// Takes note of an answer over a connection that was opened at this time.
+    /// Records an answer over a connection that was opened at this time.
     pub(crate) fn prove(&self, status: StatusCode, opened: Option<Instant>) {
         if let Some(opened) = opened.filter(|_| is_alive(status)) {
             self.proven.fetch_max(self.at(opened), Ordering::Relaxed);
         }
     }
 
-    /// Takes note of the answer to a check.
+    /// Records the answer to a check.
     pub(crate) fn passed(&self, status: StatusCode, opened: Option<Instant>) {
         self.answers_checks.fetch_or(is_alive(status), Ordering::Relaxed);
         self.prove(status, opened);
     }
 
-    /// Whether an error in answer to a check says that the server is not well.
+    /// Whether a server error in answer to a check counts as an outage.
     pub(crate) fn answers_checks(&self) -> bool {
         self.answers_checks.load(Ordering::Relaxed)
     }
@@ -90,7 +89,7 @@ impl Liveness {
         time.as_secs().saturating_mul(1000).saturating_add(u64::from(time.subsec_millis()))
     }
 
-    /// True for the one caller that has to run the check.
+    /// True for the caller that has to run the check.
     fn begin(&self) -> bool {
         self.check.send_if_modified(|stage| {
             let begins = *stage == Stage::Idle;
@@ -102,7 +101,7 @@ impl Liveness {
     }
 }
 
-/// Whether an answer shows that the server is there and well. One of these statuses is a proxy's own.
+/// Whether an answer with this status proves that the server is alive. 407 comes from a proxy.
 pub(crate) fn is_alive(status: StatusCode) -> bool {
     status.as_u16() < 500 && status != StatusCode::PROXY_AUTHENTICATION_REQUIRED
 }
@@ -119,9 +118,9 @@ impl RegistryHealth {
 }
 
 impl Client {
-    /// Begins a liveness check of a registry, or joins the one that is under way. After an answer below 500 the registry
-    /// is proven to be alive. Without an answer within `patience` it is down, as it is after any call that was left
-    /// unanswered; so it is after an error, if it has ever answered a check. `None`: its settings cannot be used.
+    /// Starts a liveness check of a registry, or joins the one under way. An answer below 500 proves that the registry is
+    /// alive. No answer within `patience` opens its circuit; so does a server error if it has ever answered a check.
+    /// `None` if its settings cannot be used.
     pub fn check(&self, host: &Host, cause: Cause, patience: Duration) -> Option<Check> {
         let registry = self.state.registries.get(host).ok()?.for_cause(cause);
         let server = &registry.server;
@@ -137,15 +136,14 @@ impl Client {
     }
 }
 
-/// A liveness check under way. It goes on when this is dropped.
+/// A liveness check under way. It continues when this is dropped.
 #[derive(Debug)]
 pub struct Check {
     stage: watch::Receiver<Stage>,
 }
 
 impl Check {
-    /// Returns true once the check has ended; false if it has not by the deadline, or within `limit` from when it was
-    /// sent.
+    /// Returns true once the check has ended, false if it has not by the deadline or within `limit` of being sent.
     pub async fn ended(mut self, limit: Duration, deadline: Instant) -> bool {
         loop {
             let stage = *self.stage.borrow_and_update();
@@ -156,7 +154,7 @@ impl Check {
             };
             match timeout_at(until, self.stage.changed()).await {
                 Ok(Ok(())) => {}
-                // The server is forgotten, and its checks with it.
+                // The server was forgotten, and its checks with it.
                 Ok(Err(_)) => return true,
                 Err(_) => return false,
             }
@@ -164,7 +162,7 @@ impl Check {
     }
 }
 
-/// Ends a check, also when it panics.
+/// Ends a check, also if it panics.
 struct UnderWay(Arc<Server>);
 
 impl Drop for UnderWay {
@@ -176,21 +174,20 @@ impl Drop for UnderWay {
 impl Registry {
     async fn check(&self, patience: Duration) {
         let server = &self.server;
-        let turn: Result<Permit, Problem> = server.turn(Instant::now() + LONGEST_WAIT).await;
-        let Ok(_permit) = turn else { return };
-        let (trial, started) = (self.trial(), Instant::now());
+        let Ok(_permit) = server.enter_check(Instant::now() + LONGEST_WAIT).await else { return };
+        let started = Instant::now();
         server.liveness.check.send_replace(Stage::Sent(started));
-        let problem = match timeout(patience, trial.ask()).await {
+        let problem = match timeout(patience, self.trial.send()).await {
             Ok(Ok(response)) if server.passes(&response) => return,
-            // There may be no such page, and all else may be well.
+            // It may not serve this page, and everything else may work.
             Ok(Ok(_)) if !server.liveness.answers_checks() => return,
             Ok(Ok(response)) => Problem::of_server_error(response.status()),
-            // It was not asked.
+            // Nothing was sent.
             Ok(Err(Failure::OffLimits(_))) => return,
             Ok(Err(failure)) => Problem::of_failure(failure),
             Err(_) => Problem::TimedOut(Detail::none()),
         };
-        server.failed_check(&problem, started, trial);
+        server.failed_check(&problem, started, &self.trial);
     }
 }
 

@@ -1,6 +1,6 @@
-//! Manners towards registries: how often they are asked, when they are left alone, when a question is repeated.
+//! Limits towards registries: request budget, quota, circuit breaker, liveness, retries.
 //!
-//! Decisions are pure functions of time passed in; [`budget`] alone waits.
+//! Decisions are pure functions of the time passed in. Only [`budget`] waits, and only [`server`] sends trials.
 
 pub mod budget;
 pub mod circuit_breaker;

@@ -1,29 +1,27 @@
-//! What a registry says about its quota, and what that means for us.
+//! The quota that a registry states, and the holds that follow from it.
 //!
-//! Four dialects are spoken: Docker Hub's `ratelimit-limit: 100;w=21600` pair, the IETF drafts' combined `RateLimit`
-//! field in its two spellings, the `X-RateLimit-*` family, and plain `Retry-After`. All are read into one value;
-//! what to do about it is decided here too, as a function of that value alone.
+//! Three forms are in use: Docker Hub's `ratelimit-limit: 100;w=21600` pair, which GitLab sends with a `ratelimit-reset`,
+//! the `X-RateLimit-*` family, and `Retry-After` alone.
 
-use std::cmp::Reverse;
 use std::num::IntErrorKind;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, RETRY_AFTER};
 
-/// No announcement is believed for longer: a hostile or broken header must not silence a registry for days.
+/// No statement is believed for longer: a broken header must not silence a registry for days.
 const LONGEST: Duration = Duration::from_hours(24);
-/// No hold lasts longer without asking again; quotas are raised and windows slide.
+/// No hold lasts longer before another request: quotas are raised, and windows slide.
 const LONGEST_HOLD: Duration = Duration::from_hours(1);
-/// First hold after a refusal that names no time; doubled for each further one.
+/// First hold after a refusal without a time; doubled for each further one.
 const FIRST_BLIND_HOLD: Duration = Duration::from_secs(5);
 const LONGEST_BLIND_HOLD: Duration = Duration::from_mins(1);
-/// The quota of an address or account is shared with the nodes that pull images, so what can wait stops at a tenth.
+/// The quota is shared with the nodes that pull images, so background work stops at a tenth.
 const RESERVED_SHARE: u64 = 10;
-/// Values above this are points in time (seconds since 1970), not spans; no window is thirty years long.
+/// Values above this are points in time (seconds since 1970), not durations.
 const EARLIEST_EPOCH: u64 = 1_000_000_000;
 
-/// The quota as the last answer described it. Everything is optional; most registries say nothing.
+/// The quota as one answer states it. Most registries state nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
     pub limit: Option<u64>,
@@ -33,69 +31,52 @@ pub struct Quota {
     pub retry_after: Option<Duration>,
 }
 
-/// How long callers are kept back, by class.
+/// How long callers are held back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hold {
-    /// Nobody asks again before this has passed.
     pub everyone: Option<Duration>,
-    /// What can wait (watch, copy) waits at least this long.
+    /// Background work is held at least this long.
     pub background: Option<Duration>,
-    /// After how long a quota that is used up is there again, in the registry's words. Holds are our own and often shorter.
+    /// After how long the quota is available again, as the registry states it. Holds are often shorter.
     pub ends: Option<Duration>,
 }
 
 impl Quota {
     pub fn read(headers: &HeaderMap, now: SystemTime) -> Self {
         let mut quota = Self::default();
-        let policy = quota.read_combined(&listed(headers, "ratelimit"));
         for prefix in ["ratelimit", "x-ratelimit"] {
-            let field = |suffix: &str| items(&listed(headers, &format!("{prefix}-{suffix}")));
-            let (remaining, limits, resets) = (field("remaining"), field("limit"), field("reset"));
-            let tightness = |(position, item): &(usize, &Item)| {
-                (item.value, Reverse(resets.get(*position).map(|reset| reset.value)))
-            };
-            let tightest = remaining.iter().enumerate().min_by_key(tightness);
-            // What is said of several policies is said of all in the same order.
-            let its = |items: &[Item]| {
-                let own = tightest.and_then(|(position, _)| items.get(position));
-                own.or(items.first()).copied()
-            };
-            if let Some((_, tightest)) = tightest {
-                quota.remaining.get_or_insert(tightest.value);
-                quota.window = quota.window.or(tightest.window);
-            }
-            if let Some(limit) = its(&limits) {
-                quota.limit.get_or_insert(limit.value);
-                quota.window = quota.window.or(limit.window);
-            }
-            if let Some(reset) = its(&resets) {
-                quota.reset.get_or_insert(span_or_moment(reset.value, now));
-            }
+            let field = |suffix: &str| items(headers, &format!("{prefix}-{suffix}"));
+            // Of several policies the one with the least remaining counts, and the longest of their times.
+            let remaining = field("remaining").into_iter().min_by_key(|item| item.value);
+            let limit = field("limit").into_iter().max_by_key(|item| item.value);
+            let reset = field("reset").into_iter().map(|item| span_or_moment(item.value, now)).max();
+            quota.remaining = quota.remaining.or(remaining.map(|item| item.value));
+            quota.limit = quota.limit.or(limit.map(|item| item.value));
+            let window = remaining.and_then(|item| item.window).or(limit.and_then(|item| item.window));
+            quota.window = quota.window.or(window);
+            quota.reset = quota.reset.or(reset);
         }
-        quota.read_policy(&listed(headers, "ratelimit-policy"), &policy);
-        quota.retry_after = headers
-            .get(RETRY_AFTER)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|text| retry_after(text, now));
+        let retry_after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        quota.retry_after = retry_after.and_then(|text| parse_retry_after(text, now));
         quota
     }
 
-    /// Whether the answer said that nothing is left, whatever its status was.
+    /// Whether nothing remains, whatever the status of the answer.
     pub fn is_exhausted(&self) -> bool {
         self.remaining == Some(0)
     }
 
-    /// After how long the quota is known to be there again: as told, else the whole window.
+    /// After how long the quota is known to be available again: as stated, else after the whole window.
     pub fn ends_in(&self) -> Option<Duration> {
         self.retry_after.or(self.reset).or(self.window)
     }
 
-    /// How long to hold back after an answer with this status; `None` if it says nothing about that. `refusals` counts
-    /// earlier refusals in a row.
+    /// The hold after an answer with this status; `None` if it says nothing about that. `refusals` counts earlier refusals
+    /// in a row.
     pub fn hold(&self, status: StatusCode, refusals: u32) -> Option<Hold> {
         if status == StatusCode::TOO_MANY_REQUESTS {
-            let told = self.retry_after.or(self.reset);
-            let hold = told.unwrap_or_else(|| blind_hold(refusals)).min(LONGEST_HOLD);
+            let stated = self.retry_after.or(self.reset);
+            let hold = stated.unwrap_or_else(|| blind_hold(refusals)).min(LONGEST_HOLD);
             return Some(Hold { everyone: Some(hold), background: Some(hold), ends: self.ends_in() });
         }
         let reserved = self.limit.map_or(0, |limit| limit / RESERVED_SHARE);
@@ -103,7 +84,7 @@ impl Quota {
         Some(Hold { background, ..Hold::default() })
     }
 
-    /// The time in which at least one request comes back. Windows usually slide, so one unit returns after window ÷ limit.
+    /// The time in which at least one request returns. Windows usually slide, so one returns after window ÷ limit.
     fn refill_time(&self) -> Duration {
         let share = self.window.zip(self.limit).map(|(window, limit)| {
             let limit = u32::try_from(limit).unwrap_or(u32::MAX).max(1);
@@ -111,86 +92,30 @@ impl Quota {
         });
         self.retry_after.or(self.reset).or(share).unwrap_or(LONGEST_BLIND_HOLD)
     }
-
-    /// `limit=100, remaining=5, reset=50` of the earlier drafts, `"default";r=5;t=50` of the later ones. Of several policies
-    /// the one counts of which least is left, and among such the one that returns last. Returns its name.
-    fn read_combined(&mut self, text: &str) -> String {
-        let mut policies = Vec::new();
-        for item in text.split(',') {
-            let (mut remaining, mut reset) = (None, None);
-            for (name, value) in item.split(';').filter_map(pair) {
-                match name.as_str() {
-                    "limit" => self.limit = Some(value),
-                    "remaining" => self.remaining = Some(value),
-                    "reset" => self.reset = Some(bounded(value)),
-                    "r" => remaining = Some(value),
-                    "t" => reset = Some(bounded(value)),
-                    _ => {}
-                }
-            }
-            policies.extend(remaining.map(|remaining| (remaining, Reverse(reset), name(item))));
-        }
-        let Some((remaining, Reverse(reset), name)) = policies.into_iter().min() else {
-            return String::new();
-        };
-        (self.remaining, self.reset) = (Some(remaining), reset);
-        name.to_owned()
-    }
-
-    /// `100;w=60` or `"default";q=100;w=60`. Of several the named one, else the first.
-    fn read_policy(&mut self, text: &str, named: &str) {
-        let own = text.split(',').find(|item| name(item) == named);
-        for part in own.or(text.split(',').next()).unwrap_or_default().split(';') {
-            if let Some((name, value)) = pair(part) {
-                match name.as_str() {
-                    "q" => self.limit = self.limit.or(Some(value)),
-                    "w" => self.window = self.window.or(Some(bounded(value))),
-                    _ => {}
-                }
-            } else if let Some(value) = number(part) {
-                self.limit = self.limit.or(Some(value));
-            }
-        }
-    }
 }
 
+/// One value of a header: `76;w=21600`.
 #[derive(Clone, Copy)]
 struct Item {
     value: u64,
     window: Option<Duration>,
 }
 
-/// All lines of a header. Several mean the same as one with all that they list.
-fn listed(headers: &HeaderMap, name: &str) -> String {
+/// The values of all lines of a header.
+fn items(headers: &HeaderMap, name: &str) -> Vec<Item> {
     let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
-    lines.collect::<Vec<_>>().join(",")
-}
-
-fn items(text: &str) -> Vec<Item> {
     let item = |item: &str| {
         let mut parts = item.split(';');
         let value = number(parts.next()?)?;
-        let window =
-            parts.filter_map(pair).find(|(name, _)| name == "w").map(|(_, seconds)| bounded(seconds));
+        let window = parts.find_map(|part| number(part.trim().strip_prefix("w=")?)).map(bounded);
         Some(Item { value, window })
     };
-    text.split(',').filter_map(item).collect()
-}
-
-/// The name of a policy, in quotes or not.
-fn name(item: &str) -> &str {
-    item.split(';').next().unwrap_or_default().trim()
-}
-
-fn pair(part: &str) -> Option<(String, u64)> {
-    let (name, value) = part.split_once('=')?;
-    Some((name.trim().to_ascii_lowercase(), number(value)?))
+    lines.flat_map(|line| line.split(',')).filter_map(item).collect()
 }
 
 fn number(text: &str) -> Option<u64> {
-    let text = text.trim().trim_matches('"');
-    // A fraction is cut: `0.5` seconds and `0` requests are the same to us.
-    match text.split('.').next()?.parse() {
+    // Fractions are cut off.
+    match text.trim().split('.').next()?.parse() {
         Ok(value) => Some(value),
         Err(error) => (*error.kind() == IntErrorKind::PosOverflow).then_some(u64::MAX),
     }
@@ -209,7 +134,7 @@ fn span_or_moment(value: u64, now: SystemTime) -> Duration {
         .map_or(LONGEST, |moment| moment.duration_since(now).unwrap_or_default().min(LONGEST))
 }
 
-fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
+fn parse_retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     if let Some(seconds) = number(text) {
         return Some(bounded(seconds));
     }
@@ -254,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn every_dialect_is_understood() {
+    fn every_form_is_read() {
         check(&[], [None; 5]);
         check(
             &[("RateLimit-Limit", "100;w=21600"), ("RateLimit-Remaining", "76;w=21600")],
@@ -266,12 +191,13 @@ mod tests {
             [None, Some(3), Some(3600), Some(12), None],
         );
         check(
-            &[("ratelimit", "limit=100, remaining=5, reset=50"), ("ratelimit-policy", "100;w=60")],
-            [Some(100), Some(5), Some(60), Some(50), None],
-        );
-        check(
-            &[("ratelimit", r#""default";r=5;t=50"#), ("ratelimit-policy", r#""default";q=100;w=60"#)],
-            [Some(100), Some(5), Some(60), Some(50), None],
+            &[
+                ("ratelimit-limit", "500"),
+                ("ratelimit-remaining", "499"),
+                ("ratelimit-reset", "1790000060"),
+                ("retry-after", "30"),
+            ],
+            [Some(500), Some(499), None, Some(60), Some(30)],
         );
         check(
             &[
@@ -285,28 +211,11 @@ mod tests {
 
     #[test]
     fn of_several_policies_the_tightest_counts_in_whatever_order_and_lines() {
-        let (daily, burst) = (r#""daily";r=0;t=3600"#, r#""burst";r=50;t=1"#);
-        let both = format!("{daily}, {burst}");
-        let policies = ("ratelimit-policy", r#""burst";q=60;w=1, "daily";q=1000;w=86400"#);
-        let expected = [Some(1000), Some(0), Some(86400), Some(3600), None];
-        check(&[("ratelimit", &both), policies], expected);
-        check(&[("ratelimit", daily), ("ratelimit", burst), policies], expected);
-        check(&[("ratelimit", burst), ("ratelimit", daily), policies], expected);
-        check(
-            &[("ratelimit", r#""a";r=0;t=9, "b";r=0;t=50, "c";r=0"#)],
-            [None, Some(0), None, Some(50), None],
-        );
-
-        let two = |name, first, second| [(name, first), (name, second)];
-        let remaining = two("x-ratelimit-remaining", "10", "0");
-        let resets = two("x-ratelimit-reset", "1", "60");
-        let limits = two("x-ratelimit-limit", "20", "100");
-        let lines = [remaining, resets, limits].concat();
-        check(&lines, [Some(100), Some(0), None, Some(60), None]);
-        let lines = [two("x-ratelimit-remaining", "0", "0"), resets].concat();
+        let remaining = ("x-ratelimit-remaining", "10, 0");
+        let lines = [remaining, ("x-ratelimit-reset", "60"), ("x-ratelimit-reset", "1")];
         check(&lines, [None, Some(0), None, Some(60), None]);
-        let lines = [&remaining[..], &[("x-ratelimit-reset", "60"), ("x-ratelimit-limit", "100")]].concat();
-        check(&lines, [Some(100), Some(0), None, Some(60), None]);
+        let lines = [("x-ratelimit-remaining", "0"), ("x-ratelimit-remaining", "10")];
+        check(&lines, [None, Some(0), None, None, None]);
     }
 
     #[test]
@@ -368,7 +277,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_header_holds_for_longer_than_an_hour(
-            name in "ratelimit(-(limit|remaining|reset|policy))?|x-ratelimit-(limit|remaining|reset)|retry-after",
+            name in "(x-)?ratelimit-(limit|remaining|reset)|retry-after",
             value in proptest::collection::vec(0x20_u8..=0x7e, 0..60),
             refusals: u32,
         ) {

@@ -1,16 +1,15 @@
-//! The arithmetic of a request budget: so many per second, so many at once after a pause, a share of them kept for
-//! admission.
+//! A token bucket with a reserve for admission.
 //!
-//! One number is enough: the moment until which the budget is spent. A request moves it forward by one interval, and is
-//! allowed as long as it does not run further ahead of the clock than the burst permits. Nothing here waits or looks
-//! at a clock.
+//! Its state is one instant, until which the budget is spent (the generic cell rate algorithm). A request moves it forward
+//! by one interval, and is allowed while it is not further ahead of the clock than the burst permits. Nothing here waits
+//! or reads a clock.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Who is asking. Admission has a Pod waiting; everything else has time.
+/// The urgency of a request. Admission has a Pod waiting; background work can wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     Admission,
@@ -24,28 +23,28 @@ pub struct Rate {
     burst: NonZeroU32,
 }
 
-/// The slowest pace: whoever wants less means never, and an instant that far away still exists.
+/// The slowest rate. An instant this far away can still be represented.
 const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
 
 impl Rate {
-    /// So many requests per second, also less than one, and so many at once after a pause. `requests` is above zero.
+    /// `requests` per second, above zero and possibly below one, with this burst.
     pub fn per_second(requests: f64, burst: NonZeroU32) -> Self {
         let interval = Duration::try_from_secs_f64(requests.recip()).unwrap_or(LONGEST_INTERVAL);
         Self { interval: interval.min(LONGEST_INTERVAL), burst }
     }
 
-    /// The time that one request takes out of the budget.
+    /// Time between two requests at this rate.
     pub fn interval(&self) -> Duration {
         self.interval
     }
 }
 
-/// A budget in use.
+/// A rate in use.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
     interval: Duration,
     burst: u32,
-    /// Part of the burst that background work leaves untouched, so that a wave of new Pods finds it.
+    /// Part of the burst that background work does not use, kept for a wave of new Pods.
     reserved: u32,
     spent_until: Instant,
 }
@@ -56,7 +55,7 @@ impl TokenBucket {
         Self { interval: rate.interval, burst, reserved: burst / 4, spent_until: now }
     }
 
-    /// Takes one request out of the budget, or says when one will be there.
+    /// Takes one request out of the budget, or returns when one will be available.
     pub fn take(&mut self, class: Class, now: Instant) -> Result<(), Instant> {
         let ready = self.ready_at(class, now);
         if ready > now {
@@ -66,7 +65,7 @@ impl TokenBucket {
         Ok(())
     }
 
-    /// Gives back a request that was never sent.
+    /// Returns a request that was not sent.
     pub fn give_back(&mut self) {
         self.spent_until = self.spent_until.checked_sub(self.interval).unwrap_or(self.spent_until);
     }
@@ -77,7 +76,7 @@ impl TokenBucket {
             Class::Background => self.reserved,
         };
         let ahead = self.interval.saturating_mul(self.burst - 1 - kept.min(self.burst - 1));
-        // An instant cannot be moved before the start of its clock; the budget is then simply fresh.
+        // An instant before the start of its clock means a full budget.
         self.spent_until.checked_sub(ahead).unwrap_or(now)
     }
 }

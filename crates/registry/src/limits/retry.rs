@@ -1,8 +1,7 @@
-//! When a failed request is worth sending again.
+//! Retries of single requests.
 //!
-//! Only requests that change nothing, or the same thing each time, are repeated, only after failures that pass by
-//! themselves, and only while the caller's deadline leaves room. A quota refusal is never repeated: it would use up more
-//! of what is missing. Nor is a server troubled before the time that it named itself.
+//! Only idempotent requests are retried, only after transient failures, and only while the caller's deadline allows it. A
+//! 429 is never retried: that would use up more of the quota. A `Retry-After` is kept.
 
 use std::time::Duration;
 
@@ -10,31 +9,29 @@ use hyper::{Method, StatusCode};
 
 const MOST_ATTEMPTS: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// A server that wants to be left alone for longer than this is not waited for here: the caller may know of another.
+/// A longer `Retry-After` is not waited for: the caller may have an alternative.
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
-/// Whether sending the request twice leaves the registry as sending it once would.
-///
-/// A PUT of a manifest is; PATCH and POST of an upload are not, their owner asks the registry how far it got instead.
-pub fn is_repeatable(method: &Method) -> bool {
+/// Whether a request with this method may be sent twice. A PUT of a manifest may; after a failed PATCH or POST of an
+/// upload the registry is asked how much it has instead.
+pub fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::PUT | Method::DELETE)
 }
 
-/// Whether an answer with this status is likely to be different in a moment.
-pub fn is_passing(status: StatusCode) -> bool {
+/// Whether a failure with this status usually passes.
+pub fn is_transient(status: StatusCode) -> bool {
     matches!(status.as_u16(), 408 | 499 | 500 | 502..=504 | 520..=524)
 }
 
-/// The pause before attempt number `attempt` (the first repetition is 1), or `None` when it is not worth it.
-/// `jitter` in 0..1 keeps callers that failed together from coming back together; `rest` is how long the server asked to
-/// be left alone.
+/// The pause before retry number `attempt`, from 1, or `None` if there should be none. `jitter` in 0..1 spreads callers
+/// that failed together; `rest` is the server's `Retry-After`.
 pub fn pause(attempt: u32, jitter: f64, rest: Duration, remaining: Duration) -> Option<Duration> {
     if attempt >= MOST_ATTEMPTS || rest > LONGEST_REST {
         return None;
     }
     let longest = FIRST_PAUSE.saturating_mul(1 << (2 * (attempt - 1).min(8)));
     let pause = rest + longest.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0));
-    // A repetition that starts with less time than it waited for has no real chance.
+    // A retry with less time than its pause has little chance.
     (pause * 2 < remaining).then_some(pause)
 }
 
@@ -69,14 +66,14 @@ mod tests {
     #[test]
     fn quota_and_client_errors_are_never_repeated() {
         for status in [200, 400, 401, 403, 404, 405, 429, 501, 507] {
-            assert!(!is_passing(StatusCode::from_u16(status).unwrap()), "{status}");
+            assert!(!is_transient(StatusCode::from_u16(status).unwrap()), "{status}");
         }
         for status in [408, 500, 502, 503, 504] {
-            assert!(is_passing(StatusCode::from_u16(status).unwrap()), "{status}");
+            assert!(is_transient(StatusCode::from_u16(status).unwrap()), "{status}");
         }
-        assert!(!is_repeatable(&Method::POST));
-        assert!(!is_repeatable(&Method::PATCH));
-        assert!(is_repeatable(&Method::HEAD));
+        assert!(!is_idempotent(&Method::POST));
+        assert!(!is_idempotent(&Method::PATCH));
+        assert!(is_idempotent(&Method::HEAD));
     }
 
     proptest! {

@@ -1,9 +1,9 @@
-//! Requests that wait for their turn at one registry, those of every tenant in turn.
+//! The queue of requests in front of one registry, round robin between tenants.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// On whose behalf a request is made: the namespace of a Pod, or none in particular. The latter share one place in line.
+/// The namespace of the Pod that a request is for. Requests without one share one place in the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tenant(Option<Arc<str>>);
 
@@ -17,7 +17,7 @@ impl Tenant {
     }
 }
 
-/// A queue for each tenant that waits, the next to be served first. A tenant that was served goes to the end.
+/// One queue for each tenant, the next tenant first. A tenant that was served goes to the end.
 #[derive(Debug)]
 pub struct TenantQueue<W> {
     tenants: VecDeque<(Tenant, VecDeque<W>)>,
@@ -41,12 +41,12 @@ impl<W> TenantQueue<W> {
         }
     }
 
-    /// The tenant whose turn it is among those that may be served.
+    /// The next tenant among those that may be served.
     pub fn next(&self, may: impl Fn(&Tenant) -> bool) -> Option<Tenant> {
         self.tenants.iter().map(|(tenant, _)| tenant).find(|tenant| may(tenant)).cloned()
     }
 
-    /// Takes the first waiter of a tenant, whose next turn comes after those of all others.
+    /// Takes the first waiter of a tenant, which then goes to the end.
     pub fn serve(&mut self, tenant: &Tenant) -> Option<W> {
         let place = self.tenants.iter().position(|(known, _)| known == tenant)?;
         let (tenant, mut waiting) = self.tenants.remove(place)?;

@@ -1,4 +1,4 @@
-//! Reading a manifest's content, as registries and runtimes read it: what they take must not be refused here.
+//! Decoding of manifests, as lenient as registries and runtimes.
 
 #[cfg(test)]
 mod tests;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use fairlead_domain::digest::Digest;
 use fairlead_domain::json::{self, Field};
 use fairlead_domain::json_object;
-use fairlead_domain::platform::{Platform, PlatformFilter};
+use fairlead_domain::platform::Platform;
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use super::{DOCKER_LIST, DOCKER_MANIFEST, Manifest, OCI_INDEX, OCI_MANIFEST, is_index, is_manifest};
 use crate::error::Problem;
 
-/// A piece of content: what it is, its digest and its size.
+/// A reference to content: type, digest and size.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", try_from = "WrittenDescriptor")]
 pub struct Descriptor {
@@ -29,7 +29,7 @@ pub struct Descriptor {
     pub platform: Option<Platform>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub annotations: Option<BTreeMap<String, String>>,
-    /// Where a layer that registries do not hold is found instead.
+    /// Where a layer is found that registries do not store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub urls: Option<Vec<String>>,
 }
@@ -49,7 +49,7 @@ pub struct Index {
     pub subject: Option<Descriptor>,
 }
 
-/// What a manifest says.
+/// A decoded manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     Index(Box<Index>),
@@ -95,7 +95,7 @@ impl TryFrom<WrittenDescriptor> for Descriptor {
     }
 }
 
-/// Optional parts that are of the wrong shape are taken as missing: they say nothing that must be understood.
+/// Optional parts of the wrong shape count as missing.
 struct Lenient<T>(Option<T>);
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Lenient<T> {
@@ -105,8 +105,8 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Lenient<T> {
     }
 }
 
-/// A list that says what a document is by being there. Programs written in Go write one without entries as `null`, and
-/// registries take it.
+/// A list whose presence tells the type of a document. Programs written in Go write an empty one as `null`, which
+/// registries accept.
 #[derive(Default)]
 enum List<T> {
     #[default]
@@ -139,7 +139,7 @@ struct WrittenIndex {
 
 json_object!(WrittenIndex { "manifests" => manifests, "subject" => subject });
 
-/// The part of a manifest that tells what it is.
+/// The parts of a manifest that tell its type.
 #[derive(Default)]
 struct Outline {
     schema_version: Option<u64>,
@@ -182,10 +182,10 @@ impl Content {
     }
 }
 
-/// What a manifest is: as the header says, or, where that says nothing, as the document says, or as it looks.
+/// The media type of a manifest: from the header, else from the document, else from its parts.
 ///
-/// A header alone makes no manifest: login pages, empty answers and half documents come under any name, and their digest
-/// would be believed to be the image's.
+/// The header alone is not enough: login pages, empty answers and truncated documents carry any type, and their digest
+/// would count as the image's.
 pub(crate) fn media_type_of(header: Option<&str>, bytes: &[u8]) -> Result<String, Problem> {
     let header = header.map(|header| header.split(';').next().unwrap_or(header).trim());
     let stated = header.filter(|stated| is_manifest(stated));
@@ -220,14 +220,14 @@ pub(crate) fn media_type_of(header: Option<&str>, bytes: &[u8]) -> Result<String
 }
 
 impl Outline {
-    /// Whether it could be read as an index and as an image. Who checks the one and who runs the other would see different
-    /// things under one digest, so runtimes refuse it.
+    /// Whether it could be read as an index and as an image. A checker and a runtime could then see different content under
+    /// one digest, so runtimes refuse it.
     fn is_ambiguous(&self) -> bool {
         matches!(self.manifests, List::Given(_)) && (self.config.is_some() || self.layers.is_some())
     }
 
-    /// Whether it has the one part that every document of this type has, and does not call itself something else. Between
-    /// docker's names and those of the OCI it makes no difference.
+    /// Whether it has the part that every document of this type has, and does not state another type. Docker's types and
+    /// those of the OCI count as the same.
     fn looks_like(&self, media_type: &str) -> bool {
         let own = self.media_type.as_deref().filter(|own| is_manifest(own));
         let has_part = if is_index(media_type) {
@@ -251,14 +251,7 @@ impl Manifest {
 }
 
 impl Index {
-    /// The manifest for a platform: the first that fits, as runtimes choose.
-    pub fn find(&self, wanted: &PlatformFilter) -> Option<&Descriptor> {
-        self.manifests
-            .iter()
-            .find(|manifest| manifest.platform.as_ref().is_some_and(|platform| wanted.matches(platform)))
-    }
-
-    /// The platforms offered; attestations state an unknown one and are left out, as are those that say nothing.
+    /// The platforms in the index, without attestations, whose platform is unknown.
     pub fn platforms(&self) -> impl Iterator<Item = &Platform> {
         self.manifests
             .iter()

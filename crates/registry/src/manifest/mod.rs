@@ -1,7 +1,7 @@
-//! Manifests: the documents that name everything else.
+//! Manifests and indexes.
 //!
-//! Their bytes are kept as they came, because a digest names exactly those bytes. What is read out of them is only what is
-//! needed to copy an image and to find a platform in an index.
+//! Their bytes are kept unchanged, because a digest names exactly those bytes. Only what copies and platform selection need
+//! is decoded.
 
 pub(crate) mod content;
 
@@ -18,7 +18,7 @@ pub const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 pub const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 pub const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 
-/// All four kinds, indexes first: a registry that could give either gives what the tag really names.
+/// All four types, indexes first: a registry that can convert serves what the tag names.
 pub(crate) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
      application/vnd.docker.distribution.manifest.list.v2+json, \
      application/vnd.oci.image.manifest.v1+json, \
@@ -33,7 +33,7 @@ pub(crate) fn is_index(media_type: &str) -> bool {
     matches!(media_type, OCI_INDEX | DOCKER_LIST)
 }
 
-/// The manifest of a repository that is meant: by tag or by digest.
+/// A manifest of a repository, by tag or digest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Selector {
     text: String,
@@ -41,7 +41,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// What a runtime asks for: the digest where there is one, else the tag, else `latest`.
+    /// What a runtime pulls: the digest where there is one, else the tag, else `latest`.
     pub fn of(reference: &Reference) -> Self {
         match (reference.digest(), reference.tag()) {
             (Some(digest), _) => digest.into(),
@@ -77,7 +77,7 @@ impl fmt::Display for Selector {
     }
 }
 
-/// A manifest as it came, with the digest of its bytes.
+/// A manifest with the digest of its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     pub media_type: String,
@@ -85,7 +85,7 @@ pub struct Manifest {
     pub bytes: Bytes,
 }
 
-/// A manifest that was looked up and not read.
+/// A manifest that was resolved and not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     pub digest: Digest,

@@ -1,5 +1,5 @@
-//! Small artifacts: one document of a known type under a tag, stored as an OCI image manifest with an empty
-//! configuration, the form that the image specification recommends and that registries from before artifacts accept.
+//! Small artifacts: one document of a known type under a tag, stored as an OCI image manifest with an empty configuration.
+//! The image specification recommends this form, and older registries accept it.
 
 use bytes::Bytes;
 use fairlead_domain::digest::Digest;
@@ -13,7 +13,7 @@ use crate::request::context::Context;
 const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
 const EMPTY: &[u8] = b"{}";
 
-/// A document and the digest of the manifest that names it.
+/// A document and the digest of its manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
     pub digest: Digest,
@@ -58,12 +58,12 @@ impl RepositoryClient {
         Ok(digest)
     }
 
-    /// Reads a document of this media type with at most `bound` bytes.
+    /// Reads a document of this media type of at most `limit` bytes.
     pub async fn artifact(
         &self,
         selector: &Selector,
         media_type: &str,
-        bound: usize,
+        limit: usize,
         context: &Context,
     ) -> Result<Artifact, Error> {
         let manifest = self.manifest(selector, context).await?;
@@ -73,7 +73,7 @@ impl RepositoryClient {
                 Content::Index(_) => Vec::new(),
             };
             match layers.as_slice() {
-                [layer] if layer.media_type == media_type => self.small_blob(layer, bound, context).await,
+                [layer] if layer.media_type == media_type => self.small_blob(layer, limit, context).await,
                 _ => Err(Problem::malformed(format!("it is not an artifact of type {media_type}"))),
             }
         };

@@ -1,7 +1,7 @@
-//! Removing images.
+//! Deletion of tags and manifests.
 //!
-//! A tag is deleted as a tag where the registry can do that, because deleting its digest takes every other tag of the same
-//! image with it. Older registries (distribution 2.8) know only digests and answer 400 or 405 to a tag.
+//! A tag is deleted as a tag where the registry supports it, because deleting its digest deletes every other tag of the
+//! same image. Older registries (distribution 2.8) only delete by digest and answer 400 or 405 to a tag.
 
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Tag;
@@ -22,67 +22,39 @@ pub enum Deleted {
     Digest(Digest),
     /// It was not there.
     Nothing,
-    /// Nothing, since the registry deletes no tags; the manifest may still be deleted by its digest.
+    /// The registry does not delete tags; the manifest may still be deleted by its digest.
     Unsupported,
 }
 
 impl RepositoryClient {
-    /// Deletes a tag, or the manifest it names where the registry cannot delete tags.
+    /// Deletes a tag and nothing else.
     pub async fn delete_tag(&self, tag: &Tag, context: &Context) -> Result<Deleted, Error> {
         let selector = Selector::from(tag);
-        let deleted = async {
-            match self.remove_tag(&selector, context).await? {
-                Deleted::Unsupported => {}
-                deleted => return Ok(deleted),
-            }
-            let digest = match self.resolve(&selector, context).await {
-                Ok(resolved) => resolved.digest,
-                Err(Error { problem: Problem::NotFound(_), .. }) => return Ok(Deleted::Nothing),
-                Err(error) => return Err(error.problem),
-            };
-            self.remove_digest(digest, context).await
-        };
-        deleted.await.map_err(|problem| self.during("delete", &selector, problem))
-    }
-
-    /// Deletes a tag and nothing else, or says that the registry cannot do that.
-    pub async fn delete_tag_only(&self, tag: &Tag, context: &Context) -> Result<Deleted, Error> {
-        let selector = Selector::from(tag);
-        let deleted = self.remove_tag(&selector, context).await;
-        deleted.map_err(|problem| self.during("delete", &selector, problem))
+        match self.delete(&selector, context).await {
+            Ok(()) => Ok(Deleted::Tag),
+            Err(Problem::NotFound(_)) => Ok(Deleted::Nothing),
+            Err(Problem::Rejected { status: 400 | 405 | 501, .. }) => Ok(Deleted::Unsupported),
+            Err(problem) => Err(self.during("delete", &selector, problem)),
+        }
     }
 
     /// Deletes a manifest and every tag that names it.
     pub async fn delete_digest(&self, digest: Digest, context: &Context) -> Result<Deleted, Error> {
-        let deleted = self.remove_digest(digest, context).await;
-        deleted.map_err(|problem| self.during("delete", &digest.into(), problem))
-    }
-
-    async fn remove_tag(&self, selector: &Selector, context: &Context) -> Result<Deleted, Problem> {
-        match self.delete(selector, context).await {
-            Ok(()) => Ok(Deleted::Tag),
-            Err(Problem::NotFound(_)) => Ok(Deleted::Nothing),
-            Err(Problem::Rejected { status: 400 | 405 | 501, .. }) => Ok(Deleted::Unsupported),
-            Err(problem) => Err(problem),
-        }
-    }
-
-    async fn remove_digest(&self, digest: Digest, context: &Context) -> Result<Deleted, Problem> {
-        match self.delete(&digest.into(), context).await {
-            Ok(()) => Ok(Deleted::Digest(digest)),
-            Err(Problem::NotFound(_)) => Ok(Deleted::Nothing),
+        let problem = match self.delete(&digest.into(), context).await {
+            Ok(()) => return Ok(Deleted::Digest(digest)),
+            Err(Problem::NotFound(_)) => return Ok(Deleted::Nothing),
             Err(Problem::Rejected { status: 405, .. }) => {
-                Err(Problem::Rejected { status: 405, detail: "deleting is switched off there".into() })
+                Problem::Rejected { status: 405, detail: "deleting is switched off there".into() }
             }
-            Err(problem) => Err(problem),
-        }
+            Err(problem) => problem,
+        };
+        Err(self.during("delete", &digest.into(), problem))
     }
 
     async fn delete(&self, selector: &Selector, context: &Context) -> Result<(), Problem> {
-        let outgoing =
-            ApiRequest::api(Method::DELETE, self.path(&format!("manifests/{}", selector.as_str())));
-        let answer = self.call(&outgoing, context).await?;
-        drop(answer.into_permit(context).await);
+        let request = ApiRequest::api(Method::DELETE, self.path(&format!("manifests/{}", selector.as_str())));
+        let response = self.call(&request, context).await?;
+        drop(response.into_permit(context).await);
         Ok(())
     }
 }

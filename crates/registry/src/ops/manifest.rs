@@ -1,18 +1,18 @@
-//! Looking manifests up, reading and writing them.
+//! Manifests: resolve, read, write.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use fairlead_domain::digest::{Algorithm, Digest};
 use fairlead_domain::json;
-use fairlead_domain::platform::{Platform, PlatformFilter};
+use fairlead_domain::platform::Platform;
 use hyper::Method;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 
 use crate::error::{Error, Problem};
 use crate::limits::quota::Quota;
 use crate::manifest::content::media_type_of;
-use crate::manifest::{ACCEPT as ALL_KINDS, Content, Image, Manifest, Resolved, Selector, is_manifest};
+use crate::manifest::{ACCEPT as ALL_KINDS, Image, Manifest, Resolved, Selector, is_manifest};
 use crate::repository::RepositoryClient;
 use crate::request::ApiRequest;
 use crate::request::context::Context;
@@ -23,20 +23,20 @@ use crate::size_limits;
 /// The header in which registries state the digest of what they send.
 const DIGEST_HEADER: &str = "docker-content-digest";
 
-/// What the headers of an answer state about a manifest, and the quota that was stated beside it.
+/// The answer to a HEAD of a manifest. `resolved` is missing where the headers are incomplete.
 #[derive(Clone, Debug)]
-pub(crate) struct Stated {
+pub(crate) struct ManifestHead {
     pub(crate) resolved: Option<Resolved>,
     pub(crate) quota: Quota,
 }
 
 impl RepositoryClient {
-    /// The digest, kind and size of a manifest. Asked for by HEAD; where that is not answered properly, the manifest is
-    /// read and hashed.
+    /// The digest, type and size of a manifest, by HEAD. Where its headers are incomplete, the manifest is read and
+    /// hashed.
     pub async fn resolve(&self, selector: &Selector, context: &Context) -> Result<Resolved, Error> {
         let resolved = async {
             match self.head(selector, context).await {
-                Ok(Stated { resolved: Some(resolved), .. }) => return Ok(resolved),
+                Ok(ManifestHead { resolved: Some(resolved), .. }) => return Ok(resolved),
                 Ok(_) => {}
                 Err(problem) if head_is_not_supported(&problem) => {}
                 Err(problem) => return Err(problem),
@@ -51,39 +51,11 @@ impl RepositoryClient {
         resolved.await.map_err(|problem| self.during("look up", selector, problem))
     }
 
-    /// Reads a manifest. Its digest is that of the bytes, whatever the registry says; if it was asked for by digest, it
-    /// has that one.
+    /// Reads a manifest. Its digest is computed from the bytes, and equals the one it was requested by.
     pub async fn manifest(&self, selector: &Selector, context: &Context) -> Result<Manifest, Error> {
         let (manifest, _) =
             self.get(selector, context).await.map_err(|problem| self.during("read", selector, problem))?;
         Ok(manifest)
-    }
-
-    /// The manifest for one platform, and whether it was found in an index.
-    pub async fn manifest_for(
-        &self,
-        selector: &Selector,
-        wanted: &PlatformFilter,
-        context: &Context,
-    ) -> Result<Manifest, Error> {
-        let manifest = self.manifest(selector, context).await?;
-        let missing = |offered: String| {
-            let problem = Problem::NotFound(format!("there is none for {wanted}, only for {offered}").into());
-            self.during("find a platform in", selector, problem)
-        };
-        match manifest.content()? {
-            Content::Index(index) => match index.find(wanted) {
-                Some(found) => self.manifest(&found.digest.into(), context).await,
-                None => Err(missing(listed(index.platforms()))),
-            },
-            Content::Image(image) => {
-                let platform = self
-                    .platform_of(&image, context)
-                    .await
-                    .map_err(|problem| self.during("find the platform of", selector, problem))?;
-                if wanted.matches(&platform) { Ok(manifest) } else { Err(missing(platform.to_string())) }
-            }
-        }
     }
 
     /// Writes a manifest under a tag or its digest.
@@ -95,13 +67,13 @@ impl RepositoryClient {
     ) -> Result<(), Error> {
         let put = async {
             let path = self.path(&format!("manifests/{}", selector.as_str()));
-            let mut outgoing = ApiRequest::api(Method::PUT, path).with_bytes(manifest.bytes.clone());
+            let mut request = ApiRequest::api(Method::PUT, path).with_bytes(manifest.bytes.clone());
             let kind = HeaderValue::from_str(&manifest.media_type)
                 .map_err(|_| Problem::malformed("the manifest's media type is no text"))?;
-            outgoing.headers_mut().insert(CONTENT_TYPE, kind);
-            let answer = self.call(&outgoing, context).await?;
-            match stated_digest(&answer) {
-                // A registry that hashes with another algorithm is no liar.
+            request.headers.insert(CONTENT_TYPE, kind);
+            let response = self.call(&request, context).await?;
+            match stated_digest(&response) {
+                // A registry may hash with another algorithm.
                 Some(stated)
                     if stated.algorithm() == manifest.digest.algorithm() && stated != manifest.digest =>
                 {
@@ -115,20 +87,20 @@ impl RepositoryClient {
         put.await.map_err(|problem| self.during("write", selector, problem))
     }
 
-    pub(crate) async fn head(&self, selector: &Selector, context: &Context) -> Result<Stated, Problem> {
-        let answer = self.call(&self.manifest_request(Method::HEAD, selector), context).await?;
-        let quota = *answer.quota();
+    pub(crate) async fn head(&self, selector: &Selector, context: &Context) -> Result<ManifestHead, Problem> {
+        let response = self.call(&self.manifest_request(Method::HEAD, selector), context).await?;
+        let quota = *response.quota();
         let media_type =
-            answer.header(CONTENT_TYPE.as_str()).and_then(|kind| kind.split(';').next()).map(str::trim);
+            response.header(CONTENT_TYPE.as_str()).and_then(|kind| kind.split(';').next()).map(str::trim);
         let digest =
-            stated_digest(&answer).filter(|stated| selector.digest().is_none_or(|asked| asked == *stated));
-        let resolved = match (digest, media_type, answer.content_length()) {
+            stated_digest(&response).filter(|stated| selector.digest().is_none_or(|asked| asked == *stated));
+        let resolved = match (digest, media_type, response.content_length()) {
             (Some(digest), Some(media_type), Some(size)) if is_manifest(media_type) => {
                 Some(Resolved { digest, media_type: media_type.to_owned(), size })
             }
             _ => None,
         };
-        Ok(Stated { resolved, quota })
+        Ok(ManifestHead { resolved, quota })
     }
 
     pub(crate) async fn get(
@@ -136,14 +108,14 @@ impl RepositoryClient {
         selector: &Selector,
         context: &Context,
     ) -> Result<(Manifest, Quota), Problem> {
-        let outgoing = self.manifest_request(Method::GET, selector);
+        let request = self.manifest_request(Method::GET, selector);
         let read = || async {
-            let answer = self.call(&outgoing, context).await?;
-            let quota = *answer.quota();
-            let header = answer.header(CONTENT_TYPE.as_str()).map(str::to_owned);
-            Ok((answer.bytes("the manifest", size_limits::MANIFEST, context).await, header, quota))
+            let response = self.call(&request, context).await?;
+            let quota = *response.quota();
+            let header = response.header(CONTENT_TYPE.as_str()).map(str::to_owned);
+            Ok((response.bytes("the manifest", size_limits::MANIFEST, context).await, header, quota))
         };
-        // What broke off may be whole the next time. A request without any answer was repeated already.
+        // A body that broke off may be whole the next time. A request without an answer was retried already.
         let broke_off = |outcome: &Result<(Result<Bytes, Problem>, _, _), Problem>| match outcome {
             Ok((Err(Problem::Unreachable(_)), ..)) => Some(Duration::ZERO),
             _ => None,
@@ -156,9 +128,9 @@ impl RepositoryClient {
     }
 
     fn manifest_request(&self, method: Method, selector: &Selector) -> ApiRequest {
-        let mut outgoing = ApiRequest::api(method, self.path(&format!("manifests/{}", selector.as_str())));
-        outgoing.headers_mut().insert(ACCEPT, HeaderValue::from_static(ALL_KINDS));
-        outgoing
+        let mut request = ApiRequest::api(method, self.path(&format!("manifests/{}", selector.as_str())));
+        request.headers.insert(ACCEPT, HeaderValue::from_static(ALL_KINDS));
+        request
     }
 
     pub(crate) fn during(&self, attempt: &str, selector: &Selector, problem: Problem) -> Error {
@@ -172,13 +144,13 @@ impl RepositoryClient {
     }
 }
 
-/// Whether a failed HEAD says only that HEAD is not served, so that GET may still be.
+/// Whether a failed HEAD says only that HEAD is not supported, so that GET may be.
 pub(crate) fn head_is_not_supported(problem: &Problem) -> bool {
     matches!(problem, Problem::Rejected { status: 405 | 501, .. })
 }
 
-fn stated_digest(answer: &ApiResponse) -> Option<Digest> {
-    answer.header(DIGEST_HEADER)?.trim().parse().ok()
+fn stated_digest(response: &ApiResponse) -> Option<Digest> {
+    response.header(DIGEST_HEADER)?.trim().parse().ok()
 }
 
 fn hashed(bytes: &Bytes, selector: &Selector) -> Result<Digest, Problem> {
@@ -190,9 +162,4 @@ fn hashed(bytes: &Bytes, selector: &Selector) -> Result<Digest, Problem> {
         return Ok(asked);
     }
     Err(Problem::DigestMismatch(format!("what came has the digest {found}").into()))
-}
-
-fn listed<'a>(platforms: impl Iterator<Item = &'a Platform>) -> String {
-    let names: Vec<String> = platforms.map(ToString::to_string).collect();
-    if names.is_empty() { "none that it names".to_owned() } else { names.join(", ") }
 }

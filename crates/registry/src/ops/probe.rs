@@ -1,52 +1,69 @@
-//! Is an image there? The question asked most, by admission, watch and people.
+//! Probes: whether an image can be pulled.
 
-pub(crate) mod flight;
-
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fairlead_domain::cause::Cause;
 use fairlead_domain::digest::Digest;
-use fairlead_domain::keyring::Credential;
-use fairlead_domain::reference::Reference;
+use fairlead_domain::keyring::{Credential, CredentialId};
+use fairlead_domain::reference::{ImageKey, Reference};
 use fairlead_domain::verdict::Verdict;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
 
+use super::manifest::head_is_not_supported;
 use crate::auth::scope::Right;
-use crate::client::Client;
-use crate::error::Problem;
+use crate::client::{Client, ClientState};
+use crate::error::{Detail, Problem};
 use crate::limits::quota::Quota;
+use crate::limits::rate::Class;
 use crate::manifest::Selector;
-use crate::ops::manifest::head_is_not_supported;
 use crate::repository::RepositoryClient;
 use crate::request::context::Context;
 
-/// How a probe asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ProbeOptions {
     pub method: ProbeMethod,
-    /// After a tag was found, ask for its digest as well: a caching proxy may know a tag whose image it no longer has.
+    /// After a tag was found, request its digest as well: a caching proxy may list a tag whose image it no longer has.
     pub check_digest: bool,
-    /// Ask over a new connection, so that the answer also proves that the registry accepts one.
+    /// Use a new connection, so that the answer also proves that the registry accepts one.
     pub new_connection: bool,
-    /// On whose account it asks. Probes of different causes are not shared.
     pub cause: Cause,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ProbeMethod {
-    /// Headers only, which registries do not count as a pull. Where they make no sense, the manifest is read.
+    /// Headers only, which registries do not count as a pull. Where they are incomplete, the manifest is read.
     #[default]
     Head,
     /// Reads the manifest, for registries whose HEAD is wrong.
     Get,
 }
 
+/// Probes under way, with their deadlines: single-flight by image, credentials, options and class. A result never reaches a
+/// caller with other credentials, and an urgent caller never waits for a probe that gives way to others.
+pub(crate) type ProbesUnderWay = Mutex<HashMap<ProbeKey, (Instant, Probe)>>;
+
+type Probe = Shared<BoxFuture<'static, Verdict>>;
+
+/// A caller does not join a probe whose deadline is earlier than its own by more than this.
+const DEADLINE_SLACK: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProbeKey {
+    image: ImageKey,
+    credentials: Vec<CredentialId>,
+    options: ProbeOptions,
+    class: Class,
+}
+
 impl Client {
-    /// Asks whether an image is there, for the holder of these credentials. Never fails: what prevents an answer is an
-    /// answer too.
+    /// Whether an image can be pulled with these credentials. Never fails: what prevents an answer is a verdict too.
     ///
-    /// Callers that ask the same at the same time share one request. It goes on when a caller gives up, so that nobody's
-    /// haste spoils the answer for the others.
+    /// Concurrent callers with the same question share one probe, which continues when they give up.
     pub async fn probe(
         &self,
         reference: &Reference,
@@ -54,33 +71,87 @@ impl Client {
         options: ProbeOptions,
         context: &Context,
     ) -> Verdict {
-        flight::join(self, reference, credentials, options, context).await
+        let image = reference.pulled();
+        let key = ProbeKey {
+            image: image.key(),
+            credentials: credentials.iter().map(Credential::id).collect(),
+            options,
+            class: context.class(),
+        };
+        let probe = {
+            let mut under_way = self.state.probes.lock();
+            match under_way.get(&key) {
+                Some((deadline, probe)) if *deadline + DEADLINE_SLACK >= context.deadline => probe.clone(),
+                _ => {
+                    let probe = self.start_probe(image, credentials, key.clone(), context.clone());
+                    under_way.insert(key, (context.deadline, probe.clone()));
+                    probe
+                }
+            }
+        };
+        timeout_at(context.deadline, probe)
+            .await
+            .unwrap_or_else(|_| Problem::TimedOut(Detail::none()).verdict())
+    }
+
+    fn start_probe(
+        &self,
+        image: Reference,
+        credentials: &[Credential],
+        key: ProbeKey,
+        context: Context,
+    ) -> Probe {
+        let (client, credentials) = (self.clone(), Arc::from(credentials));
+        let end = ProbeEnd { state: Arc::clone(&self.state), key, deadline: context.deadline };
+        let probe = tokio::spawn(async move {
+            let verdict = run(&client, &image, credentials, end.key.options, &context).await;
+            drop(end);
+            verdict.unwrap_or_else(|problem| problem.verdict())
+        });
+        let ended = || Problem::Unreachable("the probe ended without an answer".into()).verdict();
+        async move { probe.await.unwrap_or_else(|_| ended()) }.boxed().shared()
     }
 }
 
-/// The outcome of one probe.
-pub(crate) async fn ask(
+/// Removes a probe from those under way, also if it panics.
+struct ProbeEnd {
+    state: Arc<ClientState>,
+    key: ProbeKey,
+    deadline: Instant,
+}
+
+impl Drop for ProbeEnd {
+    fn drop(&mut self) {
+        let mut under_way = self.state.probes.lock();
+        // A caller with more time may have started another one.
+        if under_way.get(&self.key).is_some_and(|(deadline, _)| *deadline == self.deadline) {
+            under_way.remove(&self.key);
+        }
+    }
+}
+
+async fn run(
     client: &Client,
-    reference: &Reference,
+    image: &Reference,
     credentials: Arc<[Credential]>,
     options: ProbeOptions,
     context: &Context,
 ) -> Result<Verdict, Problem> {
     let remote = client
-        .repository_for(options.cause, &reference.repository(), credentials, Right::Pull)
+        .repository_for(options.cause, &image.repository(), credentials, Right::Pull)
         .map_err(|error| error.problem)?;
     let fresh = options.new_connection.then(|| context.on_new_connections());
     let context = fresh.as_ref().unwrap_or(context);
-    let selector = Selector::of(reference);
-    let digest = remote.look(&selector, options.method, context).await?;
+    let selector = Selector::of(image);
+    let digest = remote.probe_manifest(&selector, options.method, context).await?;
     if selector.digest().is_none() && options.check_digest {
-        match remote.look_again(digest, options.method, context).await {
+        match remote.probe_digest(digest, options.method, context).await {
             Ok(()) => {}
             Err(Problem::NotFound(_)) => {
-                let told = format!(
+                let reason = format!(
                     "the tag is there but its manifest {digest} is not; a proxy may serve an old tag"
                 );
-                return Err(Problem::NotFound(told.into()));
+                return Err(Problem::NotFound(reason.into()));
             }
             Err(problem) if options.method == ProbeMethod::Head && head_is_not_supported(&problem) => {}
             Err(problem) => return Err(problem),
@@ -90,8 +161,7 @@ pub(crate) async fn ask(
 }
 
 impl RepositoryClient {
-    /// Looks a manifest up and returns its digest.
-    async fn look(
+    async fn probe_manifest(
         &self,
         selector: &Selector,
         method: ProbeMethod,
@@ -99,9 +169,9 @@ impl RepositoryClient {
     ) -> Result<Digest, Problem> {
         if method == ProbeMethod::Head {
             match self.head(selector, context).await {
-                Ok(stated) => {
-                    within_quota(&stated.quota)?;
-                    if let Some(resolved) = stated.resolved {
+                Ok(head) => {
+                    within_quota(&head.quota)?;
+                    if let Some(resolved) = head.resolved {
                         return Ok(resolved.digest);
                     }
                 }
@@ -114,18 +184,18 @@ impl RepositoryClient {
         Ok(manifest.digest)
     }
 
-    /// Looks the manifest up by the digest that its tag was found to have, in the same way.
-    async fn look_again(
+    /// Requests the manifest by the digest of its tag, with the same method.
+    async fn probe_digest(
         &self,
         digest: Digest,
         method: ProbeMethod,
         context: &Context,
     ) -> Result<(), Problem> {
         if method == ProbeMethod::Head {
-            let stated = self.head(&digest.into(), context).await?;
-            within_quota(&stated.quota)?;
-            // An answer that does not state this very digest may come from anything that answers everything.
-            if stated.resolved.is_some() {
+            let head = self.head(&digest.into(), context).await?;
+            within_quota(&head.quota)?;
+            // An answer without this very digest may come from a server that answers everything.
+            if head.resolved.is_some() {
                 return Ok(());
             }
         }
@@ -134,7 +204,7 @@ impl RepositoryClient {
     }
 }
 
-/// A registry that answers and says in the same breath that nothing is left would refuse the pull that follows.
+/// A registry that answers and states that nothing is left of its quota would refuse the pull that follows.
 fn within_quota(quota: &Quota) -> Result<(), Problem> {
     if quota.is_exhausted() {
         return Err(Problem::quota(quota, "its last answer said that no request is left", SystemTime::now()));

@@ -1,7 +1,7 @@
-//! What refers to an image: signatures, attestations, bills of materials.
+//! Referrers of an image: signatures, attestations, bills of materials.
 //!
-//! Registries of the current specification answer a question about it. For the others there is an agreement: an index under
-//! a tag made of the digest, kept by whoever pushes a referrer.
+//! Registries of the current specification list them. On others, clients that push a referrer keep an index under a tag
+//! made of the digest.
 
 use std::collections::HashSet;
 
@@ -18,15 +18,15 @@ use crate::request::context::Context;
 use crate::request::response::ApiResponse;
 use crate::size_limits;
 
-/// Referrers of one image, and how they were found.
+/// The referrers of one image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Referrers {
     pub manifests: Vec<Descriptor>,
-    /// The tag that lists them, where the registry itself does not.
+    /// The tag of their index, where the registry itself does not list them.
     pub fallback_tag: Option<Tag>,
 }
 
-/// The tag under which referrers are listed on registries that do not list them: `sha256-<hex>`.
+/// The tag of the index of referrers on registries that do not list them: `sha256-<hex>`.
 pub fn fallback_tag(digest: &Digest) -> Option<Tag> {
     let hex: String = digest.hex().chars().take(64).collect();
     Tag::parse(&format!("{}-{hex}", digest.algorithm().name())).ok()
@@ -59,7 +59,7 @@ impl RepositoryClient {
         }
     }
 
-    /// The registry's own list; `None` if it keeps none.
+    /// The registry's own list; `None` if it has none.
     async fn listed_referrers(
         &self,
         digest: &Digest,
@@ -71,7 +71,7 @@ impl RepositoryClient {
             Err(Problem::NotFound(_) | Problem::Rejected { .. }) => return Ok(None),
             Err(problem) => return Err(problem),
         };
-        // Some registries answer unknown addresses with a page for people.
+        // Some registries answer unknown addresses with an HTML page.
         if !is_index(&page) {
             return Ok(None);
         }
@@ -87,8 +87,8 @@ impl RepositoryClient {
             if barren == size_limits::BARREN_PAGES {
                 return Err(Problem::malformed("its list of referrers leads on and on without a new one"));
             }
-            // A registry that has begun a list keeps one: what fails from here on is no reason to look elsewhere.
-            page = self.turn_to(&for_index(ApiRequest::pointed(Method::GET, next)), context).await?;
+            // The registry does list referrers: a failure from here on is no reason to use the tag.
+            page = self.follow_page(&for_index(ApiRequest::location(Method::GET, next)), context).await?;
             if !is_index(&page) {
                 return Err(Problem::malformed("its list of referrers goes on with something else"));
             }
@@ -97,13 +97,13 @@ impl RepositoryClient {
     }
 }
 
-fn for_index(mut outgoing: ApiRequest) -> ApiRequest {
-    outgoing.headers_mut().insert(ACCEPT, HeaderValue::from_static(OCI_INDEX));
-    outgoing
+fn for_index(mut request: ApiRequest) -> ApiRequest {
+    request.headers.insert(ACCEPT, HeaderValue::from_static(OCI_INDEX));
+    request
 }
 
-fn is_index(answer: &ApiResponse) -> bool {
-    answer.header(CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with(OCI_INDEX))
+fn is_index(response: &ApiResponse) -> bool {
+    response.header(CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with(OCI_INDEX))
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! Whether a manifest is needed by more than one tag.
+//! Whether another tag of a repository uses a manifest.
 //!
-//! Registries without deletion of tags delete manifests, and with them whatever else relies on them: other tags of the same
-//! image, and indexes of which it is a part. That cannot be asked for in one question; the tags of the repository are
-//! gone through, as far as the caller wants to go.
+//! Registries that cannot delete tags delete manifests, and with them other tags of the same image and indexes that contain
+//! it. No request answers that, so the tags of the repository are resolved, up to a limit.
 
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Tag;
@@ -13,23 +12,22 @@ use crate::manifest::{Content, Selector, is_index};
 use crate::repository::RepositoryClient;
 use crate::request::context::Context;
 
-/// Tags that are looked at at once.
+/// Tags resolved at once.
 const AT_ONCE: usize = 4;
 
-/// What relies on a manifest besides one tag.
+/// Whether a manifest is used besides by one tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TagUsage {
-    /// No other tag.
+    /// By no other tag.
     Unused,
-    /// This tag names it, or an index that holds it.
+    /// By this tag, which names it or an index that contains it.
     UsedBy(Tag),
-    /// There are too many tags to tell, or indexes in too many layers.
+    /// There are too many tags, or nested indexes.
     Unknown,
 }
 
 impl RepositoryClient {
-    /// Whether another tag of the repository than `except` needs the manifest with this digest. At most `most` other tags
-    /// are looked at.
+    /// Whether a tag of the repository other than `except` uses this manifest. At most `most` other tags are resolved.
     pub async fn tag_usage(
         &self,
         digest: Digest,
@@ -39,7 +37,6 @@ impl RepositoryClient {
     ) -> Result<TagUsage, Error> {
         let listed = match self.tags(most.saturating_add(1), context).await {
             Ok(listed) => listed,
-            // Without a repository there are no tags.
             Err(Error { problem: Problem::NotFound(_), .. }) => return Ok(TagUsage::Unused),
             Err(error) => return Err(error),
         };
@@ -47,34 +44,33 @@ impl RepositoryClient {
         if !listed.complete || others.len() > most {
             return Ok(TagUsage::Unknown);
         }
-        let looks = stream::iter(others).map(|tag| self.relies(tag, digest, context));
-        let mut looks = std::pin::pin!(looks.buffer_unordered(AT_ONCE));
-        let mut outcome = TagUsage::Unused;
-        while let Some(found) = looks.try_next().await? {
-            match found {
-                TagUsage::UsedBy(_) => return Ok(found),
-                TagUsage::Unknown => outcome = TagUsage::Unknown,
+        let usages = stream::iter(others).map(|tag| self.usage_by(tag, digest, context));
+        let mut usages = std::pin::pin!(usages.buffer_unordered(AT_ONCE));
+        let mut usage = TagUsage::Unused;
+        while let Some(next) = usages.try_next().await? {
+            match next {
+                TagUsage::UsedBy(_) => return Ok(next),
+                TagUsage::Unknown => usage = next,
                 TagUsage::Unused => {}
             }
         }
-        Ok(outcome)
+        Ok(usage)
     }
 
-    /// Whether a tag needs a manifest.
-    async fn relies(&self, tag: Tag, digest: Digest, context: &Context) -> Result<TagUsage, Error> {
+    async fn usage_by(&self, tag: Tag, digest: Digest, context: &Context) -> Result<TagUsage, Error> {
         let selector = Selector::from(&tag);
-        let found = match self.resolve(&selector, context).await {
-            Ok(found) => found,
+        let resolved = match self.resolve(&selector, context).await {
+            Ok(resolved) => resolved,
             Err(Error { problem: Problem::NotFound(_), .. }) => return Ok(TagUsage::Unused),
             Err(error) => return Err(error),
         };
-        if found.digest == digest {
+        if resolved.digest == digest {
             return Ok(TagUsage::UsedBy(tag));
         }
-        if !is_index(&found.media_type) {
+        if !is_index(&resolved.media_type) {
             return Ok(TagUsage::Unused);
         }
-        match self.manifest(&found.digest.into(), context).await?.content()? {
+        match self.manifest(&resolved.digest.into(), context).await?.content()? {
             Content::Index(index) if index.manifests.iter().any(|part| part.digest == digest) => {
                 Ok(TagUsage::UsedBy(tag))
             }

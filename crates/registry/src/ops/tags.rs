@@ -1,4 +1,4 @@
-//! The tags of a repository.
+//! Listing of tags.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use crate::request::ApiRequest;
 use crate::request::context::Context;
 use crate::size_limits;
 
-/// Tags found, in the order of their text.
+/// Tags in lexical order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tags {
     pub tags: BTreeSet<Tag>,
-    /// False when there are more than were asked for.
+    /// False if there are more than were requested.
     pub complete: bool,
 }
 
@@ -38,18 +38,18 @@ impl RepositoryClient {
     async fn list_tags(&self, most: usize, context: &Context) -> Result<Tags, Problem> {
         let path = self.path("tags/list");
         let paged = ApiRequest::api(Method::GET, format!("{path}?n={}", size_limits::TAGS_PER_PAGE));
-        let mut answer = match self.call(&paged, context).await {
-            // A registry that allows fewer per page than we ask for says so; it may choose.
+        let mut response = match self.call(&paged, context).await {
+            // A registry that allows fewer per page than requested; it may choose.
             Err(Problem::Rejected { status: 400, .. }) => {
                 self.call(&ApiRequest::api(Method::GET, path), context).await?
             }
-            answer => answer?,
+            response => response?,
         };
         let mut found = Tags::default();
         let mut barren = 0;
         for _ in 0..size_limits::PAGES {
-            let next = self.next_page(&answer)?;
-            let body = answer.bytes("the list of tags", size_limits::TAGS_PAGE, context).await?;
+            let next = self.next_page(&response)?;
+            let body = response.bytes("the list of tags", size_limits::TAGS_PAGE, context).await?;
             let page: Page = serde_json::from_slice(&body)
                 .map_err(|error| Problem::malformed(format!("the list of tags cannot be read: {error}")))?;
             let before = found.tags.len();
@@ -57,7 +57,7 @@ impl RepositoryClient {
                 if found.tags.len() == most {
                     return Ok(found);
                 }
-                // What is no tag cannot be pulled by it; there is nothing to do about it here.
+                // An invalid tag cannot be pulled; it is left out.
                 found.tags.extend(Tag::parse(&tag));
             }
             let Some(next) = next else {
@@ -68,7 +68,7 @@ impl RepositoryClient {
             if barren == size_limits::BARREN_PAGES {
                 return Err(Problem::malformed("its list of tags leads on and on without a new one"));
             }
-            answer = self.turn_to(&ApiRequest::pointed(Method::GET, next), context).await?;
+            response = self.follow_page(&ApiRequest::location(Method::GET, next), context).await?;
         }
         Ok(found)
     }

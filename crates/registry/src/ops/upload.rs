@@ -1,8 +1,8 @@
-//! Writing blobs.
+//! Uploads of blobs.
 //!
-//! The usual way is two requests: one to open an upload, one that carries everything and closes it. Where a connection
-//! breaks, the registry is asked how much it has, and the rest follows in chunks; registries that do not take everything
-//! at once get chunks from the start.
+//! Usually two requests: one opens the upload, one carries the whole blob and closes it. After a broken connection the
+//! registry is asked how much it has, and the rest follows in chunks. Registries that do not accept a whole blob get
+//! chunks from the start.
 
 use bytes::Bytes;
 use fairlead_domain::digest::Digest;
@@ -19,69 +19,68 @@ use crate::request::response::ApiResponse;
 use crate::request::{ApiRequest, CheckedLocation};
 use crate::transport::http::Body;
 
-/// What the registry has may still grow for a moment, after the connection that carried it is gone.
+/// Attempts to cancel: what the registry has may still grow for a moment after the connection broke.
 const MOST_CANCELLATIONS: u32 = 4;
+const OCTETS: &str = "application/octet-stream";
 const SMALLEST_CHUNK_HEADER: &str = "oci-chunk-min-length";
 
-/// An upload that was opened and not closed yet.
+/// An open upload.
 #[derive(Debug)]
 pub struct Upload {
     remote: RepositoryClient,
     location: CheckedLocation,
-    /// Chunks other than the last must not be smaller, if the registry says so.
+    /// The smallest chunk that the registry accepts, except for the last.
     smallest_chunk: Option<u64>,
-    /// Bytes the registry has.
+    /// Bytes that the registry has.
     offset: u64,
 }
 
-/// What came of asking a registry to take a blob from another of its repositories.
+/// The result of a request to mount a blob from another repository.
 #[derive(Debug)]
 pub enum Mount {
-    /// It is there now; nothing needs to be sent.
+    /// The blob is in the repository.
     Done,
-    /// The registry would not, and opened an upload instead.
+    /// The registry opened an upload instead.
     Refused(Box<Upload>),
 }
 
 impl RepositoryClient {
     /// Opens an upload.
     pub async fn begin_upload(&self, context: &Context) -> Result<Upload, Error> {
-        // At worst an upload is left that nobody uses, which registries clean up.
-        let outgoing = empty(ApiRequest::api(Method::POST, self.path("blobs/uploads/"))).harmless();
-        let opened = async { self.opened(&self.call(&outgoing, context).await?) };
+        let request = empty(harmless(ApiRequest::api(Method::POST, self.path("blobs/uploads/"))));
+        let opened = async { self.opened(&self.call(&request, context).await?) };
         opened.await.map_err(|problem| self.upload_failed("open an upload to", problem))
     }
 
-    /// Asks for a blob to be taken from another repository of the same registry.
+    /// Mounts a blob from another repository of the same registry.
     pub async fn mount(&self, digest: &Digest, from: &Repository, context: &Context) -> Result<Mount, Error> {
         let mount = async {
             let query = url::form_urlencoded::Serializer::new(String::new())
                 .append_pair("mount", &digest.to_string())
                 .append_pair("from", from.path())
                 .finish();
-            let outgoing =
-                empty(ApiRequest::api(Method::POST, self.path(&format!("blobs/uploads/?{query}"))))
-                    .with_scope(Scope::repository(from.path(), Right::Pull))
-                    .harmless();
-            let answer = self.call(&outgoing, context).await?;
-            match answer.status() {
+            let path = self.path(&format!("blobs/uploads/?{query}"));
+            let mut request = empty(harmless(ApiRequest::api(Method::POST, path)));
+            request.extra_scope = Some(Scope::repository(from.path(), Right::Pull));
+            let response = self.call(&request, context).await?;
+            match response.status() {
                 StatusCode::CREATED => Ok(Mount::Done),
-                _ => self.opened(&answer).map(|upload| Mount::Refused(Box::new(upload))),
+                _ => self.opened(&response).map(|upload| Mount::Refused(Box::new(upload))),
             }
         };
         mount.await.map_err(|problem| self.upload_failed("mount a blob into", problem))
     }
 
-    fn opened(&self, answer: &ApiResponse) -> Result<Upload, Problem> {
-        let smallest_chunk = answer.header(SMALLEST_CHUNK_HEADER).and_then(|text| text.trim().parse().ok());
-        Ok(Upload { remote: self.clone(), location: self.location(answer)?, smallest_chunk, offset: 0 })
+    fn opened(&self, response: &ApiResponse) -> Result<Upload, Problem> {
+        let smallest_chunk = response.header(SMALLEST_CHUNK_HEADER).and_then(|text| text.trim().parse().ok());
+        Ok(Upload { remote: self.clone(), location: self.location(response)?, smallest_chunk, offset: 0 })
     }
 
-    fn location(&self, answer: &ApiResponse) -> Result<CheckedLocation, Problem> {
-        let location = answer
+    fn location(&self, response: &ApiResponse) -> Result<CheckedLocation, Problem> {
+        let location = response
             .header(LOCATION.as_str())
             .ok_or_else(|| Problem::malformed("it does not say where the upload goes"))?;
-        self.pointer(answer, location)
+        self.checked(response, location)
     }
 
     fn upload_failed(&self, attempt: &str, problem: Problem) -> Error {
@@ -90,24 +89,24 @@ impl RepositoryClient {
 }
 
 impl Upload {
-    /// Bytes the registry has of this upload.
+    /// Bytes that the registry has.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Where those are counted who give such uploads up.
+    /// Tasks that cancel uploads.
     pub(crate) fn cancellations(&self) -> TaskTracker {
         self.remote.state.cancellations.clone()
     }
 
-    /// The smallest size of a chunk that is not the last one.
+    /// The smallest chunk that the registry accepts, except for the last.
     pub fn smallest_chunk(&self) -> Option<u64> {
         self.smallest_chunk
     }
 
-    /// Sends everything at once and closes the upload. The body must be `size` bytes long.
+    /// Sends the whole blob and closes the upload. The body must be `size` bytes long.
     pub async fn put(&self, digest: &Digest, size: u64, body: Body, context: &Context) -> Result<(), Error> {
-        self.put_with(digest, size, |outgoing| outgoing.with_stream(body), context).await
+        self.put_with(digest, size, |request| request.with_stream(body), context).await
     }
 
     async fn put_with(
@@ -118,32 +117,31 @@ impl Upload {
         context: &Context,
     ) -> Result<(), Error> {
         let put = async {
-            let mut outgoing = fill(ApiRequest::pointed(Method::PUT, self.closing(digest)));
-            let headers = outgoing.headers_mut();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-            headers.insert(CONTENT_LENGTH, HeaderValue::from(size));
-            let answer = self.remote.call(&outgoing, context).await?;
-            drop(answer.into_permit(context).await);
+            let mut request = fill(ApiRequest::location(Method::PUT, self.closing(digest)));
+            request.headers.insert(CONTENT_TYPE, HeaderValue::from_static(OCTETS));
+            request.headers.insert(CONTENT_LENGTH, HeaderValue::from(size));
+            let response = self.remote.call(&request, context).await?;
+            drop(response.into_permit(context).await);
             Ok(())
         };
         put.await.map_err(|problem| self.failed(digest, problem))
     }
 
-    /// Sends everything at once from memory and closes the upload.
+    /// Sends the whole blob from memory and closes the upload.
     pub async fn put_bytes(&self, digest: &Digest, bytes: Bytes, context: &Context) -> Result<(), Error> {
         let size = bytes.len() as u64;
-        self.put_with(digest, size, |outgoing| outgoing.with_bytes(bytes), context).await
+        self.put_with(digest, size, |request| request.with_bytes(bytes), context).await
     }
 
     /// Sends the next chunk.
     pub async fn append(&mut self, chunk: Bytes, context: &Context) -> Result<(), Error> {
         let length = chunk.len() as u64;
-        self.send_chunk(length, |outgoing| outgoing.with_bytes(chunk), context).await
+        self.send_chunk(length, |request| request.with_bytes(chunk), context).await
     }
 
-    /// Sends the next chunk, of this length, as it comes.
+    /// Sends the next chunk of this length as a stream.
     pub async fn append_stream(&mut self, length: u64, body: Body, context: &Context) -> Result<(), Error> {
-        self.send_chunk(length, |outgoing| outgoing.with_stream(body), context).await
+        self.send_chunk(length, |request| request.with_stream(body), context).await
     }
 
     async fn send_chunk(
@@ -154,16 +152,16 @@ impl Upload {
     ) -> Result<(), Error> {
         let Some(last) = length.checked_sub(1) else { return Ok(()) };
         let sent = async {
-            let mut outgoing = fill(ApiRequest::pointed(Method::PATCH, self.location.clone()));
+            let mut request = fill(ApiRequest::location(Method::PATCH, self.location.clone()));
             let range = format!("{}-{}", self.offset, self.offset + last);
-            let headers = outgoing.headers_mut();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+            let headers = &mut request.headers;
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(OCTETS));
             headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
             headers.insert(
                 CONTENT_RANGE,
                 HeaderValue::from_str(&range).map_err(|error| Problem::malformed(error.to_string()))?,
             );
-            self.remote.location(&self.remote.call(&outgoing, context).await?)
+            self.remote.location(&self.remote.call(&request, context).await?)
         };
         match sent.await {
             Ok(location) => {
@@ -175,16 +173,16 @@ impl Upload {
         }
     }
 
-    /// Asks the registry how much it has, and goes on from there.
+    /// Asks the registry how much it has, and continues from there.
     pub async fn catch_up(&mut self, context: &Context) -> Result<u64, Error> {
         let asked = async {
-            let answer =
-                self.remote.call(&ApiRequest::pointed(Method::GET, self.location.clone()), context).await?;
-            let location = match answer.header(LOCATION.as_str()) {
-                Some(location) => self.remote.pointer(&answer, location)?,
+            let request = ApiRequest::location(Method::GET, self.location.clone());
+            let response = self.remote.call(&request, context).await?;
+            let location = match response.header(LOCATION.as_str()) {
+                Some(location) => self.remote.checked(&response, location)?,
                 None => self.location.clone(),
             };
-            Ok((location, answer.header(RANGE.as_str()).map_or(0, received)))
+            Ok((location, response.header(RANGE.as_str()).map_or(0, received)))
         };
         let (location, offset) = asked
             .await
@@ -196,25 +194,24 @@ impl Upload {
 
     /// Closes an upload that was sent in chunks.
     pub async fn finish(&self, digest: &Digest, context: &Context) -> Result<(), Error> {
-        let outgoing = empty(ApiRequest::pointed(Method::PUT, self.closing(digest)));
-        match self.remote.call(&outgoing, context).await {
-            Ok(answer) => {
-                drop(answer.into_permit(context).await);
+        let request = empty(ApiRequest::location(Method::PUT, self.closing(digest)));
+        match self.remote.call(&request, context).await {
+            Ok(response) => {
+                drop(response.into_permit(context).await);
                 Ok(())
             }
             Err(problem) => Err(self.failed(digest, problem)),
         }
     }
 
-    /// Gives the upload up, so that the registry need not keep what it has of it. Distribution wants to be told how much
-    /// that is, which is not known of a request that was broken off: then it is asked first. Its release 2 does not tell
-    /// either and keeps the upload until it cleans up.
+    /// Cancels the upload, so that the registry need not keep it. Distribution wants to be told how much it has; after a
+    /// request that broke off it is asked first. Its release 2 does not answer that and keeps the upload until it cleans up.
     pub async fn cancel(&mut self, context: &Context) -> Result<(), Error> {
         let mut attempts = 0;
         loop {
-            let outgoing = ApiRequest::pointed(Method::DELETE, self.location.clone());
+            let request = ApiRequest::location(Method::DELETE, self.location.clone());
             attempts += 1;
-            match self.remote.call(&outgoing, context).await {
+            match self.remote.call(&request, context).await {
                 Ok(_) | Err(Problem::NotFound(_)) => return Ok(()),
                 Err(Problem::Rejected { status: 416, .. }) if attempts < MOST_CANCELLATIONS => {
                     self.catch_up(context).await?;
@@ -225,9 +222,9 @@ impl Upload {
     }
 
     fn closing(&self, digest: &Digest) -> CheckedLocation {
-        let mut pointer = self.location.clone();
-        pointer.target.url.query_pairs_mut().append_pair("digest", &digest.to_string());
-        pointer
+        let mut location = self.location.clone();
+        location.target.url.query_pairs_mut().append_pair("digest", &digest.to_string());
+        location
     }
 
     fn failed(&self, digest: &Digest, problem: Problem) -> Error {
@@ -235,17 +232,23 @@ impl Upload {
     }
 }
 
-/// A request that is known to have no body. Some registries insist on being told.
-fn empty(mut outgoing: ApiRequest) -> ApiRequest {
-    outgoing.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(0));
-    outgoing
+/// A request that states its empty body, which some registries insist on.
+fn empty(mut request: ApiRequest) -> ApiRequest {
+    request.headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
+    request
 }
 
-/// How many bytes a registry has: `0-99` are a hundred.
+/// A request that may be repeated: at worst an unused upload is left, which registries clean up.
+fn harmless(mut request: ApiRequest) -> ApiRequest {
+    request.is_harmless = true;
+    request
+}
+
+/// How many bytes a registry has: `0-99` is a hundred.
 fn received(header: &str) -> u64 {
     let header = header.trim().trim_start_matches("bytes=");
     match header.split_once('-').and_then(|(_, last)| last.parse::<u64>().ok()) {
-        // Registries write `0-0` for an upload without content. A single byte is sent again at worst.
+        // Registries write `0-0` for an empty upload. At worst a single byte is sent again.
         None | Some(0) => 0,
         Some(last) => last.saturating_add(1),
     }

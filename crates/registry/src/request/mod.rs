@@ -18,26 +18,27 @@ use crate::transport::address::Reach;
 use crate::transport::http::{Body, Request};
 use crate::transport::redirect::Target;
 
-/// A request in the making. It can be sent more than once unless its body is a stream.
+/// A request to a registry. It can be sent more than once unless its body is a stream.
 #[derive(Debug)]
 pub(crate) struct ApiRequest {
-    method: Method,
-    target: RequestTarget,
-    headers: HeaderMap,
+    pub(crate) method: Method,
+    pub(crate) target: RequestTarget,
+    pub(crate) headers: HeaderMap,
+    /// A right that is needed besides those of the repository.
+    pub(crate) extra_scope: Option<Scope>,
+    /// Sending it twice does no harm, whatever its method.
+    pub(crate) is_harmless: bool,
     payload: Payload,
-    extra: Option<Scope>,
-    harmless: bool,
 }
 
 #[derive(Debug)]
 pub(crate) enum RequestTarget {
-    /// Under the registry's API.
+    /// A path under the registry's API.
     Api(String),
-    /// Where an answer pointed to.
-    Pointed(CheckedLocation),
+    Location(CheckedLocation),
 }
 
-/// An address from an answer, after it was found acceptable.
+/// An address from an answer, after [`redirect::follow`](crate::transport::redirect::follow) accepted it.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckedLocation {
     pub(crate) target: Target,
@@ -46,29 +47,22 @@ pub(crate) struct CheckedLocation {
 
 #[derive(Debug)]
 enum Payload {
-    Nothing,
     Bytes(Bytes),
     Stream(Mutex<Option<Body>>),
 }
 
 impl ApiRequest {
     pub(crate) fn api(method: Method, path: String) -> Self {
-        Self {
-            method,
-            target: RequestTarget::Api(path),
-            headers: HeaderMap::new(),
-            payload: Payload::Nothing,
-            extra: None,
-            harmless: false,
-        }
+        Self::to(method, RequestTarget::Api(path))
     }
 
-    pub(crate) fn pointed(method: Method, pointer: CheckedLocation) -> Self {
-        Self { target: RequestTarget::Pointed(pointer), ..Self::api(method, String::new()) }
+    pub(crate) fn location(method: Method, location: CheckedLocation) -> Self {
+        Self::to(method, RequestTarget::Location(location))
     }
 
-    pub(crate) fn headers_mut(&mut self) -> &mut HeaderMap {
-        &mut self.headers
+    fn to(method: Method, target: RequestTarget) -> Self {
+        let payload = Payload::Bytes(Bytes::new());
+        Self { method, target, headers: HeaderMap::new(), extra_scope: None, is_harmless: false, payload }
     }
 
     pub(crate) fn with_bytes(mut self, bytes: Bytes) -> Self {
@@ -81,40 +75,21 @@ impl ApiRequest {
         self
     }
 
-    /// Asks for another right beside those of the repository.
-    pub(crate) fn with_scope(mut self, scope: Scope) -> Self {
-        self.extra = Some(scope);
-        self
-    }
-
-    pub(crate) fn method(&self) -> &Method {
-        &self.method
-    }
-
-    pub(crate) fn target(&self) -> &RequestTarget {
-        &self.target
-    }
-
-    pub(crate) fn extra_scope(&self) -> Option<Scope> {
-        self.extra.clone()
-    }
-
-    /// Says that sending it twice does no harm, whatever its method suggests.
-    pub(crate) fn harmless(mut self) -> Self {
-        self.harmless = true;
-        self
-    }
-
     /// Whether it may be sent again after a failure that leaves open whether it arrived.
     pub(crate) fn may_be_retried(&self) -> bool {
-        self.is_repeatable() && (self.harmless || retry::is_repeatable(&self.method))
+        self.is_repeatable() && (self.is_harmless || retry::is_idempotent(&self.method))
     }
 
     pub(crate) fn is_repeatable(&self) -> bool {
-        !matches!(self.payload, Payload::Stream(_))
+        matches!(self.payload, Payload::Bytes(_))
     }
 
-    pub(crate) fn request(&self, target: &Target, authorization: &Authorization) -> Result<Request, Problem> {
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self.method, Method::GET | Method::HEAD)
+    }
+
+    /// The HTTP request to an address. Credentials go to the registry itself only.
+    pub(crate) fn build(&self, target: &Target, authorization: &Authorization) -> Result<Request, Problem> {
         let mut request = Request::new(self.method.clone(), target.url.clone());
         request.headers.clone_from(&self.headers);
         if target.at_home
@@ -123,7 +98,6 @@ impl ApiRequest {
             request.headers.insert(AUTHORIZATION, header.clone());
         }
         request.body = match &self.payload {
-            Payload::Nothing => Body::default(),
             Payload::Bytes(bytes) => bytes.clone().into(),
             Payload::Stream(body) => {
                 let body = body.lock().take();

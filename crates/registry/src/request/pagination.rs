@@ -1,4 +1,4 @@
-//! Listings that come in pages: the `Link` header names the next one.
+//! Listings in pages: the `Link` header names the next one.
 
 use std::str;
 
@@ -12,16 +12,20 @@ use crate::request::response::ApiResponse;
 use crate::request::{ApiRequest, CheckedLocation};
 
 impl RepositoryClient {
-    /// Where the next page is, if there is one.
-    pub(crate) fn next_page(&self, answer: &ApiResponse) -> Result<Option<CheckedLocation>, Problem> {
-        match next_in(answer.headers())? {
-            Some(address) => self.pointer(answer, address).map(Some),
+    /// The address of the next page, if there is one.
+    pub(crate) fn next_page(&self, response: &ApiResponse) -> Result<Option<CheckedLocation>, Problem> {
+        match next_in(response.headers())? {
+            Some(address) => self.checked(response, address).map(Some),
             None => Ok(None),
         }
     }
 
-    /// Asks for a page that another one led to. If that is missing, what is listed need not be.
-    pub(crate) async fn turn_to(&self, page: &ApiRequest, context: &Context) -> Result<ApiResponse, Problem> {
+    /// Requests a page that another one named. A 404 here does not mean that the listing is empty.
+    pub(crate) async fn follow_page(
+        &self,
+        page: &ApiRequest,
+        context: &Context,
+    ) -> Result<ApiResponse, Problem> {
         self.call(page, context).await.map_err(|problem| match problem {
             Problem::NotFound(why) => {
                 Problem::malformed(format!("its list leads to a page that is not there{why}"))
@@ -33,7 +37,7 @@ impl RepositoryClient {
 
 fn next_in(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     for value in headers.get_all(LINK) {
-        // Taken for no link, it would make the beginning of a list pass for all of it.
+        // If it were ignored, the first page would pass for the whole listing.
         let header = str::from_utf8(value.as_bytes())
             .map_err(|_| Problem::malformed("where its list goes on is no text"))?;
         if let Some(address) = next_link(header) {
@@ -61,7 +65,7 @@ fn next_link(header: &str) -> Option<&str> {
     }
 }
 
-/// What is before and after a sign that stands outside quotes.
+/// Splits at a separator outside quotes.
 fn cut(text: &str, sign: char) -> (&str, &str) {
     let (mut quoted, mut escaped) = (false, false);
     let separates = |letter: char| {

@@ -1,4 +1,4 @@
-//! An answer whose body has not been read yet, and the bounded ways to read it.
+//! A response whose body has not been read yet, and the bounded ways to read it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,46 +9,46 @@ use hyper::{HeaderMap, StatusCode};
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
+use super::context::Context;
 use crate::auth::redact::SentSecrets;
 use crate::error::{Detail, Problem, named, says_full, words_of};
 use crate::limits::budget::Permit;
 use crate::limits::quota::Quota;
 use crate::limits::retry;
 use crate::limits::server::{Server, Trial};
-use crate::request::context::Context;
 use crate::size_limits;
 use crate::transport::address::Reach;
 use crate::transport::http::Response;
 
-/// Holds the connection until it is dropped.
+/// Holds its connection until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ApiResponse {
     response: Response,
     quota: Quota,
     permit: Permit,
-    /// When the request that it answers has had its time.
+    /// The time limit of its request.
     due: Instant,
-    rest: Option<Rest>,
+    body: Option<BodyReport>,
 }
 
-/// Tells how the body of an answer went, which says as much about a server as its first line.
+/// Reports to the circuit breaker whether a body arrived whole.
 #[derive(Debug)]
-pub(crate) struct Rest {
+pub(crate) struct BodyReport {
     server: Arc<Server>,
-    trial: Trial,
-    /// Tells what was asked from all else.
-    question: u64,
-    /// Bytes that are still to come, where the server said how many there are.
+    trial: Arc<Trial>,
+    request: u64,
+    /// Bytes still to come, where the length is known.
     missing: Option<u64>,
 }
 
-impl Rest {
-    pub(crate) fn new(server: &Arc<Server>, trial: Trial, question: u64, response: &Response) -> Self {
-        Self { server: Arc::clone(server), trial, question, missing: length_of(response.headers()) }
+impl BodyReport {
+    pub(crate) fn new(server: &Arc<Server>, trial: &Arc<Trial>, request: u64, response: &Response) -> Self {
+        let missing = length_of(response.headers());
+        Self { server: Arc::clone(server), trial: Arc::clone(trial), request, missing }
     }
 
-    /// Takes a piece off what is missing. True at the end.
-    fn came(&mut self, piece: Option<&Bytes>) -> bool {
+    /// Whether the body is complete with this piece.
+    fn is_complete(&mut self, piece: Option<&Bytes>) -> bool {
         let Some(piece) = piece else { return true };
         self.missing = self.missing.map(|missing| missing.saturating_sub(piece.len() as u64));
         self.missing == Some(0)
@@ -61,9 +61,9 @@ impl ApiResponse {
         quota: Quota,
         permit: Permit,
         due: Instant,
-        rest: Option<Rest>,
+        body: Option<BodyReport>,
     ) -> Self {
-        Self { response, quota, permit, due, rest }
+        Self { response, quota, permit, due, body }
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -74,7 +74,7 @@ impl ApiResponse {
         self.response.headers()
     }
 
-    /// A header's text; `None` if it is missing or no text.
+    /// A header's text; `None` if it is missing or not text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers().get(name)?.to_str().ok()
     }
@@ -95,14 +95,12 @@ impl ApiResponse {
         self.response.reach()
     }
 
-    /// Reads what is left of a short body, so that the connection can be used again, and keeps the place in line.
+    /// Reads the rest of a short body, so that the connection can be reused, and returns the permit.
     pub(crate) async fn into_permit(mut self, context: &Context) -> Permit {
         let mut left = size_limits::ERROR_BODY;
-        let until = context.until(size_limits::COURTESY);
+        let until = context.until(size_limits::DRAIN_TIME);
         while let Ok(Some(chunk)) = self.chunk(until, "the answer").await {
-            let Some(rest) = left.checked_sub(chunk.len()) else {
-                break;
-            };
+            let Some(rest) = left.checked_sub(chunk.len()) else { break };
             left = rest;
         }
         self.permit
@@ -113,41 +111,37 @@ impl ApiResponse {
         let since = Instant::now();
         let problem = match timeout_at(until, self.response.chunk()).await {
             Ok(Ok(piece)) => {
-                if self.rest.as_mut().is_some_and(|rest| rest.came(piece.as_ref()))
-                    && let Some(rest) = self.rest.take()
-                {
-                    rest.server.completed();
+                if let Some(body) = self.body.take_if(|body| body.is_complete(piece.as_ref())) {
+                    body.server.completed();
                 }
                 return Ok(piece);
             }
             Ok(Err(failure)) => Problem::of_failure(failure),
             Err(_) => Problem::TimedOut(format!("{what} arrives too slowly").into()),
         };
-        if let Some(rest) = self.rest.take() {
-            rest.server.broke_off(&problem, since, rest.question, &rest.trial);
+        if let Some(body) = self.body.take() {
+            body.server.broke_off(&problem, since, body.request, &body.trial);
         }
         Err(problem)
     }
 
-    /// The whole body, if it keeps to the bound and comes in time.
-    pub(crate) async fn bytes(self, what: &str, bound: usize, context: &Context) -> Result<Bytes, Problem> {
-        let until = context.until(size_limits::READING).min(self.due);
-        self.bytes_until(until, what, bound).await
+    /// The whole body, if it keeps to the size limit and arrives in time.
+    pub(crate) async fn bytes(self, what: &str, limit: usize, context: &Context) -> Result<Bytes, Problem> {
+        let until = context.until(size_limits::READ_TIME).min(self.due);
+        self.bytes_until(until, what, limit).await
     }
 
-    async fn bytes_until(mut self, until: Instant, what: &str, bound: usize) -> Result<Bytes, Problem> {
-        let too_long = || Problem::malformed(format!("{what} is longer than {bound} bytes"));
-        if self.content_length().is_some_and(|length| length > bound as u64) {
+    async fn bytes_until(mut self, until: Instant, what: &str, limit: usize) -> Result<Bytes, Problem> {
+        let too_long = || Problem::malformed(format!("{what} is longer than {limit} bytes"));
+        if self.content_length().is_some_and(|length| length > limit as u64) {
             return Err(too_long());
         }
         let mut body = BytesMut::new();
         loop {
             match self.chunk(until, what).await? {
                 None => return Ok(body.freeze()),
-                Some(chunk) if body.len() + chunk.len() > bound => {
-                    drop(chunk);
-                    return Err(too_long());
-                }
+                Some(chunk) if body.len() + chunk.len() > limit => return Err(too_long()),
+                // The common case needs no copy.
                 Some(chunk) if body.is_empty() && self.content_length() == Some(chunk.len() as u64) => {
                     return Ok(chunk);
                 }
@@ -156,12 +150,12 @@ impl ApiResponse {
         }
     }
 
-    /// After how long the same request may fare better, if that is likely.
-    pub(crate) fn passes_in(&self) -> Option<Duration> {
-        retry::is_passing(self.status()).then(|| self.quota.retry_after.unwrap_or_default())
+    /// After which pause a retry makes sense, if at all.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        retry::is_transient(self.status()).then(|| self.quota.retry_after.unwrap_or_default())
     }
 
-    /// The problem this answer stands for, in the server's own words where it has some and they repeat no secret.
+    /// The problem this response stands for, in the server's own words unless they repeat a secret.
     pub(crate) async fn into_problem(
         self,
         whose: &str,
@@ -169,7 +163,7 @@ impl ApiResponse {
         context: &Context,
     ) -> Problem {
         let (status, quota) = (self.status(), self.quota);
-        let until = context.until(size_limits::COURTESY);
+        let until = context.until(size_limits::DRAIN_TIME);
         let (words, is_full) = match self.bytes_until(until, "the error", size_limits::ERROR_BODY).await {
             Ok(body) => (words_of(&body, secrets), status.is_server_error() && says_full(&body)),
             Err(_) => (String::new(), false),

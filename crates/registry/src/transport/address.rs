@@ -1,13 +1,12 @@
-//! How far an address reaches.
+//! Classes of addresses.
 //!
-//! A registry may send a client elsewhere: to storage by a redirect, to a token server by a challenge. Whoever controls
-//! the answer must not be able to make the operator talk to the machine it runs on, to the cloud's metadata service or
-//! to the inside of the network. So every address is sorted into a class, and a foreign one is contacted only if it is
-//! public or of the class the registry itself was reached in.
+//! An answer may name other hosts: storage in a redirect, a token server in a challenge. It must not make the operator
+//! contact the machine it runs on, the cloud's metadata service or the inside of the network. A host that an answer names
+//! is contacted only if its address is public, or of the class in which the registry itself was reached.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The neighbourhood an address belongs to.
+/// The class of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reach {
     Public,
@@ -17,7 +16,7 @@ pub enum Reach {
     LinkLocal,
     /// This machine, including the unspecified address, which connects to it.
     Loopback,
-    /// Nothing a registry can be: multicast, broadcast, reserved and documentation ranges.
+    /// Multicast, broadcast, reserved and documentation ranges.
     Unusable,
 }
 
@@ -29,7 +28,7 @@ impl Reach {
         }
     }
 
-    /// Whether an answer that came from `self` may lead to an address of class `target`.
+    /// Whether an answer from this class may lead to an address of class `target`.
     pub fn may_lead_to(self, target: Self) -> bool {
         match target {
             Self::Public => true,
@@ -38,7 +37,7 @@ impl Reach {
         }
     }
 
-    /// Whether tenants must not make the operator talk to it.
+    /// Whether tenants must not cause connections to it.
     pub fn is_off_limits(self) -> bool {
         matches!(self, Self::Loopback | Self::LinkLocal)
     }
@@ -59,7 +58,7 @@ fn of_v4(address: Ipv4Addr) -> Reach {
     match (first, second) {
         (127 | 0, _) => Reach::Loopback,
         (169, 254) => Reach::LinkLocal,
-        // 198.18/15 is for bench networks and for proxies that hand out made-up addresses.
+        // 198.18/15 is for benchmark networks and proxies with synthetic addresses.
         (10, _) | (192, 168) | (172, 16..=31) | (100, 64..=127) | (198, 18..=19) => Reach::Private,
         (192, 0) if third == 0 || third == 2 => Reach::Unusable,
         (198, 51) if third == 100 => Reach::Unusable,
@@ -79,7 +78,7 @@ fn of_v6(address: Ipv6Addr) -> Reach {
         0xfe80..=0xfebf => Reach::LinkLocal,
         // fec0::/10 was site-local before unique local addresses replaced it.
         0xfc00..=0xfdff | 0xfec0..=0xfeff => Reach::Private,
-        // Locally used NAT64 (RFC 8215): only the network at hand knows where it ends.
+        // Local-use NAT64 (RFC 8215): the embedded address is unknown.
         0x0064 if second == 0xff9b => Reach::Private,
         0xff00..=0xffff => Reach::Unusable,
         0x2001 if second == 0x0db8 => Reach::Unusable,
@@ -87,12 +86,12 @@ fn of_v6(address: Ipv6Addr) -> Reach {
     }
 }
 
-/// The IPv4 address that an IPv6 one stands for: mapped, compatible, translated (NAT64) or tunnelled (6to4). Each of them
-/// reaches the embedded address, so each is judged by it.
+/// The IPv4 address embedded in an IPv6 one: mapped, compatible, translated (NAT64) or tunnelled (6to4). Connections reach
+/// the embedded address, so it decides about the class.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let join = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match address.segments() {
-        // ::1 and :: are addresses of their own, not embedded ones.
+        // ::1 and :: have a meaning of their own.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
         | [0, 0, 0, 0, 0xffff, 0, high, low]

@@ -1,29 +1,23 @@
-//! The file that holds a registry's certificate authorities, watched for changes.
+//! The file with a registry's certificate authorities, watched for changes.
 //!
-//! CaFile are rotated while the program runs: a mounted file is replaced, and nobody restarts anything. So the file is
-//! looked at again from time to time, and what depends on it is made anew when it is another.
+//! Mounted files are replaced while the program runs. The file is checked from time to time, and the registry's TLS
+//! configuration is built again after a change.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How often the file is looked at, at most: soon enough for whoever waits for a repair, too rarely to be felt.
-const LOOK: Duration = Duration::from_secs(2);
+/// Shortest time between two checks of the file.
+const INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) struct CaFile {
     path: PathBuf,
-    last: Mutex<Look>,
-}
-
-#[derive(Debug)]
-struct Look {
-    at: Instant,
-    /// `None` if there was no file.
-    seen: Option<Stamp>,
+    /// When the file was last checked, and its stamp then; `None` if there was no file.
+    last: Mutex<(Instant, Option<Stamp>)>,
 }
 
 /// What changes when a file is written or replaced.
@@ -37,34 +31,29 @@ struct Stamp {
 
 impl CaFile {
     pub(crate) fn new(path: PathBuf) -> Self {
-        let last = Mutex::new(Look { at: Instant::now(), seen: Stamp::of(&path) });
+        let last = Mutex::new((Instant::now(), Stamp::of(&path)));
         Self { path, last }
     }
 
-    /// Whether the file is another than at the last look. True once for each change.
+    /// Whether the file has changed since the last check. True once for each change.
     pub(crate) fn has_changed(&self) -> bool {
         let mut last = self.last.lock();
         let now = Instant::now();
-        if now.saturating_duration_since(last.at) < LOOK {
+        if now.saturating_duration_since(last.0) < INTERVAL {
             return false;
         }
-        last.at = now;
-        let seen = Stamp::of(&self.path);
-        let changed = seen != last.seen;
-        last.seen = seen;
+        let stamp = Stamp::of(&self.path);
+        let changed = stamp != last.1;
+        *last = (now, stamp);
         changed
     }
 }
 
 impl Stamp {
-    fn of(path: &std::path::Path) -> Option<Self> {
+    fn of(path: &Path) -> Option<Self> {
         let file = std::fs::metadata(path).ok()?;
-        Some(Self {
-            device: file.dev(),
-            inode: file.ino(),
-            length: file.len(),
-            modified: file.modified().ok(),
-        })
+        let modified = file.modified().ok();
+        Some(Self { device: file.dev(), inode: file.ino(), length: file.len(), modified })
     }
 }
 
@@ -79,13 +68,13 @@ mod tests {
         std::fs::write(&path, "one").unwrap();
         let file = CaFile::new(path.clone());
         std::fs::write(&path, "another").unwrap();
-        assert!(!file.has_changed(), "it was looked at a moment ago");
-        tokio::time::advance(LOOK).await;
+        assert!(!file.has_changed(), "it was checked just now");
+        tokio::time::advance(INTERVAL).await;
         assert!(file.has_changed());
-        tokio::time::advance(LOOK).await;
+        tokio::time::advance(INTERVAL).await;
         assert!(!file.has_changed());
         std::fs::remove_file(&path).unwrap();
-        tokio::time::advance(LOOK).await;
+        tokio::time::advance(INTERVAL).await;
         assert!(file.has_changed());
     }
 }

@@ -1,4 +1,4 @@
-//! Connections: a name, the addresses it may lead to, perhaps a proxy, and TLS.
+//! Opening of connections: resolving, dialling, proxies, TLS.
 
 use std::error::Error as StdError;
 use std::net::{IpAddr, SocketAddr};
@@ -31,40 +31,37 @@ use super::address::Reach;
 use super::resolver::{FencedResolver, OffLimits, Resolve};
 use crate::size_limits;
 
-/// A host that does not accept a connection in this time is as good as down, even to a caller with more patience.
+/// A host that does not accept a connection in this time counts as down, also for callers with a later deadline.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// An unused connection is looked after, and what is not acknowledged for as long as a transfer may stand still was lost.
+/// TCP keep-alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_AGAIN: Duration = Duration::from_secs(10);
-/// How often is read from a connection before others get their turn. With the usual turn of a task, a server that always
-/// has more to say keeps a thread busy for half a second.
-const TURN: u32 = 16;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Makes connections. Clones are one and the same.
+/// Opens connections. Clones are the same.
 #[derive(Clone)]
 pub struct Connector(Arc<Inner>);
 
 struct Inner {
     tcp: HttpConnector<Names>,
     tls: Arc<ClientConfig>,
-    /// None for who is never reached through a proxy.
+    /// `None` for hosts that are never reached through a proxy.
     proxies: Option<Arc<Matcher>>,
     /// Set for connections that tenants cause.
     fence: Option<Fence>,
 }
 
-/// Keeps connections from addresses that are off limits for tenants. A proxy on the way may be there.
+/// Keeps connections away from addresses that are off limits for tenants. A proxy may have such an address.
 struct Fence {
     tcp: HttpConnector<Names>,
     resolver: Arc<dyn Resolve>,
 }
 
 impl Fence {
-    /// Judges an address that is spelled out, which no resolver sees, and a name that is left to a proxy to resolve. A
-    /// name that cannot be resolved here may be known to the proxy alone.
-    async fn judge(&self, target: &Uri, is_proxied: bool) -> Result<(), OffLimits> {
+    /// Checks literal addresses, which no resolver sees, and names that a proxy resolves. A name that cannot be resolved
+    /// here may be known to the proxy alone.
+    async fn check(&self, target: &Uri, is_proxied: bool) -> Result<(), OffLimits> {
         let host = target.host().unwrap_or_default();
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let found = match bare.parse::<IpAddr>() {
@@ -83,17 +80,17 @@ impl Fence {
     }
 }
 
-/// How a connection reaches whom it is for.
+/// The route of a connection.
 #[derive(Clone, Copy, Debug)]
-pub enum Way {
+pub enum Route {
     Direct(Option<Reach>),
-    /// By a proxy that passes requests on, and must be told in each whom it is for.
+    /// Through a proxy that forwards requests; each names its target.
     Forwarded,
-    /// By a proxy that passes bytes on.
+    /// Through a tunnel of a proxy.
     Tunnelled,
 }
 
-/// When a connection was opened; with each answer that came over it.
+/// When a connection was opened; attached to each of its responses.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened(pub Instant);
 
@@ -101,7 +98,7 @@ pub struct Opened(pub Instant);
 #[error("no connection came about in time")]
 struct TooLate;
 
-/// A proxy in the way. What goes wrong with it says nothing about whom it leads to.
+/// A failure of a proxy, which says nothing about its target.
 #[derive(Debug, Error)]
 #[error("the proxy {proxy} cannot be used")]
 pub struct ProxyFailed {
@@ -122,7 +119,7 @@ impl Connector {
         Self(Arc::new(Inner { tcp: tcp(resolver), tls: Arc::new(tls), proxies, fence }))
     }
 
-    /// What a proxy wants to know about us from each request. Where it opens a tunnel, it is told there.
+    /// The proxy's credentials for each forwarded request. For a tunnel they are sent when it is opened.
     pub fn authorization_for(&self, target: &Uri) -> Option<HeaderValue> {
         if is_secure(target) {
             return None;
@@ -138,34 +135,33 @@ impl Connector {
         let opened = Opened(Instant::now());
         let proxy = self.proxy_for(&target);
         if let Some(fence) = &self.0.fence {
-            fence.judge(&target, proxy.is_some()).await?;
+            fence.check(&target, proxy.is_some()).await?;
         }
-        let (stream, way) = match proxy {
+        let (stream, route) = match proxy {
             None => {
                 let tcp = self.0.fence.as_ref().map_or(&self.0.tcp, |fence| &fence.tcp);
                 let stream = dial(tcp, target.clone()).await?;
                 let reach = stream.peer_addr().ok().map(|address| Reach::of(address.ip()));
-                (Box::new(stream) as Stream, Way::Direct(reach))
+                (Box::new(stream) as Stream, Route::Direct(reach))
             }
             Some(proxy) => {
-                let stream = self.by_way_of(&proxy, &target).await.map_err(|cause| ProxyFailed {
+                let stream = self.connect_through(&proxy, &target).await.map_err(|cause| ProxyFailed {
                     proxy: proxy.uri().authority().map(ToString::to_string).unwrap_or_default(),
                     cause,
                 })?;
-                (stream, if is_secure(&target) { Way::Tunnelled } else { Way::Forwarded })
+                (stream, if is_secure(&target) { Route::Tunnelled } else { Route::Forwarded })
             }
         };
         if !is_secure(&target) {
-            return Ok(Conn { io: TokioIo::new(stream), way, opened, speaks_h2: false, reads: 0 });
+            return Ok(Conn { io: TokioIo::new(stream), route, opened, speaks_h2: false });
         }
         let stream = secured(Arc::clone(&self.0.tls), &target, stream).await?;
         let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok(Conn { io: TokioIo::new(Box::new(stream)), way, opened, speaks_h2, reads: 0 })
+        Ok(Conn { io: TokioIo::new(Box::new(stream)), route, opened, speaks_h2 })
     }
 
-    /// A way through a proxy: for TLS a tunnel, otherwise a connection to the proxy itself, which is then told in each
-    /// request whom it is for.
-    async fn by_way_of(&self, proxy: &Intercept, target: &Uri) -> Result<Stream, BoxError> {
+    /// Connects through a proxy: a tunnel for TLS, otherwise a connection to the proxy, which forwards requests.
+    async fn connect_through(&self, proxy: &Intercept, target: &Uri) -> Result<Stream, BoxError> {
         match proxy.uri().scheme_str() {
             Some("http" | "https") => {}
             other => {
@@ -180,7 +176,7 @@ impl Connector {
         if let Some(authorization) = proxy.basic_auth() {
             tunnel = tunnel.with_auth(authorization.clone());
         }
-        Ok(tunnel.oneshot(target.clone()).await.map_err(in_our_words)?.into_inner())
+        Ok(tunnel.oneshot(target.clone()).await.map_err(tunnel_error)?.into_inner())
     }
 }
 
@@ -200,10 +196,10 @@ async fn dial(tcp: &HttpConnector<Names>, target: Uri) -> Result<tokio::net::Tcp
     Ok(tcp.clone().oneshot(target).await?.into_inner())
 }
 
-/// The library names the type of this nowhere else.
+/// hyper-util exports this type under no other name.
 type TunnelError = <Tunnel<ProxyDial> as Service<Uri>>::Error;
 
-fn in_our_words(error: TunnelError) -> BoxError {
+fn tunnel_error(error: TunnelError) -> BoxError {
     match error {
         TunnelError::ConnectFailed(cause) => cause,
         TunnelError::Io(error) => error.into(),
@@ -250,7 +246,7 @@ impl fmt::Debug for Connector {
     }
 }
 
-/// Makes connections to a proxy itself.
+/// Connects to a proxy itself.
 #[derive(Clone)]
 struct ProxyDial(Connector);
 
@@ -270,7 +266,7 @@ impl Service<Uri> for ProxyDial {
             if !is_secure(&address) {
                 return Ok(TokioIo::new(Box::new(stream) as Stream));
             }
-            // It is spoken to as HTTP/1, until it has opened a way to somebody else.
+            // A proxy is spoken to in HTTP/1.
             let mut tls = ClientConfig::clone(&connector.0.tls);
             tls.alpn_protocols.clear();
             let stream = secured(Arc::new(tls), &address, stream).await?;
@@ -280,7 +276,7 @@ impl Service<Uri> for ProxyDial {
     }
 }
 
-/// Gives the pool's names to the resolver.
+/// Passes names to the resolver.
 #[derive(Clone)]
 struct Names(Arc<dyn Resolve>);
 
@@ -304,26 +300,24 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> AnyStream for S {}
 
 type Stream = Box<dyn AnyStream>;
 
-/// A connection that is ready for requests.
+/// An open connection.
 pub struct Conn {
     io: TokioIo<Stream>,
-    way: Way,
+    route: Route,
     opened: Opened,
     speaks_h2: bool,
-    /// How often was read in this turn.
-    reads: u32,
 }
 
 impl fmt::Debug for Conn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Conn").field("way", &self.way).finish_non_exhaustive()
+        f.debug_struct("Conn").field("route", &self.route).finish_non_exhaustive()
     }
 }
 
 impl Connection for Conn {
     fn connected(&self) -> Connected {
-        let connected = Connected::new().proxy(matches!(self.way, Way::Forwarded));
-        let connected = connected.extra(self.way).extra(self.opened);
+        let connected = Connected::new().proxy(matches!(self.route, Route::Forwarded));
+        let connected = connected.extra(self.route).extra(self.opened);
         if self.speaks_h2 { connected.negotiated_h2() } else { connected }
     }
 }
@@ -334,14 +328,7 @@ impl Read for Conn {
         cx: &mut Context<'_>,
         buffer: ReadBufCursor<'_>,
     ) -> Poll<std::io::Result<()>> {
-        if self.reads >= TURN {
-            self.reads = 0;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let polled = Pin::new(&mut self.io).poll_read(cx, buffer);
-        self.reads = if polled.is_ready() { self.reads + 1 } else { 0 };
-        polled
+        Pin::new(&mut self.io).poll_read(cx, buffer)
     }
 }
 

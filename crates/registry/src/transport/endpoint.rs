@@ -1,8 +1,8 @@
-//! Where a registry's API is and in which scheme it is spoken to.
+//! The address of a registry's API, and its scheme.
 //!
-//! TLS always, except where plain HTTP is configured and on loopback hosts. A loopback registry may speak either, so the
-//! first handshake decides: if what answers speaks no TLS, plain HTTP is used from then on. For any other host such a
-//! fallback would let whoever sits on the path switch encryption off.
+//! TLS, except where plain HTTP is configured and on loopback hosts. A loopback registry may speak either, so the first
+//! handshake decides: if the server does not speak TLS, plain HTTP is used from then on. For other hosts such a fallback
+//! would let an attacker on the path switch encryption off.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,17 +18,15 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// `None` when the host cannot be an address (a port beyond 65535, for example).
-    ///
-    /// `settled` says that the scheme follows from the settings (a private authority, verification switched off) and is
-    /// not to be found out.
-    pub fn new(host: &Host, plain_http: bool, settled: bool) -> Option<Self> {
+    /// `None` if the host is not a valid address, for example because of a port beyond 65535. `is_settled`: the settings
+    /// decide the scheme (a private authority, verification switched off).
+    pub fn new(host: &Host, plain_http: bool, is_settled: bool) -> Option<Self> {
         let at = |scheme: &str| Url::parse(&format!("{scheme}://{}/", host.endpoint())).ok();
         Some(Self {
             secure: at("https")?,
             plain: at("http")?,
             use_plain: AtomicBool::new(plain_http),
-            may_fall_back: host.is_loopback() && !plain_http && !settled,
+            may_fall_back: host.is_loopback() && !plain_http && !is_settled,
         })
     }
 
@@ -36,12 +34,12 @@ impl Endpoint {
         if self.use_plain.load(Ordering::Relaxed) { &self.plain } else { &self.secure }
     }
 
-    /// The plain address, while it is not known yet which of the two the registry speaks.
+    /// The plain HTTP address, while it is not known which scheme the registry speaks.
     pub fn other_scheme(&self) -> Option<&Url> {
         (self.may_fall_back && !self.use_plain.load(Ordering::Relaxed)).then_some(&self.plain)
     }
 
-    /// Switches to plain HTTP after a handshake that something without TLS answered. False where that is not allowed.
+    /// Switches to plain HTTP after a server did not speak TLS. False where that is not allowed.
     pub fn fall_back(&self) -> bool {
         if self.may_fall_back {
             self.use_plain.store(true, Ordering::Relaxed);

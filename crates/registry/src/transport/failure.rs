@@ -1,8 +1,8 @@
-//! What went wrong below HTTP.
+//! Failures below HTTP.
 //!
-//! The HTTP client wraps causes several layers deep. This module digs out the one that matters to a person and to the
-//! verdict: was there no answer, no trust, or no sense in it. It is told in our words where we have some. Addresses are
-//! left out of the text, since a redirect's query can be a signature worth keeping.
+//! The HTTP client wraps causes several layers deep. This module finds the one that matters to users and to the verdict:
+//! no connection, no trust, or an invalid answer. URLs are left out of messages, because the query of a redirect can be a
+//! signature.
 
 use std::error::Error as StdError;
 use std::{fmt, io};
@@ -14,22 +14,22 @@ use super::connect::ProxyFailed;
 use super::resolver::{ForbiddenAddress, OffLimits};
 use super::tls::is_of_authority;
 
-/// The kinds of failure that are told apart.
+/// Kinds of failures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// No connection, or it broke: name not found, refused, reset, closed.
+    /// No connection, or a broken one: name not found, refused, reset, closed.
     Unreachable(String),
-    /// A connection, but no agreement on TLS.
+    /// The TLS handshake failed.
     Tls(String),
-    /// A TLS handshake answered by something that speaks no TLS.
+    /// The server does not speak TLS.
     NotTls(String),
-    /// The name led where it may not lead.
+    /// The name resolves to an address that the answer must not lead to.
     Forbidden(ForbiddenAddress),
-    /// The address is not contacted for a tenant.
+    /// The address is off limits for tenants.
     OffLimits(OffLimits),
-    /// An answer that is no HTTP.
+    /// The answer is not valid HTTP.
     Malformed(String),
-    /// What we were sending broke off.
+    /// The body that was being sent broke off.
     Unsent(String),
 }
 
@@ -52,7 +52,7 @@ impl Failure {
                 unsent |= error.is_user();
             }
             malformed |= in_http && breaks_rules(current);
-            reason = told(current).or(reason);
+            reason = message(current).or(reason);
             cause = current.source();
         }
         let reason = reason.unwrap_or_else(|| "the connection failed".to_owned());
@@ -77,7 +77,7 @@ impl Failure {
         if error.kind() == io::ErrorKind::UnexpectedEof && error.to_string().contains("handshake") {
             return Some(Self::NotTls("the connection was closed during the TLS handshake".to_owned()));
         }
-        // An I/O error hides what it carries from `source`, which goes past it.
+        // The inner error of an I/O error is not its `source`.
         error.get_ref().and_then(|inner| Self::decisive(inner))
     }
 }
@@ -96,8 +96,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What one layer has to say. The innermost layer that says something is the one that knows.
-fn told(cause: &(dyn StdError + 'static)) -> Option<String> {
+/// The message of one layer. The innermost message is used.
+fn message(cause: &(dyn StdError + 'static)) -> Option<String> {
     if cause.is::<legacy::Error>() {
         return None;
     }
@@ -123,7 +123,7 @@ fn told(cause: &(dyn StdError + 'static)) -> Option<String> {
     })
 }
 
-/// An I/O error may carry another one, which knows better.
+/// The innermost I/O error.
 fn innermost(error: &io::Error) -> &io::Error {
     error.get_ref().and_then(|inner| inner.downcast_ref()).map_or(error, innermost)
 }
@@ -143,7 +143,7 @@ fn of_tls(error: &rustls::Error) -> Failure {
     }
 }
 
-/// Names a setting only where that would help.
+/// Names a setting only where that helps.
 fn of_certificate(error: &CertificateError) -> String {
     match error {
         CertificateError::UnknownIssuer => {
@@ -172,8 +172,7 @@ fn is_malformed(error: &hyper::Error) -> bool {
     error.is_parse() || error.is_parse_status() || error.is_parse_too_large()
 }
 
-/// Whether this is a complaint about what the other side sent, made below the part that reads messages: in the chunks of
-/// a body, or in the frames of HTTP/2.
+/// Whether the other side broke the protocol below the message layer: in the chunks of a body or the frames of HTTP/2.
 fn breaks_rules(cause: &(dyn StdError + 'static)) -> bool {
     if let Some(error) = cause.downcast_ref::<io::Error>() {
         return matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput);

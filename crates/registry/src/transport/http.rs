@@ -1,13 +1,10 @@
-//! Requests out, answers in, over a pool of connections.
+//! HTTP over a pool of connections.
 //!
-//! Pool and protocol are hyper's. It is used without a layer above it because only so can be said how much a connection may
-//! read at a time: what it once read at a time it keeps room for, and room for every connection is most of what a copy of
-//! many images takes.
+//! Pool and protocol are hyper's, used directly because only then can the read buffer of a connection be limited. These
+//! buffers are most of the memory of a copy of many images.
 
 use std::error::Error as StdError;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use std::{fmt, io};
@@ -20,39 +17,35 @@ use hyper::http::response::Parts;
 use hyper::{HeaderMap, Method, StatusCode, Uri};
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 use url::Url;
 
 use super::address::Reach;
-use super::connect::{Connector, Opened, Way};
+use super::connect::{Connector, Opened, Route};
 use super::failure::Failure;
 
-/// Connections are kept for the next round of the watch's busier registries, but not for ever.
+/// How long an unused connection is kept: long enough for the next round of the availability watch.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// All requests share one HTTP/2 connection, so one that was lost unnoticed (a route that changed, a firewall that forgot
-/// it) would make the registry look dead for as long as the operating system believes in it. A ping goes out only while
-/// a request is open and nothing has come for this long.
+/// HTTP/2 pings. All requests share one connection, so one that was lost unnoticed (a changed route, a firewall) would make
+/// the registry look dead until the operating system notices. Sent only while a request is open and nothing arrives.
 const PING_AFTER: Duration = Duration::from_secs(3);
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
-/// Registries send a handful of headers; more is an attack on memory.
+/// Registries send a handful of headers.
 const MOST_HEADERS: usize = 128;
 const LONGEST_HEADER_LIST: u32 = 64 * 1024;
-/// What an HTTP/1 connection reads at a time; it also bounds the head of an answer. With three times as much, a list
-/// of images takes ten mebibytes more; with half as much, large layers take a tenth longer.
+/// The read buffer of an HTTP/1 connection; also limits the head of a response. With three times as much, a list of images
+/// takes ten mebibytes more; with half as much, large layers take a tenth longer.
 const READ_AT_ONCE: usize = 128 * 1024;
-/// What may be on its way to us unread, in one answer and in all answers of one HTTP/2 connection. It is memory if we are
-/// slow, and speed if the registry is far away: four mebibytes are forty megabytes a second at a tenth of a second.
+/// HTTP/2 windows. They cost memory if we read slowly, and allow speed if the registry is far away: four mebibytes are
+/// forty megabytes a second at a latency of a tenth of a second.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
-/// What may wait to be sent in one request of an HTTP/2 connection. The operating system keeps more than that on the way.
+/// The send buffer of one request of an HTTP/2 connection.
 const UNSENT: usize = 128 * 1024;
-/// Preliminary answers to one request. Registries send one at most; without end they would keep a thread busy.
-const MOST_PRELIMINARY: u32 = 32;
-/// How often a request is sent again that a server says it has not begun to look at.
+/// How often a request is repeated that the server did not process.
 const MOST_REFUSALS: u32 = 3;
 
-/// Connections to one or several hosts, kept for the next request. Clones share them.
+/// A pool of connections. Clones share them.
 #[derive(Clone)]
 pub struct Pool {
     client: legacy::Client<Connector, Body>,
@@ -61,7 +54,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool that keeps so many connections to a host which nobody uses.
+    /// A pool that keeps up to `idle` unused connections per host.
     pub fn new(connector: Connector, user_agent: HeaderValue, idle: usize) -> Self {
         let client = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -80,13 +73,13 @@ impl Pool {
         Self { client, connector, user_agent }
     }
 
-    /// The same without reuse: every request goes over a new connection, which is closed after its answer.
+    /// A pool without reuse: every request uses a new connection, which is closed afterwards.
     #[must_use]
     pub fn unpooled(&self) -> Self {
         Self::new(self.connector.clone(), self.user_agent.clone(), 0)
     }
 
-    /// Sends a request. Redirects are not followed: that takes a decision about each.
+    /// Sends a request. Redirects are not followed, because each needs a decision.
     pub async fn send(&self, request: Request) -> Result<Response, Failure> {
         let Request { method, url, mut headers, body } = request;
         let uri: Uri = url
@@ -106,16 +99,9 @@ impl Pool {
             *request.method_mut() = method.clone();
             *request.uri_mut() = uri.clone();
             headers.clone_into(request.headers_mut());
-            let preliminary = Preliminary::of(&mut request);
-            let answer = tokio::select! {
-                answer = self.client.request(request) => answer,
-                () = preliminary.exceeded.notified() => {
-                    return Err(Failure::Malformed("it sends one preliminary answer after the other".to_owned()));
-                }
-            };
-            match answer {
+            match self.client.request(request).await {
                 Ok(response) => return Ok(Response::new(url, response)),
-                Err(error) if again.is_some() && refusals < MOST_REFUSALS && was_left_alone(&error) => {
+                Err(error) if again.is_some() && refusals < MOST_REFUSALS && was_not_processed(&error) => {
                     refusals += 1;
                     body = again;
                 }
@@ -131,29 +117,9 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// Counts what a server sends before it answers.
-#[derive(Default)]
-struct Preliminary {
-    seen: AtomicU32,
-    exceeded: Notify,
-}
-
-impl Preliminary {
-    fn of(request: &mut hyper::Request<Body>) -> Arc<Self> {
-        let counter = Arc::new(Self::default());
-        let counting = Arc::clone(&counter);
-        hyper::ext::on_informational(request, move |_| {
-            if counting.seen.fetch_add(1, Ordering::Relaxed) == MOST_PRELIMINARY {
-                counting.exceeded.notify_one();
-            }
-        });
-        counter
-    }
-}
-
-/// Whether the server has said that it did nothing about a request. A server of HTTP/2 does so when it wants a new
-/// connection, which some want every thousand requests, or when it is sent too much at once.
-fn was_left_alone(error: &legacy::Error) -> bool {
+/// Whether the server did not process a request. An HTTP/2 server says so when it wants a new connection, which some want
+/// every thousand requests, or when it receives too many requests at once.
+fn was_not_processed(error: &legacy::Error) -> bool {
     let mut cause = error.source();
     while let Some(current) = cause {
         if let Some(error) = current.downcast_ref::<h2::Error>() {
@@ -194,12 +160,12 @@ enum Content {
 }
 
 impl Body {
-    /// What comes bit by bit. How long it is must be said in a header.
+    /// A stream. Its length must be stated in a header.
     pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
         Self(Content::Stream(Box::pin(pieces)))
     }
 
-    /// The same body once more, if there is a second of it.
+    /// The same body again, if it can be repeated.
     fn again(&self) -> Option<Self> {
         match &self.0 {
             Content::Nothing => Some(Self(Content::Nothing)),
@@ -255,7 +221,7 @@ impl fmt::Debug for Body {
     }
 }
 
-/// An answer whose body has not been read yet.
+/// A response whose body has not been read yet.
 #[derive(Debug)]
 pub struct Response {
     url: Url,
@@ -281,15 +247,15 @@ impl Response {
         &self.head.headers
     }
 
-    /// The neighbourhood it came from, if it came from the host itself and not from a proxy.
+    /// The address class of the host, unless there was a proxy in between.
     pub fn reach(&self) -> Option<Reach> {
         match self.head.extensions.get()? {
-            Way::Direct(reach) => *reach,
-            Way::Forwarded | Way::Tunnelled => None,
+            Route::Direct(reach) => *reach,
+            Route::Forwarded | Route::Tunnelled => None,
         }
     }
 
-    /// When the connection was opened over which it came.
+    /// When its connection was opened.
     pub fn opened(&self) -> Option<Instant> {
         self.head.extensions.get::<Opened>().map(|opened| opened.0)
     }
@@ -300,7 +266,7 @@ impl Response {
             let frame = std::future::poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx)).await;
             match frame.transpose().map_err(|error| Failure::of(&error))? {
                 None => return Ok(None),
-                // What follows a body tells nothing that anybody here wants to know.
+                // Trailers are ignored.
                 Some(frame) => {
                     if let Ok(piece) = frame.into_data() {
                         return Ok(Some(piece));

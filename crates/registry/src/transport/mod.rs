@@ -1,8 +1,8 @@
-//! Connections: whom we talk to, how, and where we refuse to be led.
+//! Connections: pools, TLS, proxies, and checks of where answers lead.
 //!
-//! Each registry has one pool of connections to itself, and beside it, made when first needed, pools for the places it
-//! points to (storage, token servers). Those are kept apart by the neighbourhood the pointer came from, so a connection
-//! that a loopback registry may use is never reused on behalf of a public one.
+//! Each registry has a pool of connections to itself, and pools for the hosts that it points to (storage, token servers).
+//! The latter are separate for each address class of the registry, so that a connection that a loopback registry may use
+//! is never reused for a public one.
 
 pub mod address;
 pub(crate) mod ca_file;
@@ -29,20 +29,20 @@ use self::connect::Connector;
 use self::http::Pool;
 use self::resolver::{ForbiddenAddress, GuardedResolver, Resolve};
 
-/// Behind a proxy the outside's names are often unknown, and finding that out can take long.
+/// Behind a proxy external names often cannot be resolved, and finding that out can take long.
 pub(super) const JUDGEMENT: Duration = Duration::from_secs(2);
 
-/// How a registry's transport is made.
+/// Settings of a registry's transport.
 #[derive(Clone)]
 pub struct Profile {
-    /// Trust towards the registry's own host.
+    /// TLS towards the registry's own host.
     pub home: ClientConfig,
-    /// Trust towards every other host: never blind, whatever was configured for the registry.
+    /// TLS towards every other host: certificates are always verified.
     pub away: ClientConfig,
     pub resolver: Arc<dyn Resolve>,
     pub connections: usize,
     pub user_agent: HeaderValue,
-    /// Loopback is never reached through a proxy.
+    /// Without proxies: for loopback hosts.
     pub direct: bool,
     /// Tenants cause its connections: addresses that are off limits for them are not dialled.
     pub fenced: bool,
@@ -53,9 +53,9 @@ pub struct Transport {
     home: Pool,
     /// A new connection to the registry for each request.
     unpooled: Pool,
-    /// One pool for each neighbourhood an answer can come from, in the order of [`Reach`].
+    /// One pool for each address class of an answer, in the order of [`Reach`].
     guarded: [OnceLock<Pool>; 4],
-    /// A proxy resolves the names itself, so they are judged before it is asked: see [`Self::judge`].
+    /// A proxy resolves names itself, so they are checked before: see [`Self::judge`].
     proxied: OnceLock<Pool>,
     proxies: Arc<Matcher>,
 }
@@ -66,15 +66,15 @@ impl Transport {
     }
 
     fn with_proxies(profile: Profile, proxies: Arc<Matcher>) -> Self {
-        let way = (!profile.direct).then(|| Arc::clone(&proxies));
+        let own_proxies = (!profile.direct).then(|| Arc::clone(&proxies));
         let make = if profile.fenced { Connector::fenced } else { Connector::new };
-        let home = profile.pool(make(profile.home.clone(), Arc::clone(&profile.resolver), way));
+        let home = profile.pool(make(profile.home.clone(), Arc::clone(&profile.resolver), own_proxies));
         let unpooled = home.unpooled();
         Self { profile, home, unpooled, guarded: Default::default(), proxied: OnceLock::new(), proxies }
     }
 
-    /// The same for connections that tenants cause. It has pools of its own: a request of a tenant must not travel on a
-    /// connection that only an administrator may cause.
+    /// The same for connections that tenants cause, with pools of its own: a tenant's request must not use a connection
+    /// that only an administrator may cause.
     #[must_use]
     pub fn fenced(&self) -> Self {
         Self::with_proxies(Profile { fenced: true, ..self.profile.clone() }, Arc::clone(&self.proxies))
@@ -89,15 +89,15 @@ impl Transport {
         &self.home
     }
 
-    /// Requests to the registry that must not go over a connection that is there already.
+    /// New connections to the registry itself.
     pub fn unpooled(&self) -> &Pool {
         &self.unpooled
     }
 
-    /// Connections to a place that an answer from `peer` pointed to.
+    /// Connections to a host that an answer from `peer` pointed to.
     pub fn away(&self, url: &Url, peer: Option<Reach>) -> &Pool {
         let resolver = &self.profile.resolver;
-        // What a tenant's registry points to is judged by where that registry is, which is nowhere off limits.
+        // Hosts are checked against the class of the registry, which for tenants is not off limits.
         let away = |resolver, proxies| {
             self.profile.pool(Connector::new(self.profile.away.clone(), resolver, proxies))
         };
@@ -115,9 +115,8 @@ impl Transport {
         pool.get_or_init(|| away(Arc::new(GuardedResolver { inner: Arc::clone(resolver), from }), None))
     }
 
-    /// Judges a place before a proxy is asked for it. What the proxy makes of the name cannot be seen from here; but a name
-    /// that leads to this machine or to the metadata service for us is not given to it. One that we cannot resolve may be
-    /// known to the proxy alone.
+    /// Checks a host before a proxy is asked for it. How the proxy resolves the name is not known; but a name that resolves
+    /// to loopback or link-local here is not passed to it. One that cannot be resolved may be known to the proxy alone.
     pub async fn judge(&self, url: &Url, peer: Option<Reach>) -> Result<(), ForbiddenAddress> {
         let (Some(url::Host::Domain(text)), true) = (url.host(), self.is_proxied(url)) else {
             return Ok(());

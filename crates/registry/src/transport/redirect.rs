@@ -1,9 +1,8 @@
-//! Where a registry may send us.
+//! Checks of addresses in answers: redirects, upload locations, links to pages, token servers.
 //!
-//! Redirects, upload locations and page links all name another address to talk to. They come from whoever answered, so
-//! each one passes here first: it may not leave TLS, may not carry a password in itself, gets our credentials only if
-//! it is the registry itself, and an address spelled out in it must be one the answer may lead to. Names are looked at
-//! again when they are resolved ([`super::resolver`]).
+//! Such an address must not leave TLS or carry a password, receives credentials only if it is the registry itself, and a
+//! literal IP address must be one that the answer may lead to. Names are checked again when they are resolved
+//! ([`super::resolver`]).
 
 use std::net::IpAddr;
 
@@ -12,18 +11,18 @@ use url::Url;
 
 use super::address::Reach;
 
-/// Registries need one hop to their storage, sometimes two; a chain is a loop or a game.
+/// Registries need one hop to their storage, sometimes two.
 const MOST_HOPS: u32 = 5;
 
-/// A place we were pointed to, and how it may be talked to.
+/// An address that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub url: Url,
-    /// The registry itself: credentials may be sent, its own connections are used.
+    /// It is the registry itself: credentials are sent, and its own connections used.
     pub at_home: bool,
 }
 
-/// Why a pointer is not followed.
+/// Why an address is not followed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
     #[error("it is not a valid address")]
@@ -40,10 +39,10 @@ pub enum Refusal {
     TooMany,
 }
 
-/// Decides about a pointer found in an answer from `from`.
+/// Decides about an address in an answer from `from`.
 ///
-/// `home` is the address of the registry's API, `peer` the class of the address that gave the answer (`None` when a
-/// proxy stood in between: then nothing but the public is open), `hops` how many were followed already.
+/// `home` is the registry's API, `peer` the address class of the answer (`None` through a proxy, which allows public
+/// addresses only), `hops` the number of redirects so far.
 pub fn follow(
     home: &Url,
     from: &Url,
@@ -83,12 +82,12 @@ pub fn same_origin(one: &Url, other: &Url) -> bool {
         && one.port_or_known_default() == other.port_or_known_default()
 }
 
-/// The class of an address that is spelled out in the URL; `None` for names, which are judged when they are resolved.
+/// The class of a literal address; `None` for names, which are checked when they are resolved.
 pub fn literal_reach(url: &Url) -> Option<Reach> {
     match url.host()? {
         url::Host::Ipv4(address) => Some(Reach::of(IpAddr::V4(address))),
         url::Host::Ipv6(address) => Some(Reach::of(IpAddr::V6(address))),
-        // The one name whose meaning is fixed (RFC 6761); a resolver is not asked what it thinks.
+        // The one name with a fixed meaning (RFC 6761).
         url::Host::Domain(name) => {
             let last = name.trim_end_matches('.').rsplit('.').next().unwrap_or(name);
             last.eq_ignore_ascii_case("localhost").then_some(Reach::Loopback)
@@ -96,8 +95,7 @@ pub fn literal_reach(url: &Url) -> Option<Reach> {
     }
 }
 
-/// A registry behind a proxy that ends TLS often believes it is spoken to in plain HTTP and says so in its answers. If it
-/// names itself, its address as we know it is what it means.
+/// A registry behind a proxy that terminates TLS often names itself with plain HTTP. Its known address is meant then.
 fn restored(home: &Url, url: &Url) -> Option<Url> {
     let names_itself = url.host() == home.host() && (url.port().is_none() || url.port() == home.port());
     if !names_itself || home.scheme() != "https" {

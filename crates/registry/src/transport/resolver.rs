@@ -1,8 +1,7 @@
-//! Names are judged by what they resolve to.
+//! Checks of names by the addresses they resolve to.
 //!
-//! A check of the URL alone is no defence: `metadata.attacker.example` may point to 169.254.169.254. The resolver sits
-//! between the name and the connection, so what it lets through is what is dialled; there is no second look-up that could
-//! answer differently.
+//! A check of the URL is not enough: `metadata.attacker.example` may resolve to 169.254.169.254. The resolver is the only
+//! look-up before a connection, so the addresses that it returns are the ones that are dialled.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -15,7 +14,7 @@ use thiserror::Error;
 
 use super::address::Reach;
 
-/// A name that leads where the answer we got may not lead.
+/// A name that resolves to an address that the answer must not lead to.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{name} resolves to {reach} and the registry is not there", reach = .reach.described())]
 pub struct ForbiddenAddress {
@@ -35,10 +34,10 @@ pub struct OffLimits {
     pub reach: Reach,
 }
 
-/// The addresses of a name, on their way. Their ports mean nothing.
+/// The addresses of a name; their ports are ignored.
 pub type Resolving = BoxFuture<'static, Result<Vec<SocketAddr>, Box<dyn StdError + Send + Sync>>>;
 
-/// Finds the addresses of names.
+/// Resolves names.
 pub trait Resolve: Send + Sync {
     fn resolve(&self, name: &str) -> Resolving;
 }
@@ -54,7 +53,7 @@ impl Resolve for SystemResolver {
     }
 }
 
-/// Lets only those addresses through that an answer from `from` may lead to.
+/// Returns only addresses that an answer from `from` may lead to.
 pub struct GuardedResolver {
     pub inner: Arc<dyn Resolve>,
     pub from: Reach,
@@ -84,7 +83,7 @@ impl Resolve for GuardedResolver {
     }
 }
 
-/// Lets no address through that is off limits for tenants.
+/// Returns no addresses that are off limits for tenants.
 pub struct FencedResolver(pub Arc<dyn Resolve>);
 
 impl fmt::Debug for FencedResolver {

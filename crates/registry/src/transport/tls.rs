@@ -1,9 +1,7 @@
-//! Whom we believe to be a registry: the system's certificate authorities, private ones where configured, anybody where
-//! the administrator said so.
+//! TLS: the system's certificate authorities, private ones where configured, none where verification is switched off.
 //!
-//! The provider is named here instead of being taken from the process, so that the library works the same in every
-//! program that uses it. One configuration is shared by all registries without settings of their own, and with it the
-//! store of TLS sessions.
+//! The crypto provider is named here, so that the library does not depend on a process-wide default. Registries without
+//! settings of their own share one configuration and its store of TLS sessions.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +15,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use thiserror::Error;
 
-/// Why no TLS configuration could be made for a registry.
+/// Why a registry has no TLS configuration.
 #[derive(Clone, Debug, Error)]
 pub enum TrustError {
     #[error("cannot read the certificates in {}: {reason}; check caFile", .path.display())]
@@ -30,7 +28,7 @@ pub enum TrustError {
     Setup(String),
 }
 
-/// The configurations in use. The system's authorities are read once, when first needed.
+/// The configurations in use. The system's authorities are read once.
 #[derive(Debug, Default)]
 pub struct Trust {
     system: OnceLock<RootCertStore>,
@@ -38,7 +36,7 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// The configuration for registries with no settings of their own.
+    /// The configuration for registries without settings of their own.
     pub fn usual(&self) -> Result<ClientConfig, TrustError> {
         if let Some(config) = self.usual.get() {
             return Ok(config.clone());
@@ -70,7 +68,7 @@ impl Trust {
         judging(provider, Arc::new(WithOwnCertificates { usual, own }))
     }
 
-    /// Accepts any certificate, for registries that are configured so.
+    /// Accepts any certificate.
     pub fn blind() -> Result<ClientConfig, TrustError> {
         let provider = Arc::new(ring::default_provider());
         let verifier = Arc::new(AnyCertificate { provider: Arc::clone(&provider) });
@@ -82,10 +80,10 @@ impl Trust {
     }
 }
 
-/// The system's authorities; where it has none, as in an image that holds nothing but a program, Mozilla's.
+/// The system's authorities, or Mozilla's where it has none, as in a minimal image.
 fn authorities(system: Vec<CertificateDer<'static>>) -> RootCertStore {
     let mut roots = RootCertStore::empty();
-    // A single odd file on the system must not cost the others.
+    // A broken file does not affect the others.
     roots.add_parsable_certificates(system);
     if roots.is_empty() {
         roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
@@ -120,8 +118,8 @@ fn speaking_http(mut config: ClientConfig) -> ClientConfig {
     config
 }
 
-/// Accepts what the authorities signed, and a certificate that is one of those an administrator named: a registry's
-/// certificate that is signed by itself usually calls itself an authority, which the library takes for no server's.
+/// Accepts what the authorities signed, and the configured certificates themselves: a self-signed certificate is usually
+/// marked as an authority, which webpki does not accept as a server's.
 #[derive(Debug)]
 struct WithOwnCertificates {
     usual: Arc<WebPkiServerVerifier>,
@@ -138,7 +136,7 @@ impl ServerCertVerifier for WithOwnCertificates {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         match self.usual.verify_server_cert(certificate, intermediates, name, ocsp, now) {
-            // Its time was found good before this is noticed; its name is still to be looked at.
+            // Validity in time was checked before this error; the name was not.
             Err(rustls::Error::InvalidCertificate(why))
                 if is_of_authority(&why) && self.own.iter().any(|own| own == certificate) =>
             {
@@ -172,8 +170,8 @@ impl ServerCertVerifier for WithOwnCertificates {
     }
 }
 
-/// Whether a certificate was refused because it is an authority's. The library has no variant of its own for this reason,
-/// only the name that the one below it gives it.
+/// Whether a certificate was refused because it is an authority's. rustls has no variant for this reason, only webpki's
+/// name of it.
 pub(super) fn is_of_authority(refused: &CertificateError) -> bool {
     matches!(refused, CertificateError::Other(why) if why.0.to_string() == "CaUsedAsEndEntity")
 }

@@ -3,10 +3,9 @@
 use anyhow::{Result, bail};
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Tag;
-use fairlead_registry::manifest::{OCI_INDEX, OCI_MANIFEST, Selector};
+use fairlead_registry::manifest::{OCI_INDEX, OCI_MANIFEST};
 use fairlead_registry::{Deleted, ErrorClass, Right, fallback_tag};
 use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
-use fairlead_testkit::images;
 use serde_json::json;
 
 use crate::support::{client, image, patiently, reference, remote};
@@ -148,29 +147,6 @@ async fn referrers_are_found_with_and_without_the_registrys_help() -> Result<()>
 }
 
 #[tokio::test]
-async fn a_platform_is_looked_up_in_an_index_or_in_the_image_itself() -> Result<()> {
-    let registry = FakeRegistry::start().await?;
-    let multi = images::multi_platform(&["amd64", "arm64"])?;
-    registry.hold("app", "multi", &multi);
-    registry.hold("app", "single", &images::ImageBuilder::new().architecture("arm64").build()?);
-    let client = client();
-    let remote = remote(&client, &reference(&registry, "app")?, Right::Pull)?;
-    let find = async |tag: &str, platform: &str| {
-        let selector = Selector::from(&Tag::parse(tag)?);
-        Ok::<_, anyhow::Error>(
-            remote.manifest_for(&selector, &platform.parse()?, &patiently()).await?.digest.to_string(),
-        )
-    };
-    let child = multi.manifests()[1].digest();
-    assert_eq!(find("multi", "linux/arm64").await?, child);
-    let missing = find("multi", "linux/s390x").await.unwrap_err().to_string();
-    assert!(missing.contains("linux/amd64, linux/arm64"), "{missing}");
-    assert!(find("single", "arm64").await.is_ok());
-    assert!(find("single", "amd64").await.is_err());
-    Ok(())
-}
-
-#[tokio::test]
 async fn deleting_a_tag_leaves_the_others_where_the_registry_can() -> Result<()> {
     let registry = FakeRegistry::start().await?;
     let digest: Digest = registry.hold("app", "1", &image("a")?).parse()?;
@@ -182,12 +158,11 @@ async fn deleting_a_tag_leaves_the_others_where_the_registry_can() -> Result<()>
     assert_eq!(remote.delete_tag(&one, &patiently()).await?, Deleted::Nothing);
     assert!(registry.digest_of("app", "2").is_some());
     registry.behave(|behaviour| behaviour.delete_tags = false);
-    assert_eq!(remote.delete_tag(&two, &patiently()).await?, Deleted::Digest(digest));
-    assert_eq!(remote.delete_tag(&two, &patiently()).await?, Deleted::Nothing);
+    assert_eq!(remote.delete_tag(&two, &patiently()).await?, Deleted::Unsupported);
+    assert_eq!(remote.delete_digest(digest, &patiently()).await?, Deleted::Digest(digest));
     assert_eq!(remote.delete_digest(digest, &patiently()).await?, Deleted::Nothing);
-    registry.hold("app", "2", &image("a")?);
     registry.inject(Fault::status(405).method("DELETE"));
-    let error = remote.delete_tag(&two, &patiently()).await.unwrap_err();
+    let error = remote.delete_digest(digest, &patiently()).await.unwrap_err();
     assert_eq!(error.class(), ErrorClass::Broken);
     assert!(error.to_string().contains("switched off"), "{error}");
     Ok(())

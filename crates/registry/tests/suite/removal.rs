@@ -23,14 +23,14 @@ async fn a_tag_alone_is_deleted_or_nothing() -> Result<()> {
         registry.endpoint().push("app", "2", &images::empty()?).await?;
         let client = client();
         let remote = remote(&client, &at(&registry, "app")?, Right::Delete)?;
-        let deleted = remote.delete_tag_only(&tag("1")?, &patiently()).await?;
+        let deleted = remote.delete_tag(&tag("1")?, &patiently()).await?;
         let left =
             async |name: &str| anyhow::Ok(probe(&client, &at(&registry, name)?, &[]).await.is_available());
         assert!(left("app:2").await?, "{release:?}: the other tag is not touched");
         match release {
             Release::V3 => {
                 assert_eq!((deleted, left("app:1").await?), (Deleted::Tag, false));
-                let again = remote.delete_tag_only(&tag("1")?, &patiently()).await?;
+                let again = remote.delete_tag(&tag("1")?, &patiently()).await?;
                 assert_eq!(again, Deleted::Nothing);
                 assert!(left(&format!("app@{digest}")).await?);
             }
@@ -40,7 +40,7 @@ async fn a_tag_alone_is_deleted_or_nothing() -> Result<()> {
         let closed = Registry::start(RegistryConfig::new().release(release)).await?;
         closed.endpoint().push("app", "1", &images::empty()?).await?;
         let remote = client.repository(&at(&closed, "app")?.repository(), Vec::new(), Right::Delete)?;
-        let refused = remote.delete_tag_only(&tag("1")?, &patiently()).await?;
+        let refused = remote.delete_tag(&tag("1")?, &patiently()).await?;
         assert_eq!(refused, Deleted::Unsupported, "{release:?}");
         let refused = remote.delete_digest(digest, &patiently()).await.unwrap_err();
         assert!(refused.to_string().contains("switched off"), "{release:?}: {refused}");

@@ -51,7 +51,7 @@ async fn an_index_whose_parts_were_cleaned_up_meanwhile_is_completed() -> Result
 }
 
 #[tokio::test]
-async fn after_a_broken_chunk_little_is_read_again() -> Result<()> {
+async fn after_a_broken_chunk_the_upload_continues() -> Result<()> {
     const CHUNK: u64 = 4 << 20;
     let (from, to) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
     from.hold("app", "1", &layered(&[&bytes(1, 9_000_000)])?);
@@ -59,10 +59,12 @@ async fn after_a_broken_chunk_little_is_read_again() -> Result<()> {
     to.inject(Fault::new(Effect::Drop).on(Route::Uploads).method("PATCH").after(1).times(1));
     let copier = Copier::new(&client());
     copy(&copier, &reference(&from, "app:1")?, &reference(&to, "app:1")?, &CopyOptions::default()).await?;
-    let last = from.requests().pop().context("the source was asked")?;
-    let range = last.header("range").to_owned();
-    let start: u64 = range.trim_start_matches("bytes=").trim_end_matches('-').parse().context(range)?;
-    assert!((CHUNK - (2 << 20)..=CHUNK).contains(&start), "the second chunk is read from {start} on");
+    assert!(to.digest_of("app", "1").is_some());
+    assert_eq!(
+        to.count("POST", "/blobs/uploads/"),
+        4,
+        "one for the configuration, one for each size of chunks"
+    );
     Ok(())
 }
 

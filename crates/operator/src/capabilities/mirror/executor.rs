@@ -335,7 +335,7 @@ impl Carrier {
             let why = format!("{} stays: {veto}", order.destination);
             return Ok(Outcome::Kept { why, foreign: Some(digest) });
         }
-        match remote.delete_tag_only(&tag, context).await? {
+        match remote.delete_tag(&tag, context).await? {
             Deleted::Tag | Deleted::Digest(_) | Deleted::Nothing => return Ok(Outcome::Removed),
             Deleted::Unsupported => {}
         }

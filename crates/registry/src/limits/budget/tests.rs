@@ -4,7 +4,7 @@ use super::*;
 
 const ANYONE: Account = None;
 
-fn gate(per_second: Option<u32>, burst: u32, connections: u32) -> Arc<Limiter> {
+fn limiter(per_second: Option<u32>, burst: u32, connections: u32) -> Arc<Limiter> {
     let number = |value| NonZeroU32::new(value).unwrap();
     let rate = per_second.map(|rate| Rate::per_second(f64::from(rate), number(burst)));
     Limiter::new(Budget { rate, connections: number(connections) }, Instant::now())
@@ -19,9 +19,9 @@ fn hold(everyone: Option<u64>, background: Option<u64>) -> Hold {
     Hold { everyone: span(everyone), background: span(background), ends: span(everyone) }
 }
 
-/// Has the gate hear of an answer that says something about a quota.
-fn learn(gate: &Limiter, account: Account, hold: Hold) {
-    gate.learn(account, |_| Some(hold));
+/// Has the limiter hear of an answer that says something about a quota.
+fn learn(limiter: &Limiter, account: Account, hold: Hold) {
+    limiter.learn(account, |_| Some(hold));
 }
 
 fn account(number: u32) -> CredentialId {
@@ -29,12 +29,12 @@ fn account(number: u32) -> CredentialId {
 }
 
 async fn enter(
-    gate: &Arc<Limiter>,
+    limiter: &Arc<Limiter>,
     class: Class,
     account: Account,
     deadline: Instant,
 ) -> Result<Permit, Refused> {
-    gate.enter(class, &Tenant::default(), account, deadline, None).await
+    limiter.enter(class, &Tenant::default(), account, deadline, None).await
 }
 
 async fn settle() {
@@ -45,25 +45,25 @@ async fn settle() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_are_spread_over_time() {
-    let gate = gate(Some(10), 2, 8);
+    let limiter = limiter(Some(10), 2, 8);
     let start = Instant::now();
     for _ in 0..12 {
-        enter(&gate, Class::Admission, ANYONE, start + Duration::from_mins(1)).await.unwrap();
+        enter(&limiter, Class::Admission, ANYONE, start + Duration::from_mins(1)).await.unwrap();
     }
     assert_eq!((Instant::now() - start).as_millis() / 100, 10, "two at once, then one every 100 ms");
 }
 
 #[tokio::test(start_paused = true)]
 async fn admission_overtakes_what_was_waiting() {
-    let gate = gate(Some(1), 1, 8);
-    enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap();
+    let limiter = limiter(Some(1), 1, 8);
+    enter(&limiter, Class::Admission, ANYONE, soon()).await.unwrap();
     let (order, mut seen) = tokio::sync::mpsc::unbounded_channel();
     for (name, class) in
         [("copy", Class::Background), ("watch", Class::Background), ("pod", Class::Admission)]
     {
-        let (gate, order) = (Arc::clone(&gate), order.clone());
+        let (limiter, order) = (Arc::clone(&limiter), order.clone());
         tokio::spawn(async move {
-            enter(&gate, class, ANYONE, Instant::now() + Duration::from_mins(1)).await.unwrap();
+            enter(&limiter, class, ANYONE, Instant::now() + Duration::from_mins(1)).await.unwrap();
             order.send(name).unwrap();
         });
         settle().await;
@@ -78,70 +78,70 @@ async fn admission_overtakes_what_was_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn copies_leave_connections_to_admission() {
-    let gate = gate(None, 1, 4);
+    let limiter = limiter(None, 1, 4);
     let mut held = Vec::new();
     for _ in 0..3 {
-        held.push(enter(&gate, Class::Background, ANYONE, soon()).await.unwrap());
+        held.push(enter(&limiter, Class::Background, ANYONE, soon()).await.unwrap());
     }
-    assert_eq!(enter(&gate, Class::Background, ANYONE, soon()).await.unwrap_err(), Refused::TooLate);
-    let admission = enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap();
-    assert_eq!(enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap_err(), Refused::TooLate);
+    assert_eq!(enter(&limiter, Class::Background, ANYONE, soon()).await.unwrap_err(), Refused::TooLate);
+    let admission = enter(&limiter, Class::Admission, ANYONE, soon()).await.unwrap();
+    assert_eq!(enter(&limiter, Class::Admission, ANYONE, soon()).await.unwrap_err(), Refused::TooLate);
     drop(admission);
-    enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap();
+    enter(&limiter, Class::Admission, ANYONE, soon()).await.unwrap();
     held.pop();
-    enter(&gate, Class::Background, ANYONE, soon()).await.unwrap();
+    enter(&limiter, Class::Background, ANYONE, soon()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_gives_up_costs_nothing() {
-    let gate = gate(Some(1), 1, 1);
-    let first = enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap();
-    let patient = Arc::clone(&gate);
+    let limiter = limiter(Some(1), 1, 1);
+    let first = enter(&limiter, Class::Admission, ANYONE, soon()).await.unwrap();
+    let patient = Arc::clone(&limiter);
     let abandoned = tokio::spawn(async move { enter(&patient, Class::Admission, ANYONE, soon()).await });
     settle().await;
     abandoned.abort();
     settle().await;
     drop(first);
     let start = Instant::now();
-    enter(&gate, Class::Admission, ANYONE, soon() + Duration::from_secs(1)).await.unwrap();
+    enter(&limiter, Class::Admission, ANYONE, soon() + Duration::from_secs(1)).await.unwrap();
     assert!(Instant::now() - start <= Duration::from_millis(1001));
-    assert!(gate.lock().waiting.iter().all(TenantQueue::is_empty));
+    assert!(limiter.lock().waiting.iter().all(TenantQueue::is_empty));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_account_is_held_and_the_others_are_not() {
-    let gate = gate(None, 1, 4);
+    let limiter = limiter(None, 1, 4);
     let (refused, other) = (Some(account(1)), Some(account(2)));
-    learn(&gate, refused, hold(Some(30), Some(30)));
+    learn(&limiter, refused, hold(Some(30), Some(30)));
     let until = Instant::now() + Duration::from_secs(30);
     let held = Refused::Held { ends: Some(until) };
     for class in [Class::Admission, Class::Background] {
-        assert_eq!(enter(&gate, class, refused, soon()).await.unwrap_err(), held, "{class:?}");
+        assert_eq!(enter(&limiter, class, refused, soon()).await.unwrap_err(), held, "{class:?}");
     }
-    enter(&gate, Class::Admission, other, soon()).await.unwrap();
+    enter(&limiter, Class::Admission, other, soon()).await.unwrap();
     let patient = Instant::now() + Duration::from_mins(1);
     let nobody = Tenant::default();
-    let busy = gate.enter(Class::Background, &nobody, refused, patient, Some(Duration::from_secs(29)));
+    let busy = limiter.enter(Class::Background, &nobody, refused, patient, Some(Duration::from_secs(29)));
     assert_eq!(busy.await.unwrap_err(), held, "others have something else to do meanwhile");
-    enter(&gate, Class::Background, refused, patient).await.unwrap();
+    enter(&limiter, Class::Background, refused, patient).await.unwrap();
     assert!(Instant::now() >= until, "background work waits for the quota when it has the time");
 }
 
 #[tokio::test(start_paused = true)]
 async fn those_in_line_hear_of_a_refusal() {
-    let gate = gate(Some(2), 1, 4);
+    let limiter = limiter(Some(2), 1, 4);
     let start = Instant::now();
-    drop(enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap());
+    drop(enter(&limiter, Class::Admission, ANYONE, soon()).await.unwrap());
     let in_line: Vec<_> = (0..10)
         .map(|number| {
-            let (gate, class) =
-                (Arc::clone(&gate), if number < 8 { Class::Admission } else { Class::Background });
+            let (limiter, class) =
+                (Arc::clone(&limiter), if number < 8 { Class::Admission } else { Class::Background });
             let time = start + Duration::from_mins(1);
-            tokio::spawn(async move { enter(&gate, class, ANYONE, time).await.map(drop) })
+            tokio::spawn(async move { enter(&limiter, class, ANYONE, time).await.map(drop) })
         })
         .collect();
     settle().await;
-    learn(&gate, ANYONE, hold(Some(20), Some(20)));
+    learn(&limiter, ANYONE, hold(Some(20), Some(20)));
     for (number, waiting) in in_line.into_iter().enumerate() {
         let outcome = waiting.await.unwrap();
         if number < 8 {
@@ -158,65 +158,65 @@ async fn those_in_line_hear_of_a_refusal() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_was_under_way_does_not_take_a_refusal_back() {
-    let gate = gate(None, 1, 4);
-    learn(&gate, ANYONE, hold(Some(600), Some(600)));
+    let limiter = limiter(None, 1, 4);
+    learn(&limiter, ANYONE, hold(Some(600), Some(600)));
     let held = Refused::Held { ends: Some(Instant::now() + Duration::from_mins(10)) };
     let low = hold(None, Some(60));
     let holds = [Hold::default(), low, hold(Some(0), Some(0)), hold(Some(5), Some(5))];
     for later in [None].into_iter().chain(holds.map(Some)) {
         tokio::time::advance(Duration::from_millis(1)).await;
-        gate.learn(ANYONE, |_| later);
+        limiter.learn(ANYONE, |_| later);
         for class in [Class::Admission, Class::Background] {
-            assert_eq!(enter(&gate, class, ANYONE, soon()).await.unwrap_err(), held, "{later:?}");
+            assert_eq!(enter(&limiter, class, ANYONE, soon()).await.unwrap_err(), held, "{later:?}");
         }
     }
-    learn(&gate, ANYONE, hold(Some(900), Some(900)));
+    learn(&limiter, ANYONE, hold(Some(900), Some(900)));
     let longer = Refused::Held { ends: Some(Instant::now() + Duration::from_mins(15)) };
-    assert_eq!(enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap_err(), longer);
+    assert_eq!(enter(&limiter, Class::Admission, ANYONE, soon()).await.unwrap_err(), longer);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_end_that_is_told_is_the_registrys_and_not_the_holds() {
-    let gate = gate(None, 1, 4);
+    let limiter = limiter(None, 1, 4);
     let hours = |hours| Some(Duration::from_hours(hours));
-    learn(&gate, ANYONE, Hold { everyone: hours(1), background: hours(1), ends: hours(24) });
+    learn(&limiter, ANYONE, Hold { everyone: hours(1), background: hours(1), ends: hours(24) });
     let ends = Some(Instant::now() + Duration::from_hours(24));
-    assert_eq!(enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap_err(), Refused::Held { ends });
+    assert_eq!(enter(&limiter, Class::Admission, ANYONE, soon()).await.unwrap_err(), Refused::Held { ends });
     tokio::time::advance(Duration::from_mins(61)).await;
-    enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap();
-    learn(&gate, ANYONE, Hold { ends: None, ..hold(Some(5), Some(5)) });
+    enter(&limiter, Class::Admission, ANYONE, soon()).await.unwrap();
+    learn(&limiter, ANYONE, Hold { ends: None, ..hold(Some(5), Some(5)) });
     let unknown = Refused::Held { ends: None };
-    assert_eq!(enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap_err(), unknown);
+    assert_eq!(enter(&limiter, Class::Admission, ANYONE, soon()).await.unwrap_err(), unknown);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_low_quota_holds_background_only() {
-    let gate = gate(None, 1, 4);
-    learn(&gate, ANYONE, hold(None, Some(60)));
-    enter(&gate, Class::Admission, ANYONE, soon()).await.unwrap();
-    assert!(matches!(enter(&gate, Class::Background, ANYONE, soon()).await, Err(Refused::Held { .. })));
-    learn(&gate, ANYONE, Hold::default());
-    enter(&gate, Class::Background, ANYONE, soon()).await.unwrap();
+    let limiter = limiter(None, 1, 4);
+    learn(&limiter, ANYONE, hold(None, Some(60)));
+    enter(&limiter, Class::Admission, ANYONE, soon()).await.unwrap();
+    assert!(matches!(enter(&limiter, Class::Background, ANYONE, soon()).await, Err(Refused::Held { .. })));
+    learn(&limiter, ANYONE, Hold::default());
+    enter(&limiter, Class::Background, ANYONE, soon()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_kept_for_others_stays_so_until_more_is_said_to_be_left() {
-    let gate = gate(None, 1, 4);
-    learn(&gate, ANYONE, hold(None, Some(60)));
-    gate.learn(ANYONE, |_| None);
-    assert!(matches!(enter(&gate, Class::Background, ANYONE, soon()).await, Err(Refused::Held { .. })));
+    let limiter = limiter(None, 1, 4);
+    learn(&limiter, ANYONE, hold(None, Some(60)));
+    limiter.learn(ANYONE, |_| None);
+    assert!(matches!(enter(&limiter, Class::Background, ANYONE, soon()).await, Err(Refused::Held { .. })));
     tokio::time::advance(Duration::from_mins(1)).await;
-    enter(&gate, Class::Background, ANYONE, soon()).await.unwrap();
-    gate.learn(ANYONE, |_| None);
-    assert!(gate.lock().accounts.is_empty(), "what is over is forgotten");
+    enter(&limiter, Class::Background, ANYONE, soon()).await.unwrap();
+    limiter.learn(ANYONE, |_| None);
+    assert!(limiter.lock().accounts.is_empty(), "what is over is forgotten");
 }
 
 #[tokio::test(start_paused = true)]
 async fn refusals_in_a_row_are_counted_until_an_answer() {
-    let gate = gate(None, 1, 4);
+    let limiter = limiter(None, 1, 4);
     let refuse = || {
         let mut before = None;
-        gate.learn(ANYONE, |refusals| {
+        limiter.learn(ANYONE, |refusals| {
             before = Some(refusals);
             Some(hold(Some(5), Some(5)))
         });
@@ -226,28 +226,28 @@ async fn refusals_in_a_row_are_counted_until_an_answer() {
     tokio::time::advance(Duration::from_secs(6)).await;
     assert_eq!([refuse(), refuse()], [Some(1); 2]);
     tokio::time::advance(Duration::from_secs(6)).await;
-    gate.learn(ANYONE, |_| None);
+    limiter.learn(ANYONE, |_| None);
     assert_eq!(refuse(), Some(0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn accounts_are_bounded() {
-    let gate = gate(None, 1, 4);
+    let limiter = limiter(None, 1, 4);
     for number in 0..5_000 {
-        learn(&gate, Some(account(number)), hold(Some(60), Some(60)));
+        learn(&limiter, Some(account(number)), hold(Some(60), Some(60)));
     }
-    assert!(gate.lock().accounts.len() <= MOST_ACCOUNTS);
+    assert!(limiter.lock().accounts.len() <= MOST_ACCOUNTS);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tenant_that_asks_much_delays_others_by_one_turn() {
-    let gate = gate(Some(10), 1, 8);
+    let limiter = limiter(Some(10), 1, 8);
     let (order, mut seen) = tokio::sync::mpsc::unbounded_channel();
     let stand = |name: &'static str| {
-        let (gate, order) = (Arc::clone(&gate), order.clone());
+        let (limiter, order) = (Arc::clone(&limiter), order.clone());
         tokio::spawn(async move {
             let deadline = Instant::now() + Duration::from_mins(1);
-            gate.enter(Class::Admission, &Tenant::namespace(name), ANYONE, deadline, None).await.unwrap();
+            limiter.enter(Class::Admission, &Tenant::namespace(name), ANYONE, deadline, None).await.unwrap();
             order.send(name).unwrap();
         });
     };
@@ -270,10 +270,10 @@ async fn a_tenant_that_asks_much_delays_others_by_one_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tenant_leaves_connections_to_those_that_have_none() {
-    let gate = gate(None, 1, 8);
+    let limiter = limiter(None, 1, 8);
     let enter = async |name: &str| {
         let deadline = Instant::now() + Duration::from_millis(10);
-        gate.enter(Class::Admission, &Tenant::namespace(name), ANYONE, deadline, None).await
+        limiter.enter(Class::Admission, &Tenant::namespace(name), ANYONE, deadline, None).await
     };
     let mut held = Vec::new();
     while let Ok(permit) = enter("slow").await {

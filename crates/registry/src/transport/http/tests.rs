@@ -1,4 +1,4 @@
-//! What servers do that answer nothing: with requests that they do not want just now, and without end.
+//! HTTP/2 servers that refuse requests for the moment.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use h2::Reason;
 use hyper::Response;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
@@ -129,27 +128,5 @@ async fn what_may_have_been_seen_is_not_sent_again() -> Result<()> {
             served = serving => panic!("{reason:?}: {served:?}"),
         }
     }
-    Ok(())
-}
-
-#[tokio::test]
-async fn preliminary_answers_end() -> Result<()> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let url = Url::parse(&format!("http://{}/v2/", listener.local_addr()?))?;
-    let serving = async {
-        let (mut stream, _) = listener.accept().await?;
-        // What comes before anything was asked is something else.
-        stream.read_u8().await?;
-        let many = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000);
-        loop {
-            stream.write_all(&many).await?;
-        }
-    };
-    let pool = pool()?;
-    let answer = tokio::select! {
-        answer = pool.send(Request::new(Method::GET, url)) => answer,
-        served = serving => { let _: io::Result<()> = served; panic!("the connection was closed") },
-    };
-    assert!(matches!(answer, Err(Failure::Malformed(_))), "{answer:?}");
     Ok(())
 }
