@@ -178,7 +178,7 @@ impl Size {
                 + error(&copy.last_error)
                 + error(&copy.kept)
         };
-        let proof = |namespace: &Arc<str>| 55 + namespace.len();
+        let proof = |namespace: &Arc<str>| 51 + namespace.len();
         let watch = |watch: &Watch| 130 + error(&watch.last_error);
         Self {
             entries: 1,
