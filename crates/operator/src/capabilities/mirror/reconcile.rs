@@ -86,6 +86,12 @@ impl Look {
         let chosen: Vec<_> =
             policies.iter().filter_map(|(uid, policy)| Some((uid, policy.selection()?))).collect();
         let selections: Vec<_> = chosen.iter().map(|(_, selection)| *selection).collect();
+        // Freed first, so that the old list and the new one are never in memory at once.
+        for (uid, _) in &chosen {
+            if let Some(desk) = desks.get_mut(*uid) {
+                desk.used = Vec::new();
+            }
+        }
         let used = usage::gather(&self.pods, &self.ignored, &selections);
         for ((uid, _), used) in chosen.iter().zip(used) {
             if let Some(desk) = desks.get_mut(*uid) {
