@@ -17,6 +17,7 @@ mod definitions;
 mod events;
 mod leading;
 mod ledgers;
+mod nodes;
 mod policies;
 mod replica;
 mod secrets;
