@@ -8,7 +8,7 @@ use fairlead_api::fairlead::{CopyState, ImageLedgerSpec};
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::{ImageKey, Reference};
 use fairlead_operator::cluster::ledgers::trusted;
-use fairlead_plan::access::{self, Made, Standing};
+use fairlead_plan::access::{self, Made, Recorded, Standing};
 use fairlead_plan::consistency::Pair;
 use fairlead_plan::ledger::row_counts;
 use fairlead_plan::mirroring::{Claimed, is_foreign};
@@ -113,7 +113,7 @@ impl Copies {
     ) -> Standing {
         let source = copy.source.key();
         let rows = self.rows.get(&copy.copy.key()).into_iter().flatten().map(|row| Made {
-            by_mirror: row.mirror.as_ref() == Some(copy.policy),
+            by: Recorded::by_mirror(row.mirror.as_ref() == Some(copy.policy)),
             of_source: row.source == source,
             state: row.state,
             replaces: row.replaces,

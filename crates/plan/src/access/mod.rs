@@ -73,11 +73,24 @@ pub enum Standing {
     NotCopied,
 }
 
+/// Whose ledger has a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// That of the mirror that offers the copy.
+    ByMirror,
+    ByAnother,
+}
+
+impl Recorded {
+    pub fn by_mirror(own: bool) -> Self {
+        if own { Self::ByMirror } else { Self::ByAnother }
+    }
+}
+
 /// What a ledger says of the place of a copy.
 #[derive(Debug, Clone, Copy)]
 pub struct Made {
-    /// It is the ledger of the mirror that offers the copy.
-    pub by_mirror: bool,
+    pub by: Recorded,
     /// It is about the source in question.
     pub of_source: bool,
     pub state: CopyState,
@@ -100,7 +113,7 @@ pub fn standing(
 ) -> Standing {
     let (mut written, mut alone) = (None, true);
     for row in rows.into_iter().filter(|row| row.state != CopyState::Refused && !row.replaces) {
-        if row.by_mirror && row.of_source {
+        if row.by == Recorded::ByMirror && row.of_source {
             written = Some(row.written);
         }
         alone &= row.of_source;

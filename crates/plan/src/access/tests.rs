@@ -191,13 +191,18 @@ proptest! {
 
 #[test]
 fn a_registrys_word_counts_only_where_the_copy_was_made_of_its_image_alone() {
-    let own =
-        Made { by_mirror: true, of_source: true, state: CopyState::Mirrored, replaces: false, written: true };
+    let own = Made {
+        by: Recorded::ByMirror,
+        of_source: true,
+        state: CopyState::Mirrored,
+        replaces: false,
+        written: true,
+    };
     let other = Made { of_source: false, ..own };
     let (asks, waits) = (Standing::Unproven { may_ask: true }, Standing::Unproven { may_ask: false });
     for (source, rows, expected) in [
         ("r.io/app:1", vec![], Standing::NotCopied),
-        ("r.io/app:1", vec![Made { by_mirror: false, ..own }], Standing::NotCopied),
+        ("r.io/app:1", vec![Made { by: Recorded::ByAnother, ..own }], Standing::NotCopied),
         ("r.io/app:1", vec![other], Standing::NotCopied),
         ("r.io/app:1", vec![Made { state: CopyState::Refused, ..own }], Standing::NotCopied),
         ("r.io/app:1", vec![Made { replaces: true, ..own }], Standing::NotCopied),

@@ -7,7 +7,7 @@ use std::sync::{
 
 use fairlead_api::fairlead::CopyState;
 use fairlead_domain::{digest::Digest, reference::Reference};
-use fairlead_plan::access::{self, Made, Standing};
+use fairlead_plan::access::{self, Made, Recorded, Standing};
 use fairlead_plan::consistency::Pair;
 use fairlead_plan::ledger::{Owner, OwnerKind, row_counts};
 use fairlead_plan::mirroring::{Claimed, is_foreign};
@@ -75,7 +75,7 @@ impl Claims {
         let (source, namespace) = (name_of(copy.source), namespace_name(namespace));
         let is_own = |owner: &Owner| policies.owner(owner).is_some_and(|policy| policy.id() == copy.policy);
         let rows = index.owned_rows(name_of(copy.copy)).map(|(owner, row)| Made {
-            by_mirror: is_own(owner),
+            by: Recorded::by_mirror(is_own(owner)),
             of_source: row.source == source,
             state: row.state,
             replaces: row.replaces,

@@ -79,13 +79,13 @@ impl Observed {
         for mirror in mirrors.objects.values() {
             let secrets = mirror.spec.mirrors.iter().filter_map(Mirror::secret_for_pods);
             let kind = PolicyKind::ClusterImageSetMirror;
-            observed.add_owner(kind, Holding::of(&mirror.metadata), secrets, &mut since);
+            observed.add_owner(kind, &Holding::of(&mirror.metadata), secrets, &mut since);
         }
         for set in sets.objects.values() {
             let secrets =
                 set.spec.upstreams.iter().filter_map(|upstream| upstream.credential_secret.as_ref());
             let kind = PolicyKind::ClusterReplicatedImageSet;
-            observed.add_owner(kind, Holding::of(&set.metadata), secrets, &mut since);
+            observed.add_owner(kind, &Holding::of(&set.metadata), secrets, &mut since);
         }
         for (key, set) in leaving {
             let holding = Holding {
@@ -97,7 +97,7 @@ impl Observed {
             };
             observed.add_owner(
                 PolicyKind::ClusterReplicatedImageSet,
-                holding,
+                &holding,
                 std::iter::empty(),
                 &mut since,
             );
@@ -118,7 +118,7 @@ impl Observed {
     fn add_owner<'s>(
         &mut self,
         kind: PolicyKind,
-        policy: Holding<'_>,
+        policy: &Holding<'_>,
         secrets: impl Iterator<Item = &'s CredentialSecret>,
         since: &mut impl FnMut(&Arc<str>) -> WallTime,
     ) {
