@@ -11,6 +11,7 @@ pub mod auth;
 mod client;
 pub mod copy;
 mod error;
+pub mod http_client;
 pub mod limits;
 mod lru;
 pub mod manifest;

@@ -71,6 +71,7 @@ impl Registry {
             user_agent: settings.user_agent.clone(),
             direct: host.is_loopback(),
             fenced: false,
+            fences_redirects: false,
         });
         let endpoint = Arc::new(endpoint);
         let transfer_capacity = own.budget.for_background().min(size_limits::TRANSFERS);
@@ -199,16 +200,16 @@ impl Registries {
     /// A registry whose settings cannot be used is not kept: a repaired file works at the next call.
     pub(crate) fn get(&self, host: &Host) -> Result<Arc<Registry>, Problem> {
         let name = host.key();
-        let make = || Registry::new(host, &self.settings, &self.trust, &self.resolver);
+        let create = || Registry::new(host, &self.settings, &self.trust, &self.resolver);
         let Some(former) = self.known.get(&name) else {
             // Made without the cache's lock, since it may read files. Of two that are made at once the first is kept.
-            let made = Arc::new(make()?);
+            let made = Arc::new(create()?);
             return Ok(self.known.get_or_insert_with(&name, || made));
         };
         if !former.ca_file.as_ref().is_some_and(CaFile::has_changed) {
             return Ok(former);
         }
-        match make() {
+        match create() {
             Ok(made) => {
                 let made = Arc::new(made.in_place_of(&former));
                 self.known.insert(name, Arc::clone(&made));

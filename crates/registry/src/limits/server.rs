@@ -204,7 +204,7 @@ impl Server {
     /// new connection does.
     pub(crate) fn failed_check(self: &Arc<Self>, problem: &Problem, started: Instant, trial: &Arc<Trial>) {
         if !self.liveness.is_proven_since(started) {
-            self.open(problem, trial, |breaker, now| breaker.trip(now));
+            self.open(problem, trial, CircuitBreaker::trip);
         }
     }
 

@@ -46,6 +46,8 @@ pub struct Profile {
     pub direct: bool,
     /// Tenants cause its connections: addresses that are off limits for them are not dialled.
     pub fenced: bool,
+    /// Answers lead to no address that is off limits for tenants, also if the host itself has one.
+    pub fences_redirects: bool,
 }
 
 pub struct Transport {
@@ -98,9 +100,8 @@ impl Transport {
     pub fn away(&self, url: &Url, peer: Option<Reach>) -> &Pool {
         let resolver = &self.profile.resolver;
         // Hosts are checked against the class of the registry, which for tenants is not off limits.
-        let away = |resolver, proxies| {
-            self.profile.pool(Connector::new(self.profile.away.clone(), resolver, proxies))
-        };
+        let make = if self.profile.fences_redirects { Connector::fenced } else { Connector::new };
+        let away = |resolver, proxies| self.profile.pool(make(self.profile.away.clone(), resolver, proxies));
         if self.is_proxied(url) {
             return self.proxied.get_or_init(|| away(Arc::clone(resolver), Some(Arc::clone(&self.proxies))));
         }
@@ -186,6 +187,7 @@ mod tests {
             user_agent: HeaderValue::from_static("test"),
             direct: false,
             fenced: false,
+            fences_redirects: false,
         };
         let proxies = Matcher::builder().all("http://proxy.example:3128").no(no_proxy).build();
         let transport = Transport::with_proxies(profile, Arc::new(proxies));

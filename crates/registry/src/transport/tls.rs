@@ -9,9 +9,10 @@ use std::sync::{Arc, OnceLock};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use thiserror::Error;
 
@@ -47,25 +48,52 @@ impl Trust {
 
     /// The system's authorities and those of a file.
     pub fn with_authorities(&self, path: &Path) -> Result<ClientConfig, TrustError> {
-        let unreadable = |reason: String| TrustError::Unreadable { path: path.to_owned(), reason };
-        let mut roots = self.system().clone();
-        let mut own = Vec::new();
-        let found = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(error.to_string()))?;
-        for certificate in found {
-            let certificate = certificate.map_err(|error| unreadable(error.to_string()))?;
-            own.push(certificate.clone());
-            roots
-                .add(certificate)
-                .map_err(|error| TrustError::Invalid { path: path.to_owned(), reason: error.to_string() })?;
-        }
+        let unreadable =
+            |error: pem::Error| TrustError::Unreadable { path: path.to_owned(), reason: error.to_string() };
+        let own = CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(unreadable)?;
+        self.with_certificates(own, path)
+    }
+
+    /// The system's authorities and those of a text in PEM form.
+    pub fn with_pem(&self, text: &[u8]) -> Result<ClientConfig, TrustError> {
+        let own = CertificateDer::pem_slice_iter(text).collect::<Result<_, _>>();
+        self.with_certificates(own.map_err(|error| TrustError::Setup(error.to_string()))?, Path::new("ca"))
+    }
+
+    fn with_certificates(
+        &self,
+        own: Vec<CertificateDer<'static>>,
+        path: &Path,
+    ) -> Result<ClientConfig, TrustError> {
         if own.is_empty() {
             return Err(TrustError::Empty { path: path.to_owned() });
+        }
+        let mut roots = self.system().clone();
+        for certificate in own.clone() {
+            let invalid = |reason| TrustError::Invalid { path: path.to_owned(), reason };
+            roots.add(certificate).map_err(|error| invalid(error.to_string()))?;
         }
         let provider = Arc::new(ring::default_provider());
         let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
             .build()
             .map_err(|error| TrustError::Setup(error.to_string()))?;
         judging(provider, Arc::new(WithOwnCertificates { usual, own }))
+    }
+
+    /// Adds a client certificate, PEM.
+    pub fn identify(config: &mut ClientConfig, chain: &[u8], key: &[u8]) -> Result<(), TrustError> {
+        let refuse = |reason: String| TrustError::Setup(format!("the client certificate: {reason}"));
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(chain)
+            .collect::<Result<_, _>>()
+            .map_err(|error| refuse(error.to_string()))?;
+        if chain.is_empty() {
+            return Err(refuse("there is none in PEM form".to_owned()));
+        }
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| refuse(error.to_string()))?;
+        let certified = CertifiedKey::from_der(chain, key, &ring::default_provider());
+        let certified = certified.map_err(|error| refuse(error.to_string()))?;
+        config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));
+        Ok(())
     }
 
     /// Accepts any certificate.

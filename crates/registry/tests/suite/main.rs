@@ -12,6 +12,7 @@ mod full;
 mod guessing;
 mod health;
 mod holding;
+mod http_client;
 mod limits;
 mod listing;
 mod liveness;
