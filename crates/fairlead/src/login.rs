@@ -78,8 +78,8 @@ impl Logins {
         &self.problems
     }
 
-    /// The credentials for a repository, from the first file that has any. In each file a helper for the registry is asked
-    /// before the file's own entries are looked at.
+    /// The credentials for a repository, from the first file that has any. In each file a helper for the registry is
+    /// asked before the file's own entries are looked at.
     pub(crate) async fn find(&self, repository: &Repository) -> FoundLogins {
         let mut found = FoundLogins::default();
         for file in &self.files {

@@ -49,8 +49,9 @@ impl Client {
         }
     }
 
-    /// A repository, accessed with these credentials in this order. Without any, access is anonymous; so is reading what
-    /// the registry serves without credentials. `right` is the most that will be done, so that one token is enough.
+    /// A repository, accessed with these credentials in this order. Without any, access is anonymous; so is reading
+    /// what the registry serves without credentials. `right` is the most that will be done, so that one token is
+    /// enough.
     pub fn repository(
         &self,
         repository: &Repository,

@@ -18,7 +18,8 @@ const LONGEST_QUOTE: usize = 300;
 /// In place of words that contain a secret.
 const LEFT_OUT: &str = "its words repeat a secret and are left out";
 
-/// Longest detail, in characters. It may contain words of a server, and ends up in logs, events and the status of objects.
+/// Longest detail, in characters. It may contain words of a server, and ends up in logs, events and the status of
+/// objects.
 const LONGEST_DETAIL: usize = 1000;
 
 /// A failed operation and its problem.
@@ -299,8 +300,8 @@ struct ErrorEntry {
     message: String,
 }
 
-/// A registry's own explanation on one line, without secrets. They are searched before anything is cut off, because half a
-/// secret is not recognised.
+/// A registry's own explanation on one line, without secrets. They are searched before anything is cut off, because
+/// half a secret is not recognised.
 pub(crate) fn words_of(body: &[u8], secrets: SentSecrets<'_>) -> String {
     let Ok(ErrorBody { errors }) = serde_json::from_slice(body) else {
         return String::new();
@@ -321,8 +322,8 @@ pub(crate) fn words_of(body: &[u8], secrets: SentSecrets<'_>) -> String {
 /// `ENOSPC` and `EDQUOT`.
 const NO_ROOM: [i64; 2] = [28, 122];
 
-/// Whether an error says that the storage is full. Registries pass on the storage's message or, as distribution does, the
-/// number of the operating system's error.
+/// Whether an error says that the storage is full. Registries pass on the storage's message or, as distribution does,
+/// the number of the operating system's error.
 pub(crate) fn says_full(body: &[u8]) -> bool {
     let Ok(body) = serde_json::from_slice::<serde_json::Value>(body) else { return false };
     is_no_room(&body, false)

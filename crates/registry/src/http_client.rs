@@ -1,8 +1,8 @@
 //! A bounded HTTP client for services other than registries, such as Prometheus, Loki and Harbor.
 //!
-//! Built from the registry client's transport: connections, TLS, proxies and the checks of redirects are the same. Every
-//! call has one time limit, and every body one size limit. Credentials, headers and the client certificate go to the
-//! service itself only, never to a host that it redirects to.
+//! Built from the registry client's transport: connections, TLS, proxies and the checks of redirects are the same.
+//! Every call has one time limit, and every body one size limit. Credentials, headers and the client certificate go to
+//! the service itself only, never to a host that it redirects to.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,11 +1,12 @@
 //! The client for container registries that every capability of Fairlead shares.
 //!
-//! Fast where a Pod waits: connections, tokens and knowledge are shared by the whole process. Sparing, because nodes share a
-//! registry's quota: one budget per registry, admission first, no requests while a registry is down. Hard to abuse: whatever
-//! a registry answers, passwords stay with it, nothing leads into the internal network, and the size of answers is limited.
+//! Fast where a Pod waits: connections, tokens and knowledge are shared by the whole process. Sparing, because nodes
+//! share a registry's quota: one budget per registry, admission first, no requests while a registry is down. Hard to
+//! abuse: whatever a registry answers, passwords stay with it, nothing leads into the internal network, and the size of
+//! answers is limited.
 //!
-//! A process creates one [`Client`]. [`Client::probe`] tells whether an image can be pulled; [`Client::repository`] opens a
-//! repository for everything else.
+//! A process creates one [`Client`]. [`Client::probe`] tells whether an image can be pulled; [`Client::repository`]
+//! opens a repository for everything else.
 
 pub mod auth;
 mod client;

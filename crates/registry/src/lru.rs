@@ -1,7 +1,7 @@
 //! A bounded cache that drops what was not used for longest.
 //!
-//! Everything that is remembered about registries, tokens and challenges is kept in one, because the keys come from Pods
-//! and from answers of registries: invented names must not fill the memory.
+//! Everything that is remembered about registries, tokens and challenges is kept in one, because the keys come from
+//! Pods and from answers of registries: invented names must not fill the memory.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;

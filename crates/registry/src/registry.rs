@@ -31,8 +31,8 @@ pub(crate) struct Registry {
     pub(crate) server: Arc<Server>,
     /// Finds out whether the registry is alive, over this registry's own connections.
     pub(crate) trial: Arc<Trial>,
-    /// Blobs moving to or from the registry. A transfer holds a connection while it waits for one at another registry, so
-    /// there are fewer transfers than connections.
+    /// Blobs moving to or from the registry. A transfer holds a connection while it waits for one at another registry,
+    /// so there are fewer transfers than connections.
     pub(crate) transfers: Arc<Semaphore>,
     pub(crate) transfer_capacity: u32,
     challenges: Arc<Mutex<ChallengeCache>>,

@@ -1,7 +1,7 @@
 //! How much of an answer is read, and for how long.
 //!
-//! Everything that is held in memory as a whole has a limit here. Blobs are streamed, and limited by the size that their
-//! descriptor states.
+//! Everything that is held in memory as a whole has a limit here. Blobs are streamed, and limited by the size that
+//! their descriptor states.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ pub(crate) const TAGS_PAGE: usize = 8 * 1024 * 1024;
 pub(crate) const TAGS_PER_PAGE: usize = 1000;
 /// Pages followed before a listing counts as endless.
 pub(crate) const PAGES: usize = 1000;
-/// Pages in a row without a new entry before a listing counts as circular. Registries that filter after paging send some.
+/// Pages in a row without a new entry before a listing counts as circular. Registries that filter after paging send
+/// some.
 pub(crate) const BARREN_PAGES: usize = 20;
 /// A token with the claims of a hundred repositories stays far below this.
 pub(crate) const TOKEN_ANSWER: usize = 256 * 1024;
@@ -37,9 +38,9 @@ pub(crate) const TOKEN_TIME: Duration = Duration::from_secs(10);
 pub(crate) const REGISTRIES: usize = 1024;
 /// Servers that issue tokens for one registry.
 pub(crate) const TOKEN_SERVERS: usize = 16;
-/// Concurrent blob transfers per registry: less than in total, so that one stalled registry does not stop copies between
-/// others. Each may have more than a mebibyte in buffers, over HTTP/2 a window of unread bytes.
+/// Concurrent blob transfers per registry: less than in total, so that one stalled registry does not stop copies
+/// between others. Each may have more than a mebibyte in buffers, over HTTP/2 a window of unread bytes.
 pub(crate) const TRANSFERS: u32 = 3;
-/// Blobs up to this size are read as a whole before they are sent. Neither registry then waits for the other, so many can
-/// be under way, which a copy of many small images needs most.
+/// Blobs up to this size are read as a whole before they are sent. Neither registry then waits for the other, so many
+/// can be under way, which a copy of many small images needs most.
 pub(crate) const HELD: usize = 128 * 1024;

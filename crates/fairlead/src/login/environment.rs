@@ -39,8 +39,8 @@ impl Environment {
         }
     }
 
-    /// The files to read, in the order in which podman, buildah and skopeo read them; a chosen one takes the place of the
-    /// first. Docker's own is among them, so a person who uses docker alone finds the same logins as with docker.
+    /// The files to read, in the order in which podman, buildah and skopeo read them; a chosen one takes the place of
+    /// the first. Docker's own is among them, so a person who uses docker alone finds the same logins as with docker.
     pub(super) fn files(&self) -> Vec<(PathBuf, Shape)> {
         let below =
             |directory: &Option<PathBuf>, file: &str| directory.as_deref().map(|path| path.join(file));

@@ -1,8 +1,8 @@
 //! What a registry's challenges taught.
 //!
-//! The first request to a registry is anonymous and comes back with a challenge. From then on requests are prepared, so a
-//! probe costs one round trip instead of three. A registry that changes its mind challenges again. Where a registry wants
-//! different things for different repositories, a request whose preparation fails is repeated anonymously.
+//! The first request to a registry is anonymous and comes back with a challenge. From then on requests are prepared, so
+//! a probe costs one round trip instead of three. A registry that changes its mind challenges again. Where a registry
+//! wants different things for different repositories, a request whose preparation fails is repeated anonymously.
 
 use url::Url;
 

@@ -1,8 +1,8 @@
 //! Authentication to registries.
 //!
-//! The registry decides how, by a challenge. It is answered with a password (Basic), or with a token that the registry's
-//! token server issued for the password (Bearer). Passwords go to no other server ([`realm`]), tokens are shared and reused
-//! ([`token_cache`]), and requests are prepared from the last challenge ([`challenge_cache`]).
+//! The registry decides how, by a challenge. It is answered with a password (Basic), or with a token that the
+//! registry's token server issued for the password (Bearer). Passwords go to no other server ([`realm`]), tokens are
+//! shared and reused ([`token_cache`]), and requests are prepared from the last challenge ([`challenge_cache`]).
 
 pub mod challenge;
 pub(crate) mod challenge_cache;
@@ -172,8 +172,8 @@ impl Authenticator {
 }
 
 impl Presented {
-    /// Whether a refusal of this token is final: it was issued just now for this very scope, or the registry says that the
-    /// token is valid but its scope is not enough.
+    /// Whether a refusal of this token is final: it was issued just now for this very scope, or the registry says that
+    /// the token is valid but its scope is not enough.
     fn is_final(&self, wanted: &TokenKey, challenge: &Bearer) -> bool {
         self.key == *wanted && (self.is_new || challenge.error.as_deref() == Some("insufficient_scope"))
     }

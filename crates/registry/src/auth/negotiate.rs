@@ -1,9 +1,9 @@
 //! Credential selection and handling of 401.
 //!
 //! Several credentials may match, and a registry says only in a challenge how it wants to be authenticated to. Requests
-//! are prepared from its last challenge. That is a guess, since the challenge may have been for another repository: where
-//! it fails, the request is repeated without credentials, and the challenge that follows is answered. A credential that
-//! was refused is not sent again, and a refusal stands unless the registry itself says otherwise.
+//! are prepared from its last challenge. That is a guess, since the challenge may have been for another repository:
+//! where it fails, the request is repeated without credentials, and the challenge that follows is answered. A
+//! credential that was refused is not sent again, and a refusal stands unless the registry itself says otherwise.
 
 use std::sync::atomic::Ordering;
 
@@ -59,8 +59,8 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Tries credentials until one works, the one that did before first. If none does, the first problem is returned that
-    /// says more than that a credential is not known.
+    /// Tries credentials until one works, the one that did before first. If none does, the first problem is returned
+    /// that says more than that a credential is not known.
     async fn with_each_credential(&mut self) -> Result<ApiResponse, Problem> {
         let credentials: &'a [Credential] = self.remote.credentials();
         if credentials.is_empty() {

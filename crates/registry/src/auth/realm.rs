@@ -1,15 +1,15 @@
 //! Which token servers may receive a password.
 //!
-//! A registry names its token server in a challenge. If every name were accepted, a hostile answer could collect passwords
-//! by naming a server of its choice. A password therefore goes only to the registry's own host, to a host under the same
-//! registrable domain, or to one that the administrator listed.
+//! A registry names its token server in a challenge. If every name were accepted, a hostile answer could collect
+//! passwords by naming a server of its choice. A password therefore goes only to the registry's own host, to a host
+//! under the same registrable domain, or to one that the administrator listed.
 //!
 //! The Public Suffix List, which is compiled in, decides what a registrable domain is: `a.co.uk` and `b.co.uk` have
 //! different owners, `a.example.com` and `b.example.com` do not. Under suffixes that the list does not contain (private
 //! zones such as `svc.cluster.local`) only the same host counts.
 //!
-//! Over plain HTTP a password goes only to the host of a registry that is itself used over plain HTTP, and to hosts that
-//! the administrator listed or configured for it.
+//! Over plain HTTP a password goes only to the host of a registry that is itself used over plain HTTP, and to hosts
+//! that the administrator listed or configured for it.
 
 use thiserror::Error;
 use url::{Host, Url};
@@ -32,8 +32,8 @@ pub enum Withheld {
     InTheClear(String),
 }
 
-/// Whether the token server at `realm` may receive a password for the registry at `home`. `plain_http`: the token server
-/// itself is configured for plain HTTP.
+/// Whether the token server at `realm` may receive a password for the registry at `home`. `plain_http`: the token
+/// server itself is configured for plain HTTP.
 pub fn may_have_password(
     home: &Url,
     realm: &Url,

@@ -1,8 +1,8 @@
 //! Keeps secrets that a server repeats out of messages.
 //!
 //! Servers explain refusals, and some repeat what they were sent. Their words end up in logs, events and the status of
-//! objects, which more people may read than the Secret that a password came from. Text with a secret in it is left out as
-//! a whole: if only the secret were cut out of a well-known sentence, the rest would reveal it.
+//! objects, which more people may read than the Secret that a password came from. Text with a secret in it is left out
+//! as a whole: if only the secret were cut out of a well-known sentence, the rest would reveal it.
 
 use std::str::from_utf8;
 

@@ -48,8 +48,8 @@ impl Scope {
     }
 }
 
-/// The scopes to request: those of the challenge, with `wanted` actions added for the same resource. A registry may know
-/// a repository under another name, for example behind a proxy; then the challenge counts.
+/// The scopes to request: those of the challenge, with `wanted` actions added for the same resource. A registry may
+/// know a repository under another name, for example behind a proxy; then the challenge counts.
 pub fn combined(wanted: &[Scope], challenge: Option<&str>) -> Vec<Scope> {
     let mut scopes = Scope::parse_all(challenge.unwrap_or_default());
     if scopes.is_empty() {

@@ -1,8 +1,8 @@
 //! Tokens in use, shared by all callers with the same credential.
 //!
 //! Single-flight by key: callers that need the same token wait for one request. It has admission's rank, so that no Pod
-//! waits behind background work for a token. If the caller that sends it gives up, the next one takes over. A refusal is
-//! returned to all callers that waited, and to none that come later.
+//! waits behind background work for a token. If the caller that sends it gives up, the next one takes over. A refusal
+//! is returned to all callers that waited, and to none that come later.
 
 use std::sync::Arc;
 
@@ -51,8 +51,8 @@ impl Default for TokenCache {
 }
 
 impl TokenCache {
-    /// The token for a key: a fresh one from the cache, else the one that `fetch` returns. `rejected` is a token that the
-    /// registry did not accept, which is therefore not returned again.
+    /// The token for a key: a fresh one from the cache, else the one that `fetch` returns. `rejected` is a token that
+    /// the registry did not accept, which is therefore not returned again.
     pub(crate) async fn get(
         &self,
         key: &TokenKey,

@@ -1,8 +1,9 @@
 //! What is known about the blobs of destinations.
 //!
 //! Images share layers, and copies run concurrently. Single-flight by blob: a copy that needs a blob that is being sent
-//! waits for it, unless it hardly moves, since its source may be the one that fails. Later copies know which repositories
-//! hold the blob, and have nothing to do or request a mount. Knowledge expires, because registries are cleaned up.
+//! waits for it, unless it hardly moves, since its source may be the one that fails. Later copies know which
+//! repositories hold the blob, and have nothing to do or request a mount. Knowledge expires, because registries are
+//! cleaned up.
 
 use std::collections::HashMap;
 use std::sync::Arc;

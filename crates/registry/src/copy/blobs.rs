@@ -16,11 +16,11 @@ use crate::manifest::Descriptor;
 use crate::ops::upload::{Mount, Upload};
 use crate::size_limits::HELD;
 
-/// Below this size a blob is sent without a HEAD first. A request to mount it from the destination itself answers the same
-/// question: the registry has it, or opens the upload.
+/// Below this size a blob is sent without a HEAD first. A request to mount it from the destination itself answers the
+/// same question: the registry has it, or opens the upload.
 const SMALL: u64 = 1024 * 1024;
-/// Blobs held in memory at once, in all copies together, in units of [`HELD_UNIT`]: half a mebibyte. Many small ones may
-/// be under way, and few that are larger, each with the buffers of its connections.
+/// Blobs held in memory at once, in all copies together, in units of [`HELD_UNIT`]: half a mebibyte. Many small ones
+/// may be under way, and few that are larger, each with the buffers of its connections.
 pub(super) const MOST_HELD: usize = 512;
 const HELD_UNIT: u64 = 1024;
 

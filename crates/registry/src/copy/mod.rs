@@ -1,9 +1,9 @@
 //! Copying images between registries.
 //!
-//! A copy is verbatim unless platforms are selected: every manifest keeps its bytes and so its digest. Content is written
-//! first and the manifest that names it last, so an interrupted copy leaves nothing that could be pulled. Blobs are
-//! streamed, verified on the way, and sent only if they are missing; copies share what they learn about a destination. The
-//! destination is checked first: most requested copies exist, and then two requests are enough.
+//! A copy is verbatim unless platforms are selected: every manifest keeps its bytes and so its digest. Content is
+//! written first and the manifest that names it last, so an interrupted copy leaves nothing that could be pulled. Blobs
+//! are streamed, verified on the way, and sent only if they are missing; copies share what they learn about a
+//! destination. The destination is checked first: most requested copies exist, and then two requests are enough.
 
 mod blob_index;
 mod blobs;
@@ -137,8 +137,8 @@ impl Copier {
         }
     }
 
-    /// Copies an image. A destination with a tag gets that tag; one with a digest must end up with that digest. Dropping the
-    /// future ends the copy, and cancels its uploads in the background.
+    /// Copies an image. A destination with a tag gets that tag; one with a digest must end up with that digest.
+    /// Dropping the future ends the copy, and cancels its uploads in the background.
     pub async fn copy(
         &self,
         source: &CopyEndpoint,
@@ -165,7 +165,8 @@ impl Copier {
         job.run(source, destination).await
     }
 
-    /// Waits until the uploads of dropped copies are cancelled, a few seconds at most. To be called before the runtime ends.
+    /// Waits until the uploads of dropped copies are cancelled, a few seconds at most. To be called before the runtime
+    /// ends.
     pub async fn cancellations_sent(&self) {
         let cancellations = &self.client.state.cancellations;
         cancellations.close();
@@ -194,8 +195,8 @@ impl Job<'_> {
         let root = self.chosen(root).await?;
         targets.check(&root)?;
         let changed = found.is_none_or(|found| !found.matches(&root.bytes));
-        // Some registries accept a referrer only if its subject exists. So the image is written first by its digest, then
-        // its referrers, and its name last, so that it is never pulled without them.
+        // Some registries accept a referrer only if its subject exists. So the image is written first by its digest,
+        // then its referrers, and its name last, so that it is never pulled without them.
         let first = if self.options.referrers { root.digest.into() } else { targets.main.clone() };
         if changed {
             self.place(&root, &first, 0).await?;
@@ -257,8 +258,8 @@ impl Job<'_> {
         with_retries(self.context, || self.source.manifest(selector, self.context)).await
     }
 
-    /// Whether the destination has this manifest under this name. Then it has the whole image, because registries accept a
-    /// manifest only if its parts exist.
+    /// Whether the destination has this manifest under this name. Then it has the whole image, because registries
+    /// accept a manifest only if its parts exist.
     async fn is_there(&self, target: &Selector, digest: Digest) -> Result<bool, CopyError> {
         Ok(self.look_for(target).await? == Some(digest))
     }

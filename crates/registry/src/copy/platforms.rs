@@ -1,7 +1,7 @@
 //! Selection of platforms.
 //!
-//! Without a selection an index is copied byte for byte. With one, it is rewritten with fewer entries and so gets another
-//! digest. Entries without a platform (attestations) are dropped, because they refer to the original index.
+//! Without a selection an index is copied byte for byte. With one, it is rewritten with fewer entries and so gets
+//! another digest. Entries without a platform (attestations) are dropped, because they refer to the original index.
 
 use bytes::Bytes;
 use fairlead_domain::digest::Digest;

@@ -1,11 +1,11 @@
 //! Copies signatures, attestations and other documents that refer to an image.
 //!
-//! There are two forms: manifests with the image as their subject, which registries list or keep in an index under a tag,
-//! and cosign's older tags, made of the digest and an ending. Their subject may be the image, a manifest within it, or
-//! another such document: a bill of materials can be signed.
+//! There are two forms: manifests with the image as their subject, which registries list or keep in an index under a
+//! tag, and cosign's older tags, made of the digest and an ending. Their subject may be the image, a manifest within
+//! it, or another such document: a bill of materials can be signed.
 //!
-//! The destination may have documents of its own. Lists are extended; the content of a cosign tag is replaced only if nothing
-//! is lost.
+//! The destination may have documents of its own. Lists are extended; the content of a cosign tag is replaced only if
+//! nothing is lost.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -155,8 +155,8 @@ impl Job<'_> {
         self.manifests_within(&manifest).await
     }
 
-    /// Whether the destination has everything under this tag that the source has, and more. An error if each has something
-    /// that the other lacks.
+    /// Whether the destination has everything under this tag that the source has, and more. An error if each has
+    /// something that the other lacks.
     async fn has_all_of(&self, manifest: &Manifest, tag: &Tag) -> Result<bool, CopyError> {
         let selector = Selector::from(tag);
         let found = with_retries(self.context, || self.destination.manifest(&selector, self.context)).await;
@@ -175,8 +175,8 @@ impl Job<'_> {
 
     /// A manifest of the source, `None` if it does not exist.
     ///
-    /// A refusal does not count as absence: the same credential has just read the image, and a signature must not be left
-    /// out silently.
+    /// A refusal does not count as absence: the same credential has just read the image, and a signature must not be
+    /// left out silently.
     async fn read_if_there(&self, selector: &Selector) -> Result<Option<Manifest>, CopyError> {
         match self.read(selector).await {
             Ok(manifest) => Ok(Some(manifest)),

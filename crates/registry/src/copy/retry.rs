@@ -1,7 +1,7 @@
 //! Retries of copy steps over short outages.
 //!
-//! A copy may take an hour and should not fail because a registry restarts in between. Single requests are retried within a
-//! second; this waits longer.
+//! A copy may take an hour and should not fail because a registry restarts in between. Single requests are retried
+//! within a second; this waits longer.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,8 +10,8 @@ use tokio::time::sleep;
 use crate::error::{Error, Problem};
 use crate::request::context::Context;
 
-/// Failures in a row after which a step is given up. With pauses between trials of ten seconds at most, that is about half
-/// a minute.
+/// Failures in a row after which a step is given up. With pauses between trials of ten seconds at most, that is about
+/// half a minute.
 pub(super) const MOST_FAILURES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -32,8 +32,8 @@ pub(super) struct Setbacks {
 }
 
 impl Setbacks {
-    /// A registry that refuses because of a quota is alive, so only the deadline limits the wait for it, unless the caller
-    /// has other work.
+    /// A registry that refuses because of a quota is alive, so only the deadline limits the wait for it, unless the
+    /// caller has other work.
     pub(super) fn count(&mut self, problem: &Problem, context: &Context) {
         let is_refusal = matches!(problem, Problem::RateLimited { .. });
         self.refusals += u32::from(is_refusal);

@@ -156,8 +156,8 @@ impl Job<'_> {
     }
 }
 
-/// Whether the registry says that the repository does not exist, as several do for one without tags. Any other 404 may come
-/// from a registry that does not list tags.
+/// Whether the registry says that the repository does not exist, as several do for one without tags. Any other 404 may
+/// come from a registry that does not list tags.
 fn is_no_repository(problem: &Problem) -> bool {
     matches!(problem, Problem::NotFound(detail)
         if detail.as_str().is_some_and(|words| words.contains("NAME_UNKNOWN")))

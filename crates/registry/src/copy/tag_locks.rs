@@ -1,7 +1,7 @@
 //! Locks for tags that are read, changed and written.
 //!
-//! Concurrent copies of one image from several sources may add to the same tag of the destination. Other processes are not
-//! covered.
+//! Concurrent copies of one image from several sources may add to the same tag of the destination. Other processes are
+//! not covered.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

@@ -17,8 +17,9 @@ pub(super) struct Targets {
 }
 
 impl Targets {
-    /// A manifest under a tag is served by its digest too, so a holding tag takes the place of the digest: one request writes
-    /// both, one looks for both. Registries use SHA-256 for that; an image with another digest is written under both names.
+    /// A manifest under a tag is served by its digest too, so a holding tag takes the place of the digest: one request
+    /// writes both, one looks for both. Registries use SHA-256 for that; an image with another digest is written under
+    /// both names.
     pub(super) fn of(wanted: &Reference, hold: Option<&Tag>) -> Self {
         let stated = wanted.digest();
         let (main, hold_beside) = match (wanted.tag(), stated, hold) {

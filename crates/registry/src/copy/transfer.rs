@@ -1,8 +1,8 @@
 //! Transfer of one blob from registry to registry.
 //!
-//! Usually one request carries the whole blob. When it breaks, the destination is asked how much it has and gets the rest;
-//! when it refuses the size, it gets chunks. The source is read as fast as the destination accepts, so nothing is buffered
-//! in between.
+//! Usually one request carries the whole blob. When it breaks, the destination is asked how much it has and gets the
+//! rest; when it refuses the size, it gets chunks. The source is read as fast as the destination accepts, so nothing is
+//! buffered in between.
 
 use std::io;
 use std::sync::Arc;
@@ -289,8 +289,8 @@ impl<'a> Transfer<'a> {
 }
 
 impl BlobSource {
-    /// The next piece, of at most `most` bytes. An error of the source is kept for later, because the destination only sees
-    /// that the body broke off.
+    /// The next piece, of at most `most` bytes. An error of the source is kept for later, because the destination only
+    /// sees that the body broke off.
     async fn piece(&mut self, most: u64) -> Result<Bytes, io::Error> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         if self.rest.is_empty() {
@@ -346,8 +346,8 @@ impl OpenUpload {
 }
 
 impl Job<'_> {
-    /// Slots for one transfer at both registries and in the copier, taken in a fixed order to avoid deadlocks, and both at
-    /// once if source and destination are the same registry.
+    /// Slots for one transfer at both registries and in the copier, taken in a fixed order to avoid deadlocks, and both
+    /// at once if source and destination are the same registry.
     async fn slots(&self) -> Result<Vec<OwnedSemaphorePermit>, CopyError> {
         let (source, destination) = (&self.source.registry, &self.destination.registry);
         let mut needed = vec![(self.source.repository().host().key(), source, 1)];

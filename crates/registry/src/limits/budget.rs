@@ -1,8 +1,8 @@
 //! The limiter that every request to one registry passes.
 //!
 //! It keeps the rate, the number of connections and the registry's quota for all callers together. Admission is served
-//! first and has connections of its own, so that no Pod waits for a long copy. Tenants take turns, and one tenant does not
-//! get all connections, so that no namespace waits for another.
+//! first and has connections of its own, so that no Pod waits for a long copy. Tenants take turns, and one tenant does
+//! not get all connections, so that no namespace waits for another.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -138,8 +138,8 @@ impl Limiter {
         })
     }
 
-    /// Waits for a turn. Background work also waits for a quota, within its deadline and `patience`; admission is refused
-    /// at once, because it has alternatives.
+    /// Waits for a turn. Background work also waits for a quota, within its deadline and `patience`; admission is
+    /// refused at once, because it has alternatives.
     pub async fn enter(
         self: &Arc<Self>,
         class: Class,
@@ -198,14 +198,14 @@ impl Limiter {
         self.lock().accounts.get(&account)?.hold(class, Instant::now())
     }
 
-    /// Records what an answer says about an account's quota, given the number of refusals in a row before it. `None`: it
-    /// says nothing.
+    /// Records what an answer says about an account's quota, given the number of refusals in a row before it. `None`:
+    /// it says nothing.
     pub fn learn(&self, account: Account, taught: impl FnOnce(u32) -> Option<Hold>) {
         let mut state = self.lock();
         let now = Instant::now();
         let former = state.accounts.get(&account).copied();
-        // No request is sent during a hold, so this answer was under way when the refusal came. It does not end the hold,
-        // and if it is a refusal itself, it counts as the same one.
+        // No request is sent during a hold, so this answer was under way when the refusal came. It does not end the
+        // hold, and if it is a refusal itself, it counts as the same one.
         let in_force = former.filter(|quota| quota.everyone > now);
         let refusals = match (former, in_force) {
             (_, Some(quota)) => quota.refusals.saturating_sub(1),

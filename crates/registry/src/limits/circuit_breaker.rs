@@ -1,9 +1,9 @@
 //! The circuit breaker of one registry.
 //!
-//! Without it every Pod whose image may come from a dead registry would wait for its whole deadline. Every call reports to
-//! the breaker. After three failures in a row, or one timeout, the circuit opens and callers fail at once. While it is
-//! open no caller's request is used to find out whether the registry is back: one task sends trials of its own, each on a
-//! new connection, when [`CircuitBreaker::next_trial`] says so.
+//! Without it every Pod whose image may come from a dead registry would wait for its whole deadline. Every call reports
+//! to the breaker. After three failures in a row, or one timeout, the circuit opens and callers fail at once. While it
+//! is open no caller's request is used to find out whether the registry is back: one task sends trials of its own, each
+//! on a new connection, when [`CircuitBreaker::next_trial`] says so.
 //!
 //! The state machine has no clock and no network.
 
@@ -54,8 +54,8 @@ pub enum CallFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrialResult {
     Alive,
-    /// Answered with a server error by a registry that may not serve `/v2/` at all. Callers find out: the circuit closes
-    /// and the next failure opens it again.
+    /// Answered with a server error by a registry that may not serve `/v2/` at all. Callers find out: the circuit
+    /// closes and the next failure opens it again.
     Unclear,
     Dead,
 }
@@ -165,8 +165,8 @@ impl CircuitBreaker {
         }
     }
 
-    /// When the next trial is due. `None` ends the trials: the circuit is closed, or no caller has asked for so long that
-    /// the registry is forgotten.
+    /// When the next trial is due. `None` ends the trials: the circuit is closed, or no caller has asked for so long
+    /// that the registry is forgotten.
     pub fn next_trial(&mut self, now: Instant) -> Option<Instant> {
         if self.idle(now) > self.settings.interest {
             self.close();

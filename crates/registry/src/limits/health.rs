@@ -44,8 +44,8 @@ pub struct RegistryHealth {
 }
 
 impl RegistryHealth {
-    /// The verdict on all images while the registry is down; `None` when it is not known to be down. Counts as interest in
-    /// the registry, so that trials go on.
+    /// The verdict on all images while the registry is down; `None` when it is not known to be down. Counts as interest
+    /// in the registry, so that trials go on.
     pub fn down(&self) -> Option<Verdict> {
         let verdict = self.server.health.0.borrow().down.clone()?;
         // The caller is spared the call that would have shown its interest.

@@ -1,7 +1,7 @@
 //! Proof that a registry is alive, and the liveness check that renews it.
 //!
-//! A kubelet opens a new connection for its pull. An answer over an established connection therefore proves nothing: the
-//! connection may outlive the listener behind it. Proof is an answer below 500 over a connection that was opened
+//! A kubelet opens a new connection for its pull. An answer over an established connection therefore proves nothing:
+//! the connection may outlive the listener behind it. Proof is an answer below 500 over a connection that was opened
 //! lately, by any caller. Where it is missing, a liveness check requests `/v2/` over a new connection, through a proxy
 //! over a new tunnel. Checks are single-flight for each registry and independent of the callers that wait for them.
 
@@ -107,7 +107,8 @@ pub(crate) fn is_alive(status: StatusCode) -> bool {
 }
 
 impl RegistryHealth {
-    /// How long ago the newest connection was opened over which the registry answered below 500. `None`: there was none.
+    /// How long ago the newest connection was opened over which the registry answered below 500. `None`: there was
+    /// none.
     pub fn proof_age(&self, now: Instant) -> Option<Duration> {
         self.server.liveness.proof_age(now)
     }
@@ -118,8 +119,8 @@ impl RegistryHealth {
 }
 
 impl Client {
-    /// Starts a liveness check of a registry, or joins the one under way. An answer below 500 proves that the registry is
-    /// alive. No answer within `patience` opens its circuit; so does a server error if it has ever answered a check.
+    /// Starts a liveness check of a registry, or joins the one under way. An answer below 500 proves that the registry
+    /// is alive. No answer within `patience` opens its circuit; so does a server error if it has ever answered a check.
     /// `None` if its settings cannot be used.
     pub fn check(&self, host: &Host, cause: Cause, patience: Duration) -> Option<Check> {
         let registry = self.state.registries.get(host).ok()?.for_cause(cause);

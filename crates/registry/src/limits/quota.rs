@@ -1,7 +1,7 @@
 //! The quota that a registry states, and the holds that follow from it.
 //!
-//! Three forms are in use: Docker Hub's `ratelimit-limit: 100;w=21600` pair, which GitLab sends with a `ratelimit-reset`,
-//! the `X-RateLimit-*` family, and `Retry-After` alone.
+//! Three forms are in use: Docker Hub's `ratelimit-limit: 100;w=21600` pair, which GitLab sends with a
+//! `ratelimit-reset`, the `X-RateLimit-*` family, and `Retry-After` alone.
 
 use std::num::IntErrorKind;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -71,8 +71,8 @@ impl Quota {
         self.retry_after.or(self.reset).or(self.window)
     }
 
-    /// The hold after an answer with this status; `None` if it says nothing about that. `refusals` counts earlier refusals
-    /// in a row.
+    /// The hold after an answer with this status; `None` if it says nothing about that. `refusals` counts earlier
+    /// refusals in a row.
     pub fn hold(&self, status: StatusCode, refusals: u32) -> Option<Hold> {
         if status == StatusCode::TOO_MANY_REQUESTS {
             let stated = self.retry_after.or(self.reset);

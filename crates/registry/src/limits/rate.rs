@@ -1,8 +1,8 @@
 //! A token bucket with a reserve for admission.
 //!
-//! Its state is one instant, until which the budget is spent (the generic cell rate algorithm). A request moves it forward
-//! by one interval, and is allowed while it is not further ahead of the clock than the burst permits. Nothing here waits
-//! or reads a clock.
+//! Its state is one instant, until which the budget is spent (the generic cell rate algorithm). A request moves it
+//! forward by one interval, and is allowed while it is not further ahead of the clock than the burst permits. Nothing
+//! here waits or reads a clock.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

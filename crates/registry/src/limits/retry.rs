@@ -1,7 +1,7 @@
 //! Retries of single requests.
 //!
-//! Only idempotent requests are retried, only after transient failures, and only while the caller's deadline allows it. A
-//! 429 is never retried: that would use up more of the quota. A `Retry-After` is kept.
+//! Only idempotent requests are retried, only after transient failures, and only while the caller's deadline allows it.
+//! A 429 is never retried: that would use up more of the quota. A `Retry-After` is kept.
 
 use std::time::Duration;
 

@@ -116,8 +116,8 @@ impl Server {
         if context.ignores_open_circuit() { Ok(()) } else { self.check_circuit() }
     }
 
-    /// Waits for the turn of a liveness check: with admission's rank, and regardless of the quota of an account, because
-    /// registries do not count this request as a pull.
+    /// Waits for the turn of a liveness check: with admission's rank, and regardless of the quota of an account,
+    /// because registries do not count this request as a pull.
     pub(crate) async fn enter_check(&self, deadline: Instant) -> Result<Permit, Problem> {
         self.check_circuit()?;
         let turn = self.limiter.turn(Class::Admission, &Tenant::default(), deadline).await;
@@ -186,8 +186,8 @@ impl Server {
         }
     }
 
-    /// Records the answer to a liveness check or a trial, and returns whether it proves that the server is alive. It does
-    /// not clear the failures of calls, because it answers nothing that callers ask for.
+    /// Records the answer to a liveness check or a trial, and returns whether it proves that the server is alive. It
+    /// does not clear the failures of calls, because it answers nothing that callers ask for.
     pub(crate) fn passes(&self, response: &Response) -> bool {
         let status = response.status();
         self.liveness.passed(status, response.opened());

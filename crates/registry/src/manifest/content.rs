@@ -220,14 +220,14 @@ pub(crate) fn media_type_of(header: Option<&str>, bytes: &[u8]) -> Result<String
 }
 
 impl Outline {
-    /// Whether it could be read as an index and as an image. A checker and a runtime could then see different content under
-    /// one digest, so runtimes refuse it.
+    /// Whether it could be read as an index and as an image. A checker and a runtime could then see different content
+    /// under one digest, so runtimes refuse it.
     fn is_ambiguous(&self) -> bool {
         matches!(self.manifests, List::Given(_)) && (self.config.is_some() || self.layers.is_some())
     }
 
-    /// Whether it has the part that every document of this type has, and does not state another type. Docker's types and
-    /// those of the OCI count as the same.
+    /// Whether it has the part that every document of this type has, and does not state another type. Docker's types
+    /// and those of the OCI count as the same.
     fn looks_like(&self, media_type: &str) -> bool {
         let own = self.media_type.as_deref().filter(|own| is_manifest(own));
         let has_part = if is_index(media_type) {

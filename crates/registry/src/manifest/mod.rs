@@ -1,7 +1,7 @@
 //! Manifests and indexes.
 //!
-//! Their bytes are kept unchanged, because a digest names exactly those bytes. Only what copies and platform selection need
-//! is decoded.
+//! Their bytes are kept unchanged, because a digest names exactly those bytes. Only what copies and platform selection
+//! need is decoded.
 
 pub(crate) mod content;
 

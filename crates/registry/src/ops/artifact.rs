@@ -1,5 +1,5 @@
-//! Small artifacts: one document of a known type under a tag, stored as an OCI image manifest with an empty configuration.
-//! The image specification recommends this form, and older registries accept it.
+//! Small artifacts: one document of a known type under a tag, stored as an OCI image manifest with an empty
+//! configuration. The image specification recommends this form, and older registries accept it.
 
 use bytes::Bytes;
 use fairlead_domain::digest::Digest;

@@ -43,8 +43,8 @@ pub enum ProbeMethod {
     Get,
 }
 
-/// Probes under way, with their deadlines: single-flight by image, credentials, options and class. A result never reaches a
-/// caller with other credentials, and an urgent caller never waits for a probe that gives way to others.
+/// Probes under way, with their deadlines: single-flight by image, credentials, options and class. A result never
+/// reaches a caller with other credentials, and an urgent caller never waits for a probe that gives way to others.
 pub(crate) type ProbesUnderWay = Mutex<HashMap<ProbeKey, (Instant, Probe)>>;
 
 type Probe = Shared<BoxFuture<'static, Verdict>>;

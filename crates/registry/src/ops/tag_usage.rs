@@ -1,7 +1,7 @@
 //! Whether another tag of a repository uses a manifest.
 //!
-//! Registries that cannot delete tags delete manifests, and with them other tags of the same image and indexes that contain
-//! it. No request answers that, so the tags of the repository are resolved, up to a limit.
+//! Registries that cannot delete tags delete manifests, and with them other tags of the same image and indexes that
+//! contain it. No request answers that, so the tags of the repository are resolved, up to a limit.
 
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Tag;

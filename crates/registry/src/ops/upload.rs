@@ -204,8 +204,9 @@ impl Upload {
         }
     }
 
-    /// Cancels the upload, so that the registry need not keep it. Distribution wants to be told how much it has; after a
-    /// request that broke off it is asked first. Its release 2 does not answer that and keeps the upload until it cleans up.
+    /// Cancels the upload, so that the registry need not keep it. Distribution wants to be told how much it has; after
+    /// a request that broke off it is asked first. Its release 2 does not answer that and keeps the upload until it
+    /// cleans up.
     pub async fn cancel(&mut self, context: &Context) -> Result<(), Error> {
         let mut attempts = 0;
         loop {

@@ -47,8 +47,8 @@ impl Context {
         Self { answer_limit: Some(limit), ..self }
     }
 
-    /// Limits the waits of a copy for a registry that does not answer or has no quota left. For callers that retry later
-    /// and have other work meanwhile.
+    /// Limits the waits of a copy for a registry that does not answer or has no quota left. For callers that retry
+    /// later and have other work meanwhile.
     #[must_use]
     pub fn waiting_at_most(self, limit: Duration) -> Self {
         Self { patience: Some(limit), ..self }

@@ -103,8 +103,8 @@ fn request_id(request: &Request) -> u64 {
     hasher.finish()
 }
 
-/// Sends a request to a host that the registry pointed to. Its outcome does not count against the registry; the connection
-/// counts as one of the registry's.
+/// Sends a request to a host that the registry pointed to. Its outcome does not count against the registry; the
+/// connection counts as one of the registry's.
 pub(crate) async fn send_elsewhere(
     pool: &Pool,
     request: Request,

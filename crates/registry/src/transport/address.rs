@@ -1,8 +1,8 @@
 //! Classes of addresses.
 //!
 //! An answer may name other hosts: storage in a redirect, a token server in a challenge. It must not make the operator
-//! contact the machine it runs on, the cloud's metadata service or the inside of the network. A host that an answer names
-//! is contacted only if its address is public, or of the class in which the registry itself was reached.
+//! contact the machine it runs on, the cloud's metadata service or the inside of the network. A host that an answer
+//! names is contacted only if its address is public, or of the class in which the registry itself was reached.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -86,8 +86,8 @@ fn of_v6(address: Ipv6Addr) -> Reach {
     }
 }
 
-/// The IPv4 address embedded in an IPv6 one: mapped, compatible, translated (NAT64) or tunnelled (6to4). Connections reach
-/// the embedded address, so it decides about the class.
+/// The IPv4 address embedded in an IPv6 one: mapped, compatible, translated (NAT64) or tunnelled (6to4). Connections
+/// reach the embedded address, so it decides about the class.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let join = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match address.segments() {

@@ -59,8 +59,8 @@ struct Fence {
 }
 
 impl Fence {
-    /// Checks literal addresses, which no resolver sees, and names that a proxy resolves. A name that cannot be resolved
-    /// here may be known to the proxy alone.
+    /// Checks literal addresses, which no resolver sees, and names that a proxy resolves. A name that cannot be
+    /// resolved here may be known to the proxy alone.
     async fn check(&self, target: &Uri, is_proxied: bool) -> Result<(), OffLimits> {
         let host = target.host().unwrap_or_default();
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

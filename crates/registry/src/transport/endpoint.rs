@@ -1,8 +1,8 @@
 //! The address of a registry's API, and its scheme.
 //!
 //! TLS, except where plain HTTP is configured and on loopback hosts. A loopback registry may speak either, so the first
-//! handshake decides: if the server does not speak TLS, plain HTTP is used from then on. For other hosts such a fallback
-//! would let an attacker on the path switch encryption off.
+//! handshake decides: if the server does not speak TLS, plain HTTP is used from then on. For other hosts such a
+//! fallback would let an attacker on the path switch encryption off.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,8 +18,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// `None` if the host is not a valid address, for example because of a port beyond 65535. `is_settled`: the settings
-    /// decide the scheme (a private authority, verification switched off).
+    /// `None` if the host is not a valid address, for example because of a port beyond 65535. `is_settled`: the
+    /// settings decide the scheme (a private authority, verification switched off).
     pub fn new(host: &Host, plain_http: bool, is_settled: bool) -> Option<Self> {
         let at = |scheme: &str| Url::parse(&format!("{scheme}://{}/", host.endpoint())).ok();
         Some(Self {

@@ -1,8 +1,8 @@
 //! Failures below HTTP.
 //!
-//! The HTTP client wraps causes several layers deep. This module finds the one that matters to users and to the verdict:
-//! no connection, no trust, or an invalid answer. URLs are left out of messages, because the query of a redirect can be a
-//! signature.
+//! The HTTP client wraps causes several layers deep. This module finds the one that matters to users and to the
+//! verdict: no connection, no trust, or an invalid answer. URLs are left out of messages, because the query of a
+//! redirect can be a signature.
 
 use std::error::Error as StdError;
 use std::{fmt, io};

@@ -26,15 +26,16 @@ use super::failure::Failure;
 
 /// How long an unused connection is kept: long enough for the next round of the availability watch.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// HTTP/2 pings. All requests share one connection, so one that was lost unnoticed (a changed route, a firewall) would make
-/// the registry look dead until the operating system notices. Sent only while a request is open and nothing arrives.
+/// HTTP/2 pings. All requests share one connection, so one that was lost unnoticed (a changed route, a firewall) would
+/// make the registry look dead until the operating system notices. Sent only while a request is open and nothing
+/// arrives.
 const PING_AFTER: Duration = Duration::from_secs(3);
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
 /// Registries send a handful of headers.
 const MOST_HEADERS: usize = 128;
 const LONGEST_HEADER_LIST: u32 = 64 * 1024;
-/// The read buffer of an HTTP/1 connection; also limits the head of a response. With three times as much, a list of images
-/// takes ten mebibytes more; with half as much, large layers take a tenth longer.
+/// The read buffer of an HTTP/1 connection; also limits the head of a response. With three times as much, a list of
+/// images takes ten mebibytes more; with half as much, large layers take a tenth longer.
 const READ_AT_ONCE: usize = 128 * 1024;
 /// HTTP/2 windows. They cost memory if we read slowly, and allow speed if the registry is far away: four mebibytes are
 /// forty megabytes a second at a latency of a tenth of a second.
@@ -117,8 +118,8 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// Whether the server did not process a request. An HTTP/2 server says so when it wants a new connection, which some want
-/// every thousand requests, or when it receives too many requests at once.
+/// Whether the server did not process a request. An HTTP/2 server says so when it wants a new connection, which some
+/// want every thousand requests, or when it receives too many requests at once.
 fn was_not_processed(error: &legacy::Error) -> bool {
     let mut cause = error.source();
     while let Some(current) = cause {

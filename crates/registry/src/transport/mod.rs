@@ -1,8 +1,8 @@
 //! Connections: pools, TLS, proxies, and checks of where answers lead.
 //!
-//! Each registry has a pool of connections to itself, and pools for the hosts that it points to (storage, token servers).
-//! The latter are separate for each address class of the registry, so that a connection that a loopback registry may use
-//! is never reused for a public one.
+//! Each registry has a pool of connections to itself, and pools for the hosts that it points to (storage, token
+//! servers). The latter are separate for each address class of the registry, so that a connection that a loopback
+//! registry may use is never reused for a public one.
 
 pub mod address;
 pub(crate) mod ca_file;
@@ -116,8 +116,9 @@ impl Transport {
         pool.get_or_init(|| away(Arc::new(GuardedResolver { inner: Arc::clone(resolver), from }), None))
     }
 
-    /// Checks a host before a proxy is asked for it. How the proxy resolves the name is not known; but a name that resolves
-    /// to loopback or link-local here is not passed to it. One that cannot be resolved may be known to the proxy alone.
+    /// Checks a host before a proxy is asked for it. How the proxy resolves the name is not known; but a name that
+    /// resolves to loopback or link-local here is not passed to it. One that cannot be resolved may be known to the
+    /// proxy alone.
     pub async fn judge(&self, url: &Url, peer: Option<Reach>) -> Result<(), ForbiddenAddress> {
         let (Some(url::Host::Domain(text)), true) = (url.host(), self.is_proxied(url)) else {
             return Ok(());

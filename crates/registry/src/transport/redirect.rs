@@ -1,7 +1,7 @@
 //! Checks of addresses in answers: redirects, upload locations, links to pages, token servers.
 //!
-//! Such an address must not leave TLS or carry a password, receives credentials only if it is the registry itself, and a
-//! literal IP address must be one that the answer may lead to. Names are checked again when they are resolved
+//! Such an address must not leave TLS or carry a password, receives credentials only if it is the registry itself, and
+//! a literal IP address must be one that the answer may lead to. Names are checked again when they are resolved
 //! ([`super::resolver`]).
 
 use std::net::IpAddr;

@@ -1,7 +1,7 @@
 //! Checks of names by the addresses they resolve to.
 //!
-//! A check of the URL is not enough: `metadata.attacker.example` may resolve to 169.254.169.254. The resolver is the only
-//! look-up before a connection, so the addresses that it returns are the ones that are dialled.
+//! A check of the URL is not enough: `metadata.attacker.example` may resolve to 169.254.169.254. The resolver is the
+//! only look-up before a connection, so the addresses that it returns are the ones that are dialled.
 
 use std::error::Error as StdError;
 use std::fmt;

@@ -146,8 +146,8 @@ fn speaking_http(mut config: ClientConfig) -> ClientConfig {
     config
 }
 
-/// Accepts what the authorities signed, and the configured certificates themselves: a self-signed certificate is usually
-/// marked as an authority, which webpki does not accept as a server's.
+/// Accepts what the authorities signed, and the configured certificates themselves: a self-signed certificate is
+/// usually marked as an authority, which webpki does not accept as a server's.
 #[derive(Debug)]
 struct WithOwnCertificates {
     usual: Arc<WebPkiServerVerifier>,

@@ -93,7 +93,8 @@ async fn the_layers_of_a_build_cache_are_copied_as_blobs() -> Result<()> {
     Ok(())
 }
 
-/// Each is a document that registries keep and runtimes read, because programs written in Go do; strict decoders do not.
+/// Each is a document that registries keep and runtimes read, because programs written in Go do; strict decoders do
+/// not.
 #[tokio::test]
 async fn documents_that_registries_take_are_copied_byte_for_byte() -> Result<()> {
     // A real one, which refuses what names a layer that it was not sent.

@@ -1,4 +1,5 @@
-//! Answers that begin well and then stand still, or drip. Time passes in leaps here, as soon as nothing else is left to do.
+//! Answers that begin well and then stand still, or drip. Time passes in leaps here, as soon as nothing else is left to
+//! do.
 
 use std::sync::Arc;
 use std::time::Duration;

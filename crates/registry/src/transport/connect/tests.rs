@@ -18,11 +18,10 @@ use crate::transport::http::{Pool, Request};
 use crate::transport::resolver::SystemResolver;
 use crate::transport::tls::Trust;
 
-/// `ada:secret` as a proxy is told it.
+/// The header of `ada:secret`.
 const ADA: &str = "Basic YWRhOnNlY3JldA==";
 
-/// Listens like a proxy: passes on the head of each request it gets, answers as it is told to, and then passes bytes on
-/// to whom it is told to, if anybody.
+/// Listens like a proxy: reports the head of each request, sends `answer`, and then forwards bytes to `to`, if set.
 async fn proxy(
     answer: &'static str,
     to: Option<SocketAddr>,

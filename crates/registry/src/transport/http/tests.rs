@@ -81,7 +81,7 @@ async fn a_request_that_was_refused_is_sent_again() -> Result<()> {
     let (url, mut accepted) = server().await?;
     let pool = pool()?;
     let serving = async {
-        let mut connection = accepted.recv().await.ok_or_else(|| anyhow::anyhow!("nobody came"))?;
+        let mut connection = accepted.recv().await.ok_or_else(|| anyhow::anyhow!("no connection"))?;
         next(&mut connection).await?.send_reset(Reason::REFUSED_STREAM);
         let again = next(&mut connection).await?;
         answer(connection, again).await
@@ -95,11 +95,11 @@ async fn a_server_that_wants_a_new_connection_gets_one() -> Result<()> {
     let (url, mut accepted) = server().await?;
     let pool = pool()?;
     let serving = async {
-        let mut first = accepted.recv().await.ok_or_else(|| anyhow::anyhow!("nobody came"))?;
+        let mut first = accepted.recv().await.ok_or_else(|| anyhow::anyhow!("no connection"))?;
         // The end is announced at once, so nothing that comes is looked at.
         first.abrupt_shutdown(Reason::NO_ERROR);
         tokio::spawn(async move { while first.accept().await.is_some() {} });
-        let mut second = accepted.recv().await.ok_or_else(|| anyhow::anyhow!("nobody came again"))?;
+        let mut second = accepted.recv().await.ok_or_else(|| anyhow::anyhow!("no second connection"))?;
         let again = next(&mut second).await?;
         answer(second, again).await
     };
@@ -117,7 +117,7 @@ async fn what_may_have_been_seen_is_not_sent_again() -> Result<()> {
         let (url, mut accepted) = server().await?;
         let pool = pool()?;
         let serving = async {
-            let mut connection = accepted.recv().await.ok_or_else(|| anyhow::anyhow!("nobody came"))?;
+            let mut connection = accepted.recv().await.ok_or_else(|| anyhow::anyhow!("no connection"))?;
             next(&mut connection).await?.send_reset(reason);
             next(&mut connection).await.map(drop)
         };
