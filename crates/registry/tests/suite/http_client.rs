@@ -171,9 +171,11 @@ async fn large_and_slow_bodies_are_given_up() -> Result<()> {
 
 /// A service that redirects `/away` to this address, and `/home` to itself.
 async fn redirecting(away: String) -> Result<(SocketAddr, mpsc::UnboundedReceiver<Head>)> {
-    let answer = move |head: &Head| match head[0].split(' ').nth(1) {
-        Some("/away") => redirect(&away),
-        Some("/home") => redirect("/there"),
+    let path =
+        |head: &Head| head.first().and_then(|line| line.split(' ').nth(1)).unwrap_or_default().to_owned();
+    let answer = move |head: &Head| match path(head).as_str() {
+        "/away" => redirect(&away),
+        "/home" => redirect("/there"),
         _ => ok("home"),
     };
     server(answer, None).await
