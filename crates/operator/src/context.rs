@@ -12,7 +12,7 @@ use crate::cluster::policies::{self, Policies};
 use crate::cluster::service_accounts::Accounts;
 use crate::cluster::state::Owners;
 use crate::cluster::watch::{Board, Resources};
-use crate::controller::events::{self, Errors, Queued, Teller};
+use crate::controller::events::{self, Errors, EventQueue, Queued};
 use crate::platform::certificates::system_clock;
 use crate::platform::clock::Clock;
 use crate::platform::config::Config;
@@ -61,7 +61,7 @@ pub struct Context {
     /// Takes what could not be written at admission.
     pub records: Records,
     /// Takes news about objects of the cluster.
-    pub teller: Teller,
+    pub events: EventQueue,
     /// Takes what went wrong inside.
     pub errors: Errors,
 }
@@ -103,7 +103,7 @@ impl Context {
         let copies =
             Copies::new(client.clone(), secrets.clone(), copying, namespaces, system_clock(), metrics);
         let (records, recorder) = Records::new(client.clone(), registry);
-        let (teller, queued) = Teller::new(events::Metrics::register(registry));
+        let (events, queued) = EventQueue::new(events::Metrics::register(registry));
         let context = Self {
             shelves: Shelves::new(client.clone(), &namespace),
             owners: resources.pods.owners().clone(),
@@ -123,7 +123,7 @@ impl Context {
             claims,
             findings,
             records,
-            teller,
+            events,
             errors: Errors::default(),
         };
         (context, Queues { records: recorder, events: queued })

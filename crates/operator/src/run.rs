@@ -17,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::exclusions::Skip;
 use crate::admission::{self, Recorder, Rewrites, Router};
-use crate::capabilities::availability;
+use crate::capabilities::availability::{self, AvailabilitySetup, AvailabilityWatch};
 use crate::capabilities::consistency::{Consistency, ConsistencyChecks};
-use crate::capabilities::mirror;
+use crate::capabilities::mirror::{self, Inbox, MirrorSetup, Mirrors};
 use crate::cluster::policies::{self, Policies, PolicyStatus, Statuses};
 use crate::cluster::watch::{self, Board, Resources, Row, Watches};
 use crate::context::{Basis, Context};
@@ -259,40 +259,11 @@ impl Assembly {
         let finding = findings.run(self.client.clone(), leader.clone(), to_mirrors, self.shutdown.clone());
         self.acting.spawn("findings", finding);
         let metrics = mirror::Metrics::register(&mut self.registry);
-        let surroundings = mirror::Surroundings {
-            registries: context.registries.clone(),
-            resources: context.resources.clone(),
-            board: context.board.clone(),
-            policies: context.policies.clone(),
-            secrets: context.secrets.clone(),
-            verdicts: context.verdicts.clone(),
-            claims: context.claims.clone(),
-            shelves: context.shelves.clone(),
-            teller: context.teller.clone(),
-            errors: context.errors.clone(),
-            clock: context.clock.clone(),
-            missed,
-            seen,
-            looks,
-        };
-        let mirrors_of = mirror::Controller::new(self.client.clone(), surroundings, &context.config, metrics);
-        self.acting.spawn("mirrors", mirrors_of.run(leader.clone()));
-        let parts = availability::Parts {
-            resources: context.resources.clone(),
-            board: context.board.clone(),
-            verdicts: context.verdicts.clone(),
-            secrets: context.secrets.clone(),
-            policies: context.policies.clone(),
-            shelves: context.shelves.clone(),
-            registries: context.registries.clone(),
-            mirrors,
-            seen: seeing,
-            teller: context.teller.clone(),
-            clock: context.clock.clone(),
-            metrics: availability::Metrics::register(&mut self.registry, &context.config),
-        };
-        let watch = availability::Controller::new(self.client.clone(), &context.config, parts);
-        self.acting.spawn("watch of images", watch.run(leader.clone()));
+        let mirroring = MirrorSetup::new(context.clone(), Inbox { missed, seen }, looks, metrics);
+        self.run::<Mirrors>(Arc::new(mirroring), leader);
+        let metrics = availability::Metrics::register(&mut self.registry, &context.config);
+        let watch = AvailabilitySetup::new(context.clone(), mirrors, seeing, metrics);
+        self.run::<AvailabilityWatch>(Arc::new(watch), leader);
     }
 
     fn admit(

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    decide::{PodRequest, Subject, Verdict},
+    decide::{AdmissionOutcome, PodRequest, Subject},
     metrics::Outcome,
     review::{PodObject, Request, Review, uid_of_prefix},
     state::State,
@@ -28,7 +28,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    fn new(uid: &str, api_version: &str, outcome: Outcome, verdict: &Verdict) -> Self {
+    fn new(uid: &str, api_version: &str, outcome: Outcome, verdict: &AdmissionOutcome) -> Self {
         let review = render(uid, api_version, verdict);
         Self { outcome, review }
     }
@@ -90,7 +90,7 @@ async fn answer_request(
     state: &State,
     request: &Request<'_>,
     deadline: Instant,
-) -> Result<(Outcome, Verdict), (Outcome, String)> {
+) -> Result<(Outcome, AdmissionOutcome), (Outcome, String)> {
     let for_debugging = match what_is_asked(request) {
         Asked::NewPod => false,
         Asked::EphemeralContainers => true,
@@ -106,7 +106,7 @@ async fn answer_request(
     let pod = read(object, request)?;
     let is_own = *request.namespace == *state.own_namespace;
     if is_own || pod.is_mirror_pod() || state.skip.matches(&pod.labels(), &pod.annotations()) {
-        return Ok((Outcome::Skipped, Verdict::default()));
+        return Ok((Outcome::Skipped, AdmissionOutcome::default()));
     }
     let before = if for_debugging {
         read(request.old_object.ok_or_else(missing)?, request)?
@@ -140,12 +140,12 @@ fn read<'a>(object: &'a RawValue, request: &Request<'_>) -> Result<PodObject<'a>
 }
 
 /// The Pod stays as it is, and whoever creates it is told something.
-fn warned(warning: impl Into<String>) -> Verdict {
-    Verdict { warnings: vec![warnings::line(&warning.into())], ..Verdict::default() }
+fn warned(warning: impl Into<String>) -> AdmissionOutcome {
+    AdmissionOutcome { warnings: vec![warnings::line(&warning.into())], ..AdmissionOutcome::default() }
 }
 
 /// Decides within the deadline, and survives whatever happens meanwhile.
-async fn decide(state: &State, question: &PodRequest<'_>) -> (Outcome, Verdict) {
+async fn decide(state: &State, question: &PodRequest<'_>) -> (Outcome, AdmissionOutcome) {
     let open = |outcome, warning: &str| (outcome, warned(warning));
     let Ok(own) = timeout_at(question.deadline, question.share.deciding.acquire()).await else {
         return open(Outcome::Overload, CROWDED);
@@ -222,7 +222,7 @@ fn what_is_asked(request: &Request<'_>) -> Asked {
     }
 }
 
-fn render(uid: &str, api_version: &str, verdict: &Verdict) -> Option<Vec<u8>> {
+fn render(uid: &str, api_version: &str, verdict: &AdmissionOutcome) -> Option<Vec<u8>> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Review<'a> {

@@ -55,7 +55,7 @@ impl PodRequest<'_> {
 
 /// What becomes of the Pod.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Verdict {
+pub struct AdmissionOutcome {
     /// Empty: the Pod stays as it is.
     pub patch: Patch,
     /// Whether an image is not the one that the Pod came with.
@@ -68,5 +68,8 @@ pub type DecideError = Box<dyn Error + Send + Sync>;
 
 /// Decides about Pods. An error, a panic and a missed deadline all leave the Pod as it is.
 pub trait Decide: Send + Sync + 'static {
-    fn decide<'a>(&'a self, request: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>>;
+    fn decide<'a>(
+        &'a self,
+        request: &'a PodRequest<'a>,
+    ) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>>;
 }

@@ -20,13 +20,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::{decide::PodRequest, patch::pointer};
 
+use crate::controller::backoff::Backoff;
+
 /// Records that wait to be written. Debugging is done by people, one container at a time.
 const QUEUE: usize = 256;
 /// Records written at once.
 const AT_ONCE: usize = 4;
 /// The container appears as soon as the API server has stored it; it may also be refused after it was asked about.
 const ATTEMPTS: u32 = 6;
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(8)).with_jitter(0.2);
 
 /// What was decided about containers of one Pod.
 #[derive(Debug, Clone)]
@@ -108,10 +110,8 @@ impl Recorder {
 
 async fn write(client: Client, notice: &Notice) -> Result<(), kube::Error> {
     let pods: Api<Pod> = Api::namespaced(client, &notice.namespace);
-    let mut pause = FIRST_PAUSE;
-    for _ in 0..ATTEMPTS {
-        sleep(pause.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
-        pause *= 2;
+    for attempt in 0..ATTEMPTS {
+        sleep(PAUSES.pause(attempt, fastrand::f64())).await;
         let pod = match pods.get_opt(&notice.pod).await? {
             Some(pod) if pod.metadata.uid.as_deref() == Some(&notice.uid) => pod,
             // The Pod is gone, and with it what was to be recorded.

@@ -22,7 +22,7 @@ mod shares;
 mod state;
 
 pub use self::{
-    decide::{Decide, DecideError, PodRequest, Subject, Verdict},
+    decide::{AdmissionOutcome, Decide, DecideError, PodRequest, Subject},
     ephemeral::{Notice, Recorder, Records},
     limits::Limits,
     metrics::{Metrics, Rewrites},

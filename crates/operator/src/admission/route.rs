@@ -24,7 +24,7 @@ use jiff::SignedDuration;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    decide::{Decide, DecideError, PodRequest, Subject, Verdict},
+    decide::{AdmissionOutcome, Decide, DecideError, PodRequest, Subject},
     ephemeral::Notice,
     metrics::Rewrites,
     patch::Patch,
@@ -119,7 +119,7 @@ impl Router {
         planned
     }
 
-    async fn route(&self, request: &PodRequest<'_>) -> Verdict {
+    async fn route(&self, request: &PodRequest<'_>) -> AdmissionOutcome {
         let images = request.images();
         let mut warnings = Warnings::default();
         let mut planned = Vec::new();
@@ -140,7 +140,7 @@ impl Router {
         let names = to_add.iter().map(String::as_str);
         let Some(room) = Room::of(request.object_bytes).after(changed, names) else {
             warnings.add(TOO_LARGE.to_owned());
-            return Verdict { warnings: warnings.lines(), ..Verdict::default() };
+            return AdmissionOutcome { warnings: warnings.lines(), ..AdmissionOutcome::default() };
         };
         for (image, route) in images.iter().zip(&mut routes) {
             if image.reference != route.used {
@@ -176,12 +176,15 @@ impl Router {
             Subject::EphemeralContainers { .. } if request.dry_run => {}
             Subject::EphemeralContainers { .. } => self.around.records.note(Notice::new(request, entries)),
         }
-        Verdict { patch, rewritten, warnings: warnings.lines() }
+        AdmissionOutcome { patch, rewritten, warnings: warnings.lines() }
     }
 }
 
 impl Decide for Router {
-    fn decide<'a>(&'a self, request: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
+    fn decide<'a>(
+        &'a self,
+        request: &'a PodRequest<'a>,
+    ) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
         self.route(request).map(Ok).boxed()
     }
 }

@@ -4,11 +4,12 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::limits::Limits;
@@ -69,7 +70,7 @@ pub(super) struct Shares(Mutex<HashMap<Box<str>, Weak<Share>>>);
 
 impl Shares {
     pub(super) fn of(&self, namespace: &str, limits: &Limits) -> Arc<Share> {
-        let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shares = self.0.lock();
         if let Some(known) = shares.get(namespace).and_then(Weak::upgrade) {
             return known;
         }
@@ -95,7 +96,7 @@ mod tests {
         for number in 0..4 * REMEMBERED {
             shares.of(&number.to_string(), &limits);
         }
-        assert!(shares.0.lock().unwrap().len() <= REMEMBERED);
+        assert!(shares.0.lock().len() <= REMEMBERED);
         assert!(Arc::ptr_eq(&first, &shares.of("team", &limits)), "it is in use");
     }
 

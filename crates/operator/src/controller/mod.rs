@@ -9,6 +9,7 @@ pub mod backoff;
 pub mod events;
 pub mod finalizers;
 mod inflight;
+pub(crate) mod metrics;
 pub mod rate_limit;
 mod runner;
 pub mod status;

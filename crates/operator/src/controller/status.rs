@@ -249,6 +249,12 @@ impl StatusWriter {
         self.logged.retain(|(logged, _)| **logged != *uid);
     }
 
+    /// When the status of an object may be written again, whatever it says, if it was tried before.
+    pub fn waits_until(&self, uid: &str) -> Option<Instant> {
+        let tried = self.attempts.get(uid).map(|one| one.not_before);
+        tried.into_iter().chain(self.denied.values().copied()).max()
+    }
+
     /// When something may be written that had to wait at `begun`, `latest` at the latest.
     pub fn next_due(&self, begun: Instant, latest: Instant) -> Instant {
         let open = self.attempts.values().map(|one| one.not_before);

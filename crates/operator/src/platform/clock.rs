@@ -3,7 +3,7 @@
 //! [`Clock::layer`] sits in the client and reads the `Date` header of every response. The lease is renewed every two
 //! seconds, so the clock is never older than that while a replica leads, and costs no request of its own.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use hyper::header::DATE;
 use hyper::{Request, Response};
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -57,7 +58,7 @@ impl Clock {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Seen>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock()
     }
 }
 

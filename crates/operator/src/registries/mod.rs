@@ -1,4 +1,5 @@
 //! What the operator knows of registries: verdicts about images, and the credentials to ask with.
 
 pub mod secrets;
+mod single_flight;
 pub mod verdicts;

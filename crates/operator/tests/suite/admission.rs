@@ -9,7 +9,9 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::admission::exclusions::Skip;
-use fairlead_operator::admission::{self, Decide, DecideError, Limits, Metrics, PodRequest, State, Verdict};
+use fairlead_operator::admission::{
+    self, AdmissionOutcome, Decide, DecideError, Limits, Metrics, PodRequest, State,
+};
 use fairlead_operator::controller::events::Errors;
 use fairlead_operator::platform::certificates::{self, ClientAuthorities, Files, Paths, Token, system_clock};
 use fairlead_operator::platform::telemetry::{Pulses, page};
@@ -259,7 +261,7 @@ async fn what_the_wire_says() -> Result<()> {
 struct Unreachable;
 
 impl Decide for Unreachable {
-    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
         panic!("a request without the token was decided about");
     }
 }
@@ -376,11 +378,11 @@ struct Gate {
 }
 
 impl Decide for Gate {
-    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
         Box::pin(async {
             self.reached.notify_one();
             self.open.notified().await;
-            Ok(Verdict::default())
+            Ok(AdmissionOutcome::default())
         })
     }
 }

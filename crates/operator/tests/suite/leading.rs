@@ -58,7 +58,7 @@ impl Leading {
         let (context, queues) = candidate.context(Config::default(), &mut Registry::default());
         let context = Arc::new(context);
         let (policies, errors) = (context.policies.clone(), context.errors.clone());
-        let (policy_metrics, event_metrics) = (policies.metrics().clone(), context.teller.metrics().clone());
+        let (policy_metrics, event_metrics) = (policies.metrics().clone(), context.events.metrics().clone());
         candidate.spawn(policies.clone().run(candidate.stopping()));
         let statuses = Statuses::new(context.clone(), secrets, |_| None, RATE);
         candidate.control::<PolicyStatus>(Arc::new(statuses));

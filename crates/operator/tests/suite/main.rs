@@ -15,6 +15,7 @@ mod certificates;
 mod config;
 mod definitions;
 mod events;
+mod frame;
 mod leading;
 mod ledgers;
 mod nodes;

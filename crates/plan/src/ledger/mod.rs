@@ -12,9 +12,11 @@ mod entry;
 mod owner;
 mod shelf;
 mod stored;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod trust;
+mod versions;
 
 use std::collections::BTreeMap;
 
@@ -27,7 +29,9 @@ pub use self::{
     owner::{Owner, OwnerKind},
     shelf::{Draft, ShelfId, Ticket},
     stored::{MOST_BYTES, StoredShelf},
+    summary::sum_up,
     trust::{Distrust, FoundLedger, FoundReference, row_counts, trusted},
+    versions::{Foreign, foreign_write},
 };
 use self::{shelf::Shelf, stored::Size};
 

@@ -33,6 +33,16 @@ pub enum Farewell {
     Done { left: Option<String> },
 }
 
+/// Whether an object is to be held by the finalizer: its copies are to be removed with it, and no longer. `busy`: what is
+/// under way may still write something, which is then to be deleted with the rest.
+pub fn wants_finalizer(held: bool, busy: bool, farewell: Option<&Farewell>, policy: Option<&Policy>) -> bool {
+    match (farewell, policy) {
+        (Some(farewell), _) => held && (busy || !matches!(farewell, Farewell::Done { .. })),
+        (None, Some(policy)) => policy.targets().iter().any(|target| target.cleanup.is_some()),
+        (None, None) => held,
+    }
+}
+
 /// What the end of an object depends on.
 #[derive(Clone, Copy)]
 #[allow(missing_debug_implementations, reason = "a function has no form to print")]

@@ -31,7 +31,7 @@ pub use self::{
     adopt::adopt,
     claims::{Claimed, Claims, Holding, is_foreign},
     destination_key::{Slot, hold_tag, slot},
-    finalize::{Farewell, GIVE_UP, Leaving, farewell},
+    finalize::{Farewell, GIVE_UP, Leaving, farewell, wants_finalizer},
     findings::{Fault, Finding, Observed, Sighting, adopt_manner, needed_digests, observe, record},
     join::share_sources,
     listing::kept_copies,
@@ -40,7 +40,7 @@ pub use self::{
     reconcile::{Inputs, Reconciled, Refusal, reconcile},
     removal::{Candidate, Veto, confirm, may_delete},
     report::{Report, report},
-    tasks::{Task, Work, tasks},
+    tasks::{Blocked, Registry, Task, Work, registries_of, tasks},
 };
 
 /// `unusedSince` that kube-image-keeper gives to images which the filter no longer lets pass.

@@ -227,25 +227,25 @@ struct PanickingEarly;
 struct Hanging;
 
 impl Decide for Failing {
-    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
         Box::pin(async { Err("the disk is on fire".into()) })
     }
 }
 
 impl Decide for Panicking {
-    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
         Box::pin(async { panic!("a bug") })
     }
 }
 
 impl Decide for PanickingEarly {
-    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
         panic!("a bug")
     }
 }
 
 impl Decide for Hanging {
-    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
         Box::pin(std::future::pending())
     }
 }
@@ -304,12 +304,15 @@ fn oversized_requests_are_answered_by_their_beginning() {
 struct Busy(&'static str);
 
 impl Decide for Busy {
-    fn decide<'a>(&'a self, request: &'a PodRequest<'a>) -> BoxFuture<'a, Result<Verdict, DecideError>> {
+    fn decide<'a>(
+        &'a self,
+        request: &'a PodRequest<'a>,
+    ) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
         Box::pin(async move {
             if request.namespace == self.0 {
                 std::future::pending::<()>().await;
             }
-            Ok(Verdict::default())
+            Ok(AdmissionOutcome::default())
         })
     }
 }

@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::kuik::Availability;
 use fairlead_domain::{reference::Reference, verdict::VerdictKind};
 use fairlead_plan::ledger::Ledger;
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -154,7 +155,7 @@ impl Metrics {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shown> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shown.lock()
     }
 }
 
@@ -184,7 +185,7 @@ struct Images {
 
 impl Collector for Images {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.shown.lock();
         if shown.objects.is_empty() {
             return Ok(());
         }

@@ -22,26 +22,16 @@ use fairlead_domain::verdict::Verdict;
 use fairlead_plan::credentials::Principal;
 use fairlead_plan::routing::SecretName;
 use fairlead_plan::usage::Holder;
-use fairlead_registry::Client as Registries;
 use jiff::Timestamp;
-use kube::Client;
 use tokio::sync::{mpsc, watch};
 
 pub use metrics::Metrics;
+pub use work::AvailabilityWatch;
 
-use prober::Looker;
-use work::Work;
+use prober::Prober;
 
-use crate::cluster::ledgers::Shelves;
-use crate::cluster::policies::Policies;
 use crate::cluster::usage::Ignored;
-use crate::cluster::watch::{Board, Resources};
-use crate::controller::events::Teller;
-use crate::platform::clock::Clock;
-use crate::platform::config::Config;
-use crate::platform::leader::{Leader, Term};
-use crate::registries::secrets::Secrets;
-use crate::registries::verdicts::Verdicts;
+use crate::context::Context;
 
 /// One image that a mirror wants looked at: a source or a copy.
 #[derive(Debug, Clone)]
@@ -109,74 +99,30 @@ pub struct Seen {
 }
 
 /// What the watch works with.
-#[derive(Debug)]
-pub struct Parts {
-    pub resources: Resources,
-    pub board: Arc<Board>,
-    pub verdicts: Verdicts,
-    pub secrets: Secrets,
-    pub policies: Policies,
-    pub shelves: Shelves,
-    pub registries: Registries,
-    pub mirrors: watch::Receiver<Arc<MirrorLooks>>,
-    pub seen: mpsc::Sender<Seen>,
-    pub teller: Teller,
-    /// The API server's clock.
-    pub clock: Clock,
-    pub metrics: Metrics,
-}
-
-/// The watch.
-pub struct Controller {
-    client: Client,
-    resources: Resources,
-    board: Arc<Board>,
-    shelves: Shelves,
-    looker: Arc<Looker>,
-    policies: Policies,
+pub struct AvailabilitySetup {
+    context: Arc<Context>,
+    prober: Arc<Prober>,
     ignored: Arc<Ignored>,
     mirrors: watch::Receiver<Arc<MirrorLooks>>,
-    teller: Teller,
-    clock: Clock,
     metrics: Metrics,
 }
 
-impl fmt::Debug for Controller {
+impl fmt::Debug for AvailabilitySetup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller").field("looker", &self.looker).finish_non_exhaustive()
+        f.debug_struct("AvailabilitySetup").field("prober", &self.prober).finish_non_exhaustive()
     }
 }
 
-impl Controller {
-    pub fn new(client: Client, config: &Config, parts: Parts) -> Self {
-        let Parts {
-            resources,
-            board,
-            verdicts,
-            secrets,
-            policies,
-            shelves,
-            registries,
-            mirrors,
-            seen,
-            teller,
-            clock,
-            metrics,
-        } = parts;
-        let looker = Arc::new(Looker::new(config.monitoring.clone(), registries, verdicts, secrets, seen));
-        let ignored = Arc::new(Ignored::from(config));
-        Self { client, resources, board, shelves, looker, policies, ignored, mirrors, teller, clock, metrics }
-    }
-
-    /// Watches whenever this replica leads, until the election is over.
-    pub async fn run(self, leader: Leader) {
-        let this = &self;
-        leader.while_leading(|term| async move { this.lead(&term).await }).await;
-    }
-
-    async fn lead(&self, term: &Term) {
-        // Boxed, because the task would otherwise carry a large future along while another replica leads.
-        term.token().run_until_cancelled(Box::pin(Work::new(self, term).run())).await;
-        self.metrics.rest();
+impl AvailabilitySetup {
+    /// `mirrors` says what mirrors want looked at, `seen` takes what was found of it.
+    pub fn new(
+        context: Arc<Context>,
+        mirrors: watch::Receiver<Arc<MirrorLooks>>,
+        seen: mpsc::Sender<Seen>,
+        metrics: Metrics,
+    ) -> Self {
+        let prober = Arc::new(Prober::new(context.clone(), seen));
+        let ignored = Arc::new(Ignored::from(&context.config));
+        Self { context, prober, ignored, mirrors, metrics }
     }
 }

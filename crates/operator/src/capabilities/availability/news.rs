@@ -13,7 +13,7 @@ use kube::Resource;
 
 use crate::cluster::state::{Key, PodEntry, Pods};
 use crate::cluster::usage::{self, Ignored};
-use crate::controller::events::{About, Notice, Teller};
+use crate::controller::events::{About, EventQueue, Notice};
 
 /// Namespaces in which one Pod gets an event; an image that the whole cluster uses is told often enough then.
 const MOST_NAMESPACES: usize = 20;
@@ -35,7 +35,7 @@ pub(super) struct Story {
 
 impl Story {
     /// On the object that watches the image.
-    pub(super) fn tell_on_object(&self, teller: &Teller) {
+    pub(super) fn tell_on_object(&self, events: &EventQueue) {
         let about = About {
             api_version: ClusterImageSetAvailability::api_version(&()).into_owned(),
             kind: ClusterImageSetAvailability::kind(&()).into_owned(),
@@ -50,13 +50,13 @@ impl Story {
             ),
             News::Returned => format!("{} is in its registry again", self.image),
         };
-        teller.tell(self.notice(about, message));
+        events.tell(self.notice(about, message));
     }
 
     /// On one Pod in each namespace that uses the image. Goes through all Pods, and so is for a thread that may be busy.
     pub(super) fn tell_in_namespaces(
         &self,
-        teller: &Teller,
+        events: &EventQueue,
         pods: &Pods,
         watched: &Watched,
         ignored: &Ignored,
@@ -78,7 +78,7 @@ impl Story {
                     self.image, self.owner.name
                 ),
             };
-            teller.tell(self.notice(About::pod(&pod), message));
+            events.tell(self.notice(About::pod(&pod), message));
         }
     }
 

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::news::Story;
 use super::prober::Looked;
-use super::write_schedule::Pen;
+use super::write_schedule::WriteSchedule;
 use crate::cluster::state::{Malformed, Snapshot};
 
 /// News is told after this time even if the ledger could not be written.
@@ -91,7 +91,7 @@ pub(super) struct Object {
     pub(super) stored: Stored,
     pub(super) rule: Rule,
     pub(super) ledger: Ledger,
-    pub(super) pen: Pen,
+    pub(super) writes: WriteSchedule,
     /// Whether the metrics page does not know yet.
     pub(super) uncounted: bool,
     /// In order of images.
@@ -126,7 +126,7 @@ impl Object {
             rule: stored.rule(),
             stored,
             ledger,
-            pen: Pen::default(),
+            writes: WriteSchedule::default(),
             uncounted: true,
             used: Vec::new(),
             expires: None,
@@ -163,9 +163,9 @@ impl Object {
 
     /// Something may have changed that is to be written.
     fn reconsider(&mut self, urgently: bool) {
-        self.pen.reconsider();
+        self.writes.reconsider();
         if urgently {
-            self.pen.hurry(self.ledger.dirty().len());
+            self.writes.hurry(self.ledger.dirty().len());
         }
     }
 

@@ -1,6 +1,7 @@
 //! One look at one image: with whose credentials, for how long, and who is told.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_domain::cause::Cause;
@@ -12,14 +13,13 @@ use fairlead_plan::availability::Pace;
 use fairlead_plan::credentials::{self, Offered, Principal};
 use fairlead_plan::routing::SecretName;
 use fairlead_plan::usage::Holder;
-use fairlead_registry::{Class, Client as Registries, Context, ProbeMethod, ProbeOptions};
+use fairlead_registry::{Class, Context as Call, ProbeMethod, ProbeOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::Seen;
-use crate::platform::config::{CheckMethod, Monitoring, RegistryWatch};
-use crate::registries::secrets::Secrets;
-use crate::registries::verdicts::Verdicts;
+use crate::context::Context;
+use crate::platform::config::{CheckMethod, RegistryWatch};
 
 /// How long a registry may take for an answer where the configuration sets no limit.
 const UNTOLD_PATIENCE: Duration = Duration::from_secs(30);
@@ -70,33 +70,24 @@ pub(super) struct Looked {
 /// What the registry said to each login in one look.
 type Answers = Vec<((Vec<CredentialId>, Cause), Verdict)>;
 
-pub(super) struct Looker {
-    monitoring: Monitoring,
-    registries: Registries,
-    verdicts: Verdicts,
-    secrets: Secrets,
+pub(super) struct Prober {
+    context: Arc<Context>,
     seen: mpsc::Sender<Seen>,
 }
 
-impl fmt::Debug for Looker {
+impl fmt::Debug for Prober {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Looker").field("monitoring", &self.monitoring).finish_non_exhaustive()
+        f.debug_struct("Prober").field("monitoring", &self.context.config.monitoring).finish_non_exhaustive()
     }
 }
 
-impl Looker {
-    pub(super) fn new(
-        monitoring: Monitoring,
-        registries: Registries,
-        verdicts: Verdicts,
-        secrets: Secrets,
-        seen: mpsc::Sender<Seen>,
-    ) -> Self {
-        Self { monitoring, registries, verdicts, secrets, seen }
+impl Prober {
+    pub(super) fn new(context: Arc<Context>, seen: mpsc::Sender<Seen>) -> Self {
+        Self { context, seen }
     }
 
     pub(super) fn pace(&self, host: &str) -> Pace {
-        let rule = self.monitoring.for_registry(host);
+        let rule = self.context.config.monitoring.for_registry(host);
         Pace { interval: rule.interval.as_std(), most: rule.max_per_interval }
     }
 
@@ -131,7 +122,7 @@ impl Looker {
     /// may not see it, so only what all of them are told counts as missing.
     async fn ask_in_turn(&self, question: &Question, wish: &Wish, answers: &mut Answers) -> Looked {
         let image = &question.image;
-        let rule = self.monitoring.for_registry(image.host().as_str());
+        let rule = self.context.config.monitoring.for_registry(image.host().as_str());
         let configuration = rule.fallback();
         let offered = Offered {
             mirror: wish.secret.as_ref(),
@@ -140,7 +131,7 @@ impl Looker {
             configuration: configuration.as_ref(),
         };
         let attempts = credentials::attempts(&wish.principal, &offered, question.round);
-        let logins = self.secrets.logins(attempts, &image.repository()).await;
+        let logins = self.context.secrets.logins(attempts, &image.repository()).await;
         let mut secret_problem = logins.problem;
         let mut worst: Option<Verdict> = None;
         for (attempt, credentials) in logins.matching {
@@ -153,7 +144,7 @@ impl Looker {
                 }
                 Verdict::Unauthorised { .. } | Verdict::Forbidden { .. } => {
                     for name in &attempt.secrets {
-                        self.secrets.distrust(name);
+                        self.context.secrets.distrust(name);
                     }
                     worst.get_or_insert(verdict);
                 }
@@ -204,17 +195,17 @@ impl Looker {
         let options =
             ProbeOptions { method, check_digest: rule.resolve_digest, cause, ..ProbeOptions::default() };
         let (sent, told) = watch::channel(None);
-        let context = Context::new(Class::Background, Instant::now() + IN_LINE + answer)
+        let call = Call::new(Class::Background, Instant::now() + IN_LINE + answer)
             .answered_within(answer)
             .telling_when_sent(sent);
-        let verdict = self.registries.probe(image, credentials, options, &context).await;
+        let verdict = self.context.registries.probe(image, credentials, options, &call).await;
         if !matches!(verdict, Verdict::Unreachable { .. }) {
-            self.verdicts.caused_by(cause).learn(image, credentials, verdict.clone());
+            self.context.verdicts.caused_by(cause).learn(image, credentials, verdict.clone());
             return verdict;
         }
         // That a registry does not answer is known to its client, and through that to admission. Here it counts against
         // the image only if the registry was asked, or is known to be down.
-        let asked = told.borrow().is_some() || self.registries.is_down(&image.host()).is_some();
+        let asked = told.borrow().is_some() || self.context.registries.is_down(&image.host()).is_some();
         if asked { verdict } else { Verdict::Unknown { reason: verdict.reason().into() } }
     }
 }

@@ -12,16 +12,18 @@ use fairlead_plan::credentials::Principal;
 use fairlead_plan::usage::Holder;
 use jiff::Timestamp;
 use tokio::sync::watch;
-use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::object::{Object, Objects, Rule};
 use super::prober::{Looked, Question, Wish};
+use super::status::FIELD_MANAGER;
 use super::write_schedule::{self, Written};
-use super::{Controller, LookAccess, MirrorLooks};
+use super::{AvailabilitySetup, LookAccess, MirrorLooks};
 use crate::cluster::state::Changes;
 use crate::cluster::usage;
-use crate::controller::backoff::Retry;
+use crate::context::Context;
+use crate::controller::status::StatusWriter;
+use crate::controller::{Broken, Controller, Inflight};
 use crate::platform::leader::Term;
 
 /// Shortest time between two passes over all Pods: something about some Pod changes all the time.
@@ -36,37 +38,32 @@ const COUNT: Duration = Duration::from_secs(1);
 /// Longest time between two looks at the clock, which may be set.
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 
-/// How often it is asked whether the watches have listed everything.
-const UNSEEN: Duration = Duration::from_millis(250);
-
 /// Principals on whose behalf one image is looked at in one go; the others have their turn at the next looks.
 const MOST_PRINCIPALS: usize = 8;
 
 /// Looks at once. Registries are independent of each other, but Pods can name any number of them.
 const AT_ONCE: usize = 128;
 
-pub(super) struct Work<'a> {
-    controller: &'a Controller,
-    term: &'a Term,
-    pods: Changes,
-    changed: Changes,
+/// The controller.
+#[derive(Debug)]
+pub struct AvailabilityWatch {
+    setup: Arc<AvailabilitySetup>,
     published: watch::Receiver<Arc<MirrorLooks>>,
     mirrors: Arc<MirrorLooks>,
-    /// Nobody will publish anything any more.
-    mirrors_are_gone: bool,
     objects: Objects,
     looks: Looks,
     /// Images whose turn has come.
     due: VecDeque<Reference>,
-    looking: JoinSet<Looked>,
-    underway: HashMap<Id, Reference>,
+    looking: Inflight<Reference, Looked>,
     /// How often images were looked at on behalf of some, or with the logins of some, who might be told otherwise.
     rounds: HashMap<Reference, u32>,
-    writing: JoinSet<Written>,
+    writing: Inflight<Arc<str>, Written>,
+    statuses: StatusWriter,
     schedule: Schedule,
 }
 
 /// What has to be done again, and when each was last done.
+#[derive(Debug)]
 struct Schedule {
     gather: bool,
     gathered: Instant,
@@ -78,28 +75,37 @@ struct Schedule {
     next_look: Option<Timestamp>,
 }
 
-impl<'a> Work<'a> {
-    pub(super) fn new(controller: &'a Controller, term: &'a Term) -> Self {
-        let resources = &controller.resources;
+impl Controller for AvailabilityWatch {
+    const NAME: &'static str = "watch of images";
+    type Setup = AvailabilitySetup;
+
+    /// What was not listed yet must not look like what is gone.
+    fn waits_for(setup: &AvailabilitySetup) -> Option<String> {
+        setup.context.board.awaits_pods_and(&["ClusterImageSetAvailability"])
+    }
+
+    fn changes(setup: &AvailabilitySetup) -> Vec<Changes> {
+        let resources = &setup.context.resources;
+        vec![resources.pods.changes(), resources.cluster_image_set_availabilities.changes()]
+    }
+
+    async fn begin(setup: &Arc<AvailabilitySetup>, _term: &Term) -> Result<Self, Broken> {
+        let ledgers = setup.context.shelves.list(Objects::keep).await?;
         let long_ago = Instant::now().checked_sub(LONGEST_SLEEP).unwrap_or_else(Instant::now);
-        let mut published = controller.mirrors.clone();
+        let mut published = setup.mirrors.clone();
         // What was published before this term is taken up as well.
         published.mark_changed();
-        Self {
-            controller,
-            term,
-            pods: resources.pods.changes(),
-            changed: resources.cluster_image_set_availabilities.changes(),
+        Ok(Self {
+            setup: setup.clone(),
             published,
             mirrors: Arc::default(),
-            mirrors_are_gone: false,
-            objects: Objects::default(),
+            objects: Objects::from(ledgers),
             looks: Looks::default(),
             due: VecDeque::new(),
-            looking: JoinSet::new(),
-            underway: HashMap::new(),
+            looking: Inflight::new(AT_ONCE),
             rounds: HashMap::new(),
-            writing: JoinSet::new(),
+            writing: Inflight::new(usize::MAX),
+            statuses: StatusWriter::new(setup.context.client.clone(), FIELD_MANAGER),
             schedule: Schedule {
                 gather: true,
                 gathered: long_ago,
@@ -109,56 +115,42 @@ impl<'a> Work<'a> {
                 counted: long_ago,
                 next_look: None,
             },
-        }
+        })
     }
 
-    /// Works until it is dropped.
-    pub(super) async fn run(mut self) {
-        self.begin().await;
-        loop {
-            self.observe().await;
-            self.look();
-            self.write();
-            self.tell();
-            self.count();
-            let until = self.until();
-            tokio::select! {
-                () = self.pods.next() => self.schedule.gather = true,
-                () = self.changed.next() => self.schedule.gather = true,
-                published = self.published.changed(), if !self.mirrors_are_gone => match published {
-                    Ok(()) => self.schedule.take_up = true,
-                    Err(_) => self.mirrors_are_gone = true,
-                },
-                Some(looked) = self.looking.join_next_with_id() => self.heed(looked),
-                Some(written) = self.writing.join_next() => self.finish(written),
-                () = tokio::time::sleep_until(until) => {}
-            }
-        }
+    async fn round(&mut self, term: &Term) -> Result<Instant, Broken> {
+        self.observe().await;
+        self.look();
+        self.write(term);
+        self.tell();
+        self.count();
+        Ok(self.until())
     }
 
-    /// Waits until everything is known: what was not listed yet must not look like what is gone.
-    async fn begin(&mut self) {
-        while self.controller.board.awaits_pods_and(&["ClusterImageSetAvailability"]).is_some() {
-            tokio::time::sleep(UNSEEN).await;
-        }
-        let mut backoff = Retry::default();
-        let ledgers = loop {
-            match self.controller.shelves.list(Objects::keep).await {
-                Ok(ledgers) => break ledgers,
-                Err(error) => {
-                    tracing::warn!(%error, "ledgers of watched images could not be listed; nothing is watched until then");
-                    tokio::time::sleep(backoff.failed()).await;
-                }
-            }
-        };
-        self.objects = Objects::from(ledgers);
+    fn changed(&mut self) {
+        self.schedule.gather = true;
     }
 
+    async fn progress(&mut self) -> bool {
+        tokio::select! {
+            Ok(()) = self.published.changed() => self.schedule.take_up = true,
+            (image, looked) = self.looking.next() => self.heed(&image, looked),
+            (name, written) = self.writing.next() => self.finish(&name, written),
+        }
+        true
+    }
+
+    fn end(setup: &AvailabilitySetup) {
+        setup.metrics.rest();
+    }
+}
+
+impl AvailabilityWatch {
     /// Brings the ledgers in line with objects and Pods, and the looks with the ledgers and mirrors.
     async fn observe(&mut self) {
         let now = Instant::now();
         let mut images_changed = false;
-        let clock = self.controller.clock.now();
+        let clock = self.setup.context.clock.now();
         let expired = |object: &Object| object.expires().is_some_and(|expires| expires <= clock);
         self.schedule.gather |= self.objects.all.values().any(expired);
         if self.schedule.gather && now >= self.schedule.gathered + GATHER {
@@ -185,7 +177,7 @@ impl<'a> Work<'a> {
 
     /// Tells whether other images are watched now.
     async fn gather(&mut self) -> bool {
-        let resources = &self.controller.resources;
+        let resources = &self.setup.context.resources;
         let before = self.objects.all.len();
         self.objects.sync(&resources.cluster_image_set_availabilities.snapshot());
         let rules = self.objects.all.iter().filter_map(|(name, object)| match &object.rule {
@@ -194,7 +186,7 @@ impl<'a> Work<'a> {
         });
         let (names, rules): (Vec<_>, Vec<_>) = rules.unzip();
         if !rules.is_empty() {
-            let (pods, ignored) = (resources.pods.clone(), self.controller.ignored.clone());
+            let (pods, ignored) = (resources.pods.clone(), self.setup.ignored.clone());
             // Beside the threads that serve requests: there may be many Pods.
             let gathering = tokio::task::spawn_blocking(move || {
                 let selections: Vec<_> = rules.iter().map(|watched| watched.selection()).collect();
@@ -207,7 +199,7 @@ impl<'a> Work<'a> {
                     return false;
                 }
             };
-            let now = self.controller.clock.now();
+            let now = self.setup.context.clock.now();
             for (name, used) in names.iter().zip(gathered) {
                 if let Some(object) = self.objects.all.get_mut(name) {
                     object.track(used, now);
@@ -224,23 +216,21 @@ impl<'a> Work<'a> {
 
     /// Starts the looks that are due.
     fn look(&mut self) {
-        let looker = &self.controller.looker;
-        let (due, next_look) = self.looks.next(&|host| looker.pace(host), self.controller.clock.now());
+        let prober = &self.setup.prober;
+        let (due, next_look) = self.looks.next(&|host| prober.pace(host), self.setup.context.clock.now());
         self.schedule.next_look = next_look;
         self.due.extend(due);
-        while self.looking.len() < AT_ONCE
+        while !self.looking.is_full()
             && let Some(image) = self.due.pop_front()
         {
-            let question = self.question(&image);
-            let looker = looker.clone();
-            let task = self.looking.spawn(async move { looker.look(&question).await });
-            self.underway.insert(task.id(), image);
+            let (question, prober) = (self.question(&image), self.setup.prober.clone());
+            self.looking.start(image, async move { prober.look(&question).await });
         }
     }
 
     fn question(&self, image: &Reference) -> Question {
         let mut wishes: BTreeMap<Principal, Wish> = BTreeMap::new();
-        let cause = self.controller.policies.current().cause_of(image);
+        let cause = self.setup.context.policies.current().cause_of(image);
         for object in self.objects.all.values().filter(|object| object.ledger.get(image).is_some()) {
             join(&mut wishes, &Principal::Cluster, cause, object.holders(image));
         }
@@ -271,66 +261,59 @@ impl<'a> Work<'a> {
     }
 
     /// Takes note of what a look found.
-    fn heed(&mut self, ended: Result<(Id, Looked), JoinError>) {
-        let (id, looked) = match ended {
-            Ok(ended) => ended,
-            Err(error) => {
-                tracing::error!(%error, "a look at an image ended without a result; this is a bug");
-                let verdict = Verdict::Unknown { reason: "the look failed inside Fairlead".into() };
-                (error.id(), Looked { verdict, secret_problem: None, complete: false })
-            }
-        };
-        let Some(image) = self.underway.remove(&id) else { return };
+    fn heed(&mut self, image: &Reference, looked: Option<Looked>) {
+        let looked = looked.unwrap_or_else(|| {
+            let verdict = Verdict::Unknown { reason: "the look failed inside Fairlead".into() };
+            Looked { verdict, secret_problem: None, complete: false }
+        });
         self.schedule.count = true;
-        let now = self.controller.clock.now();
+        let now = self.setup.context.clock.now();
         if looked.complete {
-            self.rounds.remove(&image);
+            self.rounds.remove(image);
         } else {
             let round = self.rounds.entry(image.clone()).or_default();
             *round = round.wrapping_add(1);
         }
-        self.looks.looked(&image, Outcome::from(&looked.verdict), now, fastrand::f64());
-        let mut holders = self.objects.all.values().flat_map(|object| object.holders(&image));
+        self.looks.looked(image, Outcome::from(&looked.verdict), now, fastrand::f64());
+        let mut holders = self.objects.all.values().flat_map(|object| object.holders(image));
         let namespace = holders.next().map_or("", |holder| &*holder.namespace);
-        self.controller.metrics.looked(image.host().as_str(), namespace, looked.verdict.kind());
+        self.setup.metrics.looked(image.host().as_str(), namespace, looked.verdict.kind());
         tracing::debug!(%image, verdict = %looked.verdict, "looked at an image");
         for object in self.objects.all.values_mut() {
-            object.note(&image, &looked, now);
+            object.note(image, &looked, now);
         }
     }
 
     /// Tells the news that is written down.
     fn tell(&mut self) {
-        let Controller { teller, resources, ignored, .. } = self.controller;
+        let AvailabilitySetup { context, ignored, .. } = &*self.setup;
+        let Context { events, resources, .. } = &**context;
         for object in self.objects.all.values_mut() {
             for story in object.take_news() {
-                story.tell_on_object(teller);
+                story.tell_on_object(events);
                 let Rule::Watched(watched) = &object.rule else { continue };
-                let (teller, watched) = (teller.clone(), watched.clone());
+                let (events, watched) = (events.clone(), watched.clone());
                 let (pods, ignored) = (resources.pods.clone(), ignored.clone());
                 // Nobody waits for it: news is news, not state.
                 drop(tokio::task::spawn_blocking(move || {
-                    story.tell_in_namespaces(&teller, &pods, &watched, &ignored);
+                    story.tell_in_namespaces(&events, &pods, &watched, &ignored);
                 }));
             }
         }
     }
 
-    fn write(&mut self) {
-        let Controller { client, shelves, .. } = self.controller;
-        for object in self.objects.all.values_mut() {
-            write_schedule::start(object, client, shelves, self.term, &mut self.writing);
+    fn write(&mut self, term: &Term) {
+        for (name, object) in &mut self.objects.all {
+            let writing = write_schedule::next(object, &self.setup.context.shelves, &mut self.statuses, term);
+            if let Some(writing) = writing {
+                self.writing.start(name.clone(), writing);
+            }
         }
     }
 
-    fn finish(&mut self, written: Result<Written, JoinError>) {
-        match written {
-            Ok(written) => {
-                if let Some(object) = self.objects.all.get_mut(&written.name) {
-                    write_schedule::finish(object, written);
-                }
-            }
-            Err(error) => tracing::error!(%error, "a write ended without a result; this is a bug"),
+    fn finish(&mut self, name: &str, written: Option<Written>) {
+        if let Some(object) = self.objects.all.get_mut(name) {
+            write_schedule::finish(object, written, &mut self.statuses);
         }
     }
 
@@ -340,9 +323,10 @@ impl<'a> Work<'a> {
             return;
         }
         (self.schedule.count, self.schedule.counted) = (false, Instant::now());
-        let metrics = &self.controller.metrics;
+        let metrics = &self.setup.metrics;
         let objects = &mut self.objects.all;
         metrics.keep(|name| objects.contains_key(name));
+        self.statuses.keep(|uid| objects.values().any(|object| &*object.owner.uid == uid));
         for (name, object) in objects.iter_mut().filter(|(_, object)| object.uncounted) {
             let holder = |image: &Reference| object.holders(image).first();
             metrics.show(name, &object.ledger, |image| holder(image).map_or("", |holder| &*holder.namespace));
@@ -353,8 +337,8 @@ impl<'a> Work<'a> {
     }
 
     /// When there is something to do again, if nothing happens before.
-    fn until(&mut self) -> Instant {
-        let (now, clock) = (Instant::now(), self.controller.clock.now());
+    fn until(&self) -> Instant {
+        let (now, clock) = (Instant::now(), self.setup.context.clock.now());
         let wait = |at: Timestamp| now + Duration::try_from(at.duration_since(clock)).unwrap_or_default();
         let schedule = &self.schedule;
         let mut until = now + LONGEST_SLEEP;
@@ -372,7 +356,8 @@ impl<'a> Work<'a> {
             at_the_latest(wait(next));
         }
         for object in self.objects.all.values() {
-            if let Some(due) = object.pen.due(!object.ledger.dirty().is_empty()) {
+            let again = self.statuses.waits_until(&object.owner.uid);
+            if let Some(due) = object.writes.due(!object.ledger.dirty().is_empty(), again) {
                 at_the_latest(due);
             }
             // One that is over is a reason to gather, and that is waited for already.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_plan::ledger::{ShelfId, Ticket};
-use kube::Client;
-use tokio::task::JoinSet;
+use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::object::Object;
-use super::status::{self, Essence, FIELD_MANAGER};
+use super::status;
 use crate::cluster::ledgers::{self, Shelves, WriteError};
 use crate::controller::backoff::Retry;
+use crate::controller::status::{Draft, StatusWriter};
 use crate::platform::api_error::{Class, Failure};
 use crate::platform::leader::Term;
 
@@ -23,13 +23,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// looks does them again.
 const UNHURRIED: Duration = Duration::from_secs(5);
 
-/// Time for a write to come back through the watch, also through one that has to be begun anew.
-const SETTLES: Duration = Duration::from_secs(10);
-const LONGEST: Duration = Duration::from_mins(5);
-
 /// The state of writing about one object.
 #[derive(Debug)]
-pub(super) struct Pen {
+pub(super) struct WriteSchedule {
     busy: bool,
     not_before: Instant,
     backoff: Retry,
@@ -41,7 +37,6 @@ pub(super) struct Pen {
     urgent: usize,
     /// Whether it is the status' turn.
     status_next: bool,
-    last: Option<Last>,
 }
 
 /// Whether the status may be another than what is stored.
@@ -54,15 +49,7 @@ enum Doubt {
     Fresh,
 }
 
-/// A status that was written, for as long as the watch may not have brought it.
-#[derive(Debug)]
-struct Last {
-    essence: Essence,
-    again: Instant,
-    times: u32,
-}
-
-impl Default for Pen {
+impl Default for WriteSchedule {
     fn default() -> Self {
         Self {
             busy: false,
@@ -73,7 +60,6 @@ impl Default for Pen {
             doubt: Doubt::Fresh,
             urgent: 1,
             status_next: false,
-            last: None,
         }
     }
 }
@@ -81,7 +67,6 @@ impl Default for Pen {
 /// A write that ended.
 #[derive(Debug)]
 pub(super) struct Written {
-    pub(super) name: Arc<str>,
     uid: Arc<str>,
     what: What,
 }
@@ -94,14 +79,14 @@ enum What {
         result: Result<ledgers::Stored, WriteError>,
     },
     Status {
-        essence: Essence,
+        draft: Box<Draft>,
         result: Result<(), Failure>,
     },
     /// Leadership ended before it was sent.
     Nothing,
 }
 
-impl Pen {
+impl WriteSchedule {
     /// Something may have changed that the status tells.
     pub(super) fn reconsider(&mut self) {
         self.doubt = Doubt::Fresh;
@@ -116,13 +101,14 @@ impl Pen {
         if self.urgent > 0 { self.not_before } else { self.not_before.max(self.unhurried) }
     }
 
-    /// When there may be something to write; `None` while nothing has to be.
-    pub(super) fn due(&self, has_dirty_shelf: bool) -> Option<Instant> {
+    /// When there may be something to write; `None` while nothing has to be. `again` is when a status that was written
+    /// may be written once more.
+    pub(super) fn due(&self, has_dirty_shelf: bool, again: Option<Instant>) -> Option<Instant> {
         if self.busy {
             return None;
         }
         let now_or_then = self.not_before();
-        let again = self.last.as_ref().map_or(now_or_then, |last| last.again.max(now_or_then));
+        let again = again.map_or(now_or_then, |again| again.max(now_or_then));
         match (has_dirty_shelf, self.doubt) {
             (true, _) | (false, Doubt::Fresh) => Some(now_or_then),
             (false, Doubt::Known) => Some(again),
@@ -130,11 +116,10 @@ impl Pen {
         }
     }
 
-    fn failed(&mut self, failure: &Failure, name: &str, what: &'static str) {
+    /// Tells whether it is another failure than the last.
+    fn failed(&mut self, failure: &Failure) -> bool {
         self.not_before = Instant::now() + self.backoff.failed().max(INTERVAL);
-        if self.complained.replace(failure.class) != Some(failure.class) {
-            tracing::warn!(object = name, error = %failure, "{what} of a ClusterImageSetAvailability could not be written");
-        }
+        self.complained.replace(failure.class) != Some(failure.class)
     }
 
     fn wrote(&mut self) {
@@ -145,119 +130,104 @@ impl Pen {
     }
 }
 
-/// Starts the next write of an object, if one is due.
-pub(super) fn start(
+/// The next write of an object, if one is due.
+pub(super) fn next(
     object: &mut Object,
-    client: &Client,
     shelves: &Shelves,
+    statuses: &mut StatusWriter,
     term: &Term,
-    writing: &mut JoinSet<Written>,
-) {
+) -> Option<BoxFuture<'static, Written>> {
     let now = Instant::now();
-    if object.pen.busy || now < object.pen.not_before() {
-        return;
+    if object.writes.busy || now < object.writes.not_before() {
+        return None;
     }
     let dirty = object.next_shelf();
-    let draft = if object.pen.doubt != Doubt::None && (dirty.is_none() || object.pen.status_next) {
-        status_draft(object, now)
+    let draft = if object.writes.doubt != Doubt::None && (dirty.is_none() || object.writes.status_next) {
+        status_draft(object, statuses, now)
     } else {
         None
     };
-    object.pen.urgent = object.pen.urgent.saturating_sub(1);
+    object.writes.urgent = object.writes.urgent.saturating_sub(1);
     let (owner, term) = (object.owner.clone(), term.clone());
-    let (name, uid) = (owner.name.clone(), owner.uid.clone());
-    if let Some(essence) = draft {
-        let draft = status::draft(&essence, &object.stored, &owner);
-        object.pen.busy = true;
-        object.pen.status_next = false;
-        let client = client.clone();
-        writing.spawn(async move {
-            let what = if term.holds() {
-                let result = draft.send(client, FIELD_MANAGER).await;
-                What::Status { essence, result }
-            } else {
-                What::Nothing
-            };
-            Written { name, uid, what }
-        });
-    } else if let Some(id) = dirty {
-        object.pen.busy = true;
-        object.pen.status_next = true;
-        let (draft, shelves) = (object.ledger.draft(id), shelves.clone());
-        writing.spawn(async move {
-            let what = if term.holds() {
-                let result = shelves.write(&owner, &draft).await;
-                What::Shelf { id, ticket: draft.ticket(), result }
-            } else {
-                What::Nothing
-            };
-            Written { name, uid, what }
-        });
-    } else {
-        object.pen.urgent = 0;
+    let uid = owner.uid.clone();
+    if let Some(draft) = draft {
+        object.writes.busy = true;
+        object.writes.status_next = false;
+        let sending = statuses.send(draft.clone());
+        return Some(Box::pin(async move {
+            if !term.holds() {
+                return Written { uid, what: What::Nothing };
+            }
+            let result = sending.await;
+            Written { uid, what: What::Status { draft: Box::new(draft), result } }
+        }));
     }
+    let Some(id) = dirty else {
+        object.writes.urgent = 0;
+        return None;
+    };
+    object.writes.busy = true;
+    object.writes.status_next = true;
+    let (draft, shelves) = (object.ledger.draft(id), shelves.clone());
+    Some(Box::pin(async move {
+        if !term.holds() {
+            return Written { uid, what: What::Nothing };
+        }
+        let result = shelves.write(&owner, &draft).await;
+        Written { uid, what: What::Shelf { id, ticket: draft.ticket(), result } }
+    }))
 }
 
 /// What should be written about an object, if it is other than what is stored and was not just tried.
-fn status_draft(object: &mut Object, now: Instant) -> Option<Essence> {
+fn status_draft(object: &mut Object, statuses: &mut StatusWriter, now: Instant) -> Option<Draft> {
     let essence = status::wanted(object);
-    object.pen.doubt = Doubt::Known;
     if essence.is_in(&object.stored) {
-        object.pen.doubt = Doubt::None;
-        object.pen.last = None;
+        object.writes.doubt = Doubt::None;
+        statuses.forget(&object.owner.uid);
         return None;
     }
-    let tried = object.pen.last.as_ref().filter(|last| last.essence == essence);
-    if tried.is_some_and(|last| now < last.again) {
-        return None;
-    }
-    if tried.is_none() {
-        object.pen.last = None;
-    }
-    Some(essence)
+    object.writes.doubt = Doubt::Known;
+    let draft = status::draft(&essence, &object.stored, &object.owner);
+    statuses.may(&draft, now).then_some(draft)
 }
 
-/// Takes note of a write that ended.
-pub(super) fn finish(object: &mut Object, written: Written) {
-    if object.owner.uid != written.uid {
+/// Takes note of a write that ended, or was lost.
+pub(super) fn finish(object: &mut Object, written: Option<Written>, statuses: &mut StatusWriter) {
+    if written.as_ref().is_some_and(|written| object.owner.uid != written.uid) {
         return;
     }
-    let pen = &mut object.pen;
-    pen.busy = false;
+    let writes = &mut object.writes;
+    writes.busy = false;
+    let Some(written) = written else { return writes.wrote() };
     match written.what {
         What::Nothing => {}
         What::Shelf { id, ticket, result: Ok(stored) } => {
-            pen.wrote();
+            writes.wrote();
             object.stored(id, ticket, stored.version);
         }
         What::Shelf { id, result: Err(error), .. } => match error {
             WriteError::Conflict { version } => {
-                pen.wrote();
+                writes.wrote();
                 object.ledger.lost(id, version);
             }
             WriteError::Gone => {
-                pen.wrote();
+                writes.wrote();
                 object.ledger.lost(id, None);
             }
-            WriteError::Failed(failure) => pen.failed(&failure, &object.owner.name, "ledger"),
-        },
-        What::Status { essence, result } => {
-            let refused = match &result {
-                Ok(()) => None,
-                // Another version, another object of the same name, or none: the watch will say which.
-                Err(failure) if matches!(failure.class, Class::Conflict | Class::Absent) => None,
-                Err(failure) => Some(failure),
-            };
-            match refused {
-                None => pen.wrote(),
-                Some(failure) => pen.failed(failure, &object.owner.name, "status"),
+            WriteError::Failed(failure) => {
+                if writes.failed(&failure) {
+                    tracing::warn!(object = %object.owner, error = %failure, "ledger could not be written");
+                }
             }
-            let times = pen.last.as_ref().map_or(0, |last| last.times.saturating_add(1));
-            let pause = SETTLES.saturating_mul(1 << times.min(10)).min(LONGEST);
-            // What did not reach the API server at all is not held against anybody.
-            let unavailable = result.is_err_and(|failure| failure.class == Class::Unavailable);
-            let again = if unavailable { pen.not_before } else { Instant::now() + pause };
-            pen.last = Some(Last { essence, again, times });
+        },
+        What::Status { draft, result } => {
+            let failure = result.err();
+            statuses.note(&draft, failure.as_ref(), Instant::now());
+            // Another version, another object of the same name, or none: the watch will show which.
+            match failure.filter(|failure| !matches!(failure.class, Class::Conflict | Class::Absent)) {
+                Some(failure) => drop(writes.failed(&failure)),
+                None => writes.wrote(),
+            }
         }
     }
 }

@@ -10,20 +10,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::kuik::AwaitedRegistry;
-use fairlead_domain::reference::{Host, ImageKey, Tag};
+use fairlead_domain::reference::{Host, ImageKey};
 use fairlead_plan::access;
 use fairlead_plan::copy_queue::{Ended, Job, Key, Queue};
-use fairlead_plan::ledger::{Ledger, Owner, ShelfId};
-use fairlead_plan::mirroring::{Sighting, Task, Work as Kind};
+use fairlead_plan::ledger::{Foreign, Ledger, Owner, ShelfId, foreign_write};
+use fairlead_plan::mirroring::{self, Registry, Sighting, Task, Work as Kind};
 use fairlead_plan::routing::Index;
 use fairlead_plan::tenant::Tenant;
 use jiff::Timestamp;
-use tokio::sync::Notify;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use self::outcomes::Audience;
-use super::Parts;
 use super::events;
 use super::executor::{Outcome, Publishing};
 use super::object_state::Desk;
@@ -32,7 +31,12 @@ use super::proofs::{self, Opened, Proofs};
 use super::reconcile::{Look, Looked};
 use super::usage_lists::UsageLists;
 use super::write::{self, Told, Written};
+use super::{Inbox, MirrorSetup, PUBLISH};
 use crate::cluster::ledgers::{LedgerObject, WriteError};
+use crate::cluster::state::Changes;
+use crate::context::Context;
+use crate::controller::status::StatusWriter;
+use crate::controller::{Broken, Controller, Inflight};
 use crate::platform::api_error::Class;
 use crate::platform::leader::Term;
 
@@ -53,17 +57,11 @@ const MOST_VERIFIED: usize = 10_000;
 /// Contested places that are told of in one term.
 const MOST_TOLD: usize = 1000;
 
-/// A ledger that the watch does not show this long after it was written is not there.
-const LATE: Duration = Duration::from_secs(3);
-
 /// Requests to the API server at once.
 const WRITES_AT_ONCE: usize = 4;
 
 /// After this many failures a copy is news.
 const FAILURES_TO_TELL: u32 = 2;
-
-/// Planning has panicked, and the ledgers in memory are gone with it.
-pub(super) struct Crashed;
 
 /// A task under way.
 struct Running {
@@ -91,9 +89,13 @@ impl Pause {
     }
 }
 
-pub(super) struct Work<'a> {
-    parts: &'a Parts,
-    term: &'a Term,
+/// The controller.
+pub struct Mirrors {
+    parts: Arc<MirrorSetup>,
+    term: Term,
+    inbox: OwnedMutexGuard<Inbox>,
+    /// Word of Secrets that policies name.
+    secrets: Changes,
     origin: Instant,
     desks: BTreeMap<Arc<str>, Desk>,
     /// Ledgers that were stored before this term and whose objects were not seen yet.
@@ -105,8 +107,11 @@ pub(super) struct Work<'a> {
     cancelled: Vec<(Key, Running)>,
     /// Tasks that were begun.
     begun: u64,
-    jobs: JoinSet<(Key, u64, Task, Outcome)>,
-    writes: JoinSet<(Arc<str>, Written)>,
+    /// With the number that they were begun with.
+    jobs: Inflight<(Key, u64), (Task, Outcome)>,
+    writes: Inflight<Arc<str>, Written>,
+    statuses: StatusWriter,
+    looks_published: Option<Instant>,
     lists: UsageLists,
     proofs: Proofs,
     /// Registries that want to be left alone, and until when.
@@ -120,8 +125,6 @@ pub(super) struct Work<'a> {
     published: Arc<Notify>,
     /// What was seen of images and not compared with the ledgers yet.
     sightings: HashMap<Audience, HashMap<ImageKey, Sighting>>,
-    /// What has to be known again before anything is done.
-    waits_for: Option<String>,
     /// Why nothing is removed.
     wrong_clock: Option<String>,
     /// Tasks have to be compared with the queue.
@@ -130,50 +133,106 @@ pub(super) struct Work<'a> {
     look_wanted: bool,
 }
 
-impl<'a> Work<'a> {
-    pub(super) fn new(
-        parts: &'a Parts,
-        term: &'a Term,
-        shelved: HashMap<Owner, Ledger>,
-        cluster: Tag,
-    ) -> Self {
+impl std::fmt::Debug for Mirrors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mirrors").field("term", &self.term).finish_non_exhaustive()
+    }
+}
+
+impl Controller for Mirrors {
+    const NAME: &'static str = "mirrors";
+    const DEBOUNCE: Duration = Duration::from_millis(20);
+    type Setup = MirrorSetup;
+
+    fn waits_for(setup: &MirrorSetup) -> Option<String> {
+        setup.waits_for()
+    }
+
+    fn changes(setup: &MirrorSetup) -> Vec<Changes> {
+        let Context { resources, policies, claims, .. } = &*setup.context;
+        vec![
+            resources.cluster_image_set_mirrors.changes(),
+            resources.image_set_mirrors.changes(),
+            resources.pods.changes(),
+            policies.changes(),
+            claims.changes(),
+        ]
+    }
+
+    /// Goes on from what is stored.
+    async fn begin(setup: &Arc<MirrorSetup>, term: &Term) -> Result<Self, Broken> {
+        let secrets = setup.context.secrets.problems().changes();
+        let shelved = setup.read_ledgers().await?;
+        let cluster = setup.identify_cluster().await?;
+        let inbox = setup.inbox.clone().lock_owned().await;
         let now = Instant::now();
-        Self {
-            parts,
-            term,
+        Ok(Self {
+            parts: setup.clone(),
+            term: term.clone(),
+            inbox,
+            secrets,
             origin: now,
             desks: BTreeMap::new(),
             shelved,
-            index: parts.policies.current(),
+            index: setup.context.policies.current(),
             queue: Queue::new(|one, other| one.work == other.work),
             running: HashMap::new(),
             cancelled: Vec::new(),
             begun: 0,
-            jobs: JoinSet::new(),
-            writes: JoinSet::new(),
-            lists: parts.usage_lists(cluster),
-            proofs: parts.proofs(),
+            jobs: Inflight::new(usize::MAX),
+            writes: Inflight::new(WRITES_AT_ONCE),
+            statuses: StatusWriter::new(setup.context.client.clone(), write::FIELD_MANAGER),
+            looks_published: None,
+            lists: setup.usage_lists(cluster),
+            proofs: setup.proofs(),
             paused: HashMap::new(),
             verified: HashMap::new(),
             told: HashSet::new(),
             parted: HashSet::new(),
-            published: parts.carrier.published(),
+            published: setup.carrier.published(),
             sightings: HashMap::new(),
-            waits_for: None,
             wrong_clock: None,
             resync: false,
             next_look: now,
             look_wanted: true,
-        }
+        })
     }
 
-    /// Something that a look depends on has changed.
-    pub(super) fn want_look(&mut self) {
+    async fn round(&mut self, _term: &Term) -> Result<Instant, Broken> {
+        self.go_on().await?;
+        Ok(self.wake())
+    }
+
+    fn changed(&mut self) {
         self.look_wanted = true;
     }
 
+    async fn progress(&mut self) -> bool {
+        let Inbox { missed, seen } = &mut *self.inbox;
+        tokio::select! {
+            ((key, number), done) = self.jobs.next() => self.ended(&key, number, done),
+            (uid, written) = self.writes.next() => self.written(&uid, written),
+            read = self.lists.progress(&self.parts.context.clock), if self.lists.is_busy() => {
+                self.look_wanted |= read;
+                self.desks.values_mut().for_each(|desk| desk.turn.touch());
+            }
+            Some(opened) = self.proofs.progress(), if self.proofs.is_busy() => self.proven(&opened),
+            () = self.published.notified(), if !self.jobs.is_empty() => self.note_writes(),
+            () = self.secrets.next() => self.secrets_changed(),
+            Some(missed) = missed.recv() => self.missed(missed),
+            Some(seen) = seen.recv() => self.seen(seen),
+        }
+        true
+    }
+
+    fn end(setup: &MirrorSetup) {
+        setup.metrics.rest();
+    }
+}
+
+impl Mirrors {
     /// A Secret that a policy names has appeared, gone or changed: whatever failed for want of it is tried again.
-    pub(super) fn secrets_changed(&mut self) {
+    fn secrets_changed(&mut self) {
         let named =
             |desk: &&mut Desk| desk.object.policy.as_ref().is_some_and(|policy| policy.secrets().count() > 0);
         for desk in self.desks.values_mut().filter(named) {
@@ -184,39 +243,13 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The next thing that was under way and has ended; never, if nothing is.
-    pub(super) async fn progress(&mut self) {
-        tokio::select! {
-            Some(done) = self.jobs.join_next(), if !self.jobs.is_empty() => {
-                if let Ok((key, number, task, outcome)) = done {
-                    self.ended(&key, number, &task, outcome);
-                }
-            }
-            Some(written) = self.writes.join_next(), if !self.writes.is_empty() => {
-                if let Ok((uid, written)) = written {
-                    self.written(&uid, written);
-                }
-            }
-            read = self.lists.progress(&self.parts.clock), if self.lists.is_busy() => {
-                self.look_wanted |= read;
-                self.desks.values_mut().for_each(|desk| desk.turn.touch());
-            }
-            Some(opened) = self.proofs.progress(), if self.proofs.is_busy() => self.proven(&opened),
-            () = self.published.notified(), if !self.jobs.is_empty() => self.note_writes(),
-            else => std::future::pending().await,
-        }
-    }
-
     /// When there is something to do that only time brings.
-    pub(super) fn wake(&self) -> Instant {
+    fn wake(&self) -> Instant {
         let now = Instant::now();
-        if self.waits_for.is_some() {
-            return now + ASK_AGAIN;
-        }
         let mut wake = if self.look_wanted { self.next_look } else { self.next_look + LONGEST_LOOK };
         let due = self.queue.next_due(self.elapsed()).map(|due| self.origin + due);
         let writes = self.desks.values().filter_map(|desk| desk.turn.next()).filter(|next| *next > now);
-        let wall_clock = self.parts.clock.now();
+        let wall_clock = self.parts.context.clock.now();
         let retention = self.desks.values().filter_map(|desk| desk.next).map(|next| {
             now + Duration::try_from(next.duration_since(wall_clock)).unwrap_or_default().min(LONGEST_LOOK)
         });
@@ -234,16 +267,12 @@ impl<'a> Work<'a> {
     }
 
     /// Plans and begins whatever can be.
-    pub(super) async fn go_on(&mut self) -> Result<(), Crashed> {
-        if self.is_paused() {
-            return Ok(());
-        }
+    async fn go_on(&mut self) -> Result<(), Broken> {
         self.read_clock();
-        let (now, wall_clock) = (Instant::now(), self.parts.clock.now());
+        let (now, wall_clock) = (Instant::now(), self.parts.context.clock.now());
         let retention = self.desks.values().any(|desk| desk.next.is_some_and(|next| next <= wall_clock));
         let due = self.look_wanted || retention || now >= self.next_look + LONGEST_LOOK;
-        // An object that is not compiled yet would look like one that makes no sense.
-        if due && now >= self.next_look && self.parts.policies.is_up_to_date() {
+        if due && now >= self.next_look {
             self.look().await?;
         }
         self.paused.retain(|_, pause| pause.until > now);
@@ -255,7 +284,7 @@ impl<'a> Work<'a> {
             self.sync();
         }
         if self.term.holds() {
-            self.lists.begin(self.parts.clock.now());
+            self.lists.begin(self.parts.context.clock.now());
             self.proofs.begin();
         }
         self.begin_jobs();
@@ -269,16 +298,17 @@ impl<'a> Work<'a> {
         self.origin.elapsed()
     }
 
-    async fn look(&mut self) -> Result<(), Crashed> {
+    async fn look(&mut self) -> Result<(), Broken> {
         let begun = Instant::now();
         self.look_wanted = false;
         self.note_cancelled();
-        self.index = self.parts.policies.current();
+        self.index = self.parts.context.policies.current();
         self.notice_foreign_writes();
-        let mut objects = Objects::gather(&self.parts.resources, &self.index);
+        let mut objects = Objects::gather(&self.parts.context.resources, &self.index);
         let stuck = std::mem::take(&mut objects.stuck);
         // Most clusters that mirror nothing have Pods all the same.
-        let pods = if objects.readable.is_empty() { Vec::new() } else { self.parts.resources.pods.all() };
+        let pods =
+            if objects.readable.is_empty() { Vec::new() } else { self.parts.context.resources.pods.all() };
         let look = Look {
             objects,
             index: Arc::clone(&self.index),
@@ -286,9 +316,9 @@ impl<'a> Work<'a> {
             ignored: self.parts.ignored.clone(),
             manner: Arc::clone(&self.parts.manner),
             foreign: self.lists.foreign(),
-            now: self.parts.clock.now(),
+            now: self.parts.context.clock.now(),
             held_back: self.wrong_clock.clone(),
-            proof_lifetime: self.parts.proof_lifetime,
+            proof_lifetime: self.parts.context.config.routing.proof_lifetime(),
         };
         let (desks, mut shelved) = (std::mem::take(&mut self.desks), std::mem::take(&mut self.shelved));
         let looking = tokio::task::spawn_blocking(move || {
@@ -298,7 +328,7 @@ impl<'a> Work<'a> {
         match looking.await {
             Ok((Looked { desks, gone, states, shared }, shelved)) => {
                 (self.desks, self.shelved) = (desks, shelved);
-                self.lists.update(shared, self.parts.clock.now());
+                self.lists.update(shared, self.parts.context.clock.now());
                 for desk in self.desks.values().filter(|desk| desk.lists_wanted) {
                     let targets = desk.object.policy.iter().flat_map(|policy| policy.targets());
                     self.lists.want(targets.map(|target| target.place));
@@ -319,15 +349,16 @@ impl<'a> Work<'a> {
                 self.want_proofs();
                 self.tell_refusals();
             }
-            Err(error) => {
-                tracing::error!(%error, "mirrors could not be planned, which is a bug; beginning anew from what is stored");
-                return Err(Crashed);
-            }
+            // The ledgers in memory are gone with the plan; those that are stored count.
+            Err(error) => return Err(format!("mirrors could not be planned, which is a bug: {error}").into()),
         }
         self.resync = true;
         self.mind_finalizers().await;
         self.release(&stuck).await;
-        self.parts.publish_looks(&self.desks, &self.index);
+        if self.looks_published.is_none_or(|at| at.elapsed() >= PUBLISH) {
+            self.looks_published = Some(Instant::now());
+            self.parts.publish_looks(&self.desks, &self.index);
+        }
         self.next_look = Instant::now() + SHORTEST_LOOK.max(begun.elapsed() * LOOK_SHARE);
         Ok(())
     }
@@ -348,7 +379,7 @@ impl<'a> Work<'a> {
 
     /// Namespaces have opened an original.
     fn proven(&mut self, opened: &Opened) {
-        let now = self.parts.clock.now();
+        let now = self.parts.context.clock.now();
         let Some(desk) = self.desks.get_mut(&opened.owner) else { return };
         for namespace in &opened.namespaces {
             desk.ledger.edit(&opened.source, |entry| {
@@ -364,7 +395,7 @@ impl<'a> Work<'a> {
             for refusal in &desk.refused {
                 let news = (refusal.destination.key(), refusal.why.clone());
                 if told.len() < MOST_TOLD && !self.told.contains(&news) {
-                    self.parts.teller.tell(events::refused(&desk.object.owner, refusal));
+                    self.parts.context.events.tell(events::refused(&desk.object.owner, refusal));
                 }
                 if told.len() < MOST_TOLD {
                     told.insert(news);
@@ -377,11 +408,10 @@ impl<'a> Work<'a> {
     /// Somebody else has written or deleted a ledger: ours is written again.
     fn notice_foreign_writes(&mut self) {
         let mut found: HashMap<Arc<str>, HashMap<ShelfId, u64>> = HashMap::new();
-        for LedgerObject { key, version, owner } in self.parts.claims.objects() {
+        for LedgerObject { key, version, owner } in self.parts.context.claims.objects() {
             let Some(desk) = self.desks.get(&owner.uid).filter(|desk| desk.object.owner == *owner) else {
                 continue;
             };
-            // Versions are numbers that grow, as the API server's own caches rely on.
             if let (Some((shelf, _)), Ok(version)) = (desk.ledger.by_object(&key.name), version.parse()) {
                 found.entry(Arc::clone(&owner.uid)).or_default().insert(shelf, version);
             }
@@ -390,22 +420,20 @@ impl<'a> Work<'a> {
             let found = found.remove(uid).unwrap_or_default();
             let shelves: Vec<_> = desk.ledger.shelves().collect();
             for shelf in shelves {
-                let known = desk.ledger.version(shelf).and_then(|known| known.parse().ok());
-                match (known, found.get(&shelf).copied()) {
-                    (Some(known), Some(found)) if found > known => {
-                        desk.ledger.lost(shelf, Some(found.to_string()));
-                    }
-                    (Some(known), Some(found)) if found == known => {
+                let written = desk.ledger.version(shelf).and_then(|version| version.parse().ok());
+                let (seen, unseen) = (desk.witnessed.contains(&shelf), desk.unseen.get(&shelf));
+                let unseen_for = unseen.map(Instant::elapsed);
+                match foreign_write(written, found.get(&shelf).copied(), seen, unseen_for) {
+                    Foreign::Changed(version) => desk.ledger.lost(shelf, Some(version.to_string())),
+                    Foreign::Nothing => {
                         desk.unseen.remove(&shelf);
                         desk.witnessed.insert(shelf);
                     }
-                    (Some(_), None) if desk.witnessed.remove(&shelf) => desk.ledger.lost(shelf, None),
-                    // Written, and never seen: the watch is late, or somebody was faster than it.
-                    (Some(_), None) => match desk.unseen.get(&shelf) {
-                        Some(written) if written.elapsed() < LATE => self.look_wanted = true,
-                        _ => desk.ledger.lost(shelf, None),
-                    },
-                    _ => {}
+                    Foreign::Deleted => {
+                        desk.witnessed.remove(&shelf);
+                        desk.ledger.lost(shelf, None);
+                    }
+                    Foreign::Unknown => self.look_wanted |= unseen.is_some() && !found.contains_key(&shelf),
                 }
             }
         }
@@ -415,7 +443,7 @@ impl<'a> Work<'a> {
     fn sync(&mut self) {
         let now = self.elapsed();
         let mut hosts: HashMap<Host, (Arc<str>, Option<String>)> = HashMap::new();
-        let (client, paused) = (&self.parts.client, &self.paused);
+        let (client, paused) = (&self.parts.context.registries, &self.paused);
         let mut standing = |host: Host| {
             let look = |host: &Host| (host.key().to_shared(), trouble_of(client, paused, host));
             hosts.entry(host).or_insert_with_key(look).clone()
@@ -428,17 +456,10 @@ impl<'a> Work<'a> {
             for task in desk.tasks().into_iter().filter(|task| !held_back || task.work != Kind::Delete) {
                 let (destination, closed) = standing(task.destination.host());
                 let (source, silent) = standing(task.source.host());
-                // A source that is down is waited for only if nobody knows which image it was.
-                let known =
-                    || desk.ledger.get(&task.source).is_some_and(|entry| entry.source_digest.is_some());
-                let closed = closed.map(|why| (Arc::clone(&destination), why));
-                let silent = silent.map(|why| (Arc::clone(&source), why));
-                let (hosts, closed) = match task.work {
-                    Kind::Copy if silent.is_none() || known() => (vec![destination], closed),
-                    Kind::Copy => (vec![destination, source], closed.or(silent)),
-                    Kind::Compare => (vec![source], silent),
-                    Kind::Delete | Kind::Identify => (vec![destination], closed),
-                };
+                let known = desk.ledger.get(&task.source).is_some_and(|entry| entry.source_digest.is_some());
+                let destination = Registry { host: destination, trouble: closed };
+                let source = Registry { host: source, trouble: silent };
+                let (hosts, closed) = mirroring::registries_of(task.work, known, destination, source);
                 if let Some(awaited) = closed {
                     *waiting.entry(awaited).or_default() += 1;
                 }
@@ -480,13 +501,15 @@ impl<'a> Work<'a> {
             return;
         }
         let limits = self.parts.limits;
-        let (client, paused) = (&self.parts.client, &self.paused);
+        let (client, paused) = (&self.parts.context.registries, &self.paused);
         let closed = |host: &str| {
             paused.contains_key(host) || Host::parse(host).is_ok_and(|host| client.is_down(&host).is_some())
         };
         let begun = self.queue.start(self.elapsed(), &limits, &closed);
         for Job { key, what: task, .. } in begun {
-            if task.work == Kind::Delete && !self.lists.permits(&task.destination, self.parts.clock.now()) {
+            if task.work == Kind::Delete
+                && !self.lists.permits(&task.destination, self.parts.context.clock.now())
+            {
                 // The lists are read again, and the deletion is planned anew.
                 self.queue.ended(&key, Ended::Cancelled, self.elapsed(), 0.0);
                 self.look_wanted = true;
@@ -499,46 +522,47 @@ impl<'a> Work<'a> {
             self.begun += 1;
             let (carrier, number) = (self.parts.carrier.clone(), self.begun);
             let (publishing, begun) = (order.publishing.clone(), task.clone());
-            let job = self.jobs.spawn({
-                let key = key.clone();
-                async move { (key, number, task, carrier.carry_out(order).await) }
-            });
+            let working = async move { (task, carrier.carry_out(order).await) };
+            let job = self.jobs.start((key.clone(), number), working);
             let running = Running { number, job, task: begun, publishing, noted: false };
             self.running.insert(key, running);
         }
     }
 
     fn begin_writes(&mut self) {
-        let (now, wall_clock) = (Instant::now(), self.parts.clock.now());
+        let (now, wall_clock) = (Instant::now(), self.parts.context.clock.now());
         for (uid, desk) in &mut self.desks {
-            if self.writes.len() >= WRITES_AT_ONCE || !self.term.holds() {
+            if self.writes.is_full() || !self.term.holds() {
                 return;
             }
             let secrets = match &desk.object.policy {
-                Some(policy) => self.parts.secrets.problems().of(policy.id()),
+                Some(policy) => self.parts.context.secrets.problems().of(policy.id()),
                 None => continue,
             };
             let places = desk.object.policy.iter().flat_map(|policy| policy.targets());
             let told = Told {
                 secret_problems: &secrets,
-                copies_pull_secrets: self.parts.copies_pull_secrets,
+                copies_pull_secrets: self.parts.context.config.routing.pull_secrets.copy,
                 usage_lists: self.lists.of_places(places.map(|target| target.place), wall_clock),
             };
-            let Some(write) = write::next(desk, &told, now, wall_clock) else { continue };
-            let (uid, writer) = (Arc::clone(uid), self.parts.writer.clone());
-            self.writes.spawn(async move { (uid, writer.write(write).await) });
+            let shelves = &self.parts.context.shelves;
+            let write = write::next(desk, &told, shelves, &mut self.statuses, now, wall_clock);
+            if let Some(write) = write {
+                self.writes.start(Arc::clone(uid), write);
+            }
         }
     }
 
-    fn written(&mut self, uid: &Arc<str>, written: Written) {
+    fn written(&mut self, uid: &Arc<str>, written: Option<Written>) {
         let Some(desk) = self.desks.get_mut(uid) else { return };
+        let Some(written) = written else { return desk.turn.done(false) };
         let what = written.what();
         let failure = match written {
-            Written::Ledger { shelf, draft, result } => match result {
+            Written::Ledger { shelf, ticket, result } => match result {
                 Ok(stored) => {
                     desk.witnessed.remove(&shelf);
                     desk.unseen.insert(shelf, Instant::now());
-                    desk.ledger.written(shelf, draft.ticket(), stored.version);
+                    desk.ledger.written(shelf, ticket, stored.version);
                     self.resync = true;
                     None
                 }
@@ -552,15 +576,16 @@ impl<'a> Work<'a> {
                 }
                 Err(WriteError::Failed(failure)) => Some(failure),
             },
-            Written::Status { result } => match result {
-                Err(failure) if matches!(failure.class, Class::Absent | Class::Conflict) => None,
-                other => other.err(),
-            },
+            Written::Status { draft, result } => {
+                let failure = result.err();
+                self.statuses.note(&draft, failure.as_ref(), Instant::now());
+                failure.filter(|failure| !matches!(failure.class, Class::Absent | Class::Conflict))
+            }
         };
         self.parts.metrics.wrote(what, failure.is_none());
         desk.turn.done(failure.is_none());
-        if let Some(failure) = failure {
-            tracing::warn!(object = %desk.object.owner, what, error = %failure, "cannot write about a mirror object; trying again");
+        if let Some(failure) = failure.filter(|_| what == "ledger") {
+            tracing::warn!(object = %desk.object.owner, error = %failure, "cannot write a ledger; trying again");
         }
     }
 }

@@ -4,26 +4,17 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use fairlead_api::fairlead::CopyState;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfOutcome {
-    outcome: &'static str,
-}
+use crate::controller::metrics::{labels, metrics};
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfState {
-    state: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfWrite {
-    what: &'static str,
-    outcome: &'static str,
+labels! {
+    OfOutcome { outcome }
+    OfState { state }
+    OfWrite { what, outcome }
 }
 
 const STATES: [(CopyState, &str); 5] = [
@@ -42,63 +33,29 @@ pub(super) fn place_of(state: CopyState) -> usize {
     STATES.iter().position(|(one, _)| *one == state).unwrap_or_default()
 }
 
-#[derive(Debug, Clone, Default)]
-pub struct Metrics {
-    copies: Family<OfOutcome, Counter>,
-    bytes: Counter,
-    states: Family<OfState, Gauge>,
-    waiting: Gauge,
-    running: Gauge,
-    oldest: Gauge<f64, AtomicU64>,
-    drift: Counter,
-    deletions: Family<OfOutcome, Counter>,
-    writes: Family<OfWrite, Counter>,
+metrics! {
+    pub struct Metrics {
+        states: Family<OfState, Gauge> = "fairlead_mirror_copies",
+            "Copies of images by their state, as the lease holder sees them";
+        copies: Family<OfOutcome, Counter> = "fairlead_mirror_copied",
+            "Attempts to copy an image: copied, present (it was there), or failed";
+        bytes: Counter = "fairlead_mirror_bytes", "Bytes of blobs sent to mirrors";
+        waiting: Gauge = "fairlead_mirror_waiting", "Copies and removals that wait for their turn";
+        running: Gauge = "fairlead_mirror_running", "Copies and removals under way";
+        oldest: Gauge<f64, AtomicU64> = "fairlead_mirror_oldest_waiting_seconds",
+            "Age of the task that has waited longest; 0 when none waits";
+        drift: Counter = "fairlead_mirror_drift",
+            "Tags that were found to name another image upstream than when they were copied";
+        deletions: Family<OfOutcome, Counter> = "fairlead_mirror_deletions",
+            "Removals of copies: removed, kept (it is not ours any more, or cannot be removed alone), or failed";
+        writes: Family<OfWrite, Counter> = "fairlead_mirror_writes",
+            "Requests to the API server that wrote a ledger, a status or a finalizer";
+    }
 }
 
 impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "fairlead_mirror_copies",
-            "Copies of images by their state, as the lease holder sees them",
-            metrics.states.clone(),
-        );
-        registry.register(
-            "fairlead_mirror_copied",
-            "Attempts to copy an image: copied, present (it was there), or failed",
-            metrics.copies.clone(),
-        );
-        registry.register("fairlead_mirror_bytes", "Bytes of blobs sent to mirrors", metrics.bytes.clone());
-        registry.register(
-            "fairlead_mirror_waiting",
-            "Copies and removals that wait for their turn",
-            metrics.waiting.clone(),
-        );
-        registry.register(
-            "fairlead_mirror_running",
-            "Copies and removals under way",
-            metrics.running.clone(),
-        );
-        registry.register(
-            "fairlead_mirror_oldest_waiting_seconds",
-            "Age of the task that has waited longest; 0 when none waits",
-            metrics.oldest.clone(),
-        );
-        registry.register(
-            "fairlead_mirror_drift",
-            "Tags that were found to name another image upstream than when they were copied",
-            metrics.drift.clone(),
-        );
-        registry.register(
-            "fairlead_mirror_deletions",
-            "Removals of copies: removed, kept (it is not ours any more, or cannot be removed alone), or failed",
-            metrics.deletions.clone(),
-        );
-        registry.register(
-            "fairlead_mirror_writes",
-            "Requests to the API server that wrote a ledger, a status or a finalizer",
-            metrics.writes.clone(),
-        );
+        let metrics = Self::register_all(registry);
         for outcome in ["copied", "present", "failed"] {
             drop(metrics.copies.get_or_create(&OfOutcome { outcome }));
         }

@@ -18,7 +18,7 @@ mod usage_lists;
 mod write;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::fairlead::{CopyState, ImageLedger, LedgerManner};
@@ -27,289 +27,126 @@ use fairlead_domain::reference::Tag;
 use fairlead_plan::copy_queue::Limits;
 use fairlead_plan::ledger::{Copy, Ledger, Owner, OwnerKind, StoredShelf};
 use fairlead_plan::routing::{Index, SecretName};
-use fairlead_registry::Client as Registries;
-use jiff::SignedDuration;
-use kube::Client;
-use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
-use tokio::time::Instant;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use tokio::sync::{Mutex, mpsc, watch};
 
+pub use self::event_loop::Mirrors;
 pub use self::metrics::Metrics;
 use self::{
-    credentials::Credentials, event_loop::Work, executor::Carrier, object_state::Desk, proofs::Proofs,
-    usage_lists::UsageLists, write::Writer,
+    credentials::Credentials, executor::Carrier, object_state::Desk, proofs::Proofs, usage_lists::UsageLists,
 };
 use crate::capabilities::availability::{LookAccess, MirrorLook, MirrorLooks, Seen};
-use crate::cluster::ledgers::{Claims, Missed, Shelves};
-use crate::cluster::policies::Policies;
+use crate::cluster::ledgers::Missed;
 use crate::cluster::usage::Ignored;
-use crate::cluster::watch::{Board, Resources};
-use crate::controller::backoff::Retry;
-use crate::controller::events::{Errors, Teller};
-use crate::platform::clock::Clock;
-use crate::platform::config::{Config, Mirroring};
-use crate::platform::leader::{Leader, Term};
-use crate::registries::secrets::Secrets;
-use crate::registries::verdicts::Verdicts;
+use crate::context::Context;
+use crate::controller::Broken;
+use crate::platform::api_error::within;
+use crate::platform::config;
 
-/// How often the lists of the watches are asked for while they are not complete.
-const WAIT: Duration = Duration::from_millis(100);
-
-/// Lists take less than this; what takes longer is reported.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Before everything is begun anew.
-const AFTER_A_CRASH: Duration = Duration::from_secs(10);
+/// One request to the API server never takes longer.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// What the watch of images is told changes this often at most.
 const PUBLISH: Duration = Duration::from_secs(10);
 
-/// What mirroring needs of the rest of the operator.
+/// What mirroring works with.
+pub struct MirrorSetup {
+    context: Arc<Context>,
+    inbox: Arc<Mutex<Inbox>>,
+    ignored: Ignored,
+    manner: Arc<LedgerManner>,
+    carrier: Carrier,
+    credentials: Credentials,
+    limits: Limits,
+    /// Where the watch of images learns what to look at.
+    looks: watch::Sender<Arc<MirrorLooks>>,
+    metrics: Metrics,
+}
+
+/// What others have found.
 #[derive(Debug)]
-pub struct Surroundings {
-    pub registries: Registries,
-    pub resources: Resources,
-    pub board: Arc<Board>,
-    pub policies: Policies,
-    pub secrets: Secrets,
-    pub verdicts: Verdicts,
-    pub claims: Claims,
-    pub shelves: Shelves,
-    pub teller: Teller,
-    /// Where it is reported that the clock is wrong.
-    pub errors: Errors,
-    /// The API server's clock.
-    pub clock: Clock,
+pub struct Inbox {
     /// Copies and sources that probes found to be other than the ledger says.
     pub missed: mpsc::Receiver<Missed>,
     /// What the watch of images found.
     pub seen: mpsc::Receiver<Seen>,
-    /// Where the watch of images learns what to look at.
-    pub looks: watch::Sender<Arc<MirrorLooks>>,
 }
 
-/// The controller.
-pub struct Controller {
-    parts: Parts,
-    inbox: AsyncMutex<Inbox>,
-}
-
-struct Inbox {
-    missed: mpsc::Receiver<Missed>,
-    seen: mpsc::Receiver<Seen>,
-}
-
-/// What all work shares.
-struct Parts {
-    client: Registries,
-    resources: Resources,
-    board: Arc<Board>,
-    policies: Policies,
-    secrets: Secrets,
-    claims: Claims,
-    shelves: Shelves,
-    ignored: Ignored,
-    manner: Arc<LedgerManner>,
-    carrier: Carrier,
-    writer: Writer,
-    credentials: Credentials,
-    foreign_list_max_age: Option<Duration>,
-    proof_lifetime: SignedDuration,
-    teller: Teller,
-    errors: Errors,
-    clock: Clock,
-    limits: Limits,
-    copies_pull_secrets: bool,
-    looks: watch::Sender<Arc<MirrorLooks>>,
-    published: Mutex<Option<Instant>>,
-    metrics: Metrics,
-}
-
-impl std::fmt::Debug for Controller {
+impl std::fmt::Debug for MirrorSetup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Controller").field("limits", &self.parts.limits).finish_non_exhaustive()
+        f.debug_struct("MirrorSetup").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
-impl Controller {
-    pub fn new(client: Client, around: Surroundings, config: &Config, metrics: Metrics) -> Self {
-        let credentials = Credentials::new(around.secrets.clone(), config.monitoring.clone());
-        let carrier = Carrier::new(
-            around.registries.clone(),
-            credentials.clone(),
-            around.verdicts,
-            &config.mirroring,
-            &metrics,
-        );
+impl MirrorSetup {
+    pub fn new(
+        context: Arc<Context>,
+        inbox: Inbox,
+        looks: watch::Sender<Arc<MirrorLooks>>,
+        metrics: Metrics,
+    ) -> Self {
+        let Context { config, registries, secrets, verdicts, .. } = &*context;
+        let settings = &config.mirroring;
+        let credentials = Credentials::new(secrets.clone(), config.monitoring.clone());
+        let carrier =
+            Carrier::new(registries.clone(), credentials.clone(), verdicts.clone(), settings, &metrics);
         let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX).max(1);
-        let parts = Parts {
-            client: around.registries,
-            resources: around.resources,
-            board: around.board,
-            policies: around.policies,
-            secrets: around.secrets,
-            claims: around.claims,
-            shelves: around.shelves.clone(),
-            ignored: Ignored::from(config),
-            manner: Arc::new(manner_of(&config.mirroring)),
-            carrier,
-            writer: Writer::new(client, around.shelves),
-            credentials,
-            foreign_list_max_age: config
-                .mirroring
-                .cleanup
-                .foreign_list_max_age
-                .as_ref()
-                .map(fairlead_domain::duration::Duration::as_std),
-            proof_lifetime: config.routing.proof_lifetime(),
-            teller: around.teller,
-            errors: around.errors,
-            clock: around.clock,
-            limits: Limits {
-                workers: number(config.mirroring.workers),
-                per_registry: number(config.mirroring.per_registry),
-            },
-            copies_pull_secrets: config.routing.pull_secrets.copy,
-            looks: around.looks,
-            published: Mutex::default(),
-            metrics,
-        };
-        Self { parts, inbox: AsyncMutex::new(Inbox { missed: around.missed, seen: around.seen }) }
-    }
-
-    /// Works whenever this replica leads, until the election is over.
-    pub async fn run(self, leader: Leader) {
-        let this = &self;
-        leader.while_leading(|term| async move { this.lead(&term).await }).await;
-    }
-
-    async fn lead(&self, term: &Term) {
-        // Boxed, because the task would otherwise carry a large future along while another replica leads.
-        term.token().run_until_cancelled(Box::pin(self.work(term))).await;
-        self.parts.metrics.rest();
-    }
-
-    async fn work(&self, term: &Term) {
-        let (begun, mut reported) = (Instant::now(), false);
-        while !self.parts.sees_everything() {
-            if begun.elapsed() > PATIENCE
-                && let Some(why) = self.parts.waits_for().filter(|_| !reported)
-            {
-                reported = true;
-                tracing::warn!(why, "mirroring waits; nothing is copied, removed or forgotten");
-            }
-            tokio::time::sleep(WAIT).await;
-        }
-        loop {
-            self.work_from_stored(term).await;
-            tokio::time::sleep(AFTER_A_CRASH).await;
-        }
-    }
-
-    /// Goes on from what is stored. Ends only if planning crashes.
-    async fn work_from_stored(&self, term: &Term) {
-        let shelved = self.parts.read_ledgers().await;
-        let cluster = self.parts.identify_cluster().await;
-        let mut inbox = self.inbox.lock().await;
-        let Inbox { missed, seen } = &mut *inbox;
-        let mut work = Work::new(&self.parts, term, shelved, cluster);
-        let resources = &self.parts.resources;
-        let (mut pods, mut policies) = (resources.pods.changes(), self.parts.policies.changes());
-        let mut cluster = resources.cluster_image_set_mirrors.changes();
-        let mut own = resources.image_set_mirrors.changes();
-        let mut ledgers = self.parts.claims.changes();
-        let mut secrets = self.parts.secrets.problems().changes();
-        while work.go_on().await.is_ok() {
-            let wake = work.wake();
-            tokio::select! {
-                () = work.progress() => {}
-                () = pods.next() => work.want_look(),
-                () = policies.next() => work.want_look(),
-                () = cluster.next() => work.want_look(),
-                () = own.next() => work.want_look(),
-                () = ledgers.next() => work.want_look(),
-                () = secrets.next() => work.secrets_changed(),
-                Some(missed) = missed.recv() => work.missed(missed),
-                Some(seen) = seen.recv() => work.seen(seen),
-                () = tokio::time::sleep_until(wake) => {}
-            }
-        }
+        let limits =
+            Limits { workers: number(settings.workers), per_registry: number(settings.per_registry) };
+        let manner = Arc::new(manner_of(settings));
+        let (ignored, inbox) = (Ignored::from(config), Arc::new(Mutex::new(inbox)));
+        Self { context, inbox, ignored, manner, carrier, credentials, limits, looks, metrics }
     }
 }
 
 /// How copies are made according to the configuration, in the same words whatever order it has.
-fn manner_of(mirroring: &Mirroring) -> LedgerManner {
+fn manner_of(mirroring: &config::Mirroring) -> LedgerManner {
     let mut platforms: Vec<String> = mirroring.platforms.iter().flatten().map(ToString::to_string).collect();
     platforms.sort();
     platforms.dedup();
     LedgerManner { platforms, referrers: mirroring.referrers }
 }
 
-impl Parts {
-    fn sees_everything(&self) -> bool {
-        self.waits_for().is_none() && self.claims.listed() && self.policies.is_up_to_date()
-    }
-
+impl MirrorSetup {
     fn usage_lists(&self, cluster: Tag) -> UsageLists {
-        UsageLists::new(self.client.clone(), self.credentials.clone(), cluster, self.foreign_list_max_age)
+        let Context { config, registries, .. } = &*self.context;
+        let max_age = config.mirroring.cleanup.foreign_list_max_age.as_ref();
+        let max_age = max_age.map(fairlead_domain::duration::Duration::as_std);
+        UsageLists::new(registries.clone(), self.credentials.clone(), cluster, max_age)
     }
 
     fn proofs(&self) -> Proofs {
-        Proofs::new(self.client.clone(), self.secrets.clone())
+        Proofs::new(self.context.registries.clone(), self.context.secrets.clone())
     }
 
-    /// What tells this cluster from others that share a mirror.
-    async fn identify_cluster(&self) -> Tag {
-        let mut backoff = Retry::default();
-        loop {
-            match self.writer.cluster_id().await {
-                Ok(id) => return id,
-                Err(error) => {
-                    tracing::warn!(
-                        error,
-                        "cannot read the namespace kube-system, whose UID tells clusters apart"
-                    );
-                    tokio::time::sleep(backoff.failed()).await;
-                }
-            }
-        }
+    /// The UID of the namespace `kube-system`, which lives as long as its cluster and tells it from others that share a
+    /// mirror.
+    async fn identify_cluster(&self) -> Result<Tag, Broken> {
+        let namespaces: Api<Namespace> = Api::all(self.context.client.clone());
+        let read = within(LIMIT, namespaces.get_metadata("kube-system")).await?;
+        Ok(Tag::parse(&read.metadata.uid.unwrap_or_default())?)
     }
 
     /// What earlier terms have left.
-    async fn read_ledgers(&self) -> HashMap<Owner, Ledger> {
-        let mut backoff = Retry::default();
+    async fn read_ledgers(&self) -> Result<HashMap<Owner, Ledger>, Broken> {
         let keep = |owner: Owner, ledger: ImageLedger| match owner.kind {
             OwnerKind::ClusterImageSetMirror | OwnerKind::ImageSetMirror => {
                 Some((owner, StoredShelf::from(ledger)))
             }
             OwnerKind::ClusterImageSetAvailability => None,
         };
-        let objects = loop {
-            match self.shelves.list(keep).await {
-                Ok(objects) => break objects,
-                Err(failure) => {
-                    tracing::warn!(error = %failure, "cannot read the ledgers of mirrors; trying again");
-                    tokio::time::sleep(backoff.failed()).await;
-                }
-            }
-        };
+        let objects = self.context.shelves.list(keep).await?;
         let mut by_owner: BTreeMap<Owner, Vec<StoredShelf>> = BTreeMap::new();
         for (owner, shelf) in objects {
             by_owner.entry(owner).or_default().push(shelf);
         }
         let load = |(owner, objects): (Owner, _)| (owner.clone(), Ledger::load(owner, objects));
-        by_owner.into_iter().map(load).collect()
+        Ok(by_owner.into_iter().map(load).collect())
     }
 
     /// Tells the watch of images what to look at: sources, which may move, and copies, which may go.
     fn publish_looks(&self, desks: &BTreeMap<Arc<str>, Desk>, index: &Index) {
-        let now = Instant::now();
-        {
-            let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-            if published.is_some_and(|at| at + PUBLISH > now) {
-                return;
-            }
-            *published = Some(now);
-        }
         let rows = desks.values().map(|desk| desk.ledger.len()).sum::<usize>();
         let mut looks = Vec::with_capacity(rows * 2);
         for desk in desks.values().filter(|desk| desk.object.deleting.is_none()) {

@@ -6,44 +6,35 @@ use fairlead_api::conditions::{self, Condition, Finding, reasons, types};
 use fairlead_api::kuik::{
     AwaitedRegistry, ClusterImageSetMirror, ImageSetMirror, MatchingImage, MirrorSetStatus, SharingCluster,
 };
-use fairlead_api::names::kuik::MIRROR_CLEANUP;
-use fairlead_domain::reference::Tag;
-use fairlead_plan::ledger::{Draft, Owner, OwnerKind, ShelfId};
+use fairlead_plan::ledger::{Owner, OwnerKind, ShelfId, Ticket};
 use fairlead_plan::mirroring::{self, Farewell};
 use fairlead_plan::policy_status::{self, Outcome};
 use fairlead_plan::usage_list::Standing;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
-use kube::{Api, Client};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::object_state::Desk;
-use super::objects::Stuck;
 use crate::cluster::ledgers::{Shelves, Stored, WriteError};
 use crate::controller::backoff::Retry;
-use crate::platform::api_error::{Failure, within};
+use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
+use crate::platform::api_error::Failure;
 
-const FIELD_MANAGER: &str = "fairlead-mirror";
+pub(super) const FIELD_MANAGER: &str = "fairlead-mirror";
 
 /// Between two writes about one object.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A status waits behind ledgers for no longer.
 const STATUS_PATIENCE: Duration = Duration::from_secs(5);
-/// Time for a status to come back through the watch.
-const SETTLES: Duration = Duration::from_secs(10);
 /// Between two looks for something to write, and how many times longer than itself such a look has to wait.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LOOK_SHARE: u32 = 20;
 /// Registries in a status.
 const MOST_AWAITED: usize = 32;
-/// One request never takes longer.
-const LIMIT: Duration = Duration::from_secs(10);
-
 /// Clusters that a status remembers.
 const MAX_SHARING: usize = 200;
 
@@ -54,11 +45,9 @@ pub(super) struct Turn {
     next: Option<Instant>,
     /// Since when the status waits.
     status_waits: Option<Instant>,
-    /// The version of the object over which the last status was written, and when.
-    written_over: Option<(Option<String>, Instant)>,
     /// Something has changed since there was last nothing to write.
     touched: bool,
-    backoff: Retry,
+    retry: Retry,
 }
 
 impl Turn {
@@ -91,27 +80,20 @@ impl Turn {
         self.busy = false;
         self.touched = true;
         let pause = if well {
-            self.backoff.reset();
+            self.retry.reset();
             INTERVAL
         } else {
-            INTERVAL.max(self.backoff.failed())
+            INTERVAL.max(self.retry.failed())
         };
         self.next = Some(Instant::now() + pause);
     }
 }
 
-/// One thing to write.
-#[derive(Debug)]
-pub(super) enum Write {
-    Ledger { owner: Owner, shelf: ShelfId, draft: Draft },
-    Status { owner: Owner, status: Box<Status> },
-}
-
-/// What came of it.
+/// What came of a write.
 #[derive(Debug)]
 pub(super) enum Written {
-    Ledger { shelf: ShelfId, draft: Draft, result: Result<Stored, WriteError> },
-    Status { result: Result<(), Failure> },
+    Ledger { shelf: ShelfId, ticket: Ticket, result: Result<Stored, WriteError> },
+    Status { draft: Box<Draft>, result: Result<(), Failure> },
 }
 
 impl Written {
@@ -162,21 +144,28 @@ impl Status {
     }
 }
 
-/// The next write about an object, if there is one and its time has come.
-pub(super) fn next(desk: &mut Desk, told: &Told<'_>, now: Instant, wall_clock: Timestamp) -> Option<Write> {
+/// The next write about an object, if one is due.
+pub(super) fn next(
+    desk: &mut Desk,
+    told: &Told<'_>,
+    shelves: &Shelves,
+    statuses: &mut StatusWriter,
+    now: Instant,
+    wall_clock: Timestamp,
+) -> Option<BoxFuture<'static, Written>> {
     if !desk.turn.may(now) {
         return None;
     }
     let begun = Instant::now();
-    let version = &desk.object.stored.metadata().resource_version;
-    // Until the watch brings it back, nobody can tell what is stored.
-    let settling =
-        (desk.turn.written_over.as_ref()).is_some_and(|(over, at)| over == version && now < *at + SETTLES);
-    let status = if settling { None } else { status(desk, told, wall_clock) };
+    let owner = desk.object.owner.clone();
+    let wanted = status(desk, told, wall_clock);
+    if wanted.is_none() {
+        statuses.forget(&owner.uid);
+    }
+    let status = wanted.map(|status| draft(&owner, &status)).filter(|draft| statuses.may(draft, now));
     let waits = status.is_some();
     let since = desk.turn.status_waits.filter(|_| waits).unwrap_or(now);
     desk.turn.status_waits = waits.then_some(since);
-    let owner = desk.object.owner.clone();
     // The ledger of an object that is going says which copies are gone. No new part of it is stored: it goes with its object.
     let going = desk.object.deleting.is_some();
     let shelf = desk.ledger.dirty().into_iter().find(|shelf| !going || desk.ledger.version(*shelf).is_some());
@@ -184,22 +173,47 @@ pub(super) fn next(desk: &mut Desk, told: &Told<'_>, now: Instant, wall_clock: T
     let told = desk.object.stored.status().and_then(|status| status.observed_generation);
     let is_news = told != desk.object.generation() && desk.turn.next.is_some();
     let patience = if is_news { Duration::ZERO } else { STATUS_PATIENCE };
-    let write = match (shelf, status) {
+    match (shelf, status) {
         (Some(shelf), status) if status.is_none() || since + patience > now => {
-            Write::Ledger { owner, shelf, draft: desk.ledger.draft(shelf) }
+            desk.turn.busy = true;
+            let (draft, shelves) = (desk.ledger.draft(shelf), shelves.clone());
+            Some(Box::pin(async move {
+                let result = shelves.write(&owner, &draft).await;
+                Written::Ledger { shelf, ticket: draft.ticket(), result }
+            }))
         }
-        (_, Some(status)) => {
+        (_, Some(draft)) => {
             desk.turn.status_waits = None;
-            desk.turn.written_over = Some((version.clone(), now));
-            Write::Status { owner, status: Box::new(status) }
+            desk.turn.busy = true;
+            let sending = statuses.send(draft.clone());
+            Some(Box::pin(async move { Written::Status { draft: Box::new(draft), result: sending.await } }))
         }
         (_, None) => {
             desk.turn.settle(begun);
-            return None;
+            None
+        }
+    }
+}
+
+/// The request that writes a status. Kuik has listed images and times, which an apply alone would leave where they are.
+fn draft(owner: &Owner, status: &Status) -> Draft {
+    let manner = Manner::ApplyList("matchingImages");
+    Draft::new(object_id(owner), manner, json!(status), &status.conditions, &[])
+}
+
+pub(super) fn object_id(owner: &Owner) -> ObjectId {
+    let resource = match owner.kind {
+        OwnerKind::ImageSetMirror => ApiResource::erase::<ImageSetMirror>(&()),
+        OwnerKind::ClusterImageSetMirror | OwnerKind::ClusterImageSetAvailability => {
+            ApiResource::erase::<ClusterImageSetMirror>(&())
         }
     };
-    desk.turn.busy = true;
-    Some(write)
+    ObjectId {
+        resource,
+        namespace: owner.namespace.clone().unwrap_or_default(),
+        name: owner.name.clone(),
+        uid: owner.uid.clone(),
+    }
 }
 
 /// What is to be said about an object, if it is not said yet.
@@ -251,102 +265,4 @@ fn shared_with(lists: &Standing) -> Vec<SharingCluster> {
         last_seen: Time(hour(seen.last_seen)),
     });
     sharing.take(MAX_SHARING).collect()
-}
-
-/// Carries writes out.
-#[derive(Clone)]
-pub(super) struct Writer {
-    client: Client,
-    shelves: Shelves,
-}
-
-impl Writer {
-    pub(super) fn new(client: Client, shelves: Shelves) -> Self {
-        Self { client, shelves }
-    }
-
-    pub(super) async fn write(self, write: Write) -> Written {
-        match write {
-            Write::Ledger { owner, shelf, draft } => {
-                let result = self.shelves.write(&owner, &draft).await;
-                Written::Ledger { shelf, draft, result }
-            }
-            Write::Status { owner, status } => {
-                Written::Status { result: self.write_status(&owner, &status).await }
-            }
-        }
-    }
-
-    /// The UID of the namespace `kube-system`, which lives as long as its cluster.
-    pub(super) async fn cluster_id(&self) -> Result<Tag, String> {
-        let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let read = within(LIMIT, namespaces.get_metadata("kube-system")).await;
-        let uid = read.map_err(|failure| failure.to_string())?.metadata.uid.unwrap_or_default();
-        Tag::parse(&uid).map_err(|error| error.to_string())
-    }
-
-    async fn write_status(&self, owner: &Owner, status: &Status) -> Result<(), Failure> {
-        let (api, resource) = self.api(owner);
-        let body = |status: Value| {
-            json!({
-                "apiVersion": resource.api_version, "kind": resource.kind,
-                "metadata": {"name": &*owner.name, "uid": &*owner.uid}, "status": status,
-            })
-        };
-        let applying = PatchParams::apply(FIELD_MANAGER).force();
-        let applied = Patch::Apply(body(json!(status)));
-        let stored = within(LIMIT, api.patch_status(&owner.name, &applying, &applied)).await?;
-        let listed = stored.data.get("status").and_then(|status| status.get("matchingImages")).cloned();
-        let listed = listed.and_then(|listed| serde_json::from_value::<Vec<MatchingImage>>(listed).ok());
-        if listed.unwrap_or_default() == status.matching_images {
-            return Ok(());
-        }
-        // Kuik has listed images and times, which an apply leaves where they are because they are not ours.
-        let merging = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let emptied = Patch::Merge(body(json!({"matchingImages": null})));
-        within(LIMIT, api.patch_status(&owner.name, &merging, &emptied)).await?;
-        within(LIMIT, api.patch_status(&owner.name, &applying, &applied)).await.map(drop)
-    }
-
-    /// Makes the finalizer be there or not; nobody else's is touched.
-    pub(super) async fn set_finalizer(&self, desk: &Desk, there: bool) -> Result<(), Failure> {
-        let metadata = desk.object.stored.metadata();
-        let mut finalizers = metadata.finalizers.clone().unwrap_or_default();
-        finalizers.retain(|one| one != MIRROR_CLEANUP);
-        if there {
-            finalizers.push(MIRROR_CLEANUP.to_owned());
-        }
-        let version = metadata.resource_version.as_deref();
-        self.write_finalizers(&desk.object.owner, version, &finalizers).await
-    }
-
-    /// Takes kube-image-keeper's finalizers off an object that cannot be read: a patch of its metadata alone.
-    pub(super) async fn release(&self, stuck: &Stuck) -> Result<(), Failure> {
-        self.write_finalizers(&stuck.owner, Some(&stuck.resource_version), &stuck.others).await
-    }
-
-    async fn write_finalizers(
-        &self,
-        owner: &Owner,
-        version: Option<&str>,
-        finalizers: &[String],
-    ) -> Result<(), Failure> {
-        let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}}));
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        within(LIMIT, self.api(owner).0.patch_metadata(&owner.name, &params, &patch)).await.map(drop)
-    }
-
-    fn api(&self, owner: &Owner) -> (Api<DynamicObject>, ApiResource) {
-        let resource = match owner.kind {
-            OwnerKind::ImageSetMirror => ApiResource::erase::<ImageSetMirror>(&()),
-            OwnerKind::ClusterImageSetMirror | OwnerKind::ClusterImageSetAvailability => {
-                ApiResource::erase::<ClusterImageSetMirror>(&())
-            }
-        };
-        let api = match &owner.namespace {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
-            None => Api::all_with(self.client.clone(), &resource),
-        };
-        (api, resource)
-    }
 }

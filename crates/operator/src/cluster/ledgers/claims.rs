@@ -1,7 +1,7 @@
 //! Which source a copy belongs to, as every replica knows it.
 
 use std::sync::{
-    Arc, PoisonError, RwLock, RwLockReadGuard,
+    Arc,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -13,6 +13,7 @@ use fairlead_plan::ledger::{Owner, OwnerKind, row_counts};
 use fairlead_plan::mirroring::{Claimed, is_foreign};
 use fairlead_plan::routing::{self, GuardedCopy};
 use jiff::Timestamp;
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::index::{Head, Index, Mark, Row, name_of, namespace_name};
 use crate::cluster::state::{Bell, Changes, Key};
@@ -159,12 +160,12 @@ impl Claims {
 
     /// Everything was listed.
     pub(super) fn replace(&self, index: Index) {
-        *self.shared.index.write().unwrap_or_else(PoisonError::into_inner) = index;
+        *self.shared.index.write() = index;
         self.shared.listed.store(true, Ordering::Release);
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut Index)) {
-        change(&mut self.shared.index.write().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.shared.index.write());
     }
 
     /// Lets those who listen look again.
@@ -177,6 +178,6 @@ impl Claims {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Index> {
-        self.shared.index.read().unwrap_or_else(PoisonError::into_inner)
+        self.shared.index.read()
     }
 }

@@ -4,13 +4,10 @@
 //! What was noted is told elsewhere. The same image is told of less and less often as long as nothing comes of it: some
 //! registries say "not found" where they mean "not for you".
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use fairlead_domain::{reference::Reference, verdict::Verdict};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{Claims, index::name_of};
@@ -112,7 +109,7 @@ impl Findings {
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.shared.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.memory.lock()
     }
 }
 

@@ -10,7 +10,6 @@ mod index;
 mod lean;
 mod report;
 mod sink;
-mod status;
 mod store;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -9,14 +9,14 @@ use fairlead_api::{
     fairlead::{ImageLedger, ImageLedgerSpec},
     kuik,
 };
-use fairlead_plan::ledger::{Draft, Owner, OwnerKind};
+use fairlead_plan::ledger::{Draft, Owner, OwnerKind, sum_up};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions},
 };
 
-use super::{status::sum_up, trusted};
+use super::trusted;
 use crate::cluster::watch::Tolerant;
 use crate::platform::api_error::{Class, Failure, within};
 

@@ -3,52 +3,35 @@
 use std::collections::BTreeMap;
 
 use fairlead_plan::routing::PolicyKind;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::compiled::{Book, State};
+use crate::controller::metrics::{labels, metrics};
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfPolicies {
-    kind: &'static str,
-    state: &'static str,
+labels! {
+    OfPolicies { kind, state }
+    OfWrites { result }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfWrites {
-    result: &'static str,
-}
-
-#[derive(Debug, Clone, Default)]
-pub struct Metrics {
-    policies: Family<OfPolicies, Gauge>,
-    rebuilds: Counter,
-    writes: Family<OfWrites, Counter>,
+metrics! {
+    pub struct Metrics {
+        policies: Family<OfPolicies, Gauge> = "fairlead_policies",
+            "Objects that routing follows, by whether they are used or broken";
+        rebuilds: Counter = "fairlead_policy_index_rebuilds",
+            "How often the index of all policies was built anew";
+        writes: Family<OfWrites, Counter> = "fairlead_policy_status_writes",
+            "Requests to write the status of a policy, by how they ended";
+    }
 }
 
 const STATES: [&str; 2] = ["used", "broken"];
 
 impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "fairlead_policies",
-            "Objects that routing follows, by whether they are used or broken",
-            metrics.policies.clone(),
-        );
-        registry.register(
-            "fairlead_policy_index_rebuilds",
-            "How often the index of all policies was built anew",
-            metrics.rebuilds.clone(),
-        );
-        registry.register(
-            "fairlead_policy_status_writes",
-            "Requests to write the status of a policy, by how they ended",
-            metrics.writes.clone(),
-        );
+        let metrics = Self::register_all(registry);
         for result in ["written", "failed"] {
             drop(metrics.writes.get_or_create(&OfWrites { result }));
         }

@@ -4,11 +4,12 @@
 //! end of the pause: replicas that were not there when the loop was found, or were restarted since, learn of it from
 //! there.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use fairlead_api::names;
 use fairlead_plan::owners::{OwnerKey, Pause, Recreations, is_rewritten, recorded_pause};
 use jiff::Timestamp;
+use parking_lot::RwLock;
 
 use super::changes::{Bell, Changes};
 use super::entry::{Owner, PodEntry};
@@ -23,7 +24,7 @@ pub struct Owners {
 impl Owners {
     /// Until when the Pods of a controller are not rewritten.
     pub fn paused_until(&self, namespace: &str, uid: &str) -> Option<Timestamp> {
-        let recreations = self.recreations.read().unwrap_or_else(PoisonError::into_inner);
+        let recreations = self.recreations.read();
         // Admission asks about every Pod, and nearly always nothing is paused.
         if recreations.is_idle() {
             return None;
@@ -33,7 +34,7 @@ impl Owners {
 
     /// All pauses in force.
     pub fn paused(&self) -> Vec<(OwnerKey, Pause)> {
-        let recreations = self.recreations.read().unwrap_or_else(PoisonError::into_inner);
+        let recreations = self.recreations.read();
         recreations.paused(Timestamp::now()).map(|(owner, pause)| (owner.clone(), pause.clone())).collect()
     }
 
@@ -99,7 +100,7 @@ impl Owners {
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut Recreations) -> T) -> T {
-        change(&mut self.recreations.write().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.recreations.write())
     }
 }
 

@@ -4,9 +4,10 @@
 //! cluster, never half of it. Entries that did not change are shared by both, so a new list costs little memory.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use kube::api::ObjectMeta;
+use parking_lot::RwLock;
 
 use crate::cluster::watch::pod::LeanPod;
 
@@ -97,11 +98,11 @@ impl Pods {
     }
 
     fn read<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
-        look(&self.index.read().unwrap_or_else(PoisonError::into_inner))
+        look(&self.index.read())
     }
 
     fn write(&self, change: impl FnOnce(&mut Index)) {
-        change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.index.write());
         self.changed.ring();
     }
 }

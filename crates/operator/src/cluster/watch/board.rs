@@ -1,10 +1,10 @@
 //! How every watch stands, for readiness, metrics and people; and which capabilities follow from that.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fairlead_plan::capability::{Capability, Standing};
 use fairlead_plan::mirroring::{KnownKind, Standing as Known};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Metrics;
 use super::sink::Counts;
@@ -234,7 +234,7 @@ impl Board {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

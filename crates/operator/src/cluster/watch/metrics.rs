@@ -1,73 +1,39 @@
 //! What the metrics page says about watches.
 
 use fairlead_plan::capability::Capability;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::controller::metrics::{labels, metrics};
 use crate::platform::api_error::Class;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfKind {
-    kind: &'static str,
+labels! {
+    OfKind { kind }
+    OfFailure { kind, reason }
+    OfCapability { capability }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfFailure {
-    kind: &'static str,
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfCapability {
-    capability: &'static str,
-}
-
-#[derive(Debug, Clone, Default)]
-pub struct Metrics {
-    objects: Family<OfKind, Gauge>,
-    malformed: Family<OfKind, Gauge>,
-    lists: Family<OfKind, Counter>,
-    failures: Family<OfFailure, Counter>,
-    capabilities: Family<OfCapability, Gauge>,
-    images: Gauge,
+metrics! {
+    pub struct Metrics {
+        objects: Family<OfKind, Gauge> = "fairlead_watched_objects",
+            "Objects of a kind that this replica knows";
+        malformed: Family<OfKind, Gauge> = "fairlead_malformed_objects",
+            "Stored objects of a kind that cannot be read and are therefore ignored";
+        lists: Family<OfKind, Counter> = "fairlead_watch_lists",
+            "How often all objects of a kind were listed";
+        failures: Family<OfFailure, Counter> = "fairlead_watch_failures",
+            "Failed requests of a watch, by what went wrong";
+        capabilities: Family<OfCapability, Gauge> = "fairlead_capability_enabled",
+            "1 for a capability that works in this cluster; 0 if its kinds are missing or it is not implemented";
+        images: Gauge = "fairlead_images_in_use", "Different images that the specifications of all Pods name";
+    }
 }
 
 impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "fairlead_watched_objects",
-            "Objects of a kind that this replica knows",
-            metrics.objects.clone(),
-        );
-        registry.register(
-            "fairlead_malformed_objects",
-            "Stored objects of a kind that cannot be read and are therefore ignored",
-            metrics.malformed.clone(),
-        );
-        registry.register(
-            "fairlead_watch_lists",
-            "How often all objects of a kind were listed",
-            metrics.lists.clone(),
-        );
-        registry.register(
-            "fairlead_watch_failures",
-            "Failed requests of a watch, by what went wrong",
-            metrics.failures.clone(),
-        );
-        registry.register(
-            "fairlead_capability_enabled",
-            "1 for a capability that works in this cluster; 0 if its kinds are missing or it is not implemented",
-            metrics.capabilities.clone(),
-        );
-        registry.register(
-            "fairlead_images_in_use",
-            "Different images that the specifications of all Pods name",
-            metrics.images.clone(),
-        );
+        let metrics = Self::register_all(registry);
         for capability in Capability::ALL {
             metrics.set_capability(capability, false);
         }

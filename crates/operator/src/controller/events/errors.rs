@@ -4,10 +4,11 @@
 //! there were and of what kind; it is written at most once a minute, however many there are.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -78,7 +79,7 @@ impl Errors {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tally> {
-        self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.tally.lock()
     }
 }
 

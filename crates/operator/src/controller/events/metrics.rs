@@ -1,15 +1,14 @@
 //! What the metrics page says about events.
 
 use fairlead_plan::routing_events::Kind;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfEvents {
-    reason: &'static str,
-    result: &'static str,
+use crate::controller::metrics::{labels, metrics};
+
+labels! {
+    OfEvents { reason, result }
 }
 
 /// What became of an event.
@@ -40,19 +39,15 @@ impl Fate {
     }
 }
 
-#[derive(Debug, Clone, Default)]
-pub struct Metrics {
-    events: Family<OfEvents, Counter>,
+metrics! {
+    pub struct Metrics {
+        events: Family<OfEvents, Counter> = "fairlead_events", "Kubernetes events, by what became of them";
+    }
 }
 
 impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "fairlead_events",
-            "Kubernetes events, by what became of them",
-            metrics.events.clone(),
-        );
+        let metrics = Self::register_all(registry);
         for kind in Kind::ALL {
             for fate in Fate::ALL {
                 drop(metrics.events.get_or_create(&labels(kind.reason(), fate)));

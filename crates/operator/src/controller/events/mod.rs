@@ -2,7 +2,7 @@
 //!
 //! At admission a Pod has no UID and often no name, so the webhook writes none. What was done to a Pod's images is read
 //! from the record on it when the watch shows it; internal errors of all replicas become one event on their Deployment;
-//! what controllers have to say about other objects they give to the [`Teller`].
+//! what controllers have to say about other objects they give to the [`EventQueue`].
 //! Events are news, not state: they are paced, bounded, and given up rather than allowed to pile up.
 
 mod api;
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use errors::{Errors, INTERNAL_ERRORS};
 pub use metrics::{Fate, Metrics};
-pub use queue::{About, Notice, Queued, Teller};
+pub use queue::{About, EventQueue, Notice, Queued};
 
 use api::{Delivery, Post};
 use queue::Waiting;
@@ -141,7 +141,7 @@ impl EventWriter {
         let delivery = match sent {
             Some((delivery, reason, fate)) => {
                 if let Some(fate) = fate {
-                    self.setup.context.teller.metrics().count(reason, fate);
+                    self.setup.context.events.metrics().count(reason, fate);
                 }
                 delivery
             }
@@ -188,9 +188,9 @@ impl Controller for EventWriter {
     }
 
     async fn round(&mut self, _term: &Term) -> Result<Instant, Broken> {
-        let Context { resources, owners, teller, .. } = &*self.setup.context;
-        self.records.look(&resources.pods, teller.metrics());
-        owners::look(owners, teller, &mut self.paused);
+        let Context { resources, owners, events, .. } = &*self.setup.context;
+        self.records.look(&resources.pods, events.metrics());
+        owners::look(owners, events, &mut self.paused);
         self.send();
         Ok(Instant::now() + LOOK_AGAIN)
     }

@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 
 use fairlead_plan::owners::{Controller, OwnerKey, PAUSE_SECONDS, Pause, paused_message};
 
-use super::queue::{About, Notice, Teller};
+use super::queue::{About, EventQueue, Notice};
 use crate::cluster::state::Owners;
 
 const REASON: &str = "RewritingPaused";
 
 /// Emits an event for every pause that is not in `told`. Pauses that are in force when this replica begins to lead are
 /// reported, too: an event that exists is not created again.
-pub(super) fn look(owners: &Owners, teller: &Teller, told: &mut BTreeSet<OwnerKey>) {
+pub(super) fn look(owners: &Owners, events: &EventQueue, told: &mut BTreeSet<OwnerKey>) {
     let paused = owners.paused();
     told.retain(|owner| paused.iter().any(|(known, _)| known == owner));
     for (owner, pause) in paused {
         if !told.contains(&owner) {
-            teller.tell(notice(&owner, &pause));
+            events.tell(notice(&owner, &pause));
             told.insert(owner);
         }
     }

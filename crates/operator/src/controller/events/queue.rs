@@ -115,7 +115,7 @@ impl Waiting {
 
 /// Where news is told. Cheap to clone and to call.
 #[derive(Debug, Clone)]
-pub struct Teller {
+pub struct EventQueue {
     queue: Sender<Waiting>,
     metrics: Metrics,
 }
@@ -124,7 +124,7 @@ pub struct Teller {
 #[derive(Debug, Clone)]
 pub struct Queued(pub(super) Arc<Mutex<Receiver<Waiting>>>);
 
-impl Teller {
+impl EventQueue {
     pub(crate) fn new(metrics: Metrics) -> (Self, Queued) {
         let (queue, waiting) = mpsc::channel(QUEUE);
         (Self { queue, metrics }, Queued(Arc::new(Mutex::new(waiting))))
@@ -183,9 +183,9 @@ mod tests {
     #[tokio::test]
     async fn what_does_not_fit_the_queue_is_dropped_and_counted() {
         let metrics = Metrics::default();
-        let (teller, _queued) = Teller::new(metrics.clone());
+        let (events, _queued) = EventQueue::new(metrics.clone());
         for number in 0..QUEUE + 3 {
-            teller.tell(notice("all", &number.to_string()));
+            events.tell(notice("all", &number.to_string()));
         }
         assert_eq!(metrics.counted("ImageDisappeared", Fate::Dropped), 3);
     }

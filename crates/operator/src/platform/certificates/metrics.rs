@@ -2,28 +2,28 @@
 
 use fairlead_plan::certificates::{Stage, WallTime};
 use prometheus_client::{
-    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CertificateLabel {
-    certificate: &'static str,
+use crate::controller::metrics::{labels, metrics};
+
+labels! {
+    CertificateLabel { certificate }
+    StageLabel { stage }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StageLabel {
-    stage: &'static str,
-}
-
-/// Metrics of the certificates.
-#[derive(Debug, Clone, Default)]
-pub struct Metrics {
-    not_after: Family<CertificateLabel, Gauge>,
-    rotations: Family<CertificateLabel, Counter>,
-    stage: Family<StageLabel, Gauge>,
-    failures: Counter,
+metrics! {
+    /// Metrics of the certificates.
+    pub struct Metrics {
+        not_after: Family<CertificateLabel, Gauge> = "fairlead_certificate_not_after_timestamp_seconds",
+            "End of validity of the webhook's leaf and of the authority that signed it";
+        rotations: Family<CertificateLabel, Counter> = "fairlead_certificate_rotations",
+            "Leaves and authorities that this replica made";
+        stage: Family<StageLabel, Gauge> = "fairlead_certificate_stage",
+            "1 for the stage that the change of authority is in";
+        failures: Counter = "fairlead_certificate_failures", "Reads and writes of certificates that failed";
+    }
 }
 
 const LEAF: CertificateLabel = CertificateLabel { certificate: "leaf" };
@@ -38,28 +38,7 @@ const STAGES: [(Stage, &str); 4] = [
 
 impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "fairlead_certificate_not_after_timestamp_seconds",
-            "End of validity of the webhook's leaf and of the authority that signed it",
-            metrics.not_after.clone(),
-        );
-        registry.register(
-            "fairlead_certificate_rotations",
-            "Leaves and authorities that this replica made",
-            metrics.rotations.clone(),
-        );
-        registry.register(
-            "fairlead_certificate_stage",
-            "1 for the stage that the change of authority is in",
-            metrics.stage.clone(),
-        );
-        registry.register(
-            "fairlead_certificate_failures",
-            "Reads and writes of certificates that failed",
-            metrics.failures.clone(),
-        );
-        metrics
+        Self::register_all(registry)
     }
 
     pub(super) fn serves(&self, not_after: WallTime) {

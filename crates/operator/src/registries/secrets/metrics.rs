@@ -1,21 +1,16 @@
 //! What the metrics page says about Secrets and their copies.
 
 use prometheus_client::{
-    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
 
 use super::Read;
+use crate::controller::metrics::{labels, metrics};
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReadLabel {
-    result: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CopyLabel {
-    action: &'static str,
+labels! {
+    ReadLabel { result }
+    CopyLabel { action }
 }
 
 /// What became of a copy.
@@ -40,25 +35,18 @@ impl Done {
     }
 }
 
-#[derive(Debug, Clone, Default)]
-pub struct Metrics {
-    reads: Family<ReadLabel, Counter>,
-    copies: Family<CopyLabel, Counter>,
+metrics! {
+    pub struct Metrics {
+        reads: Family<ReadLabel, Counter> = "fairlead_secret_reads",
+            "Secrets read from the API server, by what was found";
+        copies: Family<CopyLabel, Counter> = "fairlead_pull_secret_copies",
+            "Copies of pull secrets, by what was done: applied, deleted, refused because the name is taken, failed";
+    }
 }
 
 impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "fairlead_secret_reads",
-            "Secrets read from the API server, by what was found",
-            metrics.reads.clone(),
-        );
-        registry.register(
-            "fairlead_pull_secret_copies",
-            "Copies of pull secrets, by what was done: applied, deleted, refused because the name is taken, failed",
-            metrics.copies.clone(),
-        );
+        let metrics = Self::register_all(registry);
         for result in ["keys", "missing", "unusable", "failed"] {
             drop(metrics.reads.get_or_create(&ReadLabel { result }));
         }

@@ -8,7 +8,6 @@
 mod cache;
 pub mod copies;
 mod credentials;
-mod flight;
 mod logins;
 mod metrics;
 mod names;

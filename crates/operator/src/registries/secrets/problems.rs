@@ -4,12 +4,13 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use fairlead_plan::pull_secrets::Place;
 use fairlead_plan::routing::PolicyId;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::cluster::state::{Bell, Changes};
@@ -115,7 +116,7 @@ impl Problems {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

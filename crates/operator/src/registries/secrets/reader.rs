@@ -1,23 +1,20 @@
 //! Reads Secrets by name, once for all who ask, and remembers them.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use fairlead_plan::routing::SecretName;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     Keys, Metrics, Problems, Read,
     cache::{Cache, Found},
-    flight::{Flight, Flights, NoResult},
     names::can_exist,
 };
 use crate::platform::api_error::within;
+use crate::registries::single_flight::{Joined, NoResult, SingleFlight};
 
 /// One request never takes longer. Callers with less time leave earlier.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -34,7 +31,7 @@ pub struct Secrets {
 struct Shared {
     client: Client,
     cache: Mutex<Cache>,
-    flights: Flights<SecretName, Read>,
+    flights: SingleFlight<SecretName, Read>,
     requests: Semaphore,
     problems: Problems,
     metrics: Metrics,
@@ -52,7 +49,7 @@ impl Secrets {
             shared: Arc::new(Shared {
                 client,
                 cache: Mutex::default(),
-                flights: Flights::default(),
+                flights: SingleFlight::default(),
                 requests: Semaphore::new(AT_ONCE),
                 problems: Problems::default(),
                 metrics,
@@ -96,7 +93,7 @@ impl Secrets {
         self.wait(self.board(name, true), Instant::now() + 2 * LIMIT).await
     }
 
-    async fn wait(&self, flight: Flight<Read>, deadline: Instant) -> Read {
+    async fn wait(&self, flight: Joined<Read>, deadline: Instant) -> Read {
         flight.wait(deadline).await.unwrap_or_else(|why| {
             Read::Failed(match why {
                 NoResult::TimeIsUp => "the API server did not answer in time".into(),
@@ -106,7 +103,7 @@ impl Secrets {
     }
 
     /// Joins the reading under way, or starts it.
-    fn board(&self, name: &SecretName, even_if_fresh: bool) -> Flight<Read> {
+    fn board(&self, name: &SecretName, even_if_fresh: bool) -> Joined<Read> {
         self.shared.flights.join(name, || {
             let (shared, name) = (Arc::clone(&self.shared), name.clone());
             async move { shared.fetch(&name, even_if_fresh).await }
@@ -143,6 +140,6 @@ impl Shared {
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock()
     }
 }

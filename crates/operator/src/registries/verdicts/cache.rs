@@ -6,7 +6,7 @@
 use std::{
     collections::{HashMap, HashSet},
     hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -19,6 +19,7 @@ use fairlead_domain::{
 };
 use fairlead_plan::verdict_ttl::{self, Ages, Span, Standing};
 use fairlead_registry::RegistryHealth;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::watch, time::Instant};
 
 use super::refresh::Outcome;
@@ -287,7 +288,7 @@ impl Cache {
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     // No statement leaves a shard half changed, so a poisoned lock is still good.
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+    shard.lock()
 }
 
 impl Shard {

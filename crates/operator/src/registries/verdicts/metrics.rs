@@ -2,16 +2,12 @@
 //!
 //! Registries are named in labels, up to a bound, since their names come from Pods; images never are.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use fairlead_domain::verdict::VerdictKind;
 use fairlead_plan::named_registries::Named;
 use fairlead_registry::Client;
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
@@ -197,7 +193,7 @@ impl Metrics {
     }
 
     fn labels(&self) -> MutexGuard<'_, RegistryLabels> {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+        self.named.lock()
     }
 }
 
@@ -212,7 +208,7 @@ impl Collector for Down {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut states: BTreeMap<Arc<str>, bool> = BTreeMap::new();
         {
-            let labels = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+            let labels = self.named.lock();
             for (host, health) in self.client.healths() {
                 // Of those that share a label, one that is down counts.
                 *states.entry(labels.get(host.as_str())).or_default() |= health.is_down();

@@ -10,7 +10,9 @@ use fairlead_api::{
     fairlead::{ImageLedger, LedgerEntry},
     kuik::{Availability, ClusterImageSetAvailability, ClusterImageSetAvailabilityStatus, MonitoredImage},
 };
-use fairlead_operator::capabilities::availability::{Controller, Metrics, MirrorLooks, Parts, Seen};
+use fairlead_operator::capabilities::availability::{
+    AvailabilitySetup, AvailabilityWatch, Metrics, MirrorLooks, Seen,
+};
 use fairlead_operator::controller::events::{EventWriter, Events};
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::platform::telemetry::page;
@@ -216,22 +218,9 @@ impl Replica {
         candidate.control::<EventWriter>(Arc::new(Events::new(context.clone(), queues.events)));
         let (mirrors, published) = channel::channel(Arc::default());
         let (sender, seen) = mpsc::channel(16);
-        let parts = Parts {
-            resources: context.resources.clone(),
-            board: context.board.clone(),
-            verdicts: context.verdicts.clone(),
-            secrets: context.secrets.clone(),
-            policies: context.policies.clone(),
-            shelves: context.shelves.clone(),
-            registries: context.registries.clone(),
-            mirrors: published,
-            seen: sender,
-            teller: context.teller.clone(),
-            clock: context.clock.clone(),
-            metrics: Metrics::register(&mut registry, &config),
-        };
-        let controller = Controller::new(client, &config, parts);
-        candidate.spawn(controller.run(candidate.leader.clone()));
+        let metrics = Metrics::register(&mut registry, &config);
+        let watch = AvailabilitySetup::new(context, published, sender, metrics);
+        candidate.control::<AvailabilityWatch>(Arc::new(watch));
         Ok(Self { mirrors, seen, verdicts, registry: Mutex::new(registry), candidate })
     }
 

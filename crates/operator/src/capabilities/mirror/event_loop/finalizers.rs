@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use fairlead_api::names::kuik::MIRROR_CLEANUP;
 use fairlead_plan::copy_queue::Key;
-use fairlead_plan::mirroring::Farewell;
+use fairlead_plan::ledger::Owner;
+use fairlead_plan::mirroring::{self, Farewell};
 
-use super::Work;
+use super::Mirrors;
 use crate::capabilities::mirror::events;
 use crate::capabilities::mirror::objects::Stuck;
-use crate::platform::api_error::Class;
+use crate::capabilities::mirror::write;
+use crate::controller::finalizers::{self, Finalized};
 
 /// Finalizers that are set or taken off before everything is looked at again.
 const AT_ONCE: usize = 20;
 
-impl Work<'_> {
+impl Mirrors {
     /// Objects whose copies are to be removed with them are held until that is done, and no longer.
     pub(super) async fn mind_finalizers(&mut self) {
         let (mut requests, mut done) = (0, 0);
@@ -24,26 +26,23 @@ impl Work<'_> {
         }
         for desk in self.desks.values() {
             let held = desk.object.has_finalizer(MIRROR_CLEANUP);
-            // What is under way may still write something, which is then to be deleted with the rest.
             let of_this = |key: &Key| key.owner == desk.object.owner.uid;
             let busy = self.running.keys().any(of_this) || self.cancelled.iter().any(|(key, _)| of_this(key));
-            let wanted = match (&desk.farewell, &desk.object.policy) {
-                (Some(farewell), _) => held && (busy || !matches!(farewell, Farewell::Done { .. })),
-                (None, Some(policy)) => policy.targets().iter().any(|target| target.cleanup.is_some()),
-                (None, None) => held,
-            };
+            let policy = desk.object.policy.as_deref();
+            let wanted = mirroring::wants_finalizer(held, busy, desk.farewell.as_ref(), policy);
             if held == wanted || requests == AT_ONCE || !self.term.holds() {
                 continue;
             }
             requests += 1;
-            let result = self.parts.writer.set_finalizer(desk, wanted).await;
-            self.parts.metrics.wrote("finalizer", result.is_ok());
-            match result {
-                Ok(()) => done += 1,
-                Err(failure) if matches!(failure.class, Class::Conflict | Class::Absent) => {}
-                Err(failure) => {
-                    tracing::warn!(object = %desk.object.owner, error = %failure, "cannot set or remove the finalizer; trying again");
-                }
+            let metadata = desk.object.stored.metadata();
+            let mut finalizers = metadata.finalizers.clone().unwrap_or_default();
+            finalizers.retain(|one| one != MIRROR_CLEANUP);
+            if wanted {
+                finalizers.push(MIRROR_CLEANUP.to_owned());
+            }
+            let version = metadata.resource_version.as_deref();
+            if self.finalize(&desk.object.owner, version, &finalizers).await {
+                done += 1;
             }
         }
         // The watch brings the objects as they are now; until then they are as they were.
@@ -61,17 +60,22 @@ impl Work<'_> {
             let Stuck { owner, error, .. } = stuck;
             if self.parted.insert(Arc::clone(&owner.uid)) {
                 tracing::warn!(object = %owner, error, "a mirror object that cannot be read goes; its copies stay");
-                self.parts.teller.tell(events::unreadable(owner, error));
+                self.parts.context.events.tell(events::unreadable(owner, error));
             }
-            let result = self.parts.writer.release(stuck).await;
-            self.parts.metrics.wrote("finalizer", result.is_ok());
-            match result {
-                Err(failure) if !matches!(failure.class, Class::Conflict | Class::Absent) => {
-                    tracing::warn!(object = %owner, error = %failure, "cannot remove the finalizer; trying again");
-                }
-                _ => {}
-            }
+            self.finalize(owner, Some(&stuck.resource_version), &stuck.others).await;
         }
+    }
+
+    /// Makes these the finalizers of an object, and tells whether they are.
+    async fn finalize(&self, owner: &Owner, version: Option<&str>, names: &[String]) -> bool {
+        let (client, object) = (&self.parts.context.client, write::object_id(owner));
+        let result = finalizers::write(client, write::FIELD_MANAGER, &object, version, names).await;
+        let done = matches!(result, Ok(Finalized::Done));
+        self.parts.metrics.wrote("finalizer", done);
+        if let Err(failure) = result {
+            tracing::warn!(object = %owner, error = %failure, "cannot set or remove the finalizer; trying again");
+        }
+        done
     }
 
     /// Copies that stay behind when their object goes are told of once.
@@ -81,7 +85,7 @@ impl Work<'_> {
         let owner = &desk.object.owner;
         if self.parted.insert(Arc::clone(uid)) {
             tracing::warn!(object = %owner, left, "a mirror object goes, and copies that were to go with it stay");
-            self.parts.teller.tell(events::left_behind(owner, left));
+            self.parts.context.events.tell(events::left_behind(owner, left));
         }
     }
 }

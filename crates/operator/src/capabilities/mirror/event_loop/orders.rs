@@ -4,12 +4,12 @@ use fairlead_api::fairlead::CopyState;
 use fairlead_plan::copy_queue::Key;
 use fairlead_plan::mirroring::{self, Task, Work as Kind};
 
-use super::Work;
+use super::Mirrors;
 use crate::capabilities::mirror::credentials::Reader;
 use crate::capabilities::mirror::executor::{Order, Other, Publishing};
 use crate::capabilities::mirror::object_state::Desk;
 
-impl Work<'_> {
+impl Mirrors {
     /// Everything that is needed to carry a task out.
     pub(super) fn order(&self, key: &Key, task: &Task) -> Option<Order> {
         let desk = self.desks.get(&key.owner)?;
@@ -27,7 +27,7 @@ impl Work<'_> {
                 round: self.queue.failures(key),
             },
             secret: desk.secret_for(&task.destination).cloned(),
-            source_answers: self.parts.client.is_down(&task.source.host()).is_none(),
+            source_answers: self.parts.context.registries.is_down(&task.source.host()).is_none(),
             others: Vec::new(),
             upstreams: self.index.upstream_secrets(&task.source, namespace),
             needed: Vec::new(),

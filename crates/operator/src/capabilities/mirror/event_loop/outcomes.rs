@@ -9,7 +9,7 @@ use fairlead_plan::credentials::Principal;
 use fairlead_plan::mirroring::{self, Fault, Finding, Observed, Sighting, Task, Work as Kind};
 use tokio::time::Instant;
 
-use super::{FAILURES_TO_TELL, MOST_VERIFIED, Pause, Running, VERIFIED_FOR, Work};
+use super::{FAILURES_TO_TELL, MOST_VERIFIED, Mirrors, Pause, Running, VERIFIED_FOR};
 use crate::capabilities::availability::Seen;
 use crate::capabilities::mirror::events;
 use crate::capabilities::mirror::executor::{Outcome, Trouble};
@@ -27,7 +27,7 @@ pub(super) enum Audience {
     Learned(Principal),
 }
 
-impl Work<'_> {
+impl Mirrors {
     /// Takes note of what copies have begun to write, so that a crash leaves nothing behind that no ledger knows of.
     pub(super) fn note_writes(&mut self) {
         let news = |(key, running): (&Key, &Running)| {
@@ -60,7 +60,7 @@ impl Work<'_> {
     /// Takes note of what one copy has begun to write, also if that was interrupted.
     pub(super) fn note_write(&mut self, key: &Key, running: &Running) {
         let Some(digest) = running.publishing.digest().filter(|_| !running.noted) else { return };
-        let now = self.parts.clock.now();
+        let now = self.parts.context.clock.now();
         let Some(desk) = self.desks.get_mut(&key.owner) else { return };
         let Task { source, destination, .. } = &running.task;
         let writing = Finding::Writing { digest };
@@ -68,15 +68,20 @@ impl Work<'_> {
         desk.turn.touch();
     }
 
-    pub(super) fn ended(&mut self, key: &Key, number: u64, task: &Task, outcome: Outcome) {
+    /// A task has ended; without an outcome if it panicked.
+    pub(super) fn ended(&mut self, key: &Key, number: u64, done: Option<(Task, Outcome)>) {
         // One that was cancelled may have ended all the same, and another may run in its place.
         if self.running.get(key).is_none_or(|running| running.number != number) {
             return;
         }
-        if let Some(running) = self.running.remove(key) {
-            self.note_write(key, &running);
-        }
-        let now = self.parts.clock.now();
+        let Some(running) = self.running.remove(key) else { return };
+        self.note_write(key, &running);
+        let (task, outcome) = done.unwrap_or_else(|| {
+            let error = "the task failed inside Fairlead, which is a bug".to_owned();
+            (running.task, Outcome::Failed(Trouble::from(error)))
+        });
+        let task = &task;
+        let now = self.parts.context.clock.now();
         let (finding, ended) = self.judge(key, task, outcome);
         self.queue.ended(key, ended, self.elapsed(), fastrand::f64());
         if let Some(desk) = self.desks.get_mut(&key.owner) {
@@ -129,7 +134,7 @@ impl Work<'_> {
                 self.look_wanted = true;
                 tracing::info!(object = %self.name_of(&key.owner), why, "a copy that nothing uses is kept in its registry");
                 if let Some(desk) = self.desks.get(&key.owner) {
-                    self.parts.teller.tell(events::kept(&desk.object.owner, task, &why));
+                    self.parts.context.events.tell(events::kept(&desk.object.owner, task, &why));
                 }
                 (vec![Finding::Kept { why, foreign }], Ended::Done)
             }
@@ -149,7 +154,7 @@ impl Work<'_> {
         if failures == FAILURES_TO_TELL {
             tracing::warn!(object, image = %task.source, copy = %task.destination, error, "a task keeps failing; it is tried again and again");
             if let Some(desk) = self.desks.get(&key.owner) {
-                self.parts.teller.tell(events::failing(&desk.object.owner, task, &error));
+                self.parts.context.events.tell(events::failing(&desk.object.owner, task, &error));
             }
         } else {
             tracing::debug!(object, image = %task.source, copy = %task.destination, error, failures, "a task failed");
@@ -185,7 +190,7 @@ impl Work<'_> {
         if self.verified.get(&image.key()).is_some_and(|at| at.elapsed() < VERIFIED_FOR) {
             return;
         }
-        let now = self.parts.clock.now();
+        let now = self.parts.context.clock.now();
         let audience = owner.map_or(Audience::Everybody, Audience::Owner);
         for desk in self.desks.values_mut().filter(|desk| audience.includes(desk)) {
             let copies: Vec<_> =
@@ -214,7 +219,7 @@ impl Work<'_> {
     /// Copies that are not what they should be, and all copies of a source that has moved, are wanted again.
     pub(super) fn heed_sightings(&mut self) {
         let sightings = std::mem::take(&mut self.sightings);
-        let now = self.parts.clock.now();
+        let now = self.parts.context.clock.now();
         for desk in self.desks.values_mut() {
             let (mut missing, mut moved) = (0, 0);
             for (audience, seen) in &sightings {

@@ -11,24 +11,20 @@ mod put;
 mod search;
 mod work;
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, sync::Arc};
 
 use fairlead_plan::certificates::WallTime;
 use fairlead_plan::pull_secrets::{Place, Selection, copy_name};
 use fairlead_plan::routing::SecretUse;
 use kube::Client;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::known::{Known, State};
-use super::{
-    Keys, Metrics, Read, Secrets,
-    flight::{Flights, NoResult},
-};
+use super::{Keys, Metrics, Read, Secrets};
 use crate::cluster::namespaces::Namespaces;
 use crate::platform::certificates::Clock;
+use crate::registries::single_flight::{NoResult, SingleFlight};
 
 pub use self::{error::CopyError, work::CopyKeeper};
 
@@ -45,7 +41,7 @@ struct Shared {
     namespaces: Namespaces,
     clock: Clock,
     known: Mutex<Known>,
-    flights: Flights<Place, Result<(), CopyError>>,
+    flights: SingleFlight<Place, Result<(), CopyError>>,
     metrics: Metrics,
 }
 
@@ -65,7 +61,7 @@ impl Copies {
         clock: Clock,
         metrics: Metrics,
     ) -> Self {
-        let (known, flights) = (Mutex::default(), Flights::default());
+        let (known, flights) = (Mutex::default(), SingleFlight::default());
         let shared = Shared { client, secrets, enabled, namespaces, clock, known, flights, metrics };
         Self { shared: Arc::new(shared) }
     }
@@ -150,7 +146,7 @@ impl Shared {
     }
 
     fn known<T>(&self, look: impl FnOnce(&mut Known) -> T) -> T {
-        look(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.known.lock())
     }
 
     fn now(&self) -> WallTime {

@@ -1,15 +1,10 @@
-//! Work under way that everybody waits for who wants the same.
+//! Single-flight by key: callers that want the same share one piece of work.
 //!
-//! It runs by itself, not on behalf of a caller: a caller whose time is up leaves, and the result still serves the next.
+//! It runs in a task of its own: a caller whose time is up leaves, and the result still serves the next.
 
-use std::{
-    collections::HashMap,
-    fmt::Debug,
-    future::Future,
-    hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, fmt::Debug, future::Future, hash::Hash, sync::Arc};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     runtime::Handle,
     sync::watch,
@@ -19,32 +14,32 @@ use tokio::{
 type UnderWay<K, V> = HashMap<K, watch::Receiver<Option<V>>>;
 
 #[derive(Debug)]
-pub(super) struct Flights<K, V> {
+pub(super) struct SingleFlight<K, V> {
     under_way: Arc<Mutex<UnderWay<K, V>>>,
 }
 
-impl<K, V> Default for Flights<K, V> {
+impl<K, V> Default for SingleFlight<K, V> {
     fn default() -> Self {
         Self { under_way: Arc::default() }
     }
 }
 
-impl<K, V> Flights<K, V>
+impl<K, V> SingleFlight<K, V>
 where
     K: Clone + Eq + Hash + Send + Sync + Debug + 'static,
     V: Clone + Send + Sync + 'static,
 {
     /// Joins the work under way for `key`, or starts it.
-    pub(super) fn join<F>(&self, key: &K, work: impl FnOnce() -> F) -> Flight<V>
+    pub(super) fn join<F>(&self, key: &K, work: impl FnOnce() -> F) -> Joined<V>
     where
         F: Future<Output = V> + Send + 'static,
     {
         let mut under_way = lock(&self.under_way);
         if let Some(outcome) = under_way.get(key) {
-            return Flight(outcome.clone());
+            return Joined(outcome.clone());
         }
         let (told, outcome) = watch::channel(None);
-        // Outside of a runtime nothing can be started; whoever waits is told that nobody will answer.
+        // Outside of a runtime nothing can be started; callers get `NoResult::Lost`.
         if let Ok(runtime) = Handle::try_current() {
             under_way.insert(key.clone(), outcome.clone());
             let landing = Landing { under_way: Arc::clone(&self.under_way), key: key.clone() };
@@ -55,13 +50,13 @@ where
                 told.send_replace(Some(value));
             });
         }
-        Flight(outcome)
+        Joined(outcome)
     }
 }
 
-/// A place among those who wait.
+/// A place among the callers that wait.
 #[derive(Debug)]
-pub(super) struct Flight<V>(watch::Receiver<Option<V>>);
+pub(super) struct Joined<V>(watch::Receiver<Option<V>>);
 
 /// Why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +67,7 @@ pub(super) enum NoResult {
     Lost,
 }
 
-impl<V: Clone> Flight<V> {
+impl<V: Clone> Joined<V> {
     pub(super) async fn wait(mut self, deadline: Instant) -> Result<V, NoResult> {
         match timeout_at(deadline, self.0.wait_for(Option::is_some)).await {
             Ok(Ok(value)) => value.clone().ok_or(NoResult::Lost),
@@ -95,7 +90,7 @@ impl<K: Eq + Hash, V> Drop for Landing<K, V> {
 }
 
 fn lock<K, V>(under_way: &Mutex<UnderWay<K, V>>) -> MutexGuard<'_, UnderWay<K, V>> {
-    under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    under_way.lock()
 }
 
 #[cfg(test)]
@@ -113,7 +108,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_callers_share_one_piece_of_work_and_may_leave_it() {
-        let flights = Flights::<u8, u8>::default();
+        let flights = SingleFlight::<u8, u8>::default();
         let started = Arc::new(AtomicUsize::new(0));
         let join = || {
             let started = Arc::clone(&started);
@@ -135,7 +130,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn work_that_panics_is_begun_anew() {
-        let flights = Flights::<u8, u8>::default();
+        let flights = SingleFlight::<u8, u8>::default();
         let broken = flights.join(&1, || async { panic!("oh") });
         assert_eq!(broken.wait(soon()).await, Err(NoResult::Lost));
         assert_eq!(flights.join(&1, || async { 3 }).wait(soon()).await, Ok(3));

@@ -5,11 +5,10 @@ use fairlead_api::{
     fairlead::{CopyState, ImageLedgerStatus, LedgerCopy, LedgerEntry},
     kuik::Availability,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// The status that goes with these entries. It follows from them alone, so that writing the same entries again changes
 /// nothing.
-pub(super) fn sum_up(entries: &[LedgerEntry]) -> ImageLedgerStatus {
+pub fn sum_up(entries: &[LedgerEntry]) -> ImageLedgerStatus {
     let copies = || entries.iter().flat_map(|entry| &entry.mirrors);
     let mirrored = copies().filter(|copy| copy.state == CopyState::Mirrored).count();
     let failing = |copy: &&LedgerCopy| matches!(copy.state, CopyState::Failed | CopyState::Refused);
@@ -39,13 +38,12 @@ fn ready(entries: &[LedgerEntry]) -> Option<Condition> {
     let away = || copies().filter(|(_, copy)| copy.state != CopyState::Mirrored);
     let failing = copies().find(|(_, copy)| matches!(copy.state, CopyState::Failed | CopyState::Refused));
     let total = copies().count();
-    let since = |time: Option<&Time>| time.cloned();
     let (status, reason, message, since) = match (away().count(), failing) {
         (0, _) => (
             ConditionStatus::True,
             reasons::READY,
             format!("{total} copies are in place"),
-            since(copies().map(|(_, copy)| &copy.since).max()),
+            copies().map(|(_, copy)| &copy.since).max().cloned(),
         ),
         (away_count, failing) => {
             let (reason, message) = match failing {
@@ -57,7 +55,7 @@ fn ready(entries: &[LedgerEntry]) -> Option<Condition> {
                 }
                 None => (reasons::PROGRESSING, format!("{away_count} of {total} copies are under way")),
             };
-            (ConditionStatus::False, reason, message, since(away().map(|(_, copy)| &copy.since).min()))
+            (ConditionStatus::False, reason, message, away().map(|(_, copy)| &copy.since).min().cloned())
         }
     };
     Some(Condition {

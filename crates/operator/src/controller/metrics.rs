@@ -1,0 +1,34 @@
+//! Metrics as tables: one line for each, with its name and help.
+
+/// Declares metrics, and `register_all`, which puts them onto the metrics page.
+macro_rules! metrics {
+    ($(#[$attribute:meta])* $visibility:vis struct $name:ident {
+        $($field:ident: $kind:ty = $metric:literal, $help:literal;)+
+    }) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, Default)]
+        $visibility struct $name {
+            $($field: $kind,)+
+        }
+
+        impl $name {
+            fn register_all(registry: &mut prometheus_client::registry::Registry) -> Self {
+                let metrics = Self::default();
+                $(registry.register($metric, $help, metrics.$field.clone());)+
+                metrics
+            }
+        }
+    };
+}
+
+/// Declares sets of labels whose values are known when the program is built.
+macro_rules! labels {
+    ($($name:ident { $($label:ident),+ })+) => {$(
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, prometheus_client::encoding::EncodeLabelSet)]
+        struct $name {
+            $($label: &'static str,)+
+        }
+    )+};
+}
+
+pub(crate) use {labels, metrics};
