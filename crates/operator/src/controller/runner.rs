@@ -103,7 +103,7 @@ async fn work<C: Controller>(setup: &Arc<C::Setup>, term: &Term) -> Result<Infal
                     state.changed();
                     until = until.min(begun + C::DEBOUNCE);
                 }
-                wanted = state.progress() => if wanted { break },
+                again = state.progress() => if again { break },
                 () = sleep_until(until) => break,
             }
         }

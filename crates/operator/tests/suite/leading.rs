@@ -33,7 +33,7 @@ pub struct Leading {
 impl Leading {
     /// Starts a replica of the operator that lives in `namespace`.
     pub async fn start(cluster: &Cluster, namespace: &str, identity: &str) -> Result<Self> {
-        Ok(Self::start_with(cluster.client().await?, namespace, identity, |_| Vec::new()))
+        Ok(Self::start_with(&cluster.client().await?, namespace, identity, |_| Vec::new()))
     }
 
     /// The same behind a wire that can be cut.
@@ -45,16 +45,16 @@ impl Leading {
         let wire = cluster.proxy().await?;
         let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig_through(&wire, &cluster.kubeconfig())?)?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok((Self::start_with(Client::try_from(config)?, namespace, identity, |_| Vec::new()), wire))
+        Ok((Self::start_with(&Client::try_from(config)?, namespace, identity, |_| Vec::new()), wire))
     }
 
     pub fn start_with(
-        client: Client,
+        client: &Client,
         namespace: &str,
         identity: &str,
         secrets: impl Fn(&PolicyId) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        let mut candidate = Candidate::start(&client, namespace, identity);
+        let mut candidate = Candidate::start(client, namespace, identity);
         let (context, queues) = candidate.context(Config::default(), &mut Registry::default());
         let context = Arc::new(context);
         let (policies, errors) = (context.policies.clone(), context.errors.clone());

@@ -120,7 +120,7 @@ const BROKEN: &str = "app in (web";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_kind_says_whether_it_is_used_and_a_broken_one_changes_nothing_for_the_others() -> Result<()> {
     let bench = Bench::new().await?;
-    let replica = Leading::start_with(bench.client.clone(), &bench.own_namespace, "one", |policy| {
+    let replica = Leading::start_with(&bench.client, &bench.own_namespace, "one", |policy| {
         let missing = &*policy.name == "set" && policy.is_cluster_scoped();
         missing.then(|| "Secret shop/pull does not exist: create it".to_owned()).into_iter().collect()
     });

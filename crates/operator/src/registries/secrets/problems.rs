@@ -30,16 +30,10 @@ struct State {
 }
 
 /// Shared by those who find problems and those who tell them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Problems {
     state: Arc<Mutex<State>>,
     changes: Arc<Bell>,
-}
-
-impl Default for Problems {
-    fn default() -> Self {
-        Self { state: Arc::default(), changes: Arc::default() }
-    }
 }
 
 impl Problems {
