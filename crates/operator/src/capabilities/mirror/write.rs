@@ -1,4 +1,4 @@
-//! Writes ledgers, statuses and finalizers: for each object at most one ledger or status in a second, the first at once.
+//! Writes ledgers and statuses: for each object at most one of them in a second, the first at once.
 
 use std::time::Duration;
 
@@ -166,7 +166,8 @@ pub(super) fn next(
     let waits = status.is_some();
     let since = desk.turn.status_waits.filter(|_| waits).unwrap_or(now);
     desk.turn.status_waits = waits.then_some(since);
-    // The ledger of an object that is going says which copies are gone. No new part of it is stored: it goes with its object.
+    // The ledger of an object under deletion says which copies are gone. No new part of it is stored, because the
+    // ledger is deleted with its object.
     let going = desk.object.deleting.is_some();
     let shelf = desk.ledger.dirty().into_iter().find(|shelf| !going || desk.ledger.version(*shelf).is_some());
     // People look at a new object as soon as they have made it; copies wait for its first ledger.
