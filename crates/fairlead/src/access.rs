@@ -37,8 +37,8 @@ pub(crate) struct Access {
     /// Trust the certificate authorities in a PEM file for this registry; may be given several times
     #[arg(long = "ca-file", value_name = "HOST=FILE", value_parser = ca_file)]
     ca_files: Vec<CaFile>,
-    /// Send logins of this registry also to this token server, which has another domain or speaks plain HTTP; may be given
-    /// several times
+    /// Send logins of this registry also to this token server, which has another domain or speaks plain HTTP; may be
+    /// given several times
     #[arg(long = "token-host", value_name = "HOST=TOKEN-HOST", value_parser = token_host)]
     token_hosts: Vec<TokenHost>,
     /// Look for logins in this file before the usual ones of docker and podman; it must be there
@@ -75,8 +75,8 @@ fn token_host(text: &str) -> Result<TokenHost> {
 }
 
 impl Access {
-    /// Settings of the client, the given ones with what the flags say. A file of authorities that cannot be used is found
-    /// out here, before anything is asked.
+    /// Settings of the client, the given ones with what the flags say. A file of authorities that cannot be used is
+    /// found out here, before anything is asked.
     pub(crate) fn settings(&self, mut settings: Settings) -> Result<Settings> {
         let mut change = |host: &Host, change: &dyn Fn(&mut fairlead_registry::RegistrySettings)| {
             let mut own = settings.of(host).clone();

@@ -12,8 +12,8 @@ pub(crate) const FORBIDDEN: u16 = 403;
 pub(crate) const NOT_FOUND: u16 = 404;
 pub(crate) const TOO_MANY_REQUESTS: u16 = 429;
 
-/// How often a list is asked for again, and after which time. A kind that was installed a moment ago, and an API server that
-/// has much to do, ask to come again.
+/// How often a list is asked for again, and after which time. A kind that was installed a moment ago, and an API server
+/// that has much to do, ask to come again.
 pub(crate) const ATTEMPTS: u32 = 20;
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
 

@@ -14,8 +14,8 @@ use kube::{Client, Config};
 /// An API server that does not take a connection within this time is down.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// A connection on which nothing arrives for this long is dead. Watches are renewed every minute and so are never silent
-/// for longer; everything else has shorter limits of its own.
+/// A connection on which nothing arrives for this long is dead. Watches are renewed every minute and so are never
+/// silent for longer; everything else has shorter limits of its own.
 const SILENCE_LIMIT: Duration = Duration::from_secs(75);
 
 #[derive(Debug, Args)]

@@ -42,9 +42,9 @@ const LAST_LINES: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Copy images from registry to registry, and print a line for each
 ///
-/// Everything of an image is copied and its digest stays the same, unless platforms are chosen. What the destination has
-/// already is not sent again. Logins are those of docker and podman: their files and credential helpers. Ends with 0 if
-/// every image was copied, with 1 if one was not, and with 2 if the request makes no sense.
+/// Everything of an image is copied and its digest stays the same, unless platforms are chosen. What the destination
+/// has already is not sent again. Logins are those of docker and podman: their files and credential helpers. Ends with
+/// 0 if every image was copied, with 1 if one was not, and with 2 if the request makes no sense.
 #[derive(Debug, Args)]
 pub(crate) struct CopyImages {
     /// Image to copy
@@ -145,8 +145,8 @@ fn settings() -> Settings {
 fn carry_out(worker: &Worker, pairs: Vec<Pair>, at_once: usize) -> Result<End> {
     let runtime = runtime()?;
     let end = runtime.block_on(worker.copy_all(pairs, at_once));
-    // Connections that nobody uses any more, names that are still being resolved and lines that nobody reads must not hold
-    // up the end.
+    // Connections that nobody uses any more, names that are still being resolved and lines that nobody reads must not
+    // hold up the end.
     runtime.shutdown_background();
     end
 }

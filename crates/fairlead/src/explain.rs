@@ -49,9 +49,9 @@ const DEFAULT_POD_NAMESPACE: &str = "default";
 
 /// Say from where an image is pulled and why: every alternative in order, whether it is available, and the choice
 ///
-/// Policies are read from the cluster, or from files with --policies; then no cluster is needed. Ends with 0 if everything
-/// was explained, with 1 if what was asked about cannot be read, with 2 for wrong arguments, and with 3 if some image is
-/// available from nowhere.
+/// Policies are read from the cluster, or from files with --policies; then no cluster is needed. Ends with 0 if
+/// everything was explained, with 1 if what was asked about cannot be read, with 2 for wrong arguments, and with 3 if
+/// some image is available from nowhere.
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
     /// Images, or Pods of the cluster as pod/NAME
@@ -61,8 +61,8 @@ pub(crate) struct Explain {
     /// several times
     #[arg(short, long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Read policies, and the Secrets beside them, from this file or directory instead of the cluster; may be given several
-    /// times
+    /// Read policies, and the Secrets beside them, from this file or directory instead of the cluster; may be given
+    /// several times
     #[arg(long, value_name = "FILE|DIR")]
     policies: Vec<PathBuf>,
     /// The operator's configuration [default: what the cluster's operator has; without a cluster the built-in defaults]
@@ -369,7 +369,8 @@ impl Explain {
         Ok(config)
     }
 
-    /// In a cluster the Secrets decide, as for the operator; somebody who names a file of logins wants them to count, too.
+    /// In a cluster the Secrets decide, as for the operator; somebody who names a file of logins wants them to count,
+    /// too.
     fn secrets(&self, cluster: Option<&Cluster>) -> Result<Secrets> {
         let is_wanted = !self.no_probe && (cluster.is_none() || self.access.names_logins());
         let person = if is_wanted { Some(self.access.person()?) } else { None };

@@ -1,4 +1,5 @@
-//! `fairlead manifests`: prints everything an installation needs, for `kubectl apply -f -` or a repository of manifests.
+//! `fairlead manifests`: prints everything an installation needs, for `kubectl apply -f -` or a repository of
+//! manifests.
 
 use std::{fs, path::PathBuf};
 

@@ -45,8 +45,8 @@ pub(crate) struct Operator {
     /// Port of /healthz and /readyz; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 8081)]
     health_port: u16,
-    /// Directory with tls.crt and tls.key for the webhook, kept by cert-manager or a person [default: the operator makes
-    /// certificates itself]
+    /// Directory with tls.crt and tls.key for the webhook, kept by cert-manager or a person [default: the operator
+    /// makes certificates itself]
     #[arg(long, value_name = "DIR")]
     certificates_dir: Option<PathBuf>,
     /// Further name or address that the webhook's certificate is for; may be given several times
@@ -124,8 +124,8 @@ impl Operator {
     }
 }
 
-/// The allocator asks the kernel for pages of two megabytes where it can have them. That triples the memory of a process
-/// whose heap is a few megabytes in small pieces, and gains it nothing.
+/// The allocator asks the kernel for pages of two megabytes where it can have them. That triples the memory of a
+/// process whose heap is a few megabytes in small pieces, and gains it nothing.
 fn use_small_pages() {
     // A kernel that cannot do this has no such pages, or the memory to spare.
     let _ = rustix::thread::disable_transparent_huge_pages(true);

@@ -44,8 +44,8 @@ pub(crate) fn line(text: &mut String, indent: usize, content: &str) {
     text.push('\n');
 }
 
-/// Adds a line for each row, in columns as wide as their longest text; whatever the terminal's width, so that lines can be
-/// searched and cut by programs.
+/// Adds a line for each row, in columns as wide as their longest text; whatever the terminal's width, so that lines can
+/// be searched and cut by programs.
 pub(crate) fn columns(text: &mut String, indent: usize, rows: &[impl AsRef<[String]>]) {
     let mut widths: Vec<usize> = Vec::new();
     for row in rows.iter().map(AsRef::as_ref) {

@@ -1,5 +1,5 @@
-//! Lists in files and on standard input, such as of image references: one entry on each line, empty lines and comments left
-//! out.
+//! Lists in files and on standard input, such as of image references: one entry on each line, empty lines and comments
+//! left out.
 
 use std::fs::File;
 use std::io::{self, Read};

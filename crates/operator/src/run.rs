@@ -250,7 +250,8 @@ impl Assembly {
         self.acting.spawn(C::NAME, controller::run::<C>(setup, leader.clone(), pulse));
     }
 
-    /// Starts what copies images to mirrors and what looks at images in registries. They tell each other what they find.
+    /// Starts what copies images to mirrors and what looks at images in registries. They tell each other what they
+    /// find.
     fn mirror(&mut self, context: &Arc<Context>, leader: &Leader) {
         let (to_mirrors, missed) = mpsc::channel(NEWS);
         let (seeing, seen) = mpsc::channel(NEWS);

@@ -24,8 +24,8 @@ pub struct Planned {
 /// Plans one image.
 ///
 /// `claimed` is what an annotation says was asked for before the image became what it is. It is believed only if the
-/// policies, asked about it, offer the present image: then the whole choice is made anew for it, so a restored Pod is not
-/// tied to a mirror that has gone since. A claim that does not hold is as good as none.
+/// policies, asked about it, offer the present image: then the whole choice is made anew for it, so a restored Pod is
+/// not tied to a mirror that has gone since. A claim that does not hold is as good as none.
 pub fn plan(
     policies: &PodPolicies<'_>,
     image: &str,

@@ -1,8 +1,8 @@
 //! How far the clock of this process is from the API server's, and what follows.
 //!
-//! Retention is counted from times that earlier lease holders wrote, so a clock that is wrong would make copies look unused
-//! for longer than they are. The API server's clock is what all replicas share: it is taken from the `Date` header of its
-//! responses. Between two responses it goes on by the monotonic clock, which no administrator sets.
+//! Retention is counted from times that earlier lease holders wrote, so a clock that is wrong would make copies look
+//! unused for longer than they are. The API server's clock is what all replicas share: it is taken from the `Date`
+//! header of its responses. Between two responses it goes on by the monotonic clock, which no administrator sets.
 
 use std::time::Duration;
 
@@ -46,8 +46,8 @@ impl Reading {
     }
 }
 
-/// Reads the clock. Only what cannot be explained by the time that the response took, nor by the header's resolution, counts
-/// as a difference.
+/// Reads the clock. Only what cannot be explained by the time that the response took, nor by the header's resolution,
+/// counts as a difference.
 pub fn read(local: Timestamp, seen: Option<Sighting>) -> Reading {
     let agreed = Reading { now: local, skew: None };
     let Some(Sighting { date, took, age }) = seen else { return agreed };

@@ -1,8 +1,9 @@
 //! With whose credentials a registry is read on behalf of an object, in which order, and why.
 //!
 //! The rule is about isolation. What a namespaced object copies ends up where its owner can read it, so it is read only
-//! with what that owner could use himself: Secrets of the object's own namespace. Credentials of the configuration and of
-//! cluster-scoped objects serve cluster-scoped objects alone, also where a copy of such a Secret lies in the namespace.
+//! with what that owner could use himself: Secrets of the object's own namespace. Credentials of the configuration and
+//! of cluster-scoped objects serve cluster-scoped objects alone, also where a copy of such a Secret lies in the
+//! namespace.
 
 #[cfg(test)]
 mod tests;
@@ -51,13 +52,14 @@ impl Principal {
     }
 
     /// Whether copies that another object has made may serve as a source, read with that object's Secret. An object
-    /// never reads with the Secret of a stranger, and a cluster-scoped one never takes what a tenant put into a registry.
+    /// never reads with the Secret of a stranger, and a cluster-scoped one never takes what a tenant put into a
+    /// registry.
     pub fn may_read_copies_of(&self, other: &Self) -> bool {
         self == other
     }
 
-    /// Whether it may act on what another principal was told by a registry. A cluster-scoped object could have asked with
-    /// the same Secrets.
+    /// Whether it may act on what another principal was told by a registry. A cluster-scoped object could have asked
+    /// with the same Secrets.
     pub fn may_learn_from(&self, other: &Self) -> bool {
         *self == Self::Cluster || self == other
     }
@@ -115,8 +117,8 @@ impl fmt::Display for Reason {
 /// What may be tried in one round, in order. If none of these Secrets has an entry for the registry, it is asked
 /// anonymously; where one has, anonymous access is not tried after it, as a kubelet would not.
 ///
-/// Holders take turns by namespace, so that a namespace with many different Pods gets one namespace's share. If there are
-/// more than one round can read, `round` decides whose Secrets are read: in successive rounds all are.
+/// Holders take turns by namespace, so that a namespace with many different Pods gets one namespace's share. If there
+/// are more than one round can read, `round` decides whose Secrets are read: in successive rounds all are.
 pub fn attempts(principal: &Principal, offered: &Offered<'_>, round: u32) -> Attempts {
     let mirror = offered
         .mirror

@@ -1,8 +1,8 @@
 //! Which registries there is a reason to know.
 //!
-//! The names of registries come from administrators (the configuration, cluster-scoped policies), from tenants (policies
-//! of a namespace) and from images of Pods. What the operator keeps about a registry (connections, trials while it is down,
-//! metrics) lasts no longer than the reason for it.
+//! The names of registries come from administrators (the configuration, cluster-scoped policies), from tenants
+//! (policies of a namespace) and from images of Pods. What the operator keeps about a registry (connections, trials
+//! while it is down, metrics) lasts no longer than the reason for it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,8 +14,8 @@ use fairlead_domain::reference::Host;
 
 use crate::routing::Index;
 
-/// Idle time after which a registry is forgotten that policies named and none does any more. Short enough that nothing of
-/// it is left half a minute after the last policy, long enough for requests under way.
+/// Idle time after which a registry is forgotten that policies named and none does any more. Short enough that nothing
+/// of it is left half a minute after the last policy, long enough for requests under way.
 const UNNAMED: Duration = Duration::from_secs(10);
 /// The same for a registry that nothing ever named but images of Pods.
 const UNUSED: Duration = Duration::from_mins(10);

@@ -1,9 +1,9 @@
-//! What admission writes on a Pod: for every image, what was asked for, what is used instead, by whose decision and why;
-//! and, for those who read kuik's and harbor-reef's annotations, the originals of the images that changed.
+//! What admission writes on a Pod: for every image, what was asked for, what is used instead, by whose decision and
+//! why; and, for those who read kuik's and harbor-reef's annotations, the originals of the images that changed.
 //!
-//! Anybody may write annotations, so what is found on an incoming Pod is a claim: it counts only as far as it agrees with
-//! the Pod itself and with the policies of today. And a record must never cost a Pod its creation: the API server refuses
-//! Pods with too many annotations, so the records give way first.
+//! Anybody may write annotations, so what is found on an incoming Pod is a claim: it counts only as far as it agrees
+//! with the Pod itself and with the policies of today. And a record must never cost a Pod its creation: the API server
+//! refuses Pods with too many annotations, so the records give way first.
 
 mod claims;
 mod originals;
@@ -205,8 +205,8 @@ pub struct Annotations {
     pub left_out: Vec<&'static str>,
 }
 
-/// The annotations that a Pod should have, as changes to those that it has. Annotations that say the same already are not
-/// among the changes. Together they grow by `room` bytes at most.
+/// The annotations that a Pod should have, as changes to those that it has. Annotations that say the same already are
+/// not among the changes. Together they grow by `room` bytes at most.
 pub fn annotations(found: &Found<'_>, entries: Vec<Entry<'_>>, room: usize) -> Annotations {
     let recorded = found.routes.and_then(Record::parse);
     let upstreams = originals::for_reef(found.upstreams, recorded.as_ref(), &entries);

@@ -1,13 +1,13 @@
 //! Which Kubernetes events a Pod gets for what admission did to its images.
 //!
-//! At admission a Pod has no UID and perhaps no name, so events come later, from the record on the Pod. Every event has a
-//! name that follows from what it is about: whoever emits it a second time, after a restart or another leader, finds that
-//! it exists.
+//! At admission a Pod has no UID and perhaps no name, so events come later, from the record on the Pod. Every event has
+//! a name that follows from what it is about: whoever emits it a second time, after a restart or another leader, finds
+//! that it exists.
 
 use crate::pod_record::{BY_ORIGINAL, Place, Record, Route};
 
-/// Events are for Pods that were created just now. An event lives an hour in the API server, so a Pod that is younger than
-/// this cannot have lost one that it was given already.
+/// Events are for Pods that were created just now. An event lives an hour in the API server, so a Pod that is younger
+/// than this cannot have lost one that it was given already.
 const RECENT_SECONDS: i64 = 5 * 60;
 
 /// What the API server takes as the text of an event.
@@ -77,8 +77,8 @@ pub fn is_recent(created: i64, now: i64) -> bool {
     now.saturating_sub(created) < RECENT_SECONDS
 }
 
-/// The events of a Pod, in the order of its images. An entry of the record counts only while the Pod uses the image that it
-/// names, since anybody may write annotations.
+/// The events of a Pod, in the order of its images. An entry of the record counts only while the Pod uses the image
+/// that it names, since anybody may write annotations.
 pub fn events(pod: &Pod<'_>) -> Vec<Event> {
     let Some(record) = Record::parse(pod.record) else {
         return Vec::new();

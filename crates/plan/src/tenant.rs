@@ -1,8 +1,9 @@
 //! Whose share something counts against.
 //!
 //! What the operator can do at once is shared between tenants, not between objects or requests: a namespace with a
-//! thousand objects gets what one with a single object gets. Cluster-scoped objects are made by administrators and serve
-//! everybody, so each is a tenant of its own: a large one delays neither namespaces nor the other cluster-scoped objects.
+//! thousand objects gets what one with a single object gets. Cluster-scoped objects are made by administrators and
+//! serve everybody, so each is a tenant of its own: a large one delays neither namespaces nor the other cluster-scoped
+//! objects.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -41,8 +42,8 @@ impl From<&Owner> for Tenant {
     }
 }
 
-/// At most so many of what waits: one of every tenant, then a second of every tenant, and so on. Of one tenant the smallest
-/// come first, and so do the tenants whose first is smallest.
+/// At most so many of what waits: one of every tenant, then a second of every tenant, and so on. Of one tenant the
+/// smallest come first, and so do the tenants whose first is smallest.
 pub fn round_robin<T: Ord>(waiting: impl IntoIterator<Item = (Tenant, T)>, most: usize) -> Vec<T> {
     let mut tenants: BTreeMap<Tenant, Vec<T>> = BTreeMap::new();
     for (tenant, one) in waiting {

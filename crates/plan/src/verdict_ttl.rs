@@ -108,7 +108,8 @@ pub fn standing(
     }
 }
 
-/// Whether proof that a registry is alive still serves; `age` is that of the newest connection on which it answered below
+/// Whether proof that a registry is alive still serves; `age` is that of the newest connection on which it answered
+/// below
 /// 500. Where it is gone, a liveness check has to pass before a positive verdict is used.
 ///
 /// Under load the check is begun as long before the end as it may take, so that no Pod waits for it.
@@ -124,7 +125,8 @@ pub fn proof(age: Option<Duration>, ages: Ages) -> Standing {
 /// Whether what a refresh found takes the place of what is known.
 ///
 /// A refresh yields to everybody else, so it may be told to wait, or may not get its turn in time (`late`), where
-/// admission would have got an answer. That is no news about an image that was there, unless the whole registry is down.
+/// admission would have got an answer. That is no news about an image that was there, unless the whole registry is
+/// down.
 pub fn replaces(known: &Verdict, found: &Verdict, late: bool, registry_is_down: bool) -> bool {
     match found {
         _ if !known.is_available() => true,

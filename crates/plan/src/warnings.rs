@@ -1,9 +1,9 @@
 //! Admission warnings: lines that API servers deliver whole.
 //!
 //! An API server adds the warnings of all webhooks to the headers of one response. When they are longer than 4,096
-//! characters together it cuts each to 256, and drops what follows. So lines and their sum stay below, a text that is too
-//! long ends after a whole word, and the answers of locations, which are what a person can act on, are shortened before
-//! any of them is left out.
+//! characters together it cuts each to 256, and drops what follows. So lines and their sum stay below, a text that is
+//! too long ends after a whole word, and the answers of locations, which are what a person can act on, are shortened
+//! before any of them is left out.
 
 use std::collections::BTreeSet;
 

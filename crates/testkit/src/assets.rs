@@ -1,4 +1,5 @@
-//! The programs that clusters are made of: built by `cluster/build.sh` into a cache, or found where `FAIRLEAD_TEST_ASSETS` says.
+//! The programs that clusters are made of: built by `cluster/build.sh` into a cache, or found where
+//! `FAIRLEAD_TEST_ASSETS` says.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -44,7 +45,8 @@ pub struct Assets {
 }
 
 impl Assets {
-    /// Makes sure that the groups are built. Blocks, on a machine's first run for minutes, and shows progress on standard error.
+    /// Makes sure that the groups are built. Blocks, on a machine's first run for minutes, and shows progress on
+    /// standard error.
     pub fn build(groups: &[Group]) -> Result<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cluster/build.sh");
         let output = Command::new(&script)

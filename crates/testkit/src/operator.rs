@@ -1,5 +1,5 @@
-//! The real operator as a process of its own, as tests, the demo and the bench see it: its addresses, its log, its probes,
-//! its metrics.
+//! The real operator as a process of its own, as tests, the demo and the bench see it: its addresses, its log, its
+//! probes, its metrics.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -218,8 +218,8 @@ async fn listening(process: &Process, endpoint: &str) -> Result<SocketAddr> {
     Ok(address.with_context(|| format!("no address in {line}"))?.parse()?)
 }
 
-/// A configuration that names all registries of this process. They are on loopback, and without that the operator would not
-/// contact them on behalf of Pods and namespaced policies.
+/// A configuration that names all registries of this process. They are on loopback, and without that the operator would
+/// not contact them on behalf of Pods and namespaced policies.
 pub fn with_registries(config: &str) -> String {
     const KEY: &str = "registries:\n";
     let hosts = crate::ports::of_registries().into_iter().map(|port| format!("127.0.0.1:{port}"));
@@ -253,8 +253,8 @@ async fn client_config(cluster: &Cluster) -> Result<Value> {
     found.pointer("/webhooks/0/clientConfig").cloned().context("no webhook is configured")
 }
 
-/// An operator beside the cluster is behind no Service, so the webhook is told to look for it by address. The path stays
-/// as it is: the operator writes it.
+/// An operator beside the cluster is behind no Service, so the webhook is told to look for it by address. The path
+/// stays as it is: the operator writes it.
 pub async fn point_webhook_at(cluster: &Cluster, address: SocketAddr) -> Result<()> {
     let known = client_config(cluster).await?;
     let url = format!("https://{address}{}", webhook_path(cluster).await?.unwrap_or_default());

@@ -8,8 +8,9 @@ use anyhow::{Context, Result};
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Calls `attempt` until it succeeds and returns its value. After `deadline` the error of the last attempt is the answer, so let each
-/// attempt say what it saw (`ensure!(found == wanted, "found {found}")`). An attempt that hangs is given up at the deadline, too.
+/// Calls `attempt` until it succeeds and returns its value. After `deadline` the error of the last attempt is the
+/// answer, so let each attempt say what it saw (`ensure!(found == wanted, "found {found}")`). An attempt that hangs is
+/// given up at the deadline, too.
 pub async fn eventually<T, F, A>(deadline: Duration, mut attempt: F) -> Result<T>
 where
     F: FnMut() -> A,

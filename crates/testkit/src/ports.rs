@@ -1,4 +1,5 @@
-//! Free ports for servers that must be told theirs before they start, and must find it free again when they are restarted.
+//! Free ports for servers that must be told theirs before they start, and must find it free again when they are
+//! restarted.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
@@ -9,8 +10,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::names::random;
 
-// Below the range from which the kernel gives ports to outgoing connections (32768 and up), so that none of those takes the port of a
-// server that is down for a moment.
+// Below the range from which the kernel gives ports to outgoing connections (32768 and up), so that none of those takes
+// the port of a server that is down for a moment.
 const FIRST: u16 = 20_000;
 const BLOCKS: u16 = 750;
 const BLOCK_SIZE: u16 = 16;

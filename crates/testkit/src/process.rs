@@ -19,8 +19,8 @@ const KILL_DEADLINE: Duration = Duration::from_secs(10);
 /// Clock ticks per second in `/proc`, the same on every Linux.
 const TICKS: u64 = 100;
 
-/// A program to be started, with its arguments and environment. Only `PATH`, `HOME` and `TMPDIR` are inherited, so that nobody's
-/// `KUBECONFIG` or proxy leaks into a test.
+/// A program to be started, with its arguments and environment. Only `PATH`, `HOME` and `TMPDIR` are inherited, so that
+/// nobody's `KUBECONFIG` or proxy leaks into a test.
 #[derive(Clone, Debug)]
 pub struct Program {
     path: PathBuf,
@@ -100,7 +100,8 @@ impl Process {
         &self.launch.log
     }
 
-    /// Waits until a line of the log contains `text` and returns that line. Fails at once when the program ends before that.
+    /// Waits until a line of the log contains `text` and returns that line. Fails at once when the program ends before
+    /// that.
     pub async fn wait_for_log(&self, text: &str, deadline: Duration) -> Result<String> {
         let found = eventually(deadline, || async {
             // Asked before the log is read, so that the last words of a program that just ended still count.

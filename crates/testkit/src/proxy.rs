@@ -1,6 +1,6 @@
-//! A wire between a client and a server that can be cut, stalled and healed: how a leader loses its API server while the
-//! API server is well, and how a registry stops accepting connections while established ones work. It forwards bytes, so
-//! TLS and certificates for 127.0.0.1 hold through it.
+//! A wire between a client and a server that can be cut, stalled and healed: how a leader loses its API server while
+//! the API server is well, and how a registry stops accepting connections while established ones work. It forwards
+//! bytes, so TLS and certificates for 127.0.0.1 hold through it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

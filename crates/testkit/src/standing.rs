@@ -181,8 +181,8 @@ impl Standing {
         Ok(running)
     }
 
-    /// Ends what runs, also after its supervisor was killed, and removes our files and nothing else: the place may be a directory
-    /// somebody has other things in.
+    /// Ends what runs, also after its supervisor was killed, and removes our files and nothing else: the place may be a
+    /// directory somebody has other things in.
     fn clear(&self) -> Result<()> {
         let run = self.run_directory();
         let supervisor = Assets::build(&[Group::Programs])?.program("supervisor")?;

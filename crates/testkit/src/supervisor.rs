@@ -1,8 +1,8 @@
 //! Our side of the supervisor program (`cluster/programs/supervisor`), the parent of every process the testkit starts.
 //!
-//! It ends everything when the pipe to it closes, which the kernel sees to even if we are killed. A parent-death signal set by ourselves
-//! would not do: it fires when the *thread* that started the child ends, and test threads end all the time. Everything here works from
-//! any thread and any runtime, so that one cluster can serve all tests of a process.
+//! It ends everything when the pipe to it closes, which the kernel sees to even if we are killed. A parent-death signal
+//! set by ourselves would not do: it fires when the *thread* that started the child ends, and test threads end all the
+//! time. Everything here works from any thread and any runtime, so that one cluster can serve all tests of a process.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;

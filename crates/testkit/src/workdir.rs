@@ -1,5 +1,5 @@
-//! Where a cluster, a registry or a group of processes keeps its files. The supervisor removes the directory at its end, because the
-//! process that made it may be killed, or may hold it in a static that is never dropped.
+//! Where a cluster, a registry or a group of processes keeps its files. The supervisor removes the directory at its
+//! end, because the process that made it may be killed, or may hold it in a static that is never dropped.
 
 use std::path::{Path, PathBuf};
 

@@ -64,8 +64,8 @@ pub struct ClusterImageSetMirrorSpec {
     /// What becomes of copies that no Pod uses any more.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cleanup: Cleanup,
-    /// Which namespaces are offered copies. `Shared`: all that the object serves. `Proven`: those that have proven access
-    /// to the original, by opening it with their own pull secrets or without any, or by running it.
+    /// Which namespaces are offered copies. `Shared`: all that the object serves. `Proven`: those that have proven
+    /// access to the original, by opening it with their own pull secrets or without any, or by running it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub access: MirrorAccess,
     /// Destinations. Each image is copied to all of them.
@@ -119,8 +119,8 @@ pub struct ImageSetMirrorSpec {
     /// What becomes of copies that no Pod uses any more.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cleanup: Cleanup,
-    /// Which namespaces are offered copies. `Shared`: all that the object serves. `Proven`: those that have proven access
-    /// to the original, by opening it with their own pull secrets or without any, or by running it.
+    /// Which namespaces are offered copies. `Shared`: all that the object serves. `Proven`: those that have proven
+    /// access to the original, by opening it with their own pull secrets or without any, or by running it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub access: MirrorAccess,
     /// Destinations. Each image is copied to all of them.

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fairlead_domain::digest::Digest;
 use fairlead_registry::copy::{Event, Observer};
 
-/// All copies together. Both numbers of bytes grow while manifests are read and blobs move, and shrink when a transfer begins anew
-/// or a copy fails.
+/// All copies together. Both numbers of bytes grow while manifests are read and blobs move, and shrink when a transfer
+/// begins anew or a copy fails.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     done: AtomicU64,

@@ -1,5 +1,5 @@
-//! Asks registries about every alternative of every image, all at once and under one deadline, and lets the planner choose
-//! as it does at admission.
+//! Asks registries about every alternative of every image, all at once and under one deadline, and lets the planner
+//! choose as it does at admission.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Which source a copy belongs to, as the ledgers of the cluster say. Admission does not offer the copy of one image as a
-//! copy of another, so an explanation must not, either.
+//! Which source a copy belongs to, as the ledgers of the cluster say. Admission does not offer the copy of one image as
+//! a copy of another, so an explanation must not, either.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -157,8 +157,8 @@ fn text(file: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// The documents of a stream, each with the number of its first line. Inside a document nothing can begin a line with three
-/// hyphens and a space, not even a text.
+/// The documents of a stream, each with the number of its first line. Inside a document nothing can begin a line with
+/// three hyphens and a space, not even a text.
 fn documents(text: &str) -> Vec<(usize, &str)> {
     let mut documents = Vec::new();
     let (mut start, mut first, mut offset) = (0, 1, 0);

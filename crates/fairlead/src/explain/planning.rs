@@ -161,8 +161,8 @@ impl Planner<'_> {
         Planned { subject, image, report, plan: planned }
     }
 
-    /// Leaves out copies that the namespace has not proven access to, as admission does. What it cannot know is returned in
-    /// words.
+    /// Leaves out copies that the namespace has not proven access to, as admission does. What it cannot know is
+    /// returned in words.
     fn withhold_unproven(&self, places: &mut Alternatives, namespace: &str) -> Vec<String> {
         let (mut unknown, now) = (BTreeSet::new(), Timestamp::now());
         let lifetime = self.config.routing.proof_lifetime();

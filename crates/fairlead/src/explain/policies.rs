@@ -47,7 +47,8 @@ impl Policies {
         }
     }
 
-    /// Takes an object if it is a policy. `place` is where it was read, `namespace` where it belongs if it does not say.
+    /// Takes an object if it is a policy. `place` is where it was read, `namespace` where it belongs if it does not
+    /// say.
     pub(crate) fn add(&mut self, place: Option<&str>, mut object: Value, namespace: &str) {
         let Some(kind) = kind(&object) else { return };
         if !kind.is_cluster_scoped()

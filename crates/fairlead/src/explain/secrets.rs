@@ -1,5 +1,5 @@
-//! Which credentials an alternative is asked with: those of the Secrets that the Pod and the policies name, found by the
-//! kubelet's rules, and in a file's world, where many Secrets are not, those of the person as a last resort.
+//! Which credentials an alternative is asked with: those of the Secrets that the Pod and the policies name, found by
+//! the kubelet's rules, and in a file's world, where many Secrets are not, those of the person as a last resort.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -144,9 +144,9 @@ impl Secrets {
         self.contents.extend(join_all(read).await);
     }
 
-    /// The Secrets that a place is pulled with: those of the Pod, and those of policies that the Pod will have. `copying`:
-    /// Secrets of other namespaces are copied to the Pod's. To a Pod that exists, where an ephemeral container is added,
-    /// nothing is added.
+    /// The Secrets that a place is pulled with: those of the Pod, and those of policies that the Pod will have.
+    /// `copying`: Secrets of other namespaces are copied to the Pod's. To a Pod that exists, where an ephemeral
+    /// container is added, nothing is added.
     pub(crate) fn needed(&self, subject: &Subject, role: Role, place: &Alternative, copying: bool) -> Needed {
         let account = self.accounts.get(&(subject.namespace.clone(), subject.account.clone()));
         let own = match subject.pull_secrets.as_slice() {
@@ -316,7 +316,8 @@ mod tests {
         }
     }
 
-    /// Names of the Secrets for a copy that a cluster-wide policy offers with a Secret of its own, and what is withheld.
+    /// Names of the Secrets for a copy that a cluster-wide policy offers with a Secret of its own, and what is
+    /// withheld.
     fn needed(account: &Value, pod: &Subject, role: Role, copying: bool) -> (Vec<String>, String) {
         let mut secrets = Secrets::new(IdentityKey::new([0; 32]), None);
         let mut object = json!({

@@ -1,4 +1,5 @@
-//! What is asked about: a Pod that runs, one that a manifest would make, or a bare image in a Pod that is made up for it.
+//! What is asked about: a Pod that runs, one that a manifest would make, or a bare image in a Pod that is made up for
+//! it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -122,7 +123,8 @@ impl MadeUp {
 }
 
 impl Subject {
-    /// A Pod, or the Pod of a workload; none for other kinds. Where the object names no namespace it goes to `namespace`.
+    /// A Pod, or the Pod of a workload; none for other kinds. Where the object names no namespace it goes to
+    /// `namespace`.
     pub(crate) fn of(manifest: &Manifest, namespace: &str) -> Option<Result<Self, Broken>> {
         let object = &manifest.object;
         let kind = text_at(object, &["kind"])?;

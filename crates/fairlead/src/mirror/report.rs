@@ -1,4 +1,5 @@
-//! The state of mirrors as a value: what the table shows and what programs read. Its JSON is documented and stays as it is.
+//! The state of mirrors as a value: what the table shows and what programs read. Its JSON is documented and stays as it
+//! is.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +47,8 @@ pub(crate) struct ObjectReport {
     pub(crate) copied_in_last_minute: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) oldest_waiting: Option<Timestamp>,
-    /// Copies that wait and can be made now, and those of the last minute in the same registries: what an estimate rests on.
+    /// Copies that wait and can be made now, and those of the last minute in the same registries: what an estimate
+    /// rests on.
     #[serde(skip)]
     pub(crate) pace: Pace,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -272,7 +274,8 @@ impl ObjectReport {
                 self.unused.push(UnusedReport::of(object, row, since));
             }
         }
-        // Of an image that nobody uses, and of an object that is going, only what is there counts: no more copies are made.
+        // Of an image that nobody uses, and of an object that is going, only what is there counts: no more copies are
+        // made.
         let is_wanted = row.unused_since.is_none() && object.deleting_since.is_none();
         let counts = |copy: &&CopyRow<'_>| {
             is_wanted || matches!(copy.state, CopyState::Mirrored | CopyState::Deleting)

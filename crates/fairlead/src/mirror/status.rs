@@ -27,8 +27,8 @@ const REDRAW: Duration = Duration::from_secs(1);
 
 /// Say how far the copies of each mirror are: in place, waiting, failing and why, unused and until when they are kept
 ///
-/// On a terminal the view is kept up to date until Ctrl-C; elsewhere it is printed once. Ends with 0, with 1 if the cluster
-/// cannot be asked or has no object of that name, with 2 for wrong arguments, and with 3 if some copy fails.
+/// On a terminal the view is kept up to date until Ctrl-C; elsewhere it is printed once. Ends with 0, with 1 if the
+/// cluster cannot be asked or has no object of that name, with 2 for wrong arguments, and with 3 if some copy fails.
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Status {
@@ -58,8 +58,8 @@ pub(crate) struct Status {
     output: Output,
     #[command(flatten)]
     server: Server,
-    /// Namespace of the operator, where the ledgers of cluster-wide objects are [default: where the webhook's Service is,
-    /// else fairlead-system]
+    /// Namespace of the operator, where the ledgers of cluster-wide objects are [default: where the webhook's Service
+    /// is, else fairlead-system]
     #[arg(long, value_name = "NS")]
     operator_namespace: Option<String>,
 }

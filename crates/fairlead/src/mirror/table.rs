@@ -1,5 +1,5 @@
-//! The state of mirrors for people. One line for each thing, as long as it has to be; a terminal's width decides only what
-//! the live view cuts off.
+//! The state of mirrors for people. One line for each thing, as long as it has to be; a terminal's width decides only
+//! what the live view cuts off.
 
 use std::fmt::Write;
 

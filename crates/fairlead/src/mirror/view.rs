@@ -1,4 +1,5 @@
-//! What the cluster holds about mirrors, as far as it has been told: objects and their ledgers, kept up to date by events.
+//! What the cluster holds about mirrors, as far as it has been told: objects and their ledgers, kept up to date by
+//! events.
 
 use std::collections::{BTreeMap, HashMap};
 

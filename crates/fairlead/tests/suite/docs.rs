@@ -1,6 +1,6 @@
 //! Every YAML example of the documentation is tried: objects on the real API server, configuration by the program's own
-//! parser, values by the real helm. A fence says which it holds: `yaml`, `yaml config` or `yaml values`; on the page about the
-//! configuration file, plain `yaml` is configuration.
+//! parser, values by the real helm. A fence says which it holds: `yaml`, `yaml config` or `yaml values`; on the page
+//! about the configuration file, plain `yaml` is configuration.
 
 use std::{
     collections::BTreeSet,

@@ -1,5 +1,5 @@
-//! A cluster as kube-image-keeper 2 leaves it behind: its five definitions, which are looser than ours, and objects with
-//! finalizers, recorded state, and values that it accepted but could not act on.
+//! A cluster as kube-image-keeper 2 leaves it behind: its five definitions, which are looser than ours, and objects
+//! with finalizers, recorded state, and values that it accepted but could not act on.
 
 use serde_json::{Value, json};
 

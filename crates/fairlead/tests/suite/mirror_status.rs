@@ -1,5 +1,5 @@
-//! `fairlead mirror status` against a real API server: ledgers and statuses as the operator writes them, rights of people who may
-//! see less, and views that follow changes.
+//! `fairlead mirror status` against a real API server: ledgers and statuses as the operator writes them, rights of
+//! people who may see less, and views that follow changes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};

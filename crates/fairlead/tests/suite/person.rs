@@ -62,8 +62,8 @@ impl Person {
         command
     }
 
-    /// Puts a credential helper of this name on the PATH. It is written by another process: a file that this one has open
-    /// for writing cannot be run by its children.
+    /// Puts a credential helper of this name on the PATH. It is written by another process: a file that this one has
+    /// open for writing cannot be run by its children.
     pub fn helper(&self, name: &str, script: &str) -> Result<()> {
         let write = r#"mkdir -p "$1" && printf '#!/bin/sh\n%s\n' "$3" > "$1/$2" && chmod +x "$1/$2""#;
         let written = Command::new("sh")

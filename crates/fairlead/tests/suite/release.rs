@@ -1,5 +1,5 @@
-//! The chart as a release, by the real helm on the real API server: installed, upgraded, uninstalled, and taking over an
-//! installation of plain manifests.
+//! The chart as a release, by the real helm on the real API server: installed, upgraded, uninstalled, and taking over
+//! an installation of plain manifests.
 
 use anyhow::{Context, Result};
 use fairlead_operator::platform::install::{DEFAULT_NAMESPACE, NAME};

@@ -47,8 +47,8 @@ impl Grant {
     }
 }
 
-/// Fails with all missing and all unused rights of the operator that is installed in `namespace`, but for those that its
-/// roles explain.
+/// Fails with all missing and all unused rights of the operator that is installed in `namespace`, but for those that
+/// its roles explain.
 pub async fn check(cluster: &Cluster, namespace: &str) -> Result<()> {
     check_if(cluster, namespace, |_| true).await
 }

@@ -1,5 +1,5 @@
-//! Installing over a cluster that kube-image-keeper left: its definitions become ours, its objects stay what they were, and
-//! stay when we go, too.
+//! Installing over a cluster that kube-image-keeper left: its definitions become ours, its objects stay what they were,
+//! and stay when we go, too.
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::platform::install::DEFAULT_NAMESPACE;

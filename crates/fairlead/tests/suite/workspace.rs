@@ -56,7 +56,8 @@ const MUST_NOT_LINK: &[(&str, &[&str])] = &[
     ("fairlead", &["fairlead-testkit"]),
 ];
 
-/// Never in the tree, in tests neither: a second TLS stack, C code that cannot be linked statically, or an abandoned parser.
+/// Never in the tree, in tests neither: a second TLS stack, C code that cannot be linked statically, or an abandoned
+/// parser.
 const BANNED: &[&str] =
     &["openssl-sys", "openssl", "native-tls", "aws-lc-sys", "aws-lc-rs", "serde_yaml", "serde_yml", "chrono"];
 

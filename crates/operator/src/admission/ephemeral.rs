@@ -1,8 +1,8 @@
 //! Records of containers that are added to running Pods for debugging.
 //!
-//! When they are added the API server takes nothing but the containers themselves, so what was decided about their images
-//! is written onto the Pod afterwards: from a bounded queue, best effort, and only once the Pod really has the container
-//! with that image.
+//! When they are added the API server takes nothing but the containers themselves, so what was decided about their
+//! images is written onto the Pod afterwards: from a bounded queue, best effort, and only once the Pod really has the
+//! container with that image.
 
 use std::{fmt, sync::Arc, time::Duration};
 

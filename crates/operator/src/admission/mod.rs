@@ -1,8 +1,8 @@
 //! The admission webhook: asked by the API server about every new Pod, on every replica.
 //!
 //! Nothing here may stop a Pod from being created. Whatever goes wrong, an error, a panic, a request that makes no
-//! sense, too much to do, too little time, the answer is "allowed, unchanged", with a warning that the author of the Pod
-//! sees and a count in the metrics. Only a request from which not even its identity can be read gets an HTTP error,
+//! sense, too much to do, too little time, the answer is "allowed, unchanged", with a warning that the author of the
+//! Pod sees and a count in the metrics. Only a request from which not even its identity can be read gets an HTTP error,
 //! which the API server treats the same way.
 
 mod answer;

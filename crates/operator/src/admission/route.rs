@@ -1,8 +1,8 @@
-//! Routes the images of a Pod: observes the policies and what is known of registries, lets the planner decide, and turns
-//! the decision into a patch.
+//! Routes the images of a Pod: observes the policies and what is known of registries, lets the planner decide, and
+//! turns the decision into a patch.
 //!
-//! Whatever goes wrong on the way concerns one place, one Secret or one image; the rest of the Pod is routed all the same,
-//! and its author is told.
+//! Whatever goes wrong on the way concerns one place, one Secret or one image; the rest of the Pod is routed all the
+//! same, and its author is told.
 
 mod choose;
 mod prove;

@@ -1,5 +1,5 @@
-//! What one namespace may take of the webhook at once, so that a namespace that asks for too much waits for itself and not
-//! the others for it.
+//! What one namespace may take of the webhook at once, so that a namespace that asks for too much waits for itself and
+//! not the others for it.
 
 use std::{
     collections::HashMap,

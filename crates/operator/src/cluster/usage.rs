@@ -12,8 +12,8 @@ use crate::platform::config::Config;
 /// Stands for the value of an annotation that was too long to keep. No selector can name it.
 const TOO_LONG: &str = "\0";
 
-/// Which Pods do not count as users of their images: those that the configuration leaves alone, and those that only warm
-/// a node.
+/// Which Pods do not count as users of their images: those that the configuration leaves alone, and those that only
+/// warm a node.
 #[derive(Debug, Clone, Default)]
 pub struct Ignored(Skip);
 

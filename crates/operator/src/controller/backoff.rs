@@ -7,7 +7,8 @@ use std::time::Duration;
 pub struct Backoff {
     first: Duration,
     longest: Duration,
-    /// By which part of its length a pause may change either way, so that replicas do not come back at the same instant.
+    /// By which part of its length a pause may change either way, so that replicas do not come back at the same
+    /// instant.
     jitter: f64,
 }
 

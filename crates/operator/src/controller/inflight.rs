@@ -37,7 +37,8 @@ impl<K: Clone + Eq + Hash, T: Send + 'static> Inflight<K, T> {
         handle
     }
 
-    /// The next task that ends, with its outcome: none if it panicked or was aborted. Waits for ever while there is none.
+    /// The next task that ends, with its outcome: none if it panicked or was aborted. Waits for ever while there is
+    /// none.
     pub async fn next(&mut self) -> (K, Option<T>) {
         loop {
             let (id, outcome) = match self.tasks.join_next_with_id().await {

@@ -1,9 +1,10 @@
 //! The frame that every controller of the lease holder runs on.
 //!
-//! A capability implements [`Controller`]: what it waits for, what wakes it, and one round of observe, plan and act. The
-//! frame does the rest for all of them alike: it runs them only while this replica leads, waits until the needed kinds
-//! are listed, wakes them on change or on time, begins anew after an error or a panic with back-off, and beats for
-//! liveness. What controllers share besides is here as well: work in flight, statuses, finalizers, events, back-off.
+//! A capability implements [`Controller`]: what it waits for, what wakes it, and one round of observe, plan and act.
+//! The frame does the rest for all of them alike: it runs them only while this replica leads, waits until the needed
+//! kinds are listed, wakes them on change or on time, begins anew after an error or a panic with back-off, and beats
+//! for liveness. What controllers share besides is here as well: work in flight, statuses, finalizers, events,
+//! back-off.
 
 pub mod backoff;
 pub mod events;
@@ -55,8 +56,8 @@ pub trait Controller: Sized + Send + 'static {
     /// Something that wakes the controller has changed.
     fn changed(&mut self) {}
 
-    /// Waits for work in flight or for messages, takes up what comes, and tells whether a round is to follow at once. It
-    /// must lose nothing when it is dropped.
+    /// Waits for work in flight or for messages, takes up what comes, and tells whether a round is to follow at once.
+    /// It must lose nothing when it is dropped.
     fn progress(&mut self) -> impl Future<Output = bool> + Send {
         std::future::pending()
     }

@@ -76,7 +76,8 @@ impl Failure {
     }
 }
 
-/// What the API server answers to a request, if it does within the limit. (As an `async fn` it would hold the request twice.)
+/// What the API server answers to a request, if it does within the limit. (As an `async fn` it would hold the request
+/// twice.)
 pub(crate) fn within<T>(
     limit: Duration,
     request: impl Future<Output = kube::Result<T>>,

@@ -1,4 +1,5 @@
-//! What every replica in this process does, whatever else a test wants of it: it watches the cluster and stands for election.
+//! What every replica in this process does, whatever else a test wants of it: it watches the cluster and stands for
+//! election.
 
 use std::{sync::Arc, time::Duration};
 

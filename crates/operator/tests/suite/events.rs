@@ -19,7 +19,8 @@ use serde_json::json;
 
 use crate::leading::{Leading, SOON};
 
-/// Every replica sees the Pods of the whole cluster, so who emitted an event can be told only in a cluster of one's own.
+/// Every replica sees the Pods of the whole cluster, so who emitted an event can be told only in a cluster of one's
+/// own.
 enum Shared {
     Own(Box<Cluster>),
     WithOthers(&'static Cluster),

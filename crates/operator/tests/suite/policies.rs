@@ -283,8 +283,8 @@ async fn a_thousand_policies_at_once_cost_few_rebuilds_and_one_write_each() -> R
     other.stop().await
 }
 
-/// The wire breaks while a hundred statuses are being written and while one object breaks. When it is mended, everything is
-/// said, and said once.
+/// The wire breaks while a hundred statuses are being written and while one object breaks. When it is mended,
+/// everything is said, and said once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_while_the_api_server_cannot_be_reached() -> Result<()> {
     const COUNT: usize = 150;

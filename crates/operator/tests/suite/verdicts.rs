@@ -366,7 +366,8 @@ async fn a_flood_of_names_stays_within_bounds() -> Result<()> {
 }
 
 /// Many images that nobody asked about before, of one registry, in the same moment: the budget lets a hundred requests
-/// through at once and the others one after the other. That is our own line, and no reason to call an image unreachable.
+/// through at once and the others one after the other. That is our own line, and no reason to call an image
+/// unreachable.
 #[tokio::test]
 async fn waiting_in_our_own_line_does_not_count_against_the_registry() -> Result<()> {
     let registry = FakeRegistry::start().await?;

@@ -6,8 +6,8 @@
 //! original.
 //!
 //! A registry can claim any digest for any name, and images with one digest share a copy. So what a namespace opened or
-//! ran counts only if it is, byte for byte, what the ledger says was copied: a tenant's own registry proves nothing about
-//! an image of which the tenant knows no more than the digest.
+//! ran counts only if it is, byte for byte, what the ledger says was copied: a tenant's own registry proves nothing
+//! about an image of which the tenant knows no more than the digest.
 
 #[cfg(test)]
 mod tests;

@@ -99,9 +99,9 @@ struct Image {
 }
 
 impl Looks {
-    /// Makes `tracked` the images that are looked at, each with its last look as recorded. An image that several objects
-    /// track counts with its oldest record, so that one which starts to track it learns of it soon. Records may lag behind
-    /// what is known here.
+    /// Makes `tracked` the images that are looked at, each with its last look as recorded. An image that several
+    /// objects track counts with its oldest record, so that one which starts to track it learns of it soon. Records may
+    /// lag behind what is known here.
     pub fn sync(&mut self, tracked: impl IntoIterator<Item = (Reference, Option<Timestamp>)>) {
         self.round += 1;
         let round = self.round;
@@ -122,8 +122,8 @@ impl Looks {
         }
     }
 
-    /// The images to look at now, at most one of each registry and none of a registry whose look is under way, and when to
-    /// ask again unless a look ends before. `pace` is asked with the registry's host.
+    /// The images to look at now, at most one of each registry and none of a registry whose look is under way, and when
+    /// to ask again unless a look ends before. `pace` is asked with the registry's host.
     pub fn next(
         &mut self,
         pace: &dyn Fn(&str) -> Pace,
@@ -155,8 +155,8 @@ impl Looks {
         (begun, wake.map(timestamp))
     }
 
-    /// A look has ended. Every image that [`Self::next`] gave out has to come back here, or its registry is never looked
-    /// at again. `jitter` in 0..1 spreads what failed together.
+    /// A look has ended. Every image that [`Self::next`] gave out has to come back here, or its registry is never
+    /// looked at again. `jitter` in 0..1 spreads what failed together.
     pub fn looked(&mut self, image: &Reference, outcome: Outcome, now: Timestamp, jitter: f64) {
         let Some(host) = self.hosts.get_mut(image.place().host()) else { return };
         let now = now.as_millisecond();
@@ -236,8 +236,8 @@ impl Host {
         self.order.insert((wanted, image));
     }
 
-    /// Clocks are set back, and another replica's may run ahead: a look that is still to come counts as one made now, for
-    /// else its image and its registry would wait for that day.
+    /// Clocks are set back, and another replica's may run ahead: a look that is still to come counts as one made now,
+    /// for else its image and its registry would wait for that day.
     fn distrust_the_future(&mut self, now: Moment) {
         self.newest = self.newest.map(|newest| newest.min(now));
         self.left_alone_until = self.left_alone_until.map(|end| end.min(now + millis(LONGEST_WAIT)));

@@ -1,9 +1,9 @@
 //! Which images are looked at in their registries, when, and what that tells.
 //!
 //! An image may vanish while everything runs from what nodes have pulled; nobody notices until the next node needs it.
-//! So images in use are looked at now and then, at the slow pace that registries bear: one registry at a time has one look
-//! under way, each at its own pace, so that one that hangs holds up no other. What a look found is kept in the ledger of
-//! the object that watches the image.
+//! So images in use are looked at now and then, at the slow pace that registries bear: one registry at a time has one
+//! look under way, each at its own pace, so that one that hangs holds up no other. What a look found is kept in the
+//! ledger of the object that watches the image.
 
 mod looks;
 mod news;

@@ -8,8 +8,8 @@ use super::Watched;
 use crate::ledger::{Entry, Ledger, Watch};
 use crate::usage::Used;
 
-/// Brings a ledger in line with what is in use. Images out of the filter are dropped at once; the others stay for as long
-/// as the object says after their last use, or for ever. Returns when the next one is to be dropped.
+/// Brings a ledger in line with what is in use. Images out of the filter are dropped at once; the others stay for as
+/// long as the object says after their last use, or for ever. Returns when the next one is to be dropped.
 pub fn track(ledger: &mut Ledger, watched: &Watched, used: &[Used], now: Timestamp) -> Option<Timestamp> {
     let mut leaving = Vec::new();
     let mut unused = Vec::new();

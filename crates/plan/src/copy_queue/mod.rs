@@ -1,10 +1,10 @@
 //! Which copy is made next.
 //!
-//! All copies and deletions of a cluster wait here for one of a few workers. Workers are shared fairly between tenants, and
-//! within a tenant between the objects that want something, so that neither a namespace with a thousand objects nor an
-//! object with twenty thousand images delays the only image of another; a registry that is full,
-//! down or asked to be left alone holds up nothing but its own jobs; and what failed waits longer each time. The queue
-//! is level-triggered: it is told what is wanted now, never what has changed.
+//! All copies and deletions of a cluster wait here for one of a few workers. Workers are shared fairly between tenants,
+//! and within a tenant between the objects that want something, so that neither a namespace with a thousand objects nor
+//! an object with twenty thousand images delays the only image of another; a registry that is full, down or asked to be
+//! left alone holds up nothing but its own jobs; and what failed waits longer each time. The queue is level-triggered:
+//! it is told what is wanted now, never what has changed.
 
 mod line;
 #[cfg(test)]
@@ -100,9 +100,9 @@ impl<T: Clone> Queue<T> {
         }
     }
 
-    /// Makes `wanted` everything that the owner, one of the tenant's, wants: new jobs join, those that are not wanted any more leave. Returns
-    /// the running ones to cancel, each once; what is wanted in the place of such a job starts after its end. Of jobs
-    /// with equal destinations the first counts.
+    /// Makes `wanted` everything that the owner, one of the tenant's, wants: new jobs join, those that are not wanted
+    /// any more leave. Returns the running ones to cancel, each once; what is wanted in the place of such a job starts
+    /// after its end. Of jobs with equal destinations the first counts.
     pub fn sync(
         &mut self,
         tenant: &Tenant,

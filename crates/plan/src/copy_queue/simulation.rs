@@ -1,5 +1,5 @@
-//! A queue in a world with a clock of its own: owners change their minds, registries go down and come back, copies fail,
-//! cancellations take their time. Whatever happens, limits hold, nothing runs twice and nothing is forgotten.
+//! A queue in a world with a clock of its own: owners change their minds, registries go down and come back, copies
+//! fail, cancellations take their time. Whatever happens, limits hold, nothing runs twice and nothing is forgotten.
 
 use std::collections::BTreeSet;
 
@@ -235,8 +235,8 @@ proptest! {
     }
 }
 
-/// Owners with one job now and then, beside one with twenty thousand: nobody waits for longer than until the first worker
-/// is free, and the big one loses nothing but those turns.
+/// Owners with one job now and then, beside one with twenty thousand: nobody waits for longer than until the first
+/// worker is free, and the big one loses nothing but those turns.
 #[test]
 fn a_crowd_delays_nobody_else() {
     const LONGEST: u64 = 30;

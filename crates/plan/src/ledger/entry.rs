@@ -1,8 +1,8 @@
 //! What a ledger says of one image, in the form in which it can be stored.
 //!
-//! The API server refuses a stored ledger as a whole if one row of it breaks a rule, so no such row may come to be in the
-//! first place. And what was stored must read back as what it was, or every restart would rewrite everything: texts are
-//! cut, and times rounded, when they come in rather than when they go out.
+//! The API server refuses a stored ledger as a whole if one row of it breaks a rule, so no such row may come to be in
+//! the first place. And what was stored must read back as what it was, or every restart would rewrite everything: texts
+//! are cut, and times rounded, when they come in rather than when they go out.
 
 use fairlead_api::{
     fairlead::{CopyState, MAX_WRITTEN},
@@ -107,8 +107,8 @@ impl Entry {
     }
 
     /// More destinations than an object may have are there when its mirrors are replaced by others while copies in the
-    /// old ones are still being deleted. Rows that stand for nothing in a registry give way: they come back when there is
-    /// room.
+    /// old ones are still being deleted. Rows that stand for nothing in a registry give way: they come back when there
+    /// is room.
     fn drop_surplus(&mut self) {
         let mut surplus = self.copies.len().saturating_sub(MAX_MIRRORS);
         for wanted in [Copy::is_unmade, |_: &Copy| true] {
@@ -176,8 +176,8 @@ impl Copy {
     }
 }
 
-/// Whether a ledger can hold a reference. Runtimes read a few that no registry has: with a port of six digits, or a host in
-/// brackets that is no address.
+/// Whether a ledger can hold a reference. Runtimes read a few that no registry has: with a port of six digits, or a
+/// host in brackets that is no address.
 pub fn storable(reference: &Reference) -> bool {
     let host = reference.host();
     let host = host.as_str();

@@ -1,10 +1,10 @@
 //! The ledger of one policy object: every image that it is about, where its copies are and what they must contain, and
 //! what the last look at it found.
 //!
-//! It is kept in memory whole and stored in pieces. One object for all images would outgrow what the API server takes, and
-//! one for each would cost a request for each; so entries lie on shelves of bounded size, and a change rewrites one shelf.
-//! The ledger knows which shelves differ from what is stored. Whoever stores them asks for a draft, writes it whenever it
-//! suits, and reports back with the draft's ticket: changes made meanwhile are not forgotten.
+//! It is kept in memory whole and stored in pieces. One object for all images would outgrow what the API server takes,
+//! and one for each would cost a request for each; so entries lie on shelves of bounded size, and a change rewrites one
+//! shelf. The ledger knows which shelves differ from what is stored. Whoever stores them asks for a draft, writes it
+//! whenever it suits, and reports back with the draft's ticket: changes made meanwhile are not forgotten.
 
 #![expect(clippy::similar_names, reason = "a shelf and self are told apart well enough")]
 
@@ -135,8 +135,8 @@ impl Ledger {
         &self.owner
     }
 
-    /// From now on copies are made in this manner. Returns the images whose copies were made in another; that is forgotten
-    /// hereby.
+    /// From now on copies are made in this manner. Returns the images whose copies were made in another; that is
+    /// forgotten hereby.
     pub fn adopt_manner(&mut self, manner: &LedgerManner) -> Vec<Reference> {
         self.manner = manner.clone();
         let now = self.tick();
@@ -207,8 +207,8 @@ impl Ledger {
         true
     }
 
-    /// Takes an entry to another shelf, which is to be written first: a crash between the two writes then leaves the entry
-    /// on both rather than on none.
+    /// Takes an entry to another shelf, which is to be written first: a crash between the two writes then leaves the
+    /// entry on both rather than on none.
     fn move_from(&mut self, from: ShelfId, source: &Reference, size: Size) {
         let to = self.make_room(size);
         let place = self.shelves.get(&from).and_then(Shelf::dirty_since).unwrap_or(self.clock);
@@ -228,8 +228,8 @@ impl Ledger {
         }
     }
 
-    /// Adds an entry, or replaces it. `false`: the reference is one that no ledger can hold, see [`storable`]; nothing has
-    /// changed then.
+    /// Adds an entry, or replaces it. `false`: the reference is one that no ledger can hold, see [`storable`]; nothing
+    /// has changed then.
     pub fn insert(&mut self, mut source: Reference, mut entry: Entry) -> bool {
         if !storable(&source) {
             return false;
@@ -286,7 +286,8 @@ impl Ledger {
         self.shelves.keys().copied()
     }
 
-    /// Shelves that changed since they were stored, in the order in which they are to be written: the oldest change first.
+    /// Shelves that changed since they were stored, in the order in which they are to be written: the oldest change
+    /// first.
     pub fn dirty(&self) -> Vec<ShelfId> {
         let dirty = self.shelves.iter().filter_map(|(id, shelf)| Some((shelf.dirty_since()?, *id)));
         let mut dirty: Vec<_> = dirty.collect();
@@ -294,8 +295,8 @@ impl Ledger {
         dirty.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// What to write so that a shelf is stored as it is now. A shelf without entries is to be deleted, also where it was
-    /// never stored as far as is known: a write that nobody heard back from may have succeeded.
+    /// What to write so that a shelf is stored as it is now. A shelf without entries is to be deleted, also where it
+    /// was never stored as far as is known: a write that nobody heard back from may have succeeded.
     pub fn draft(&self, id: ShelfId) -> Draft {
         let ticket = Ticket(self.clock);
         let shelf = self.shelves.get(&id);

@@ -1,9 +1,9 @@
 //! Which stored ledgers count, and which of their rows.
 //!
 //! Whoever may write objects in some namespace could write a ledger there in the name of any other object. So a ledger
-//! counts only where Fairlead itself writes it: in the operator's namespace for cluster-scoped objects, beside the object
-//! for others, under the name and with the owner reference that follow from the object. And a row of it counts only for a
-//! copy in one of that object's mirrors.
+//! counts only where Fairlead itself writes it: in the operator's namespace for cluster-scoped objects, beside the
+//! object for others, under the name and with the owner reference that follow from the object. And a row of it counts
+//! only for a copy in one of that object's mirrors.
 
 use std::fmt;
 
@@ -52,8 +52,8 @@ impl fmt::Display for Distrust {
     }
 }
 
-/// The owner of a stored ledger and the shelf that it is, if it is where Fairlead writes it. Whether that owner exists is
-/// left to the caller, who compares the whole of it, not its UID alone.
+/// The owner of a stored ledger and the shelf that it is, if it is where Fairlead writes it. Whether that owner exists
+/// is left to the caller, who compares the whole of it, not its UID alone.
 pub fn trusted(found: &FoundLedger<'_>, operator_namespace: &str) -> Result<(Owner, ShelfId), Distrust> {
     let FoundLedger { namespace, name, owner, references } = *found;
     let kind = OwnerKind::parse(&owner.kind).ok_or(Distrust::Kind)?;
@@ -75,12 +75,12 @@ pub fn trusted(found: &FoundLedger<'_>, operator_namespace: &str) -> Result<(Own
     Ok((owner, shelf))
 }
 
-/// Whether a row about this destination counts. `policy` is the owner's, if it exists and makes sense: it must have a mirror
-/// that the destination lies in.
+/// Whether a row about this destination counts. `policy` is the owner's, if it exists and makes sense: it must have a
+/// mirror that the destination lies in.
 ///
-/// Where there is no such policy, the object was broken by an edit, is being deleted, or its kind is not served just now. A
-/// cluster-scoped object's copies are still what its ledger says, since only the operator writes where that is. Anybody's
-/// ledger of a namespaced object claims nothing then.
+/// Where there is no such policy, the object was broken by an edit, is being deleted, or its kind is not served just
+/// now. A cluster-scoped object's copies are still what its ledger says, since only the operator writes where that is.
+/// Anybody's ledger of a namespaced object claims nothing then.
 pub fn row_counts(kind: OwnerKind, policy: Option<&Policy>, destination: &Reference) -> bool {
     policy.map_or(kind.is_cluster_scoped(), |policy| policy.keeps(destination))
 }

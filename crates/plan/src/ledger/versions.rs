@@ -17,8 +17,8 @@ pub enum Foreign {
     Unknown,
 }
 
-/// Compares the version that was last written with the one that the watch shows. `seen`: the watch has shown the shelf as
-/// it was written before. `unseen_for` is the time since a write that the watch has not shown.
+/// Compares the version that was last written with the one that the watch shows. `seen`: the watch has shown the shelf
+/// as it was written before. `unseen_for` is the time since a write that the watch has not shown.
 pub fn foreign_write(
     written: Option<u64>,
     shown: Option<u64>,

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use super::whole_seconds;
 use crate::ledger::{Copy, Entry, Ledger};
 
-/// Enters what a status lists, for an object that has no ledger yet. Retention goes on from where it was. No digest is known,
-/// so every copy is looked at: what is found then counts as written, because kuik says that it made it.
+/// Enters what a status lists, for an object that has no ledger yet. Retention goes on from where it was. No digest is
+/// known, so every copy is looked at: what is found then counts as written, because kuik says that it made it.
 pub fn adopt(ledger: &mut Ledger, status: &MirrorSetStatus, now: Timestamp) {
     for image in &status.matching_images {
         let Ok(source) = Reference::parse(&image.image) else { continue };

@@ -1,10 +1,10 @@
 //! Who owns a destination that more than one source or object is interested in.
 //!
-//! The host of a source is not part of its destination, so two registries' images can meet in one place. One of them owns
-//! it. A source that cannot be copied comes after all that can; cluster-scoped objects come before namespaced ones; what is
-//! in use comes before what is not; then the one that the ledgers say, else the first in lexical order. Nearly all
-//! destinations interest one image of one object only, and of those nothing is kept: a first pass over all ledgers finds
-//! the others by fingerprint, a second judges them.
+//! The host of a source is not part of its destination, so two registries' images can meet in one place. One of them
+//! owns it. A source that cannot be copied comes after all that can; cluster-scoped objects come before namespaced
+//! ones; what is in use comes before what is not; then the one that the ledgers say, else the first in lexical order.
+//! Nearly all destinations interest one image of one object only, and of those nothing is kept: a first pass over all
+//! ledgers finds the others by fingerprint, a second judges them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,8 +31,8 @@ use crate::usage::{DirectUses, Used};
 #[derive(Debug, Clone, Copy)]
 pub struct Holding<'a> {
     pub ledger: &'a Ledger,
-    /// `None` while the object makes no sense. Nobody vouches for its rows then: they own nothing, but what they name is not
-    /// deleted either.
+    /// `None` while the object makes no sense. Nobody vouches for its rows then: they own nothing, but what they name
+    /// is not deleted either.
     pub policy: Option<&'a Policy>,
     /// The images in use that it selects, in order.
     pub used: &'a [Used],
@@ -58,8 +58,8 @@ pub(super) struct Claim {
     /// Whoever wants the copy to stay: one of them, and whether there are others.
     wanted_by: Option<(Arc<str>, Reference)>,
     wanted_by_several: bool,
-    /// Images in use that cannot be copied. A copy of the same image is all that they can hope for; any other is none of
-    /// their business.
+    /// Images in use that cannot be copied. A copy of the same image is all that they can hope for; any other is none
+    /// of their business.
     hopeful: Vec<(Arc<str>, Reference)>,
 }
 
@@ -132,8 +132,8 @@ pub struct Claimed {
 }
 
 /// Whether a destination belongs to other sources only, so that what is there must not be taken for a copy of this one.
-/// `rows` are those that ledgers have about it. Where nobody claims it, nobody is refused; a copy that was never made claims
-/// nothing once it has failed.
+/// `rows` are those that ledgers have about it. Where nobody claims it, nobody is refused; a copy that was never made
+/// claims nothing once it has failed.
 pub fn is_foreign(rows: impl IntoIterator<Item = Claimed>) -> bool {
     let mut foreign = false;
     for Claimed { own, state, filled, replaces } in rows {

@@ -24,8 +24,8 @@ pub fn hold_tag(digest: &Digest) -> Tag {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(ImageKey);
 
-/// The slot of a destination: its digest's where it has one, whatever its tag; else its tag's, which is `latest` where it has
-/// none.
+/// The slot of a destination: its digest's where it has one, whatever its tag; else its tag's, which is `latest` where
+/// it has none.
 pub fn slot(destination: &Reference) -> Slot {
     Slot(destination.pulled().key())
 }

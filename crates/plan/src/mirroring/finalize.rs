@@ -20,8 +20,8 @@ use crate::routing::Policy;
 use crate::usage::DirectUses;
 use crate::usage_list::Withheld;
 
-/// How long the deletion of an object waits for its copies to be deleted. A Secret that is gone or a registry that is down must
-/// not hold it up for ever.
+/// How long the deletion of an object waits for its copies to be deleted. A Secret that is gone or a registry that is
+/// down must not hold it up for ever.
 pub const GIVE_UP: SignedDuration = SignedDuration::from_mins(10);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +33,8 @@ pub enum Farewell {
     Done { left: Option<String> },
 }
 
-/// Whether an object is to be held by the finalizer: its copies are to be removed with it, and no longer. `busy`: what is
-/// under way may still write something, which is then to be deleted with the rest.
+/// Whether an object is to be held by the finalizer: its copies are to be removed with it, and no longer. `busy`: what
+/// is under way may still write something, which is then to be deleted with the rest.
 pub fn wants_finalizer(held: bool, busy: bool, farewell: Option<&Farewell>, policy: Option<&Policy>) -> bool {
     match (farewell, policy) {
         (Some(farewell), _) => held && (busy || !matches!(farewell, Farewell::Done { .. })),

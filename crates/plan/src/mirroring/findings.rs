@@ -86,8 +86,8 @@ pub struct Observed {
     pub moved: usize,
 }
 
-/// Notes a finding about a copy, or about a source where `destination` is `None`. What no longer has a row is not noted,
-/// unless it is a write: what may be in a registry because of us is never forgotten.
+/// Notes a finding about a copy, or about a source where `destination` is `None`. What no longer has a row is not
+/// noted, unless it is a write: what may be in a registry because of us is never forgotten.
 pub fn record(
     ledger: &mut Ledger,
     source: &Reference,
@@ -263,7 +263,8 @@ fn moved(entry: &mut Entry, source: &Reference, digest: Digest, now: Timestamp) 
     }
 }
 
-/// What the source has now, according to one copy. If its tag moved since the last one, the others are to be made again.
+/// What the source has now, according to one copy. If its tag moved since the last one, the others are to be made
+/// again.
 fn follow(entry: &mut Entry, source_digest: Digest, copied: Digest, now: Timestamp) {
     if entry.source_digest.replace(source_digest).is_some_and(|known| known != source_digest) {
         for other in entry.copies.iter_mut().filter(|other| other.digest != Some(copied)) {
@@ -290,8 +291,8 @@ fn again(copy: &mut Copy, now: Timestamp) {
     (copy.state, copy.since, copy.last_error) = (CopyState::Pending, now, None);
 }
 
-/// Digests in the repository of a destination that copies which stay need. They must not be deleted: every tag that names one
-/// would go with it.
+/// Digests in the repository of a destination that copies which stay need. They must not be deleted: every tag that
+/// names one would go with it.
 pub fn needed_digests<'l>(
     ledgers: impl IntoIterator<Item = &'l Ledger>,
     destination: &Reference,

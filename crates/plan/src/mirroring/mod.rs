@@ -2,8 +2,8 @@
 //!
 //! The registry is the truth about what exists, the ledger about what is ours. A round gathers who claims which
 //! destination over all policy objects ([`Claims`]), brings each ledger in line with what Pods use ([`reconcile`]), and
-//! reads off what is to be done ([`tasks`]). What came of it goes back into the ledger ([`record`]). Each round works from
-//! what is there alone, so nothing depends on having seen a change happen.
+//! reads off what is to be done ([`tasks`]). What came of it goes back into the ledger ([`record`]). Each round works
+//! from what is there alone, so nothing depends on having seen a change happen.
 
 mod adopt;
 mod claims;
@@ -63,8 +63,8 @@ fn same_source(one: &Reference, other: &Reference) -> bool {
     one.is_same_image(other)
 }
 
-/// Whether a copy that is in place was made for another source, which is said where an error would be. Its own source has
-/// no claim to the destination.
+/// Whether a copy that is in place was made for another source, which is said where an error would be. Its own source
+/// has no claim to the destination.
 fn is_shared(copy: &Copy) -> bool {
     copy.state == fairlead_api::fairlead::CopyState::Mirrored && copy.last_error.is_some()
 }

@@ -1,7 +1,7 @@
 //! When mirroring has to wait because not everything is known.
 //!
-//! What is not listed must not be taken for what is gone: an object that the API server does not serve just now would lose
-//! its rows, and its copies would count as unused.
+//! What is not listed must not be taken for what is gone: an object that the API server does not serve just now would
+//! lose its rows, and its copies would count as unused.
 
 /// What is known of the objects of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -63,7 +63,8 @@ impl fmt::Debug for Inputs<'_> {
 pub struct Reconciled {
     /// When the next retention ends.
     pub next: Option<Timestamp>,
-    /// Copies that are not made because another source owns their destination, or because its copy is still in use there.
+    /// Copies that are not made because another source owns their destination, or because its copy is still in use
+    /// there.
     pub refused: Vec<Refusal>,
     /// Images that cannot be copied to a mirror at all, and why; the first of them.
     pub problems: Vec<String>,

@@ -24,8 +24,8 @@ pub struct Report {
     pub ready: conditions::Finding,
 }
 
-/// Sums a ledger up. `secrets` and `problems` are what else keeps images from being copied: Secrets that cannot be used, and
-/// what [`reconcile`](super::reconcile) could not place.
+/// Sums a ledger up. `secrets` and `problems` are what else keeps images from being copied: Secrets that cannot be
+/// used, and what [`reconcile`](super::reconcile) could not place.
 pub fn report(ledger: &Ledger, policy: &Policy, secrets: &[String], problems: &[String]) -> Report {
     let mut counts = Counts::default();
     let mut failing = Vec::new();

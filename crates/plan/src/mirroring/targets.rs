@@ -24,8 +24,8 @@ pub(super) struct Aim<'p> {
     place: &'p Location,
     key: PlaceKey<'p>,
     retention: Option<std::time::Duration>,
-    /// Whether a copy is named by putting the source's path behind the place. On Docker Hub itself a path of one segment
-    /// gains another.
+    /// Whether a copy is named by putting the source's path behind the place. On Docker Hub itself a path of one
+    /// segment gains another.
     plain: bool,
 }
 
@@ -68,8 +68,8 @@ impl<'p> Aims<'p> {
         image.used.is_some_and(|used| used.original) && !loops.excludes(self.policy.id(), image.source)
     }
 
-    /// Since when an image that no Pod uses counts as unused: an edit of the filter starts the retention like the end of
-    /// the last Pod does.
+    /// Since when an image that no Pod uses counts as unused: an edit of the filter starts the retention like the end
+    /// of the last Pod does.
     pub(super) fn unused_since(image: &Joined<'_>, now: Timestamp) -> Timestamp {
         let known = image.entry.and_then(|entry| entry.unused_since);
         // What kube-image-keeper has for images that the filter leaves out is no time.
@@ -87,8 +87,8 @@ impl<'p> Aim<'p> {
         self.place.copy_of(source)
     }
 
-    /// The same as comparing with [`Self::destination`], the host in whatever spelling, without making it where that can be
-    /// helped: every round asks this of every copy.
+    /// The same as comparing with [`Self::destination`], the host in whatever spelling, without making it where that
+    /// can be helped: every round asks this of every copy.
     fn leads_to(&self, source: &Reference, destination: &Reference) -> bool {
         if suffix(source) != suffix(destination) {
             return false;

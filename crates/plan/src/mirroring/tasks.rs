@@ -42,8 +42,8 @@ pub struct Registry {
 /// A registry that a task cannot do without, and why it has to wait.
 pub type Blocked = (Arc<str>, String);
 
-/// The registries that a task waits for, and the one that it cannot do without now, with the reason. `known`: it is known
-/// which image the source is, so that a copy can be made from elsewhere while the source is down.
+/// The registries that a task waits for, and the one that it cannot do without now, with the reason. `known`: it is
+/// known which image the source is, so that a copy can be made from elsewhere while the source is down.
 pub fn registries_of(
     work: Work,
     known: bool,
@@ -61,8 +61,8 @@ pub fn registries_of(
 }
 
 /// Everything to be done now, in order of source, one task for each destination. To be asked after a round of
-/// [`reconcile`](super::reconcile) over all objects, because only that says who may write to a destination. `used` are the
-/// images in use that the policy selects, in order: nothing is copied for any other.
+/// [`reconcile`](super::reconcile) over all objects, because only that says who may write to a destination. `used` are
+/// the images in use that the policy selects, in order: nothing is copied for any other.
 pub fn tasks(ledger: &Ledger, policy: &Policy, used: &[Used]) -> Vec<Task> {
     let aims = Aims::of(policy);
     let mut tasks: Vec<Task> = Vec::new();
@@ -95,7 +95,8 @@ pub fn tasks(ledger: &Ledger, policy: &Policy, used: &[Used]) -> Vec<Task> {
     tasks
 }
 
-/// Of two copies to one destination the one that has not just failed, then the one that was there before, then the older one.
+/// Of two copies to one destination the one that has not just failed, then the one that was there before, then the
+/// older one.
 type Precedence = (Work, bool, bool, Timestamp);
 
 fn work(copy: &Copy, in_use: impl Fn() -> bool) -> Option<Work> {

@@ -1,9 +1,9 @@
 //! What the annotations of an incoming Pod claim about where its images come from.
 //!
 //! A Pod may come by this way a second time: the webhook is called again after others have changed the Pod, a backup is
-//! restored, a Pod that kuik rewrote is copied. Its image is then the alternative that was chosen, and only the annotation
-//! knows what was asked for. The claim alone proves nothing; [`crate::admission`] believes it if the policies, asked about
-//! the claimed original, offer the image that the Pod names.
+//! restored, a Pod that kuik rewrote is copied. Its image is then the alternative that was chosen, and only the
+//! annotation knows what was asked for. The claim alone proves nothing; [`crate::admission`] believes it if the
+//! policies, asked about the claimed original, offer the image that the Pod names.
 
 use std::collections::BTreeMap;
 

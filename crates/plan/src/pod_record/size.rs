@@ -1,5 +1,5 @@
-//! How much a Pod may grow at admission: etcd refuses objects that are too large, and a record must not be what makes one
-//! too large.
+//! How much a Pod may grow at admission: etcd refuses objects that are too large, and a record must not be what makes
+//! one too large.
 
 /// etcd takes requests of this size (its `--max-request-bytes`).
 const MOST_OBJECT_BYTES: usize = 1_572_864;

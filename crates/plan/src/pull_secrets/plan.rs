@@ -14,8 +14,8 @@ use super::copy_name;
 use crate::certificates::WallTime;
 use crate::routing::{PolicyId, SecretName, SecretUse};
 
-/// A copy that no Pod uses stays this long after it was last applied. Admission applies it again before it is a third of
-/// that old and believes in it for another third; the last one is for the Pod to become visible.
+/// A copy that no Pod uses stays this long after it was last applied. Admission applies it again before it is a third
+/// of that old and believes in it for another third; the last one is for the Pod to become visible.
 pub const GRACE: Duration = Duration::from_mins(30);
 
 /// A copy in use is looked at again after this time, in case somebody changed or removed it.

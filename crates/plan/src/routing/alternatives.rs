@@ -35,8 +35,8 @@ impl Origin {
         }
     }
 
-    /// The text for the record on the Pod: `original`, or `<kind>/<namespace>/<name>` of the policy, where the namespace of
-    /// cluster-scoped kinds is empty.
+    /// The text for the record on the Pod: `original`, or `<kind>/<namespace>/<name>` of the policy, where the
+    /// namespace of cluster-scoped kinds is empty.
     pub fn by(&self) -> String {
         self.policy().map_or_else(
             || "original".to_owned(),
@@ -133,7 +133,8 @@ impl Alternative {
         self.origins().any(|origin| *origin == Origin::Original)
     }
 
-    /// On whose account its registry is contacted: an administrator's as soon as one cluster-scoped policy names the place.
+    /// On whose account its registry is contacted: an administrator's as soon as one cluster-scoped policy names the
+    /// place.
     pub fn cause(&self) -> Cause {
         let mut policies = self.origins().filter_map(Origin::policy);
         if policies.any(|policy| policy.namespace.is_none()) { Cause::Administrator } else { Cause::Tenant }
@@ -185,8 +186,8 @@ impl Alternatives {
         &self.list
     }
 
-    /// How many places come after the last that is kept. Exact for up to a thousand combinations of entries and sources;
-    /// beyond, the combinations are counted without making them.
+    /// How many places come after the last that is kept. Exact for up to a thousand combinations of entries and
+    /// sources; beyond, the combinations are counted without making them.
     pub fn dropped(&self) -> usize {
         self.dropped
     }

@@ -1,10 +1,10 @@
 //! Puts the list of one image together, in order, and stops when it is complete.
 //!
-//! Upstreams are found from the image alone. Mirrors then offer copies of the image and of those upstreams, never of one
-//! another. One namespace may hold a thousand policies, whose entries and sources make millions of combinations, so no
-//! list of candidates is ever made: entries are merged lazily by one total key ([`super::merge`]), and each combination
-//! is made when its turn comes. Cost and memory follow from what is kept. The key is total, so the order in which
-//! policies were read cannot show.
+//! Upstreams are found from the image alone. Mirrors then offer copies of the image and of those upstreams, never of
+//! one another. One namespace may hold a thousand policies, whose entries and sources make millions of combinations, so
+//! no list of candidates is ever made: entries are merged lazily by one total key ([`super::merge`]), and each
+//! combination is made when its turn comes. Cost and memory follow from what is kept. The key is total, so the order in
+//! which policies were read cannot show.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -263,8 +263,8 @@ impl<'p> Builder<'p> {
         usize::from(with_original) + offered + copies.sum::<usize>()
     }
 
-    /// How many other places the image has that are offered, and how many names copies of them all would have. Places are
-    /// told apart by where they are, up to a number; further ones count each.
+    /// How many other places the image has that are offered, and how many names copies of them all would have. Places
+    /// are told apart by where they are, up to a number; further ones count each.
     fn count_places(&self) -> (usize, usize) {
         let (mut offered, mut names) = (HashSet::new(), HashSet::new());
         let mut untold = (0, 0);
@@ -338,7 +338,8 @@ fn offer_place(list: &mut List<'_>, place: Place<'_>, replicas: &[Replicas<'_>],
     }
 }
 
-/// The copies in one mirror, in the order of their sources. Of sources whose copies have the same name the first counts.
+/// The copies in one mirror, in the order of their sources. Of sources whose copies have the same name the first
+/// counts.
 fn offer_copies(
     list: &mut List<'_>,
     set: &Copies<'_>,
@@ -401,9 +402,9 @@ impl<'p> List<'p> {
         Self { image, kept: Vec::new(), places: HashMap::new(), beyond: 0, made: 0, cut: false }
     }
 
-    /// Puts a place at the end, or adds an origin to the place that is there, whatever spelling of the host either uses.
-    /// What is the Pod's own image is spelled as the Pod spells it: nothing is rewritten for that. Returns its number;
-    /// numbers from [`MOST_ALTERNATIVES`] on are not kept.
+    /// Puts a place at the end, or adds an origin to the place that is there, whatever spelling of the host either
+    /// uses. What is the Pod's own image is spelled as the Pod spells it: nothing is rewritten for that. Returns its
+    /// number; numbers from [`MOST_ALTERNATIVES`] on are not kept.
     fn offer(&mut self, reference: Reference, origin: Origin, secret: Option<SecretUse>) -> usize {
         self.made += 1;
         let known = if self.places.is_empty() {

@@ -40,9 +40,9 @@ pub struct LocationAnswer {
     pub full: String,
 }
 
-/// What a verdict means in its place. Nodes may hold credentials that we do not, so an original that asks for some, where
-/// none of ours matched, is unknown rather than unavailable. So is an original at an address that is off limits: a node may
-/// well reach it.
+/// What a verdict means in its place. Nodes may hold credentials that we do not, so an original that asks for some,
+/// where none of ours matched, is unknown rather than unavailable. So is an original at an address that is off limits:
+/// a node may well reach it.
 pub fn judge(
     alternative: &Alternative,
     verdict: Verdict,

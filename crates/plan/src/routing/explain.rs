@@ -117,7 +117,8 @@ mod tests {
         Policy::cluster_replicated(&serde_json::from_value(object).unwrap()).unwrap()
     }
 
-    /// Why a policy that stands alone has no part in `docker.io/library/nginx:1` of a Pod in `team`, labelled `app=web`.
+    /// Why a policy that stands alone has no part in `docker.io/library/nginx:1` of a Pod in `team`, labelled
+    /// `app=web`.
     fn why(policy: Policy) -> Option<PassedOver> {
         let policy = Arc::new(policy);
         let index = Index::new([Arc::clone(&policy)]);

@@ -75,7 +75,8 @@ impl Index {
         self.policies.iter()
     }
 
-    /// Whether a replicated set declares that two places hold the same image: a cluster-scoped one, or one of the namespace.
+    /// Whether a replicated set declares that two places hold the same image: a cluster-scoped one, or one of the
+    /// namespace.
     pub fn are_replicas(&self, one: &Reference, other: &Reference, namespace: Option<&str>) -> bool {
         let policies = self.for_namespace(namespace);
         let declared =
@@ -85,8 +86,8 @@ impl Index {
         one.is_same_image(&other) || declared(&one, &other) || declared(&other, &one)
     }
 
-    /// Where else an image is declared to be, in order of trial, each place with the Secrets that are named for it. Which
-    /// Pods the replicated sets are about makes no difference.
+    /// Where else an image is declared to be, in order of trial, each place with the Secrets that are named for it.
+    /// Which Pods the replicated sets are about makes no difference.
     pub fn upstreams_of(
         &self,
         image: &Reference,
@@ -106,8 +107,8 @@ impl Index {
         others.map(|one| (one.reference, one.secrets)).collect()
     }
 
-    /// On whose account the registry of an image is contacted that a Pod uses or an upstream is said to hold: a tenant's,
-    /// unless an upstream of a cluster-scoped replicated set names the place.
+    /// On whose account the registry of an image is contacted that a Pod uses or an upstream is said to hold: a
+    /// tenant's, unless an upstream of a cluster-scoped replicated set names the place.
     pub fn cause_of(&self, image: &Reference) -> Cause {
         let named = image.place().ancestors().any(|place| self.cluster_places.contains(&place));
         if named { Cause::Administrator } else { Cause::Tenant }

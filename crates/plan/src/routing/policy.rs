@@ -183,8 +183,8 @@ impl Policy {
         }
     }
 
-    /// The Secret to write and delete a copy with: that of the mirror it lies in, the innermost where mirrors lie in one
-    /// another.
+    /// The Secret to write and delete a copy with: that of the mirror it lies in, the innermost where mirrors lie in
+    /// one another.
     pub fn push_secret(&self, destination: &Reference) -> Option<&SecretName> {
         self.mirror_of(destination)?.push_secret.as_ref()
     }

@@ -13,8 +13,8 @@ pub struct DirectUses {
 }
 
 impl DirectUses {
-    /// From the images of all Pods, in any order: namespace and name of the Pod, and the image. Filters and labels make no
-    /// difference to what a node pulls.
+    /// From the images of all Pods, in any order: namespace and name of the Pod, and the image. Filters and labels make
+    /// no difference to what a node pulls.
     pub fn of<'a>(images: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>) -> Self {
         let mut first: HashMap<&str, (&str, &str)> = HashMap::new();
         for (namespace, name, image) in images {

@@ -191,7 +191,8 @@ fn found<'a>(facts: &PodFacts<'a>) -> Found<'a> {
     }
 }
 
-/// The digest in an `imageID`. Without a repository it is the digest of a configuration, which no registry knows an image by.
+/// The digest in an `imageID`. Without a repository it is the digest of a configuration, which no registry knows an
+/// image by.
 fn manifest_digest(image_id: &str) -> Option<Digest> {
     let (_, digest) = image_id.rsplit_once('@')?;
     digest.parse().ok()

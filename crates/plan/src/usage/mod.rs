@@ -22,8 +22,8 @@ use crate::pod_record::Place;
 pub use self::direct::DirectUses;
 use self::gathering::Gathering;
 
-/// Users of an image that are remembered, each with other credentials: the first of each namespace, up to so many, and so
-/// many altogether. Most of them may hold nothing for the image's registry, which only their Secrets tell.
+/// Users of an image that are remembered, each with other credentials: the first of each namespace, up to so many, and
+/// so many altogether. Most of them may hold nothing for the image's registry, which only their Secrets tell.
 pub const MOST_HOLDERS: usize = 4096;
 pub const MOST_HOLDERS_OF_NAMESPACE: usize = 64;
 
@@ -70,8 +70,8 @@ pub struct Used {
     pub holders: Arc<[Holder]>,
     /// The digest that all Pods run which run it. `None` if they differ: nobody can tell then which one is right.
     pub running: Option<Digest>,
-    /// Namespaces whose Pods name the image in their specification and run it, each with the digest: in order, the first
-    /// [`MOST_HOLDERS`]. What annotations say does not count. Empty unless the selection asks for it.
+    /// Namespaces whose Pods name the image in their specification and run it, each with the digest: in order, the
+    /// first [`MOST_HOLDERS`]. What annotations say does not count. Empty unless the selection asks for it.
     pub ran: Arc<[(Arc<str>, Digest)]>,
 }
 

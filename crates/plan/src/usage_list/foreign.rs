@@ -198,8 +198,8 @@ pub struct ForeignMirrors {
 }
 
 impl ForeignMirrors {
-    /// Whether a copy may be deleted as far as other clusters are concerned. It is listed in the innermost mirror that it
-    /// lies in.
+    /// Whether a copy may be deleted as far as other clusters are concerned. It is listed in the innermost mirror that
+    /// it lies in.
     pub fn permit_deletion(&self, copy: &Reference, now: Timestamp) -> Result<(), Withheld> {
         let holding = self.mirrors.iter().filter(|(place, _)| place.contains(copy));
         let innermost = holding.max_by_key(|(place, _)| place.path().len());

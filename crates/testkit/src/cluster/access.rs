@@ -20,7 +20,8 @@ const NAMESPACE_DEADLINE: Duration = Duration::from_secs(30);
 const TOKEN_SECONDS: i64 = 24 * 60 * 60;
 
 impl Cluster {
-    /// A client with all rights. Made anew for each call: a client belongs to the runtime that made it, and every test has its own.
+    /// A client with all rights. Made anew for each call: a client belongs to the runtime that made it, and every test
+    /// has its own.
     pub async fn client(&self) -> Result<Client> {
         kubeconfig::client(&self.admin).await
     }

@@ -20,7 +20,8 @@ const KUBELET_CLIENT: (&str, &str) = ("kube-apiserver-kubelet-client", "system:m
 pub(super) const ADMIN: &str = "fairlead-test-admin";
 pub(super) const KWOK: &str = "fairlead-test-kwok";
 
-/// Tokens are simpler than client certificates, and each part keeps the user name that RBAC and the audit log know it by.
+/// Tokens are simpler than client certificates, and each part keeps the user name that RBAC and the audit log know it
+/// by.
 const USERS: [(&str, &str); 6] = [
     (ADMIN, "system:masters"),
     ("system:kube-controller-manager", ""),

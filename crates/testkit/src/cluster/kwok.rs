@@ -24,9 +24,9 @@ const LEASE_SECONDS: u32 = 40;
 const PARALLEL: usize = 8;
 
 impl Cluster {
-    /// Starts kwok, which keeps simulated nodes ready and runs their Pods at once. `pod_stages` are `Stage` objects as YAML that say
-    /// otherwise: a pull that takes a while, fails, succeeds with an `imageID`. Tests that share a cluster may all call this, if they
-    /// agree on the stages.
+    /// Starts kwok, which keeps simulated nodes ready and runs their Pods at once. `pod_stages` are `Stage` objects as
+    /// YAML that say otherwise: a pull that takes a while, fails, succeeds with an `imageID`. Tests that share a
+    /// cluster may all call this, if they agree on the stages.
     pub async fn start_kwok(&self, pod_stages: Option<&str>) -> Result<()> {
         let own = self.own()?;
         let stages = format!("{NODE_STAGE}---\n{}", pod_stages.unwrap_or(POD_STAGES));

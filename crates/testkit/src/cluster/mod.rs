@@ -1,7 +1,7 @@
 //! A Kubernetes cluster for tests: started in seconds, its parts killed and restarted on request.
 //!
-//! Most tests want [`shared`] and a namespace of their own. A test that needs other feature gates, an audit log, a node, or that kills
-//! parts takes a cluster of its own from [`Cluster::builder`].
+//! Most tests want [`shared`] and a namespace of their own. A test that needs other feature gates, an audit log, a
+//! node, or that kills parts takes a cluster of its own from [`Cluster::builder`].
 
 mod access;
 mod builder;
@@ -32,7 +32,8 @@ use crate::registry::{Registry, RegistryConfig};
 use crate::supervisor::{Signal, Supervisor};
 use health::Health;
 
-/// A cluster made for tests, used by [`shared`] instead of starting one. `KUBECONFIG` is never looked at: it may be production.
+/// A cluster made for tests, used by [`shared`] instead of starting one. `KUBECONFIG` is never looked at: it may be
+/// production.
 const EXISTING: &str = "FAIRLEAD_TEST_KUBECONFIG";
 
 /// How long a part may take to come up; generous, since tests run side by side on small machines.

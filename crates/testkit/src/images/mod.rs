@@ -1,6 +1,7 @@
 //! Container images made on the spot: nothing is pulled from outside, and every byte of them is known to the test.
 //!
-//! Layers are uncompressed tar: runtimes and registries treat them like any other, and the digests are the same on every machine.
+//! Layers are uncompressed tar: runtimes and registries treat them like any other, and the digests are the same on
+//! every machine.
 
 mod content;
 mod presets;

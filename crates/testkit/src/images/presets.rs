@@ -28,8 +28,8 @@ impl ImageBuilder {
     }
 }
 
-/// Waits for a signal: a Pod that keeps running. It is the node's sandbox image, too, and a runtime knows one image by one digest
-/// whatever its names; a test that looks at digests labels its own ([`ImageBuilder::pause`]).
+/// Waits for a signal: a Pod that keeps running. It is the node's sandbox image, too, and a runtime knows one image by
+/// one digest whatever its names; a test that looks at digests labels its own ([`ImageBuilder::pause`]).
 pub fn pause() -> Result<Image> {
     ImageBuilder::pause()?.build()
 }

@@ -46,7 +46,8 @@ impl Endpoint {
         crate::install_crypto();
         let builder = reqwest::Client::builder().no_proxy();
         let builder = match &self.authority {
-            // The TLS library refuses such certificates, and whether ours comes around that is not this client's matter.
+            // The TLS library refuses such certificates, and whether ours comes around that is not this client's
+            // matter.
             Some(_) if self.self_signed => builder.tls_danger_accept_invalid_certs(true),
             Some(authority) => builder.tls_certs_only([Certificate::from_pem(authority.as_bytes())?]),
             None => builder,

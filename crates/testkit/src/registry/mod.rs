@@ -1,5 +1,5 @@
-//! Real registries: distribution 3 from the assets, and Debian's 2.8, which behaves differently where it matters (it deletes by digest
-//! only).
+//! Real registries: distribution 3 from the assets, and Debian's 2.8, which behaves differently where it matters (it
+//! deletes by digest only).
 
 mod access;
 mod config;

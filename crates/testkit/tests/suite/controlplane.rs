@@ -50,7 +50,8 @@ async fn data_survives_killed_parts() -> Result<()> {
     Ok(())
 }
 
-/// Writes a digest of an image volume into a Pod's status, as a new kubelet would, and reads back what the API server kept.
+/// Writes a digest of an image volume into a Pod's status, as a new kubelet would, and reads back what the API server
+/// kept.
 async fn image_volume_digest(client: Client, namespace: &str) -> Result<Option<String>> {
     let pods: Api<Pod> = Api::namespaced(client, namespace);
     let pod = serde_json::from_value(json!({

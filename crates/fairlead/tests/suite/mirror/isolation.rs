@@ -24,8 +24,8 @@ fn mirror_in(namespace: &str, source: &Registry, mirrors: &Value, more: &Value) 
     mirror
 }
 
-/// The operator has a login for a private registry, and a cluster-wide mirror has copied from it into another. A tenant who
-/// has neither login names the images in Pods of his, and mirrors them to a registry of his own.
+/// The operator has a login for a private registry, and a cluster-wide mirror has copied from it into another. A tenant
+/// who has neither login names the images in Pods of his, and mirrors them to a registry of his own.
 #[tokio::test]
 async fn a_namespaced_mirror_reads_nothing_with_credentials_of_the_operator() -> Result<()> {
     let fallback = "fallbackCredentialSecret: {namespace: fairlead-system, name: fallback}, ";
@@ -83,8 +83,8 @@ async fn allow_ledgers(rig: &Rig) -> Result<()> {
 /// A copy as a forged ledger has it: source, destination, digest.
 type Row = (String, String, String);
 
-/// Writes a ledger in the name of a policy object, with its owner reference, that says of each destination that Fairlead wrote
-/// it, of an image that nobody uses.
+/// Writes a ledger in the name of a policy object, with its owner reference, that says of each destination that
+/// Fairlead wrote it, of an image that nobody uses.
 async fn forge(rig: &Rig, namespace: &str, object: &Value, name: &str, rows: &[Row]) -> Result<()> {
     let kind = object["kind"].as_str().context("a kind")?;
     let owner = object["metadata"]["name"].as_str().context("a name")?;
@@ -184,8 +184,8 @@ async fn a_forged_ledger_removes_nothing_and_claims_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Pods of many namespaces use an image: most have no pull secret, or one for another registry, or a wrong one; the last has
-/// the right one.
+/// Pods of many namespaces use an image: most have no pull secret, or one for another registry, or a wrong one; the
+/// last has the right one.
 #[tokio::test]
 async fn a_login_is_found_however_many_namespaces_have_none() -> Result<()> {
     let rig = super::rig::shared().await?;

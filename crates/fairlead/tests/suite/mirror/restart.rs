@@ -39,7 +39,8 @@ async fn after_a_crash_in_mid_copy_nothing_is_lost_and_nothing_copied_again() ->
         wait_for_copy(&target, &format!("team/app-{number:02}"), "1", digest).await?;
     }
     wait_for_status(&rig, &mirror, |status| status["mirroredCount"] == 60).await?;
-    // Copies that were under way when it was killed may have been published and not heard of; none of the others is sent twice.
+    // Copies that were under way when it was killed may have been published and not heard of; none of the others is
+    // sent twice.
     let published = manifests_written(&target)?.len();
     ensure!((60..=64).contains(&published), "{published} manifests were written, {before} before the crash");
 

@@ -1,4 +1,5 @@
-//! Many images and three mirrors, of which one hangs and one has no quota left, while the lease holder dies in the middle.
+//! Many images and three mirrors, of which one hangs and one has no quota left, while the lease holder dies in the
+//! middle.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

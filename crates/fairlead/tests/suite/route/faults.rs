@@ -12,7 +12,8 @@ use serde_json::json;
 
 use super::rig::{image, mirror, pod, replicas, shared};
 
-/// A registry that accepts connections and never answers holds up the first Pods for the time of a probe, and no others.
+/// A registry that accepts connections and never answers holds up the first Pods for the time of a probe, and no
+/// others.
 #[tokio::test]
 async fn a_silent_registry_costs_one_slow_pod() -> Result<()> {
     let rig = shared().await?;

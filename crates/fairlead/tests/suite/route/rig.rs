@@ -1,5 +1,5 @@
-//! One cluster with an installed operator for all tests of routing. Every test has registries of its own, so the policies
-//! of one are about images of no other.
+//! One cluster with an installed operator for all tests of routing. Every test has registries of its own, so the
+//! policies of one are about images of no other.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -15,9 +15,9 @@ use super::{Router, pull_secrets::PullSecrets};
 use crate::admission::decide::PodRequest;
 use crate::registries::verdicts::{Known, NodeTrust};
 
-/// A place that is known to have the image, and whose registry is checked first, has this time before the places after it
-/// are asked. So while all is well, one registry is asked; when it is not, the others have answered by the time that is
-/// known.
+/// A place that is known to have the image, and whose registry is checked first, has this time before the places after
+/// it are asked. So while all is well, one registry is asked; when it is not, the others have answered by the time that
+/// is known.
 const HEAD_START: Duration = Duration::from_millis(100);
 
 /// One place and what is needed to ask about it.
@@ -130,8 +130,8 @@ impl Router {
         consistency::differences(places, used, &digests, |pair| self.around.claims.has_pair(pair, &policies))
     }
 
-    /// Fills in what is known already, in order, up to the first that can be used, or that can be used if its registry is
-    /// alive: the position of such a one is returned.
+    /// Fills in what is known already, in order, up to the first that can be used, or that can be used if its registry
+    /// is alive: the position of such a one is returned.
     fn look_up<'a>(
         &'a self,
         places: &'a Alternatives,

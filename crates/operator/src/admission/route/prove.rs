@@ -1,8 +1,9 @@
 //! Leaves out copies of private images that the Pod's namespace has not proven access to.
 //!
-//! Mirrors that do not ask for proof cost nothing here. A proof in the ledger is enough. Without one, the original is asked
-//! about with the Pod's own pull secrets: never with those of a policy, nor with a copy of one that Fairlead put into the
-//! namespace. This comes before Secrets of mirrors are read, so that no namespace receives one for a copy it may not have.
+//! Mirrors that do not ask for proof cost nothing here. A proof in the ledger is enough. Without one, the original is
+//! asked about with the Pod's own pull secrets: never with those of a policy, nor with a copy of one that Fairlead put
+//! into the namespace. This comes before Secrets of mirrors are read, so that no namespace receives one for a copy it
+//! may not have.
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -1,7 +1,7 @@
 //! The pull secrets that a Pod brings and those that its alternatives need.
 //!
-//! What counts is what the kubelet will have: a place that can only be reached with a secret that the Pod will not carry is
-//! asked about without it.
+//! What counts is what the kubelet will have: a place that can only be reached with a secret that the Pod will not
+//! carry is asked about without it.
 
 use std::{
     collections::{BTreeMap, HashSet},

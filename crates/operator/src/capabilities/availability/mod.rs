@@ -1,9 +1,10 @@
 //! Looks at images in their registries, on the lease holder, before an outage needs them.
 //!
 //! Three kinds of images are looked at, each at the pace that the configuration sets for its registry: those that
-//! `ClusterImageSetAvailability` objects watch, the sources of mirrors, whose tags may move, and the copies in mirrors, which
-//! may get lost. What is found goes into the ledgers of the objects, to the mirrors, and to admission, which then knows
-//! without asking. Registries are independent of each other: each has at most one look under way, and every look ends.
+//! `ClusterImageSetAvailability` objects watch, the sources of mirrors, whose tags may move, and the copies in mirrors,
+//! which may get lost. What is found goes into the ledgers of the objects, to the mirrors, and to admission, which then
+//! knows without asking. Registries are independent of each other: each has at most one look under way, and every look
+//! ends.
 
 mod metrics;
 mod news;
@@ -64,8 +65,8 @@ pub struct MirrorLooks {
 }
 
 impl MirrorLooks {
-    /// Of an image that is named twice on behalf of one principal the first counts, and what an administrator answers for
-    /// before all.
+    /// Of an image that is named twice on behalf of one principal the first counts, and what an administrator answers
+    /// for before all.
     pub fn new(mut list: Vec<MirrorLook>) -> Self {
         list.sort_by(|one, other| {
             let [by, others] =

@@ -1,4 +1,5 @@
-//! Tells about images that disappeared or came back: on the object that watches them, and in the namespaces that use them.
+//! Tells about images that disappeared or came back: on the object that watches them, and in the namespaces that use
+//! them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +54,8 @@ impl Story {
         events.tell(self.notice(about, message));
     }
 
-    /// On one Pod in each namespace that uses the image. Goes through all Pods, and so is for a thread that may be busy.
+    /// On one Pod in each namespace that uses the image. Goes through all Pods, and so is for a thread that may be
+    /// busy.
     pub(super) fn tell_in_namespaces(
         &self,
         events: &EventQueue,

@@ -118,8 +118,8 @@ impl Prober {
         Looked { complete, ..first.unwrap_or_else(given_up) }
     }
 
-    /// Asks with one login after the other until one gets to see the image. Registries hide what they have from those who
-    /// may not see it, so only what all of them are told counts as missing.
+    /// Asks with one login after the other until one gets to see the image. Registries hide what they have from those
+    /// who may not see it, so only what all of them are told counts as missing.
     async fn ask_in_turn(&self, question: &Question, wish: &Wish, answers: &mut Answers) -> Looked {
         let image = &question.image;
         let rule = self.context.config.monitoring.for_registry(image.host().as_str());

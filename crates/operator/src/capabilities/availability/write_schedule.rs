@@ -1,5 +1,6 @@
-//! What is written about an object, and when: at most one request a second, never two at once, the ledger and the status
-//! in turn, less often what only tells when an image was looked at, and less and less often what does not get through.
+//! What is written about an object, and when: at most one request a second, never two at once, the ledger and the
+//! status in turn, less often what only tells when an image was looked at, and less and less often what does not get
+//! through.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! Copies images in use to their mirrors, keeps the copies right and removes those that nobody uses, on the lease holder
-//! alone.
+//! Copies images in use to their mirrors, keeps the copies right and removes those that nobody uses, on the lease
+//! holder alone.
 //!
-//! `fairlead_plan::mirroring` decides what there should be, `fairlead_plan::copy_queue` what is done next. One task holds
-//! all ledgers and plans; copies run beside it. Everything is compared anew with what is there, so nothing depends on
-//! having seen a change happen, and whoever takes over goes on from the stored ledgers.
+//! `fairlead_plan::mirroring` decides what there should be, `fairlead_plan::copy_queue` what is done next. One task
+//! holds all ledgers and plans; copies run beside it. Everything is compared anew with what is there, so nothing
+//! depends on having seen a change happen, and whoever takes over goes on from the stored ledgers.
 
 mod credentials;
 mod event_loop;

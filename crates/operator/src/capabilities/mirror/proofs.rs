@@ -158,8 +158,8 @@ struct Opener {
 }
 
 impl Opener {
-    /// The namespaces whose own credentials open the original. If it opens without any, all of them. Where there are many
-    /// namespaces, others have their turn in the next round.
+    /// The namespaces whose own credentials open the original. If it opens without any, all of them. Where there are
+    /// many namespaces, others have their turn in the next round.
     async fn open(&self, order: &Order, round: u32) -> Vec<Arc<str>> {
         let Attempt { source, namespaces, .. } = &order.attempt;
         if self.reads(order, Vec::new()).await == Ok(true) {

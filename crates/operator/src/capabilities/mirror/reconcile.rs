@@ -1,7 +1,7 @@
 //! Compares what should be in mirrors with what the ledgers say, for all mirror objects at once.
 //!
-//! It reads every Pod and every ledger, so it runs beside the threads that serve requests, and not more often than it is
-//! worth.
+//! It reads every Pod and every ledger, so it runs beside the threads that serve requests, and not more often than it
+//! is worth.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Usage lists in mirrors: writes the list of this cluster, and reads those of other clusters before copies are deleted.
+//! Usage lists in mirrors: writes the list of this cluster, and reads those of other clusters before copies are
+//! deleted.
 //!
 //! When lists are due and what they keep from being deleted is decided in [`fairlead_plan::usage_list`].
 

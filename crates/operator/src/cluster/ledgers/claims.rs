@@ -45,9 +45,9 @@ pub struct LedgerObject {
 const MOST_HOLDERS: usize = 8;
 
 impl Claims {
-    /// Whether the destination belongs to other sources only, so that what is there must not be taken for a copy of this
-    /// one. A destination that nobody claims refuses nobody, nor does one that is named by its digest: it cannot hold
-    /// anything else. A row counts only within the mirrors of its object, as the policies have them.
+    /// Whether the destination belongs to other sources only, so that what is there must not be taken for a copy of
+    /// this one. A destination that nobody claims refuses nobody, nor does one that is named by its digest: it cannot
+    /// hold anything else. A row counts only within the mirrors of its object, as the policies have them.
     pub fn refuses(&self, source: &Reference, destination: &Reference, policies: &routing::Index) -> bool {
         let index = self.read();
         if index.is_empty() || destination.digest().is_some() {
@@ -127,7 +127,8 @@ impl Claims {
         !index.is_empty() && index.rows(name_of(image)).any(|row| row.state == CopyState::Mirrored)
     }
 
-    /// Whether a ledger has another digest for a copy that is in place there, or for an image that is copied from there.
+    /// Whether a ledger has another digest for a copy that is in place there, or for an image that is copied from
+    /// there.
     pub(super) fn contradict(&self, image: &Reference, digest: &Digest) -> bool {
         let index = self.read();
         if index.is_empty() || image.digest().is_some() {

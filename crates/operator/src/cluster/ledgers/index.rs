@@ -1,7 +1,7 @@
 //! The rows of all ledgers as hashes, found by what they are about.
 //!
-//! Texts would be ten times as large, and nobody on this side ever prints one. Hashes are keyed anew in every process, so
-//! nobody can choose names that meet in one.
+//! Texts would be ten times as large, and nobody on this side ever prints one. Hashes are keyed anew in every process,
+//! so nobody can choose names that meet in one.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -197,8 +197,8 @@ pub(super) struct Item<T> {
     value: T,
 }
 
-/// Values in the order of their names. There are many, they are looked up all the time, and a ledger changes now and then:
-/// nothing is smaller, and moving a megabyte takes less than a millisecond.
+/// Values in the order of their names. There are many, they are looked up all the time, and a ledger changes now and
+/// then: nothing is smaller, and moving a megabyte takes less than a millisecond.
 #[derive(Debug)]
 struct Table<T> {
     items: Vec<Item<T>>,

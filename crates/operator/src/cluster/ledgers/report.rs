@@ -1,7 +1,7 @@
 //! Tells the lease holder what probes found, on whichever replica that was.
 //!
-//! On the lease holder itself it is handed to the controller. Another replica writes it onto a ledger that has the image,
-//! as an annotation, where the lease holder's own watch finds it; the next write of the ledger takes it away.
+//! On the lease holder itself it is handed to the controller. Another replica writes it onto a ledger that has the
+//! image, as an annotation, where the lease holder's own watch finds it; the next write of the ledger takes it away.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -41,7 +41,8 @@ struct Handed {
 }
 
 impl Findings {
-    /// Tells what is noted until `shutdown`. What the controller has no room for in time is dropped; it will be noted again.
+    /// Tells what is noted until `shutdown`. What the controller has no room for in time is dropped; it will be noted
+    /// again.
     pub async fn run(
         self,
         client: Client,

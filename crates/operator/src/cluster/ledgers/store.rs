@@ -1,7 +1,7 @@
 //! Ledgers at the API server: read at the start of a term, written whenever they changed.
 //!
-//! Only the lease holder writes, and it has what it writes in memory, so a write is the whole object over the version that
-//! is known. Somebody else's write in between is a conflict, and the caller decides what becomes of it.
+//! Only the lease holder writes, and it has what it writes in memory, so a write is the whole object over the version
+//! that is known. Somebody else's write in between is a conflict, and the caller decides what becomes of it.
 
 use std::time::Duration;
 
@@ -72,8 +72,8 @@ impl Shelves {
         owner.namespace.as_deref().unwrap_or(&self.operator_namespace)
     }
 
-    /// What `keep` makes of every ledger that can be read and counts, and of the object that it belongs to. Asked page by
-    /// page: all ledgers at once are several times as large as what is kept of them.
+    /// What `keep` makes of every ledger that can be read and counts, and of the object that it belongs to. Asked page
+    /// by page: all ledgers at once are several times as large as what is kept of them.
     pub async fn list<T>(&self, keep: impl Fn(Owner, ImageLedger) -> Option<T>) -> Result<Vec<T>, Failure> {
         let api: Api<Tolerant<ImageLedger>> = Api::all(self.client.clone());
         let mut params = ListParams::default().limit(PAGE);

@@ -4,8 +4,8 @@ use fairlead_api::fairlead::LedgerOwner;
 use fairlead_plan::ledger::{self, Distrust, FoundLedger, FoundReference, Owner, ShelfId};
 use kube::api::ObjectMeta;
 
-/// The owner of a stored ledger and the shelf that it is; an error if it is not where Fairlead writes ledgers, so that it
-/// counts for nothing. Every reader of ledgers asks this first.
+/// The owner of a stored ledger and the shelf that it is; an error if it is not where Fairlead writes ledgers, so that
+/// it counts for nothing. Every reader of ledgers asks this first.
 pub fn trusted(
     metadata: &ObjectMeta,
     owner: &LedgerOwner,

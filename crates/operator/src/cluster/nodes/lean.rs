@@ -1,7 +1,7 @@
 //! A Node as it is decoded: what warming, node configuration and accounting need, and nothing else.
 //!
-//! A Node reports itself every few seconds, with up to fifty images of up to five names each. The names are hashed while
-//! they are decoded.
+//! A Node reports itself every few seconds, with up to fifty images of up to five names each. The names are hashed
+//! while they are decoded.
 
 use std::collections::BTreeMap;
 use std::fmt;

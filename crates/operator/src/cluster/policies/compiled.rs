@@ -1,8 +1,8 @@
 //! What became of every policy object, and the index of those that work.
 //!
-//! An object is compiled once for each of its generations. When objects change, those that did not are taken over as they
-//! are, and so is the whole index when none of them changed: a status that is written costs no rebuild. An object that is
-//! being deleted is out of use at once: while its finalizers run, its copies of images and Secrets disappear.
+//! An object is compiled once for each of its generations. When objects change, those that did not are taken over as
+//! they are, and so is the whole index when none of them changed: a status that is written costs no rebuild. An object
+//! that is being deleted is out of use at once: while its finalizers run, its copies of images and Secrets disappear.
 
 use std::collections::BTreeMap;
 use std::fmt;

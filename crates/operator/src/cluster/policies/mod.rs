@@ -1,8 +1,9 @@
-//! The policies of the cluster, compiled: what admission asks on every replica, and what each policy object is told about
-//! itself by the lease holder.
+//! The policies of the cluster, compiled: what admission asks on every replica, and what each policy object is told
+//! about itself by the lease holder.
 //!
-//! Readers get one immutable index that is replaced whole. A broken object is left out of it, alone, and says why in its
-//! own status. Before a watch has listed its kind there is nothing of that kind in the index; readiness waits for that.
+//! Readers get one immutable index that is replaced whole. A broken object is left out of it, alone, and says why in
+//! its own status. Before a watch has listed its kind there is nothing of that kind in the index; readiness waits for
+//! that.
 
 mod compiled;
 mod kinds;
@@ -29,8 +30,8 @@ use crate::cluster::state::{Bell, Changes};
 use crate::cluster::watch::Resources;
 use crate::platform::config::Routing;
 
-/// The shortest time between two rebuilds. The first change after a quiet time is seen at once; what follows in a burst is
-/// seen together.
+/// The shortest time between two rebuilds. The first change after a quiet time is seen at once; what follows in a burst
+/// is seen together.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The present policies. Cheap to clone.

@@ -1,7 +1,7 @@
 //! `ServiceAccount`s that let their Pods use listed secrets only.
 //!
-//! The API server refuses a Pod of such an account that names any other pull secret, so routing must not add one. Nearly
-//! no account is like that; the others are dropped as they are decoded.
+//! The API server refuses a Pod of such an account that names any other pull secret, so routing must not add one.
+//! Nearly no account is like that; the others are dropped as they are decoded.
 
 mod lean;
 mod sink;
@@ -29,8 +29,8 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// The pull secrets that Pods of the account may name; `None` if that is not restricted. An empty name stands for the
-    /// account that Pods get by default.
+    /// The pull secrets that Pods of the account may name; `None` if that is not restricted. An empty name stands for
+    /// the account that Pods get by default.
     pub fn permitted(&self, namespace: &str, name: &str) -> Option<Arc<BTreeSet<String>>> {
         let restricted = self.restricted.load();
         if restricted.is_empty() {

@@ -84,8 +84,8 @@ impl<K: Followed, S: Sink<K>> Follower<K, S> {
             self.wait_until_served().await;
             self.board.served(self.kind.name);
             self.follow_while_needed().await;
-            // What was listed stays known. Objects that are deleted with their definition are reported one by one before
-            // that; an object that was not reported as deleted is still stored, and only not served.
+            // What was listed stays known. Objects that are deleted with their definition are reported one by one
+            // before that; an object that was not reported as deleted is still stored, and only not served.
             if self.needed.as_ref().is_none_or(|needed| *needed.borrow() > 0) {
                 self.board.absent(self.kind.name);
             }

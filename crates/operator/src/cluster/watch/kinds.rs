@@ -98,8 +98,8 @@ impl Debug for Watches {
 }
 
 impl Watches {
-    /// Ledgers of cluster-scoped objects are in the operator's namespace. `webhook` is the webhook configuration that says to
-    /// which namespaces pull secrets may be copied; without it none are, and namespaces are not watched.
+    /// Ledgers of cluster-scoped objects are in the operator's namespace. `webhook` is the webhook configuration that
+    /// says to which namespaces pull secrets may be copied; without it none are, and namespaces are not watched.
     pub fn new(
         client: Client,
         operator_namespace: &str,

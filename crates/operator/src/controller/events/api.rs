@@ -168,8 +168,8 @@ impl Post {
         within(LIMIT, events.patch(&letter.name, &params, &patch)).await.map(drop)
     }
 
-    /// The Deployment as events refer to it. Where there is none, the operator was started in another way, and its name has
-    /// to do.
+    /// The Deployment as events refer to it. Where there is none, the operator was started in another way, and its name
+    /// has to do.
     pub(super) async fn deployment(&self, namespace: &str, name: &str) -> Result<ObjectReference, Failure> {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
         let found = within(LIMIT, deployments.get_opt(name)).await?;

@@ -1,7 +1,7 @@
 //! Internal errors of the operator as one event on its own Deployment, where `kubectl describe` shows it.
 //!
-//! Pods are admitted whatever goes wrong, so errors would go unnoticed but for logs and metrics. One event says how many
-//! there were and of what kind; it is written at most once a minute, however many there are.
+//! Pods are admitted whatever goes wrong, so errors would go unnoticed but for logs and metrics. One event says how
+//! many there were and of what kind; it is written at most once a minute, however many there are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

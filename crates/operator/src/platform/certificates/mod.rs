@@ -1,9 +1,9 @@
 //! The certificates that the API server sees when it calls the webhook.
 //!
-//! [`Keeper`] makes them itself: an authority and a leaf in one Secret, which the leader writes and every replica reads,
-//! and the bundle of trusted authorities in the webhook configuration. `fairlead_plan::certificates` decides what to do
-//! when; this module carries it out. [`Files`] is the alternative for those who have cert-manager or the like: it
-//! serves what is in a directory and writes no certificate to the cluster.
+//! [`Keeper`] makes them itself: an authority and a leaf in one Secret, which the leader writes and every replica
+//! reads, and the bundle of trusted authorities in the webhook configuration. `fairlead_plan::certificates` decides
+//! what to do when; this module carries it out. [`Files`] is the alternative for those who have cert-manager or the
+//! like: it serves what is in a directory and writes no certificate to the cluster.
 //!
 //! Both feed a [`Resolver`], from which every TLS handshake takes the leaf of the moment.
 //!

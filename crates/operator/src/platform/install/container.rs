@@ -96,7 +96,8 @@ fn probe(path: &str, period_seconds: i32, failure_threshold: i32) -> Probe {
     }
 }
 
-/// Memory is bounded so that a fault stays here; the processor is not, since throttling would slow every Pod's admission.
+/// Memory is bounded so that a fault stays here; the processor is not, since throttling would slow every Pod's
+/// admission.
 fn resources() -> ResourceRequirements {
     let amounts = |pairs: &[(&str, &str)]| -> Option<BTreeMap<String, Quantity>> {
         Some(

@@ -139,7 +139,8 @@ pub fn namespace(settings: &Settings) -> Result<Manifest, InstallError> {
     )
 }
 
-/// The objects of an installation in the order to apply them, without the Namespace and the custom resource definitions.
+/// The objects of an installation in the order to apply them, without the Namespace and the custom resource
+/// definitions.
 pub fn objects(settings: &Settings) -> Result<Vec<Manifest>, InstallError> {
     settings.check()?;
     let mut objects = vec![

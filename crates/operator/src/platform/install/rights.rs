@@ -1,4 +1,5 @@
-//! What the operator may do, and why: one table from which both roles, their explanations and the chart's copy are made.
+//! What the operator may do, and why: one table from which both roles, their explanations and the chart's copy are
+//! made.
 //!
 //! A rule of a role has no room for a comment, so each role carries its reasons as an annotation that
 //! `kubectl describe` shows. A test runs the operator under these rights and compares the table with the API server's

@@ -1,4 +1,5 @@
-//! The promises of an installation that can be read off the objects; what the API server says to them is tested elsewhere.
+//! The promises of an installation that can be read off the objects; what the API server says to them is tested
+//! elsewhere.
 
 use std::collections::BTreeSet;
 

@@ -15,7 +15,8 @@ use super::{
 /// Longer than the slowest honest answer, short enough that a dead operator does not hold up a rollout.
 const TIMEOUT_SECONDS: i32 = 5;
 
-/// A mirror Pod is the API server's picture of a static Pod: the kubelet runs what its file says, whatever is written here.
+/// A mirror Pod is the API server's picture of a static Pod: the kubelet runs what its file says, whatever is written
+/// here.
 const NOT_A_MIRROR_POD: &str =
     "!has(object.metadata.annotations) || !('kubernetes.io/config.mirror' in object.metadata.annotations)";
 

@@ -35,7 +35,8 @@ pub(super) fn namespace(settings: &Settings) -> Namespace {
 pub(super) fn service_account(settings: &Settings) -> ServiceAccount {
     ServiceAccount {
         metadata: namespaced(settings, NAME),
-        // Only the operator's own Pods ask for the token: nothing else that runs under this account gets one by accident.
+        // Only the operator's own Pods ask for the token: nothing else that runs under this account gets one by
+        // accident.
         automount_service_account_token: Some(false),
         ..ServiceAccount::default()
     }

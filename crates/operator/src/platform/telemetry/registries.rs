@@ -1,5 +1,5 @@
-//! Registries as labels of metrics. Their names come from Pods and tenants, so there is a bound to them, and a smaller one
-//! for each namespace: no tenant can take the labels of others.
+//! Registries as labels of metrics. Their names come from Pods and tenants, so there is a bound to them, and a smaller
+//! one for each namespace: no tenant can take the labels of others.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -127,8 +127,8 @@ impl Cache {
         }
     }
 
-    /// Drops what was not used for longest, of the namespace that holds most, several at a time so that it need not be done
-    /// at every new entry. So a namespace with thousands of Secrets displaces its own.
+    /// Drops what was not used for longest, of the namespace that holds most, several at a time so that it need not be
+    /// done at every new entry. So a namespace with thousands of Secrets displaces its own.
     fn shrink(&mut self) {
         if self.entries.len() <= MOST_ENTRIES && self.bytes <= MOST_BYTES {
             return;

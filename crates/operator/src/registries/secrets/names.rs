@@ -1,7 +1,7 @@
 //! Which names can be asked for.
 //!
-//! Mutating admission comes before validation, so the name of a pull secret in a Pod can be any text. It becomes part of
-//! a request's path, where `/`, `?` and `..` would lead elsewhere.
+//! Mutating admission comes before validation, so the name of a pull secret in a Pod can be any text. It becomes part
+//! of a request's path, where `/`, `?` and `..` would lead elsewhere.
 
 use fairlead_plan::routing::SecretName;
 

@@ -54,8 +54,8 @@ pub enum Known {
 #[derive(Clone, Debug)]
 pub struct Verdicts {
     shared: Arc<Shared>,
-    /// On whose account registries are asked. A verdict serves only callers of the same cause: an administrator may get an
-    /// answer from an address that is off limits for tenants.
+    /// On whose account registries are asked. A verdict serves only callers of the same cause: an administrator may get
+    /// an answer from an address that is off limits for tenants.
     cause: Cause,
 }
 
@@ -89,8 +89,8 @@ impl Verdicts {
         self
     }
 
-    /// What is known without waiting. While a registry is down that is known of all its images, asked for before or not.
-    /// May begin a liveness check in the background; so this needs a runtime around it.
+    /// What is known without waiting. While a registry is down that is known of all its images, asked for before or
+    /// not. May begin a liveness check in the background; so this needs a runtime around it.
     pub fn known(&self, image: &Reference, credentials: &[Credential]) -> Known {
         let known = self.look(&self.shared.cache.asked(image, credentials, self.cause));
         if matches!(known, Known::Nothing) {
@@ -104,14 +104,15 @@ impl Verdicts {
         self.shared.cache.digest(&self.shared.cache.asked(image, credentials, self.cause), Instant::now())
     }
 
-    /// What is known, or what a probe finds out before the deadline and within the time that a probe may take. A positive
-    /// verdict is returned only while the registry is proven to accept new connections: if need be, a liveness check runs
-    /// first, within the time of a probe.
+    /// What is known, or what a probe finds out before the deadline and within the time that a probe may take. A
+    /// positive verdict is returned only while the registry is proven to accept new connections: if need be, a liveness
+    /// check runs first, within the time of a probe.
     ///
-    /// Probes and checks do not depend on their callers: however early those leave, they go on and what they find is kept.
+    /// Probes and checks do not depend on their callers: however early those leave, they go on and what they find is
+    /// kept.
     ///
-    /// `namespace` is that of the Pod: on its account the registry gets a label in metrics, and against its share of the
-    /// registry a probe counts.
+    /// `namespace` is that of the Pod: on its account the registry gets a label in metrics, and against its share of
+    /// the registry a probe counts.
     pub async fn ask(
         &self,
         image: &Reference,
@@ -157,7 +158,8 @@ impl Verdicts {
         let started = Instant::now();
         loop {
             let progress = told.borrow_and_update().clone();
-            // The time of a probe begins when it is sent: what is ahead of it in our own line is not the registry's fault.
+            // The time of a probe begins when it is sent: what is ahead of it in our own line is not the registry's
+            // fault.
             let until = match (&progress, self.shared.settings.timeout) {
                 (Progress::Told(verdict), _) => return verdict.clone(),
                 (Progress::Sent(at), Some(timeout)) => deadline.min(*at + timeout + MARGIN),
@@ -218,7 +220,8 @@ impl Verdicts {
         self.land(image, verdict, health);
     }
 
-    /// Refreshes verdicts in use, forgets those that are not, and forgets registries that are neither `named` nor in use.
+    /// Refreshes verdicts in use, forgets those that are not, and forgets registries that are neither `named` nor in
+    /// use.
     pub async fn run(self, named: impl FnMut() -> Arc<Named>, shutdown: CancellationToken) {
         shutdown.run_until_cancelled_owned(refresh::run(self, named)).await;
     }

@@ -18,8 +18,8 @@ use super::{Verdicts, cache::Image, found, metrics::Source};
 
 /// How often it is looked what is due. Short, since it is also how soon a registry that came back is believed.
 const TICK: Duration = Duration::from_millis(250);
-/// How often registries are looked for that there is no reason to know any more. Short, so that a policy is seen which is
-/// deleted soon after a Pod was created.
+/// How often registries are looked for that there is no reason to know any more. Short, so that a policy is seen which
+/// is deleted soon after a Pod was created.
 const SWEEP: Duration = Duration::from_millis(250);
 /// Refreshes under way at once. The budget of each registry bounds them further.
 const MOST_AT_ONCE: usize = 32;

@@ -22,8 +22,8 @@ pub(super) const UNTOLD_PATIENCE: Duration = Duration::from_secs(5);
 const UNTOLD_CHECK: Duration = Duration::from_secs(2);
 /// However fresh somebody wants verdicts to be, registries are not asked more often.
 const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
-/// A registry that is down is tried again after 1, 2, 4 and then every 5 seconds: the longest pause bounds how soon it is
-/// used again after it is back.
+/// A registry that is down is tried again after 1, 2, 4 and then every 5 seconds: the longest pause bounds how soon it
+/// is used again after it is back.
 const PATIENCE: BreakerSettings = BreakerSettings {
     first_pause: Duration::from_secs(1),
     longest_pause: Duration::from_secs(5),

@@ -94,8 +94,8 @@ async fn the_secrets_of_pods_come_first_and_the_fallback_last() -> Result<()> {
     replica.stop().await
 }
 
-/// Pods of many namespaces use an image: most have no pull secret, one for another registry, or a wrong one; the last has the
-/// right one.
+/// Pods of many namespaces use an image: most have no pull secret, one for another registry, or a wrong one; the last
+/// has the right one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_login_is_found_however_many_namespaces_have_none() -> Result<()> {
     let bench = Bench::new().await?;
@@ -125,7 +125,8 @@ async fn a_login_is_found_however_many_namespaces_have_none() -> Result<()> {
     replica.stop().await
 }
 
-/// A namespaced mirror and a cluster-scoped one want the same private image looked at. The configuration's login opens it.
+/// A namespaced mirror and a cluster-scoped one want the same private image looked at. The configuration's login opens
+/// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_fallback_opens_is_told_to_cluster_scoped_mirrors_only() -> Result<()> {
     let bench = Bench::new().await?;

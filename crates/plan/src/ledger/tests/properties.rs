@@ -1,5 +1,5 @@
-//! What holds whatever happens: a ledger that changes while it is stored, by writes that may fail, be answered late or not
-//! at all, beside others who write too.
+//! What holds whatever happens: a ledger that changes while it is stored, by writes that may fail, be answered late or
+//! not at all, beside others who write too.
 
 use std::collections::BTreeMap;
 

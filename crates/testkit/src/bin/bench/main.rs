@@ -1,6 +1,7 @@
 //! `make bench`: the product measured beside other programs that do the same, with bars that hold or do not.
 //!
-//! Each measurement is a module of its own and a command of this program, which ends with a failure if a bar is not held.
+//! Each measurement is a module of its own and a command of this program, which ends with a failure if a bar is not
+//! held.
 
 #![allow(clippy::print_stderr, clippy::print_stdout, reason = "a measurement is there to be read")]
 

@@ -66,8 +66,8 @@ impl Copies {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The name under which a Pod of the namespace finds the Secret, or would find it once it is copied. Writes nothing:
-    /// for dry runs.
+    /// The name under which a Pod of the namespace finds the Secret, or would find it once it is copied. Writes
+    /// nothing: for dry runs.
     pub fn name_of(&self, of: &SecretUse, namespace: &str) -> Result<String, CopyError> {
         if *namespace == *of.secret.namespace {
             return Ok(of.secret.name.to_string());

@@ -1,5 +1,5 @@
-//! A connection as an API server keeps it to a webhook: TLS, HTTP/1.1, one request at a time. API servers choose that over
-//! HTTP/2 for webhooks behind a Service.
+//! A connection as an API server keeps it to a webhook: TLS, HTTP/1.1, one request at a time. API servers choose that
+//! over HTTP/2 for webhooks behind a Service.
 //!
 //! It blocks and does nothing that is not needed, because it shares the machine with what it measures.
 

@@ -1,6 +1,6 @@
 //! One namespace asks for too much: thirty replicated sets of thirty-two upstreams and thirty mirror sets of thirty-two
-//! mirrors, and six requests at once about its Pods, again and again. What it costs Pods of other namespaces, in time, and
-//! the operator, in memory.
+//! mirrors, and six requests at once about its Pods, again and again. What it costs Pods of other namespaces, in time,
+//! and the operator, in memory.
 
 use anyhow::{Context, Result};
 use fairlead_testkit::measure::{Align, Bar, Table, mebibytes, median};

@@ -1,5 +1,5 @@
-//! A registry that accepts connections and never answers, first in order: what it costs the Pods that meet it first, what
-//! it costs all others while it stays dead, and how long it takes until it is used again.
+//! A registry that accepts connections and never answers, first in order: what it costs the Pods that meet it first,
+//! what it costs all others while it stays dead, and how long it takes until it is used again.
 
 use std::time::Duration;
 

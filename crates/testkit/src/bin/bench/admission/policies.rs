@@ -1,5 +1,5 @@
-//! Policies: one that is about the Pods of the load, and as many as wanted that are not. All four kinds, a third of them
-//! with selectors; those would be about the images, but choose other Pods.
+//! Policies: one that is about the Pods of the load, and as many as wanted that are not. All four kinds, a third of
+//! them with selectors; those would be about the images, but choose other Pods.
 
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -21,8 +21,8 @@ const KINDS: [(&str, &str); 4] = [
     ("ReplicatedImageSet", "replicatedimagesets"),
 ];
 
-/// Creates the policies of these numbers. Number 0 is the one about the Pods: it puts the mirrors, in this order, before
-/// the original.
+/// Creates the policies of these numbers. Number 0 is the one about the Pods: it puts the mirrors, in this order,
+/// before the original.
 pub(crate) async fn create(
     client: &Client,
     numbers: std::ops::Range<usize>,

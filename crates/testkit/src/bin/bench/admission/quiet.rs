@@ -1,5 +1,5 @@
-//! A registry that dies while no Pod is created, first in order: whether any Pod of the wave that ends the quiet gets it, how
-//! long the first of them waits, and what a healthy registry is asked at that moment.
+//! A registry that dies while no Pod is created, first in order: whether any Pod of the wave that ends the quiet gets
+//! it, how long the first of them waits, and what a healthy registry is asked at that moment.
 
 use std::time::Duration;
 

@@ -36,8 +36,8 @@ pub(crate) async fn run(
     let destination = Registry::start(RegistryConfig::new()).await?;
     let outcome = measured(programs, source, &destination, contender, task).await;
     destination.kill().await?;
-    // Thousands of small files are left until the end of the program: to remove them keeps the disk busy beyond this, at
-    // the cost of whoever writes next.
+    // Thousands of small files are left until the end of the program: to remove them keeps the disk busy beyond this,
+    // at the cost of whoever writes next.
     if let Task::Large(_) = task {
         let directory = destination.directory();
         std::fs::remove_dir_all(directory)

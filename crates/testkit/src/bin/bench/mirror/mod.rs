@@ -1,5 +1,5 @@
-//! Mirroring: from the creation of a mirror object to the last copy, beside `fairlead copy` on the same list; and a restart
-//! with everything copied already.
+//! Mirroring: from the creation of a mirror object to the last copy, beside `fairlead copy` on the same list; and a
+//! restart with everything copied already.
 
 mod copying;
 mod restart;

@@ -1,5 +1,5 @@
-//! What the measurements of mirroring share: a control plane that writes down every request, an operator with the rights
-//! it is installed with, Pods that name images, and a mirror object.
+//! What the measurements of mirroring share: a control plane that writes down every request, an operator with the
+//! rights it is installed with, Pods that name images, and a mirror object.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,14 +16,15 @@ use super::writes::{self, Writes};
 
 /// The operator's own namespace.
 pub(crate) const HOME: &str = "fairlead-system";
-/// The operator's ServiceAccount.
+/// The operator's service account.
 pub(crate) const ACCOUNT: &str = "fairlead";
 const AT_ONCE: usize = 8;
 const SOON: Duration = Duration::from_mins(1);
 /// Nothing was written for so long: nothing more will be.
 const QUIET: Duration = Duration::from_secs(4);
 
-/// Budgets protect registries from us; with them it would be our own patience that is measured. All else is as installed.
+/// Budgets protect registries from us; with them it would be our own patience that is measured. All else is as
+/// installed.
 const CONFIG: &str = "registries:\n  default:\n    requestsPerSecond: 100000\n    burst: 100000\n";
 
 pub(crate) struct Stage {
