@@ -93,7 +93,7 @@ fn objects(source: &str) -> Vec<Value> {
             json!({"registry": format!("{kind}-{object}-{number}.crowd.invalid"), "path": path})
         };
         let mut upstreams: Vec<Value> = (1..ENTRIES).map(|number| entry("upstream", number)).collect();
-        upstreams.push(json!({"registry": source, "imageFilter": {"include": [".*"]}}));
+        upstreams.push(json!({"registry": source, "path": "/", "imageFilter": {"include": [".*"]}}));
         let mirrors: Vec<Value> = (0..ENTRIES).map(|number| entry("mirror", number)).collect();
         for (kind, spec) in [
             ("ReplicatedImageSet", json!({"priority": -5, "upstreams": upstreams})),
