@@ -145,7 +145,7 @@ fn settings() -> Settings {
 fn carry_out(worker: &Worker, pairs: Vec<Pair>, at_once: usize) -> Result<End> {
     let runtime = runtime()?;
     let end = runtime.block_on(worker.copy_all(pairs, at_once));
-    // Connections that nobody uses any more, names that are still being resolved and lines that nobody reads must not
+    // Idle connections, names that are still being resolved and lines that no reader takes must not
     // hold up the end.
     runtime.shutdown_background();
     end

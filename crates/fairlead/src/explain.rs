@@ -369,7 +369,7 @@ impl Explain {
         Ok(config)
     }
 
-    /// In a cluster the Secrets decide, as for the operator; somebody who names a file of logins wants them to count,
+    /// In a cluster the Secrets decide, as for the operator; a user who names a file of logins wants them to count,
     /// too.
     fn secrets(&self, cluster: Option<&Cluster>) -> Result<Secrets> {
         let is_wanted = !self.no_probe && (cluster.is_none() || self.access.names_logins());

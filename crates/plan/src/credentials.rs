@@ -58,7 +58,7 @@ impl Principal {
         self == other
     }
 
-    /// Whether it may act on what another principal was told by a registry. A cluster-scoped object could have asked
+    /// Whether it may act on what a registry answered another principal. A cluster-scoped object could have asked
     /// with the same Secrets.
     pub fn may_learn_from(&self, other: &Self) -> bool {
         *self == Self::Cluster || self == other

@@ -1,7 +1,7 @@
 //! What a policy object says about itself in its status: whether it is in use, and if not, which field to correct.
 //!
 //! A broken object disables itself only, so its own status is where people look. `Ready` says for every kind whether
-//! the object does what it says. A mirror object that works is not told here: whoever copies its images does that, in
+//! the object does what it says. A mirror object that works is not reported here: the mirror controller does that, in
 //! one write with the counts, and what [`accepted`] and [`judge`] give is a part of it.
 
 use fairlead_api::conditions::{self, Condition, Finding, reasons, types};

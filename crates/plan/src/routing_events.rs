@@ -1,8 +1,8 @@
 //! Which Kubernetes events a Pod gets for what admission did to its images.
 //!
 //! At admission a Pod has no UID and perhaps no name, so events come later, from the record on the Pod. Every event has
-//! a name that follows from what it is about: whoever emits it a second time, after a restart or another leader, finds
-//! that it exists.
+//! a name that follows from what it is about: a replica that emits it a second time, after a restart or another leader,
+//! finds that it exists.
 
 use crate::pod_record::{BY_ORIGINAL, Place, Record, Route};
 

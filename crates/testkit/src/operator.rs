@@ -253,7 +253,7 @@ async fn client_config(cluster: &Cluster) -> Result<Value> {
     found.pointer("/webhooks/0/clientConfig").cloned().context("no webhook is configured")
 }
 
-/// An operator beside the cluster is behind no Service, so the webhook is told to look for it by address. The path
+/// An operator beside the cluster is behind no Service, so the webhook configuration names its address. The path
 /// stays as it is: the operator writes it.
 pub async fn point_webhook_at(cluster: &Cluster, address: SocketAddr) -> Result<()> {
     let known = client_config(cluster).await?;

@@ -20,7 +20,7 @@ const KILL_DEADLINE: Duration = Duration::from_secs(10);
 const TICKS: u64 = 100;
 
 /// A program to be started, with its arguments and environment. Only `PATH`, `HOME` and `TMPDIR` are inherited, so that
-/// nobody's `KUBECONFIG` or proxy leaks into a test.
+/// no `KUBECONFIG` or proxy of the caller leaks into a test.
 #[derive(Clone, Debug)]
 pub struct Program {
     path: PathBuf,

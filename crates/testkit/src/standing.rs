@@ -182,7 +182,7 @@ impl Standing {
     }
 
     /// Ends what runs, also after its supervisor was killed, and removes our files and nothing else: the place may be a
-    /// directory somebody has other things in.
+    /// directory that holds other things.
     fn clear(&self) -> Result<()> {
         let run = self.run_directory();
         let supervisor = Assets::build(&[Group::Programs])?.program("supervisor")?;

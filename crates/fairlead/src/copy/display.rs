@@ -1,8 +1,8 @@
 //! What a person sees while images are copied, and what remains afterwards.
 //!
 //! Results go to standard output, everything else to standard error: as a bar where it is a terminal, otherwise as a
-//! line now and then. Each has a thread of its own, so that whoever reads slowly, or not at all, holds up neither the
-//! copies nor the end that somebody wishes for. What is not read yet waits in memory, which is little for each image.
+//! line now and then. Each has a thread of its own, so that a reader that is slow, or absent, holds up neither the
+//! copies nor a requested shutdown. What is not read yet waits in memory, which is little for each image.
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;

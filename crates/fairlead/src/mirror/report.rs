@@ -274,7 +274,7 @@ impl ObjectReport {
                 self.unused.push(UnusedReport::of(object, row, since));
             }
         }
-        // Of an image that nobody uses, and of an object that is going, only what is there counts: no more copies are
+        // Of an unused image, and of an object that is going, only what is there counts: no more copies are
         // made.
         let is_wanted = row.unused_since.is_none() && object.deleting_since.is_none();
         let counts = |copy: &&CopyRow<'_>| {

@@ -2,7 +2,7 @@
 //! turns the decision into a patch.
 //!
 //! Whatever goes wrong on the way concerns one place, one Secret or one image; the rest of the Pod is routed all the
-//! same, and its author is told.
+//! same, and a warning informs its author.
 
 mod choose;
 mod prove;

@@ -92,7 +92,8 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// `conditions` are our own, `others` those that somebody else has set: a list that is replaced has to hold both.
+    /// `conditions` are our own, `others` those that other controllers have set: a list that is replaced has to hold
+    /// both.
     pub fn new(
         object: ObjectId,
         manner: Manner,

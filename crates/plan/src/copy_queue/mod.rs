@@ -4,7 +4,7 @@
 //! and within a tenant between the objects that want something, so that neither a namespace with a thousand objects nor
 //! an object with twenty thousand images delays the only image of another; a registry that is full, down or asked to be
 //! left alone holds up nothing but its own jobs; and what failed waits longer each time. The queue is level-triggered:
-//! it is told what is wanted now, never what has changed.
+//! its input is what is wanted now, never what has changed.
 
 mod line;
 #[cfg(test)]

@@ -235,7 +235,7 @@ proptest! {
     }
 }
 
-/// Owners with one job now and then, beside one with twenty thousand: nobody waits for longer than until the first
+/// Owners with one job now and then, beside one with twenty thousand: no owner waits for longer than until the first
 /// worker is free, and the big one loses nothing but those turns.
 #[test]
 fn a_crowd_delays_nobody_else() {

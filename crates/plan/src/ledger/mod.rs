@@ -3,8 +3,8 @@
 //!
 //! It is kept in memory whole and stored in pieces. One object for all images would outgrow what the API server takes,
 //! and one for each would cost a request for each; so entries lie on shelves of bounded size, and a change rewrites one
-//! shelf. The ledger knows which shelves differ from what is stored. Whoever stores them asks for a draft, writes it
-//! whenever it suits, and reports back with the draft's ticket: changes made meanwhile are not forgotten.
+//! shelf. The ledger knows which shelves differ from what is stored. The caller that stores them asks for a draft,
+//! writes it whenever it suits, and reports back with the draft's ticket: changes made meanwhile are not forgotten.
 
 #![expect(clippy::similar_names, reason = "a shelf and self are told apart well enough")]
 
@@ -296,7 +296,7 @@ impl Ledger {
     }
 
     /// What to write so that a shelf is stored as it is now. A shelf without entries is to be deleted, also where it
-    /// was never stored as far as is known: a write that nobody heard back from may have succeeded.
+    /// was never stored as far as is known: a write whose answer was lost may have succeeded.
     pub fn draft(&self, id: ShelfId) -> Draft {
         let ticket = Ticket(self.clock);
         let shelf = self.shelves.get(&id);

@@ -31,8 +31,8 @@ use crate::usage::{DirectUses, Used};
 #[derive(Debug, Clone, Copy)]
 pub struct Holding<'a> {
     pub ledger: &'a Ledger,
-    /// `None` while the object makes no sense. Nobody vouches for its rows then: they own nothing, but what they name
-    /// is not deleted either.
+    /// `None` while the object makes no sense. No policy vouches for its rows then: they own nothing, but what they
+    /// name is not deleted either.
     pub policy: Option<&'a Policy>,
     /// The images in use that it selects, in order.
     pub used: &'a [Used],
@@ -132,7 +132,7 @@ pub struct Claimed {
 }
 
 /// Whether a destination belongs to other sources only, so that what is there must not be taken for a copy of this one.
-/// `rows` are those that ledgers have about it. Where nobody claims it, nobody is refused; a copy that was never made
+/// `rows` are those that ledgers have about it. An unclaimed place refuses no source; a copy that was never made
 /// claims nothing once it has failed.
 pub fn is_foreign(rows: impl IntoIterator<Item = Claimed>) -> bool {
     let mut foreign = false;

@@ -2,7 +2,7 @@
 //!
 //! It keeps state like a real one (blobs, manifests, tags, uploads, tokens), so a client can work against it normally
 //! until a [`Fault`] that a test asked for strikes. Every request is logged, since how often and in which order
-//! somebody asks is often the very thing under test. What needs no fault is tested against the real thing instead: see
+//! a client asks is often the very thing under test. What needs no fault is tested against the real thing instead: see
 //! [`crate::registry`].
 
 mod auth;

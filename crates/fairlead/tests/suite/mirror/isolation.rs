@@ -84,7 +84,7 @@ async fn allow_ledgers(rig: &Rig) -> Result<()> {
 type Row = (String, String, String);
 
 /// Writes a ledger in the name of a policy object, with its owner reference, that says of each destination that
-/// Fairlead wrote it, of an image that nobody uses.
+/// Fairlead wrote it, of an unused image.
 async fn forge(rig: &Rig, namespace: &str, object: &Value, name: &str, rows: &[Row]) -> Result<()> {
     let kind = object["kind"].as_str().context("a kind")?;
     let owner = object["metadata"]["name"].as_str().context("a name")?;

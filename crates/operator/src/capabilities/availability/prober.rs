@@ -119,7 +119,7 @@ impl Prober {
     }
 
     /// Asks with one login after the other until one gets to see the image. Registries hide what they have from those
-    /// who may not see it, so only what all of them are told counts as missing.
+    /// who may not see it, so an image is missing only if every one of them gets that answer.
     async fn ask_in_turn(&self, question: &Question, wish: &Wish, answers: &mut Answers) -> Looked {
         let image = &question.image;
         let rule = self.context.config.monitoring.for_registry(image.host().as_str());

@@ -93,7 +93,7 @@ impl WriteSchedule {
         self.doubt = Doubt::Fresh;
     }
 
-    /// Somebody waits for what changed in these shelves, and for the status, which has its turn between any two.
+    /// A caller waits for what changed in these shelves, and for the status, which has its turn between any two.
     pub(super) fn hurry(&mut self, shelves: usize) {
         self.urgent = self.urgent.max(2 * shelves + 1);
     }

@@ -323,8 +323,8 @@ impl Carrier {
         Ok(removed)
     }
 
-    /// Deletes the tag that holds a copy, if it still holds what we wrote. Between the look and the deletion somebody
-    /// may write to it all the same: registries delete by name without a condition.
+    /// Deletes the tag that holds a copy, if it still holds what we wrote. Between the look and the deletion another
+    /// writer may write to it all the same: registries delete by name without a condition.
     async fn remove_tag(&self, at: &Access, order: &Order, context: &Context) -> Result<Outcome, Error> {
         let remote = self.open(at, Right::Delete)?;
         let Some(tag) = tag_of(&order.destination) else { return Ok(Outcome::Removed) };

@@ -1,9 +1,9 @@
-//! Copies images in use to their mirrors, keeps the copies right and removes those that nobody uses, on the lease
+//! Copies images in use to their mirrors, keeps the copies right and removes unused ones, on the lease
 //! holder alone.
 //!
 //! `fairlead_plan::mirroring` decides what there should be, `fairlead_plan::copy_queue` what is done next. One task
 //! holds all ledgers and plans; copies run beside it. Everything is compared anew with what is there, so nothing
-//! depends on having seen a change happen, and whoever takes over goes on from the stored ledgers.
+//! depends on having seen a change happen, and the next lease holder goes on from the stored ledgers.
 
 mod credentials;
 mod event_loop;
@@ -47,7 +47,7 @@ use crate::platform::config;
 /// One request to the API server never takes longer.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What the watch of images is told changes this often at most.
+/// The list that the availability watch gets changes this often at most.
 const PUBLISH: Duration = Duration::from_secs(10);
 
 /// What mirroring works with.

@@ -27,8 +27,8 @@ pub(super) struct Desk {
     pub(super) ledger: Ledger,
     /// Images in use by its Pods, in order.
     pub(super) used: Vec<Used>,
-    /// Shelves whose objects the watch has shown as they were last written: if one is missing then, somebody deleted
-    /// it.
+    /// Shelves whose objects the watch has shown as they were last written: if one is missing then, another client
+    /// deleted it.
     pub(super) witnessed: HashSet<ShelfId>,
     /// Shelves that were written and that the watch has not shown since.
     pub(super) unseen: HashMap<ShelfId, Instant>,

@@ -46,7 +46,7 @@ const MOST_HOLDERS: usize = 8;
 
 impl Claims {
     /// Whether the destination belongs to other sources only, so that what is there must not be taken for a copy of
-    /// this one. A destination that nobody claims refuses nobody, nor does one that is named by its digest: it cannot
+    /// this one. An unclaimed destination refuses no source, nor does one that is named by its digest: it cannot
     /// hold anything else. A row counts only within the mirrors of its object, as the policies have them.
     pub fn refuses(&self, source: &Reference, destination: &Reference, policies: &routing::Index) -> bool {
         let index = self.read();

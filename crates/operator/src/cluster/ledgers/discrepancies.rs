@@ -1,8 +1,8 @@
 //! What probes say against the ledgers: a copy that is gone, a tag that has another digest now.
 //!
 //! A probe is on the path of a Pod, so noting something takes no longer than looking a name up, and nothing waits for
-//! it. What was noted is told elsewhere. The same image is told of less and less often as long as nothing comes of it:
-//! some registries say "not found" where they mean "not for you".
+//! it. What was noted is reported elsewhere. The same image is reported less and less often as long as nothing comes of
+//! it: some registries say "not found" where they mean "not for you".
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

@@ -1,7 +1,7 @@
 //! The rows of all ledgers as hashes, found by what they are about.
 //!
-//! Texts would be ten times as large, and nobody on this side ever prints one. Hashes are keyed anew in every process,
-//! so nobody can choose names that meet in one.
+//! Texts would be ten times as large, and this index never prints one. Hashes are keyed anew in every process,
+//! so names that collide cannot be chosen.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

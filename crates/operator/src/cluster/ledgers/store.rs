@@ -1,7 +1,7 @@
 //! Ledgers at the API server: read at the start of a term, written whenever they changed.
 //!
 //! Only the lease holder writes, and it has what it writes in memory, so a write is the whole object over the version
-//! that is known. Somebody else's write in between is a conflict, and the caller decides what becomes of it.
+//! that is known. Another client's write in between is a conflict, and the caller decides what becomes of it.
 
 use std::time::Duration;
 

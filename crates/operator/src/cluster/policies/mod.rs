@@ -1,4 +1,4 @@
-//! The policies of the cluster, compiled: what admission asks on every replica, and what each policy object is told
+//! The policies of the cluster, compiled: what admission asks on every replica, and what the status of each policy says
 //! about itself by the lease holder.
 //!
 //! Readers get one immutable index that is replaced whole. A broken object is left out of it, alone, and says why in

@@ -1,4 +1,4 @@
-//! Writes what each policy object is told about itself, on the lease holder alone.
+//! Writes the conditions of each policy object, on the lease holder alone.
 //!
 //! `fairlead_plan::policy_status` decides; nothing is written that is stored already. Writes are paced, so that a
 //! thousand new objects do not become a thousand requests at once; broken objects go first, since a person waits for

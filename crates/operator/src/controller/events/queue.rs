@@ -1,8 +1,8 @@
 //! News that other parts of the operator have about objects of the cluster, as events.
 //!
-//! Whoever has news says what makes it the same news, and the event's name follows from that alone: told twice, or by
-//! the next lease holder again, it is one event. Telling never waits: what does not fit the queue is dropped and
-//! counted.
+//! The component that reports an event says what makes two events the same, and the event's name follows from that
+//! alone: told twice, or by the next lease holder again, it is one event. Telling never waits: what does not fit the
+//! queue is dropped and counted.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //! The kubelet replaces such files by swapping a symbolic link to their directory, which watchers of single files do
 //! not see, so the files are read again every few seconds. A certificate and a key that do not belong together, because
 //! only one has been replaced yet, or because of a mistake, leave what is served as it is. Nothing is written to the
-//! cluster: whoever makes these certificates also puts their authority into the webhook configuration.
+//! cluster: the issuer of these certificates also puts their authority into the webhook configuration.
 
 use std::{
     io,

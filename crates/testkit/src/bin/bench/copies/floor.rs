@@ -1,5 +1,5 @@
 //! The floor: what it costs to send the same blobs from files, with nothing else around it. No copy can be faster by
-//! much at the destination's end, since somebody has to send them.
+//! much at the destination's end, since a client has to send them.
 
 use std::path::PathBuf;
 use std::time::Duration;

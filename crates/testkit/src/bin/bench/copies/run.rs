@@ -37,7 +37,7 @@ pub(crate) async fn run(
     let outcome = measured(programs, source, &destination, contender, task).await;
     destination.kill().await?;
     // Thousands of small files are left until the end of the program: to remove them keeps the disk busy beyond this,
-    // at the cost of whoever writes next.
+    // at the cost of the next writer.
     if let Task::Large(_) = task {
         let directory = destination.directory();
         std::fs::remove_dir_all(directory)
