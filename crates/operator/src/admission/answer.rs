@@ -1,12 +1,19 @@
 //! From the bytes of a request to the bytes of its answer.
 
-use std::panic::AssertUnwindSafe;
+use std::{
+    future::{Future, poll_fn},
+    panic::AssertUnwindSafe,
+    pin::pin,
+    time::Duration,
+};
 
 use fairlead_plan::warnings;
 use futures::FutureExt;
-use serde::Serialize;
-use serde_json::value::RawValue;
-use tokio::time::{Instant, timeout_at};
+use serde::{Serialize, de::IgnoredAny};
+use tokio::{
+    sync::{AcquireError, SemaphorePermit},
+    time::{Instant, sleep_until, timeout_at},
+};
 
 use super::{
     decide::{AdmissionOutcome, PodRequest, Subject},
@@ -16,6 +23,9 @@ use super::{
 };
 
 const API_VERSION: &str = "admission.k8s.io/v1";
+
+/// A namespace that waits for processor time looks this often whether it still has to.
+const LONGEST_WAIT: Duration = Duration::from_millis(20);
 
 const CROWDED: &str =
     "too many Pods of this namespace are being created at once; the images of this one stay as they are";
@@ -58,85 +68,84 @@ pub(super) fn to_oversized(prefix: &[u8]) -> Answer {
 
 /// Answers a request.
 pub(super) async fn to(state: &State, body: &[u8], deadline: Instant) -> Answer {
-    let review = match serde_json::from_slice::<Review<'_>>(body) {
+    let review = match serde_json::from_slice::<Review<'_, PodObject<'_>>>(body) {
         Ok(review) => review,
-        Err(error) => {
-            tracing::debug!(%error, "a request is no AdmissionReview");
-            return match uid_of_prefix(body) {
-                Some(uid) => Answer::open(
-                    &uid,
-                    API_VERSION,
-                    Outcome::Malformed,
-                    "the request about this Pod could not be read",
-                ),
-                None => Answer::without_identity(Outcome::Malformed),
-            };
-        }
+        Err(error) => return to_unreadable(body, &error),
     };
     let Some(request) = review.request.filter(|request| !request.uid.is_empty()) else {
         return Answer::without_identity(Outcome::Malformed);
     };
-    // A caller of another version gets an answer that it can at least recognise.
-    let version = if review.api_version.is_empty() { API_VERSION } else { &review.api_version };
-    let (outcome, verdict) = match answer_request(state, &request, deadline).await {
+    let (outcome, verdict) = match answer_request(state, &request, body.len(), deadline).await {
         Ok(answer) => answer,
         Err((outcome, warning)) => (outcome, warned(warning)),
     };
-    Answer::new(&request.uid, version, outcome, &verdict)
+    Answer::new(&request.uid, answer_version(&review.api_version), outcome, &verdict)
+}
+
+/// A caller of another version gets an answer that it can at least recognise.
+fn answer_version(asked: &str) -> &str {
+    if asked.is_empty() { API_VERSION } else { asked }
+}
+
+/// Answers a request that is no review of a Pod: a second look, past the objects, finds out what it is.
+fn to_unreadable(body: &[u8], error: &serde_json::Error) -> Answer {
+    let review = serde_json::from_slice::<Review<'_, IgnoredAny>>(body).ok();
+    let version = review.as_ref().map_or(API_VERSION, |review| answer_version(&review.api_version));
+    let request = review.as_ref().and_then(|review| review.request.as_ref());
+    let Some(request) = request.filter(|request| !request.uid.is_empty()) else {
+        tracing::debug!(%error, "a request is no AdmissionReview");
+        let warning = "the request about this Pod could not be read";
+        return match uid_of_prefix(body) {
+            Some(uid) => Answer::open(&uid, API_VERSION, Outcome::Malformed, warning),
+            None => Answer::without_identity(Outcome::Malformed),
+        };
+    };
+    if let Asked::Other(what) = what_is_asked(request) {
+        return Answer::open(&request.uid, version, Outcome::Odd, not_for_us(&what));
+    }
+    tracing::warn!(%error, namespace = &*request.namespace, "a Pod could not be read and was left as it is");
+    Answer::open(&request.uid, version, Outcome::Malformed, format!("this Pod could not be read: {error}"))
+}
+
+fn not_for_us(what: &str) -> String {
+    format!(
+        "{what} is not what this webhook is for: let its configuration send only CREATE of pods and UPDATE of pods/ephemeralcontainers"
+    )
 }
 
 /// Answers a request that can be read. What cannot be decided upon is let through with a word about why.
 async fn answer_request(
     state: &State,
-    request: &Request<'_>,
+    request: &Request<'_, PodObject<'_>>,
+    body_bytes: usize,
     deadline: Instant,
 ) -> Result<(Outcome, AdmissionOutcome), (Outcome, String)> {
-    let for_debugging = match what_is_asked(request) {
-        Asked::NewPod => false,
-        Asked::EphemeralContainers => true,
-        Asked::Other(what) => {
-            let told = format!(
-                "{what} is not what this webhook is for: let its configuration send only CREATE of pods and UPDATE of pods/ephemeralcontainers"
-            );
-            return Err((Outcome::Odd, told));
-        }
-    };
     let missing = || (Outcome::Odd, "the request came without its Pod".to_owned());
-    let object = request.object.ok_or_else(missing)?;
-    let pod = read(object, request)?;
+    let pod = || request.object.as_ref().ok_or_else(missing);
+    let (pod, subject) = match what_is_asked(request) {
+        Asked::NewPod => (pod()?, Subject::NewPod),
+        Asked::EphemeralContainers => {
+            let before = request.old_object.as_ref().ok_or_else(missing)?;
+            (pod()?, Subject::EphemeralContainers { before })
+        }
+        Asked::Other(what) => return Err((Outcome::Odd, not_for_us(&what))),
+    };
     let is_own = *request.namespace == *state.own_namespace;
     if is_own || pod.is_mirror_pod() || state.skip.matches(&pod.labels(), &pod.annotations()) {
         return Ok((Outcome::Skipped, AdmissionOutcome::default()));
     }
-    let before = if for_debugging {
-        read(request.old_object.ok_or_else(missing)?, request)?
-    } else {
-        PodObject::default()
-    };
     let share = state.shares.of(&request.namespace, &state.limits);
-    let bytes = object.get().len() + request.old_object.map_or(0, |before| before.get().len());
-    let _memory = share.hold(bytes).ok_or_else(|| (Outcome::Overload, CROWDED.to_owned()))?;
+    let _memory = share.hold(body_bytes).ok_or_else(|| (Outcome::Overload, CROWDED.to_owned()))?;
     let question = PodRequest {
         namespace: &request.namespace,
-        subject: if for_debugging {
-            Subject::EphemeralContainers { before: &before }
-        } else {
-            Subject::NewPod
-        },
+        subject,
         dry_run: request.dry_run.unwrap_or(false),
-        pod: &pod,
-        object_bytes: object.get().len(),
+        pod,
+        body_bytes,
         share: &share,
         deadline,
     };
     Ok(decide(state, &question).await)
-}
-
-fn read<'a>(object: &'a RawValue, request: &Request<'_>) -> Result<PodObject<'a>, (Outcome, String)> {
-    serde_json::from_str(object.get()).map_err(|error| {
-        tracing::warn!(%error, namespace = &*request.namespace, "a Pod could not be read and was left as it is");
-        (Outcome::Malformed, format!("this Pod could not be read: {error}"))
-    })
 }
 
 /// The Pod stays as it is, and whoever creates it is told something.
@@ -147,7 +156,7 @@ fn warned(warning: impl Into<String>) -> AdmissionOutcome {
 /// Decides within the deadline, and survives whatever happens meanwhile.
 async fn decide(state: &State, question: &PodRequest<'_>) -> (Outcome, AdmissionOutcome) {
     let open = |outcome, warning: &str| (outcome, warned(warning));
-    let Ok(own) = timeout_at(question.deadline, question.share.deciding.acquire()).await else {
+    let Ok(own) = timeout_at(question.deadline, turn(state, question)).await else {
         return open(Outcome::Overload, CROWDED);
     };
     let Ok(permit) = timeout_at(question.deadline, state.deciding.acquire()).await else {
@@ -157,8 +166,14 @@ async fn decide(state: &State, question: &PodRequest<'_>) -> (Outcome, Admission
         );
     };
     // The future is only made inside, so that a panic while making it is caught as well.
-    let deciding = AssertUnwindSafe(async { state.decide.decide(question).await }).catch_unwind();
-    let result = timeout_at(question.deadline, deciding).await;
+    let mut deciding = pin!(AssertUnwindSafe(async { state.decide.decide(question).await }).catch_unwind());
+    let charged = poll_fn(|context| {
+        let begun = std::time::Instant::now();
+        let progress = deciding.as_mut().poll(context);
+        question.share.charge(begun.elapsed());
+        progress
+    });
+    let result = timeout_at(question.deadline, charged).await;
     drop((permit, own));
     match result {
         Ok(Ok(Ok(verdict))) => {
@@ -199,6 +214,18 @@ async fn decide(state: &State, question: &PodRequest<'_>) -> (Outcome, Admission
     }
 }
 
+/// Waits until the namespace may have another request decided.
+async fn turn<'a>(state: &State, question: &PodRequest<'a>) -> Result<SemaphorePermit<'a>, AcquireError> {
+    let permit = question.share.deciding.acquire().await;
+    loop {
+        let free_at = question.share.free_at();
+        if free_at <= Instant::now() || !state.shares.are_contended() {
+            return permit;
+        }
+        sleep_until(free_at.min(Instant::now() + LONGEST_WAIT)).await;
+    }
+}
+
 /// What a request is about.
 enum Asked {
     NewPod,
@@ -206,7 +233,7 @@ enum Asked {
     Other(String),
 }
 
-fn what_is_asked(request: &Request<'_>) -> Asked {
+fn what_is_asked<O>(request: &Request<'_, O>) -> Asked {
     let kind = &request.kind;
     let is_pod = kind.group.is_empty() && &*kind.version == "v1" && &*kind.kind == "Pod";
     match (is_pod, &*request.operation, &*request.sub_resource) {

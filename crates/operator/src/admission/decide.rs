@@ -21,8 +21,8 @@ pub struct PodRequest<'a> {
     /// Nothing may be written anywhere.
     pub dry_run: bool,
     pub pod: &'a PodObject<'a>,
-    /// Of the Pod as it was sent.
-    pub object_bytes: usize,
+    /// Of the whole request, and so at least of the Pod.
+    pub body_bytes: usize,
     /// What its namespace may take at once.
     pub share: &'a Share,
     /// An answer after this moment reaches nobody.

@@ -1,7 +1,7 @@
 //! How much the webhook takes on at once. Each bound is far above what an API server sends and far below what would
 //! bring this process down.
 
-use std::time::Duration;
+use std::{thread::available_parallelism, time::Duration};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -16,6 +16,8 @@ pub struct Limits {
     pub deciding: usize,
     /// The same for one namespace, which leaves room for the others.
     pub deciding_per_namespace: usize,
+    /// Processors that namespaces share.
+    pub processors: u32,
     /// Places that one namespace has asked about at once; more wait until the deadline of their request.
     pub probes_per_namespace: usize,
     /// Secrets that are read at once for Pods of one namespace; more wait likewise.
@@ -42,6 +44,10 @@ impl Default for Limits {
             idle: Duration::from_mins(3),
             deciding: 256,
             deciding_per_namespace: 64,
+            processors: available_parallelism()
+                .ok()
+                .and_then(|count| u32::try_from(count.get()).ok())
+                .unwrap_or(1),
             probes_per_namespace: 64,
             reads_per_namespace: 16,
             body: 8 * 1024 * 1024,

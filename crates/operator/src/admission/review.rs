@@ -12,7 +12,6 @@ use serde::{
     Deserialize, Deserializer,
     de::{self, MapAccess, Visitor},
 };
-use serde_json::value::RawValue;
 
 /// Text borrowed from the request where it needs no unescaping. Absent and null are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,18 +59,19 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
+/// A review whose objects are read as `O`: as Pods, or ignored.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Review<'a> {
+#[serde(rename_all = "camelCase", bound(deserialize = "O: Deserialize<'de>, 'de: 'a"))]
+pub(super) struct Review<'a, O> {
     #[serde(borrow, default)]
     pub(super) api_version: Text<'a>,
-    #[serde(borrow, default)]
-    pub(super) request: Option<Request<'a>>,
+    #[serde(default = "none")]
+    pub(super) request: Option<Request<'a, O>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Request<'a> {
+#[serde(rename_all = "camelCase", bound(deserialize = "O: Deserialize<'de>, 'de: 'a"))]
+pub(super) struct Request<'a, O> {
     #[serde(borrow, default)]
     pub(super) uid: Text<'a>,
     #[serde(borrow, default)]
@@ -84,11 +84,15 @@ pub(super) struct Request<'a> {
     pub(super) namespace: Text<'a>,
     #[serde(default)]
     pub(super) dry_run: Option<bool>,
-    /// Kept as text: if the Pod cannot be read, the request can still be answered.
-    #[serde(borrow, default)]
-    pub(super) object: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    pub(super) old_object: Option<&'a RawValue>,
+    #[serde(default = "none")]
+    pub(super) object: Option<O>,
+    #[serde(default = "none")]
+    pub(super) old_object: Option<O>,
+}
+
+/// The derived default would ask for one of `T`.
+fn none<T>() -> Option<T> {
+    None
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -138,7 +138,7 @@ impl Router {
         let mut rewritten = false;
         let changed = images.iter().zip(&routes).map(|(image, route)| (image.reference, route.used.as_str()));
         let names = to_add.iter().map(String::as_str);
-        let Some(room) = Room::of(request.object_bytes).after(changed, names) else {
+        let Some(room) = Room::of(request.body_bytes).after(changed, names) else {
             warnings.add(TOO_LARGE.to_owned());
             return AdmissionOutcome { warnings: warnings.lines(), ..AdmissionOutcome::default() };
         };

@@ -343,7 +343,7 @@ async fn a_namespace_that_asks_for_too_much_waits_for_itself() {
 
 #[tokio::test]
 async fn large_pods_of_one_namespace_do_not_take_all_memory() {
-    let limits = Limits { bodies_per_namespace: 300, ..Limits::default() };
+    let limits = Limits { bodies_per_namespace: 1000, ..Limits::default() };
     let decide = Arc::new(Busy("nobody"));
     let state = State::new(
         "fairlead-system",
@@ -354,7 +354,7 @@ async fn large_pods_of_one_namespace_do_not_take_all_memory() {
         Metrics::default(),
         Errors::default(),
     );
-    let large = json!({"metadata": {"annotations": {"a": "x".repeat(300)}}});
+    let large = json!({"metadata": {"annotations": {"a": "x".repeat(1000)}}});
     let text = review(&json!({"object": large})).to_string();
     assert_eq!(ask_with(&state, &text).await.outcome, Outcome::Overload);
     assert_eq!(ask_with(&state, &review(&json!({})).to_string()).await.outcome, Outcome::Unchanged);

@@ -111,7 +111,7 @@ async fn admit_within(router: &Router, image: &str, time: Duration) -> Seen {
         subject: Subject::NewPod,
         dry_run: false,
         pod: &pod,
-        object_bytes: text.len(),
+        body_bytes: text.len(),
         share: &share,
         deadline: begun + time,
     };
@@ -286,7 +286,7 @@ async fn a_pod_with_thousands_of_images_is_answered_in_time() {
         subject: Subject::NewPod,
         dry_run: false,
         pod: &pod,
-        object_bytes: text.len(),
+        body_bytes: text.len(),
         share: &share,
         deadline: begun + time,
     };
