@@ -317,19 +317,52 @@ impl Decide for Busy {
     }
 }
 
+fn limited(decide: impl Decide, limits: Limits) -> Arc<State> {
+    let (paths, skip) = (Paths::new(Vec::new()), Skip::default());
+    let (metrics, errors) = (Metrics::default(), Errors::default());
+    State::new("fairlead-system", paths, skip, Arc::new(decide), limits, metrics, errors)
+}
+
+/// Computes for a while about Pods of one namespace.
+struct Computing(&'static str);
+
+impl Decide for Computing {
+    fn decide<'a>(
+        &'a self,
+        request: &'a PodRequest<'a>,
+    ) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
+        Box::pin(async move {
+            if request.namespace == self.0 {
+                // The paused clock of the test stands still meanwhile.
+                std::thread::sleep(Duration::from_millis(30));
+            }
+            Ok(AdmissionOutcome::default())
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_takes_processor_time_from_others_waits_for_its_share() {
+    let state = limited(Computing("crowd"), Limits { processors: 1, ..Limits::default() });
+    let [crowd, other] = ["crowd", "shop"].map(|name| review(&json!({"namespace": name})).to_string());
+    let waits = async |text: &str| {
+        let begun = Instant::now();
+        assert_eq!(ask_with(&state, text).await.outcome, Outcome::Unchanged);
+        begun.elapsed()
+    };
+    for _ in 0..2 {
+        assert_eq!(waits(&crowd).await, Duration::ZERO, "alone, it may take all");
+    }
+    assert_eq!(waits(&other).await, Duration::ZERO);
+    let waited = waits(&crowd).await;
+    assert!(waited >= Duration::from_millis(70), "10 ms beyond the burst are earned in 80: {waited:?}");
+    assert_eq!(waits(&other).await, Duration::ZERO);
+}
+
 #[tokio::test]
 async fn a_namespace_that_asks_for_too_much_waits_for_itself() {
     let limits = Limits { deciding: 4, deciding_per_namespace: 2, ..Limits::default() };
-    let decide = Arc::new(Busy("crowd"));
-    let state = State::new(
-        "fairlead-system",
-        Paths::new(Vec::new()),
-        Skip::default(),
-        decide,
-        limits,
-        Metrics::default(),
-        Errors::default(),
-    );
+    let state = limited(Busy("crowd"), limits);
     let crowd = review(&json!({"namespace": "crowd"})).to_string();
     let waiting = futures::future::join_all((0..6).map(|_| ask_with(&state, &crowd)));
     let other = async {
@@ -344,16 +377,7 @@ async fn a_namespace_that_asks_for_too_much_waits_for_itself() {
 #[tokio::test]
 async fn large_pods_of_one_namespace_do_not_take_all_memory() {
     let limits = Limits { bodies_per_namespace: 1000, ..Limits::default() };
-    let decide = Arc::new(Busy("nobody"));
-    let state = State::new(
-        "fairlead-system",
-        Paths::new(Vec::new()),
-        Skip::default(),
-        decide,
-        limits,
-        Metrics::default(),
-        Errors::default(),
-    );
+    let state = limited(Busy("nobody"), limits);
     let large = json!({"metadata": {"annotations": {"a": "x".repeat(1000)}}});
     let text = review(&json!({"object": large})).to_string();
     assert_eq!(ask_with(&state, &text).await.outcome, Outcome::Overload);
