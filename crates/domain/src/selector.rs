@@ -13,7 +13,7 @@ pub use self::{
     bits::Bits,
     filter::{FilterError, FilterItem, ImageFilter, ItemError, PodFacts, PodMatcher, Rules, Scope},
     label::{Labels, Selector, SelectorError},
-    pattern::{Pattern, PatternError, PatternProblem},
+    pattern::{Pattern, PatternError, PatternProblem, Search},
     pods::PodMatcherSet,
     set::{FilterSet, Matched, PatternId, PatternSet},
 };

@@ -29,4 +29,5 @@ pub mod tenant;
 pub mod usage;
 pub mod usage_list;
 pub mod verdict_ttl;
+pub mod warm;
 pub mod warnings;

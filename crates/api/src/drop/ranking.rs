@@ -77,6 +77,7 @@ pub struct WeightedTerm {
     #[schemars(length(min = 1, max = MAX_NAME_LENGTH))]
     pub signal: String,
     /// Number that the signal is multiplied by.
+    #[serde(deserialize_with = "super::signals::number")]
     #[schemars(schema_with = "super::signals::quantity")]
     pub weight: Quantity,
 }

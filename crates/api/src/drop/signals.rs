@@ -4,7 +4,7 @@ use fairlead_domain::duration::Duration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{KubeSchema, core::Rule};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::queries::{MAX_NAME_LENGTH, block_fits_type};
 use crate::schema;
@@ -76,6 +76,7 @@ pub struct TimeWeightedAggregate {
     #[schemars(schema_with = "time_zone", length(min = 1))]
     pub timezone: String,
     /// Weight of hours that no window covers.
+    #[serde(deserialize_with = "number")]
     #[schemars(schema_with = "quantity")]
     pub default_weight: Quantity,
     /// Hours with a weight of their own. The first window that covers an hour counts.
@@ -95,6 +96,7 @@ pub struct HourWindow {
     #[schemars(range(min = 1, max = 24))]
     pub end_hour: i32,
     /// Number that values of these hours are multiplied by.
+    #[serde(deserialize_with = "number")]
     #[schemars(schema_with = "quantity")]
     pub weight: Quantity,
 }
@@ -167,6 +169,20 @@ pub enum EventStatistic {
     Avg,
     Max,
     Count,
+}
+
+/// Reads a quantity that is written without quotes, too: the schema allows whole numbers.
+pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Quantity, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Whole(i64),
+        Text(String),
+    }
+    Ok(Quantity(match Written::deserialize(deserializer)? {
+        Written::Whole(number) => number.to_string(),
+        Written::Text(text) => text,
+    }))
 }
 
 /// A number as Kubernetes writes quantities.

@@ -10,6 +10,7 @@
 mod ascii;
 mod classes;
 mod node;
+mod search;
 mod syntax;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use std::{
 use regex::{Regex, RegexBuilder};
 use thiserror::Error;
 
+pub use self::search::Search;
 use self::{
     ascii::AsciiSet,
     node::{Look, Needles, Node},
@@ -124,19 +126,11 @@ enum Matcher {
 
 impl Pattern {
     pub fn parse(text: &str) -> Result<Self, PatternError> {
-        let refuse = |(offset, problem): (usize, PatternProblem)| {
-            let position = text.get(..offset).unwrap_or_default().chars().count() + 1;
-            let pattern = text.chars().take(PATTERN_LIMIT).collect();
-            PatternError { pattern, position, problem }
-        };
-        if text.len() > PATTERN_LIMIT {
-            return Err(refuse((0, PatternProblem::TooLong)));
-        }
-        let node = syntax::Reader::read(text).map_err(refuse)?;
+        let node = read(text)?;
         let needles = Needles::choices(&node);
         let matcher = match simple(&node) {
             Some(matcher) => matcher,
-            None => automaton(&node).ok_or_else(|| refuse((0, PatternProblem::TooLarge)))?,
+            None => Matcher::Automaton(automaton(text, &format!(r"\A(?:{node})\z"))?),
         };
         Ok(Self(Arc::new(Compiled { text: text.into(), matcher, needles })))
     }
@@ -218,14 +212,27 @@ fn simple(node: &Node) -> Option<Matcher> {
     })
 }
 
-fn automaton(node: &Node) -> Option<Matcher> {
-    let built = RegexBuilder::new(&format!(r"\A(?:{node})\z"))
+fn read(text: &str) -> Result<Node, PatternError> {
+    if text.len() > PATTERN_LIMIT {
+        return Err(refusal(text, 0, PatternProblem::TooLong));
+    }
+    syntax::Reader::read(text).map_err(|(offset, problem)| refusal(text, offset, problem))
+}
+
+fn refusal(text: &str, offset: usize, problem: PatternProblem) -> PatternError {
+    let position = text.get(..offset).unwrap_or_default().chars().count() + 1;
+    PatternError { pattern: text.chars().take(PATTERN_LIMIT).collect(), position, problem }
+}
+
+/// Compiles what was read from `text`.
+fn automaton(text: &str, program: &str) -> Result<Regex, PatternError> {
+    let built = RegexBuilder::new(program)
         .size_limit(PROGRAM_LIMIT)
         .dfa_size_limit(CACHE_LIMIT)
         // Our own reader limits nesting; groups that it writes must not count against a second limit.
         .nest_limit(2000)
         .build();
-    built.ok().map(Matcher::Automaton)
+    built.map_err(|_| refusal(text, 0, PatternProblem::TooLarge))
 }
 
 impl PartialEq for Pattern {

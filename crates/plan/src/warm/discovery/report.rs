@@ -1,0 +1,221 @@
+//! What a round of discovery makes of a policy's status.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use fairlead_api::conditions::{ConditionStatus, Finding, find, types};
+use fairlead_api::drop::{DiscoveredImage, DiscoveryPolicyStatus, QueryResult, QueryStatus, SOURCE_HEALTHY};
+use fairlead_domain::reference::ImageKey;
+use jiff::Timestamp;
+
+use super::compile::SpecError;
+use super::evaluate::{Evaluation, Scored, keep_best};
+use super::failure::Failure;
+use super::sample::{Answer, image};
+use super::{Discovery, Form};
+
+/// Most bytes of images in a status. Objects of 1.5 MiB are refused.
+const LIST_SIZE: usize = 768 << 10;
+/// What an image takes besides its name.
+const ENTRY_SIZE: usize = 100;
+/// Longest message about failures.
+const LONGEST_MESSAGE: usize = 4000;
+
+/// What a round found.
+#[derive(Clone, Copy, Debug)]
+pub struct Round<'a> {
+    /// The status as it is.
+    pub stored: &'a DiscoveryPolicyStatus,
+    pub generation: Option<i64>,
+    /// One for each query, in their order.
+    pub answers: &'a [Result<Answer, Failure>],
+    /// See [`Discovery::exposed_nodes`].
+    pub nodes: u32,
+    pub now: Timestamp,
+}
+
+/// What the status becomes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Without conditions, which depend on what is stored.
+    pub status: DiscoveryPolicyStatus,
+    pub findings: Vec<Finding>,
+    /// Whether something failed, so that the next round comes sooner.
+    pub failed: bool,
+}
+
+/// What a policy says that makes no sense. What was found before stays.
+pub fn refused(error: &SpecError) -> Finding {
+    let message = format!("not in force until this is corrected; images found before stay: {error}");
+    Finding::new(types::READY, false, error.reason(), message)
+}
+
+impl Discovery {
+    pub fn report(&self, round: Round<'_>) -> Report {
+        let Round { stored, answers, now, .. } = round;
+        let evaluation = self.evaluate(answers, round.nodes, now);
+        let failures: Vec<(&str, &Failure)> = (self.queries.iter().zip(answers))
+            .filter_map(|(query, answer)| Some((&*query.name, failure_of(answer)?)))
+            .collect();
+        let results = self.results(answers, &evaluation);
+        let (images, kept) = self.list(round, evaluation);
+        let status = DiscoveryPolicyStatus {
+            observed_generation: round.generation,
+            last_sync_time: Some(now.into()),
+            query_results: results,
+            image_count: i32::try_from(images.len()).ok(),
+            source_count: self.is_sources().then(|| i32::try_from(self.queries.len()).unwrap_or(i32::MAX)),
+            discovered_images: images,
+            conditions: Vec::new(),
+        };
+        let none_answered = answers.iter().all(Result::is_err);
+        let mut findings = vec![self.ready(stored, &status, &failures, none_answered, kept)];
+        if self.is_sources() {
+            findings.push(match failures.as_slice() {
+                [] => Finding::new(SOURCE_HEALTHY, true, "AllSourcesHealthy", "every source answered"),
+                failures => Finding::new(SOURCE_HEALTHY, false, "SourceError", joined(failures)),
+            });
+        }
+        Report { status, findings, failed: !failures.is_empty() }
+    }
+
+    fn is_sources(&self) -> bool {
+        matches!(self.form, Form::Sources { .. })
+    }
+
+    fn results(&self, answers: &[Result<Answer, Failure>], evaluation: &Evaluation) -> Vec<QueryResult> {
+        let results = self.queries.iter().zip(answers).enumerate().map(|(at, (query, answer))| {
+            let failure = failure_of(answer);
+            let notes = answer.iter().flat_map(|answer| &answer.notes);
+            let remarks = evaluation.notes.iter().filter(|(of, _)| *of == at).map(|(_, note)| note);
+            let told: Vec<String> =
+                (failure.map(ToString::to_string).into_iter()).chain(notes.chain(remarks).cloned()).collect();
+            let message = cut(&told.join("; "));
+            QueryResult {
+                name: query.name.clone(),
+                type_: query.kind,
+                status: if failure.is_some() { QueryStatus::Failed } else { QueryStatus::Success },
+                message: (!message.is_empty()).then_some(message),
+            }
+        });
+        results.collect()
+    }
+
+    /// The images to list, and whether they are those of an earlier round. A list without the answer of one query
+    /// would be in another order, and lack images that only that query knows: the last complete one is better. Where
+    /// there is none for this specification, something is better than nothing.
+    fn list(&self, round: Round<'_>, evaluation: Evaluation) -> (Vec<DiscoveredImage>, bool) {
+        let Round { stored, answers, .. } = round;
+        let known = &stored.discovered_images;
+        let failed = answers.iter().filter(|answer| answer.is_err()).count();
+        let is_all = failed == answers.len();
+        let was_good = stored.observed_generation == round.generation
+            && find(&stored.conditions, types::READY)
+                .is_some_and(|ready| ready.status == ConditionStatus::True);
+        if !known.is_empty() && (is_all || (failed > 0 && was_good && !self.is_sources())) {
+            return (known.clone(), true);
+        }
+        let mut images = evaluation.images;
+        if failed > 0 && self.is_sources() {
+            images = self.with_images_of_failed(images, round);
+        }
+        images.truncate(self.most);
+        let mut room = LIST_SIZE;
+        let listed = images.into_iter().enumerate().map(|(at, scored)| self.listed(at, &scored));
+        let fits = listed.take_while(|listed| {
+            let rest = room.checked_sub(listed.image.len() + ENTRY_SIZE);
+            room = rest.unwrap_or(0);
+            rest.is_some()
+        });
+        (fits.collect(), false)
+    }
+
+    /// Images that only a failing source knows keep the score that it gave them.
+    fn with_images_of_failed(&self, images: Vec<Scored>, round: Round<'_>) -> Vec<Scored> {
+        let mut best: BTreeMap<ImageKey, Scored> = BTreeMap::new();
+        let failed = |name: &str| {
+            let at = self.queries.iter().position(|query| query.name == name)?;
+            round.answers.get(at)?.is_err().then_some(at)
+        };
+        let before = round.stored.discovered_images.iter().filter_map(|known| {
+            let source = failed(known.source.as_deref()?)?;
+            let image = image(&known.image).filter(|image| self.keeps(image))?;
+            // Scores are shown as whole numbers; of a larger one nothing is lost that matters here.
+            let score = known
+                .score
+                .and_then(|score| i32::try_from(score).ok())
+                .map_or(f64::from(i32::MAX), f64::from);
+            Some(Scored { image, score, source: Some(source) })
+        });
+        for scored in images.into_iter().chain(before) {
+            keep_best(&mut best, scored);
+        }
+        let mut all: Vec<Scored> = best.into_values().collect();
+        all.sort_by(|one, other| {
+            (other.score.total_cmp(&one.score)).then_with(|| one.image.written().cmp(other.image.written()))
+        });
+        all
+    }
+
+    fn listed(&self, at: usize, scored: &Scored) -> DiscoveredImage {
+        let source = scored.source.and_then(|source| self.queries.get(source));
+        let is_ranked = source.is_none();
+        DiscoveredImage {
+            image: scored.image.written().to_owned(),
+            rank: is_ranked.then(|| i32::try_from(at + 1).unwrap_or(i32::MAX)),
+            final_score: is_ranked.then(|| scored.score.to_string()),
+            score: source.map(|_| whole(scored.score)),
+            source: source.map(|source| source.name.clone()),
+        }
+    }
+
+    fn ready(
+        &self,
+        stored: &DiscoveryPolicyStatus,
+        status: &DiscoveryPolicyStatus,
+        failures: &[(&str, &Failure)],
+        none_answered: bool,
+        kept: bool,
+    ) -> Finding {
+        let noun = if self.is_sources() { "sources" } else { "queries" };
+        let count = status.discovered_images.len();
+        let mut message = match count {
+            0 => "no image was found".to_owned(),
+            1 => "1 image".to_owned(),
+            count => format!("{count} images"),
+        };
+        let Some((_, first)) = failures.first() else {
+            return Finding::new(types::READY, true, "Synced", message);
+        };
+        let _ = write!(message, "; {} of {} {noun} failed", failures.len(), self.queries.len());
+        if kept && let Some(last) = &stored.last_sync_time {
+            let _ = write!(message, ", so the images known at {} stay", last.0);
+        }
+        let message = cut(&format!("{message}: {}", joined(failures)));
+        if none_answered || count == 0 {
+            return Finding::new(types::READY, false, first.reason.as_str(), message);
+        }
+        Finding::new(types::READY, true, "PartiallyFailed", message)
+    }
+}
+
+fn failure_of(answer: &Result<Answer, Failure>) -> Option<&Failure> {
+    match answer {
+        Ok(answer) => answer.partial.as_ref(),
+        Err(failure) => Some(failure),
+    }
+}
+
+fn joined(failures: &[(&str, &Failure)]) -> String {
+    let told: Vec<String> = failures.iter().map(|(name, failure)| format!("{name}: {failure}")).collect();
+    cut(&told.join("; "))
+}
+
+fn cut(message: &str) -> String {
+    message.chars().take(LONGEST_MESSAGE).collect()
+}
+
+/// The nearest whole number.
+fn whole(score: f64) -> i64 {
+    format!("{:.0}", score.clamp(-9e18, 9e18)).parse().unwrap_or_default()
+}

@@ -1,0 +1,116 @@
+use fairlead_domain::reference::Tag;
+
+use super::*;
+
+fn query(changes: &Value) -> Discovery {
+    let mut block = json!({"url": "https://r.example:5000", "repositories": ["team/app"]});
+    for (name, value) in changes.as_object().unwrap() {
+        block[name] = value.clone();
+    }
+    discovery(json!({"queries": [{"name": "tags", "type": "registry", "registry": block}]}))
+}
+
+fn tags(discovery: &Discovery) -> &TagQuery {
+    let Question::Registry(tags) = &discovery.queries[0].question else { panic!("{discovery:?}") };
+    tags
+}
+
+fn list(tags: &[&str]) -> TagList {
+    TagList { tags: tags.iter().map(|tag| Tag::parse(tag).unwrap()).collect(), complete: true }
+}
+
+fn ordered(changes: &Value, listed: &[&str]) -> Vec<String> {
+    let discovery = query(changes);
+    let answer = tags(&discovery).answer(&[Ok(list(listed))], now()).unwrap();
+    answer.series.iter().map(|one| one.image.tag().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn tags_are_ordered_by_version() {
+    for (changes, listed, expected) in [
+        (json!({}), &["v1.9.0", "v1.10.0", "v1.2.0"][..], &["v1.10.0", "v1.9.0", "v1.2.0"][..]),
+        (
+            json!({}),
+            &["x86_64-latest", "x86_64-v17.5.0", "bleeding"],
+            &["x86_64-v17.5.0", "bleeding", "x86_64-latest"],
+        ),
+        (
+            json!({"versionPattern": "x86_64-v(.+)"}),
+            &["x86_64-v17.4.0", "x86_64-v17.10.0", "ubuntu-v99.0.0"],
+            &["x86_64-v17.10.0", "x86_64-v17.4.0", "ubuntu-v99.0.0"],
+        ),
+        (json!({}), &["ubuntu-a-v17.0.0", "alpine-a-v17.0.0"], &["alpine-a-v17.0.0", "ubuntu-a-v17.0.0"]),
+        (json!({}), &["1.25", "1.25-alpine", "2024.01.05"], &["2024.01.05", "1.25", "1.25-alpine"]),
+        (json!({"topX": 2}), &["20240105", "20240201", "20231231"], &["20240201", "20240105"]),
+        (json!({"tagFilter": "^v", "topX": 1}), &["v9", "v10", "99"], &["v10"]),
+        (json!({}), &[], &[]),
+    ] {
+        assert_eq!(ordered(&changes, listed), expected, "{changes} {listed:?}");
+    }
+}
+
+#[test]
+fn the_newest_has_the_highest_score_and_the_template_gives_the_name() {
+    let discovery =
+        query(&json!({"topX": 3, "imageTemplate": "m.example/{{.Registry}}/{{.Repository}}:{{.Tag}}"}));
+    let answer = tags(&discovery).answer(&[Ok(list(&["1", "2", "3", "4", "old"]))], now()).unwrap();
+    let found: Vec<_> = answer.series.iter().map(|one| (one.image.written(), one.values[0].value)).collect();
+    // A port is no part of a path.
+    assert_eq!(found, []);
+    assert!(answer.notes[0].contains("is not the name of an image"), "{:?}", answer.notes);
+
+    let discovery = query(&json!({"topX": 3}));
+    let answer = tags(&discovery).answer(&[Ok(list(&["1", "2", "old", "4"]))], now()).unwrap();
+    let found: Vec<_> = answer.series.iter().map(|one| (one.image.written(), one.values[0].value)).collect();
+    assert_eq!(
+        found,
+        [
+            ("r.example:5000/team/app:4", 3.0),
+            ("r.example:5000/team/app:2", 2.0),
+            ("r.example:5000/team/app:1", 1.0)
+        ]
+    );
+    let discovery = query(&json!({}));
+    let answer = tags(&discovery).answer(&[Ok(list(&["1", "old"]))], now()).unwrap();
+    assert_eq!(answer.notes, ["1 tags of team/app have no version and stand last, as listed"]);
+}
+
+#[test]
+fn one_repository_that_fails_does_not_fail_the_others() {
+    let discovery = query(&json!({"repositories": ["team/app", "team/gone"]}));
+    let gone = || Err(Failure::new(FailureReason::NotFound, "it is not there"));
+    let answer = tags(&discovery).answer(&[Ok(list(&["1"])), gone()], now());
+    let status = round(&discovery, &DiscoveryPolicyStatus::default(), 1, &[answer]);
+    assert_eq!(listed(&status), [("r.example:5000/team/app:1", "1")]);
+    let message = "1 of 2 repositories cannot be listed: team/gone: it is not there";
+    assert_eq!(status.query_results[0].message.as_deref(), Some(message));
+    assert_eq!(ready(&status).1, "PartiallyFailed");
+
+    let failure = tags(&discovery).answer(&[gone(), gone()], now()).unwrap_err();
+    assert_eq!((failure.reason, &*failure.message), (FailureReason::NotFound, "team/app: it is not there"));
+}
+
+#[test]
+fn a_list_that_was_cut_says_so() {
+    let discovery = query(&json!({"maxScan": 2, "tagSeek": "v1"}));
+    let query = tags(&discovery);
+    assert_eq!((query.most, query.seek.as_deref(), query.plain_http), (2, Some("v1"), false));
+    let cut = TagList { complete: false, ..list(&["v2", "v3"]) };
+    let answer = query.answer(&[Ok(cut)], now()).unwrap();
+    assert_eq!(answer.notes, ["only the first 2 tags of team/app were read"]);
+}
+
+#[test]
+fn sources_of_registries_score_by_place() {
+    let source = json!({"type": "registry", "registry": {
+        "url": "http://localhost:5000/", "repositories": ["a"], "topX": 2,
+    }});
+    let discovery = discovery(json!({"sources": [source]}));
+    assert!(tags(&discovery).plain_http);
+    let answer = tags(&discovery).answer(&[Ok(list(&["v10", "v8", "v9"]))], now());
+    let status = round(&discovery, &DiscoveryPolicyStatus::default(), 1, &[answer]);
+    let found: Vec<_> =
+        status.discovered_images.iter().map(|one| (&*one.image, one.score.unwrap())).collect();
+    assert_eq!(found, [("localhost:5000/a:v10", 2), ("localhost:5000/a:v9", 1)]);
+    assert_eq!(status.discovered_images[0].source.as_deref(), Some("registry[0]"));
+}
