@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use fairlead_domain::duration::Duration;
 use fairlead_domain::reference::Reference;
+use fairlead_operator::cluster::ledgers::Claims;
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::platform::install::DEFAULT_NAMESPACE;
 use fairlead_operator::registries::verdicts;
@@ -18,8 +19,7 @@ use serde_json::Value;
 
 use self::asking::Asker;
 use self::cluster::{Cluster, Installation};
-use self::copies::{Copies, Trust};
-use self::files::Manifests;
+use self::files::{Manifests, Mismatch};
 use self::planning::Planner;
 use self::policies::Policies;
 use self::report::Report;
@@ -32,7 +32,6 @@ use crate::output::{Output, write};
 
 mod asking;
 mod cluster;
-mod copies;
 mod files;
 mod planning;
 mod policies;
@@ -180,10 +179,10 @@ impl Explain {
             report.warnings.extend(secrets.load_accounts(&subjects, cluster).await);
         }
 
-        let trust = Trust { index: &policies.index, operator_namespace };
-        let copies = self.copies(&trust, cluster.as_ref(), &mut report.warnings).await;
-        let planner =
-            Planner { index: &policies.index, config: &config, operator_namespace, copies: &copies };
+        let index = &policies.index;
+        let ledgers = self.ledgers(index, operator_namespace, cluster.as_ref(), &mut report.warnings).await;
+        let ledgers = ledgers.as_ref();
+        let planner = Planner { index, config: &config, operator_namespace, ledgers };
         let mut images = Vec::new();
         for subject in &subjects {
             let mut exempt = None;
@@ -206,7 +205,7 @@ impl Explain {
         }
         let client = if self.no_probe { None } else { Some(self.client(&config)?) };
         let timeout = self.timeout.as_std();
-        let asker = Asker { client, timeout, config: &config, secrets: &secrets, copies: &copies };
+        let asker = Asker { client, timeout, config: &config, secrets: &secrets, index, ledgers };
         report.images = asker.ask(images).await;
         Ok(report)
     }
@@ -277,7 +276,10 @@ impl Explain {
                 Target::Image(image) => made_up.with(image, namespace),
                 Target::Pod(name) => {
                     let cluster = cluster.context("a Pod of the cluster needs a cluster")?;
-                    Subject::running(cluster.pod(namespace, name).await?)
+                    let pod = cluster.pod(namespace, name).await?;
+                    Subject::running(&pod).map_err(|Mismatch { field, message }| {
+                        anyhow!("cannot read Pod {namespace}/{name}: {field}: {message}")
+                    })?
                 }
             });
         }
@@ -325,21 +327,17 @@ impl Explain {
         Ok(listed.objects)
     }
 
-    /// Whose copies there are, where policies of the cluster make some.
-    async fn copies(
+    /// What ledgers say of copies, where policies of the cluster make some.
+    async fn ledgers(
         &self,
-        trust: &Trust<'_>,
+        index: &Index,
+        operator_namespace: &str,
         cluster: Option<&Cluster>,
         warnings: &mut Vec<String>,
-    ) -> Copies {
-        let copied = trust.index.policies().any(|policy| !policy.targets().is_empty());
-        match cluster.filter(|_| copied && self.policies.is_empty()) {
-            None => Copies::default(),
-            Some(cluster) => cluster.copies(trust).await.unwrap_or_else(|warning| {
-                warnings.push(warning);
-                Copies::default()
-            }),
-        }
+    ) -> Option<Claims> {
+        let copied = index.policies().any(|policy| !policy.targets().is_empty());
+        let cluster = cluster.filter(|_| copied && self.policies.is_empty())?;
+        cluster.ledgers(operator_namespace).await.map_err(|warning| warnings.push(warning)).ok()
     }
 
     fn operator_namespace<'a>(&'a self, installation: Option<&'a Installation>) -> &'a str {

@@ -26,18 +26,35 @@ pub struct Planned {
 /// `claimed` is what an annotation says was asked for before the image became what it is. It is believed only if the
 /// policies, asked about it, offer the present image: then the whole choice is made anew for it, so a restored Pod is
 /// not tied to a mirror that has gone since. A claim that does not hold is as good as none.
+///
+/// `foreign` says of a source and a destination whether what is there was copied from another image.
 pub fn plan(
     policies: &PodPolicies<'_>,
     image: &str,
     claimed: Option<&str>,
     pull_policy: Option<&str>,
     rules: &Rules,
+    foreign: impl Fn(&Reference, &Reference) -> bool,
+) -> Planned {
+    let mut planned = plan_all(policies, image, claimed, pull_policy, *rules);
+    if let Ok(places) = &mut planned.places {
+        places.withhold(foreign);
+    }
+    planned
+}
+
+fn plan_all(
+    policies: &PodPolicies<'_>,
+    image: &str,
+    claimed: Option<&str>,
+    pull_policy: Option<&str>,
+    rules: Rules,
 ) -> Planned {
     let present = Reference::parse(image);
     if let (Some(claimed), Ok(present)) = (claimed, &present)
         && let Ok(asked) = Reference::parse(claimed)
     {
-        let places = policies.alternatives(&asked, PullPolicy::effective(pull_policy, &asked), rules);
+        let places = policies.alternatives(&asked, PullPolicy::effective(pull_policy, &asked), &rules);
         let offered = |origin: &Origin| !matches!(origin, Origin::Original);
         if places.list().iter().any(|place| place.reference.is_same_image(present) && offered(&place.origin))
         {
@@ -46,7 +63,7 @@ pub fn plan(
     }
     let places = match present {
         Ok(present) => {
-            Ok(policies.alternatives(&present, PullPolicy::effective(pull_policy, &present), rules))
+            Ok(policies.alternatives(&present, PullPolicy::effective(pull_policy, &present), &rules))
         }
         Err(error) => Err(format!("it cannot be read: {error}")),
     };

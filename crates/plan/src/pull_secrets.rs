@@ -5,6 +5,7 @@
 //! are recognised. Secrets are never listed: a copy is found because its name follows from its source and its owner.
 
 mod plan;
+mod receiver;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ pub use self::plan::{
     Action, Content, Copy, Found, GRACE, Owner, Place, Plan, Selection, Sighting, Source, VERIFY_AFTER, View,
     plan_copies,
 };
+pub use self::receiver::{NotAdded, NotCopied, Receiver, local_name};
 
 /// Version of the policies' API, as the label on a copy tells it.
 pub const OWNER_VERSION: &str = "v1alpha1";

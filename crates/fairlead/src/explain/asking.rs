@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fairlead_domain::verdict::Verdict;
+use fairlead_operator::cluster::ledgers::Claims;
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::registries::verdicts::NodeTrust;
 use fairlead_plan::consistency;
-use fairlead_plan::routing::{self, Alternative, Decision, Origin, SecretName};
+use fairlead_plan::routing::{self, Alternative, Decision, Index, Origin, SecretName};
 use fairlead_registry::{Class, Client, Context, ProbeOptions};
 use futures::future::join_all;
 use tokio::time::Instant;
 
-use super::copies::Copies;
 use super::planning::Planned;
 use super::report::{AlternativeReport, Availability, Choice, ImageReport, Source};
 use super::secrets::{Found, Needed, Secrets};
@@ -27,8 +27,9 @@ pub(crate) struct Asker<'a> {
     pub(crate) timeout: Duration,
     pub(crate) config: &'a Config,
     pub(crate) secrets: &'a Secrets,
-    /// What the ledgers of the cluster say of copies.
-    pub(crate) copies: &'a Copies,
+    pub(crate) index: &'a Index,
+    /// What the ledgers of the cluster say of copies, if they were read.
+    pub(crate) ledgers: Option<&'a Claims>,
 }
 
 /// What a registry said about one alternative.
@@ -75,9 +76,9 @@ impl Asker<'_> {
         let digests: Vec<_> =
             verdicts.iter().map(|verdict| verdict.as_ref().and_then(Verdict::digest)).collect();
         let differs = match &decision {
-            Decision::Use { index, .. } => {
-                consistency::differences(places, *index, &digests, |pair| self.copies.have_pair(pair))
-            }
+            Decision::Use { index, .. } => consistency::differences(places, *index, &digests, |pair| {
+                self.ledgers.is_some_and(|ledgers| ledgers.has_pair(pair, self.index))
+            }),
             Decision::Keep { .. } | Decision::Wait => Vec::new(),
         };
         let (chosen, choice) = self.choice(&planned, decision, &verdicts);

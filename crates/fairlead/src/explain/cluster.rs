@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, anyhow};
-use fairlead_api::fairlead::{ImageLedger, ImageLedgerSpec};
+use fairlead_api::fairlead::ImageLedger;
 use fairlead_api::kuik::{
     ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror, ReplicatedImageSet,
 };
 use fairlead_api::names::fairlead::ROUTES;
+use fairlead_operator::cluster::ledgers::Claims;
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::platform::install::{CONFIG_KEY, CONFIG_MAP, WEBHOOK_NAME};
 use fairlead_plan::owners::{exemption, recorded_pause};
@@ -23,7 +24,6 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::copies::{Copies, Trust};
 use super::subject::Subject;
 use crate::api_server::{ATTEMPTS, FORBIDDEN, NOT_FOUND, PAUSE, TOO_MANY_REQUESTS, code, told, webhook};
 
@@ -61,8 +61,13 @@ impl Cluster {
         self.client.default_namespace()
     }
 
-    pub(crate) async fn pod(&self, namespace: &str, name: &str) -> Result<Pod> {
-        Api::<Pod>::namespaced(self.client.clone(), namespace).get(name).await.map_err(|error| {
+    pub(crate) async fn pod(&self, namespace: &str, name: &str) -> Result<Value> {
+        let pods = Api::<DynamicObject>::namespaced_with(
+            self.client.clone(),
+            namespace,
+            &ApiResource::erase::<Pod>(&()),
+        );
+        let pod = pods.get(name).await.map_err(|error| {
             match code(&error) {
                 NOT_FOUND => anyhow!(
                     "there is no Pod {name} in namespace {namespace}; name the namespace with -n, and write an image \
@@ -70,7 +75,8 @@ impl Cluster {
                 ),
                 _ => anyhow!("cannot read Pod {namespace}/{name}: {}", told(&error)),
             }
-        })
+        })?;
+        serde_json::to_value(pod).context("a Pod of the cluster cannot be written as JSON")
     }
 
     /// Every policy that the person may see. Those of namespaces are looked for in all of them, else in `namespaces`.
@@ -127,15 +133,15 @@ impl Cluster {
     }
 
     /// What the ledgers say of copies. Where they cannot be read, that is said.
-    pub(crate) async fn copies(&self, trust: &Trust<'_>) -> Result<Copies, String> {
+    pub(crate) async fn ledgers(&self, operator_namespace: &str) -> Result<Claims, String> {
         let kind = ApiResource::erase::<ImageLedger>(&());
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
-        let mut copies = Copies::of_cluster();
+        let ledgers = Claims::default();
         let mut page = ListParams::default().limit(LEDGERS);
         loop {
             let list = match list(&api, &page).await {
                 // Nothing was ever copied.
-                Err(error) if code(&error) == NOT_FOUND => return Ok(copies),
+                Err(error) if code(&error) == NOT_FOUND => return Ok(ledgers),
                 Err(error) => {
                     return Err(format!(
                         "cannot read ImageLedgers, so copies of other images may be offered here that admission would not \
@@ -145,16 +151,10 @@ impl Cluster {
                 }
                 Ok(list) => list,
             };
-            // What cannot be read counts for nothing, as it does for the operator.
-            let ledgers = list.items.into_iter().filter_map(|mut item| {
-                let spec =
-                    serde_json::from_value::<ImageLedgerSpec>(item.data.get_mut("spec")?.take()).ok()?;
-                Some((item.metadata, spec))
-            });
-            ledgers.for_each(|(metadata, spec)| copies.add(&metadata, &spec, trust));
+            list.items.iter().for_each(|ledger| ledgers.learn(ledger, operator_namespace));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
-                None => return Ok(copies),
+                None => return Ok(ledgers),
             }
         }
     }

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::report::Broken;
@@ -110,7 +110,7 @@ pub(crate) struct Mismatch {
 }
 
 /// Reads an object as what its kind says it is.
-pub(crate) fn typed<T: DeserializeOwned>(object: Value) -> Result<T, Mismatch> {
+pub(crate) fn typed<'v, T: Deserialize<'v>>(object: &'v Value) -> Result<T, Mismatch> {
     serde_path_to_error::deserialize(object)
         .map_err(|error| Mismatch { field: error.path().to_string(), message: error.inner().to_string() })
 }

@@ -5,17 +5,16 @@ use std::collections::BTreeSet;
 
 use fairlead_api::names;
 use fairlead_domain::reference::Reference;
+use fairlead_operator::admission::exclusions::Skip;
+use fairlead_operator::cluster::ledgers::Claims;
 use fairlead_operator::platform::config::Config;
 use fairlead_plan::access::Standing;
-use fairlead_plan::pod_record::{Claims, Record};
+use fairlead_plan::pod_record::{self, Record};
 use fairlead_plan::routing::explain::PassedOver as Reason;
-use fairlead_plan::routing::{
-    Alternatives, GuardedCopy, Index, PodFacts, PodPolicies, PullPolicy, Rules, Withheld,
-};
+use fairlead_plan::routing::{Alternatives, GuardedCopy, Index, PodFacts, PodPolicies, PullPolicy, Rules};
 use fairlead_plan::{access, admission, owners};
 use jiff::Timestamp;
 
-use super::copies::Copies;
 use super::report::{ImageReport, PassedOver, RecordReport};
 use super::subject::{Image, Subject};
 
@@ -29,8 +28,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) index: &'a Index,
     pub(crate) config: &'a Config,
     pub(crate) operator_namespace: &'a str,
-    /// What the ledgers of the cluster say of copies.
-    pub(crate) copies: &'a Copies,
+    /// What the ledgers of the cluster say of copies, if they were read.
+    pub(crate) ledgers: Option<&'a Claims>,
 }
 
 /// One image, planned.
@@ -58,7 +57,7 @@ impl Planner<'_> {
             annotations: &subject.annotations,
         };
         let policies = self.index.for_pod(&facts);
-        let claims = Claims::read(&subject.records());
+        let claims = pod_record::Claims::read(&subject.records());
         let plan =
             |image| self.plan_image(subject, image, left_alone.as_deref(), (&facts, &policies), &claims);
         subject.images.iter().map(plan).collect()
@@ -77,21 +76,11 @@ impl Planner<'_> {
                 "it mirrors a static Pod: the kubelet runs what the file on its node says".to_owned(),
             );
         }
-        let config = self.config;
-        let by_label = config.skip_labels.iter().find(|selector| selector.matches(&subject.labels));
-        let by_annotation =
-            config.skip_annotations.iter().find(|selector| selector.matches(&subject.annotations));
-        let said = |key, selector| {
-            format!("the operator's configuration leaves this Pod alone: {key} has {selector}")
-        };
         let by_owner = || {
-            let exempt = owners::exemption(&subject.controller()?, &config.routing.skip_owners, None)?;
+            let exempt = owners::exemption(&subject.controller()?, &self.config.routing.skip_owners, None)?;
             Some(exempt.why)
         };
-        by_label
-            .map(|selector| said("skipLabels", selector))
-            .or_else(|| by_annotation.map(|selector| said("skipAnnotations", selector)))
-            .or_else(by_owner)
+        Skip::from(self.config).reason(&subject.labels, &subject.annotations).or_else(by_owner)
     }
 
     fn plan_image<'s>(
@@ -100,7 +89,7 @@ impl Planner<'_> {
         image: &'s Image,
         left_alone: Option<&str>,
         (facts, policies): (&PodFacts<'_>, &PodPolicies<'_>),
-        claims: &Claims,
+        claims: &pod_record::Claims,
     ) -> Planned<'s> {
         let mut report = ImageReport {
             pod: subject.into(),
@@ -121,12 +110,13 @@ impl Planner<'_> {
         };
         let rules = self.rules();
         let claim = image.place().and_then(|place| claims.asked(&place, &image.written));
-        let mut planned =
-            admission::plan(policies, &image.written, claim, image.pull_policy.as_deref(), &rules);
-        let foreign = |source: &Reference, copy: &Reference| self.copies.refuse(source, copy);
+        let foreign = |source: &Reference, copy: &Reference| {
+            self.ledgers.is_some_and(|ledgers| ledgers.refuses(source, copy, self.index))
+        };
+        let pull_policy = image.pull_policy.as_deref();
+        let mut planned = admission::plan(policies, &image.written, claim, pull_policy, &rules, foreign);
         let mut unknown = Vec::new();
         if let Ok(places) = &mut planned.places {
-            places.withhold(foreign);
             unknown = self.withhold_unproven(places, &subject.namespace);
         }
         let is_believed = planned.asked != image.written;
@@ -166,28 +156,24 @@ impl Planner<'_> {
     fn withhold_unproven(&self, places: &mut Alternatives, namespace: &str) -> Vec<String> {
         let (mut unknown, now) = (BTreeSet::new(), Timestamp::now());
         let lifetime = self.config.routing.proof_lifetime();
-        let standing = |copy: &GuardedCopy<'_>| {
-            self.copies.standing(copy, namespace, |at| access::counts(at, lifetime, now))
+        let standing = |ledgers: &Claims, copy: &GuardedCopy<'_>| {
+            ledgers.standing(copy, namespace, self.index, |at| access::counts(at, lifetime, now))
         };
         for copy in places.to_prove() {
             let GuardedCopy { source, copy: place, .. } = copy;
-            if !self.copies.known {
-                unknown.insert(format!(
+            match self.ledgers.map(|ledgers| standing(ledgers, &copy)) {
+                None => unknown.insert(format!(
                     "{place} is tried only if namespace {namespace} has proven access to {source}, which is not known \
                      without the ledgers of a cluster"
-                ));
-            } else if standing(&copy) == (Standing::Unproven { may_ask: true }) {
-                unknown.insert(format!(
+                )),
+                Some(Standing::Unproven { may_ask: true }) => unknown.insert(format!(
                     "admission asks for {source} with the Pod's own pull secrets; {place} is tried if they open it"
-                ));
-            }
+                )),
+                Some(_) => continue,
+            };
         }
-        if self.copies.known {
-            places.withhold_unproven(namespace, |copy| match standing(copy) {
-                Standing::Proven => None,
-                Standing::Unproven { .. } => Some(Withheld::Unproven),
-                Standing::NotCopied => Some(Withheld::NotCopied),
-            });
+        if let Some(ledgers) = self.ledgers {
+            places.withhold_unproven(namespace, |copy| standing(ledgers, copy).withheld(false));
         }
         unknown.into_iter().collect()
     }

@@ -64,7 +64,7 @@ impl Policies {
             field: Some(field),
             message,
         };
-        match compile(kind, object).map(|policy| policy.restricted(&self.allowed)) {
+        match compile(kind, &object).map(|policy| policy.restricted(&self.allowed)) {
             Ok(policy) => {
                 self.broken.extend(
                     policy
@@ -94,8 +94,8 @@ impl Policies {
     }
 }
 
-fn compile(kind: PolicyKind, object: Value) -> Result<Policy, Mismatch> {
-    let version = text_at(&object, &["apiVersion"]).unwrap_or_default();
+fn compile(kind: PolicyKind, object: &Value) -> Result<Policy, Mismatch> {
+    let version = text_at(object, &["apiVersion"]).unwrap_or_default();
     if version.split_once('/').is_none_or(|(_, version)| version != VERSION) {
         return Err(Mismatch {
             field: "apiVersion".to_owned(),
@@ -113,7 +113,7 @@ fn compile(kind: PolicyKind, object: Value) -> Result<Policy, Mismatch> {
 }
 
 fn read<T: DeserializeOwned>(
-    object: Value,
+    object: &Value,
     compile: impl FnOnce(&T) -> Result<Policy, PolicyError>,
 ) -> Result<Policy, Mismatch> {
     let object: T = files::typed(object)?;

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairlead_api::names::kubernetes::ENFORCE_MOUNTABLE_SECRETS;
 use fairlead_domain::keyring::{Credential, IdentityKey, Keyring, SecretKind};
 use fairlead_domain::reference::Repository;
-use fairlead_plan::pull_secrets::copy_name;
-use fairlead_plan::routing::{Alternative, SecretName, SecretUse};
+use fairlead_plan::pull_secrets::{Receiver, local_name};
+use fairlead_plan::routing::{Alternative, SecretName};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use serde_json::Value;
@@ -98,7 +98,7 @@ impl Secrets {
                     self.contents.insert(secret_name(home, name), read(object));
                 }
                 Some("ServiceAccount") => {
-                    if let Ok(account) = files::typed::<ServiceAccount>(object.clone()) {
+                    if let Ok(account) = files::typed::<ServiceAccount>(object) {
                         self.accounts.insert((home.to_owned(), name.to_owned()), account.into());
                     }
                 }
@@ -157,26 +157,20 @@ impl Secrets {
             names: own.iter().map(|name| secret_name(&subject.namespace, name)).collect(),
             withheld: Vec::new(),
         };
-        for SecretUse { secret, by } in &place.secrets {
-            let is_near = *secret.namespace == *subject.namespace;
-            let local = if is_near { secret.name.to_string() } else { copy_name(secret, &by.uid) };
-            let why = if own.contains(&local) {
-                None
-            } else if role == Role::EphemeralContainer {
-                Some("no Secret can be added to a Pod that exists".to_owned())
-            } else if !is_near && !copying {
-                Some("routing.pullSecrets.copy is false".to_owned())
-            } else if account
-                .is_some_and(|account| account.is_strict && !account.pull_secrets.contains(&local))
-            {
-                Some(format!("ServiceAccount {} permits only the Secrets that it lists", subject.account))
-            } else {
-                None
-            };
-            match why {
-                Some(why) => needed.withheld.push(format!("the Pod does not get Secret {secret}: {why}")),
-                None if needed.names.contains(secret) => {}
-                None => needed.names.push(secret.clone()),
+        let permitted: Option<BTreeSet<String>> = account
+            .filter(|account| account.is_strict)
+            .map(|account| account.pull_secrets.iter().cloned().collect());
+        let exists = role == Role::EphemeralContainer;
+        let receiver = Receiver { present: own, exists, permitted: permitted.as_ref() };
+        for used in &place.secrets {
+            // Whether the webhook leaves the namespace out is said of the whole Pod.
+            let local = local_name(used, &subject.namespace, copying, || false);
+            match receiver.takes(&local) {
+                Err(why) => {
+                    needed.withheld.push(format!("the Pod does not get Secret {}: {why}", used.secret));
+                }
+                Ok(()) if needed.names.contains(&used.secret) => {}
+                Ok(()) => needed.names.push(used.secret.clone()),
             }
         }
         needed
@@ -245,7 +239,7 @@ impl From<ServiceAccount> for Account {
 }
 
 fn read(object: &Value) -> Content {
-    files::typed::<Secret>(object.clone())
+    files::typed::<Secret>(object)
         .map_err(|Mismatch { field, message }| Useless::to_all(format!("{field}: {message}")))
         .and_then(content)
 }
@@ -266,6 +260,7 @@ fn content(secret: Secret) -> Content {
 #[cfg(test)]
 mod tests {
     use fairlead_domain::reference::HostPattern;
+    use fairlead_plan::pull_secrets::copy_name;
     use fairlead_plan::routing::{Index, PodFacts, PullPolicy, Rules};
     use serde_json::json;
 
@@ -364,7 +359,7 @@ mod tests {
         assert_eq!(names(&pod), ["here/own", "far/s"]);
         // A Pod that was rewritten has the copy already.
         pod.pull_secrets = vec![copy_name(&secret_name("far", "s"), "")];
-        let (names, withheld) = needed(&strict, &pod, Role::EphemeralContainer, false);
+        let (names, withheld) = needed(&strict, &pod, Role::EphemeralContainer, true);
         assert_eq!((names.len(), withheld.as_str()), (2, ""));
     }
 }

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use fairlead_api::names;
+use fairlead_domain::selector::Labels;
+use fairlead_operator::admission::{Pairs, PodImage, PodObject};
 use fairlead_plan::owners::Controller;
 use fairlead_plan::pod_record::{Found, Place};
-use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
 use super::files::{self, Manifest, Mismatch, text_at};
@@ -92,6 +93,23 @@ impl Image {
     }
 }
 
+impl From<&PodImage<'_>> for Image {
+    fn from(image: &PodImage<'_>) -> Self {
+        let (role, name) = match image.place {
+            Place::Init(name) => (Role::InitContainer, name),
+            Place::Container(name) => (Role::Container, name),
+            Place::Ephemeral(name) => (Role::EphemeralContainer, name),
+            Place::Volume(name) => (Role::Volume, name),
+        };
+        Self {
+            role,
+            name: name.to_owned(),
+            written: image.reference.to_owned(),
+            pull_policy: image.pull_policy.map(str::to_owned),
+        }
+    }
+}
+
 /// The Pod that a bare image is asked in.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MadeUp {
@@ -130,20 +148,20 @@ impl Subject {
         let kind = text_at(object, &["kind"])?;
         let of_group = |group: &str| text_at(object, &["apiVersion"]).is_some_and(|version| version == group);
         let read = if kind == "Pod" && of_group("v1") {
-            read_pod(object)
+            files::typed(object)
         } else {
             let (_, path) = TEMPLATES.iter().find(|(one, _)| *one == kind)?;
             read_template(object, path)
         };
         Some(
-            read.map(|(metadata, spec)| {
+            read.map(|pod| {
                 let own = |key| text_at(object, &["metadata", key]).map(str::to_owned);
                 Self::new(
                     kind,
                     own("name").or_else(|| own("generateName")),
                     own("namespace").unwrap_or_else(|| namespace.to_owned()),
                     Some(manifest.place.clone()),
-                    (metadata, spec),
+                    &pod,
                 )
             })
             .map_err(|Mismatch { field, message }| Broken {
@@ -156,10 +174,10 @@ impl Subject {
     }
 
     /// A Pod of the cluster.
-    pub(crate) fn running(pod: Pod) -> Self {
-        let (name, namespace) = (pod.metadata.name.clone(), pod.metadata.namespace.clone());
-        let spec = pod.spec.unwrap_or_default();
-        Self::new("Pod", name, namespace.unwrap_or_default(), None, (pod.metadata, spec))
+    pub(crate) fn running(object: &Value) -> Result<Self, Mismatch> {
+        let own = |key| text_at(object, &["metadata", key]).map(str::to_owned);
+        let pod = files::typed(object)?;
+        Ok(Self::new("Pod", own("name"), own("namespace").unwrap_or_default(), None, &pod))
     }
 
     fn new(
@@ -167,28 +185,33 @@ impl Subject {
         name: Option<String>,
         namespace: String,
         place: Option<String>,
-        (metadata, spec): (ObjectMeta, PodSpec),
+        pod: &PodObject<'_>,
     ) -> Self {
+        let owned = |pairs: Option<&Pairs<'_>>| {
+            let mut map = BTreeMap::new();
+            if let Some(pairs) = pairs {
+                pairs.each(&mut |key, value| drop(map.insert(key.to_owned(), value.to_owned())));
+            }
+            map
+        };
+        let account = Some(pod.service_account()).filter(|name| !name.is_empty());
         Self {
             kind: Some(kind.to_owned()),
             name,
             namespace,
             place,
-            labels: metadata.labels.unwrap_or_default(),
-            annotations: metadata.annotations.unwrap_or_default(),
-            owner: controller(metadata.owner_references.unwrap_or_default()),
-            images: images(&spec),
-            account: spec
-                .service_account_name
-                .filter(|name| !name.is_empty())
-                .unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned()),
-            pull_secrets: spec
-                .image_pull_secrets
-                .unwrap_or_default()
-                .into_iter()
-                .map(|secret| secret.name)
-                .filter(|name| !name.is_empty())
-                .collect(),
+            labels: owned(pod.labels()),
+            annotations: owned(pod.annotations()),
+            owner: pod.controller().map(|controller| OwnerReference {
+                api_version: controller.api_version.to_owned(),
+                kind: controller.kind.to_owned(),
+                name: controller.name.to_owned(),
+                uid: controller.uid.to_owned(),
+                ..OwnerReference::default()
+            }),
+            images: pod.images().iter().map(Image::from).collect(),
+            account: account.unwrap_or(DEFAULT_ACCOUNT).to_owned(),
+            pull_secrets: pod.pull_secrets().map(str::to_owned).collect(),
         }
     }
 
@@ -220,54 +243,14 @@ impl fmt::Display for Subject {
     }
 }
 
-/// The owner that controls an object.
-pub(crate) fn controller(owners: Vec<OwnerReference>) -> Option<OwnerReference> {
-    owners.into_iter().find(|owner| owner.controller == Some(true))
-}
-
-fn read_pod(object: &Value) -> Result<(ObjectMeta, PodSpec), Mismatch> {
-    let pod: Pod = files::typed(object.clone())?;
-    Ok((pod.metadata, pod.spec.unwrap_or_default()))
-}
-
-fn read_template(object: &Value, path: &[&str]) -> Result<(ObjectMeta, PodSpec), Mismatch> {
+fn read_template<'v>(object: &'v Value, path: &[&str]) -> Result<PodObject<'v>, Mismatch> {
     let field = path.join(".");
     let template = path.iter().try_fold(object, |value, key| value.get(key)).ok_or_else(|| Mismatch {
         field: field.clone(),
         message: "it is missing: this is where the Pod stands".to_owned(),
     })?;
-    let template: PodTemplateSpec =
-        files::typed(template.clone()).map_err(|Mismatch { field: inner, message }| Mismatch {
-            field: format!("{field}.{inner}"),
-            message,
-        })?;
-    Ok((template.metadata.unwrap_or_default(), template.spec.unwrap_or_default()))
-}
-
-/// In the order in which they are pulled: volumes last, since a Pod is mostly its containers to people.
-fn images(spec: &PodSpec) -> Vec<Image> {
-    let image = |role, name: &str, written: Option<&String>, pull_policy: Option<&String>| Image {
-        role,
-        name: name.to_owned(),
-        written: written.cloned().unwrap_or_default(),
-        pull_policy: pull_policy.cloned(),
-    };
-    let regular = |role, list: &[k8s_openapi::api::core::v1::Container]| {
-        list.iter()
-            .map(|one| image(role, &one.name, one.image.as_ref(), one.image_pull_policy.as_ref()))
-            .collect::<Vec<_>>()
-    };
-    let mut images = regular(Role::InitContainer, spec.init_containers.as_deref().unwrap_or_default());
-    images.extend(regular(Role::Container, &spec.containers));
-    images.extend(spec.ephemeral_containers.iter().flatten().map(|one| {
-        image(Role::EphemeralContainer, &one.name, one.image.as_ref(), one.image_pull_policy.as_ref())
-    }));
-    images.extend(spec.volumes.iter().flatten().filter_map(|volume| {
-        let source = volume.image.as_ref()?;
-        Some(image(Role::Volume, &volume.name, source.reference.as_ref(), source.pull_policy.as_ref()))
-    }));
-    images.retain(|image| !image.written.is_empty());
-    images
+    files::typed(template)
+        .map_err(|Mismatch { field: inner, message }| Mismatch { field: format!("{field}.{inner}"), message })
 }
 
 #[cfg(test)]

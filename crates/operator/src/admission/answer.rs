@@ -131,7 +131,7 @@ async fn answer_request(
         Asked::Other(what) => return Err((Outcome::Odd, not_for_us(&what))),
     };
     let is_own = *request.namespace == *state.own_namespace;
-    if is_own || pod.is_mirror_pod() || state.skip.matches(&pod.labels(), &pod.annotations()) {
+    if is_own || pod.is_mirror_pod() || state.skip.reason(&pod.labels(), &pod.annotations()).is_some() {
         return Ok((Outcome::Skipped, AdmissionOutcome::default()));
     }
     let share = state.shares.of(&request.namespace, &state.limits);

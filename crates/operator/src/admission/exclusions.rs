@@ -18,9 +18,15 @@ impl From<&Config> for Skip {
 }
 
 impl Skip {
-    pub(crate) fn matches(&self, labels: &dyn Labels, annotations: &dyn Labels) -> bool {
-        self.labels.iter().any(|selector| selector.matches(labels))
-            || self.annotations.iter().any(|selector| selector.matches(annotations))
+    /// Why a Pod is left alone.
+    pub fn reason(&self, labels: &dyn Labels, annotations: &dyn Labels) -> Option<String> {
+        let said = |key, selector| {
+            format!("the operator's configuration leaves this Pod alone: {key} has {selector}")
+        };
+        let by_label = self.labels.iter().find(|selector| selector.matches(labels));
+        let by_annotation = || self.annotations.iter().find(|selector| selector.matches(annotations));
+        let by_label = by_label.map(|selector| said("skipLabels", selector));
+        by_label.or_else(|| by_annotation().map(|selector| said("skipAnnotations", selector)))
     }
 }
 
@@ -30,7 +36,7 @@ mod tests {
     use crate::admission::PodObject;
 
     fn matches(skip: &Skip, pod: &PodObject<'_>) -> bool {
-        skip.matches(&pod.labels(), &pod.annotations())
+        skip.reason(&pod.labels(), &pod.annotations()).is_some()
     }
 
     #[test]

@@ -250,32 +250,32 @@ pub struct PodImage<'a> {
 }
 
 impl<'a> PodObject<'a> {
-    pub(crate) fn labels(&self) -> Option<&Pairs<'a>> {
+    pub fn labels(&self) -> Option<&Pairs<'a>> {
         self.metadata.as_ref()?.labels.as_ref()
     }
 
-    pub(crate) fn annotations(&self) -> Option<&Pairs<'a>> {
+    pub fn annotations(&self) -> Option<&Pairs<'a>> {
         self.metadata.as_ref()?.annotations.as_ref()
     }
 
-    pub(super) fn annotation(&self, key: &str) -> Option<&str> {
+    pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations()?.value(key)
     }
 
     /// A static Pod's image in the API: changing it changes nothing on the node.
-    pub(super) fn is_mirror_pod(&self) -> bool {
+    pub fn is_mirror_pod(&self) -> bool {
         self.annotation(names::kubernetes::CONFIG_MIRROR).is_some()
     }
 
     /// What earlier turns, and others, recorded on the Pod.
-    pub(super) fn found(&self) -> Found<'_> {
+    pub fn found(&self) -> Found<'_> {
         let pairs = self.annotations().into_iter().flat_map(|pairs| &pairs.0);
         Found::of(pairs.map(|(key, value)| (&**key, &**value)))
     }
 
     /// Every image. Containers and volumes without name or image are invalid, which the API server will say; there is
     /// nothing to decide about them.
-    pub(super) fn images<'p>(&'p self) -> Vec<PodImage<'p>> {
+    pub fn images<'p>(&'p self) -> Vec<PodImage<'p>> {
         let Some(spec) = &self.spec else { return Vec::new() };
         let mut images = Vec::with_capacity(8);
         let kinds: [(PlaceOf<'p>, _); 3] = [
@@ -304,7 +304,7 @@ impl<'a> PodObject<'a> {
     }
 
     /// The object that controls the Pod.
-    pub(super) fn controller(&self) -> Option<Controller<'_>> {
+    pub fn controller(&self) -> Option<Controller<'_>> {
         let owners = self.metadata.as_ref()?.owner_references.as_ref()?;
         let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
         Some(Controller {
@@ -316,12 +316,12 @@ impl<'a> PodObject<'a> {
     }
 
     /// The service account, which API servers fill in before they ask.
-    pub(super) fn service_account(&self) -> &str {
+    pub fn service_account(&self) -> &str {
         self.spec.as_ref().map_or("", |spec| &spec.service_account_name)
     }
 
     /// The pull secrets that are on the Pod already.
-    pub(super) fn pull_secrets(&self) -> impl Iterator<Item = &str> {
+    pub fn pull_secrets(&self) -> impl Iterator<Item = &str> {
         let secrets = self.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten());
         secrets.filter_map(|secret| secret.name.unless_empty())
     }

@@ -104,11 +104,9 @@ impl Router {
                 continue;
             }
             let claimed = claims.asked(&image.place, image.reference);
-            let mut plan =
-                admission::plan(&policies, image.reference, claimed, image.pull_policy, &self.rules);
-            if let Ok(places) = &mut plan.places {
-                places.withhold(|source, copy| self.around.claims.refuses(source, copy, &index));
-            }
+            let foreign = |source: &_, copy: &_| self.around.claims.refuses(source, copy, &index);
+            let plan =
+                admission::plan(&policies, image.reference, claimed, image.pull_policy, &self.rules, foreign);
             places += plan.to_ask().map_or(0, |alternatives| alternatives.list().len());
             planned.push(plan);
             if now.duration_since(begun) >= LONGEST_SLICE {

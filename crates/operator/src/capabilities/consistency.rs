@@ -157,10 +157,11 @@ impl Consistency {
         let planned = {
             let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
             let facts = PodFacts { namespace: &key.namespace, labels: &labels, annotations: &annotations };
-            admission::plan(&index.for_pod(&facts), &key.image, None, Some(PULL_POLICY), &Rules::default())
+            let foreign = |source: &_, copy: &_| self.context.claims.refuses(source, copy, &index);
+            let (policies, rules) = (index.for_pod(&facts), Rules::default());
+            admission::plan(&policies, &key.image, None, Some(PULL_POLICY), &rules, foreign)
         };
-        let Ok(mut places) = planned.places else { return Look::default() };
-        places.withhold(|source, copy| self.context.claims.refuses(source, copy, &index));
+        let Ok(places) = planned.places else { return Look::default() };
         if places.original().digest().is_some() || !places.needs_probe() {
             return Look::default();
         }

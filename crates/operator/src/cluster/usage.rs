@@ -25,7 +25,7 @@ impl From<&Config> for Ignored {
 
 impl Ignored {
     fn matches(&self, pod: &PodFacts<'_>) -> bool {
-        usage::is_warming(pod.labels) || self.0.matches(pod.labels, pod.annotations)
+        usage::is_warming(pod.labels) || self.0.reason(pod.labels, pod.annotations).is_some()
     }
 }
 

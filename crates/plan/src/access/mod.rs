@@ -23,6 +23,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     ledger::{Entry, Ledger, whole_seconds},
+    routing::Withheld,
     usage::Used,
 };
 
@@ -71,6 +72,17 @@ pub enum Standing {
     },
     /// The mirror has made no such copy.
     NotCopied,
+}
+
+impl Standing {
+    /// Why the namespace is not offered the copy. `opened`: the registry of the original says that it may have it.
+    pub fn withheld(self, opened: bool) -> Option<Withheld> {
+        match self {
+            Self::Proven => None,
+            Self::NotCopied => Some(Withheld::NotCopied),
+            Self::Unproven { may_ask } => (!may_ask || !opened).then_some(Withheld::Unproven),
+        }
+    }
 }
 
 /// Whose ledger has a row.

@@ -27,7 +27,7 @@ fn index(priority: i64) -> Index {
 fn planned(index: &Index, image: &str, claimed: Option<&str>) -> Planned {
     let nothing = BTreeMap::new();
     let facts = PodFacts { namespace: "team", labels: &nothing, annotations: &nothing };
-    plan(&index.for_pod(&facts), image, claimed, Some("IfNotPresent"), &Rules::default())
+    plan(&index.for_pod(&facts), image, claimed, Some("IfNotPresent"), &Rules::default(), |_, _| false)
 }
 
 fn available() -> Verdict {

@@ -12,7 +12,7 @@ use fairlead_plan::{
     access::{self, Standing},
     admission::Planned,
     pull_secrets::may_be_copy,
-    routing::{Alternatives, GuardedCopy, Index, SecretName, Withheld},
+    routing::{Alternatives, GuardedCopy, Index, SecretName},
 };
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -42,13 +42,7 @@ impl Router {
             }
         }
         let opened = self.opened(request, to_ask, &index, deadline).await;
-        let why = |copy: &GuardedCopy<'_>| match standing(copy) {
-            Standing::Proven => None,
-            Standing::NotCopied => Some(Withheld::NotCopied),
-            Standing::Unproven { may_ask } => {
-                (!may_ask || !opened.contains(&copy.source.key())).then_some(Withheld::Unproven)
-            }
-        };
+        let why = |copy: &GuardedCopy<'_>| standing(copy).withheld(opened.contains(&copy.source.key()));
         for places in planned.iter_mut().filter_map(|image| image.places.as_mut().ok()) {
             places.withhold_unproven(request.namespace, why);
         }

@@ -10,6 +10,7 @@ use std::{
 
 use fairlead_domain::keyring::Credential;
 use fairlead_plan::admission::Planned;
+use fairlead_plan::pull_secrets::{NotAdded, Receiver};
 use fairlead_plan::routing::{Alternative, Alternatives, SecretName, SecretUse};
 use fairlead_plan::warnings::Warnings;
 use futures::future::{join, join_all};
@@ -144,6 +145,8 @@ impl Router {
         let mut known = HashSet::new();
         let account = request.pod.service_account();
         let permitted = self.around.accounts.permitted(request.namespace, account);
+        let exists = matches!(request.subject, Subject::EphemeralContainers { .. });
+        let receiver = Receiver { present, exists, permitted: permitted.as_deref() };
         for used in places.iter().flat_map(|place| &place.secrets) {
             if !known.insert((&used.secret, &used.by)) {
                 continue;
@@ -152,23 +155,16 @@ impl Router {
                 warnings.add(format!("only the first {MOST_SECRETS} pull secrets of policies are added"));
                 break;
             }
-            // Where copies are turned off, somebody has other means to give Pods and nodes their credentials.
-            let Ok(local) = self.around.copies.name_of(used, request.namespace) else { continue };
-            let is_present = present.contains(&local.as_str());
-            if matches!(request.subject, Subject::EphemeralContainers { .. }) && !is_present {
-                continue;
-            }
-            if let Some(permitted) = &permitted
-                && !is_present
-                && !permitted.contains(&local)
-            {
-                warnings.add(format!(
+            let local = self.around.copies.name_of(used, request.namespace);
+            match (receiver.takes(&local), local) {
+                (Ok(()), Ok(local)) => wanted.push(Wanted { used, local }),
+                (Err(NotAdded::NotPermitted), Ok(local)) => warnings.add(format!(
                     "service account {account} permits only the secrets it lists, so pull secret {local} of {} is not added; list it there",
                     used.by
-                ));
-                continue;
+                )),
+                // Where copies are turned off, Pods and nodes get their credentials by other means.
+                _ => {}
             }
-            wanted.push(Wanted { used, local });
         }
         wanted
     }

@@ -13,10 +13,15 @@ use fairlead_plan::ledger::{Owner, OwnerKind, row_counts};
 use fairlead_plan::mirroring::{Claimed, is_foreign};
 use fairlead_plan::routing::{self, GuardedCopy};
 use jiff::Timestamp;
+use kube::api::DynamicObject;
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use super::index::{Head, Index, Mark, Row, name_of, namespace_name};
+use super::{
+    index::{Head, Index, Mark, Row, name_of, namespace_name},
+    sink::LedgerSink,
+};
 use crate::cluster::state::{Bell, Changes, Key};
+use crate::cluster::watch::sink::Sink;
 
 /// What the ledgers say, as hashes. Clones share everything; the watch of ledgers alone writes it.
 #[derive(Debug, Clone, Default)]
@@ -45,6 +50,14 @@ pub struct LedgerObject {
 const MOST_HOLDERS: usize = 8;
 
 impl Claims {
+    /// Takes a ledger as it is stored, where no watch runs. One that cannot be read counts for nothing.
+    pub fn learn(&self, ledger: &DynamicObject, operator_namespace: &str) {
+        let text = serde_json::to_string(ledger).unwrap_or_default();
+        if let Ok(ledger) = serde_json::from_str(&text) {
+            LedgerSink::new(operator_namespace, self.clone()).applied(ledger);
+        }
+    }
+
     /// Whether the destination belongs to other sources only, so that what is there must not be taken for a copy of
     /// this one. An unclaimed destination refuses no source, nor does one that is named by its digest: it cannot
     /// hold anything else. A row counts only within the mirrors of its object, as the policies have them.

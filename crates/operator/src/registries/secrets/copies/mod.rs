@@ -14,7 +14,7 @@ mod work;
 use std::{fmt, sync::Arc};
 
 use fairlead_plan::certificates::WallTime;
-use fairlead_plan::pull_secrets::{Place, Selection, copy_name};
+use fairlead_plan::pull_secrets::{NotCopied, Place, Selection, local_name};
 use fairlead_plan::routing::SecretUse;
 use kube::Client;
 use parking_lot::Mutex;
@@ -68,20 +68,10 @@ impl Copies {
 
     /// The name under which a Pod of the namespace finds the Secret, or would find it once it is copied. Writes
     /// nothing: for dry runs.
-    pub fn name_of(&self, of: &SecretUse, namespace: &str) -> Result<String, CopyError> {
-        if *namespace == *of.secret.namespace {
-            return Ok(of.secret.name.to_string());
-        }
-        if !of.by.is_cluster_scoped() {
-            return Err(CopyError::NamespacedOwner { of: of.clone() });
-        }
-        if !self.shared.enabled {
-            return Err(CopyError::Disabled { of: of.clone() });
-        }
-        if self.shared.namespaces.selection(namespace) == Selection::LeftOut {
-            return Err(CopyError::LeftOut { of: of.clone(), namespace: namespace.into() });
-        }
-        Ok(copy_name(&of.secret, &of.by.uid))
+    pub fn name_of(&self, of: &SecretUse, namespace: &str) -> Result<String, NotCopied> {
+        local_name(of, namespace, self.shared.enabled, || {
+            self.shared.namespaces.selection(namespace) == Selection::LeftOut
+        })
     }
 
     /// The name under which a Pod of the namespace finds the Secret. The copy is made if it is not known to be there;
@@ -92,7 +82,11 @@ impl Copies {
         namespace: &str,
         deadline: Instant,
     ) -> Result<String, CopyError> {
-        let name = self.name_of(of, namespace)?;
+        let name = self.name_of(of, namespace).map_err(|why| match why {
+            NotCopied::NamespacedPolicy => CopyError::NamespacedOwner { of: of.clone() },
+            NotCopied::CopyingIsOff => CopyError::Disabled { of: of.clone() },
+            NotCopied::NamespaceLeftOut => CopyError::LeftOut { of: of.clone(), namespace: namespace.into() },
+        })?;
         if *namespace == *of.secret.namespace {
             return Ok(name);
         }
