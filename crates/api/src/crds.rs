@@ -26,6 +26,7 @@ const KINDS: &[Kind] = &[
     Kind::of::<drop::PullPolicy>(),
     Kind::in_one_piece::<fairlead::ImageLedger>(),
     Kind::of::<fairlead::ImagePin>(),
+    Kind::in_one_piece::<fairlead::WarmLedger>(),
     Kind::of::<kuik::ClusterImageSetAvailability>(),
     Kind::of::<kuik::ClusterImageSetMirror>(),
     Kind::of::<kuik::ClusterReplicatedImageSet>(),

@@ -12,14 +12,19 @@ pub mod fairlead {
     /// Annotation on a copied pull secret: when it was last applied.
     pub const APPLIED_AT: &str = "fairlead.dev/applied-at";
 
-    /// Label on an `ImageLedger` or `ImagePin`: kind of the object it belongs to.
+    /// Label on a ledger or an `ImagePin`: kind of the object it belongs to.
     pub const OWNER_KIND: &str = "fairlead.dev/owner-kind";
-    /// Label on an `ImageLedger` or `ImagePin`: UID of the object it belongs to. UIDs fit a label, names may not.
+    /// Label on a ledger or an `ImagePin`: UID of the object it belongs to. UIDs fit a label, names may not.
     pub const OWNER_UID: &str = "fairlead.dev/owner-uid";
     /// Annotation on an `ImageLedger`: JSON list of references that a probe saw otherwise than the ledger has them.
     pub const LOOK_AGAIN: &str = "fairlead.dev/look-again";
     /// Label on an `ImagePin`: revision of the workload that the pins hold for.
     pub const REVISION: &str = "fairlead.dev/revision";
+
+    /// Annotation on a pull Pod: which images it pulls, for which objects, and onto which node.
+    pub const PULLS: &str = "fairlead.dev/pulls";
+    /// Taint of a node that is to get its images before Pods.
+    pub const WARMING: &str = "fairlead.dev/warming";
 }
 
 /// Names of kube-image-keeper, version 2.
@@ -45,9 +50,10 @@ pub mod kuik {
 
 /// Names of Drop.
 pub mod drop {
-    /// Label on a pull Pod: name of its `CachedImage`.
+    /// Label on a pull Pod: name of its `CachedImage`. Where it does not fit or there are several, the label holds a hash
+    /// and an annotation of the same key the names.
     pub const CACHED_IMAGE: &str = "drop.corewire.io/cachedimage";
-    /// Label on a pull Pod: name of the node it warms.
+    /// Label on a pull Pod: name of the node it warms, or a hash where the name does not fit.
     pub const NODE: &str = "drop.corewire.io/node";
     /// Label on a `CachedImage`: name of the `CachedImageSet` that made it.
     pub const IMAGE_SET: &str = "drop.corewire.io/imageset";

@@ -16,6 +16,9 @@ use crate::conditions::Condition;
 /// Condition that says whether pulls are under way.
 pub const PULL_PROGRESS: &str = "PullProgress";
 
+/// Names in `cachedNodes`: a status of any number of nodes stays small enough to be rewritten often.
+pub const MAX_CACHED_NODES: usize = 1000;
+
 /// What to pull, and where to.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
@@ -81,6 +84,10 @@ pub struct CachedImageSpec {
     /// `PullPolicy` that paces the pulls. Left out: one node at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_ref: Option<NameRef>,
+    /// Nodes that join with the taint `fairlead.dev/warming` keep it until this image is there, or until the
+    /// configured `warm.gateDeadline` has passed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gate: bool,
 }
 
 /// How far warming has come. Conditions: `Ready`, `PullProgress`.
@@ -108,7 +115,7 @@ pub struct CachedImageStatus {
     /// Number of nodes that are pulling it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes_pulling: Option<i32>,
-    /// Names of the nodes that hold it, in order.
+    /// Names of the nodes that hold it, in order: the first 1,000 of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cached_nodes: Vec<String>,
     /// Failed rounds since the image was last on every node.

@@ -13,7 +13,9 @@ mod reference;
 mod signals;
 mod sources;
 
-pub use cached_image::{CachedImage, CachedImagePhase, CachedImageSpec, CachedImageStatus, PULL_PROGRESS};
+pub use cached_image::{
+    CachedImage, CachedImagePhase, CachedImageSpec, CachedImageStatus, MAX_CACHED_NODES, PULL_PROGRESS,
+};
 pub use cached_image_set::{
     CachedImageSet, CachedImageSetPhase, CachedImageSetSpec, CachedImageSetStatus, ImageEntry,
 };
@@ -21,7 +23,7 @@ pub use discovery_policy::{
     DiscoveredImage, DiscoveryPolicy, DiscoveryPolicySpec, DiscoveryPolicyStatus, QueryResult, QueryStatus,
     SOURCE_HEALTHY,
 };
-pub use pull_policy::{FailureBackoff, PullPolicy, PullPolicySpec, PullPolicyStatus};
+pub use pull_policy::{FailureBackoff, MAX_USERS, PullPolicy, PullPolicySpec, PullPolicyStatus};
 pub use queries::{
     LokiParser, LokiParserType, LokiQuery, LokiQueryType, PrometheusQuery, PrometheusQueryType, Query,
     QueryType, RegistryQuery,

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::conditions::Condition;
 use crate::schema;
 
+/// Names that the status of a policy lists.
+pub const MAX_USERS: usize = 100;
+
 /// Limits and waiting times. An object without `spec` has the defaults.
 #[derive(CustomResource, JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
@@ -26,7 +29,8 @@ use crate::schema;
     printcolumn = r#"{"name": "MaxPulls", "type": "integer", "jsonPath": ".spec.maxConcurrentPulls"}"#,
     printcolumn = r#"{"name": "MinDelay", "type": "string", "jsonPath": ".spec.minDelayBetweenPulls"}"#,
     printcolumn = r#"{"name": "RepullInterval", "type": "string", "jsonPath": ".spec.repullInterval"}"#,
-    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name": "Users", "type": "integer", "jsonPath": ".status.userCount", "description": "CachedImages that are paced by the policy.", "priority": 1}"#
 )]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct PullPolicySpec {
@@ -98,6 +102,13 @@ pub struct PullPolicyStatus {
     /// Generation of the object that this status was found for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Number of `CachedImages` that the policy paces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_count: Option<u32>,
+    /// Names of those `CachedImages`, in order: the first 100 of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_USERS))]
+    pub users: Vec<String>,
     /// What holds of this object, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::conditions::list")]

@@ -2,11 +2,16 @@
 
 mod ledger;
 mod pin;
+mod warm_ledger;
 
 pub use ledger::{
     CopyState, ImageLedger, ImageLedgerSpec, ImageLedgerStatus, LedgerCopy, LedgerEntry, LedgerManner,
     LedgerOwner, LedgerProof, LedgerWatch, MAX_COPIES, MAX_PROOFS, MAX_WRITTEN,
 };
 pub use pin::{ImagePin, ImagePinSpec, ImagePinStatus, PinnedImage, PinnedWorkload};
+pub use warm_ledger::{
+    MAX_FAILURE_MESSAGE, MAX_WARMED_NODES, WarmLedger, WarmLedgerOwner, WarmLedgerSpec, WarmLedgerStatus,
+    WarmedNode,
+};
 
 pub const GROUP: &str = "fairlead.dev";

@@ -90,10 +90,17 @@ async fn warming() -> Result<()> {
     ensure!(heading == ["NAME", "STATUS", "READY", "MANAGED", "SOURCE", "MESSAGE", "AGE"], "{printed}");
     ensure!(row.contains('4') && row.contains('7') && row.contains("popular"), "{printed}");
 
-    let printed =
-        keep::<drop::PullPolicy>(json!({ "maxConcurrentPulls": 3 }), json!({}), "pullpolicies").await?;
+    let printed = keep::<drop::PullPolicy>(
+        json!({ "maxConcurrentPulls": 3 }),
+        json!({ "userCount": 2, "users": ["a", "b"] }),
+        "pullpolicies",
+    )
+    .await?;
     let (heading, row) = columns(&printed);
-    ensure!(heading == ["NAME", "MAXNODES", "MAXPULLS", "MINDELAY", "REPULLINTERVAL", "AGE"], "{printed}");
+    ensure!(
+        heading == ["NAME", "MAXNODES", "MAXPULLS", "MINDELAY", "REPULLINTERVAL", "AGE", "USERS"],
+        "{printed}"
+    );
     ensure!(row.contains("10s"), "the default is shown: {printed}");
 
     let query =

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use fairlead_api::drop::{CachedImage, CachedImageSet, DiscoveryPolicy, PullPolicy};
-use fairlead_api::fairlead::ImagePin;
+use fairlead_api::fairlead::{ImagePin, WarmLedger};
 use fairlead_api::kuik::{
     ClusterImageSetAvailability, ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror,
     ReplicatedImageSet,
@@ -80,6 +80,7 @@ resources! {
     image_tag_mirror_sets: ImageTagMirrorSet,
     image_content_source_policies: ImageContentSourcePolicy,
     image_pins: ImagePin,
+    warm_ledgers: WarmLedger,
 }
 
 /// A watch that runs until it is dropped, with the name of its kind.

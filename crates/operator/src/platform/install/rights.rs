@@ -220,7 +220,9 @@ pub fn namespaced_rights(certificates: Certificates) -> Vec<Right> {
 fn reason_of_group(group: &str) -> &'static str {
     match group {
         "drop.corewire.io" => "which images nodes should hold before they are needed",
-        "fairlead.dev" => "its own records: which copies it keeps, and which digests it has pinned",
+        "fairlead.dev" => {
+            "its own records: which copies it keeps, which digests it has pinned, and which nodes it has warmed"
+        }
         "harbor-reef.nvidia.com" => "which proxy caches there should be",
         "kuik.enix.io" => "where images may come from, where to copy them, and which of them to look after",
         _ => "which mirrors nodes should pull from",
