@@ -18,6 +18,7 @@ pub mod leadership;
 pub mod ledger;
 pub mod mirroring;
 pub mod named_registries;
+pub mod node;
 pub mod owners;
 pub mod pod_record;
 pub mod policy_status;

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use fairlead_api::fairlead::LedgerManner;
 use fairlead_domain::reference::Reference;
 
-pub(crate) use self::entry::whole_seconds;
+pub(crate) use self::{entry::whole_seconds, owner::stored_prefix};
 pub use self::{
     entry::{Copy, Entry, MOST_ERROR_CHARACTERS, Named, Watch, storable},
     owner::{Owner, OwnerKind},

@@ -112,13 +112,7 @@ impl Owner {
 
     /// What all names of its stored ledgers begin with; a number follows.
     fn object_prefix(&self) -> String {
-        let name = self.name.get(..self.name.floor_char_boundary(NAME_BYTES)).unwrap_or_default();
-        // A cut may leave a sign at the end that a name cannot go on from.
-        let name = name.trim_end_matches(['.', '-']);
-        let uid = self.uid.chars().filter(char::is_ascii_alphanumeric).take(UID_CHARACTERS);
-        let uid: String = uid.map(|character| character.to_ascii_lowercase()).collect();
-        let parts = [self.kind.short_name(), name, &uid].into_iter().filter(|part| !part.is_empty());
-        parts.flat_map(|part| [part, "-"]).collect()
+        stored_prefix(self.kind.short_name(), &self.name, &self.uid)
     }
 
     /// Name of the object that a shelf is stored in.
@@ -131,6 +125,17 @@ impl Owner {
         let shelf = ShelfId(name.strip_prefix(&*self.object_prefix())?.parse().ok()?);
         (self.object_name(shelf) == name).then_some(shelf)
     }
+}
+
+/// What the names of stored objects begin with that belong to one object; a number follows.
+pub(crate) fn stored_prefix(kind: &str, name: &str, uid: &str) -> String {
+    let name = name.get(..name.floor_char_boundary(NAME_BYTES)).unwrap_or_default();
+    // A cut may leave a sign at the end that a name cannot go on from.
+    let name = name.trim_end_matches(['.', '-']);
+    let uid = uid.chars().filter(char::is_ascii_alphanumeric).take(UID_CHARACTERS);
+    let uid: String = uid.map(|character| character.to_ascii_lowercase()).collect();
+    let parts = [kind, name, &uid].into_iter().filter(|part| !part.is_empty());
+    parts.flat_map(|part| [part, "-"]).collect()
 }
 
 /// `ImageSetMirror/my-app/team-mirror`, `ClusterImageSetMirror/global-mirror`.

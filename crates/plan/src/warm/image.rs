@@ -1,0 +1,345 @@
+//! One image on all nodes: who should hold it, who does, who is next, and who failed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_api::drop::{CachedImage, PullPolicy};
+use fairlead_domain::{digest::Digest, reference::Reference};
+use jiff::Timestamp;
+use twox_hash::XxHash64;
+
+use super::memory::{Memory, Outcome, Row};
+use super::pacing::{Pace, Progress};
+use super::pod_state::Failure;
+use super::record::Pull;
+use super::snapshot::Routed;
+use super::targets::{Skip, Targets};
+use super::time::{after, earliest};
+use crate::node::Node;
+
+/// A Node's list of images is up to half a minute older than its report, and its clock may differ by a minute: only a
+/// list that is this much newer than a pull tells that the image is gone.
+const LIST_DELAY: Duration = Duration::from_mins(2);
+/// How often a list that lacks an image is looked at again.
+const LIST_INTERVAL: Duration = Duration::from_mins(1);
+
+/// A node with the time of its last report.
+#[derive(Debug, Clone)]
+pub(super) struct KnownNode {
+    pub(super) node: Arc<Node>,
+    pub(super) reported_at: Timestamp,
+    /// Pods are held back from it until its images are there.
+    pub(super) gated: bool,
+}
+
+/// The order in which nodes get an image: those that Pods wait for, then those without it, then those that failed or
+/// have an older one. Images go through the nodes in different orders, so that they rarely meet on one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    class: u8,
+    hash: u64,
+    pub(super) node: Arc<str>,
+}
+
+/// How one node stands to the image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Stance {
+    Skipped(Skip),
+    Target { holds: bool, failing: bool, need: Need },
+}
+
+/// What a node needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Need {
+    Nothing,
+    /// A pull, as soon as there is a slot.
+    Pull(Rank),
+    /// A pull, after a pause.
+    Later,
+    /// The end of the pull that is under way.
+    Pulling,
+}
+
+/// A Pod that pulls the image onto a node.
+#[derive(Debug, Clone)]
+pub(super) struct Attached {
+    pub(super) pod: Arc<str>,
+    pub(super) attempt: u32,
+    pub(super) reference: Arc<str>,
+    pub(super) created: Timestamp,
+    /// Since when it has been waiting for the kubelet's next try, and why.
+    pub(super) stuck: Option<(Timestamp, Failure)>,
+}
+
+/// Why Pods of the image could not be created.
+#[derive(Debug, Clone)]
+pub(super) struct Refused {
+    pub(super) reason: Arc<str>,
+    pub(super) message: Arc<str>,
+    pub(super) times: u32,
+    pub(super) until: Timestamp,
+}
+
+/// Sums over all nodes.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) targeted: usize,
+    pub(super) pulling: usize,
+    /// Names of the nodes that hold the image.
+    pub(super) ready: BTreeSet<Arc<str>>,
+    /// UIDs of the targets whose last pull failed, by name.
+    pub(super) failing: BTreeMap<Arc<str>, Arc<str>>,
+    pub(super) skipped: BTreeMap<Skip, usize>,
+}
+
+#[derive(Debug)]
+pub(super) struct Image {
+    pub(super) object: Arc<CachedImage>,
+    pub(super) name: Arc<str>,
+    pub(super) uid: Arc<str>,
+    pub(super) policy: Option<Arc<PullPolicy>>,
+    pub(super) pace: Pace,
+    /// None: not decided yet.
+    pub(super) routed: Option<Routed>,
+    pub(super) memory: Memory,
+    stances: HashMap<Arc<str>, Stance>,
+    pub(super) waiting: BTreeSet<Rank>,
+    /// By UID of the node.
+    pub(super) pods: HashMap<Arc<str>, Attached>,
+    pub(super) tally: Tally,
+    pub(super) latest_pull: Option<(Timestamp, Option<Digest>)>,
+    /// In a row, on whatever node, of failures that have to do with the image.
+    common_failures: u32,
+    pub(super) last_failure: Option<Timestamp>,
+    pub(super) refused: Option<Refused>,
+    /// When it last got a slot, counted in slots.
+    pub(super) served: u64,
+    /// Its status may be another.
+    pub(super) touched: bool,
+    pub(super) reported_at: Option<Timestamp>,
+}
+
+impl Image {
+    pub(super) fn new(object: Arc<CachedImage>, memory: Memory) -> Self {
+        let text = |field: Option<&String>| Arc::<str>::from(field.map_or("", String::as_str));
+        let pulls = memory.iter().filter_map(|(_, row)| Some((row.pulled_at?, row.digest)));
+        Self {
+            name: text(object.metadata.name.as_ref()),
+            uid: text(object.metadata.uid.as_ref()),
+            latest_pull: pulls.max_by_key(|(at, _)| *at),
+            last_failure: memory.iter().filter_map(|(_, row)| row.failed_at).max(),
+            object,
+            policy: None,
+            pace: Pace::new(None),
+            routed: None,
+            memory,
+            stances: HashMap::new(),
+            waiting: BTreeSet::new(),
+            pods: HashMap::new(),
+            tally: Tally::default(),
+            common_failures: 0,
+            refused: None,
+            served: 0,
+            touched: true,
+            reported_at: None,
+        }
+    }
+
+    pub(super) fn reference(&self) -> Option<&Reference> {
+        self.routed.as_ref()?.reference.as_ref().ok()
+    }
+
+    pub(super) fn policy_name(&self) -> Option<Arc<str>> {
+        self.policy.as_ref().and_then(|policy| policy.metadata.name.as_deref()).map(Into::into)
+    }
+
+    pub(super) fn stance(&self, node: &str) -> Option<&Stance> {
+        self.stances.get(node)
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        Progress {
+            active: self.pods.values().filter(|pod| pod.stuck.is_none()).count(),
+            last_start: self.memory.last_start(),
+            image_failures: self.common_failures,
+            last_failure: self.last_failure,
+        }
+    }
+
+    /// Number of the next Pod on a node.
+    pub(super) fn next_attempt(&self, node: &str) -> u32 {
+        self.memory.get(node).map_or(0, |row| row.attempt).saturating_add(1)
+    }
+
+    /// Looks at a node. Returns when that has to be done again although nothing happens.
+    pub(super) fn look(&mut self, known: &KnownNode, now: Timestamp) -> Option<Timestamp> {
+        let node = &known.node;
+        let Some(reference) = self.reference().cloned() else {
+            self.forget_stance(&node.uid, &node.name);
+            return None;
+        };
+        let row = self.memory.get(&node.uid).filter(|row| *row.reference == *reference.as_str());
+        if row.is_some_and(|row| row.unlisted) && node.lists_image(&reference) {
+            self.memory.listed(&node.uid);
+        }
+        let (stance, again) = self.judge(known, &reference, now);
+        self.set(node, stance);
+        again
+    }
+
+    fn judge(&self, known: &KnownNode, reference: &Reference, now: Timestamp) -> (Stance, Option<Timestamp>) {
+        let node = &known.node;
+        let platforms = self.routed.as_ref().map_or(&[][..], |routed| &routed.platforms);
+        let policy = self.policy.as_ref().map(|policy| &policy.spec);
+        if let Some(skip) = Targets::new(&self.object.spec, policy, platforms).skip(node) {
+            return (Stance::Skipped(skip), None);
+        }
+        let row = self.memory.get(&node.uid).filter(|row| *row.reference == *reference.as_str());
+        let evicted = row.is_some_and(|row| is_evicted(row, known, reference));
+        let holds = !evicted && row.is_some_and(|row| row.pulled_at.is_some());
+        let failing = row.is_some_and(|row| row.failures > 0);
+        let (need, again) = match row {
+            _ if self.pods.contains_key(&node.uid) => (Need::Pulling, None),
+            Some(row) if failing => {
+                let until = row.failed_at.map(|at| after(at, self.pace.backoff(row.failures)));
+                match until.filter(|until| *until > now) {
+                    Some(until) => (Need::Later, Some(until)),
+                    None => (Need::Pull(self.rank(known, 2)), None),
+                }
+            }
+            Some(Row { pulled_at: Some(pulled_at), unlisted, .. }) if holds => {
+                let due = self.pace.repull.map(|interval| after(*pulled_at, interval));
+                let unlisted = !unlisted && node.lists_all_images() && !node.lists_image(reference);
+                let list = unlisted.then(|| after(*pulled_at, LIST_DELAY).max(after(now, LIST_INTERVAL)));
+                match due {
+                    Some(due) if due <= now => (Need::Pull(self.rank(known, 2)), None),
+                    due => (Need::Nothing, earliest(due, list)),
+                }
+            }
+            _ => (Need::Pull(self.rank(known, 1)), None),
+        };
+        (Stance::Target { holds, failing, need }, again)
+    }
+
+    fn rank(&self, known: &KnownNode, class: u8) -> Rank {
+        let mut hasher = XxHash64::default();
+        hasher.write(self.uid.as_bytes());
+        hasher.write(known.node.uid.as_bytes());
+        let class = if known.gated { 0 } else { class };
+        Rank { class, hash: hasher.finish(), node: Arc::clone(&known.node.uid) }
+    }
+
+    fn set(&mut self, node: &Node, stance: Stance) {
+        if self.stances.get(&node.uid) == Some(&stance) {
+            return;
+        }
+        self.forget_stance(&node.uid, &node.name);
+        match &stance {
+            Stance::Skipped(skip) => *self.tally.skipped.entry(skip.clone()).or_default() += 1,
+            Stance::Target { holds, failing, need } => {
+                self.tally.targeted += 1;
+                if *holds {
+                    self.tally.ready.insert(Arc::clone(&node.name));
+                }
+                if *failing {
+                    self.tally.failing.insert(Arc::clone(&node.name), Arc::clone(&node.uid));
+                }
+                match need {
+                    Need::Pull(rank) => _ = self.waiting.insert(rank.clone()),
+                    Need::Pulling => self.tally.pulling += 1,
+                    Need::Nothing | Need::Later => {}
+                }
+            }
+        }
+        self.stances.insert(Arc::clone(&node.uid), stance);
+        self.touched = true;
+    }
+
+    fn forget_stance(&mut self, uid: &str, name: &str) {
+        match self.stances.remove(uid) {
+            None => return,
+            Some(Stance::Skipped(skip)) => {
+                if let Some(count) = self.tally.skipped.get_mut(&skip) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.tally.skipped.remove(&skip);
+                    }
+                }
+            }
+            Some(Stance::Target { holds, failing, need }) => {
+                self.tally.targeted -= 1;
+                if holds {
+                    self.tally.ready.remove(name);
+                }
+                if failing {
+                    self.tally.failing.remove(name);
+                }
+                match need {
+                    Need::Pull(rank) => _ = self.waiting.remove(&rank),
+                    Need::Pulling => self.tally.pulling -= 1,
+                    Need::Nothing | Need::Later => {}
+                }
+            }
+        }
+        self.touched = true;
+    }
+
+    /// The node is gone for good. Returns the Pod that was pulling onto it.
+    pub(super) fn forget(&mut self, node: &Node) -> Option<Attached> {
+        self.forget_stance(&node.uid, &node.name);
+        self.memory.forget(&node.uid);
+        self.pods.remove(&node.uid)
+    }
+
+    /// A pull ended. `false`: that is known already.
+    pub(super) fn conclude(
+        &mut self,
+        known: &KnownNode,
+        pull: &Pull,
+        result: Result<Option<Digest>, &Failure>,
+        at: Timestamp,
+    ) -> bool {
+        let node = &known.node;
+        if self.pods.get(&node.uid).is_some_and(|pod| pod.attempt == pull.attempt) {
+            self.pods.remove(&node.uid);
+        }
+        let row = self.memory.get(&node.uid);
+        if row.is_some_and(|row| row.attempt >= pull.attempt) {
+            return false;
+        }
+        let unlisted = row.zip(self.reference()).is_some_and(|(row, reference)| {
+            *row.reference == *pull.reference && (row.unlisted || is_evicted(row, known, reference))
+        });
+        let outcome = Outcome { attempt: pull.attempt, reference: &pull.reference, result, at, unlisted };
+        self.memory.record(&node.uid, &node.name, &outcome);
+        match result {
+            Ok(digest) => {
+                self.latest_pull = Some((at, digest));
+                self.common_failures = 0;
+            }
+            Err(failure) => {
+                self.last_failure = Some(at);
+                self.common_failures =
+                    if failure.of_image { self.common_failures.saturating_add(1) } else { 0 };
+            }
+        }
+        self.touched = true;
+        true
+    }
+
+    /// What the image is now: its failures so far do not count against another reference.
+    pub(super) fn renew(&mut self) {
+        self.common_failures = 0;
+        self.refused = None;
+        self.touched = true;
+    }
+}
+
+/// Whether the node's image garbage collection has removed what was pulled: its list is complete, newer than the pull,
+/// and does not have it.
+fn is_evicted(row: &Row, known: &KnownNode, reference: &Reference) -> bool {
+    let newer = row.pulled_at.is_some_and(|at| known.reported_at >= after(at, LIST_DELAY));
+    newer && !row.unlisted && known.node.lists_all_images() && !known.node.lists_image(reference)
+}

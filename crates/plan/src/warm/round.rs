@@ -1,0 +1,316 @@
+//! Rounds: what the lease holder knows, what changed in the cluster, and what follows from it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_api::drop::{CachedImage, PullPolicy};
+use fairlead_api::fairlead::WarmLedger;
+use fairlead_api::names::fairlead::WARMING;
+use jiff::Timestamp;
+
+use super::actions::{Action, Plan};
+use super::gate;
+use super::image::{Image, KnownNode, Stance};
+use super::memory::{Memory, Shard, Ticket};
+use super::pacing::Pace;
+use super::pod_state::PullPod;
+use super::record::Record;
+use super::snapshot::{Settings, Snapshot};
+use super::status;
+use super::time::{after, earliest};
+
+/// An action whose effect is not seen after this time is asked for again.
+pub(super) const UNSEEN: Duration = Duration::from_secs(30);
+/// Time between two statuses of an image, unless its phase changes.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is known from round to round.
+pub struct Warming {
+    pub(super) settings: Settings,
+    pub(super) images: BTreeMap<Arc<str>, Image>,
+    pub(super) nodes: HashMap<Arc<str>, KnownNode>,
+    pub(super) pods: HashMap<Arc<str>, SeenPod>,
+    /// Pods that were asked for and have not been seen yet.
+    pub(super) awaited: HashMap<Arc<str>, Awaited>,
+    /// Pods that are to be deleted once their results are stored.
+    pub(super) finished: BTreeSet<Arc<str>>,
+    /// Pairs of image and node to be looked at when a time comes.
+    pub(super) due: BTreeSet<(Timestamp, Arc<str>, Arc<str>)>,
+    /// Nodes that Pods are held back from, and when their release was asked for.
+    gated: BTreeMap<Arc<str>, Option<Timestamp>>,
+    /// What was stored for images that have not been seen yet.
+    stored: HashMap<String, Vec<Arc<WarmLedger>>>,
+    pub(super) round: u64,
+    /// Counts slots that were given.
+    pub(super) turn: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct SeenPod {
+    pub(super) pod: Arc<PullPod>,
+    /// When it was last seen.
+    pub(super) round: u64,
+    pub(super) delete_asked: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+pub(super) struct Awaited {
+    pub(super) record: Record,
+    pub(super) since: Timestamp,
+}
+
+impl fmt::Debug for Warming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = (self.images.len(), self.nodes.len(), self.pods.len());
+        f.debug_struct("Warming").field("images, nodes, pods", &counts).finish_non_exhaustive()
+    }
+}
+
+impl Warming {
+    /// With what earlier lease holders stored.
+    pub fn new(settings: Settings, ledgers: impl IntoIterator<Item = Arc<WarmLedger>>) -> Self {
+        let mut stored = HashMap::<String, Vec<Arc<WarmLedger>>>::new();
+        for ledger in ledgers {
+            stored.entry(ledger.spec.owner.uid.clone()).or_default().push(ledger);
+        }
+        Self {
+            settings,
+            images: BTreeMap::new(),
+            nodes: HashMap::new(),
+            pods: HashMap::new(),
+            awaited: HashMap::new(),
+            finished: BTreeSet::new(),
+            due: BTreeSet::new(),
+            gated: BTreeMap::new(),
+            stored,
+            round: 0,
+            turn: 0,
+        }
+    }
+
+    /// Takes the cluster in and says what to do.
+    pub fn round(&mut self, snapshot: &Snapshot<'_>) -> Plan {
+        self.round += 1;
+        let mut plan = Plan::default();
+        let changed = self.observe_nodes(snapshot);
+        self.observe_images(snapshot);
+        for node in &changed {
+            let images: Vec<_> = self.images.keys().cloned().collect();
+            for image in images {
+                self.look(&image, node, snapshot.now);
+            }
+        }
+        self.observe_pods(snapshot, &mut plan);
+        self.pass_time(snapshot.now, &mut plan);
+        self.delete_pods(snapshot.now, &mut plan);
+        self.schedule(snapshot, &mut plan);
+        self.open_gates(snapshot.now, &mut plan);
+        self.store(snapshot.now, &mut plan);
+        self.report(snapshot, &mut plan);
+        plan.look_again = earliest(plan.look_again, self.due.first().map(|(at, _, _)| *at));
+        plan
+    }
+
+    /// Nodes that are new or changed.
+    fn observe_nodes(&mut self, snapshot: &Snapshot<'_>) -> Vec<Arc<str>> {
+        let mut changed = Vec::new();
+        for (node, reported_at) in snapshot.nodes {
+            let gated = node.taints.iter().any(|taint| &*taint.key == WARMING);
+            let known = KnownNode { node: Arc::clone(node), reported_at: *reported_at, gated };
+            let before = self.nodes.insert(Arc::clone(&node.uid), known);
+            if before.is_some_and(|before| Arc::ptr_eq(&before.node, node)) {
+                continue;
+            }
+            if gated {
+                self.gated.entry(Arc::clone(&node.uid)).or_default();
+            } else {
+                self.gated.remove(&node.uid);
+            }
+            changed.push(Arc::clone(&node.uid));
+        }
+        if self.nodes.len() > snapshot.nodes.len() {
+            let present: BTreeSet<&Arc<str>> = snapshot.nodes.iter().map(|(node, _)| &node.uid).collect();
+            let gone: Vec<_> = self.nodes.keys().filter(|uid| !present.contains(uid)).cloned().collect();
+            for uid in gone {
+                let Some(known) = self.nodes.remove(&uid) else { continue };
+                self.gated.remove(&uid);
+                let pods = self.images.values_mut().filter_map(|image| image.forget(&known.node));
+                let pods: Vec<_> = pods.collect();
+                for pod in pods {
+                    self.settle(&pod.pod);
+                }
+            }
+        }
+        changed
+    }
+
+    fn observe_images(&mut self, snapshot: &Snapshot<'_>) {
+        let policies: HashMap<&str, &Arc<PullPolicy>> = snapshot
+            .policies
+            .iter()
+            .filter_map(|policy| Some((policy.metadata.name.as_deref()?, policy)))
+            .collect();
+        let mut present = BTreeSet::new();
+        for object in snapshot.images {
+            let uid = object.metadata.uid.as_deref().unwrap_or_default();
+            if object.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let policy =
+                object.spec.policy_ref.as_ref().and_then(|policy| policies.get(policy.name.as_str()));
+            let uid: Arc<str> =
+                self.images.get_key_value(uid).map_or_else(|| uid.into(), |(uid, _)| Arc::clone(uid));
+            self.observe_image(&uid, object, policy.map(|policy| Arc::clone(policy)), snapshot);
+            present.insert(uid);
+        }
+        self.images.retain(|uid, _| present.contains(uid));
+    }
+
+    fn observe_image(
+        &mut self,
+        uid: &Arc<str>,
+        object: &Arc<CachedImage>,
+        policy: Option<Arc<PullPolicy>>,
+        snapshot: &Snapshot<'_>,
+    ) {
+        let nodes = &self.nodes;
+        let image = self.images.entry(Arc::clone(uid)).or_insert_with(|| {
+            let name = object.metadata.name.as_deref().unwrap_or_default();
+            let ledgers = self.stored.remove(&**uid).unwrap_or_default();
+            let mut memory = Memory::load(name, uid, ledgers.iter().map(|ledger| &**ledger));
+            // A list without any node is one that has not arrived.
+            if !nodes.is_empty() {
+                let gone = memory.iter().map(|(node, _)| node).filter(|node| !nodes.contains_key(*node));
+                let gone: Vec<_> = gone.cloned().collect();
+                for node in gone {
+                    memory.forget(&node);
+                }
+            }
+            Image::new(Arc::clone(object), memory)
+        });
+        let routed = snapshot.routed.get(uid);
+        let same_policy = match (&image.policy, &policy) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one.spec == other.spec,
+            (None, None) => true,
+            _ => false,
+        };
+        let same_object = Arc::ptr_eq(&image.object, object) || image.object.spec == object.spec;
+        let same_reference = image.routed.as_ref() == routed;
+        image.touched |= image.object.metadata.generation != object.metadata.generation;
+        image.object = Arc::clone(object);
+        if same_object && same_policy && same_reference && image.policy.is_some() == policy.is_some() {
+            image.policy = policy;
+            return;
+        }
+        image.pace = Pace::new(policy.as_ref().map(|policy| &policy.spec));
+        image.policy = policy;
+        image.routed = routed.cloned();
+        image.renew();
+        let reference = image.reference().cloned();
+        let outdated = image.pods.iter().filter(|(_, pod)| {
+            reference.as_ref().is_none_or(|reference| *reference.as_str() != *pod.reference)
+        });
+        let outdated: Vec<_> = outdated.map(|(node, pod)| (Arc::clone(node), Arc::clone(&pod.pod))).collect();
+        for (node, _) in &outdated {
+            image.pods.remove(node);
+        }
+        for (_, pod) in outdated {
+            self.settle(&pod);
+        }
+        let nodes: Vec<_> = self.nodes.keys().cloned().collect();
+        for node in nodes {
+            self.look(uid, &node, snapshot.now);
+        }
+    }
+
+    /// Looks at one pair of image and node.
+    pub(super) fn look(&mut self, image: &Arc<str>, node: &Arc<str>, now: Timestamp) {
+        let (Some(found), Some(known)) = (self.images.get_mut(image), self.nodes.get(node)) else { return };
+        if let Some(again) = found.look(known, now) {
+            self.due.insert((again, Arc::clone(image), Arc::clone(node)));
+        }
+        // Where the image does not belong any more, its pull is not waited for.
+        let lasting = matches!(found.stance(node), Some(Stance::Skipped(skip)) if skip.is_lasting());
+        if lasting && let Some(pod) = found.pods.remove(node) {
+            self.settle(&pod.pod);
+        }
+    }
+
+    /// Looks at what is due.
+    fn pass_time(&mut self, now: Timestamp, plan: &mut Plan) {
+        while let Some((at, image, node)) = self.due.pop_first() {
+            if at > now {
+                self.due.insert((at, image, node));
+                break;
+            }
+            self.give_up(&image, &node, now, plan);
+            self.look(&image, &node, now);
+        }
+    }
+
+    fn open_gates(&mut self, now: Timestamp, plan: &mut Plan) {
+        let gating: Vec<&Image> = self.images.values().filter(|image| image.object.spec.gate).collect();
+        for (uid, asked) in &mut self.gated {
+            let Some(known) = self.nodes.get(uid) else { continue };
+            let stances = gating.iter().map(|image| image.stance(uid));
+            match gate::release(stances, known.node.created, self.settings.gate_deadline, now) {
+                Err(deadline) => plan.look_again = earliest(plan.look_again, Some(deadline)),
+                Ok(_) if asked.is_some_and(|asked| after(asked, UNSEEN) > now) => {}
+                Ok(why) => {
+                    *asked = Some(now);
+                    let (node, uid) = (Arc::clone(&known.node.name), Arc::clone(uid));
+                    plan.actions.push(Action::Release { node, uid, why });
+                }
+            }
+        }
+    }
+
+    fn store(&mut self, now: Timestamp, plan: &mut Plan) {
+        for image in self.images.values_mut() {
+            let drafts = image.memory.drafts(now).into_iter();
+            plan.actions.extend(drafts.map(|draft| Action::Store { image: Arc::clone(&image.uid), draft }));
+            plan.look_again = earliest(plan.look_again, image.memory.next_draft());
+        }
+    }
+
+    fn report(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
+        for image in self.images.values_mut().filter(|image| image.touched) {
+            let summary = status::summary(image, snapshot.registries);
+            let before = image.object.status.as_ref().and_then(|status| status.phase);
+            let next = image.reported_at.map(|at| after(at, STATUS_INTERVAL));
+            if let Some(next) = next.filter(|next| *next > snapshot.now && before == Some(summary.phase)) {
+                plan.look_again = earliest(plan.look_again, Some(next));
+                continue;
+            }
+            image.touched = false;
+            let status = status::image_status(image, &summary, snapshot.now);
+            if image.object.status.as_ref() != Some(&status) {
+                image.reported_at = Some(snapshot.now);
+                let (uid, name) = (Arc::clone(&image.uid), Arc::clone(&image.name));
+                plan.actions.push(Action::Report { image: uid, name, status: Box::new(status) });
+            }
+        }
+    }
+
+    /// A draft was carried out: the object has this version now, or is deleted.
+    pub fn written(&mut self, image: &str, shard: Shard, ticket: Ticket, version: Option<String>) {
+        if let Some(image) = self.images.get_mut(image) {
+            image.memory.written(shard, ticket, version);
+        }
+    }
+
+    /// A draft was not carried out. `version` is what the object has now, where that is known.
+    pub fn not_written(
+        &mut self,
+        image: &str,
+        shard: Shard,
+        version: Option<Option<String>>,
+        now: Timestamp,
+    ) {
+        if let Some(image) = self.images.get_mut(image) {
+            image.memory.not_written(shard, version, now);
+        }
+    }
+}

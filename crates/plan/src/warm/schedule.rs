@@ -1,0 +1,200 @@
+//! Which pulls start now.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use fairlead_domain::reference::HostKey;
+use jiff::Timestamp;
+
+use super::actions::{Action, Creation, Event, EventKind, Plan};
+use super::image::{Attached, Image, Need, Rank, Stance};
+use super::pacing::{Load, Wait, slots};
+use super::pull_pod::{Order, Ordered, pull_pod};
+use super::round::{Awaited, Warming};
+use super::snapshot::Snapshot;
+use super::time::earliest;
+
+/// Images of one Pod: the kubelet pulls them one after another, and the Pod has one deadline.
+const MOST_IN_BATCH: usize = 32;
+
+/// An image that may start pulls in this round.
+struct Candidate {
+    image: Arc<str>,
+    priority: i32,
+    served: u64,
+    name: Arc<str>,
+    slots: usize,
+    /// Nodes up to this one have been tried.
+    tried: Option<Rank>,
+}
+
+impl Warming {
+    pub(super) fn schedule(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
+        let mut load = Load::default();
+        for (node, image) in self.active_pods() {
+            load.add(image.policy_name().as_ref(), node);
+        }
+        let mut candidates = self.candidates(snapshot, plan);
+        candidates.sort_by(|one, other| {
+            (one.priority, one.served, &one.name).cmp(&(other.priority, other.served, &other.name))
+        });
+        let mut rest = candidates.as_mut_slice();
+        while let Some(first) = rest.first() {
+            let priority = first.priority;
+            let equal = rest.iter().take_while(|candidate| candidate.priority == priority).count();
+            let (turn, after) = rest.split_at_mut(equal);
+            self.take_turns(turn, &mut load, snapshot.now, plan);
+            rest = after;
+        }
+    }
+
+    /// Images with something to pull and a free slot.
+    fn candidates(&self, snapshot: &Snapshot<'_>, plan: &mut Plan) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for image in self.images.values().filter(|image| !image.waiting.is_empty()) {
+            match free_slots(image, snapshot) {
+                Ok(slots) => candidates.push(Candidate {
+                    image: Arc::clone(&image.uid),
+                    priority: image.object.spec.priority.unwrap_or(0),
+                    served: image.served,
+                    name: Arc::clone(&image.name),
+                    slots,
+                    tried: None,
+                }),
+                Err(at) => plan.look_again = earliest(plan.look_again, at),
+            }
+        }
+        candidates
+    }
+
+    /// One slot for each image, and again, until none can start any more.
+    fn take_turns(&mut self, turn: &mut [Candidate], load: &mut Load, now: Timestamp, plan: &mut Plan) {
+        loop {
+            let mut started = false;
+            for at in 0..turn.len() {
+                started |= self.start_one(turn, at, load, now, plan);
+            }
+            if !started {
+                return;
+            }
+        }
+    }
+
+    fn start_one(
+        &mut self,
+        turn: &mut [Candidate],
+        at: usize,
+        load: &mut Load,
+        now: Timestamp,
+        plan: &mut Plan,
+    ) -> bool {
+        let Some(candidate) = turn.get_mut(at).filter(|candidate| candidate.slots > 0) else { return false };
+        let Some(image) = self.images.get(&candidate.image) else { return false };
+        let policy = image.policy_name();
+        let most = policy.as_ref().zip(image.pace.pulls);
+        if !load.has_room(&self.settings.caps, most) {
+            return false;
+        }
+        let caps = self.settings.caps;
+        let from = candidate.tried.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut untried = image.waiting.range((from, Bound::Unbounded));
+        let Some(rank) = untried.find(|rank| !load.is_full(&caps, &rank.node)).cloned() else {
+            candidate.slots = 0;
+            return false;
+        };
+        candidate.tried = Some(rank.clone());
+        let mut together = vec![at];
+        if self.settings.batch {
+            let fits = |other: &Candidate| {
+                let other = self.images.get(&other.image).filter(|_| other.slots > 0);
+                other.is_some_and(|other| is_alike(image, other) && needs_pull(other, &rank.node))
+            };
+            let others = turn.iter().enumerate().filter(|(other, candidate)| *other != at && fits(candidate));
+            together.extend(others.map(|(other, _)| other).take(MOST_IN_BATCH - 1));
+        }
+        for at in &together {
+            if let Some(candidate) = turn.get_mut(*at) {
+                candidate.slots -= 1;
+            }
+        }
+        let images: Vec<Arc<str>> = together
+            .iter()
+            .filter_map(|at| turn.get(*at))
+            .map(|candidate| Arc::clone(&candidate.image))
+            .collect();
+        load.add(policy.as_ref(), &rank.node);
+        self.start(&images, &rank.node, now, plan);
+        true
+    }
+
+    /// Creates the Pod that pulls these images onto a node.
+    fn start(&mut self, images: &[Arc<str>], node: &Arc<str>, now: Timestamp, plan: &mut Plan) {
+        let Some(known) = self.nodes.get(node).cloned() else { return };
+        let ordered = images.iter().filter_map(|image| {
+            let image = self.images.get(image)?;
+            let (object, reference) = (&*image.object, image.reference()?);
+            Some(Ordered { object, reference, attempt: image.next_attempt(node) })
+        });
+        let ordered: Vec<_> = ordered.collect();
+        let order = Order {
+            namespace: &self.settings.namespace,
+            node: &known.node,
+            images: &ordered,
+            deadline: self.settings.pull_deadline,
+            runner: self.settings.runner.as_deref(),
+        };
+        let Some(pod) = pull_pod(&order) else { return };
+        let record = order.record();
+        let name: Arc<str> = record.pod_name().into();
+        plan.actions.push(Action::Create(Creation { name: Arc::clone(&name), pod: Box::new(pod) }));
+        for pull in &record.pulls {
+            let Some(image) = self.images.get_mut(&pull.uid) else { continue };
+            let attached = Attached {
+                pod: Arc::clone(&name),
+                attempt: pull.attempt,
+                reference: Arc::clone(&pull.reference),
+                created: now,
+                stuck: None,
+            };
+            image.pods.insert(Arc::clone(node), attached);
+            image.memory.started(now);
+            self.turn += 1;
+            image.served = self.turn;
+            let (image, name, node_name) =
+                (Arc::clone(&image.uid), Arc::clone(&image.name), Arc::clone(&known.node.name));
+            let kind = EventKind::Started;
+            plan.actions.push(Action::Tell(Event { image: Arc::clone(&image), name, node: node_name, kind }));
+            self.look(&image, node, now);
+        }
+        self.awaited.insert(name, Awaited { record, since: now });
+    }
+}
+
+/// How many pulls of the image may start, or when that may change by itself.
+fn free_slots(image: &Image, snapshot: &Snapshot<'_>) -> Result<usize, Option<Timestamp>> {
+    let refused = image.refused.as_ref().map(|refused| refused.until);
+    if let Some(until) = refused.filter(|until| *until > snapshot.now) {
+        return Err(Some(until));
+    }
+    let host = image.reference().map(|reference| HostKey::of(reference.host().as_str()));
+    if let Some(trouble) = host.and_then(|host| snapshot.registries.get(&host)) {
+        return Err(trouble.until);
+    }
+    slots(&image.pace, image.progress(), snapshot.now).map_err(|wait| match wait {
+        Wait::Nodes => None,
+        Wait::Delay(until) => Some(until),
+    })
+}
+
+fn needs_pull(image: &Image, node: &str) -> bool {
+    matches!(image.stance(node), Some(Stance::Target { need: Need::Pull(_), .. }))
+}
+
+/// Whether one Pod can pull both.
+fn is_alike(one: &Image, other: &Image) -> bool {
+    let (a, b) = (&one.object.spec, &other.object.spec);
+    a.policy_ref == b.policy_ref
+        && a.tolerations == b.tolerations
+        && a.image_pull_secrets == b.image_pull_secrets
+        && a.image_pull_policy == b.image_pull_policy
+}

@@ -1,0 +1,71 @@
+//! What a round is given: the configuration, and the cluster at one moment.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_api::drop::{CachedImage, PullPolicy};
+use fairlead_domain::platform::Platform;
+use fairlead_domain::reference::{DEFAULT_TAG, HostKey, Reference, ReferenceError};
+use jiff::Timestamp;
+
+use super::pacing::Caps;
+use super::pod_state::PullPod;
+use crate::node::Node;
+
+/// What the configuration says.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Namespace of pull Pods.
+    pub namespace: Arc<str>,
+    /// One Pod for all images that a node needs, where they agree in what concerns the Pod.
+    pub batch: bool,
+    pub caps: Caps,
+    pub pull_deadline: Duration,
+    pub gate_deadline: Duration,
+    /// Image to run where images are to be pulled as volumes.
+    pub runner: Option<Arc<str>>,
+}
+
+/// What Pods would be given for an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Routed {
+    /// Or why there is none.
+    pub reference: Result<Reference, Arc<str>>,
+    /// Platforms that the image is for. Empty: not known.
+    pub platforms: Arc<[Platform]>,
+}
+
+/// Why a registry gets no new pulls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// `down` or `rate-limited`, for instance.
+    pub what: Arc<str>,
+    /// When it is worth to look again. None: a change will be told.
+    pub until: Option<Timestamp>,
+}
+
+/// The cluster at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Snapshot<'a> {
+    pub now: Timestamp,
+    pub images: &'a [Arc<CachedImage>],
+    pub policies: &'a [Arc<PullPolicy>],
+    /// Each with the time of its last report. Unchanged nodes must be the same allocation as in the round before.
+    pub nodes: &'a [(Arc<Node>, Timestamp)],
+    /// Unchanged Pods must be the same allocation as in the round before.
+    pub pods: &'a [Arc<PullPod>],
+    /// By UID of the image. An image that is missing waits.
+    pub routed: &'a HashMap<Arc<str>, Routed>,
+    /// Registries that are to be left alone.
+    pub registries: &'a BTreeMap<HostKey, Trouble>,
+}
+
+/// The reference that an object asks for.
+pub fn asked(image: &str, tag: Option<&str>, digest: Option<&str>) -> Result<Reference, ReferenceError> {
+    match (digest.unwrap_or_default(), tag.unwrap_or_default()) {
+        ("", "") => Reference::parse(&format!("{image}:{DEFAULT_TAG}")),
+        ("", tag) => Reference::parse(&format!("{image}:{tag}")),
+        (digest, _) => Reference::parse(&format!("{image}@{digest}")),
+    }
+}

@@ -1,0 +1,89 @@
+//! One Pod for all images that a node needs.
+
+use super::*;
+
+fn batch(images: usize, nodes: usize) -> Sim {
+    let mut sim = Sim::new(Settings { batch: true, ..settings() });
+    sim.policy("p", &json!({"maxConcurrentNodes": 50, "minDelayBetweenPulls": "100ms"}));
+    for number in 0..images {
+        let spec = json!({"image": format!("r.io/i{number}"), "tag": "1", "policyRef": {"name": "p"}});
+        sim.image(&format!("i{number}"), &spec);
+    }
+    (0..nodes).for_each(|number| sim.node(&format!("n{number}"), |_| {}));
+    sim
+}
+
+#[test]
+fn images_that_agree_share_a_pod() {
+    let mut sim = batch(5, 20);
+    sim.run(20);
+    for number in 0..5 {
+        assert_eq!(sim.ready(&format!("i{number}")), "20/20");
+    }
+    assert_eq!(sim.created.len(), 20);
+    assert!(sim.created.iter().all(|(_, _, record)| record.pulls.len() == 5));
+    assert!(sim.pods.is_empty());
+}
+
+#[test]
+fn writes_per_pull_stay_low_at_scale() {
+    let mut sim = batch(20, 200);
+    sim.run(60);
+    assert_eq!(sim.ready("i0"), "200/200");
+    assert_eq!(sim.created.len(), 200, "each node has all its images of one Pod");
+}
+
+#[test]
+fn images_that_differ_in_what_concerns_the_pod_do_not_share_one() {
+    for other in [
+        json!({"policyRef": {"name": "q"}}),
+        json!({"tolerations": [{"operator": "Exists"}]}),
+        json!({"imagePullSecrets": [{"name": "s"}]}),
+        json!({"imagePullPolicy": "IfNotPresent"}),
+    ] {
+        let mut sim = batch(1, 1);
+        let mut spec = json!({"image": "r.io/other", "policyRef": {"name": "p"}});
+        spec.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
+        sim.image("other", &spec);
+        sim.run(10);
+        assert_eq!(sim.created.len(), 2, "{other}");
+    }
+}
+
+#[test]
+fn each_image_has_the_state_of_its_own_container() {
+    let mut sim = batch(2, 1);
+    sim.pull_time = Duration::from_secs(100);
+    sim.run(1);
+    sim.change_pod("n0", |pod| {
+        let [good, bad] = &mut *pod.containers else { panic!("two containers") };
+        good.terminated = Some("Completed".into());
+        bad.waiting = Some("ErrImagePull".into());
+        bad.problem = Some((PullFailure::NotFound, "not found".into()));
+    });
+    sim.run(5);
+    assert_eq!((sim.ready("i0").as_str(), sim.reason("i0").as_str()), ("1/1", "Cached"));
+    assert_eq!((sim.ready("i1").as_str(), sim.reason("i1").as_str()), ("0/1", "ErrImagePull"));
+    assert!(sim.pods.is_empty());
+    // Only what failed is tried again.
+    sim.pull_time = Duration::from_secs(1);
+    sim.run(60);
+    assert_eq!(sim.created.len(), 2);
+    assert_eq!(sim.created[1].2.pulls.len(), 1);
+    assert_eq!(sim.ready("i1"), "1/1");
+}
+
+#[test]
+fn a_pod_stays_while_one_of_its_images_is_pulling() {
+    let mut sim = batch(2, 1);
+    sim.pull_time = Duration::from_secs(100);
+    sim.run(1);
+    sim.change_pod("n0", |pod| pod.containers[0].terminated = Some("Completed".into()));
+    sim.run(5);
+    assert_eq!((sim.ready("i0").as_str(), sim.ready("i1").as_str()), ("1/1", "0/1"));
+    assert_eq!(sim.pods.len(), 1);
+    sim.restart();
+    sim.run(5);
+    assert_eq!((sim.pods.len(), sim.created.len()), (1, 1), "and is taken over as it is");
+    assert_eq!((sim.ready("i0").as_str(), sim.ready("i1").as_str()), ("1/1", "0/1"));
+}

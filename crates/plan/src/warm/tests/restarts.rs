@@ -1,0 +1,240 @@
+//! What survives a restart, a lost view and other writers.
+
+use super::*;
+
+#[test]
+fn a_restart_pulls_nothing_again() {
+    let mut sim = Sim::simple(5);
+    sim.run(10);
+    for _ in 0..3 {
+        sim.restart();
+        sim.run(5);
+    }
+    assert_eq!((sim.created.len(), sim.ready("web").as_str()), (5, "5/5"));
+}
+
+#[test]
+fn pods_in_flight_are_taken_over() {
+    let mut sim = Sim::simple(5);
+    sim.pull_time = Duration::from_secs(30);
+    sim.run(3);
+    assert_eq!(sim.pods.len(), 5);
+    sim.restart();
+    sim.run(60);
+    assert_eq!((sim.created.len(), sim.ready("web").as_str()), (5, "5/5"));
+    assert!(sim.pods.is_empty());
+}
+
+#[test]
+fn a_pod_is_deleted_only_after_its_result_is_stored() {
+    let mut sim = Sim::simple(2);
+    sim.api_is_down = true;
+    sim.run(20);
+    assert_eq!(sim.pods.len(), 2, "nothing could be stored");
+    assert_eq!(sim.ready("web"), "2/2", "what is known is known");
+    // The next lease holder finds the Pods, and what they came to.
+    sim.restart();
+    sim.api_is_down = false;
+    sim.run(10);
+    assert!(sim.pods.is_empty());
+    assert_eq!((sim.created.len(), sim.ready("web").as_str()), (2, "2/2"));
+}
+
+#[test]
+fn a_pod_whose_result_is_stored_does_not_count_twice() {
+    let mut sim = Sim::simple(1);
+    sim.fates.insert("n0".to_owned(), Fate::Waits("ErrImagePull", "no space left on device"));
+    sim.run(1);
+    let pod = sim.pod_on("n0");
+    sim.run(2);
+    assert!(sim.pods.is_empty());
+    // The watch still shows the Pod, as it was and as it ended.
+    sim.restart();
+    sim.pods.insert(Arc::clone(&pod.name), pod);
+    sim.run(3);
+    assert!(sim.pods.is_empty());
+    assert_eq!(sim.status("web").consecutive_failures, Some(1));
+    assert_eq!(sim.created.len(), 1);
+}
+
+#[test]
+fn a_pod_that_is_not_seen_yet_is_not_created_twice() {
+    let mut sim = Sim::simple(1);
+    sim.now = at(1);
+    sim.round();
+    let (name, pod) = sim.pods.pop_first().unwrap();
+    sim.run(10);
+    assert_eq!(sim.created.len(), 1, "the watch is late");
+    sim.run(30);
+    assert_eq!(sim.created.len(), 2, "nothing came of it");
+    assert_eq!(
+        sim.created[0].2.pod_name(),
+        sim.created[1].2.pod_name(),
+        "the name is the same, so is the Pod"
+    );
+    sim.pods.insert(name, pod);
+    sim.run(10);
+    assert_eq!((sim.created.len(), sim.ready("web").as_str()), (2, "1/1"));
+}
+
+#[test]
+fn a_pod_that_is_deleted_by_hand_is_created_again_under_its_name() {
+    let mut sim = Sim::simple(1);
+    sim.pull_time = Duration::from_secs(30);
+    sim.run(2);
+    sim.pods.clear();
+    sim.run(2);
+    assert_eq!(sim.created.len(), 2);
+    assert_eq!(sim.created[0].2, sim.created[1].2);
+}
+
+#[test]
+fn of_two_pods_for_one_node_the_later_attempt_counts() {
+    let mut sim = Sim::simple(1);
+    sim.pull_time = Duration::from_secs(30);
+    sim.run(1);
+    let first = sim.pod_on("n0");
+    let mut second = PullPod::clone(&first);
+    second.record.pulls[0].attempt = 2;
+    second.name = second.record.pod_name().into();
+    sim.pods.insert(Arc::clone(&second.name), Arc::new(second.clone()));
+    sim.run(2);
+    assert_eq!(sim.pods.keys().collect::<Vec<_>>(), [&second.name]);
+    assert_eq!(sim.status("web").nodes_pulling, Some(1));
+    sim.run(40);
+    assert_eq!(sim.ledgers.values().next().unwrap().spec.nodes[0].attempt, 2);
+}
+
+#[test]
+fn the_delay_is_kept_over_a_restart() {
+    let mut sim = Sim::simple(3);
+    sim.policy("fast", &json!({"minDelayBetweenPulls": "1m"}));
+    sim.run(10);
+    assert_eq!(sim.created.len(), 1);
+    for _ in 0..5 {
+        sim.restart();
+        sim.run(8);
+    }
+    assert_eq!(sim.created.len(), 1, "no herd after restarts");
+    sim.run(20);
+    assert_eq!(sim.created.len(), 2);
+}
+
+#[test]
+fn a_pod_that_the_api_server_refuses_is_tried_again_later() {
+    let mut sim = Sim::simple(2);
+    sim.now = at(1);
+    let refuse = |sim: &mut Sim| {
+        let names: Vec<_> = sim.pods.keys().cloned().collect();
+        for name in names {
+            sim.pods.remove(&name);
+            let refusal = Refusal { reason: "QuotaExceeded", message: "exceeded quota: pods=10" };
+            sim.warming.not_created(&name, refusal, sim.now);
+        }
+    };
+    sim.round();
+    refuse(&mut sim);
+    sim.round();
+    assert_eq!((sim.reason("web").as_str(), sim.created.len()), ("QuotaExceeded", 2));
+    assert!(sim.condition("web", "Ready").1.contains("exceeded quota"));
+    sim.now = at(10);
+    sim.round();
+    assert_eq!(sim.created.len(), 2);
+    sim.run(120);
+    assert_eq!((sim.ready("web").as_str(), sim.reason("web").as_str()), ("2/2", "Cached"));
+}
+
+#[test]
+fn an_edited_image_is_pulled_and_the_old_pull_given_up() {
+    let mut sim = Sim::simple(1);
+    sim.pull_time = Duration::from_secs(30);
+    sim.run(2);
+    let edit = |sim: &mut Sim, spec: Value| {
+        let mut all = json!({"image": "r.io/web", "policyRef": {"name": "fast"}});
+        all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        sim.image("web", &all);
+    };
+    edit(&mut sim, json!({"tag": "2"}));
+    sim.run(2);
+    assert_eq!(&*sim.pod_on("n0").record.pulls[0].reference, "r.io/web:2");
+    sim.run(60);
+    assert_eq!((sim.ready("web").as_str(), sim.created.len()), ("1/1", 2));
+    edit(&mut sim, json!({"tag": "1", "digest": format!("sha256:{}", "0".repeat(64))}));
+    sim.run(1);
+    assert_eq!(sim.ready("web"), "0/1", "what is there is another image");
+    sim.run(60);
+    assert_eq!((sim.ready("web").as_str(), sim.created.len()), ("1/1", 3));
+    // What does not concern the image on the node does not pull it again.
+    edit(
+        &mut sim,
+        json!({"digest": format!("sha256:{}", "0".repeat(64)), "priority": 3, "imagePullPolicy": "Never"}),
+    );
+    sim.run(60);
+    assert_eq!(sim.created.len(), 3);
+}
+
+#[test]
+fn a_failure_of_another_reference_does_not_count() {
+    let mut sim = Sim::simple(1);
+    sim.fates.insert("n0".to_owned(), Fate::Waits("ErrImagePull", "manifest unknown"));
+    sim.run(5);
+    assert_eq!(sim.reason("web"), "ErrImagePull");
+    sim.fates.clear();
+    sim.image("web", &json!({"image": "r.io/web", "tag": "2", "policyRef": {"name": "fast"}}));
+    sim.run(5);
+    assert_eq!((sim.ready("web").as_str(), sim.reason("web").as_str()), ("1/1", "Cached"));
+    let node = &sim.ledgers.values().next().unwrap().spec.nodes[0];
+    assert_eq!((node.attempt, node.failures), (2, 0));
+}
+
+#[test]
+fn a_pull_has_a_deadline_even_if_its_kubelet_is_gone() {
+    let mut sim = Sim::simple(1);
+    sim.fates.insert("n0".to_owned(), Fate::Hangs);
+    sim.run(1900);
+    assert_eq!(sim.reason("web"), "DeadlineExceeded");
+    assert_eq!(sim.created.len(), 2);
+}
+
+#[test]
+fn a_kubelet_may_get_over_a_failure_that_passes() {
+    let mut sim = Sim::simple(1);
+    sim.fates.insert("n0".to_owned(), Fate::Waits("ErrImagePull", "net/http: TLS handshake timeout"));
+    sim.run(10);
+    assert_eq!(sim.created.len(), 1);
+    sim.fates.clear();
+    sim.run(10);
+    assert_eq!((sim.ready("web").as_str(), sim.created.len()), ("1/1", 1));
+    assert!(sim.events.iter().all(|event| !matches!(event.kind, EventKind::Failed(_))));
+
+    let mut sim = Sim::simple(1);
+    sim.fates.insert("n0".to_owned(), Fate::Waits("ErrImagePull", "net/http: TLS handshake timeout"));
+    sim.run(24);
+    assert_eq!(sim.reason("web"), "ErrImagePull", "but not for ever");
+    assert!(sim.pods.is_empty());
+}
+
+#[test]
+fn ledgers_that_others_wrote_count_for_nothing() {
+    let mut sim = Sim::simple(1);
+    sim.run(5);
+    let own = WarmLedger::clone(sim.ledgers.values().next().unwrap());
+    let changes: [fn(&mut WarmLedger); 3] = [
+        |ledger| ledger.metadata.owner_references = None,
+        |ledger| ledger.metadata.name = Some("warm-other-0".to_owned()),
+        |ledger| ledger.spec.owner.name = "other".to_owned(),
+    ];
+    for change in changes {
+        let mut forged = own.clone();
+        change(&mut forged);
+        let mut fresh = Sim::simple(1);
+        fresh.warming = Warming::new(settings(), [Arc::new(forged)]);
+        fresh.run(5);
+        assert_eq!(fresh.created.len(), 1);
+    }
+    let mut fresh = Sim::simple(1);
+    fresh.ledgers.clone_from(&sim.ledgers);
+    fresh.restart();
+    fresh.run(5);
+    assert_eq!(fresh.created.len(), 0);
+}
