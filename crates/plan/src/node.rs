@@ -28,19 +28,19 @@ pub struct ImageList {
 }
 
 impl ImageList {
-    pub fn new<'a>(images: impl IntoIterator<Item = &'a Reference>, may_be_truncated: bool) -> Self {
-        let mut hashes: Vec<u64> = images.into_iter().map(hash_of).collect();
+    /// From what [`Self::hash`] gives for each name.
+    pub fn new(mut hashes: Vec<u64>, may_be_truncated: bool) -> Self {
         hashes.sort_unstable();
         hashes.dedup();
         Self { hashes: hashes.into(), may_be_truncated }
     }
-}
 
-/// Holds within one process.
-fn hash_of(image: &Reference) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    image.key().hash(&mut hasher);
-    hasher.finish()
+    /// Holds within one process.
+    pub fn hash(image: &Reference) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        image.key().hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 /// A Node, trimmed.
@@ -70,7 +70,7 @@ impl Node {
 
     /// Whether the Node lists the image. If it does not, the image may still be there: see [`Self::lists_all_images`].
     pub fn lists_image(&self, image: &Reference) -> bool {
-        self.images.hashes.binary_search(&hash_of(image)).is_ok()
+        self.images.hashes.binary_search(&ImageList::hash(image)).is_ok()
     }
 
     /// Whether the Node's list of images can be taken as complete. A kubelet that is configured to list fewer than 50

@@ -23,7 +23,7 @@ pub struct Plan {
 pub enum Action {
     /// A Pod of this name that is there already is as good. A refusal is answered by [`Warming::not_created`].
     Create(Creation),
-    /// Its result is stored, or does not matter any more.
+    /// Its result is stored, or does not matter any more. None of this name being there is as good.
     Delete {
         pod: Arc<str>,
     },

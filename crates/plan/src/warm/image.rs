@@ -5,8 +5,11 @@ use std::hash::Hasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_api::drop::{CachedImage, PullPolicy};
-use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_api::drop::{CachedImage, CachedImagePhase, PullPolicy};
+use fairlead_domain::{
+    digest::Digest,
+    reference::{HostKey, Reference},
+};
 use jiff::Timestamp;
 use twox_hash::XxHash64;
 
@@ -118,7 +121,12 @@ pub(super) struct Image {
     pub(super) served: u64,
     /// Its status may be another.
     pub(super) touched: bool,
-    pub(super) reported_at: Option<Timestamp>,
+    /// When its status was last written, and with which phase.
+    pub(super) reported: Option<(Timestamp, CachedImagePhase)>,
+    /// The registry that it is pulled from.
+    pub(super) host: Option<HostKey>,
+    /// That registry gets no new pulls.
+    pub(super) held_back: bool,
 }
 
 impl Image {
@@ -143,7 +151,9 @@ impl Image {
             refused: None,
             served: 0,
             touched: true,
-            reported_at: None,
+            reported: None,
+            host: None,
+            held_back: false,
         }
     }
 
@@ -329,8 +339,12 @@ impl Image {
         true
     }
 
-    /// What the image is now: its failures so far do not count against another reference.
-    pub(super) fn renew(&mut self) {
+    /// The image, its policy or its reference is another: failures so far do not count against it.
+    pub(super) fn renew(&mut self, policy: Option<Arc<PullPolicy>>, routed: Option<Routed>) {
+        self.pace = Pace::new(policy.as_ref().map(|policy| &policy.spec));
+        self.policy = policy;
+        self.routed = routed;
+        self.host = self.reference().map(|reference| HostKey::of(reference.host().as_str()));
         self.common_failures = 0;
         self.refused = None;
         self.touched = true;

@@ -15,6 +15,9 @@ use crate::pull_failure::PullFailure;
 /// What the kubelet calls containers of a Pod that it has lost, or that ended before they were created.
 const NEVER_CREATED: &str = "ContainerStatusUnknown";
 
+/// Characters of a reason. Nothing in Kubernetes has longer ones.
+const MAX_REASON: usize = 64;
+
 /// How far a Pod has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -80,10 +83,10 @@ pub struct Failure {
 
 impl Failure {
     pub fn new(reason: &str, message: impl AsRef<str>) -> Self {
-        let message = message.as_ref();
-        let cut = message.floor_char_boundary(MAX_FAILURE_MESSAGE);
-        let message = message.get(..cut).unwrap_or_default().into();
-        Self { reason: reason.into(), message, of_image: false }
+        let cut =
+            |text: &str, most: usize| text.get(..text.floor_char_boundary(most)).unwrap_or_default().into();
+        let message = cut(message.as_ref(), MAX_FAILURE_MESSAGE);
+        Self { reason: cut(reason, MAX_REASON), message, of_image: false }
     }
 }
 

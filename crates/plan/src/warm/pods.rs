@@ -27,11 +27,11 @@ impl Warming {
             }
             let seen = self.pods.get_mut(&pod.name);
             let delete_asked = seen.as_ref().and_then(|seen| seen.delete_asked);
-            if let Some(seen) = seen.filter(|seen| Arc::ptr_eq(&seen.pod, pod)) {
+            if let Some(seen) = seen.filter(|seen| seen.pod == *pod && !seen.stale) {
                 seen.round = self.round;
                 continue;
             }
-            let seen = SeenPod { pod: Arc::clone(pod), round: self.round, delete_asked };
+            let seen = SeenPod { pod: Arc::clone(pod), round: self.round, stale: false, delete_asked };
             self.pods.insert(Arc::clone(&pod.name), seen);
             self.observe_pod(pod, snapshot.now, plan);
         }
@@ -88,7 +88,8 @@ impl Warming {
             if pull.attempt <= known_attempt || later || !wanted {
                 continue;
             }
-            image.memory.started(pod.created);
+            // Clocks differ.
+            image.memory.started(pod.created.min(now));
             match pull_state(pod, pull) {
                 PullState::Present { digest } => {
                     conclude(image, known, pod, pull, Ok(digest), now, plan);
@@ -122,15 +123,19 @@ impl Warming {
         self.settle(&pod.name);
     }
 
-    /// A Pod that no image waits for any more is finished.
+    /// A Pod that no image waits for any more is finished. While it is not decided what an image is pulled as, its Pods
+    /// are left alone.
     pub(super) fn settle(&mut self, pod: &Arc<str>) {
         let Some(seen) = self.pods.get(pod) else { return };
         let record = &seen.pod.record;
         let awaited = record.pulls.iter().any(|pull| {
-            let image = self.images.get(&pull.uid);
-            image.and_then(|image| image.pods.get(&record.node)).is_some_and(|attached| attached.pod == *pod)
+            let attached =
+                |image: &Image| image.pods.get(&record.node).is_some_and(|found| found.pod == *pod);
+            self.images.get(&pull.uid).is_some_and(|image| image.routed.is_none() || attached(image))
         });
-        if !awaited {
+        if awaited {
+            self.finished.remove(pod);
+        } else {
             self.finished.insert(Arc::clone(pod));
         }
     }
@@ -168,11 +173,15 @@ impl Warming {
                     !recorded || image.memory.is_stored(&record.node, pull.attempt)
                 })
             });
-            let asked = seen.delete_asked.is_some_and(|asked| after(asked, UNSEEN) > now);
-            if stored && !asked {
+            if !stored {
+                continue;
+            }
+            let again = seen.delete_asked.map(|asked| after(asked, UNSEEN));
+            if again.is_none_or(|again| again <= now) {
                 seen.delete_asked = Some(now);
                 plan.actions.push(Action::Delete { pod: Arc::clone(name) });
             }
+            plan.look_again = earliest(plan.look_again, seen.delete_asked.map(|asked| after(asked, UNSEEN)));
         }
     }
 

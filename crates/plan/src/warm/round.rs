@@ -14,7 +14,6 @@ use super::actions::{Action, Plan};
 use super::gate;
 use super::image::{Image, KnownNode, Stance};
 use super::memory::{Memory, Shard, Ticket};
-use super::pacing::Pace;
 use super::pod_state::PullPod;
 use super::record::Record;
 use super::snapshot::{Settings, Snapshot};
@@ -22,7 +21,7 @@ use super::status;
 use super::time::{after, earliest};
 
 /// An action whose effect is not seen after this time is asked for again.
-pub(super) const UNSEEN: Duration = Duration::from_secs(30);
+pub(super) const UNSEEN: Duration = Duration::from_secs(10);
 /// Time between two statuses of an image, unless its phase changes.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -52,6 +51,8 @@ pub(super) struct SeenPod {
     pub(super) pod: Arc<PullPod>,
     /// When it was last seen.
     pub(super) round: u64,
+    /// It has to be looked at although it has not changed: what is wanted of it has.
+    pub(super) stale: bool,
     pub(super) delete_asked: Option<Timestamp>,
 }
 
@@ -120,7 +121,7 @@ impl Warming {
             let gated = node.taints.iter().any(|taint| &*taint.key == WARMING);
             let known = KnownNode { node: Arc::clone(node), reported_at: *reported_at, gated };
             let before = self.nodes.insert(Arc::clone(&node.uid), known);
-            if before.is_some_and(|before| Arc::ptr_eq(&before.node, node)) {
+            if before.is_some_and(|before| before.node == *node) {
                 continue;
             }
             if gated {
@@ -165,7 +166,13 @@ impl Warming {
             self.observe_image(&uid, object, policy.map(|policy| Arc::clone(policy)), snapshot);
             present.insert(uid);
         }
-        self.images.retain(|uid, _| present.contains(uid));
+        let gone = self.images.keys().filter(|uid| !present.contains(*uid));
+        let gone: Vec<_> = gone.cloned().collect();
+        for image in gone.iter().filter_map(|uid| self.images.remove(uid)).collect::<Vec<_>>() {
+            for pod in image.pods.into_values() {
+                self.settle(&pod.pod);
+            }
+        }
     }
 
     fn observe_image(
@@ -193,21 +200,18 @@ impl Warming {
         let routed = snapshot.routed.get(uid);
         let same_policy = match (&image.policy, &policy) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one.spec == other.spec,
-            (None, None) => true,
-            _ => false,
+            (one, other) => one.is_none() && other.is_none(),
         };
         let same_object = Arc::ptr_eq(&image.object, object) || image.object.spec == object.spec;
-        let same_reference = image.routed.as_ref() == routed;
         image.touched |= image.object.metadata.generation != object.metadata.generation;
         image.object = Arc::clone(object);
-        if same_object && same_policy && same_reference && image.policy.is_some() == policy.is_some() {
-            image.policy = policy;
+        if same_object && same_policy && image.routed.as_ref() == routed {
             return;
         }
-        image.pace = Pace::new(policy.as_ref().map(|policy| &policy.spec));
-        image.policy = policy;
-        image.routed = routed.cloned();
-        image.renew();
+        image.renew(policy, routed.cloned());
+        for seen in self.pods.values_mut() {
+            seen.stale |= seen.pod.record.pulls.iter().any(|pull| pull.uid == *uid);
+        }
         let reference = image.reference().cloned();
         let outdated = image.pods.iter().filter(|(_, pod)| {
             reference.as_ref().is_none_or(|reference| *reference.as_str() != *pod.reference)
@@ -251,15 +255,21 @@ impl Warming {
     }
 
     fn open_gates(&mut self, now: Timestamp, plan: &mut Plan) {
-        let gating: Vec<&Image> = self.images.values().filter(|image| image.object.spec.gate).collect();
+        // What is no image can never be there.
+        let can_come = |image: &&Image| image.routed.as_ref().is_none_or(|routed| routed.reference.is_ok());
+        let gating = self.images.values().filter(|image| image.object.spec.gate).filter(can_come);
+        let gating: Vec<&Image> = gating.collect();
         for (uid, asked) in &mut self.gated {
             let Some(known) = self.nodes.get(uid) else { continue };
             let stances = gating.iter().map(|image| image.stance(uid));
             match gate::release(stances, known.node.created, self.settings.gate_deadline, now) {
                 Err(deadline) => plan.look_again = earliest(plan.look_again, Some(deadline)),
-                Ok(_) if asked.is_some_and(|asked| after(asked, UNSEEN) > now) => {}
+                Ok(_) if asked.is_some_and(|asked| after(asked, UNSEEN) > now) => {
+                    plan.look_again = earliest(plan.look_again, asked.map(|asked| after(asked, UNSEEN)));
+                }
                 Ok(why) => {
                     *asked = Some(now);
+                    plan.look_again = earliest(plan.look_again, Some(after(now, UNSEEN)));
                     let (node, uid) = (Arc::clone(&known.node.name), Arc::clone(uid));
                     plan.actions.push(Action::Release { node, uid, why });
                 }
@@ -276,18 +286,25 @@ impl Warming {
     }
 
     fn report(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
-        for image in self.images.values_mut().filter(|image| image.touched) {
-            let summary = status::summary(image, snapshot.registries);
-            let before = image.object.status.as_ref().and_then(|status| status.phase);
-            let next = image.reported_at.map(|at| after(at, STATUS_INTERVAL));
-            if let Some(next) = next.filter(|next| *next > snapshot.now && before == Some(summary.phase)) {
-                plan.look_again = earliest(plan.look_again, Some(next));
+        for image in self.images.values_mut() {
+            let trouble = image.host.as_ref().and_then(|host| snapshot.registries.get(host));
+            image.touched |= trouble.is_some() != image.held_back;
+            image.held_back = trouble.is_some();
+            if !image.touched {
                 continue;
+            }
+            let summary = status::summary(image, trouble);
+            if let Some((at, phase)) = image.reported {
+                let next = after(at, STATUS_INTERVAL);
+                if next > snapshot.now && phase == summary.phase {
+                    plan.look_again = earliest(plan.look_again, Some(next));
+                    continue;
+                }
             }
             image.touched = false;
             let status = status::image_status(image, &summary, snapshot.now);
             if image.object.status.as_ref() != Some(&status) {
-                image.reported_at = Some(snapshot.now);
+                image.reported = Some((snapshot.now, summary.phase));
                 let (uid, name) = (Arc::clone(&image.uid), Arc::clone(&image.name));
                 plan.actions.push(Action::Report { image: uid, name, status: Box::new(status) });
             }

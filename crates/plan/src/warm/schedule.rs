@@ -3,7 +3,6 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use fairlead_domain::reference::HostKey;
 use jiff::Timestamp;
 
 use super::actions::{Action, Creation, Event, EventKind, Plan};
@@ -176,8 +175,7 @@ fn free_slots(image: &Image, snapshot: &Snapshot<'_>) -> Result<usize, Option<Ti
     if let Some(until) = refused.filter(|until| *until > snapshot.now) {
         return Err(Some(until));
     }
-    let host = image.reference().map(|reference| HostKey::of(reference.host().as_str()));
-    if let Some(trouble) = host.and_then(|host| snapshot.registries.get(&host)) {
+    if let Some(trouble) = image.host.as_ref().and_then(|host| snapshot.registries.get(host)) {
         return Err(trouble.until);
     }
     slots(&image.pace, image.progress(), snapshot.now).map_err(|wait| match wait {

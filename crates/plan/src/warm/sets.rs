@@ -102,6 +102,7 @@ pub fn plan<'a>(
             foreign.insert(name);
         }
     }
+    let wanted: HashMap<&ImageKey, &ImageEntry> = desired.iter().map(|(key, entry)| (key, entry)).collect();
     let mut plan = SetPlan::default();
     let mut kept = HashMap::<ImageKey, &CachedImage>::new();
     for (name, child) in &children {
@@ -109,9 +110,9 @@ pub fn plan<'a>(
             continue;
         }
         let key = key_of(&child.spec);
-        let entry = key.as_ref().and_then(|key| desired.iter().find(|(wanted, _)| wanted == key));
+        let entry = key.as_ref().and_then(|key| wanted.get(key));
         match (entry, key) {
-            (Some((_, entry)), Some(key)) if !kept.contains_key(&key) => {
+            (Some(entry), Some(key)) if !kept.contains_key(&key) => {
                 let spec = child_spec(set, entry, Some(&child.spec));
                 if spec != child.spec {
                     plan.update.push(((*name).to_owned(), child.metadata.resource_version.clone(), spec));

@@ -51,9 +51,9 @@ pub struct Snapshot<'a> {
     pub now: Timestamp,
     pub images: &'a [Arc<CachedImage>],
     pub policies: &'a [Arc<PullPolicy>],
-    /// Each with the time of its last report. Unchanged nodes must be the same allocation as in the round before.
+    /// Each with the time of its last report. Comparing one that has not changed costs nothing if it is shared.
     pub nodes: &'a [(Arc<Node>, Timestamp)],
-    /// Unchanged Pods must be the same allocation as in the round before.
+    /// The same holds for Pods.
     pub pods: &'a [Arc<PullPod>],
     /// By UID of the image. An image that is missing waits.
     pub routed: &'a HashMap<Arc<str>, Routed>,
@@ -67,5 +67,30 @@ pub fn asked(image: &str, tag: Option<&str>, digest: Option<&str>) -> Result<Ref
         ("", "") => Reference::parse(&format!("{image}:{DEFAULT_TAG}")),
         ("", tag) => Reference::parse(&format!("{image}:{tag}")),
         (digest, _) => Reference::parse(&format!("{image}@{digest}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_fields_give_one_reference() {
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let pinned = format!("r.io/a@{digest}");
+        for (image, tag, given, expected) in [
+            ("r.io/a", None, None, Some("r.io/a:latest")),
+            ("r.io/a", Some(""), Some(""), Some("r.io/a:latest")),
+            ("r.io:5000/a", Some("1"), None, Some("r.io:5000/a:1")),
+            ("nginx", Some("1.29"), None, Some("docker.io/library/nginx:1.29")),
+            ("index.docker.io/nginx", None, None, Some("docker.io/library/nginx:latest")),
+            ("r.io/a", Some("1"), Some(&*digest), Some(&*pinned)),
+            ("", None, None, None),
+            ("r.io/UPPER", None, None, None),
+            (&*"0".repeat(64), None, Some("nonsense"), None),
+        ] {
+            let found = asked(image, tag, given).ok();
+            assert_eq!(found.as_ref().map(Reference::as_str), expected, "{image} {tag:?} {given:?}");
+        }
     }
 }

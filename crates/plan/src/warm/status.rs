@@ -7,7 +7,6 @@ use fairlead_api::drop::{
     CachedImage, CachedImagePhase, CachedImageStatus, MAX_CACHED_NODES, MAX_USERS, PULL_PROGRESS, PullPolicy,
     PullPolicyStatus,
 };
-use fairlead_domain::reference::HostKey;
 use jiff::Timestamp;
 
 use super::image::Image;
@@ -26,7 +25,7 @@ pub(super) struct Summary {
 }
 
 /// Failures come first, whatever else is under way: they do not pass by themselves.
-pub(super) fn summary(image: &Image, registries: &BTreeMap<HostKey, Trouble>) -> Summary {
+pub(super) fn summary(image: &Image, trouble: Option<&Trouble>) -> Summary {
     use CachedImagePhase::{Degraded, Pending, Pulling, Ready};
     let tally = &image.tally;
     let (ready, targeted) = (tally.ready.len(), tally.targeted);
@@ -54,8 +53,7 @@ pub(super) fn summary(image: &Image, registries: &BTreeMap<HostKey, Trouble>) ->
     } else {
         (Pending, "InProgress")
     };
-    let host = image.reference().map(|reference| HostKey::of(reference.host().as_str()));
-    if let Some((host, trouble)) = host.and_then(|host| registries.get_key_value(&host)) {
+    if let Some((host, trouble)) = image.host.as_ref().zip(trouble) {
         message = format!("{message}; no new pulls while registry {} is {}", host.as_str(), trouble.what);
     }
     for (skip, count) in tally.skipped.iter().take(MOST_SKIPS) {

@@ -1,11 +1,25 @@
 //! Nodes that a ranking counts, with the rules of node affinity.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
+
+use crate::node::Node;
 
 /// A Node, as far as selectors look at it.
 pub trait NodeFacts {
     fn name(&self) -> &str;
     fn label(&self, key: &str) -> Option<&str>;
+}
+
+impl NodeFacts for Arc<Node> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        Node::label(self, key)
+    }
 }
 
 /// Whether one of the terms matches.

@@ -76,6 +76,12 @@ fn only_what_can_come_is_waited_for() {
     sim.run(10);
     assert_eq!(released(&sim), [("n", Release::Warm)]);
 
+    let mut sim = gate();
+    sim.image("web", &json!({"image": "r.io/UPPER", "gate": true}));
+    sim.node("n", gated);
+    sim.run(1);
+    assert_eq!(released(&sim), [("n", Release::Warm)], "what is no image will never be there");
+
     let mut sim = Sim::simple(0);
     sim.node("n", gated);
     sim.run(1);

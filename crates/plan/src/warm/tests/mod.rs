@@ -166,8 +166,8 @@ impl Sim {
 
     /// The node lists these images, and maybe others.
     pub(super) fn lists(&mut self, name: &str, images: &[&str]) {
-        let images: Vec<_> = images.iter().map(|image| reference(image)).collect();
-        self.node(name, |node| node.images = Arc::new(ImageList::new(&images, false)));
+        let hashes = images.iter().map(|image| ImageList::hash(&reference(image))).collect();
+        self.node(name, |node| node.images = Arc::new(ImageList::new(hashes, false)));
     }
 
     /// Plans and acts once. `false`: there was nothing to do.

@@ -134,9 +134,9 @@ fn a_list_of_images_is_relied_on_only_if_it_can_be() {
     sim.lists("n0", &["r.io/pause:3"]);
     sim.run(60);
     assert_eq!(sim.created.len(), 1, "the list is not newer than the pull by enough");
-    let old = [reference("r.io/pause:3")];
+    let cut = ImageList::new(vec![ImageList::hash(&reference("r.io/pause:3"))], true);
     sim.run(300);
-    sim.node("n0", |node| node.images = Arc::new(ImageList::new(&old, true)));
+    sim.node("n0", |node| node.images = Arc::new(cut));
     sim.run(300);
     assert_eq!(sim.created.len(), 1, "the list may be cut");
     sim.lists("n0", &[]);

@@ -26,6 +26,21 @@ fn pods_in_flight_are_taken_over() {
 }
 
 #[test]
+fn pods_are_left_alone_until_it_is_decided_what_they_should_pull() {
+    let mut sim = Sim::simple(3);
+    sim.pull_time = Duration::from_secs(30);
+    sim.run(3);
+    let routed = std::mem::take(&mut sim.routed);
+    sim.restart();
+    sim.run(5);
+    assert_eq!(sim.pods.len(), 3);
+    sim.routed = routed;
+    sim.run(60);
+    assert_eq!((sim.created.len(), sim.ready("web").as_str()), (3, "3/3"));
+    assert!(sim.pods.is_empty());
+}
+
+#[test]
 fn a_pod_is_deleted_only_after_its_result_is_stored() {
     let mut sim = Sim::simple(2);
     sim.api_is_down = true;
@@ -63,9 +78,9 @@ fn a_pod_that_is_not_seen_yet_is_not_created_twice() {
     sim.now = at(1);
     sim.round();
     let (name, pod) = sim.pods.pop_first().unwrap();
-    sim.run(10);
+    sim.run(9);
     assert_eq!(sim.created.len(), 1, "the watch is late");
-    sim.run(30);
+    sim.run(5);
     assert_eq!(sim.created.len(), 2, "nothing came of it");
     assert_eq!(
         sim.created[0].2.pod_name(),
@@ -142,6 +157,17 @@ fn a_pod_that_the_api_server_refuses_is_tried_again_later() {
     assert_eq!(sim.created.len(), 2);
     sim.run(120);
     assert_eq!((sim.ready("web").as_str(), sim.reason("web").as_str()), ("2/2", "Cached"));
+}
+
+#[test]
+fn pods_of_an_image_that_is_gone_are_deleted() {
+    let mut sim = Sim::simple(2);
+    sim.pull_time = Duration::from_secs(30);
+    sim.run(2);
+    assert_eq!(sim.pods.len(), 2);
+    sim.images.clear();
+    sim.run(1);
+    assert!(sim.pods.is_empty());
 }
 
 #[test]
