@@ -1,7 +1,7 @@
 //! The fairlead.dev kinds: nobody but the program writes them, and a program with a fault must not spoil them either.
 
 use anyhow::{Context, Result, ensure};
-use fairlead_api::fairlead::{ImageLedger, ImageLedgerStatus, ImagePin};
+use fairlead_api::fairlead::{ImageLedger, ImageLedgerStatus, ImagePin, MAX_WARMED_NODES, WarmLedger};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
@@ -57,6 +57,30 @@ fn pin() -> Value {
                 "resolvedFrom": "mirror.example.com/models/speech:v3",
                 "resolvedAt": "2026-02-03T04:05:06Z",
             }],
+        },
+    })
+}
+
+fn warmed(number: usize) -> Value {
+    json!({
+        "uid": format!("{UID}-{number}"), "name": format!("node-{number}.example.com"), "attempt": 2,
+        "pulledAt": "2026-02-03T04:05:06Z", "failures": 1, "failedAt": "2026-02-03T04:05:07Z",
+        "reason": "ErrImagePull", "message": "x".repeat(256), "digest": OTHER_DIGEST,
+        "reference": "mirror.example.com/library/nginx:1.29",
+    })
+}
+
+fn warm_ledger() -> Value {
+    json!({
+        "apiVersion": "fairlead.dev/v1alpha1",
+        "kind": "WarmLedger",
+        "metadata": { "name": "good" },
+        "spec": {
+            "owner": { "name": "web", "uid": UID },
+            "reference": "docker.io/library/nginx:1.29",
+            "digest": DIGEST,
+            "lastStart": "2026-02-03T04:05:06Z",
+            "nodes": [warmed(0)],
         },
     })
 }
@@ -253,6 +277,40 @@ async fn a_full_ledger_fits_into_one_object_and_is_written_in_one_piece() -> Res
     watched.status = Some(ImageLedgerStatus { image_count: Some(0), ..ImageLedgerStatus::default() });
     let replaced = ledgers.replace("good", &PostParams::default(), &watched).await?;
     ensure!(replaced.spec.entries.is_empty() && replaced.status == watched.status, "one write carries both");
+    ledgers.delete("good", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn warm_ledger_rows() -> Result<()> {
+    let many = |count: usize| (0..count).map(warmed).collect::<Vec<_>>();
+    let refusals = vec![
+        refusal(without("/spec/owner"), "spec.owner", "Required value"),
+        refusal(change("/spec/owner/name", "Web"), "spec.owner.name", "lower-case letters"),
+        refusal(change("/spec/reference", "nginx"), "spec.reference", "not a full image reference"),
+        refusal(change("/spec/digest", "latest"), "spec.digest", "not a digest"),
+        refusal(without("/spec/nodes/0/uid"), "spec.nodes[0].uid", "Required value"),
+        refusal(change("/spec/nodes/0/attempt", 0), "spec.nodes[0].attempt", "greater than or equal to 1"),
+        refusal(change("/spec/nodes/0/message", "x".repeat(257)), "spec.nodes[0].message", "256"),
+        refusal(change("/spec/nodes/0/pulledAt", "now"), "spec.nodes[0].pulledAt", "date-time"),
+        refusal(change("/spec/nodes", many(MAX_WARMED_NODES + 1)), "spec.nodes", "at most 250"),
+    ];
+    assert_refused(&warm_ledger(), refusals).await?;
+    assert_accepted(&warm_ledger(), vec![without("/spec/nodes"), without("/spec/nodes/0/pulledAt")]).await
+}
+
+#[tokio::test]
+async fn a_full_warm_ledger_fits_into_one_object() -> Result<()> {
+    let client = crate::definitions::client().await?;
+    let namespace = fairlead_testkit::shared().await.namespace("warm").await?;
+    let ledgers: Api<WarmLedger> = Api::namespaced(client, &namespace);
+    let mut object: WarmLedger = serde_json::from_value(warm_ledger())?;
+    let nodes = (0..MAX_WARMED_NODES).map(warmed).map(serde_json::from_value);
+    object.spec.nodes = nodes.collect::<Result<_, _>>()?;
+    let stored = ledgers.create(&PostParams::default(), &object).await?;
+    ensure!(stored.spec == object.spec, "what was stored is not what was sent");
+    let size = serde_json::to_vec(&stored)?.len();
+    ensure!(size < 512 * 1024, "{size} bytes");
     ledgers.delete("good", &DeleteParams::default()).await?;
     Ok(())
 }
