@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use fairlead_domain::reference::Reference;
+use fairlead_plan::node::ImageList;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
 use serde::Deserialize;
@@ -23,7 +23,7 @@ const MOST_NAMES: usize = 5;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "Wire")]
 pub(crate) struct LeanNode {
-    /// Name, UID, version and labels; nothing else is filled.
+    /// Name, UID, version, time of creation and labels; nothing else is filled.
     pub(crate) metadata: ObjectMeta,
     pub(super) spec: LeanSpec,
     pub(super) status: LeanStatus,
@@ -45,6 +45,7 @@ struct WireMeta {
     name: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
+    creation_timestamp: Option<Time>,
     labels: Option<BTreeMap<String, String>>,
 }
 
@@ -100,26 +101,14 @@ pub(super) struct LeanInfo {
     pub(super) container_runtime_version: String,
 }
 
-/// Hashes of the names of images, sorted.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct LeanImages {
-    pub(super) hashes: Box<[u64]>,
-    /// Some images or names may be missing.
-    pub(super) may_be_truncated: bool,
-}
+#[derive(Debug, Clone, Default)]
+pub(super) struct LeanImages(pub(super) ImageList);
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireImage {
     #[serde(deserialize_with = "or_default")]
     names: Vec<String>,
-}
-
-/// The hash under which an image is found in a Node's list. It holds within one process.
-pub(super) fn hash_of(image: &Reference) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    image.key().hash(&mut hasher);
-    hasher.finish()
 }
 
 impl<'de> Deserialize<'de> for LeanImages {
@@ -139,11 +128,9 @@ impl<'de> Deserialize<'de> for LeanImages {
                     long |= image.names.len() >= MOST_NAMES;
                     // What is not a reference, `<none>` for instance, is not asked for either.
                     let names = image.names.iter().filter_map(|name| Reference::parse(name).ok());
-                    hashes.extend(names.map(|name| hash_of(&name)));
+                    hashes.extend(names.map(|name| ImageList::hash(&name)));
                 }
-                hashes.sort_unstable();
-                hashes.dedup();
-                Ok(LeanImages { hashes: hashes.into(), may_be_truncated: long || count >= MOST_IMAGES })
+                Ok(LeanImages(ImageList::new(hashes, long || count >= MOST_IMAGES)))
             }
         }
         deserializer.deserialize_seq(Images)
@@ -152,8 +139,9 @@ impl<'de> Deserialize<'de> for LeanImages {
 
 impl From<Wire> for LeanNode {
     fn from(wire: Wire) -> Self {
-        let WireMeta { name, uid, resource_version, labels } = wire.metadata;
-        let metadata = ObjectMeta { name, uid, resource_version, labels, ..ObjectMeta::default() };
+        let WireMeta { name, uid, resource_version, creation_timestamp, labels } = wire.metadata;
+        let metadata =
+            ObjectMeta { name, uid, resource_version, creation_timestamp, labels, ..ObjectMeta::default() };
         Self { metadata, spec: wire.spec, status: wire.status }
     }
 }

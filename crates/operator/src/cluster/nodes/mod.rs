@@ -10,62 +10,22 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fairlead_domain::reference::Reference;
+use fairlead_plan::node::Node;
+use jiff::Timestamp;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
-use crate::cluster::state::{Bell, Changes, Label};
+use crate::cluster::state::{Bell, Changes};
 
 pub(crate) use self::lean::LeanNode;
 pub(crate) use self::sink::NodeSink;
 
-/// What repels Pods from a Node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taint {
-    pub key: Arc<str>,
-    pub value: Arc<str>,
-    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
-    pub effect: Arc<str>,
-}
-
-/// A Node, trimmed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeEntry {
-    pub name: Arc<str>,
-    pub uid: Arc<str>,
-    pub labels: Arc<[Label]>,
-    pub taints: Box<[Taint]>,
-    pub unschedulable: bool,
-    pub ready: bool,
-    pub disk_pressure: bool,
-    /// `linux`, for instance.
-    pub os: Arc<str>,
-    /// `amd64`, for instance.
-    pub architecture: Arc<str>,
-    /// `containerd://2.2.0`, for instance.
-    pub runtime: Arc<str>,
-    images: Arc<lean::LeanImages>,
-}
-
-impl NodeEntry {
-    /// Whether the Node lists the image. If it does not, the image may still be there: see [`Self::lists_all_images`].
-    pub fn lists_image(&self, image: &Reference) -> bool {
-        self.images.hashes.binary_search(&lean::hash_of(image)).is_ok()
-    }
-
-    /// Whether the Node's list of images can be taken as complete. A kubelet that is configured to list fewer than 50
-    /// cannot be recognised.
-    pub fn lists_all_images(&self) -> bool {
-        !self.images.may_be_truncated
-    }
-}
-
 /// A Node and when it last reported.
 #[derive(Debug, Clone)]
 struct Known {
-    node: Arc<NodeEntry>,
-    /// In seconds since 1970. 0: not known.
-    reported_at: i64,
+    node: Arc<Node>,
+    /// The beginning of 1970: not known.
+    reported_at: Timestamp,
 }
 
 /// The Nodes that readers share. Written by their watch alone.
@@ -91,17 +51,17 @@ impl Nodes {
         Watched(Arc::clone(&self.needed))
     }
 
-    /// Every Node, in no order.
-    pub fn all(&self) -> Vec<Arc<NodeEntry>> {
-        self.known.read().values().map(|known| Arc::clone(&known.node)).collect()
+    /// Every Node with the time of its last report, in no order. What it reports is not newer than that.
+    pub fn all(&self) -> Vec<(Arc<Node>, Timestamp)> {
+        self.known.read().values().map(|known| (Arc::clone(&known.node), known.reported_at)).collect()
     }
 
-    pub fn get(&self, name: &str) -> Option<Arc<NodeEntry>> {
+    pub fn get(&self, name: &str) -> Option<Arc<Node>> {
         self.known.read().get(name).map(|known| Arc::clone(&known.node))
     }
 
-    /// When the Node last reported its status, in seconds since 1970. What it reports is not newer than that.
-    pub fn reported_at(&self, name: &str) -> Option<i64> {
+    /// When the Node last reported its status.
+    pub fn reported_at(&self, name: &str) -> Option<Timestamp> {
         self.known.read().get(name).map(|known| known.reported_at)
     }
 

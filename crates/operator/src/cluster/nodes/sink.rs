@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::lean::{LeanImages, LeanNode};
-use super::{Known, NodeEntry, Nodes, Taint};
+use fairlead_plan::node::{ImageList, Node, Taint};
+use jiff::Timestamp;
+
+use super::lean::LeanNode;
+use super::{Known, Nodes};
 use crate::cluster::state::{Interner, Label};
 use crate::cluster::watch::Tolerant;
 use crate::cluster::watch::sink::{Counts, Faults, Sink};
@@ -37,7 +40,7 @@ impl NodeSink {
             node.status.conditions.iter().any(|found| found.kind == kind && found.status == "True")
         };
         let heartbeats = node.status.conditions.iter().filter_map(|found| found.last_heartbeat_time.as_ref());
-        let reported_at = heartbeats.map(|time| time.0.as_second()).max().unwrap_or_default();
+        let reported_at = heartbeats.map(|time| time.0).max().unwrap_or(Timestamp::UNIX_EPOCH);
         let (ready, disk_pressure) = (condition("Ready"), condition("DiskPressure"));
         let name = self.texts.get(node.metadata.name.as_deref().unwrap_or_default());
         let before = self.nodes.get(&name);
@@ -55,7 +58,9 @@ impl NodeSink {
         });
         let taints = taints.collect();
         let info = &node.status.node_info;
-        let entry = NodeEntry {
+        let created = node.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        let entry = Node {
+            created,
             uid: self.texts.get(node.metadata.uid.as_deref().unwrap_or_default()),
             labels: self.labels.get(&labels),
             taints,
@@ -65,7 +70,7 @@ impl NodeSink {
             os: self.texts.get(&info.operating_system),
             architecture: self.texts.get(&info.architecture),
             runtime: self.texts.get(&info.container_runtime_version),
-            images: shared(before.as_deref(), node.status.images),
+            images: shared(before.as_deref(), node.status.images.0),
             name,
         };
         let node = before.filter(|before| **before == entry).unwrap_or_else(|| Arc::new(entry));
@@ -73,7 +78,7 @@ impl NodeSink {
     }
 }
 
-fn shared(before: Option<&NodeEntry>, images: LeanImages) -> Arc<LeanImages> {
+fn shared(before: Option<&Node>, images: ImageList) -> Arc<ImageList> {
     match before {
         Some(before) if *before.images == images => Arc::clone(&before.images),
         _ => Arc::new(images),

@@ -1,3 +1,4 @@
+use fairlead_domain::reference::Reference;
 use futures::FutureExt;
 use serde_json::{Value, json};
 
@@ -9,6 +10,7 @@ fn node(name: &str, heartbeat: &str, images: &[&str]) -> Value {
     json!({
         "metadata": {
             "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
             "labels": {"kubernetes.io/os": "linux", "pool": "a"},
             "annotations": {"large": "x".repeat(1000)}, "managedFields": [{"manager": "kubelet"}],
         },
@@ -42,6 +44,10 @@ fn listed(nodes: &[Value]) -> (Nodes, NodeSink) {
     (all, sink)
 }
 
+fn time(text: &str) -> Timestamp {
+    text.parse().expect("a time")
+}
+
 fn reference(text: &str) -> Reference {
     Reference::parse(text).expect("a reference")
 }
@@ -62,7 +68,8 @@ fn what_capabilities_need_is_kept() {
     assert!(!n1.lists_image(&reference("nginx:1.30")));
     let pinned = format!("reg.example.com/team/app@sha256:{}", "0".repeat(64));
     assert!(n1.lists_image(&reference(&pinned)));
-    assert_eq!(nodes.reported_at("n1"), Some(1_767_312_000));
+    assert_eq!(nodes.reported_at("n1"), Some(time("2026-01-02T00:00:00Z")));
+    assert_eq!(n1.created, time("2026-01-01T00:00:00Z"));
 }
 
 #[test]
@@ -88,7 +95,7 @@ fn a_heartbeat_wakes_nothing_and_its_time_is_known() {
     let mut changes = nodes.changes();
     sink.applied(object(&node("n1", "2026-01-02T00:05:00Z", &["a:1"])));
     assert_eq!(changes.next().now_or_never(), None);
-    assert_eq!(nodes.reported_at("n1"), Some(1_767_312_300));
+    assert_eq!(nodes.reported_at("n1"), Some(time("2026-01-02T00:05:00Z")));
     assert!(Arc::ptr_eq(&before, &nodes.get("n1").expect("a Node")));
 
     sink.applied(object(&node("n1", "2026-01-02T00:05:00Z", &["a:1", "b:1"])));

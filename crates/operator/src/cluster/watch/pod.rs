@@ -14,9 +14,10 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use super::{or_default, stands_for};
 
 /// Annotations that are kept whole, whatever their length.
-const OURS: [&str; 6] = [
+const OURS: [&str; 7] = [
     names::fairlead::ROUTES,
     names::fairlead::HEALED,
+    names::fairlead::PULLS,
     names::kuik::ORIGINAL_IMAGES,
     names::reef::ORIGINAL_UPSTREAMS,
     names::reef::PATCHED_CONTAINERS,
