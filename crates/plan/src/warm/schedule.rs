@@ -34,16 +34,21 @@ impl Warming {
             load.add(image.policy_name().as_ref(), node);
         }
         let mut candidates = self.candidates(snapshot, plan);
+        // One slot for each image, and again, until none can start any more; then those of the next priority.
         candidates.sort_by(|one, other| {
             (one.priority, one.served, &one.name).cmp(&(other.priority, other.served, &other.name))
         });
-        let mut rest = candidates.as_mut_slice();
-        while let Some(first) = rest.first() {
-            let priority = first.priority;
-            let equal = rest.iter().take_while(|candidate| candidate.priority == priority).count();
-            let (turn, after) = rest.split_at_mut(equal);
-            self.take_turns(turn, &mut load, snapshot.now, plan);
-            rest = after;
+        let mut start = 0;
+        while let Some(priority) = candidates.get(start).map(|candidate| candidate.priority) {
+            let end = candidates.partition_point(|candidate| candidate.priority <= priority);
+            let mut started = true;
+            while started {
+                started = false;
+                for at in start..end {
+                    started |= self.start_one(&mut candidates, at, &mut load, snapshot.now, plan);
+                }
+            }
+            start = end;
         }
     }
 
@@ -66,28 +71,18 @@ impl Warming {
         candidates
     }
 
-    /// One slot for each image, and again, until none can start any more.
-    fn take_turns(&mut self, turn: &mut [Candidate], load: &mut Load, now: Timestamp, plan: &mut Plan) {
-        loop {
-            let mut started = false;
-            for at in 0..turn.len() {
-                started |= self.start_one(turn, at, load, now, plan);
-            }
-            if !started {
-                return;
-            }
-        }
-    }
-
+    /// Starts a pull of one candidate; in a batch, with what others have for the same node.
     fn start_one(
         &mut self,
-        turn: &mut [Candidate],
+        candidates: &mut [Candidate],
         at: usize,
         load: &mut Load,
         now: Timestamp,
         plan: &mut Plan,
     ) -> bool {
-        let Some(candidate) = turn.get_mut(at).filter(|candidate| candidate.slots > 0) else { return false };
+        let Some(candidate) = candidates.get_mut(at).filter(|candidate| candidate.slots > 0) else {
+            return false;
+        };
         let Some(image) = self.images.get(&candidate.image) else { return false };
         let policy = image.policy_name();
         let most = policy.as_ref().zip(image.pace.pulls);
@@ -108,19 +103,22 @@ impl Warming {
                 let other = self.images.get(&other.image).filter(|_| other.slots > 0);
                 other.is_some_and(|other| is_alike(image, other) && needs_pull(other, &rank.node))
             };
-            let others = turn.iter().enumerate().filter(|(other, candidate)| *other != at && fits(candidate));
+            let others =
+                candidates.iter().enumerate().filter(|(other, candidate)| *other != at && fits(candidate));
             together.extend(others.map(|(other, _)| other).take(MOST_IN_BATCH - 1));
         }
         for at in &together {
-            if let Some(candidate) = turn.get_mut(*at) {
+            if let Some(candidate) = candidates.get_mut(*at) {
                 candidate.slots -= 1;
             }
         }
-        let images: Vec<Arc<str>> = together
+        let mut images: Vec<Arc<str>> = together
             .iter()
-            .filter_map(|at| turn.get(*at))
+            .filter_map(|at| candidates.get(*at))
             .map(|candidate| Arc::clone(&candidate.image))
             .collect();
+        // The name of the Pod must not depend on whose turn it is.
+        images.sort_unstable();
         load.add(policy.as_ref(), &rank.node);
         self.start(&images, &rank.node, now, plan);
         true

@@ -51,6 +51,18 @@ fn images_that_differ_in_what_concerns_the_pod_do_not_share_one() {
 }
 
 #[test]
+fn priorities_and_turns_do_not_split_a_pod() {
+    let mut sim = batch(3, 4);
+    let spec = json!({"image": "r.io/i0", "tag": "1", "policyRef": {"name": "p"}, "priority": 9});
+    sim.image("i0", &spec);
+    sim.run(10);
+    assert_eq!(sim.created.len(), 4);
+    for (_, _, record) in &sim.created {
+        assert_eq!(record.pulls.iter().map(|pull| &*pull.image).collect::<Vec<_>>(), ["i0", "i1", "i2"]);
+    }
+}
+
+#[test]
 fn each_image_has_the_state_of_its_own_container() {
     let mut sim = batch(2, 1);
     sim.pull_time = Duration::from_secs(100);
