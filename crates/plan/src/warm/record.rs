@@ -1,8 +1,8 @@
 //! What a pull Pod pulls, and what it is called.
 //!
-//! The name follows from the images' UIDs, the node's UID, the references and the numbers of the attempts. Whoever
-//! decides on the same pull a second time, after a restart or with an old view of the cluster, meets the Pod that is
-//! there. The same facts stand in an annotation, and a Pod counts as a pull Pod only if they give its name.
+//! The name follows from the images' UIDs, the node's UID, the references and the numbers of the attempts. A planner
+//! that decides on the same pull a second time, after a restart or with an old view of the cluster, meets the Pod that
+//! is there. The same facts stand in an annotation, and a Pod counts as a pull Pod only if they give its name.
 
 use std::borrow::Cow;
 use std::hash::Hasher;

@@ -42,7 +42,7 @@ pub enum Skip {
 }
 
 impl Skip {
-    /// Whether it stays so unless somebody edits something. What passes is waited for: pulls go on, and a gate stays
+    /// Whether it stays so until something is edited. What passes is waited for: pulls go on, and a gate stays
     /// closed.
     pub fn is_lasting(&self) -> bool {
         match self {

@@ -107,7 +107,7 @@ proptest! {
         }
         // A Pod of a node that left and came back is another node's; here none comes back.
         prop_assert!(pulls.values().all(|count| *count == 1), "{:?}", pulls);
-        // Whoever takes over now has nothing to do.
+        // The next lease holder has nothing to do.
         let before = sim.created.len();
         sim.restart();
         sim.run(30);
