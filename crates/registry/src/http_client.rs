@@ -19,7 +19,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use crate::transport::address::Reach;
-use crate::transport::failure::Failure;
+use crate::transport::failure::{Failure, NoConnection};
 use crate::transport::http::{Request, Response};
 use crate::transport::redirect::{self, Target};
 use crate::transport::resolver::{Resolve, SystemResolver};
@@ -61,7 +61,7 @@ pub enum ServiceAuth {
 }
 
 /// A certificate chain and its key, PEM.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
     pub chain: Vec<u8>,
     pub key: Zeroizing<Vec<u8>>,
@@ -115,7 +115,7 @@ pub enum HttpError {
     #[error("the settings of {host} cannot be used: {reason}")]
     Settings { host: String, reason: String },
     #[error("{host} cannot be reached: {reason}")]
-    Unreachable { host: String, reason: String },
+    Unreachable { host: String, reason: String, cause: NoConnection },
     #[error("no trusted connection to {host}: {reason}")]
     Tls { host: String, reason: String },
     #[error("{host} did not answer within {limit:?}")]
@@ -313,7 +313,10 @@ impl ServiceAuth {
 impl HttpError {
     fn of(failure: Failure, host: String) -> Self {
         match failure {
-            Failure::Unreachable(reason) | Failure::Unsent(reason) => Self::Unreachable { host, reason },
+            Failure::Unreachable(reason) | Failure::Unsent(reason) => {
+                let cause = NoConnection::of(&reason);
+                Self::Unreachable { host, reason, cause }
+            }
             Failure::Tls(reason) | Failure::NotTls(reason) => {
                 // What follows is advice about the settings of registries.
                 let reason = reason.split(';').next().unwrap_or_default().to_owned();

@@ -11,6 +11,7 @@ use url::Url;
 
 use crate::auth::challenge_cache::ChallengeCache;
 use crate::error::Problem;
+use crate::http_client::ClientCertificate;
 use crate::limits::budget::Budget;
 use crate::limits::circuit_breaker::BreakerSettings;
 use crate::limits::server::{Server, Trial, TrialTarget};
@@ -55,14 +56,18 @@ impl Registry {
         let own = settings.of(host).clone();
         // Stamped before it is read, so that a change in between is noticed later.
         let ca_file = own.ca_file.clone().map(CaFile::new);
-        let is_settled = own.ca_file.is_some() || own.insecure_skip_verify;
+        let is_settled = own.ca_file.is_some() || own.ca.is_some() || own.insecure_skip_verify;
         let endpoint = Endpoint::new(host, own.plain_http, is_settled)
             .ok_or_else(|| Problem::Unreachable(format!("{host} is not an address").into()))?;
-        let away = match &own.ca_file {
-            Some(path) => trust.with_authorities(path)?,
-            None => trust.usual()?,
+        let away = match (&own.ca, &own.ca_file) {
+            (Some(text), _) => trust.with_pem(text)?,
+            (None, Some(path)) => trust.with_authorities(path)?,
+            (None, None) => trust.usual()?,
         };
-        let home = if own.insecure_skip_verify { Trust::blind()? } else { away.clone() };
+        let mut home = if own.insecure_skip_verify { Trust::blind()? } else { away.clone() };
+        if let Some(ClientCertificate { chain, key }) = &own.client_certificate {
+            Trust::identify(&mut home, chain, key)?;
+        }
         let transport = Transport::new(Profile {
             home,
             away,

@@ -134,12 +134,13 @@ impl RepositoryClient {
             RequestTarget::Location(location) => (location.target.clone(), location.reach),
         };
         let account = credential.map(Credential::id);
-        let Registry { transport, server, trial, endpoint, .. } = &*self.registry;
+        let Registry { transport, server, trial, endpoint, settings, .. } = &*self.registry;
         let mut permit = None;
         let mut hops = 0;
         loop {
-            let built = request.build(&target, authorization)?;
+            let mut built = request.build(&target, authorization)?;
             let response = if target.at_home {
+                built.headers.extend(settings.headers.clone());
                 drop(permit.take());
                 let pool =
                     if context.wants_new_connections() { transport.unpooled() } else { transport.home() };

@@ -5,8 +5,9 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use fairlead_domain::reference::{Host, HostKey};
-use hyper::header::HeaderValue;
+use hyper::header::{HeaderMap, HeaderValue};
 
+use crate::http_client::ClientCertificate;
 use crate::limits::budget::Budget;
 use crate::limits::circuit_breaker::BreakerSettings;
 use crate::limits::rate::Rate;
@@ -18,6 +19,11 @@ pub struct RegistrySettings {
     pub plain_http: bool,
     /// Certificate authorities to trust besides the system's, PEM.
     pub ca_file: Option<PathBuf>,
+    /// The same as a text, in place of the file.
+    pub ca: Option<Vec<u8>>,
+    pub client_certificate: Option<ClientCertificate>,
+    /// Sent with every request to the registry itself, in place of headers of the same name.
+    pub headers: HeaderMap,
     /// Accept any certificate of the registry's own host.
     pub insecure_skip_verify: bool,
     /// Token servers, with or without port, that may receive this registry's passwords.
@@ -30,6 +36,9 @@ impl Default for RegistrySettings {
         Self {
             plain_http: false,
             ca_file: None,
+            ca: None,
+            client_certificate: None,
+            headers: HeaderMap::new(),
             insecure_skip_verify: false,
             token_hosts: Vec::new(),
             budget: Budget { rate: Some(Rate::per_second(50.0, number(100))), connections: number(16) },

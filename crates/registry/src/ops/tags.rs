@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use fairlead_domain::reference::Tag;
 use hyper::Method;
 use serde::Deserialize;
+use url::form_urlencoded;
 
 use crate::error::{Error, Problem};
 use crate::repository::RepositoryClient;
@@ -30,18 +31,33 @@ struct Page {
 impl RepositoryClient {
     /// Lists tags, at most `most` of them.
     pub async fn tags(&self, most: usize, context: &Context) -> Result<Tags, Error> {
-        self.list_tags(most, context)
+        self.tags_after(None, most, context).await
+    }
+
+    /// The same, of those that come after a text in the order of the registry.
+    pub async fn tags_after(
+        &self,
+        last: Option<&str>,
+        most: usize,
+        context: &Context,
+    ) -> Result<Tags, Error> {
+        self.list_tags(last, most, context)
             .await
             .map_err(|problem| problem.during(format!("list the tags of {}", self.repository())))
     }
 
-    async fn list_tags(&self, most: usize, context: &Context) -> Result<Tags, Problem> {
+    async fn list_tags(&self, last: Option<&str>, most: usize, context: &Context) -> Result<Tags, Problem> {
         let path = self.path("tags/list");
-        let paged = ApiRequest::api(Method::GET, format!("{path}?n={}", size_limits::TAGS_PER_PAGE));
+        let after = |sign: char| {
+            let last = last.map(|last| form_urlencoded::byte_serialize(last.as_bytes()).collect::<String>());
+            last.map(|last| format!("{sign}last={last}")).unwrap_or_default()
+        };
+        let paged =
+            ApiRequest::api(Method::GET, format!("{path}?n={}{}", size_limits::TAGS_PER_PAGE, after('&')));
         let mut response = match self.call(&paged, context).await {
             // A registry that allows fewer per page than requested; it may choose.
             Err(Problem::Rejected { status: 400, .. }) => {
-                self.call(&ApiRequest::api(Method::GET, path), context).await?
+                self.call(&ApiRequest::api(Method::GET, path + &after('?')), context).await?
             }
             response => response?,
         };

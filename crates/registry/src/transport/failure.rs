@@ -14,6 +14,30 @@ use super::connect::ProxyFailed;
 use super::resolver::{ForbiddenAddress, OffLimits};
 use super::tls::is_of_authority;
 
+const REFUSED: &str = "the connection was refused";
+const UNRESOLVED: &str = "its name cannot be resolved";
+
+/// Why there is no connection, where that tells a person where to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoConnection {
+    UnknownName,
+    Refused,
+    Other,
+}
+
+impl NoConnection {
+    /// Reads it from a reason given here.
+    pub fn of(reason: &str) -> Self {
+        if reason.contains(UNRESOLVED) {
+            Self::UnknownName
+        } else if reason.contains(REFUSED) {
+            Self::Refused
+        } else {
+            Self::Other
+        }
+    }
+}
+
 /// Kinds of failures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -107,7 +131,7 @@ fn message(cause: &(dyn StdError + 'static)) -> Option<String> {
         return Some("the connection was closed before the answer was complete".to_owned());
     }
     let known = cause.downcast_ref::<io::Error>().and_then(|error| match innermost(error).kind() {
-        io::ErrorKind::ConnectionRefused => Some("the connection was refused"),
+        io::ErrorKind::ConnectionRefused => Some(REFUSED),
         io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => Some("the connection was reset"),
         io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof | io::ErrorKind::NotConnected => {
             Some("the connection was closed before the answer was complete")
@@ -118,7 +142,7 @@ fn message(cause: &(dyn StdError + 'static)) -> Option<String> {
     });
     let text = known.map_or_else(|| cause.to_string(), str::to_owned);
     Some(match text.strip_prefix("failed to lookup address information: ") {
-        Some(why) => format!("its name cannot be resolved: {why}"),
+        Some(why) => format!("{UNRESOLVED}: {why}"),
         None => text,
     })
 }

@@ -106,6 +106,7 @@ fn registry(options: Registry) -> RegistrySettings {
             )),
             connections: NonZeroU32::new(options.max_connections).unwrap_or(NonZeroU32::MIN),
         },
+        ..RegistrySettings::default()
     }
 }
 
@@ -170,6 +171,7 @@ mod tests {
                 insecure_skip_verify: true,
                 token_hosts: vec!["auth.example".to_owned()],
                 budget: budget(2.5, 3, 4),
+                ..RegistrySettings::default()
             }
         );
         let other = settings.of(&Host::parse("docker.io").unwrap());
