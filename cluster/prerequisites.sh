@@ -14,7 +14,7 @@ readonly NODE_PACKAGES=(
 readonly TEST_PACKAGES=(
   "docker-registry /usr/bin/docker-registry"             # registry 2.8, which deletes differently from 3
   "musl-tools /usr/bin/musl-gcc"                         # the static binary of the image
-  "prometheus /usr/bin/promtool"                         # checks the alerts of the chart
+  "prometheus /usr/bin/promtool"                         # checks the alerts of the chart; what discovery asks
   "skopeo /usr/bin/skopeo"                               # what copies are compared with
 )
 readonly BENCH_PACKAGES=(

@@ -20,6 +20,7 @@ use crate::admission::{self, Recorder, Rewrites, Router};
 use crate::capabilities::availability::{self, AvailabilitySetup, AvailabilityWatch};
 use crate::capabilities::consistency::{Consistency, ConsistencyChecks};
 use crate::capabilities::mirror::{self, Inbox, MirrorSetup, Mirrors};
+use crate::capabilities::warm::discovery::{self, DiscoverySetup, DiscoverySync};
 use crate::cluster::policies::{self, Policies, PolicyStatus, Statuses};
 use crate::cluster::watch::{self, Board, Resources, Row, Watches};
 use crate::context::{Basis, Context};
@@ -128,6 +129,7 @@ pub async fn run(
     parts.follow(&context, queues.records);
     parts.control(&context, &leader, queues.events);
     parts.mirror(&context, &leader);
+    parts.warm(&context, &leader);
     parts.admit(webhook, entrance, &context)?;
     let probes: Vec<Probe> = checks.into_iter().chain([policies]).collect();
     let beat = parts.pulses.add("run loop");
@@ -265,6 +267,12 @@ impl Assembly {
         let metrics = availability::Metrics::register(&mut self.registry, &context.config);
         let watch = AvailabilitySetup::new(context.clone(), mirrors, seeing, metrics);
         self.run::<AvailabilityWatch>(Arc::new(watch), leader);
+    }
+
+    /// Starts what finds images to warm.
+    fn warm(&mut self, context: &Arc<Context>, leader: &Leader) {
+        let metrics = discovery::Metrics::register(&mut self.registry);
+        self.run::<DiscoverySync>(Arc::new(DiscoverySetup::new(context.clone(), metrics)), leader);
     }
 
     fn admit(

@@ -3,3 +3,4 @@
 pub mod availability;
 pub mod consistency;
 pub mod mirror;
+pub mod warm;

@@ -14,6 +14,7 @@ mod candidate;
 mod certificates;
 mod config;
 mod definitions;
+mod discovery;
 mod events;
 mod frame;
 mod leading;

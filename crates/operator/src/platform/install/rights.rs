@@ -62,7 +62,8 @@ pub fn cluster_rights(pull_secrets: PullSecrets) -> Vec<Right> {
             "",
             "secrets",
             &["get"],
-            "to ask registries as the Pods and policies would that name these Secrets; none is listed or watched",
+            "to ask registries as the Pods and policies would that name these Secrets, and what discovery policies \
+             name with them; none is listed or watched",
         )
         .rarely(&["get"], "no Pod and no policy names a pull secret"),
     );
@@ -91,6 +92,10 @@ pub fn cluster_rights(pull_secrets: PullSecrets) -> Vec<Right> {
             .named(NAME),
         );
     }
+    rights.push(
+        Right::following("", "nodes", "how many nodes a ranking of discovered images is about")
+            .rarely(&["watch"], "no discovery policy ranks images by nodes"),
+    );
     rights.push(
         Right::new(
             "",
@@ -152,6 +157,13 @@ fn rights_on_own_kinds() -> Vec<Right> {
             "to say which of the watched images are available",
         )
         .rarely(&["patch"], "no image is watched"),
+        Right::new(
+            "drop.corewire.io",
+            "discoverypolicies/status",
+            &["patch"],
+            "to list the images that discovery policies find",
+        )
+        .rarely(&["patch"], "there is no discovery policy"),
         Right::new(
             "fairlead.dev",
             "imageledgers",

@@ -8,13 +8,15 @@ use fairlead_api::drop::{DiscoveryPolicySpec, DiscoveryPolicyStatus};
 use jiff::Timestamp;
 
 const DEFAULT_INTERVAL: Duration = Duration::from_mins(30);
+/// A slip of the pen must not make a busy loop.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 /// First wait after a round in which something failed; it doubles with every further one, up to the interval.
 const RETRY: Duration = Duration::from_secs(15);
 
 /// Time from one round of a policy to the next, the same every time: 10 % around the interval.
 pub fn interval(name: &str, spec: &DiscoveryPolicySpec) -> Duration {
     let interval = spec.sync_interval.as_std();
-    let interval = if interval.is_zero() { DEFAULT_INTERVAL } else { interval };
+    let interval = if interval.is_zero() { DEFAULT_INTERVAL } else { interval.max(SHORTEST_INTERVAL) };
     let share = u64::try_from(interval.as_nanos() / 5).unwrap_or(u64::MAX).max(1);
     interval / 10 * 9 + Duration::from_nanos(fnv1a(name) % share)
 }

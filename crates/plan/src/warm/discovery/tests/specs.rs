@@ -139,3 +139,20 @@ fn an_empty_filter_is_none_and_defaults_hold() {
         compiled(json!({"queries": [prometheus("q")], "imageFilter": "", "maxImages": 0})).unwrap();
     assert_eq!((discovery.filter.is_none(), discovery.most), (true, 50));
 }
+
+/// The manifests that users are shown can be carried out.
+#[test]
+fn examples_are_compiled() {
+    let mut seen = 0;
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/warming")).unwrap() {
+        let path = file.unwrap().path();
+        if !path.file_name().unwrap().to_str().unwrap().starts_with("discovery-policy") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let policy: Value = serde_saphyr::from_str(&text).unwrap();
+        compiled(policy["spec"].clone()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        seen += 1;
+    }
+    assert!(seen >= 4, "{seen} examples");
+}

@@ -1,0 +1,35 @@
+//! Finds the images that `DiscoveryPolicy` objects describe, on the lease holder, and lists them in their statuses.
+//!
+//! `plan::warm::discovery` decides what to ask, what the answers mean and when to ask again. Here its questions are
+//! sent, each policy's one after the other, a few policies at once.
+
+mod access;
+mod ask;
+mod metrics;
+mod sync;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use metrics::Metrics;
+pub use sync::DiscoverySync;
+
+use crate::context::Context;
+
+/// What discovery works with.
+pub struct DiscoverySetup {
+    context: Arc<Context>,
+    metrics: Metrics,
+}
+
+impl DiscoverySetup {
+    pub fn new(context: Arc<Context>, metrics: Metrics) -> Self {
+        Self { context, metrics }
+    }
+}
+
+impl fmt::Debug for DiscoverySetup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiscoverySetup").finish_non_exhaustive()
+    }
+}
