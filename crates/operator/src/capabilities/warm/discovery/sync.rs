@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fairlead_api::conditions::{Condition, Finding, find, merge, reasons, types};
 use fairlead_api::drop::{DiscoveryPolicy, DiscoveryPolicyStatus};
+use fairlead_plan::node::Node;
 use fairlead_plan::warm::discovery::{
     Discovery, NodeFacts, Report, Round, SpecError, first_due, interval, next_due, refused,
 };
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use super::DiscoverySetup;
 use super::ask::{Asked, ask_all};
 use super::metrics::Measured;
-use crate::cluster::nodes::{NodeEntry, Watched};
+use crate::cluster::nodes::Watched;
 use crate::cluster::state::{Changes, Key, Malformed};
 use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
 use crate::controller::{Broken, Controller, Inflight};
@@ -161,7 +162,8 @@ impl DiscoverySync {
         let nodes = &self.setup.context.resources.nodes;
         for policy in self.policies.values_mut() {
             let (Some(asked), Ok(plan)) = (policy.asked.take(), &policy.plan) else { continue };
-            let ready = nodes.all().into_iter().filter(|node| node.ready).map(ReadyNode);
+            let ready =
+                nodes.all().into_iter().map(|(node, _)| node).filter(|node| node.ready).map(ReadyNode);
             let nodes = plan.exposed_nodes(ready);
             policy.show(&self.setup, plan, &asked);
             let (plan, object) = (plan.clone(), policy.object.clone());
@@ -339,7 +341,7 @@ fn draft_of_malformed(key: &Key, malformed: &Malformed) -> Option<Draft> {
     Some(Draft::new(object, manner, json!({"observedGeneration": malformed.generation}), &conditions, &[]))
 }
 
-struct ReadyNode(Arc<NodeEntry>);
+struct ReadyNode(Arc<Node>);
 
 impl NodeFacts for ReadyNode {
     fn name(&self) -> &str {
@@ -347,6 +349,6 @@ impl NodeFacts for ReadyNode {
     }
 
     fn label(&self, key: &str) -> Option<&str> {
-        self.0.labels.iter().find(|(name, _)| &**name == key).map(|(_, value)| &**value)
+        self.0.label(key)
     }
 }
