@@ -26,6 +26,7 @@ pub mod pull_failure;
 pub mod pull_secrets;
 pub mod routing;
 pub mod routing_events;
+pub mod secret_ttl;
 pub mod tenant;
 pub mod usage;
 pub mod usage_list;

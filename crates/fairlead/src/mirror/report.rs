@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use fairlead_api::conditions::{Condition, ConditionStatus, types};
 use fairlead_api::fairlead::CopyState;
 use fairlead_api::kuik::AwaitedRegistry;
+use fairlead_plan::mirroring;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
@@ -394,11 +395,10 @@ impl UnusedReport {
     fn of(object: &Object, row: &Row<'_>, since: Timestamp) -> Self {
         let copies = row.copies.iter().map(|copy| {
             let cleanup = object.cleanup_of(copy.destination);
-            let retention =
-                SignedDuration::try_from(cleanup.retention.as_std()).unwrap_or(SignedDuration::MAX);
-            let unused = copy.named_until.map_or(since, |until| since.max(until));
             // With its object a copy goes without waiting for the retention.
-            let end = object.deleting_since.or(unused.checked_add(retention).ok()).unwrap_or(Timestamp::MAX);
+            let end = object.deleting_since.unwrap_or_else(|| {
+                mirroring::retention_end(since, copy.named_until, cleanup.retention.as_std())
+            });
             let goes = cleanup.enabled || copy.state == CopyState::Deleting;
             let kept = if copy.named { Some("a Pod names it") } else { copy.kept_for_good() };
             UnusedCopy {

@@ -6,7 +6,9 @@
 //! ledger of the object that watches the image.
 
 mod looks;
+mod mirror_looks;
 mod news;
+mod question;
 mod report;
 #[cfg(test)]
 mod simulation;
@@ -17,7 +19,9 @@ mod watched;
 
 pub use self::{
     looks::{Looks, Outcome, Pace},
+    mirror_looks::{LookAccess, MirrorLook, MirrorLooks},
     news::{News, note},
+    question::{Looked, MOST_PRINCIPALS, Question, Wish, is_refusal, question, settles},
     report::{Report, refused, report},
     track::{adopt, track},
     watched::Watched,

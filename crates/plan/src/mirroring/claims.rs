@@ -20,25 +20,12 @@ use super::{
     is_shared,
     join::{Joined, join},
     loops::Loops,
+    object::MirrorObject,
     same_source,
     targets::Aims,
 };
-use crate::ledger::{Copy, Ledger};
-use crate::routing::Policy;
-use crate::usage::{DirectUses, Used};
-
-/// What is known of one mirror object.
-#[derive(Debug, Clone, Copy)]
-pub struct Holding<'a> {
-    pub ledger: &'a Ledger,
-    /// `None` while the object makes no sense. No policy vouches for its rows then: they own nothing, but what they
-    /// name is not deleted either.
-    pub policy: Option<&'a Policy>,
-    /// The images in use that it selects, in order.
-    pub used: &'a [Used],
-    /// It is being deleted: it claims nothing any more, and asks only what others need of its copies.
-    pub leaving: bool,
-}
+use crate::ledger::Copy;
+use crate::usage::DirectUses;
 
 /// Destinations that more than one image or object is interested in.
 #[derive(Debug, Default)]
@@ -148,7 +135,7 @@ pub fn is_foreign(rows: impl IntoIterator<Item = Claimed>) -> bool {
 
 impl Claims {
     /// From all mirror objects of the cluster, and what its Pods name.
-    pub fn gather(holdings: &[Holding<'_>], loops: &Loops, direct: &DirectUses, now: Timestamp) -> Self {
+    pub fn gather(holdings: &[MirrorObject<'_>], loops: &Loops, direct: &DirectUses, now: Timestamp) -> Self {
         let mut first: HashMap<u64, (usize, u32)> = HashMap::new();
         let mut meeting: HashSet<u64> = HashSet::new();
         let aims: Vec<Option<Aims<'_>>> = holdings
@@ -181,7 +168,7 @@ impl Claims {
 
     fn hear(
         &mut self,
-        holding: &Holding<'_>,
+        holding: &MirrorObject<'_>,
         aims: Option<&Aims<'_>>,
         interest: &Interest<'_>,
         moment: Moment<'_>,
@@ -351,7 +338,7 @@ fn rank(row: &Copy, in_use: bool) -> Rank {
 
 /// Every interest of an object: its rows, and the rows that it is about to have.
 fn visit<'a>(
-    holding: &Holding<'a>,
+    holding: &MirrorObject<'a>,
     aims: Option<&Aims<'a>>,
     loops: &Loops,
     mut tell: impl FnMut(Interest<'a>),

@@ -9,7 +9,7 @@ use fairlead_domain::{
 };
 use jiff::Timestamp;
 
-use super::{is_shared, shortened, whole_seconds};
+use super::{is_shared, shortened, tasks::Work, whole_seconds};
 use crate::ledger::{Copy, Entry, Ledger};
 
 /// What came of a task, or what somebody saw.
@@ -57,6 +57,18 @@ pub enum Finding {
     SourceMoved {
         digest: Digest,
     },
+}
+
+impl Finding {
+    /// What the failure of a task says about its copy.
+    pub fn failed(work: Work, error: String, fault: Fault) -> Option<Self> {
+        match work {
+            Work::Copy => Some(Self::CopyFailed { error, fault }),
+            Work::Compare => Some(Self::CompareFailed),
+            Work::Delete => Some(Self::DeletionFailed { error }),
+            Work::Identify => None,
+        }
+    }
 }
 
 /// What a copy failed for.

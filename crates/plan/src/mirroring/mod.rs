@@ -10,13 +10,16 @@ mod claims;
 mod destination_key;
 mod finalize;
 mod findings;
+mod jobs;
 mod join;
 mod listing;
 mod loops;
+mod object;
 mod pause;
 mod reconcile;
 mod removal;
 mod report;
+mod sources;
 mod targets;
 mod tasks;
 #[cfg(test)]
@@ -29,17 +32,21 @@ use crate::ledger::{Copy, MOST_ERROR_CHARACTERS};
 
 pub use self::{
     adopt::adopt,
-    claims::{Claimed, Claims, Holding, is_foreign},
+    claims::{Claimed, Claims, is_foreign},
     destination_key::{Slot, hold_tag, slot},
     finalize::{Farewell, GIVE_UP, Leaving, farewell, wants_finalizer},
     findings::{Fault, Finding, Observed, Sighting, adopt_manner, needed_digests, observe, record},
+    jobs::{Jobs, job_key, jobs, startable},
     join::share_sources,
     listing::kept_copies,
     loops::Loops,
+    object::MirrorObject,
     pause::{KnownKind, Standing, waits_for},
     reconcile::{Inputs, Reconciled, Refusal, reconcile},
-    removal::{Candidate, Veto, confirm, may_delete},
+    removal::{Candidate, OtherTags, Veto, confirm, confirm_manifest, confirm_tags, may_delete},
     report::{Report, report},
+    sources::{CopySource, SourceKind, copy_sources},
+    targets::retention_end,
     tasks::{Blocked, Registry, Task, Work, registries_of, tasks},
 };
 

@@ -358,7 +358,15 @@ impl Round<'_> {
             Err(Veto::OtherCluster(withheld)) => {
                 *self.outcome.withheld.entry(withheld.to_string()).or_default() += 1;
             }
-            Err(Veto::CleanupOff | Veto::Named { .. } | Veto::NotIdentified) => {}
+            // What only the executor finds out is no matter of planning.
+            Err(
+                Veto::CleanupOff
+                | Veto::Named { .. }
+                | Veto::NotIdentified
+                | Veto::DigestNeeded
+                | Veto::Tagged { .. }
+                | Veto::TagsUnknown,
+            ) => {}
         }
         if matches!(row.state, CopyState::Deleting | CopyState::Refused) {
             row.digest = row.digest.filter(|_| row.state == CopyState::Deleting);

@@ -1,7 +1,7 @@
 //! Whether a copy may be deleted now, and if not, why.
 //!
-//! Planning asks before a deletion is ordered. Whoever carries it out asks [`confirm`] once more with what the registry
-//! has under the name at that moment.
+//! Planning asks before a deletion is ordered. The executor asks [`confirm`] once more with what the registry has under
+//! the name at that moment, and where the registry deletes manifests only, [`confirm_manifest`] and [`confirm_tags`].
 
 use std::fmt;
 
@@ -47,6 +47,23 @@ pub enum Veto {
     Changed {
         found: Digest,
     },
+    /// The registry deletes a manifest with all its tags only, and another copy has the same one.
+    DigestNeeded,
+    /// The same, and this tag names it.
+    Tagged {
+        tag: Box<str>,
+    },
+    /// The same, and there are too many tags to tell.
+    TagsUnknown,
+}
+
+/// Tags beside that of a copy that name the same manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OtherTags<'a> {
+    None,
+    Found(&'a str),
+    /// There are too many tags to tell.
+    Unknown,
 }
 
 /// May this copy be deleted now? Every rule about that is here. Pods and retention come first: they say what a person
@@ -79,8 +96,24 @@ pub fn confirm(written: &[Digest], found: Digest) -> Result<(), Veto> {
     }
 }
 
+/// Whether a manifest may be deleted together with its tags, as far as ledgers tell. `needed`: what other copies in the
+/// repository have.
+pub fn confirm_manifest(needed: &[Digest], found: Digest) -> Result<(), Veto> {
+    if needed.contains(&found) { Err(Veto::DigestNeeded) } else { Ok(()) }
+}
+
+/// Whether a manifest may be deleted together with its tags, as far as these tell.
+pub fn confirm_tags(others: OtherTags<'_>) -> Result<(), Veto> {
+    match others {
+        OtherTags::None => Ok(()),
+        OtherTags::Found(tag) => Err(Veto::Tagged { tag: tag.into() }),
+        OtherTags::Unknown => Err(Veto::TagsUnknown),
+    }
+}
+
 impl fmt::Display for Veto {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NOT_ALONE: &str = "the registry cannot delete a tag alone, and";
         match self {
             Self::CleanupOff => f.write_str("clean-up is off"),
             Self::Retained { until } => write!(f, "its retention ends at {until}"),
@@ -92,6 +125,12 @@ impl fmt::Display for Veto {
             Self::Changed { found } => {
                 write!(f, "its name was given {found} by others since Fairlead wrote it")
             }
+            Self::DigestNeeded => write!(f, "{NOT_ALONE} another copy that is in use has the same digest"),
+            Self::Tagged { tag } => write!(f, "{NOT_ALONE} the tag {tag} names the same image"),
+            Self::TagsUnknown => write!(
+                f,
+                "{NOT_ALONE} the repository has too many tags to tell whether another one names the same image"
+            ),
         }
     }
 }

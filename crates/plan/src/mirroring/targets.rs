@@ -111,14 +111,25 @@ impl<'p> Aim<'p> {
 
     /// When a copy goes whose image has been unused since then. `None`: it stays.
     pub(super) fn gone_at(&self, unused_since: Timestamp, copy: &Copy) -> Option<Timestamp> {
-        let since = match copy.named {
-            Some(Named::Until(time)) => unused_since.max(time),
-            Some(Named::Now) | None => unused_since,
+        let named_until = match copy.named {
+            Some(Named::Until(time)) => Some(time),
+            Some(Named::Now) | None => None,
         };
-        self.retention.map(|retention| since.checked_add(retention).unwrap_or(Timestamp::MAX))
+        self.retention.map(|retention| retention_end(unused_since, named_until, retention))
     }
 
     pub(super) fn cleans_up(&self) -> bool {
         self.retention.is_some()
     }
+}
+
+/// When the retention of a copy is over whose image has been unused since then, and which Pods named themselves until
+/// then.
+pub fn retention_end(
+    unused_since: Timestamp,
+    named_until: Option<Timestamp>,
+    retention: std::time::Duration,
+) -> Timestamp {
+    let since = named_until.map_or(unused_since, |until| unused_since.max(until));
+    since.checked_add(retention).unwrap_or(Timestamp::MAX)
 }

@@ -9,14 +9,13 @@ use fairlead_api::fairlead::ImageLedger;
 use fairlead_api::kuik::{Availability, ClusterImageSetAvailability, ClusterImageSetAvailabilityStatus};
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
-use fairlead_plan::availability::{self, News, Watched};
+use fairlead_plan::availability::{self, Looked, News, Watched};
 use fairlead_plan::ledger::{Draft, Ledger, Owner, OwnerKind, ShelfId, StoredShelf, Ticket};
 use fairlead_plan::usage::{Holder, Used};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::news::Story;
-use super::prober::Looked;
 use super::write_schedule::WriteSchedule;
 use crate::cluster::state::{Malformed, Snapshot};
 

@@ -9,10 +9,8 @@ use fairlead_domain::duration::Duration as Limit;
 use fairlead_domain::keyring::{Credential, CredentialId};
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
-use fairlead_plan::availability::Pace;
-use fairlead_plan::credentials::{self, Offered, Principal};
-use fairlead_plan::routing::SecretName;
-use fairlead_plan::usage::Holder;
+use fairlead_plan::availability::{self, Looked, Pace, Question, Wish};
+use fairlead_plan::credentials::{self, Offered};
 use fairlead_registry::{Class, Context as Call, ProbeMethod, ProbeOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
@@ -32,40 +30,6 @@ const TELLING: Duration = Duration::from_secs(5);
 
 /// A look that has not ended by then, with whatever it tries, is given up.
 const LONGEST: Duration = Duration::from_mins(5);
-
-/// What is to be looked at, and on whose behalf.
-#[derive(Debug)]
-pub(super) struct Question {
-    pub(super) image: Reference,
-    /// Cluster-scoped objects first.
-    pub(super) wishes: Vec<Wish>,
-    /// Earlier looks that could not try everything.
-    pub(super) round: u32,
-    /// Others have their turn at the next look.
-    pub(super) partial: bool,
-}
-
-/// What one principal may look with. Nobody else learns what it is told.
-#[derive(Debug)]
-pub(super) struct Wish {
-    pub(super) principal: Principal,
-    /// Tried before the Pods' own.
-    pub(super) secret: Option<SecretName>,
-    pub(super) holders: Vec<Holder>,
-    pub(super) cause: Cause,
-    /// Whether a mirror wants to know.
-    pub(super) for_mirror: bool,
-}
-
-/// What a look found, on behalf of the first principal.
-#[derive(Debug)]
-pub(super) struct Looked {
-    pub(super) verdict: Verdict,
-    /// Of a Secret that might have opened the registry, had it been usable.
-    pub(super) secret_problem: Option<String>,
-    /// Every principal was told that the image is there: no login is left that might be told otherwise.
-    pub(super) complete: bool,
-}
 
 /// What the registry said to each login in one look.
 type Answers = Vec<((Vec<CredentialId>, Cause), Verdict)>;
@@ -93,10 +57,9 @@ impl Prober {
 
     /// Looks, and tells the mirrors if they want to know.
     pub(super) async fn look(&self, question: &Question) -> Looked {
-        let given_up = || Looked {
-            verdict: Verdict::Unreachable { reason: "the look took too long and was given up".into() },
-            secret_problem: None,
-            complete: false,
+        let given_up = || {
+            let reason = "the look took too long and was given up".into();
+            Looked::new(Verdict::Unreachable { reason }, None)
         };
         let until = Instant::now() + LONGEST;
         let mut answers = Answers::new();
@@ -118,8 +81,7 @@ impl Prober {
         Looked { complete, ..first.unwrap_or_else(given_up) }
     }
 
-    /// Asks with one login after the other until one gets to see the image. Registries hide what they have from those
-    /// who may not see it, so an image is missing only if every one of them gets that answer.
+    /// Asks with one login after the other, until an answer settles it.
     async fn ask_in_turn(&self, question: &Question, wish: &Wish, answers: &mut Answers) -> Looked {
         let image = &question.image;
         let rule = self.context.config.monitoring.for_registry(image.host().as_str());
@@ -132,34 +94,21 @@ impl Prober {
         };
         let attempts = credentials::attempts(&wish.principal, &offered, question.round);
         let logins = self.context.secrets.logins(attempts, &image.repository()).await;
-        let mut secret_problem = logins.problem;
-        let mut worst: Option<Verdict> = None;
+        let mut told = Vec::new();
         for (attempt, credentials) in logins.matching {
             let verdict = self.answer(image, wish.cause, &credentials, &rule, answers).await;
-            match &verdict {
-                Verdict::NotFound { .. } => {
-                    // Whoever logs in and is told so needs nobody else's Secret to know it.
-                    secret_problem = None;
-                    worst = Some(verdict);
-                }
-                Verdict::Unauthorised { .. } | Verdict::Forbidden { .. } => {
-                    for name in &attempt.secrets {
-                        self.context.secrets.distrust(name);
-                    }
-                    worst.get_or_insert(verdict);
-                }
-                _ => {
-                    let complete = matches!(verdict, Verdict::Available { .. });
-                    return Looked { verdict, secret_problem, complete };
-                }
+            if availability::is_refusal(&verdict) {
+                attempt.secrets.iter().for_each(|name| self.context.secrets.distrust(name));
+            }
+            told.push(verdict);
+            if told.last().is_some_and(availability::settles) {
+                break;
             }
         }
-        let verdict = match worst {
-            Some(verdict) => verdict,
-            None => self.answer(image, wish.cause, &[], &rule, answers).await,
-        };
-        let complete = matches!(verdict, Verdict::Available { .. });
-        Looked { verdict, secret_problem, complete }
+        match Looked::sum_up(told, logins.problem.clone()) {
+            Some(looked) => looked,
+            None => Looked::new(self.answer(image, wish.cause, &[], &rule, answers).await, logins.problem),
+        }
     }
 
     /// What the registry says to a login; it is asked once in a look.

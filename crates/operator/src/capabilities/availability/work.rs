@@ -1,24 +1,20 @@
 //! One term of the watch: observes what is in use, has images looked at, and writes down what was found.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_domain::cause::Cause;
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
-use fairlead_plan::availability::{Looks, Outcome};
-use fairlead_plan::credentials::Principal;
-use fairlead_plan::usage::Holder;
+use fairlead_plan::availability::{self, Looked, Looks, MirrorLooks, Outcome, Question};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::AvailabilitySetup;
 use super::object::{Object, Objects, Rule};
-use super::prober::{Looked, Question, Wish};
 use super::status::FIELD_MANAGER;
 use super::write_schedule::{self, Written};
-use super::{AvailabilitySetup, LookAccess, MirrorLooks};
 use crate::cluster::state::Changes;
 use crate::cluster::usage;
 use crate::context::Context;
@@ -37,9 +33,6 @@ const COUNT: Duration = Duration::from_secs(1);
 
 /// Longest time between two looks at the clock, which may be set.
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);
-
-/// Principals on whose behalf one image is looked at in one go; the others have their turn at the next looks.
-const MOST_PRINCIPALS: usize = 8;
 
 /// Looks at once. Registries are independent of each other, but Pods can name any number of them.
 const AT_ONCE: usize = 128;
@@ -229,42 +222,17 @@ impl AvailabilityWatch {
     }
 
     fn question(&self, image: &Reference) -> Question {
-        let mut wishes: BTreeMap<Principal, Wish> = BTreeMap::new();
         let cause = self.setup.context.policies.current().cause_of(image);
-        for object in self.objects.all.values().filter(|object| object.ledger.get(image).is_some()) {
-            join(&mut wishes, &Principal::Cluster, cause, object.holders(image));
-        }
-        for look in self.mirrors.of(image) {
-            let LookAccess { principal, secret, cause } = &*look.access;
-            let wish = join(&mut wishes, principal, *cause, &look.holders);
-            wish.secret = wish.secret.take().or_else(|| secret.clone());
-            wish.for_mirror = true;
-        }
-        let mut wishes: Vec<Wish> = wishes.into_values().collect();
-        for wish in &mut wishes {
-            wish.holders.sort();
-            let same = |one: &Holder, other: &Holder| {
-                (&one.namespace, &one.pull_secrets) == (&other.namespace, &other.pull_secrets)
-            };
-            wish.holders.dedup_by(|one, other| same(one, other));
-        }
+        let watching = self.objects.all.values().filter(|object| object.ledger.get(image).is_some());
+        let holders = watching.map(|object| object.holders(image));
         let round = self.rounds.get(image).copied().unwrap_or_default();
-        // Cluster-scoped objects come first and are never left out.
-        let first = wishes.iter().take_while(|wish| wish.principal == Principal::Cluster).count();
-        let partial = wishes.len() > MOST_PRINCIPALS;
-        if partial && let Some(others) = wishes.get_mut(first..) {
-            let start = usize::try_from(round).unwrap_or_default().wrapping_mul(MOST_PRINCIPALS - 1);
-            others.rotate_left(start % others.len());
-            wishes.truncate(MOST_PRINCIPALS);
-        }
-        Question { image: image.clone(), wishes, round, partial }
+        availability::question(image, cause, holders, &self.mirrors, round)
     }
 
     /// Takes note of what a look found.
     fn heed(&mut self, image: &Reference, looked: Option<Looked>) {
         let looked = looked.unwrap_or_else(|| {
-            let verdict = Verdict::Unknown { reason: "the look failed inside Fairlead".into() };
-            Looked { verdict, secret_problem: None, complete: false }
+            Looked::new(Verdict::Unknown { reason: "the look failed inside Fairlead".into() }, None)
         });
         self.schedule.count = true;
         let now = self.setup.context.clock.now();
@@ -367,24 +335,4 @@ impl AvailabilityWatch {
         }
         until
     }
-}
-
-/// The wish of a principal with one more reason for it.
-fn join<'w>(
-    wishes: &'w mut BTreeMap<Principal, Wish>,
-    principal: &Principal,
-    cause: Cause,
-    holders: &[Holder],
-) -> &'w mut Wish {
-    let wish = wishes.entry(principal.clone()).or_insert_with(|| Wish {
-        principal: principal.clone(),
-        secret: None,
-        holders: Vec::new(),
-        cause,
-        for_mirror: false,
-    });
-    wish.holders.extend_from_slice(holders);
-    // One reason that an administrator answers for is enough.
-    wish.cause = wish.cause.min(cause);
-    wish
 }

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_api::kuik::AwaitedRegistry;
 use fairlead_domain::reference::{Host, ImageKey};
 use fairlead_plan::access;
+use fairlead_plan::availability::MirrorLooks;
 use fairlead_plan::copy_queue::{Ended, Job, Key, Queue};
 use fairlead_plan::ledger::{Foreign, Ledger, Owner, ShelfId, foreign_write};
-use fairlead_plan::mirroring::{self, Registry, Sighting, Task, Work as Kind};
+use fairlead_plan::mirroring::{self, Finding, Jobs, Registry, Sighting, Task, Work};
 use fairlead_plan::routing::Index;
 use fairlead_plan::tenant::Tenant;
 use jiff::Timestamp;
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use self::outcomes::Audience;
 use super::events;
-use super::executor::{Outcome, Publishing};
+use super::executor::{Publishing, Trouble};
 use super::object_state::Desk;
 use super::objects::Objects;
 use super::proofs::{self, Opened, Proofs};
@@ -108,7 +108,7 @@ pub struct Mirrors {
     /// Tasks that were begun.
     begun: u64,
     /// With the number that they were begun with.
-    jobs: Inflight<(Key, u64), (Task, Outcome)>,
+    jobs: Inflight<(Key, u64), Result<Finding, Trouble>>,
     writes: Inflight<Arc<str>, Written>,
     statuses: StatusWriter,
     looks_published: Option<Instant>,
@@ -237,8 +237,9 @@ impl Mirrors {
             |desk: &&mut Desk| desk.object.policy.as_ref().is_some_and(|policy| policy.secrets().count() > 0);
         for desk in self.desks.values_mut().filter(named) {
             desk.turn.touch();
-            for task in desk.tasks() {
-                self.queue.hurry(&key(&desk.object.owner.uid, &task));
+            let object = desk.planned();
+            for task in mirroring::startable(&object, desk.farewell.as_ref()) {
+                self.queue.hurry(&mirroring::job_key(&object, &task));
             }
         }
     }
@@ -357,7 +358,8 @@ impl Mirrors {
         self.release(&stuck).await;
         if self.looks_published.is_none_or(|at| at.elapsed() >= PUBLISH) {
             self.looks_published = Some(Instant::now());
-            self.parts.publish_looks(&self.desks, &self.index);
+            let looks = MirrorLooks::of_objects(self.desks.values().map(Desk::planned), &self.index);
+            self.parts.looks.send_replace(Arc::new(looks));
         }
         self.next_look = Instant::now() + SHORTEST_LOOK.max(begun.elapsed() * LOOK_SHARE);
         Ok(())
@@ -370,7 +372,7 @@ impl Mirrors {
             desk.to_prove.iter().map(move |attempt| proofs::Order {
                 owner: Arc::clone(uid),
                 attempt: attempt.clone(),
-                holders: desk.holders(&attempt.source),
+                holders: desk.planned().holders(&attempt.source),
                 cause: index.cause_of(&attempt.source),
             })
         });
@@ -442,44 +444,22 @@ impl Mirrors {
     /// Makes the queue hold what the ledgers call for.
     fn sync(&mut self) {
         let now = self.elapsed();
-        let mut hosts: HashMap<Host, (Arc<str>, Option<String>)> = HashMap::new();
+        let mut hosts: HashMap<Host, Registry> = HashMap::new();
         let (client, paused) = (&self.parts.context.registries, &self.paused);
-        let mut standing = |host: Host| {
-            let look = |host: &Host| (host.key().to_shared(), trouble_of(client, paused, host));
+        let mut registry = |host: Host| {
+            let look = |host: &Host| Registry {
+                host: host.key().to_shared(),
+                trouble: trouble_of(client, paused, host),
+            };
             hosts.entry(host).or_insert_with_key(look).clone()
         };
+        let held_back = self.wrong_clock.is_some();
         let mut to_cancel = Vec::new();
         for (uid, desk) in &mut self.desks {
-            let mut waiting: BTreeMap<(Arc<str>, String), u32> = BTreeMap::new();
-            let mut jobs = Vec::new();
-            let held_back = self.wrong_clock.is_some();
-            for task in desk.tasks().into_iter().filter(|task| !held_back || task.work != Kind::Delete) {
-                let (destination, closed) = standing(task.destination.host());
-                let (source, silent) = standing(task.source.host());
-                let known = desk.ledger.get(&task.source).is_some_and(|entry| entry.source_digest.is_some());
-                let destination = Registry { host: destination, trouble: closed };
-                let source = Registry { host: source, trouble: silent };
-                let (hosts, closed) = mirroring::registries_of(task.work, known, destination, source);
-                if let Some(awaited) = closed {
-                    *waiting.entry(awaited).or_default() += 1;
-                }
-                jobs.push(Job { key: key(uid, &task), hosts, what: task });
-            }
-            // The lists of a registry that is down cannot be read, and what waits for them waits for the registry.
-            if desk.lists_wanted {
-                let targets = desk.object.policy.iter().flat_map(|policy| policy.targets());
-                for (host, closed) in targets.map(|target| standing(target.place.host())) {
-                    if let Some(why) = closed {
-                        *waiting.entry((host, why)).or_default() += 1;
-                    }
-                }
-            }
-            let awaited = |((host, reason), tasks): ((Arc<str>, _), _)| AwaitedRegistry {
-                registry: host.as_ref().to_owned(),
-                reason,
-                tasks,
-            };
-            desk.waiting = waiting.into_iter().map(awaited).collect();
+            let (object, farewell) = (desk.planned(), desk.farewell.as_ref());
+            let Jobs { jobs, waiting } =
+                mirroring::jobs(&object, farewell, held_back, desk.lists_wanted, &mut registry);
+            desk.waiting = waiting;
             to_cancel.extend(self.queue.sync(&Tenant::from(&desk.object.owner), uid, jobs, now));
         }
         self.cancel(to_cancel);
@@ -507,7 +487,7 @@ impl Mirrors {
         };
         let begun = self.queue.start(self.elapsed(), &limits, &closed);
         for Job { key, what: task, .. } in begun {
-            if task.work == Kind::Delete
+            if task.work == Work::Delete
                 && !self.lists.permits(&task.destination, self.parts.context.clock.now())
             {
                 // The lists are read again, and the deletion is planned anew.
@@ -521,10 +501,9 @@ impl Mirrors {
             };
             self.begun += 1;
             let (carrier, number) = (self.parts.carrier.clone(), self.begun);
-            let (publishing, begun) = (order.publishing.clone(), task.clone());
-            let working = async move { (task, carrier.carry_out(order).await) };
-            let job = self.jobs.start((key.clone(), number), working);
-            let running = Running { number, job, task: begun, publishing, noted: false };
+            let publishing = order.publishing.clone();
+            let job = self.jobs.start((key.clone(), number), carrier.carry_out(order));
+            let running = Running { number, job, task, publishing, noted: false };
             self.running.insert(key, running);
         }
     }
@@ -601,9 +580,4 @@ fn trouble_of(
     }
     let Pause { until_clock, .. } = paused.get(host.key().as_str())?;
     Some(format!("registry {host} has no quota left until {until_clock}"))
-}
-
-/// One source at one destination.
-fn key(uid: &Arc<str>, task: &Task) -> Key {
-    Key { owner: Arc::clone(uid), destination: format!("{} {}", task.destination, task.source).into() }
 }

@@ -10,8 +10,8 @@ use fairlead_domain::digest::Digest;
 use fairlead_domain::platform::PlatformFilter;
 use fairlead_domain::reference::{Reference, Tag};
 use fairlead_domain::verdict::Verdict;
-use fairlead_plan::mirroring::{self, Fault, Work};
-use fairlead_plan::routing::{SecretName, SecretUse};
+use fairlead_plan::mirroring::{self, CopySource, Fault, Finding, OtherTags, SourceKind, Task, Veto, Work};
+use fairlead_plan::routing::SecretName;
 use fairlead_registry::copy::{
     BlobOutcome, Copied, Copier, CopyEndpoint, CopyError, CopyOptions, Event, Observer,
 };
@@ -43,22 +43,14 @@ const MOST_TAGS: usize = 200;
 /// What is needed to carry out one task.
 #[derive(Debug, Clone)]
 pub(super) struct Order {
-    pub(super) source: Reference,
-    pub(super) destination: Reference,
-    pub(super) work: Work,
-    /// On whose account the source is read, and the destination written.
-    pub(super) source_cause: Cause,
-    pub(super) destination_cause: Cause,
+    pub(super) task: Task,
+    /// Where the image may be read, in the order of attempts.
+    pub(super) sources: Vec<CopySource>,
     /// On whose behalf sources are read.
     pub(super) reader: Reader,
-    /// Secrets that replicated sets name for the source.
-    pub(super) upstreams: Vec<SecretUse>,
-    /// The Secret of the mirror.
+    /// On whose account the destination is contacted, and with the Secret of which mirror.
+    pub(super) destination_cause: Cause,
     pub(super) secret: Option<SecretName>,
-    /// False: its registry is known to be down, and it is not waited for.
-    pub(super) source_answers: bool,
-    /// Where else the same image is.
-    pub(super) others: Vec<Other>,
     /// Digests in the same repository that other copies need.
     pub(super) needed: Vec<Digest>,
     /// Digests that were written to the destination according to the ledger.
@@ -75,46 +67,6 @@ impl Publishing {
     pub(super) fn digest(&self) -> Option<Digest> {
         self.0.get().copied()
     }
-}
-
-/// Another place of an image, named by digest.
-#[derive(Debug, Clone)]
-pub(super) struct Other {
-    pub(super) reference: Reference,
-    /// The Secret of the mirror that it lies in.
-    pub(super) mirror: Option<SecretName>,
-    /// Secrets that replicated sets name for it.
-    pub(super) upstreams: Vec<SecretUse>,
-    /// On whose account it is read.
-    pub(super) cause: Cause,
-    /// It is a copy, and platforms were chosen when it was made.
-    pub(super) is_copy: bool,
-}
-
-/// What came of a task.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    Copied {
-        digest: Digest,
-        source_digest: Digest,
-        changed: bool,
-    },
-    /// What the source of a contested destination is.
-    Compared {
-        digest: Digest,
-    },
-    Removed,
-    /// What the copy is that kube-image-keeper made.
-    Identified {
-        digest: Option<Digest>,
-    },
-    /// It stays in the registry.
-    Kept {
-        why: String,
-        /// The name has this, which is not ours.
-        foreign: Option<Digest>,
-    },
-    Failed(Trouble),
 }
 
 /// Why a task failed.
@@ -184,68 +136,73 @@ impl Carrier {
         })
     }
 
-    pub(super) async fn carry_out(self, order: Order) -> Outcome {
-        let outcome = match order.work {
+    pub(super) async fn carry_out(self, order: Order) -> Result<Finding, Trouble> {
+        match order.task.work {
             Work::Copy => self.copy(&order).await,
             Work::Compare => self.compare(&order).await,
             Work::Identify => self.identify(&order).await,
             Work::Delete => self.remove(&order).await,
-        };
-        outcome.unwrap_or_else(Outcome::Failed)
+        }
     }
 
-    async fn copy(&self, order: &Order) -> Result<Outcome, Trouble> {
-        let to = self
-            .credentials
-            .to_write(&order.destination, order.destination_cause, order.secret.as_ref())
-            .await?;
-        let mut first = None;
-        if order.source_answers {
-            let from = self.read_source(order).await;
-            match self.copy_from(&from, &to, order, false).await {
-                Ok(copied) => return Ok(self.copied(&to, &copied)),
-                Err(error @ CopyError::Source(_)) => first = Some(self.trouble(&error, order, &from, &to)),
-                Err(error) => return Err(self.trouble(&error, order, &from, &to)),
-            }
-        }
-        for other in &order.others {
-            let Other { reference, mirror, upstreams, cause, .. } = other;
-            let from =
-                self.credentials.to_read(reference, *cause, &order.reader, mirror.as_ref(), upstreams).await;
-            match self.copy_from(&from, &to, order, other.is_copy).await {
+    async fn copy(&self, order: &Order) -> Result<Finding, Trouble> {
+        let Task { source: original, destination, .. } = &order.task;
+        let to = self.open_destination(order).await?;
+        let mut unreadable = None;
+        for source in &order.sources {
+            let from = self.open_source(source, order).await;
+            match self.copy_from(source, &from, &to, order).await {
                 Ok(copied) => {
-                    tracing::info!(
-                        image = %order.source, from = %other.reference, to = %order.destination,
-                        "copied from another place, since the original cannot be read"
-                    );
+                    if source.kind != SourceKind::Original {
+                        tracing::info!(
+                            image = %original, from = %source.reference, to = %destination,
+                            "copied from another place, since the original cannot be read"
+                        );
+                    }
                     return Ok(self.copied(&to, &copied));
                 }
-                Err(error @ CopyError::Source(_)) => drop(self.trouble(&error, order, &from, &to)),
+                Err(error @ CopyError::Source(_)) => {
+                    let trouble = self.trouble(&error, order, &from, &to);
+                    // What is wrong with the original is told.
+                    if source.kind == SourceKind::Original {
+                        unreadable = Some(trouble);
+                    }
+                }
                 Err(error) => return Err(self.trouble(&error, order, &from, &to)),
             }
         }
-        Err(first.unwrap_or_else(|| {
-            let error = format!("the registry of {} is down, and no other place has the image", order.source);
+        Err(unreadable.unwrap_or_else(|| {
+            let error = format!("the registry of {original} is down, and no other place has the image");
             Trouble { fault: Fault::Source, ..Trouble::from(error) }
         }))
     }
 
-    async fn read_source(&self, order: &Order) -> Access {
-        let Order { source, source_cause, reader, upstreams, .. } = order;
-        self.credentials.to_read(source, *source_cause, reader, None, upstreams).await
+    async fn open_source(&self, source: &CopySource, order: &Order) -> Access {
+        let CopySource { reference, cause, mirror, upstreams, .. } = source;
+        self.credentials.to_read(reference, *cause, &order.reader, mirror.as_ref(), upstreams).await
+    }
+
+    async fn open_destination(&self, order: &Order) -> Result<Access, Trouble> {
+        let Order { task, destination_cause, secret, .. } = order;
+        let access = self.credentials.to_write(&task.destination, *destination_cause, secret.as_ref());
+        Ok(access.await?)
     }
 
     async fn copy_from(
         &self,
+        source: &CopySource,
         from: &Access,
         to: &Access,
         order: &Order,
-        is_copy: bool,
     ) -> Result<Copied, CopyError> {
-        let pinned = order.destination.digest();
+        let destination = &order.task.destination;
+        let pinned = destination.digest();
         let options = CopyOptions {
-            // Whoever asks for a digest must get exactly that, and a copy was chosen from when it was made.
-            platforms: if pinned.is_some() || is_copy { Vec::new() } else { self.platforms.to_vec() },
+            platforms: if source.chooses_platforms(destination) {
+                self.platforms.to_vec()
+            } else {
+                Vec::new()
+            },
             referrers: self.referrers,
             hold: pinned.map(|digest| mirroring::hold_tag(&digest)),
             follow_source: true,
@@ -284,38 +241,33 @@ impl Carrier {
         }
     }
 
-    fn copied(&self, to: &Access, copied: &Copied) -> Outcome {
-        let verdict = Verdict::Available { digest: Some(copied.digest) };
+    fn copied(&self, to: &Access, copied: &Copied) -> Finding {
+        let Copied { digest, source_digest, changed, .. } = *copied;
         let CopyEndpoint { reference, credentials, cause } = &to.place;
+        let verdict = Verdict::Available { digest: Some(digest) };
         self.verdicts.caused_by(*cause).learn(reference, credentials, verdict);
-        Outcome::Copied {
-            digest: copied.digest,
-            source_digest: copied.source_digest,
-            changed: copied.changed,
-        }
+        Finding::Copied { digest, source_digest, written: changed }
     }
 
     /// Whether a source that does not own the destination has the same image.
-    async fn compare(&self, order: &Order) -> Result<Outcome, Trouble> {
-        let from = self.read_source(order).await;
+    async fn compare(&self, order: &Order) -> Result<Finding, Trouble> {
+        let Some(source) = order.sources.first() else { return Ok(Finding::CompareFailed) };
+        let from = self.open_source(source, order).await;
         let context = Context::new(Class::Background, Instant::now() + LONGEST_REQUEST);
         let resolving = async {
             let remote = self.open(&from, Right::Pull)?;
-            remote.resolve(&Selector::of(&order.source), &context).await
+            remote.resolve(&Selector::of(&source.reference), &context).await
         };
-        let found = resolving.await.map_err(|error| self.refusal(&error, &from))?.digest;
-        Ok(Outcome::Compared { digest: found })
+        let digest = resolving.await.map_err(|error| self.refusal(&error, &from))?.digest;
+        Ok(Finding::Compared { digest, source_digest: digest })
     }
 
-    async fn remove(&self, order: &Order) -> Result<Outcome, Trouble> {
-        let at = self
-            .credentials
-            .to_write(&order.destination, order.destination_cause, order.secret.as_ref())
-            .await?;
+    async fn remove(&self, order: &Order) -> Result<Finding, Trouble> {
+        let at = self.open_destination(order).await?;
         let context = Context::new(Class::Background, Instant::now() + LONGEST_REQUEST);
         let removed =
             self.remove_tag(&at, order, &context).await.map_err(|error| self.refusal(&error, &at))?;
-        if matches!(removed, Outcome::Removed) {
+        if removed == Finding::Deleted {
             let gone = Verdict::NotFound { reason: "the copy was removed, since nothing used it".into() };
             let CopyEndpoint { reference, credentials, cause } = &at.place;
             self.verdicts.caused_by(*cause).learn(reference, credentials, gone);
@@ -325,54 +277,52 @@ impl Carrier {
 
     /// Deletes the tag that holds a copy, if it still holds what we wrote. Between the look and the deletion another
     /// writer may write to it all the same: registries delete by name without a condition.
-    async fn remove_tag(&self, at: &Access, order: &Order, context: &Context) -> Result<Outcome, Error> {
+    async fn remove_tag(&self, at: &Access, order: &Order, context: &Context) -> Result<Finding, Error> {
+        let destination = &order.task.destination;
+        let kept =
+            |veto: Veto, foreign| Ok(Finding::Kept { why: format!("{destination} stays: {veto}"), foreign });
         let remote = self.open(at, Right::Delete)?;
-        let Some(tag) = tag_of(&order.destination) else { return Ok(Outcome::Removed) };
+        let Some(tag) = tag_of(destination) else { return Ok(Finding::Deleted) };
         let Some(digest) = found(remote.resolve(&Selector::from(&tag), context).await)? else {
-            return Ok(Outcome::Removed);
+            return Ok(Finding::Deleted);
         };
         if let Err(veto) = mirroring::confirm(&order.written, digest) {
-            let why = format!("{} stays: {veto}", order.destination);
-            return Ok(Outcome::Kept { why, foreign: Some(digest) });
+            return kept(veto, Some(digest));
         }
         match remote.delete_tag(&tag, context).await? {
-            Deleted::Tag | Deleted::Digest(_) | Deleted::Nothing => return Ok(Outcome::Removed),
+            Deleted::Tag | Deleted::Digest(_) | Deleted::Nothing => return Ok(Finding::Deleted),
             Deleted::Unsupported => {}
         }
         // This registry deletes manifests only, with every tag that names them.
-        if order.needed.contains(&digest) {
-            return Ok(kept(&order.destination, "another copy that is in use has the same digest"));
+        if let Err(veto) = mirroring::confirm_manifest(&order.needed, digest) {
+            return kept(veto, None);
         }
-        match remote.tag_usage(digest, &tag, MOST_TAGS, context).await? {
-            TagUsage::Unused => {}
-            TagUsage::UsedBy(other) => {
-                return Ok(kept(&order.destination, &format!("the tag {other} names the same image")));
-            }
-            TagUsage::Unknown => {
-                return Ok(kept(
-                    &order.destination,
-                    "the repository has too many tags to tell whether another one names the same image",
-                ));
-            }
+        let usage = remote.tag_usage(digest, &tag, MOST_TAGS, context).await?;
+        let others = match &usage {
+            TagUsage::Unused => OtherTags::None,
+            TagUsage::UsedBy(other) => OtherTags::Found(other.as_str()),
+            TagUsage::Unknown => OtherTags::Unknown,
+        };
+        if let Err(veto) = mirroring::confirm_tags(others) {
+            return kept(veto, None);
         }
         remote.delete_digest(digest, context).await?;
-        Ok(Outcome::Removed)
+        Ok(Finding::Deleted)
     }
 
     /// What is under the name of a copy.
-    async fn identify(&self, order: &Order) -> Result<Outcome, Trouble> {
-        let at = self
-            .credentials
-            .to_write(&order.destination, order.destination_cause, order.secret.as_ref())
-            .await?;
+    async fn identify(&self, order: &Order) -> Result<Finding, Trouble> {
+        let at = self.open_destination(order).await?;
         let context = Context::new(Class::Background, Instant::now() + LONGEST_REQUEST);
-        let Some(tag) = tag_of(&order.destination) else { return Ok(Outcome::Identified { digest: None }) };
+        let Some(tag) = tag_of(&order.task.destination) else {
+            return Ok(Finding::Identified { digest: None });
+        };
         let resolving = async {
             let remote = self.open(&at, Right::Pull)?;
             found(remote.resolve(&Selector::from(&tag), &context).await)
         };
         let digest = resolving.await.map_err(|error| self.refusal(&error, &at))?;
-        Ok(Outcome::Identified { digest })
+        Ok(Finding::Identified { digest })
     }
 
     fn open(&self, access: &Access, right: Right) -> Result<RepositoryClient, Error> {
@@ -410,11 +360,6 @@ fn tag_of(copy: &Reference) -> Option<Tag> {
         Some(digest) => Some(mirroring::hold_tag(&digest)),
         None => Tag::parse(copy.tag().unwrap_or("latest")).ok(),
     }
-}
-
-fn kept(copy: &Reference, why: &str) -> Outcome {
-    let why = format!("{copy} stays: the registry cannot delete a tag alone, and {why}");
-    Outcome::Kept { why, foreign: None }
 }
 
 /// What a name stands for; `None` if there is nothing.

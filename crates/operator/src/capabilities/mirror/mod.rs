@@ -21,22 +21,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_api::fairlead::{CopyState, ImageLedger, LedgerManner};
-use fairlead_domain::cause::Cause;
+use fairlead_api::fairlead::{ImageLedger, LedgerManner};
 use fairlead_domain::reference::Tag;
+use fairlead_plan::availability::MirrorLooks;
 use fairlead_plan::copy_queue::Limits;
-use fairlead_plan::ledger::{Copy, Ledger, Owner, OwnerKind, StoredShelf};
-use fairlead_plan::routing::{Index, SecretName};
+use fairlead_plan::ledger::{Ledger, Owner, OwnerKind, StoredShelf};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use tokio::sync::{Mutex, mpsc, watch};
 
 pub use self::event_loop::Mirrors;
 pub use self::metrics::Metrics;
-use self::{
-    credentials::Credentials, executor::Carrier, object_state::Desk, proofs::Proofs, usage_lists::UsageLists,
-};
-use crate::capabilities::availability::{LookAccess, MirrorLook, MirrorLooks, Seen};
+use self::{credentials::Credentials, executor::Carrier, proofs::Proofs, usage_lists::UsageLists};
+use crate::capabilities::availability::Seen;
 use crate::cluster::ledgers::Missed;
 use crate::cluster::usage::Ignored;
 use crate::context::Context;
@@ -143,46 +140,5 @@ impl MirrorSetup {
         }
         let load = |(owner, objects): (Owner, _)| (owner.clone(), Ledger::load(owner, objects));
         Ok(by_owner.into_iter().map(load).collect())
-    }
-
-    /// Tells the watch of images what to look at: sources, which may move, and copies, which may go.
-    fn publish_looks(&self, desks: &BTreeMap<Arc<str>, Desk>, index: &Index) {
-        let rows = desks.values().map(|desk| desk.ledger.len()).sum::<usize>();
-        let mut looks = Vec::with_capacity(rows * 2);
-        for desk in desks.values().filter(|desk| desk.object.deleting.is_none()) {
-            let mut known: Vec<Arc<LookAccess>> = Vec::new();
-            let mut access = |secret: Option<SecretName>, cause: Cause| {
-                let access = LookAccess { principal: desk.principal(), secret, cause };
-                if let Some(known) = known.iter().find(|known| ***known == access) {
-                    return Arc::clone(known);
-                }
-                let access = Arc::new(access);
-                known.push(Arc::clone(&access));
-                access
-            };
-            for (source, entry) in desk.entries() {
-                let in_place = |copy: &&Copy| {
-                    copy.state == CopyState::Mirrored && copy.kept.is_none() && desk.keeps(&copy.destination)
-                };
-                let mirrored: Vec<_> = entry.copies.iter().filter(in_place).collect();
-                let Some(last) = mirrored.iter().map(|copy| copy.since).max() else { continue };
-                // A digest names the same image for ever.
-                if entry.unused_since.is_none() && source.digest().is_none() {
-                    looks.push(MirrorLook {
-                        reference: source.clone(),
-                        last,
-                        holders: desk.holders(source),
-                        access: access(None, index.cause_of(source)),
-                    });
-                }
-                looks.extend(mirrored.iter().map(|copy| MirrorLook {
-                    reference: copy.destination.clone(),
-                    last: copy.since,
-                    holders: Arc::default(),
-                    access: access(desk.pull_secret(&copy.destination), desk.principal().cause()),
-                }));
-            }
-        }
-        self.looks.send_replace(Arc::new(MirrorLooks::new(looks)));
     }
 }

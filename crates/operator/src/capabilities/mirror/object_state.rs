@@ -1,18 +1,15 @@
 //! What is kept about one mirror object while this replica leads.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 use fairlead_api::fairlead::LedgerManner;
 use fairlead_api::kuik::AwaitedRegistry;
-use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::{Location, Reference};
 use fairlead_plan::access;
 use fairlead_plan::credentials::Principal;
-use fairlead_plan::ledger::{Copy, Entry, Ledger, ShelfId};
-use fairlead_plan::mirroring::{self, Farewell, Refusal, Task};
-use fairlead_plan::routing::SecretName;
-use fairlead_plan::usage::{Holder, Used};
+use fairlead_plan::ledger::{Entry, Ledger, ShelfId};
+use fairlead_plan::mirroring::{self, Farewell, MirrorObject, Refusal};
+use fairlead_plan::usage::Used;
 use fairlead_plan::usage_list::SeenCluster;
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -87,54 +84,19 @@ impl Desk {
         }
     }
 
-    /// The tasks that may be worked on now.
-    pub(super) fn tasks(&self) -> Vec<Task> {
-        match &self.farewell {
-            None => {
-                let Some(policy) = &self.object.policy else { return Vec::new() };
-                let mut tasks = mirroring::tasks(&self.ledger, policy, &self.used);
-                // Whoever takes over after a crash must know of everything that may be in a registry.
-                tasks.retain(|task| self.keeps(&task.destination) && self.ledger.is_stored(&task.source));
-                tasks
-            }
-            // A removal adds nothing to a registry, so it need not be stored first.
-            Some(Farewell::Clean { tasks, .. }) => tasks.clone(),
-            Some(Farewell::Done { .. }) => Vec::new(),
+    /// The object as planning sees it.
+    pub(super) fn planned(&self) -> MirrorObject<'_> {
+        MirrorObject {
+            ledger: &self.ledger,
+            policy: self.object.policy.as_deref(),
+            used: &self.used,
+            leaving: self.object.deleting.is_some(),
         }
-    }
-
-    pub(super) fn holders(&self, source: &Reference) -> Arc<[Holder]> {
-        self.use_of(source).map(|used| Arc::clone(&used.holders)).unwrap_or_default()
     }
 
     /// On whose behalf registries are asked.
     pub(super) fn principal(&self) -> Principal {
         Principal::of_namespace(self.object.owner.namespace.as_ref())
-    }
-
-    /// What nodes say that they run of an image.
-    pub(super) fn running(&self, source: &Reference) -> Option<Digest> {
-        self.use_of(source)?.running
-    }
-
-    fn use_of(&self, source: &Reference) -> Option<&Used> {
-        let at = self.used.binary_search_by(|used| used.image.cmp(source)).ok()?;
-        self.used.get(at)
-    }
-
-    /// Whether a copy lies in one of the object's mirrors. What its ledger says of others leads to nothing.
-    pub(super) fn keeps(&self, copy: &Reference) -> bool {
-        self.object.policy.as_ref().is_some_and(|policy| policy.keeps(copy))
-    }
-
-    /// The Secret to write or remove a copy with: that of the mirror it lies in.
-    pub(super) fn secret_for(&self, copy: &Reference) -> Option<&SecretName> {
-        self.object.policy.as_ref()?.push_secret(copy)
-    }
-
-    /// The Secret that Pods pull a copy with, and that the watch looks at it with.
-    pub(super) fn pull_secret(&self, copy: &Reference) -> Option<SecretName> {
-        self.object.policy.as_ref()?.pull_secret(copy).cloned()
     }
 
     /// The clusters that share a mirror, as the status remembers them.
@@ -144,11 +106,6 @@ impl Desk {
         let seen =
             here.map(|one| SeenCluster { cluster: one.cluster.as_str().into(), last_seen: one.last_seen.0 });
         seen.collect()
-    }
-
-    /// The row of a copy.
-    pub(super) fn copy(&self, source: &Reference, destination: &Reference) -> Option<&Copy> {
-        self.ledger.get(source)?.copy_at(destination)
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = (&Reference, &Entry)> {

@@ -10,7 +10,7 @@ use fairlead_api::fairlead::{CopyState, LedgerManner};
 use fairlead_domain::reference::Reference;
 use fairlead_plan::access;
 use fairlead_plan::ledger::{Ledger, Owner};
-use fairlead_plan::mirroring::{self, Claims, Farewell, Holding, Inputs, Leaving, Loops, Reconciled};
+use fairlead_plan::mirroring::{self, Claims, Farewell, Inputs, Leaving, Loops, Reconciled};
 use fairlead_plan::routing::{Index, Policy};
 use fairlead_plan::usage::DirectUses;
 use fairlead_plan::usage_list::{ForeignMirrors, NameHash};
@@ -137,16 +137,8 @@ impl Look {
 
     fn plan(&self, desks: &mut BTreeMap<Arc<str>, Desk>, direct: &DirectUses) {
         let loops = Loops::of(&self.index);
-        let holdings: Vec<_> = desks
-            .values()
-            .map(|desk| Holding {
-                ledger: &desk.ledger,
-                policy: desk.object.policy.as_deref(),
-                used: &desk.used,
-                leaving: desk.object.deleting.is_some(),
-            })
-            .collect();
-        let claims = Claims::gather(&holdings, &loops, direct, self.now);
+        let objects: Vec<_> = desks.values().map(Desk::planned).collect();
+        let claims = Claims::gather(&objects, &loops, direct, self.now);
         let other_clusters = |copy: &Reference| self.foreign.permit_deletion(copy, self.now);
         for desk in desks.values_mut() {
             let namespace = desk.object.owner.namespace.clone();

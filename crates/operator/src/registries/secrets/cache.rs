@@ -1,8 +1,4 @@
-//! How long what was read of a Secret is believed.
-//!
-//! Found: for a minute; then it still serves while it is read again, so that nobody waits for a rotation that did not
-//! happen, but not for longer than a few minutes if the API server stays away. Missing: for seconds, because people
-//! create the Secret when they see the complaint. Failed: about a second, longer if it goes on failing.
+//! What was read of Secrets, bounded. `fairlead_plan::secret_ttl` decides how long it is believed.
 
 use std::{
     cmp::Reverse,
@@ -12,18 +8,13 @@ use std::{
 };
 
 use fairlead_plan::routing::SecretName;
+use fairlead_plan::secret_ttl::{Outcome, Reading, Standing};
 use tokio::time::Instant;
 
 use super::Read;
 use crate::controller::backoff::Backoff;
 
-const FRESH: Duration = Duration::from_mins(1);
-/// What cannot be read again is believed for so long.
-const LONGEST: Duration = Duration::from_mins(5);
-const MISSING: Duration = Duration::from_secs(5);
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30)).with_jitter(0.25);
-/// A registry that goes on refusing a password must not lead to a read for every Pod.
-const DISTRUST_EVERY: Duration = Duration::from_secs(10);
 
 const MOST_ENTRIES: usize = 4096;
 /// Secrets may have a megabyte each.
@@ -47,9 +38,17 @@ impl Entry {
         self.read.keys().map_or(0, |keys| keys.weight())
     }
 
-    /// Whether it is what the Secret holds, as far as that can be known without asking.
-    fn is_content(&self) -> bool {
-        matches!(self.read, Read::Keys(_) | Read::Unusable(_))
+    fn reading(&self, now: Instant) -> Reading {
+        Reading {
+            outcome: match self.read {
+                Read::Keys(_) | Read::Unusable(_) => Outcome::Content,
+                Read::Missing => Outcome::Missing,
+                Read::Failed(_) => Outcome::Failed,
+            },
+            age: now.saturating_duration_since(self.since),
+            may_retry: now >= self.retry,
+            distrusted: self.distrusted,
+        }
     }
 }
 
@@ -74,19 +73,10 @@ impl Cache {
         let Some(entry) = self.entries.get_mut(name) else { return Found::Nothing };
         self.uses += 1;
         entry.used = self.uses;
-        let age = now.saturating_duration_since(entry.since);
-        let may_retry = now >= entry.retry;
-        let (expired, aging) = match &entry.read {
-            Read::Failed(_) => (may_retry, false),
-            Read::Missing => (age >= MISSING, false),
-            Read::Keys(_) | Read::Unusable(_) => {
-                (age >= LONGEST || (entry.distrusted && may_retry), age >= FRESH && may_retry)
-            }
-        };
-        match (expired, aging) {
-            (true, _) => Found::Nothing,
-            (false, true) => Found::Aging(entry.read.clone()),
-            (false, false) => Found::Fresh(entry.read.clone()),
+        match entry.reading(now).standing() {
+            Standing::Gone => Found::Nothing,
+            Standing::Renew => Found::Aging(entry.read.clone()),
+            Standing::Good => Found::Fresh(entry.read.clone()),
         }
     }
 
@@ -100,10 +90,7 @@ impl Cache {
         if matches!(entry.read, Read::Failed(_)) {
             entry.failures = failures.saturating_add(1);
             entry.retry = now + RETRY.pause(failures, chance);
-            if let Some(before) = before
-                && before.is_content()
-                && now.saturating_duration_since(before.since) < LONGEST
-            {
+            if let Some(before) = before.filter(|before| before.reading(now).outlives_failure()) {
                 (before.retry, before.failures, before.distrusted) = (entry.retry, entry.failures, false);
                 return before.read.clone();
             }
@@ -120,8 +107,7 @@ impl Cache {
     /// A registry refused what the Secret holds: it may have changed since.
     pub(super) fn distrust(&mut self, name: &SecretName, now: Instant) {
         if let Some(entry) = self.entries.get_mut(name)
-            && entry.is_content()
-            && now.saturating_duration_since(entry.since) >= DISTRUST_EVERY
+            && entry.reading(now).may_be_outdated()
         {
             entry.distrusted = true;
         }

@@ -10,13 +10,12 @@ use fairlead_api::{
     fairlead::{ImageLedger, LedgerEntry},
     kuik::{Availability, ClusterImageSetAvailability, ClusterImageSetAvailabilityStatus, MonitoredImage},
 };
-use fairlead_operator::capabilities::availability::{
-    AvailabilitySetup, AvailabilityWatch, Metrics, MirrorLooks, Seen,
-};
+use fairlead_operator::capabilities::availability::{AvailabilitySetup, AvailabilityWatch, Metrics, Seen};
 use fairlead_operator::controller::events::{EventWriter, Events};
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::platform::telemetry::page;
 use fairlead_operator::registries::verdicts::Verdicts;
+use fairlead_plan::availability::MirrorLooks;
 use fairlead_testkit::{Cluster, audit::AuditEvent, definitions, eventually, operator::with_registries};
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use kube::{

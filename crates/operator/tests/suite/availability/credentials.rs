@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use fairlead_api::kuik::Availability;
 use fairlead_domain::{reference::Reference, verdict::Verdict};
-use fairlead_operator::capabilities::availability::{LookAccess, MirrorLook, MirrorLooks};
+use fairlead_plan::availability::{LookAccess, MirrorLook, MirrorLooks};
 use fairlead_plan::credentials::Principal;
 use fairlead_testkit::{
     Registry, RegistryConfig,

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use fairlead_api::kuik::Availability;
 use fairlead_domain::cause::Cause;
 use fairlead_domain::{reference::Reference, verdict::Verdict};
-use fairlead_operator::capabilities::availability::{LookAccess, MirrorLook, MirrorLooks};
+use fairlead_plan::availability::{LookAccess, MirrorLook, MirrorLooks};
 use fairlead_plan::credentials::Principal;
 use fairlead_testkit::{
     eventually,

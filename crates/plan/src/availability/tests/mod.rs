@@ -1,5 +1,6 @@
 mod looks;
 mod news;
+mod question;
 mod report;
 mod track;
 

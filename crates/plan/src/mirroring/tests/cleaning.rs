@@ -423,8 +423,8 @@ fn an_object_that_makes_no_sense_just_now_protects_its_copies() {
     let loops = Loops::of(&index);
     let [one, broken] = &mut world.objects[..] else { unreachable!() };
     let holdings = [
-        Holding { ledger: &one.ledger, policy: Some(&one.policy), used: &one.used, leaving: false },
-        Holding { ledger: &broken.ledger, policy: None, used: &[], leaving: false },
+        MirrorObject { ledger: &one.ledger, policy: Some(&one.policy), used: &one.used, leaving: false },
+        MirrorObject { ledger: &broken.ledger, policy: None, used: &[], leaving: false },
     ];
     let claims = Claims::gather(&holdings, &loops, &world.direct, at(10));
     let inputs = Inputs {

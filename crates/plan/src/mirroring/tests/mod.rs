@@ -6,10 +6,12 @@ mod conflicts;
 mod copying;
 mod deleting;
 mod findings;
+mod jobs;
 mod properties;
 mod reporting;
 mod routing;
 mod scale;
+mod sources;
 mod spellings;
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
@@ -178,18 +180,14 @@ impl World {
 
     fn claims_when(&self, leaving: &[usize], second: i64) -> Claims {
         let loops = Loops::of(&self.index());
-        let holdings: Vec<Holding<'_>> = self
-            .objects
-            .iter()
-            .enumerate()
-            .map(|(number, object)| Holding {
-                ledger: &object.ledger,
-                policy: Some(&object.policy),
-                used: &object.used,
-                leaving: leaving.contains(&number),
-            })
-            .collect();
-        Claims::gather(&holdings, &loops, &self.direct, at(second))
+        let planned = |number| MirrorObject { leaving: leaving.contains(&number), ..self.planned(number) };
+        let objects: Vec<_> = (0..self.objects.len()).map(planned).collect();
+        Claims::gather(&objects, &loops, &self.direct, at(second))
+    }
+
+    fn planned(&self, object: usize) -> MirrorObject<'_> {
+        let Object { policy, ledger, used } = &self.objects[object];
+        MirrorObject { ledger, policy: Some(policy), used, leaving: false }
     }
 
     fn claims(&self, second: i64) -> Claims {

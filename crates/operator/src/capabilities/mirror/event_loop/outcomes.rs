@@ -6,13 +6,13 @@ use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::copy_queue::{Ended, Key};
 use fairlead_plan::credentials::Principal;
-use fairlead_plan::mirroring::{self, Fault, Finding, Observed, Sighting, Task, Work as Kind};
+use fairlead_plan::mirroring::{self, Fault, Finding, Observed, Sighting, Task, Work};
 use tokio::time::Instant;
 
 use super::{FAILURES_TO_TELL, MOST_VERIFIED, Mirrors, Pause, Running, VERIFIED_FOR};
 use crate::capabilities::availability::Seen;
 use crate::capabilities::mirror::events;
-use crate::capabilities::mirror::executor::{Outcome, Trouble};
+use crate::capabilities::mirror::executor::Trouble;
 use crate::capabilities::mirror::object_state::Desk;
 use crate::cluster::ledgers::Missed;
 
@@ -68,24 +68,25 @@ impl Mirrors {
         desk.turn.touch();
     }
 
-    /// A task has ended; without an outcome if it panicked.
-    pub(super) fn ended(&mut self, key: &Key, number: u64, done: Option<(Task, Outcome)>) {
+    /// A task has ended; without a result if it panicked.
+    pub(super) fn ended(&mut self, key: &Key, number: u64, done: Option<Result<Finding, Trouble>>) {
         // One that was cancelled may have ended all the same, and another may run in its place.
         if self.running.get(key).is_none_or(|running| running.number != number) {
             return;
         }
         let Some(running) = self.running.remove(key) else { return };
         self.note_write(key, &running);
-        let (task, outcome) = done.unwrap_or_else(|| {
-            let error = "the task failed inside Fairlead, which is a bug".to_owned();
-            (running.task, Outcome::Failed(Trouble::from(error)))
-        });
-        let task = &task;
+        let task = &running.task;
+        let bug = "the task failed inside Fairlead, which is a bug".to_owned();
+        let done = done.unwrap_or(Err(Trouble::from(bug)));
         let now = self.parts.context.clock.now();
-        let (finding, ended) = self.judge(key, task, outcome);
+        let (findings, ended) = match done {
+            Ok(finding) => (self.succeeded(key, task, finding), Ended::Done),
+            Err(trouble) => self.failed(key, task, trouble),
+        };
         self.queue.ended(key, ended, self.elapsed(), fastrand::f64());
         if let Some(desk) = self.desks.get_mut(&key.owner) {
-            for finding in finding {
+            for finding in findings {
                 mirroring::record(&mut desk.ledger, &task.source, Some(&task.destination), finding, now);
             }
             desk.turn.touch();
@@ -95,51 +96,37 @@ impl Mirrors {
         }
     }
 
-    /// What the ledger and the queue are told about a task.
-    fn judge(&mut self, key: &Key, task: &Task, outcome: Outcome) -> (Vec<Finding>, Ended) {
+    /// What goes into the ledger after a task has done its work.
+    fn succeeded(&mut self, key: &Key, task: &Task, finding: Finding) -> Vec<Finding> {
         let metrics = &self.parts.metrics;
-        match outcome {
-            Outcome::Copied { digest, source_digest, changed } => {
-                metrics.copied(if changed { "copied" } else { "present" });
-                let desk = self.desks.get(&key.owner);
-                let before = desk.and_then(|desk| desk.ledger.get(&task.source)?.source_digest);
-                let mut findings = Vec::with_capacity(2);
-                if before.is_some_and(|before| before != source_digest) {
-                    // The other copies of the image are to follow.
-                    metrics.drifted();
-                    self.resync = true;
-                    findings.push(Finding::SourceMoved { digest: source_digest });
-                }
-                findings.push(Finding::Copied { digest, source_digest, written: changed });
-                if !changed {
+        match &finding {
+            Finding::Copied { source_digest, written, .. } => {
+                metrics.copied(if *written { "copied" } else { "present" });
+                if !written {
                     self.verify(&task.destination);
                 }
-                (findings, Ended::Done)
+                let desk = self.desks.get(&key.owner);
+                let before = desk.and_then(|desk| desk.ledger.get(&task.source)?.source_digest);
+                if before.is_some_and(|before| before != *source_digest) {
+                    // The other copies of the image are to follow.
+                    self.parts.metrics.drifted();
+                    self.resync = true;
+                    return vec![Finding::SourceMoved { digest: *source_digest }, finding];
+                }
+                return vec![finding];
             }
-            Outcome::Compared { digest } => {
-                self.look_wanted = true;
-                (vec![Finding::Compared { digest, source_digest: digest }], Ended::Done)
-            }
-            Outcome::Removed => {
-                metrics.deleted("removed");
-                self.look_wanted = true;
-                (vec![Finding::Deleted], Ended::Done)
-            }
-            Outcome::Identified { digest } => {
-                self.look_wanted = true;
-                (vec![Finding::Identified { digest }], Ended::Done)
-            }
-            Outcome::Kept { why, foreign } => {
+            Finding::Deleted => metrics.deleted("removed"),
+            Finding::Kept { why, .. } => {
                 metrics.deleted("kept");
-                self.look_wanted = true;
                 tracing::info!(object = %self.name_of(&key.owner), why, "a copy that nothing uses is kept in its registry");
                 if let Some(desk) = self.desks.get(&key.owner) {
-                    self.parts.context.events.tell(events::kept(&desk.object.owner, task, &why));
+                    self.parts.context.events.tell(events::kept(&desk.object.owner, task, why));
                 }
-                (vec![Finding::Kept { why, foreign }], Ended::Done)
             }
-            Outcome::Failed(trouble) => self.failed(key, task, trouble),
+            _ => {}
         }
+        self.look_wanted = true;
+        vec![finding]
     }
 
     fn failed(&mut self, key: &Key, task: &Task, trouble: Trouble) -> (Vec<Finding>, Ended) {
@@ -159,24 +146,22 @@ impl Mirrors {
         } else {
             tracing::debug!(object, image = %task.source, copy = %task.destination, error, failures, "a task failed");
         }
-        let finding = match task.work {
-            Kind::Copy => {
+        match task.work {
+            Work::Copy => {
                 self.parts.metrics.copied("failed");
                 // Another source may own the destination from now on.
                 self.look_wanted |= fault == Fault::Source;
-                vec![Finding::CopyFailed { error, fault }]
             }
-            Kind::Compare => vec![Finding::CompareFailed],
-            Kind::Identify => Vec::new(),
-            Kind::Delete => {
+            Work::Delete => {
                 self.parts.metrics.deleted("failed");
                 if let Some(desk) = self.desks.get_mut(&key.owner) {
                     desk.failing = Some(error.clone());
                 }
-                vec![Finding::DeletionFailed { error }]
             }
-        };
-        (finding, Ended::Failed { wait })
+            Work::Compare | Work::Identify => {}
+        }
+        let finding = Finding::failed(task.work, error, fault);
+        (finding.into_iter().collect(), Ended::Failed { wait })
     }
 
     fn name_of(&self, uid: &Arc<str>) -> String {
