@@ -20,9 +20,9 @@ mod watched;
 pub use self::{
     looks::{Looks, Outcome, Pace},
     mirror_looks::{LookAccess, MirrorLook, MirrorLooks},
-    news::{News, note},
+    news::{News, Noted, note},
     question::{Looked, MOST_PRINCIPALS, Question, Wish, is_refusal, question, settles},
     report::{Report, refused, report},
-    track::{adopt, track},
+    track::{Tracked, adopt, track},
     watched::Watched,
 };

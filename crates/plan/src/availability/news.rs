@@ -4,7 +4,7 @@ use fairlead_api::kuik::Availability;
 use fairlead_domain::{reference::Reference, verdict::Verdict};
 use jiff::Timestamp;
 
-use crate::ledger::{Ledger, Watch};
+use crate::ledger::{Entry, Ledger, LedgerChange, Watch};
 
 /// What people want to hear about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,28 +15,35 @@ pub enum News {
     Returned,
 }
 
-/// Records what a look found. `secret_problem` says why a Secret that the look needed could not be used, so that the
-/// registry was asked without it. `None` also where the ledger does not hold the image any more.
+/// What follows from a look.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Noted {
+    pub change: LedgerChange,
+    pub news: Option<News>,
+}
+
+/// What a look found. `secret_problem` says why a Secret that the look needed could not be used, so that the registry
+/// was asked without it. `None` where the ledger does not hold the image any more.
 pub fn note(
-    ledger: &mut Ledger,
+    ledger: &Ledger,
     image: &Reference,
     verdict: &Verdict,
     secret_problem: Option<&str>,
     now: Timestamp,
-) -> Option<News> {
+) -> Option<Noted> {
     let entry = ledger.get(image)?;
     let was = super::track::status(entry);
     let (is, error) = judge(verdict, secret_problem);
     let is = is.unwrap_or(was);
-    ledger.edit(image, |entry| {
-        let original = entry.watch.as_ref().is_some_and(|watch| watch.original);
-        entry.watch = Some(Watch { status: is, last_monitor: Some(now), last_error: error, original }.into());
-    });
-    match (was, is) {
+    let original = entry.watch.as_ref().is_some_and(|watch| watch.original);
+    let watch = Watch { status: is, last_monitor: Some(now), last_error: error, original };
+    let change = LedgerChange::set(image, Entry { watch: Some(watch.into()), ..entry.clone() });
+    let news = match (was, is) {
         (Availability::NotFound, Availability::Available) => Some(News::Returned),
         (was, Availability::NotFound) if was != Availability::NotFound => Some(News::Disappeared { was }),
         _ => None,
-    }
+    };
+    Some(Noted { change, news })
 }
 
 /// The state that a verdict means, where it means one, and why it is not a good one.

@@ -47,6 +47,24 @@ pub struct Ledger {
     clock: u64,
 }
 
+/// One change that a planner wants.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LedgerChange {
+    pub source: Reference,
+    /// The entry as it is to be. `None`: it goes.
+    pub entry: Option<Entry>,
+}
+
+impl LedgerChange {
+    pub fn set(source: &Reference, entry: Entry) -> Self {
+        Self { source: source.clone(), entry: Some(entry) }
+    }
+
+    pub fn remove(source: &Reference) -> Self {
+        Self { source: source.clone(), entry: None }
+    }
+}
+
 #[derive(Debug)]
 struct Placed {
     /// Boxed, because a map has room to spare for what it holds, and an entry is large.
@@ -177,18 +195,39 @@ impl Ledger {
         })
     }
 
-    /// Changes an entry; `false` if there is none. Its shelf becomes dirty only if the entry is another afterwards.
+    /// Carries out what a planner wants, in order.
+    pub fn apply(&mut self, changes: impl IntoIterator<Item = LedgerChange>) {
+        for LedgerChange { source, entry } in changes {
+            match entry {
+                Some(entry) => {
+                    self.insert(source, entry);
+                }
+                None => {
+                    self.remove(&source);
+                }
+            }
+        }
+    }
+
+    /// Changes an entry; `false` if there is none.
+    pub fn edit(&mut self, source: &Reference, change: impl FnOnce(&mut Entry)) -> bool {
+        let Some(mut entry) = self.get(source).cloned() else { return false };
+        change(&mut entry);
+        self.replace(source, entry);
+        true
+    }
+
+    /// Replaces an entry that is there. Its shelf becomes dirty only if the entry is another afterwards.
     ///
     /// The entry is brought into the form in which it can be stored: times to the second, errors cut, `Mirrored` only
     /// with a digest.
-    pub fn edit(&mut self, source: &Reference, change: impl FnOnce(&mut Entry)) -> bool {
-        let Some(placed) = self.entries.get_mut(source) else { return false };
-        let before = placed.entry.clone();
-        change(&mut placed.entry);
-        placed.entry.tidy();
-        if placed.entry == before {
-            return true;
+    fn replace(&mut self, source: &Reference, mut entry: Entry) {
+        let Some(placed) = self.entries.get_mut(source) else { return };
+        entry.tidy();
+        if *placed.entry == entry {
+            return;
         }
+        let before = std::mem::replace(&mut *placed.entry, entry);
         self.clock += 1;
         let has_more = placed.entry.copies.iter().any(|copy| before.copy_at(&copy.destination).is_none());
         if has_more {
@@ -196,7 +235,7 @@ impl Ledger {
         }
         let size = Size::of(source, &placed.entry);
         let id = placed.shelf;
-        let Some(shelf) = self.shelves.get_mut(&id) else { return true };
+        let Some(shelf) = self.shelves.get_mut(&id) else { return };
         shelf.size -= Size::of(source, &before);
         if shelf.size.has_room_for(&size) {
             shelf.size += size;
@@ -204,7 +243,6 @@ impl Ledger {
         } else {
             self.move_from(id, source, size);
         }
-        true
     }
 
     /// Takes an entry to another shelf, which is to be written first: a crash between the two writes then leaves the
@@ -235,7 +273,8 @@ impl Ledger {
             return false;
         }
         if self.entries.contains_key(&source) {
-            return self.edit(&source, |before| *before = entry);
+            self.replace(&source, entry);
+            return true;
         }
         entry::normalise(&mut source);
         entry.tidy();

@@ -9,13 +9,14 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     claims::Claims,
     destination_key::suffix,
+    reconcile::enter,
     removal::{Candidate, Veto, may_delete},
     report::copies,
     targets::Aims,
     tasks::{Task, Work},
     whole_seconds,
 };
-use crate::ledger::Ledger;
+use crate::ledger::{Entry, Ledger, LedgerChange};
 use crate::routing::Policy;
 use crate::usage::DirectUses;
 use crate::usage_list::Withheld;
@@ -63,27 +64,18 @@ pub struct Leaving<'a> {
 
 /// Copies go with their object only where clean-up is enabled; retention is not waited for then. What other objects and
 /// other clusters need stays, and so does what a Pod names and what Fairlead did not write.
-pub fn farewell(ledger: &mut Ledger, leaving: &Leaving<'_>) -> Farewell {
+/// What becomes of the object's rows is returned as well.
+pub fn farewell(ledger: &Ledger, leaving: &Leaving<'_>) -> (Farewell, Vec<LedgerChange>) {
     let Leaving { policy, deletion, failing, now, .. } = *leaving;
     let Some(policy) = policy else {
-        return Farewell::Done { left: None };
+        return (Farewell::Done { left: None }, Vec::new());
     };
     let doomed = doomed(ledger, policy, leaving);
     let until = deletion.checked_add(GIVE_UP).unwrap_or(Timestamp::MAX);
     if doomed.is_empty() || until <= now {
-        return Farewell::Done { left: left(&doomed, failing) };
+        return (Farewell::Done { left: left(&doomed, failing) }, Vec::new());
     }
-    let Doomed { mut tasks, unread, .. } = doomed;
-    let now = whole_seconds(now);
-    for task in tasks.iter().filter(|task| task.work == Work::Delete) {
-        ledger.edit(&task.source, |entry| {
-            for copy in entry.copies.iter_mut().filter(|copy| copy.destination == task.destination) {
-                if copy.state != CopyState::Deleting {
-                    (copy.state, copy.since, copy.last_error) = (CopyState::Deleting, now, None);
-                }
-            }
-        });
-    }
+    let Doomed { mut tasks, changes, unread, .. } = doomed;
     let count = tasks.len() + unread;
     let copies = if count == 1 { "copy is" } else { "copies are" };
     let why = match failing {
@@ -96,13 +88,15 @@ pub fn farewell(ledger: &mut Ledger, leaving: &Leaving<'_>) -> Farewell {
     tasks.retain(|task| {
         known.insert((task.destination.place().into_owned(), suffix(&task.destination).to_owned()))
     });
-    Farewell::Clean { tasks, lists_wanted: unread > 0, until, why }
+    (Farewell::Clean { tasks, lists_wanted: unread > 0, until, why }, changes)
 }
 
 /// What is to go with an object.
 #[derive(Default)]
 struct Doomed {
     tasks: Vec<Task>,
+    /// Rows that are to be deleted from now on.
+    changes: Vec<LedgerChange>,
     /// Copies that stay because Pods name them.
     named: Kept,
     /// Copies that stay because of other clusters.
@@ -141,7 +135,8 @@ fn doomed(ledger: &Ledger, policy: &Policy, leaving: &Leaving<'_>) -> Doomed {
     let aims = Aims::of(policy);
     let mut doomed = Doomed::default();
     for (source, entry) in ledger.iter() {
-        for copy in entry.copies.iter().filter(|copy| copy.kept.is_none()) {
+        let mut changed: Option<Entry> = None;
+        for (position, copy) in entry.copies.iter().enumerate().filter(|(_, copy)| copy.kept.is_none()) {
             let aim = aims.position(source, &copy.destination).and_then(|position| aims.get(position));
             let other_clusters = other_clusters(&copy.destination);
             let candidate = Candidate {
@@ -169,9 +164,14 @@ fn doomed(ledger: &Ledger, policy: &Policy, leaving: &Leaving<'_>) -> Doomed {
                 }
                 Err(_) => continue,
             };
+            if work == Work::Delete && copy.state != CopyState::Deleting {
+                let row = changed.get_or_insert_with(|| entry.clone()).copies.get_mut(position);
+                row.into_iter().for_each(|row| enter(row, CopyState::Deleting, whole_seconds(now)));
+            }
             let (source, destination) = (source.clone(), copy.destination.clone());
             doomed.tasks.push(Task { source, destination, work });
         }
+        doomed.changes.extend(changed.map(|entry| LedgerChange::set(source, entry)));
     }
     doomed
 }

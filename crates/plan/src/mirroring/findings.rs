@@ -1,8 +1,8 @@
-//! What was found out about copies and sources goes into the ledger.
+//! What findings about copies and sources change in a ledger.
 
 use std::{collections::HashMap, hash::BuildHasher};
 
-use fairlead_api::fairlead::{CopyState, LedgerManner};
+use fairlead_api::fairlead::CopyState;
 use fairlead_domain::{
     digest::Digest,
     reference::{ImageKey, Reference},
@@ -10,7 +10,7 @@ use fairlead_domain::{
 use jiff::Timestamp;
 
 use super::{is_shared, shortened, tasks::Work, whole_seconds};
-use crate::ledger::{Copy, Entry, Ledger};
+use crate::ledger::{Copy, Entry, Ledger, LedgerChange};
 
 /// What came of a task, or what somebody saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,45 +89,51 @@ pub enum Sighting {
     Digest(Digest),
 }
 
-/// What sightings changed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What follows from sightings.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observed {
+    pub changes: Vec<LedgerChange>,
     /// Copies that are to be made again because they are not what they should be.
     pub missing: usize,
     /// Sources that have moved, so that their copies are to be made again.
     pub moved: usize,
 }
 
-/// Notes a finding about a copy, or about a source where `destination` is `None`. What no longer has a row is not
-/// noted, unless it is a write: what may be in a registry because of us is never forgotten.
+/// What a finding about a copy changes, or one about a source where `destination` is `None`. What no longer has a row is
+/// not noted, unless it is a write: what may be in a registry because of us is never forgotten.
 pub fn record(
-    ledger: &mut Ledger,
+    ledger: &Ledger,
     source: &Reference,
     destination: Option<&Reference>,
     finding: Finding,
     now: Timestamp,
-) {
+) -> Option<LedgerChange> {
     let now = whole_seconds(now);
-    if let (Finding::Writing { .. }, Some(destination)) = (&finding, destination) {
-        let row = || Copy::pending(destination.clone(), now);
-        let known = ledger.edit(source, |entry| {
-            if entry.copy_at(destination).is_none() {
-                entry.copies.push(row());
-            }
-        });
-        if !known {
-            let entry = Entry { unused_since: Some(now), copies: vec![row()], ..Entry::default() };
-            ledger.insert(source.clone(), entry);
-        }
+    let written = destination.filter(|_| matches!(finding, Finding::Writing { .. }));
+    let known = ledger.get(source);
+    let mut entry = match (known, written) {
+        (Some(entry), _) => entry.clone(),
+        (None, Some(_)) => Entry { unused_since: Some(now), ..Entry::default() },
+        (None, None) => return None,
+    };
+    if let Some(destination) = written.filter(|destination| entry.copy_at(destination).is_none()) {
+        entry.copies.push(Copy::pending(destination.clone(), now));
     }
-    let mut remove = false;
-    ledger.edit(source, |entry| {
-        note(entry, source, destination, finding, now);
-        remove = entry.copies.is_empty() && entry.unused_since.is_some();
-    });
-    if remove {
-        ledger.remove(source);
+    note(&mut entry, source, destination, finding, now);
+    if entry.copies.is_empty() && entry.unused_since.is_some() {
+        return Some(LedgerChange::remove(source));
     }
+    (known != Some(&entry)).then(|| LedgerChange::set(source, entry))
+}
+
+/// What follows if an image is said not to be what its ledger says: its copies are looked for, and made if need be.
+pub fn doubt(ledger: &Ledger, source: &Reference, now: Timestamp) -> Option<LedgerChange> {
+    let known = ledger.get(source)?;
+    let mut entry = known.clone();
+    for copy in &known.copies {
+        note(&mut entry, source, Some(&copy.destination), Finding::Missing, whole_seconds(now));
+    }
+    (*known != entry).then(|| LedgerChange::set(source, entry))
 }
 
 fn note(
@@ -213,7 +219,7 @@ fn keep(copy: &mut Copy, why: &str, foreign: Option<Digest>, now: Timestamp) {
 
 /// What registries said of any references, sources and copies alike, held against a whole ledger in one pass.
 pub fn observe<S: BuildHasher>(
-    ledger: &mut Ledger,
+    ledger: &Ledger,
     seen: &HashMap<ImageKey, Sighting, S>,
     now: Timestamp,
 ) -> Observed {
@@ -221,13 +227,14 @@ pub fn observe<S: BuildHasher>(
     if seen.is_empty() {
         return observed;
     }
-    let mut findings = Vec::new();
+    let now = whole_seconds(now);
     for (source, entry) in ledger.iter() {
+        let mut findings = Vec::new();
         if let Some(Sighting::Digest(digest)) = seen.get(&source.key())
             && has_moved(entry, source, digest)
         {
             observed.moved += 1;
-            findings.push((source.clone(), None, Finding::SourceMoved { digest: *digest }));
+            findings.push((None, Finding::SourceMoved { digest: *digest }));
         }
         for copy in
             entry.copies.iter().filter(|copy| copy.state == CopyState::Mirrored && copy.kept.is_none())
@@ -239,24 +246,29 @@ pub fn observe<S: BuildHasher>(
             };
             if !right {
                 observed.missing += 1;
-                findings.push((source.clone(), Some(copy.destination.clone()), Finding::Missing));
+                findings.push((Some(&copy.destination), Finding::Missing));
             }
         }
-    }
-    for (source, destination, finding) in findings {
-        record(ledger, &source, destination.as_ref(), finding, now);
+        if !findings.is_empty() {
+            let mut changed = entry.clone();
+            for (destination, finding) in findings {
+                note(&mut changed, source, destination, finding, now);
+            }
+            observed.changes.push(LedgerChange::set(source, changed));
+        }
     }
     observed
 }
 
-/// Has copies made again that were made in another manner than is asked for now. Returns of how many images.
-pub fn adopt_manner(ledger: &mut Ledger, manner: &LedgerManner, now: Timestamp) -> usize {
+/// Has the copies of these images made again, which were made in another manner than is asked for now.
+pub fn make_again(ledger: &Ledger, outdated: &[Reference], now: Timestamp) -> Vec<LedgerChange> {
     let now = whole_seconds(now);
-    let outdated = ledger.adopt_manner(manner);
-    for source in &outdated {
-        ledger.edit(source, |entry| entry.copies.iter_mut().for_each(|copy| outdate(copy, now)));
-    }
-    outdated.len()
+    let again = |source: &Reference| {
+        let mut entry = ledger.get(source)?.clone();
+        entry.copies.iter_mut().for_each(|copy| outdate(copy, now));
+        Some(LedgerChange::set(source, entry))
+    };
+    outdated.iter().filter_map(again).collect()
 }
 
 /// Drift of an image that nobody uses is left to be found when somebody does: its copy is kept as it is until then.

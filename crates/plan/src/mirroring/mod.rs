@@ -1,9 +1,10 @@
 //! Mirroring: which copies of which images are to exist, who owns a destination, and when a copy goes.
 //!
 //! The registry is the truth about what exists, the ledger about what is ours. A round gathers who claims which
-//! destination over all policy objects ([`Claims`]), brings each ledger in line with what Pods use ([`reconcile`]), and
-//! reads off what is to be done ([`tasks`]). What came of it goes back into the ledger ([`record`]). Each round works
-//! from what is there alone, so nothing depends on having seen a change happen.
+//! destination over all policy objects ([`Claims`]), says what brings each ledger in line with what Pods use
+//! ([`reconcile`]), and reads off what is to be done ([`tasks`]). What came of it changes the ledger as well
+//! ([`record`]). Each round works from what is there alone, so nothing depends on having seen a change happen. Changes
+//! are values: the caller applies them ([`Ledger::apply`](crate::ledger::Ledger::apply)).
 
 mod adopt;
 mod claims;
@@ -35,7 +36,7 @@ pub use self::{
     claims::{Claimed, Claims, is_foreign},
     destination_key::{Slot, hold_tag, slot},
     finalize::{Farewell, GIVE_UP, Leaving, farewell, wants_finalizer},
-    findings::{Fault, Finding, Observed, Sighting, adopt_manner, needed_digests, observe, record},
+    findings::{Fault, Finding, Observed, Sighting, doubt, make_again, needed_digests, observe, record},
     jobs::{Jobs, job_key, jobs, startable},
     join::share_sources,
     listing::kept_copies,

@@ -17,7 +17,7 @@ use super::{
     targets::Aims,
     whole_seconds,
 };
-use crate::ledger::{Copy, Entry, Ledger, Named, storable};
+use crate::ledger::{Copy, Entry, Ledger, LedgerChange, Named, storable};
 use crate::routing::Policy;
 use crate::usage::{DirectUses, Used};
 use crate::usage_list::Withheld;
@@ -58,9 +58,11 @@ impl fmt::Debug for Inputs<'_> {
     }
 }
 
-/// What came of it, beside the changes to the ledger.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What came of it.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reconciled {
+    /// What brings the ledger in line.
+    pub changes: Vec<LedgerChange>,
     /// When the next retention ends.
     pub next: Option<Timestamp>,
     /// Copies that are not made because another source owns their destination, or because its copy is still in use
@@ -82,8 +84,8 @@ pub struct Refusal {
     pub why: Box<str>,
 }
 
-/// One round for one object. A second round from the same state changes nothing.
-pub fn reconcile(ledger: &mut Ledger, inputs: &Inputs<'_>) -> Reconciled {
+/// One round for one object. A second round, after its changes, changes nothing.
+pub fn reconcile(ledger: &Ledger, inputs: &Inputs<'_>) -> Reconciled {
     let inputs = Inputs { now: whole_seconds(inputs.now), ..*inputs };
     let mut round = Round {
         inputs,
@@ -92,34 +94,11 @@ pub fn reconcile(ledger: &mut Ledger, inputs: &Inputs<'_>) -> Reconciled {
         outcome: Reconciled::default(),
         rows: Vec::new(),
     };
-    let mut changes = Vec::new();
     for image in join(ledger, inputs.used) {
-        if let Some(change) = round.image(&image) {
-            changes.push((image.source.clone(), change));
-        }
+        let change = round.image(&image);
+        round.outcome.changes.extend(change);
     }
-    let outcome = round.outcome;
-    for (source, change) in changes {
-        match change {
-            Change::Remove => drop(ledger.remove(&source)),
-            Change::Add(copies) => {
-                ledger.insert(source, Entry { copies, ..Entry::default() });
-            }
-            Change::Edit { unused_since, copies } => {
-                ledger.edit(&source, |entry| {
-                    entry.unused_since = unused_since;
-                    entry.copies = copies;
-                });
-            }
-        }
-    }
-    outcome
-}
-
-enum Change {
-    Add(Vec<Copy>),
-    Edit { unused_since: Option<Timestamp>, copies: Vec<Copy> },
-    Remove,
+    round.outcome
 }
 
 struct Round<'a> {
@@ -132,7 +111,7 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    fn image(&mut self, image: &Joined<'_>) -> Option<Change> {
+    fn image(&mut self, image: &Joined<'_>) -> Option<LedgerChange> {
         let in_use = image.used.is_some();
         let unused_since = (!in_use).then(|| Aims::unused_since(image, self.inputs.now));
         let mut rows = std::mem::take(&mut self.rows);
@@ -140,10 +119,21 @@ impl Round<'_> {
         let wanted = self.wanted_rows(image, unused_since, &mut rows);
         self.orphans(image, &mut rows);
         let change = match image.entry {
-            None if wanted => Some(Change::Add(std::mem::take(&mut rows))),
-            Some(_) if rows.is_empty() && !wanted => Some(Change::Remove),
+            None if wanted => {
+                let entry = Entry { copies: std::mem::take(&mut rows), ..Entry::default() };
+                Some(LedgerChange::set(image.source, entry))
+            }
+            Some(_) if rows.is_empty() && !wanted => Some(LedgerChange::remove(image.source)),
             Some(entry) if entry.unused_since != unused_since || entry.copies != rows => {
-                Some(Change::Edit { unused_since, copies: std::mem::take(&mut rows) })
+                let entry = Entry {
+                    source_digest: entry.source_digest,
+                    unused_since,
+                    uncopyable: entry.uncopyable,
+                    access: entry.access.clone(),
+                    copies: std::mem::take(&mut rows),
+                    watch: entry.watch.clone(),
+                };
+                Some(LedgerChange::set(image.source, entry))
             }
             _ => None,
         };
@@ -433,7 +423,7 @@ enum Relation<'c> {
     Other(&'c Title),
 }
 
-fn enter(row: &mut Copy, state: CopyState, now: Timestamp) {
+pub(super) fn enter(row: &mut Copy, state: CopyState, now: Timestamp) {
     (row.state, row.since, row.last_error) = (state, now, None);
 }
 

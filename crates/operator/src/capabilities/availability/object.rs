@@ -9,7 +9,7 @@ use fairlead_api::fairlead::ImageLedger;
 use fairlead_api::kuik::{Availability, ClusterImageSetAvailability, ClusterImageSetAvailabilityStatus};
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
-use fairlead_plan::availability::{self, Looked, News, Watched};
+use fairlead_plan::availability::{self, Looked, News, Noted, Tracked, Watched};
 use fairlead_plan::ledger::{Draft, Ledger, Owner, OwnerKind, ShelfId, StoredShelf, Ticket};
 use fairlead_plan::usage::{Holder, Used};
 use jiff::Timestamp;
@@ -154,7 +154,9 @@ impl Object {
         let Rule::Watched(watched) = &self.rule else { return };
         let same = self.used.len() == used.len()
             && self.used.iter().zip(&used).all(|(one, other)| one.image == other.image);
-        self.expires = availability::track(&mut self.ledger, watched, &used, now);
+        let Tracked { changes, next_expiry } = availability::track(&self.ledger, watched, &used, now);
+        self.ledger.apply(changes);
+        self.expires = next_expiry;
         self.used = used;
         self.uncounted = true;
         self.reconsider(!same);
@@ -198,10 +200,11 @@ impl Object {
 
     /// Takes note of what a look found.
     pub(super) fn note(&mut self, image: &Reference, looked: &Looked, now: Timestamp) {
-        let Some(entry) = self.ledger.get(image) else { return };
-        let was = entry.watch.clone();
         let Looked { verdict, secret_problem, .. } = looked;
-        let news = availability::note(&mut self.ledger, image, verdict, secret_problem.as_deref(), now);
+        let noted = availability::note(&self.ledger, image, verdict, secret_problem.as_deref(), now);
+        let Some(Noted { change, news }) = noted else { return };
+        let was = self.ledger.get(image).and_then(|entry| entry.watch.clone());
+        self.ledger.apply([change]);
         let is = self.ledger.get(image).and_then(|entry| entry.watch.as_ref());
         let changed = is.map(|watch| watch.status) != was.as_ref().map(|watch| watch.status);
         self.reconsider(changed);
@@ -316,7 +319,7 @@ impl Objects {
         let has_ledger = found.is_some();
         let mut ledger = Ledger::load(owner.clone(), found.unwrap_or_default());
         if let Some(status) = stored.status().filter(|_| !has_ledger) {
-            availability::adopt(&mut ledger, status);
+            ledger.apply(availability::adopt(status));
         }
         Object::new(owner, stored, ledger)
     }

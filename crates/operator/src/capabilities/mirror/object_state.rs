@@ -8,7 +8,7 @@ use fairlead_domain::reference::{Location, Reference};
 use fairlead_plan::access;
 use fairlead_plan::credentials::Principal;
 use fairlead_plan::ledger::{Entry, Ledger, ShelfId};
-use fairlead_plan::mirroring::{self, Farewell, MirrorObject, Refusal};
+use fairlead_plan::mirroring::{self, Farewell, Finding, MirrorObject, Refusal, Task};
 use fairlead_plan::usage::Used;
 use fairlead_plan::usage_list::SeenCluster;
 use jiff::Timestamp;
@@ -53,14 +53,16 @@ pub(super) struct Desk {
 impl Desk {
     pub(super) fn new(object: Object, mut ledger: Ledger, manner: &LedgerManner, now: Timestamp) -> Self {
         if let Some(status) = object.stored.status().filter(|_| ledger.is_empty()) {
-            mirroring::adopt(&mut ledger, status, now);
+            ledger.apply(mirroring::adopt(status, now));
         }
-        // What goes is not made better first.
+        // Objects being deleted are skipped.
         if object.deleting.is_none() {
-            let outdated = mirroring::adopt_manner(&mut ledger, manner, now);
-            if outdated > 0 {
+            let outdated = ledger.adopt_manner(manner);
+            let changes = mirroring::make_again(&ledger, &outdated, now);
+            ledger.apply(changes);
+            if !outdated.is_empty() {
                 tracing::info!(
-                    mirror = %ledger.owner().name, images = outdated,
+                    mirror = %ledger.owner().name, images = outdated.len(),
                     "copies are made again: the configuration asks for other platforms or for referrers"
                 );
             }
@@ -82,6 +84,14 @@ impl Desk {
             failing: None,
             turn: Turn::default(),
         }
+    }
+
+    /// Notes what came of a task, or of a part of it.
+    pub(super) fn record(&mut self, task: &Task, finding: Finding, now: Timestamp) {
+        let Task { source, destination, .. } = task;
+        let change = mirroring::record(&self.ledger, source, Some(destination), finding, now);
+        self.ledger.apply(change);
+        self.turn.touch();
     }
 
     /// The object as planning sees it.

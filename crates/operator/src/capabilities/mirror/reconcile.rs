@@ -161,7 +161,8 @@ impl Look {
                         failing,
                         now: self.now,
                     };
-                    let farewell = mirroring::farewell(ledger, &leaving);
+                    let (farewell, changes) = mirroring::farewell(ledger, &leaving);
+                    ledger.apply(changes);
                     desk.lists_wanted = matches!(farewell, Farewell::Clean { lists_wanted: true, .. });
                     desk.farewell = Some(farewell);
                 }
@@ -176,8 +177,9 @@ impl Look {
                         replicas: &replicas,
                         now: self.now,
                     };
-                    let Reconciled { next, refused, problems, withheld, lists_wanted } =
+                    let Reconciled { changes, next, refused, problems, withheld, lists_wanted } =
                         mirroring::reconcile(ledger, &inputs);
+                    ledger.apply(changes);
                     (desk.next, desk.refused, desk.problems) = (next, refused, problems);
                     (desk.withheld, desk.lists_wanted) = (withheld, lists_wanted);
                     let access = policy.access();

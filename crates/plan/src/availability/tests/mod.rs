@@ -96,3 +96,23 @@ fn images(ledger: &Ledger) -> Vec<&str> {
 fn watch<'a>(ledger: &'a Ledger, image: &str) -> &'a Watch {
     ledger.get(&reference(image)).unwrap().watch.as_ref().unwrap()
 }
+
+/// Notes what a look found and applies what follows.
+fn enter_note(
+    ledger: &mut Ledger,
+    image: &Reference,
+    verdict: &Verdict,
+    secret_problem: Option<&str>,
+    now: Timestamp,
+) -> Option<News> {
+    let Noted { change, news } = note(ledger, image, verdict, secret_problem, now)?;
+    ledger.apply([change]);
+    news
+}
+
+/// Applies what follows from what is in use; tells when the next image is to be dropped.
+fn enter_used(ledger: &mut Ledger, watched: &Watched, used: &[Used], now: Timestamp) -> Option<Timestamp> {
+    let Tracked { changes, next_expiry } = track(ledger, watched, used, now);
+    ledger.apply(changes);
+    next_expiry
+}

@@ -26,7 +26,7 @@ fn verdict(kind: VerdictKind) -> Verdict {
 
 fn state_after(kind: VerdictKind, problem: Option<&str>) -> (Availability, String) {
     let mut ledger = ledger_with(&[(NGINX, Scheduled, None)]);
-    note(&mut ledger, &reference(NGINX), &verdict(kind), problem, at(7));
+    enter_note(&mut ledger, &reference(NGINX), &verdict(kind), problem, at(7));
     let watch = watch(&ledger, NGINX);
     assert_eq!(watch.last_monitor, Some(at(7)));
     assert!(watch.original, "a look changes nothing about who uses it");
@@ -70,7 +70,7 @@ fn a_secret_that_was_missing_once_is_not_held_against_later_looks() {
         (VerdictKind::Unauthorised, None),
         (VerdictKind::Available, None),
     ] {
-        note(&mut ledger, &reference(NGINX), &verdict(kind), problem, at(1));
+        enter_note(&mut ledger, &reference(NGINX), &verdict(kind), problem, at(1));
         states.push(watch(&ledger, NGINX).status);
     }
     assert_eq!(states, [UnavailableSecret, InvalidAuth, Available]);
@@ -99,28 +99,31 @@ fn only_the_loss_and_the_return_of_an_image_are_news_and_each_once() {
     .into_iter()
     .enumerate()
     {
-        let told = note(&mut ledger, &reference(NGINX), &verdict(kind), None, at(0));
+        let told = enter_note(&mut ledger, &reference(NGINX), &verdict(kind), None, at(0));
         assert_eq!(told, news, "look {number}: {kind}");
     }
     let problem = Some("Secret web/regcred does not exist");
     assert_eq!(
-        note(&mut ledger, &reference(NGINX), &verdict(Kind::Available), None, at(0)),
+        enter_note(&mut ledger, &reference(NGINX), &verdict(Kind::Available), None, at(0)),
         Some(News::Returned)
     );
-    assert_eq!(note(&mut ledger, &reference(NGINX), &verdict(Kind::NotFound), problem, at(0)), None);
+    assert_eq!(enter_note(&mut ledger, &reference(NGINX), &verdict(Kind::NotFound), problem, at(0)), None);
 }
 
 #[test]
 fn an_image_that_was_never_there_is_news_too() {
     let mut ledger = ledger_with(&[(NGINX, Scheduled, None)]);
-    let news = note(&mut ledger, &reference(NGINX), &verdict(VerdictKind::NotFound), None, at(0));
+    let news = enter_note(&mut ledger, &reference(NGINX), &verdict(VerdictKind::NotFound), None, at(0));
     assert_eq!(news, Some(News::Disappeared { was: Scheduled }));
 }
 
 #[test]
 fn a_look_at_an_image_that_was_dropped_meanwhile_says_nothing() {
     let mut ledger = ledger();
-    assert_eq!(note(&mut ledger, &reference(NGINX), &verdict(VerdictKind::NotFound), None, at(0)), None);
+    assert_eq!(
+        enter_note(&mut ledger, &reference(NGINX), &verdict(VerdictKind::NotFound), None, at(0)),
+        None
+    );
     assert!(ledger.is_empty());
 }
 

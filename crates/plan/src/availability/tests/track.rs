@@ -49,7 +49,10 @@ fn an_object_knows_its_owner_and_expiry() {
 #[test]
 fn images_in_use_are_tracked() {
     let mut ledger = ledger();
-    assert_eq!(track(&mut ledger, &everything("0s"), &used(&[(REDIS, true), (NGINX, false)]), at(0)), None);
+    assert_eq!(
+        enter_used(&mut ledger, &everything("0s"), &used(&[(REDIS, true), (NGINX, false)]), at(0)),
+        None
+    );
     assert_eq!(images(&ledger), [NGINX, REDIS]);
     assert_eq!(*watch(&ledger, NGINX), Watch { original: false, ..Watch::default() });
     assert_eq!(*watch(&ledger, REDIS), Watch { original: true, ..Watch::default() });
@@ -78,7 +81,7 @@ fn what_comes_of_an_image_that_is_not_in_use() {
     ];
     for (expiry, status, since, expected, again) in cases {
         let mut ledger = ledger_with(&[(NGINX, status, since)]);
-        let next = track(&mut ledger, &everything(expiry), &[], at(DAY));
+        let next = enter_used(&mut ledger, &everything(expiry), &[], at(DAY));
         let left = ledger.get(&reference(NGINX)).map(|_| unused_since(&ledger, NGINX).unwrap());
         let case = format!("expiry {expiry}, {status:?} since {since:?}");
         assert_eq!(left, expected, "{case}");
@@ -93,7 +96,7 @@ fn an_image_that_the_filter_takes_no_longer_is_dropped_whatever_the_expiry() {
         let narrow = watched(&format!(
             "{{unusedImageExpiry: {expiry}, filter: {{include: [{{image: 'docker[.]io/.*'}}]}}}}"
         ));
-        track(&mut ledger, &narrow, &used(&[(NGINX, true)]), at(1));
+        enter_used(&mut ledger, &narrow, &used(&[(NGINX, true)]), at(1));
         assert_eq!(images(&ledger), [NGINX], "{expiry}");
     }
 }
@@ -101,7 +104,7 @@ fn an_image_that_the_filter_takes_no_longer_is_dropped_whatever_the_expiry() {
 #[test]
 fn an_image_that_is_used_again_keeps_what_is_known() {
     let mut ledger = ledger_with(&[(NGINX, NotFound, Some(at(0)))]);
-    assert_eq!(track(&mut ledger, &everything("1h"), &used(&[(NGINX, true)]), at(3600)), None);
+    assert_eq!(enter_used(&mut ledger, &everything("1h"), &used(&[(NGINX, true)]), at(3600)), None);
     assert_eq!(unused_since(&ledger, NGINX), None);
     assert_eq!(watch(&ledger, NGINX).status, NotFound);
 }
@@ -111,9 +114,9 @@ fn the_first_to_expire_says_when_to_look_again() {
     let day = |unused| Some(at(unused));
     let mut ledger =
         ledger_with(&[(NGINX, Available, day(20)), (QUAY, Available, day(10)), (REDIS, Available, day(30))]);
-    let next = track(&mut ledger, &everything("1h"), &used(&[(REDIS, true)]), at(60));
+    let next = enter_used(&mut ledger, &everything("1h"), &used(&[(REDIS, true)]), at(60));
     assert_eq!(next, Some(at(3610)));
-    assert_eq!(track(&mut ledger, &everything("1h"), &used(&[(REDIS, true)]), at(3610)), Some(at(3620)));
+    assert_eq!(enter_used(&mut ledger, &everything("1h"), &used(&[(REDIS, true)]), at(3610)), Some(at(3620)));
     assert_eq!(images(&ledger), [NGINX, REDIS]);
 }
 
@@ -122,9 +125,9 @@ fn who_asked_for_it_is_as_of_now() {
     let mut ledger = ledger();
     let everything = everything("0s");
     for (original, unused_later) in [(false, false), (true, true), (false, false)] {
-        track(&mut ledger, &everything, &used(&[(NGINX, original)]), at(0));
+        enter_used(&mut ledger, &everything, &used(&[(NGINX, original)]), at(0));
         assert_eq!(watch(&ledger, NGINX).original, original);
-        track(&mut ledger, &everything, &[], at(1));
+        enter_used(&mut ledger, &everything, &[], at(1));
         assert_eq!(watch(&ledger, NGINX).original, unused_later, "as of its last use");
     }
 }
@@ -133,7 +136,7 @@ fn who_asked_for_it_is_as_of_now() {
 fn nothing_is_written_where_nothing_changed() {
     let mut ledger = ledger_with(&[(NGINX, Available, None), (QUAY, NotFound, Some(at(0)))]);
     for expiry in ["0s", "720h"] {
-        track(&mut ledger, &everything(expiry), &used(&[(NGINX, true)]), at(77));
+        enter_used(&mut ledger, &everything(expiry), &used(&[(NGINX, true)]), at(77));
         assert!(ledger.dirty().is_empty(), "{expiry}");
     }
 }
@@ -142,7 +145,7 @@ fn nothing_is_written_where_nothing_changed() {
 fn an_entry_of_which_the_watch_knows_nothing_is_one_to_look_at() {
     let mut ledger = ledger();
     ledger.insert(reference(NGINX), Entry::default());
-    track(&mut ledger, &everything("0s"), &used(&[(NGINX, true)]), at(0));
+    enter_used(&mut ledger, &everything("0s"), &used(&[(NGINX, true)]), at(0));
     assert_eq!(*watch(&ledger, NGINX), Watch { original: true, ..Watch::default() });
 }
 
@@ -158,7 +161,7 @@ images:
 ";
     let status = serde_saphyr::from_str(status).unwrap();
     let mut ledger = ledger();
-    adopt(&mut ledger, &status);
+    ledger.apply(adopt(&status));
     assert_eq!(images(&ledger), [NGINX, REDIS, QUAY]);
     assert_eq!(
         *watch(&ledger, NGINX),
@@ -167,8 +170,4 @@ images:
     let quay = Watch { status: NotFound, last_error: Some("gone".into()), ..Watch::default() };
     assert_eq!((watch(&ledger, QUAY), unused_since(&ledger, QUAY)), (&quay, Some(5)));
     assert_eq!(*watch(&ledger, REDIS), Watch::default());
-
-    note(&mut ledger, &reference(NGINX), &Verdict::NotFound { reason: "".into() }, None, at(9));
-    adopt(&mut ledger, &status);
-    assert_eq!(watch(&ledger, NGINX).status, NotFound, "what is known here is newer");
 }

@@ -338,7 +338,13 @@ fn equal_digests_are_no_conflict() {
 
     // The owner moves on, and stays the owner.
     let newer = content("newer");
-    record(&mut world.objects[0].ledger, &image(DOCKER), None, Finding::SourceMoved { digest: newer }, at(6));
+    enter_finding(
+        &mut world.objects[0].ledger,
+        &image(DOCKER),
+        None,
+        Finding::SourceMoved { digest: newer },
+        6,
+    );
     world.round(7);
     assert_eq!(world.tasks(0), ["copy docker.io/x/y:1 m.io/x/y:1"]);
     world.record(0, DOCKER, COPY, written(newer), 8);
@@ -350,7 +356,13 @@ fn equal_digests_are_no_conflict() {
     world.round(11);
     assert_eq!(world.state(0, QUAY, COPY), Some(CopyState::Mirrored));
     // And parts.
-    record(&mut world.objects[0].ledger, &image(QUAY), None, Finding::SourceMoved { digest: same }, at(12));
+    enter_finding(
+        &mut world.objects[0].ledger,
+        &image(QUAY),
+        None,
+        Finding::SourceMoved { digest: same },
+        12,
+    );
     world.round(13);
     assert_eq!(world.state(0, QUAY, COPY), Some(CopyState::Refused));
     assert_eq!(world.tasks(0), ["compare quay.io/x/y:1 m.io/x/y:1"], "it never writes there");

@@ -10,7 +10,13 @@ fn leaving(world: &mut World, object: usize, failing: Option<&str>, second: i64)
     let World { objects, direct, .. } = world;
     let Object { policy, ledger, .. } = &mut objects[object];
     let leaving = Leaving { failing, ..from(policy, &claims, direct) };
-    farewell(ledger, &Leaving { now: at(second), ..leaving })
+    part(ledger, &Leaving { now: at(second), ..leaving })
+}
+
+fn part(ledger: &mut Ledger, leaving: &Leaving<'_>) -> Farewell {
+    let (farewell, changes) = farewell(ledger, leaving);
+    ledger.apply(changes);
+    farewell
 }
 
 /// An object that was deleted at 100; it is 110.
@@ -80,7 +86,7 @@ fn a_broken_object_can_be_deleted() {
     let mut world = in_place(cleaned(&["m.io"], 0));
     let (claims, direct) = (Claims::default(), DirectUses::default());
     let Object { policy, ledger, .. } = &mut world.objects[0];
-    let done = farewell(ledger, &Leaving { policy: None, ..from(policy, &claims, &direct) });
+    let done = part(ledger, &Leaving { policy: None, ..from(policy, &claims, &direct) });
     assert_eq!(done, Farewell::Done { left: None });
 }
 
@@ -114,7 +120,7 @@ fn two_objects_that_go_together_leave_nothing_behind() {
     let claims = world.claims_when(&[0, 1], 110);
     for object in &mut world.objects {
         let Object { ledger, policy, .. } = object;
-        let leaving = farewell(ledger, &from(policy, &claims, &world.direct));
+        let leaving = part(ledger, &from(policy, &claims, &world.direct));
         assert_eq!(deletes(&leaving), [COPY]);
     }
 }
@@ -152,7 +158,7 @@ fn what_other_clusters_use_stays_behind() {
     let World { objects, direct, .. } = &mut world;
     let Object { policy, ledger, .. } = &mut objects[0];
     let unread = |_: &Reference| Err(Withheld::NotRead);
-    let waiting = farewell(ledger, &Leaving { other_clusters: &unread, ..from(policy, &claims, direct) });
+    let waiting = part(ledger, &Leaving { other_clusters: &unread, ..from(policy, &claims, direct) });
     let Farewell::Clean { tasks, lists_wanted: true, why, .. } = waiting else { unreachable!("{waiting:?}") };
     assert_eq!((tasks.len(), why.as_str()), (0, "2 copies are still to be deleted"));
     let used = |copy: &Reference| match copy.as_str() {
@@ -160,9 +166,9 @@ fn what_other_clusters_use_stays_behind() {
         _ => Ok(()),
     };
     let leaving = Leaving { other_clusters: &used, ..from(policy, &claims, direct) };
-    assert_eq!(deletes(&farewell(ledger, &leaving)), ["n.io/library/nginx:1"]);
+    assert_eq!(deletes(&part(ledger, &leaving)), ["n.io/library/nginx:1"]);
     let end = Leaving { now: at(700), failing: Some("still"), ..leaving };
-    let Farewell::Done { left: Some(left) } = farewell(ledger, &end) else { unreachable!() };
+    let Farewell::Done { left: Some(left) } = part(ledger, &end) else { unreachable!() };
     assert!(
         left.ends_with(
             "1 copy stay because of other clusters, the first m.io/library/nginx:1: cluster east uses it"

@@ -106,6 +106,18 @@ fn alone(_: &Reference) -> Result<(), Withheld> {
     Ok(())
 }
 
+/// Records a finding and applies what follows.
+fn enter_finding(
+    ledger: &mut Ledger,
+    source: &Reference,
+    destination: Option<&Reference>,
+    finding: Finding,
+    second: i64,
+) {
+    let change = record(ledger, source, destination, finding, at(second));
+    ledger.apply(change);
+}
+
 /// One mirror object with its ledger and the images that Pods use under it.
 struct Object {
     policy: Arc<Policy>,
@@ -217,7 +229,9 @@ impl World {
                 replicas: &replicas,
                 now: at(second),
             };
-            outcomes.push(reconcile(&mut object.ledger, &inputs));
+            let outcome = reconcile(&object.ledger, &inputs);
+            object.ledger.apply(outcome.changes.clone());
+            outcomes.push(outcome);
         }
         outcomes
     }
@@ -240,7 +254,7 @@ impl World {
 
     fn record(&mut self, object: usize, source: &str, destination: &str, finding: Finding, second: i64) {
         let destination = image(destination);
-        record(&mut self.objects[object].ledger, &image(source), Some(&destination), finding, at(second));
+        enter_finding(&mut self.objects[object].ledger, &image(source), Some(&destination), finding, second);
     }
 
     /// The copy succeeds.
@@ -261,7 +275,7 @@ impl World {
                 Work::Delete => Finding::Deleted,
             };
             let ledger = &mut self.objects[object].ledger;
-            record(ledger, &task.source, Some(&task.destination), finding, at(second));
+            enter_finding(ledger, &task.source, Some(&task.destination), finding, second);
         }
         self
     }

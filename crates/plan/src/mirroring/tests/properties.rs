@@ -127,7 +127,7 @@ impl Run {
                 (Work::Identify, _) => unreachable!("nothing was taken over"),
             };
             let ledger = &mut self.world.objects[object].ledger;
-            record(ledger, &task.source, Some(&task.destination), finding, at(self.now));
+            enter_finding(ledger, &task.source, Some(&task.destination), finding, self.now);
         }
         Ok(())
     }
@@ -188,7 +188,8 @@ impl Run {
                     );
                 }
             }
-            observe(&mut object.ledger, &seen, at(self.now));
+            let observed = observe(&object.ledger, &seen, at(self.now));
+            object.ledger.apply(observed.changes);
         }
     }
 
@@ -344,7 +345,7 @@ impl Run {
             let claimed = rows.filter(|copy| copy.kept.is_none());
             needed.extend(claimed.map(|copy| slot(&copy.destination)));
         }
-        let Object { policy, ledger, .. } = &mut self.world.objects[0];
+        let Object { policy, ledger, .. } = &self.world.objects[0];
         let cleaned = policy.cleanup().is_some();
         let direct = &self.world.direct;
         let rows: Vec<Copy> = ledger.iter().flat_map(|(_, entry)| entry.copies.clone()).collect();
@@ -364,7 +365,7 @@ impl Run {
             failing: None,
             now,
         };
-        match farewell(ledger, &leaving) {
+        match farewell(ledger, &leaving).0 {
             Farewell::Done { left } => {
                 prop_assert!(!something);
                 prop_assert!(left.is_none() || rows.iter().any(named), "{left:?}");

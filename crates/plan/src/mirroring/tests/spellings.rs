@@ -67,7 +67,7 @@ fn what_is_seen_under_one_spelling_counts_for_all() {
     let seen = [(image("reg.local/m/x/y:1").key(), Sighting::Gone)]
         .into_iter()
         .collect::<std::collections::HashMap<_, _>>();
-    assert_eq!(observe(&mut world.objects[0].ledger, &seen, at(4)).missing, 1);
+    assert_eq!(observe(&world.objects[0].ledger, &seen, at(4)).missing, 1);
     let needed = needed_digests([&world.objects[0].ledger], &image("reg.local:443/m/x/y:2"));
     assert_eq!(needed.len(), 1, "a digest of the same repository");
 }

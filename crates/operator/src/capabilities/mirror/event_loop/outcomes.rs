@@ -62,10 +62,7 @@ impl Mirrors {
         let Some(digest) = running.publishing.digest().filter(|_| !running.noted) else { return };
         let now = self.parts.context.clock.now();
         let Some(desk) = self.desks.get_mut(&key.owner) else { return };
-        let Task { source, destination, .. } = &running.task;
-        let writing = Finding::Writing { digest };
-        mirroring::record(&mut desk.ledger, source, Some(destination), writing, now);
-        desk.turn.touch();
+        desk.record(&running.task, Finding::Writing { digest }, now);
     }
 
     /// A task has ended; without a result if it panicked.
@@ -86,9 +83,7 @@ impl Mirrors {
         };
         self.queue.ended(key, ended, self.elapsed(), fastrand::f64());
         if let Some(desk) = self.desks.get_mut(&key.owner) {
-            for finding in findings {
-                mirroring::record(&mut desk.ledger, &task.source, Some(&task.destination), finding, now);
-            }
+            findings.into_iter().for_each(|finding| desk.record(task, finding, now));
             desk.turn.touch();
             if desk.farewell.is_some() {
                 self.look_wanted = true;
@@ -178,11 +173,8 @@ impl Mirrors {
         let now = self.parts.context.clock.now();
         let audience = owner.map_or(Audience::Everybody, Audience::Owner);
         for desk in self.desks.values_mut().filter(|desk| audience.includes(desk)) {
-            let copies: Vec<_> =
-                desk.ledger.get(&image).into_iter().flat_map(|entry| &entry.copies).collect();
-            let copies: Vec<_> = copies.into_iter().map(|copy| copy.destination.clone()).collect();
-            for copy in copies {
-                mirroring::record(&mut desk.ledger, &image, Some(&copy), Finding::Missing, now);
+            if let Some(change) = mirroring::doubt(&desk.ledger, &image, now) {
+                desk.ledger.apply([change]);
                 desk.turn.touch();
                 self.resync = true;
             }
@@ -211,7 +203,8 @@ impl Mirrors {
                 if !audience.includes(desk) {
                     continue;
                 }
-                let observed: Observed = mirroring::observe(&mut desk.ledger, seen, now);
+                let observed: Observed = mirroring::observe(&desk.ledger, seen, now);
+                desk.ledger.apply(observed.changes);
                 missing += observed.missing;
                 moved += observed.moved;
             }
