@@ -19,10 +19,10 @@ use crate::admission::exclusions::Skip;
 use crate::admission::{self, Recorder, Rewrites, Router};
 use crate::capabilities::availability::{self, AvailabilitySetup, AvailabilityWatch};
 use crate::capabilities::consistency::{Consistency, ConsistencyChecks};
-use crate::capabilities::mirror::{self, Inbox, MirrorSetup, Mirrors};
+use crate::capabilities::mirror::{self, Inbox, MirrorController, MirrorSetup};
 use crate::capabilities::warm::discovery::{self, DiscoverySetup, DiscoverySync};
 use crate::cluster::policies::{self, Policies, PolicyStatus, Statuses};
-use crate::cluster::watch::{self, Board, Resources, Row, Watches};
+use crate::cluster::watch::{self, Board, Resources, WatchRow, Watches};
 use crate::context::{Basis, Context};
 use crate::controller::events::{self, EventWriter, Events, Queued};
 use crate::controller::tasks::{TaskError, Tasks};
@@ -263,7 +263,7 @@ impl Assembly {
         self.acting.spawn("findings", finding);
         let metrics = mirror::Metrics::register(&mut self.registry);
         let mirroring = MirrorSetup::new(context.clone(), Inbox { missed, seen }, looks, metrics);
-        self.run::<Mirrors>(Arc::new(mirroring), leader);
+        self.run::<MirrorController>(Arc::new(mirroring), leader);
         let metrics = availability::Metrics::register(&mut self.registry, &context.config);
         let watch = AvailabilitySetup::new(context.clone(), mirrors, seeing, metrics);
         self.run::<AvailabilityWatch>(Arc::new(watch), leader);
@@ -361,7 +361,7 @@ impl Running {
 fn policies_check(policies: Policies, board: Arc<Board>) -> Probe {
     let passed = AtomicBool::new(false);
     Box::new(move || {
-        let listed = || board.rows().iter().filter(|row| Policies::follows(row.kind)).all(Row::ready);
+        let listed = || board.rows().iter().filter(|row| Policies::follows(row.kind)).all(WatchRow::ready);
         if !passed.load(Ordering::Relaxed) && listed() && policies.is_up_to_date() {
             passed.store(true, Ordering::Relaxed);
         }

@@ -19,7 +19,7 @@ const LONGEST_MESSAGE: usize = 1024;
 
 /// What became of an object.
 #[derive(Debug, Clone, Copy)]
-pub enum Outcome<'a> {
+pub enum Compilation<'a> {
     /// Routing uses it. `secrets` are the Secrets it names that cannot be used, each with the reason and a remedy.
     Compiled { policy: &'a Policy, secrets: &'a [String] },
     /// It makes no sense.
@@ -62,13 +62,13 @@ pub struct Status {
 /// object offers and that hold different digests; `None` while that is not known.
 pub fn wanted(
     kind: PolicyKind,
-    outcome: &Outcome<'_>,
+    outcome: &Compilation<'_>,
     differences: Option<&[String]>,
     stored: &Stored<'_>,
     now: Timestamp,
 ) -> Option<Status> {
     // The rest of its status is written by the one who copies its images.
-    let is_copied = is_mirror(kind) && matches!(outcome, Outcome::Compiled { .. });
+    let is_copied = is_mirror(kind) && matches!(outcome, Compilation::Compiled { .. });
     let mut findings = if is_copied { Vec::new() } else { findings(kind, outcome) };
     findings.extend(differences.and_then(|differences| consistent(differences, stored)));
     if is_copied && findings.is_empty() {
@@ -86,14 +86,14 @@ pub fn wanted(
     };
     // Of an object that cannot be read, the conditions are all that is known of what is stored.
     let same_numbers = is_copied
-        || matches!(outcome, Outcome::Unreadable { .. })
+        || matches!(outcome, Compilation::Unreadable { .. })
         || (status.observed_generation, status.upstream_count)
             == (stored.observed_generation, stored.upstream_count);
     let unchanged = same_numbers && merged == stored.conditions;
     (!unchanged).then_some(status)
 }
 
-fn findings(kind: PolicyKind, outcome: &Outcome<'_>) -> Vec<Finding> {
+fn findings(kind: PolicyKind, outcome: &Compilation<'_>) -> Vec<Finding> {
     let mut findings = Vec::with_capacity(2);
     if is_mirror(kind) {
         findings.push(accepted(kind, outcome));
@@ -116,10 +116,10 @@ fn consistent(differences: &[String], stored: &Stored<'_>) -> Option<Finding> {
 }
 
 /// Whether the specification of a mirror object was understood.
-pub fn accepted(kind: PolicyKind, outcome: &Outcome<'_>) -> Finding {
+pub fn accepted(kind: PolicyKind, outcome: &Compilation<'_>) -> Finding {
     // A Secret is not part of the specification.
     let specification = match *outcome {
-        Outcome::Compiled { policy, .. } => Outcome::Compiled { policy, secrets: &[] },
+        Compilation::Compiled { policy, .. } => Compilation::Compiled { policy, secrets: &[] },
         other => other,
     };
     finding(types::ACCEPTED, kind, &specification)
@@ -141,7 +141,7 @@ pub fn isolated(policy: &Policy, copying: bool) -> Finding {
 }
 
 /// Whether clusters that share the mirrors of an object know of each other.
-pub fn usage_listed(standing: &usage_list::Standing) -> Finding {
+pub fn usage_listed(standing: &usage_list::ListStanding) -> Finding {
     if !standing.problems.is_empty() {
         let message = joined("clean-up may be affected", &standing.problems);
         return Finding::new(types::USAGE_LISTED, false, reasons::LIST_PROBLEM, message);
@@ -162,27 +162,27 @@ pub fn usage_listed(standing: &usage_list::Standing) -> Finding {
     Finding::new(types::USAGE_LISTED, true, reasons::LISTED, message)
 }
 
-fn finding(type_: &'static str, kind: PolicyKind, outcome: &Outcome<'_>) -> Finding {
+fn finding(type_: &'static str, kind: PolicyKind, outcome: &Compilation<'_>) -> Finding {
     let Judgement { holds, reason, message } = judge(kind, outcome);
     Finding::new(type_, holds, reason, message)
 }
 
 /// Whether routing uses the object, all of it.
-pub fn judge(kind: PolicyKind, outcome: &Outcome<'_>) -> Judgement {
+pub fn judge(kind: PolicyKind, outcome: &Compilation<'_>) -> Judgement {
     let not = |reason, message: String| Judgement { holds: false, reason, message };
     match outcome {
-        Outcome::Unreadable { error } => not(
+        Compilation::Unreadable { error } => not(
             reasons::INVALID_SPEC,
             joined(
                 "the stored object cannot be read and is not used: correct the field and apply it again",
                 [error],
             ),
         ),
-        Outcome::Refused(error) => {
+        Compilation::Refused(error) => {
             let reason = if error.is_filter() { reasons::INVALID_FILTER } else { reasons::INVALID_SPEC };
             not(reason, joined("not used until this is corrected", [error]))
         }
-        Outcome::Compiled { policy, secrets } => {
+        Compilation::Compiled { policy, secrets } => {
             let problems = policy.problems().iter().map(ToString::to_string);
             let all = problems.chain(secrets.iter().cloned()).collect::<Vec<_>>();
             if !policy.problems().is_empty() {
@@ -205,10 +205,10 @@ fn offered(kind: PolicyKind, count: usize) -> String {
     }
 }
 
-fn upstream_count(kind: PolicyKind, outcome: &Outcome<'_>) -> Option<u32> {
+fn upstream_count(kind: PolicyKind, outcome: &Compilation<'_>) -> Option<u32> {
     let count = match outcome {
-        Outcome::Compiled { policy, .. } => policy.offered(),
-        Outcome::Refused(_) | Outcome::Unreadable { .. } => 0,
+        Compilation::Compiled { policy, .. } => policy.offered(),
+        Compilation::Refused(_) | Compilation::Unreadable { .. } => 0,
     };
     (!is_mirror(kind)).then(|| u32::try_from(count).unwrap_or(u32::MAX))
 }

@@ -17,8 +17,8 @@ use twox_hash::XxHash64;
 use crate::routing::{PolicyId, SecretName};
 
 pub use self::plan::{
-    Action, Content, Copy, Found, GRACE, Owner, Place, Plan, Selection, Sighting, Source, VERIFY_AFTER, View,
-    plan_copies,
+    Action, Content, Copy, Found, GRACE, Owner, Place, Plan, Selection, Sighting, SourceSecret, VERIFY_AFTER,
+    View, plan_copies,
 };
 pub use self::receiver::{NotAdded, NotCopied, Receiver, local_name};
 

@@ -17,7 +17,7 @@ const DISTRUST_EVERY: Duration = Duration::from_secs(10);
 
 /// What a read led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReadOutcome {
     /// What the Secret holds, be it of use or not.
     Content,
     Missing,
@@ -27,7 +27,7 @@ pub enum Outcome {
 /// What is known of one Secret at some moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
-    pub outcome: Outcome,
+    pub outcome: ReadOutcome,
     pub age: Duration,
     /// The pause after the last failure is over.
     pub may_retry: bool,
@@ -40,9 +40,9 @@ impl Reading {
     pub fn standing(self) -> Standing {
         let Self { outcome, age, may_retry, distrusted } = self;
         let (is_over, is_due) = match outcome {
-            Outcome::Failed => (may_retry, false),
-            Outcome::Missing => (age >= MISSING, false),
-            Outcome::Content => (age >= LONGEST || (distrusted && may_retry), age >= FRESH && may_retry),
+            ReadOutcome::Failed => (may_retry, false),
+            ReadOutcome::Missing => (age >= MISSING, false),
+            ReadOutcome::Content => (age >= LONGEST || (distrusted && may_retry), age >= FRESH && may_retry),
         };
         match (is_over, is_due) {
             (true, _) => Standing::Gone,
@@ -53,12 +53,12 @@ impl Reading {
 
     /// Whether it goes on serving after an attempt to read the Secret again has failed.
     pub fn outlives_failure(self) -> bool {
-        self.outcome == Outcome::Content && self.age < LONGEST
+        self.outcome == ReadOutcome::Content && self.age < LONGEST
     }
 
     /// Whether the refusal of a registry leads to a read: the Secret may have changed since it was read.
     pub fn may_be_outdated(self) -> bool {
-        self.outcome == Outcome::Content && self.age >= DISTRUST_EVERY
+        self.outcome == ReadOutcome::Content && self.age >= DISTRUST_EVERY
     }
 }
 
@@ -74,16 +74,16 @@ mod tests {
             Reading { outcome, age, may_retry, distrusted }.standing()
         };
         for (outcome, seconds, may_retry, distrusted, expected) in [
-            (Outcome::Content, 59, true, false, Good),
-            (Outcome::Content, 60, true, false, Renew),
-            (Outcome::Content, 60, false, false, Good),
-            (Outcome::Content, 300, false, false, Gone),
-            (Outcome::Content, 10, true, true, Gone),
-            (Outcome::Content, 10, false, true, Good),
-            (Outcome::Missing, 4, true, false, Good),
-            (Outcome::Missing, 5, true, false, Gone),
-            (Outcome::Failed, 0, false, false, Good),
-            (Outcome::Failed, 0, true, false, Gone),
+            (ReadOutcome::Content, 59, true, false, Good),
+            (ReadOutcome::Content, 60, true, false, Renew),
+            (ReadOutcome::Content, 60, false, false, Good),
+            (ReadOutcome::Content, 300, false, false, Gone),
+            (ReadOutcome::Content, 10, true, true, Gone),
+            (ReadOutcome::Content, 10, false, true, Good),
+            (ReadOutcome::Missing, 4, true, false, Good),
+            (ReadOutcome::Missing, 5, true, false, Gone),
+            (ReadOutcome::Failed, 0, false, false, Good),
+            (ReadOutcome::Failed, 0, true, false, Gone),
         ] {
             let found = at(outcome, seconds, may_retry, distrusted);
             assert_eq!(found, expected, "{outcome:?} after {seconds} s, {may_retry} {distrusted}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::task::{Id, JoinError, JoinSet};
 
-type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
+type TaskResult = Result<(), Box<dyn Error + Send + Sync>>;
 
 /// A task ended that should have gone on.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum TaskError {
 /// The tasks of the operator by name.
 #[derive(Debug, Default)]
 pub struct Tasks {
-    set: JoinSet<Outcome>,
+    set: JoinSet<TaskResult>,
     names: HashMap<Id, String>,
 }
 

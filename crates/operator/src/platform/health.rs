@@ -13,7 +13,7 @@ use axum::routing::get;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::watch::{Board, Presence, Row};
+use crate::cluster::watch::{Board, Presence, WatchRow};
 use crate::platform::telemetry::Pulses;
 
 /// One thing that readiness asks for.
@@ -31,8 +31,8 @@ impl fmt::Display for Check {
     }
 }
 
-impl From<Row> for Check {
-    fn from(row: Row) -> Self {
+impl From<WatchRow> for Check {
+    fn from(row: WatchRow) -> Self {
         let mut detail = match (row.presence, row.synced) {
             (Presence::Unknown, _) => "asking whether the cluster serves it".to_owned(),
             (Presence::Absent, _) => "not served by the cluster".to_owned(),

@@ -28,7 +28,7 @@ impl Pace {
 
 /// What a look says about the registry, rather than about the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RegistryAnswer {
     /// It answered, whatever the answer.
     Fine,
     /// It did not, or not in a way that makes sense: it is looked at less often until it does.
@@ -37,7 +37,7 @@ pub enum Outcome {
     Until(Timestamp),
 }
 
-impl From<&Verdict> for Outcome {
+impl From<&Verdict> for RegistryAnswer {
     fn from(verdict: &Verdict) -> Self {
         match verdict {
             Verdict::RateLimited { until: Some(until), .. } => {
@@ -72,7 +72,7 @@ const NEVER: Moment = Moment::MIN;
 
 #[derive(Debug, Default)]
 struct Host {
-    images: HashMap<Reference, Image>,
+    images: HashMap<Reference, ImageSchedule>,
     /// The same images by their last look, then by name.
     order: BTreeSet<(Moment, Reference)>,
     /// The round in which it had its first image.
@@ -89,7 +89,7 @@ struct Host {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Image {
+struct ImageSchedule {
     last: Moment,
     /// The oldest record of the last round, and of the one that is being told.
     recorded: Moment,
@@ -157,7 +157,7 @@ impl Looks {
 
     /// A look has ended. Every image that [`Self::next`] gave out has to come back here, or its registry is never
     /// looked at again. `jitter` in 0..1 spreads what failed together.
-    pub fn looked(&mut self, image: &Reference, outcome: Outcome, now: Timestamp, jitter: f64) {
+    pub fn looked(&mut self, image: &Reference, outcome: RegistryAnswer, now: Timestamp, jitter: f64) {
         let Some(host) = self.hosts.get_mut(image.place().host()) else { return };
         let now = now.as_millisecond();
         host.under_way.take_if(|under_way| under_way == image);
@@ -167,12 +167,12 @@ impl Looks {
             host.place(image, last, now);
         }
         match outcome {
-            Outcome::Fine => host.failures = 0,
-            Outcome::Failed => {
+            RegistryAnswer::Fine => host.failures = 0,
+            RegistryAnswer::Failed => {
                 host.failures = host.failures.saturating_add(1);
                 host.jitter = jitter.clamp(0.0, 1.0);
             }
-            Outcome::Until(end) => {
+            RegistryAnswer::Until(end) => {
                 host.left_alone_until = Some(end.as_millisecond().min(now + millis(LONGEST_WAIT)));
             }
         }
@@ -203,7 +203,7 @@ impl Host {
             Some(known) => (known.told, known.round) = (recorded, round),
             None => {
                 self.order.insert((recorded, image.clone()));
-                self.images.insert(image, Image { last: recorded, recorded, told: recorded, round });
+                self.images.insert(image, ImageSchedule { last: recorded, recorded, told: recorded, round });
             }
         }
     }

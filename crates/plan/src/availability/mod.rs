@@ -18,11 +18,11 @@ mod track;
 mod watched;
 
 pub use self::{
-    looks::{Looks, Outcome, Pace},
+    looks::{Looks, Pace, RegistryAnswer},
     mirror_looks::{LookAccess, MirrorLook, MirrorLooks},
     news::{News, Noted, note},
     question::{Looked, MOST_PRINCIPALS, Question, Wish, is_refusal, question, settles},
-    report::{Report, refused, report},
+    report::{WatchReport, refused, report},
     track::{Tracked, adopt, track},
     watched::Watched,
 };

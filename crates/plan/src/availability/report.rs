@@ -15,14 +15,14 @@ const LISTED: usize = 100;
 
 /// Counts, the first images, and whether all is well.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct WatchReport {
     /// Without generation and conditions, which depend on what is stored.
     pub status: ClusterImageSetAvailabilityStatus,
     pub ready: Finding,
 }
 
 /// Sums a ledger up. Images that are not available come first, those in use before the others.
-pub fn report(ledger: &Ledger) -> Report {
+pub fn report(ledger: &Ledger) -> WatchReport {
     let mut images: Vec<(&Reference, &Entry)> = ledger.iter().collect();
     let count = |wanted: fn(Availability) -> bool| {
         let number = images.iter().filter(|(_, entry)| wanted(status(entry))).count();
@@ -44,7 +44,7 @@ pub fn report(ledger: &Ledger) -> Report {
         images: listed,
         ..ClusterImageSetAvailabilityStatus::default()
     };
-    Report { status, ready }
+    WatchReport { status, ready }
 }
 
 /// What an object says that watches nothing new because it makes no sense.

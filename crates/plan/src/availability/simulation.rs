@@ -101,11 +101,11 @@ impl World {
             self.under_way.remove(&image);
             let registry = self.registries[Self::registry_of(&image)];
             let outcome = match self.roll(100) {
-                roll if roll >= registry.failures => Outcome::Fine,
+                roll if roll >= registry.failures => RegistryAnswer::Fine,
                 roll if roll % 3 == 0 => {
-                    Outcome::Until(self.clock().checked_add(registry.pace.interval).unwrap())
+                    RegistryAnswer::Until(self.clock().checked_add(registry.pace.interval).unwrap())
                 }
-                _ => Outcome::Failed,
+                _ => RegistryAnswer::Failed,
             };
             let jitter = f64::from(u32::try_from(self.roll(100)).unwrap()) / 100.0;
             self.looks.looked(&image, outcome, self.clock(), jitter);

@@ -25,7 +25,7 @@ pub(super) struct Share {
 #[derive(Debug)]
 pub(super) struct Line<T> {
     pub(super) tenant: Tenant,
-    pub(super) jobs: HashMap<Arc<str>, Entry<T>>,
+    pub(super) jobs: HashMap<Arc<str>, QueuedJob<T>>,
     /// Destinations of ready jobs by the registries they need, in the order in which they became ready.
     lanes: BTreeMap<Hosts, BTreeMap<u64, Arc<str>>>,
     pub(super) running: usize,
@@ -34,7 +34,7 @@ pub(super) struct Line<T> {
 }
 
 #[derive(Debug)]
-pub(super) struct Entry<T> {
+pub(super) struct QueuedJob<T> {
     pub(super) hosts: Hosts,
     pub(super) what: T,
     /// Since when it has been wanted.
@@ -42,11 +42,11 @@ pub(super) struct Entry<T> {
     pub(super) failures: u32,
     /// The last round in which it was wanted.
     pub(super) round: u64,
-    pub(super) state: State<T>,
+    pub(super) state: JobState<T>,
 }
 
 #[derive(Debug)]
-pub(super) enum State<T> {
+pub(super) enum JobState<T> {
     Ready {
         serial: u64,
     },
@@ -71,9 +71,9 @@ pub(super) struct Next<T> {
     pub(super) since: Duration,
 }
 
-impl<T> Entry<T> {
+impl<T> QueuedJob<T> {
     pub(super) fn new(hosts: Hosts, what: T, since: Duration, round: u64) -> Self {
-        Self { hosts, what, since, failures: 0, round, state: State::Ready { serial: 0 } }
+        Self { hosts, what, since, failures: 0, round, state: JobState::Ready { serial: 0 } }
     }
 }
 
@@ -105,7 +105,7 @@ impl<T> Line<T> {
 
     pub(super) fn make_ready(&mut self, destination: &Arc<str>, serial: u64) {
         let Some(entry) = self.jobs.get_mut(destination) else { return };
-        entry.state = State::Ready { serial };
+        entry.state = JobState::Ready { serial };
         let lane = self.lanes.entry(Arc::clone(&entry.hosts)).or_default();
         lane.insert(serial, Arc::clone(destination));
     }
@@ -113,14 +113,14 @@ impl<T> Line<T> {
     /// Where a resting job stands among all resting jobs.
     pub(super) fn resting(&self, destination: &Arc<str>) -> Option<(Duration, u64)> {
         match self.jobs.get(destination)?.state {
-            State::Resting { due, serial } => Some((due, serial)),
+            JobState::Resting { due, serial } => Some((due, serial)),
             _ => None,
         }
     }
 
-    pub(super) fn remove_waiting(&mut self, destination: &Arc<str>) -> Option<Entry<T>> {
+    pub(super) fn remove_waiting(&mut self, destination: &Arc<str>) -> Option<QueuedJob<T>> {
         let entry = self.jobs.remove(destination)?;
-        if let State::Ready { serial } = entry.state {
+        if let JobState::Ready { serial } = entry.state {
             self.leave_lane(&entry.hosts, serial);
         }
         Some(entry)
@@ -130,7 +130,7 @@ impl<T> Line<T> {
     pub(super) fn take_first(
         &mut self,
         mut open: impl FnMut(&Arc<str>) -> bool,
-    ) -> Option<(Arc<str>, &mut Entry<T>)> {
+    ) -> Option<(Arc<str>, &mut QueuedJob<T>)> {
         let first = |lane: &BTreeMap<u64, Arc<str>>| lane.first_key_value().map(|(serial, _)| *serial);
         let usable = self.lanes.iter().filter(|(hosts, _)| hosts.iter().all(&mut open));
         let (serial, hosts) =

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use self::line::{Entry, Hosts, Line, Next, Share, State};
+use self::line::{Hosts, JobState, Line, Next, QueuedJob, Share};
 use crate::tenant::Tenant;
 
 /// Back-off after the first failure; it doubles from there.
@@ -118,7 +118,7 @@ impl<T: Clone> Queue<T> {
             let Job { key: Key { destination, .. }, hosts, what } = job;
             let hosts = line.hosts(&destination, hosts);
             let Some(entry) = line.jobs.get_mut(&destination) else {
-                self.enter(&mut line, &destination, Entry::new(hosts, what, now, round));
+                self.enter(&mut line, &destination, QueuedJob::new(hosts, what, now, round));
                 continue;
             };
             if entry.round == round {
@@ -127,23 +127,23 @@ impl<T: Clone> Queue<T> {
             entry.round = round;
             let fits = (self.may_go_on)(&entry.what, &what);
             match &mut entry.state {
-                State::Running { .. } | State::Resting { .. } if fits => {
+                JobState::Running { .. } | JobState::Resting { .. } if fits => {
                     (entry.hosts, entry.what) = (hosts, what);
                 }
-                State::Running { taken } => {
+                JobState::Running { taken } => {
                     let next = Some(Next { hosts, what, since: now });
-                    entry.state = State::Cancelled { taken: taken.clone(), next };
+                    entry.state = JobState::Cancelled { taken: taken.clone(), next };
                     cancel.push(destination);
                 }
-                State::Cancelled { next, .. } => {
+                JobState::Cancelled { next, .. } => {
                     let since = next.as_ref().map_or(now, |next| next.since);
                     *next = Some(Next { hosts, what, since });
                 }
-                State::Ready { .. } if fits && entry.hosts == hosts => entry.what = what,
-                State::Ready { .. } | State::Resting { .. } => {
+                JobState::Ready { .. } if fits && entry.hosts == hosts => entry.what = what,
+                JobState::Ready { .. } | JobState::Resting { .. } => {
                     let (failures, since) = if fits { (entry.failures, entry.since) } else { (0, now) };
                     self.leave(&mut line, &destination);
-                    let entry = Entry { failures, ..Entry::new(hosts, what, since, round) };
+                    let entry = QueuedJob { failures, ..QueuedJob::new(hosts, what, since, round) };
                     self.enter(&mut line, &destination, entry);
                 }
             }
@@ -151,12 +151,12 @@ impl<T: Clone> Queue<T> {
         let mut leaving = Vec::new();
         for (destination, entry) in line.jobs.iter_mut().filter(|(_, entry)| entry.round != round) {
             match &mut entry.state {
-                State::Ready { .. } | State::Resting { .. } => leaving.push(Arc::clone(destination)),
-                State::Running { taken } => {
-                    entry.state = State::Cancelled { taken: taken.clone(), next: None };
+                JobState::Ready { .. } | JobState::Resting { .. } => leaving.push(Arc::clone(destination)),
+                JobState::Running { taken } => {
+                    entry.state = JobState::Cancelled { taken: taken.clone(), next: None };
                     cancel.push(Arc::clone(destination));
                 }
-                State::Cancelled { next, .. } => *next = None,
+                JobState::Cancelled { next, .. } => *next = None,
             }
         }
         for destination in leaving {
@@ -213,7 +213,7 @@ impl<T: Clone> Queue<T> {
             let since = entry.since;
             let key = Key { owner: Arc::clone(&owner), destination };
             started.push(Job { key, hosts: taken.to_vec(), what: entry.what.clone() });
-            entry.state = State::Running { taken: taken.clone() };
+            entry.state = JobState::Running { taken: taken.clone() };
             line.running += 1;
             line.turn = turn;
             if line.has_ready() {
@@ -260,13 +260,13 @@ impl<T: Clone> Queue<T> {
     fn settle(&mut self, line: &mut Line<T>, key: &Key, outcome: Ended, now: Duration, jitter: f64) {
         let Some(entry) = line.jobs.get_mut(&key.destination) else { return };
         let next = match &mut entry.state {
-            State::Ready { .. } | State::Resting { .. } => return,
-            State::Running { taken } => {
+            JobState::Ready { .. } | JobState::Resting { .. } => return,
+            JobState::Running { taken } => {
                 let taken = taken.clone();
                 self.release(&taken);
                 None
             }
-            State::Cancelled { taken, next } => {
+            JobState::Cancelled { taken, next } => {
                 let (taken, next) = (taken.clone(), next.take());
                 self.release(&taken);
                 Some(next)
@@ -281,7 +281,7 @@ impl<T: Clone> Queue<T> {
                 entry.failures = entry.failures.saturating_add(1);
                 let due = now + backoff(entry.failures, wait, jitter);
                 self.serial += 1;
-                entry.state = State::Resting { due, serial: self.serial };
+                entry.state = JobState::Resting { due, serial: self.serial };
                 self.resting.insert((due, self.serial), key.clone());
                 let since = entry.since;
                 self.now_waiting(since);
@@ -289,7 +289,7 @@ impl<T: Clone> Queue<T> {
             (Some(Some(next)), _) if outcome != Ended::Done || !(self.may_go_on)(&entry.what, &next.what) => {
                 let round = entry.round;
                 line.jobs.remove(&key.destination);
-                let entry = Entry::new(next.hosts, next.what, next.since, round);
+                let entry = QueuedJob::new(next.hosts, next.what, next.since, round);
                 self.enter(line, &key.destination, entry);
             }
             _ => {
@@ -349,7 +349,7 @@ impl<T: Clone> Queue<T> {
         }
     }
 
-    fn enter(&mut self, line: &mut Line<T>, destination: &Arc<str>, entry: Entry<T>) {
+    fn enter(&mut self, line: &mut Line<T>, destination: &Arc<str>, entry: QueuedJob<T>) {
         let serial = self.next_serial();
         self.now_waiting(entry.since);
         line.jobs.insert(Arc::clone(destination), entry);

@@ -203,8 +203,9 @@ impl World {
         }
         assert_eq!(queue.running(), self.running.len());
         let entries = || queue.lines.values().flat_map(|line| line.jobs.values());
-        let waits = |state: &State<Work>| matches!(state, State::Ready { .. } | State::Resting { .. });
-        let rests = |state: &State<Work>| matches!(state, State::Resting { .. });
+        let waits =
+            |state: &JobState<Work>| matches!(state, JobState::Ready { .. } | JobState::Resting { .. });
+        let rests = |state: &JobState<Work>| matches!(state, JobState::Resting { .. });
         assert_eq!(entries().filter(|entry| waits(&entry.state)).count(), queue.waiting());
         assert_eq!(entries().filter(|entry| rests(&entry.state)).count(), queue.resting.len());
         assert_eq!(queue.waiting_since.values().sum::<usize>(), queue.waiting());

@@ -55,7 +55,7 @@ pub(super) struct Claim {
 pub(super) struct Title {
     /// It was never copied, and its last attempt failed for reasons of its source.
     pub(super) uncopyable: bool,
-    scope: Scope,
+    scope: OwnerScope,
     unused: bool,
     rank: Rank,
     since: Timestamp,
@@ -67,7 +67,7 @@ pub(super) struct Title {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Scope {
+enum OwnerScope {
     Cluster,
     Namespace,
 }
@@ -200,7 +200,11 @@ impl Claims {
         };
         claim.enter(Title {
             uncopyable: is_uncopyable(interest),
-            scope: if holding.ledger.owner().namespace.is_some() { Scope::Namespace } else { Scope::Cluster },
+            scope: if holding.ledger.owner().namespace.is_some() {
+                OwnerScope::Namespace
+            } else {
+                OwnerScope::Cluster
+            },
             unused: interest.image.used.is_none()
                 && interest.row.is_none_or(|row| moment.direct.by(&row.destination, &row.written).is_none()),
             rank,

@@ -165,8 +165,10 @@ fn doomed(ledger: &Ledger, policy: &Policy, leaving: &Leaving<'_>) -> Doomed {
                 Err(_) => continue,
             };
             if work == Work::Delete && copy.state != CopyState::Deleting {
-                let row = changed.get_or_insert_with(|| entry.clone()).copies.get_mut(position);
-                row.into_iter().for_each(|row| enter(row, CopyState::Deleting, whole_seconds(now)));
+                let changed = changed.get_or_insert_with(|| entry.clone());
+                if let Some(row) = changed.copies.get_mut(position) {
+                    enter(row, CopyState::Deleting, whole_seconds(now));
+                }
             }
             let (source, destination) = (source.clone(), copy.destination.clone());
             doomed.tasks.push(Task { source, destination, work });

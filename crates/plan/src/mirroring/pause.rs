@@ -7,7 +7,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownKind<'a> {
     pub kind: &'a str,
-    pub standing: Standing,
+    pub standing: KindStanding,
     /// Objects that were there when the kind was last listed, or that stored ledgers name as their owner.
     pub objects: usize,
     /// Nothing can be done without it, whether there are objects or not.
@@ -16,7 +16,7 @@ pub struct KnownKind<'a> {
 
 /// Whether the API server serves a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum KindStanding {
     /// It does, and all objects were listed.
     Listed,
     /// It does, or that is not known yet, and the list is not complete.
@@ -29,12 +29,12 @@ pub enum Standing {
 /// installed, and is not waited for.
 pub fn waits_for<'a>(kinds: impl IntoIterator<Item = KnownKind<'a>>) -> Option<String> {
     kinds.into_iter().find_map(|KnownKind { kind, standing, objects, needed }| match standing {
-        Standing::Listed => None,
-        Standing::Listing => Some(format!("objects of kind {kind} are not listed yet")),
-        Standing::Absent if objects > 0 => {
+        KindStanding::Listed => None,
+        KindStanding::Listing => Some(format!("objects of kind {kind} are not listed yet")),
+        KindStanding::Absent if objects > 0 => {
             Some(format!("the cluster does not serve the kind {kind}, of which {objects} objects are known"))
         }
-        Standing::Absent => needed.then(|| format!("the cluster does not serve the kind {kind}")),
+        KindStanding::Absent => needed.then(|| format!("the cluster does not serve the kind {kind}")),
     })
 }
 
@@ -48,12 +48,12 @@ mod tests {
             waits_for([KnownKind { kind: "ImageSetMirror", standing, objects, needed }]).is_some()
         };
         for (standing, objects, needed, expected) in [
-            (Standing::Listed, 0, true, false),
-            (Standing::Listed, 7, false, false),
-            (Standing::Listing, 0, false, true),
-            (Standing::Absent, 0, false, false),
-            (Standing::Absent, 0, true, true),
-            (Standing::Absent, 1, false, true),
+            (KindStanding::Listed, 0, true, false),
+            (KindStanding::Listed, 7, false, false),
+            (KindStanding::Listing, 0, false, true),
+            (KindStanding::Absent, 0, false, false),
+            (KindStanding::Absent, 0, true, true),
+            (KindStanding::Absent, 1, false, true),
         ] {
             assert_eq!(waits(standing, objects, needed), expected, "{standing:?} {objects} {needed}");
         }

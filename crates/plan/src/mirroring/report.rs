@@ -8,7 +8,7 @@ use fairlead_api::{
 use fairlead_domain::reference::Reference;
 
 use crate::ledger::{Copy, Entry, Ledger};
-use crate::policy_status::{Outcome, judge};
+use crate::policy_status::{Compilation, judge};
 use crate::routing::Policy;
 
 /// Images that a status lists; all of them are in the ledger.
@@ -16,7 +16,7 @@ const LISTED: usize = 100;
 
 /// The fields of a mirror object's status that follow from its ledger.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct MirrorReport {
     pub image_count: u32,
     pub mirrored_count: u32,
     pub failed_count: u32,
@@ -26,7 +26,7 @@ pub struct Report {
 
 /// Sums a ledger up. `secrets` and `problems` are what else keeps images from being copied: Secrets that cannot be
 /// used, and what [`reconcile`](super::reconcile) could not place.
-pub fn report(ledger: &Ledger, policy: &Policy, secrets: &[String], problems: &[String]) -> Report {
+pub fn report(ledger: &Ledger, policy: &Policy, secrets: &[String], problems: &[String]) -> MirrorReport {
     let mut counts = Counts::default();
     let mut failing = Vec::new();
     let mut others = Vec::new();
@@ -37,7 +37,7 @@ pub fn report(ledger: &Ledger, policy: &Policy, secrets: &[String], problems: &[
         }
     }
     let listed = failing.into_iter().chain(others).take(LISTED);
-    Report {
+    MirrorReport {
         image_count: number(ledger.len()),
         mirrored_count: number(counts.in_place),
         failed_count: number(counts.failed + counts.refused),
@@ -46,7 +46,7 @@ pub fn report(ledger: &Ledger, policy: &Policy, secrets: &[String], problems: &[
     }
 }
 
-type Row<'l> = (&'l Reference, &'l Copy);
+type ReportRow<'l> = (&'l Reference, &'l Copy);
 
 #[derive(Default)]
 struct Counts<'l> {
@@ -57,9 +57,9 @@ struct Counts<'l> {
     failed: usize,
     refused: usize,
     undeleted: usize,
-    first_failed: Option<Row<'l>>,
-    first_refused: Option<Row<'l>>,
-    first_undeleted: Option<Row<'l>>,
+    first_failed: Option<ReportRow<'l>>,
+    first_refused: Option<ReportRow<'l>>,
+    first_undeleted: Option<ReportRow<'l>>,
 }
 
 impl<'l> Counts<'l> {
@@ -104,7 +104,7 @@ fn ready(
 ) -> conditions::Finding {
     let finding =
         |holds, reason: &str, message: String| conditions::Finding::new(types::READY, holds, reason, message);
-    let judgement = judge(policy.id().kind, &Outcome::Compiled { policy, secrets });
+    let judgement = judge(policy.id().kind, &Compilation::Compiled { policy, secrets });
     if !judgement.holds {
         return finding(false, judgement.reason, judgement.message);
     }

@@ -40,8 +40,8 @@ fn upstream(registry: &str) -> serde_json::Value {
     json!({"registry": registry, "path": "/", "imageFilter": {"include": ["/.*"]}})
 }
 
-fn compiled<'a>(policy: &'a Policy, secrets: &'a [String]) -> Outcome<'a> {
-    Outcome::Compiled { policy, secrets }
+fn compiled<'a>(policy: &'a Policy, secrets: &'a [String]) -> Compilation<'a> {
+    Compilation::Compiled { policy, secrets }
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_mirror_also_says_whether_it_was_accepted_and_leaves_other_conditions_alone(
     let broken = mirror("(").unwrap_err();
     let foreign = conditions::merge(&[], &[Finding::new(types::EXACT, true, "X", "")], Some(1), at(1));
     let stored = Stored { generation: Some(1), conditions: &foreign, ..Stored::default() };
-    let status = wanted(MIRROR, &Outcome::Refused(&broken), None, &stored, at(10)).unwrap();
+    let status = wanted(MIRROR, &Compilation::Refused(&broken), None, &stored, at(10)).unwrap();
     let told: Vec<_> =
         status.conditions.iter().map(|one| (one.type_.as_str(), one.status, one.reason.as_str())).collect();
     let not = ConditionStatus::False;
@@ -104,7 +104,7 @@ fn reasons_tell_what_kind_of_trouble_it_is() {
     let secret = vec!["Secret shop/pull does not exist: create it".to_owned()];
     let good = set(&json!([upstream("a.example")])).unwrap();
     let partly = set(&json!([upstream("a.example"), upstream("https://b.example")])).unwrap();
-    let unreadable = Outcome::Unreadable { error: "spec.priority: invalid type" };
+    let unreadable = Compilation::Unreadable { error: "spec.priority: invalid type" };
     for (outcome, reason, part) in [
         (compiled(&good, &secret), "SecretUnavailable", "Secret shop/pull does not exist"),
         (compiled(&partly, &[]), "Degraded", "spec.upstreams[1].registry: "),

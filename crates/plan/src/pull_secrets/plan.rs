@@ -58,7 +58,7 @@ pub struct Owner {
 
 /// What is known of a Secret that a policy names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum SourceSecret {
     Has(Content),
     /// It is missing, cannot be read, or holds no registry credentials. Copies stay as they are.
     Unusable,
@@ -111,7 +111,7 @@ pub struct View<'a> {
     pub unreadable: &'a BTreeSet<Arc<str>>,
     /// Places that Pods name among their pull secrets, as far as they may be copies.
     pub used: &'a BTreeSet<Place>,
-    pub sources: &'a BTreeMap<SecretName, Source>,
+    pub sources: &'a BTreeMap<SecretName, SourceSecret>,
     pub sightings: &'a BTreeMap<Place, Sighting>,
     /// Names of copies that were looked for in all namespaces, and when that began.
     pub searched: &'a BTreeMap<Arc<str>, WallTime>,
@@ -322,8 +322,8 @@ impl Planner<'_> {
 
     fn content_of(&self, expected: &Expected) -> Option<Content> {
         match self.view.sources.get(&expected.of.secret) {
-            Some(Source::Has(content)) => Some(*content),
-            Some(Source::Unusable) | None => None,
+            Some(SourceSecret::Has(content)) => Some(*content),
+            Some(SourceSecret::Unusable) | None => None,
         }
     }
 

@@ -78,7 +78,7 @@ struct World {
     owners: Vec<Owner>,
     unreadable: BTreeSet<Arc<str>>,
     used: BTreeSet<Place>,
-    sources: BTreeMap<SecretName, Source>,
+    sources: BTreeMap<SecretName, SourceSecret>,
     sightings: BTreeMap<Place, Sighting>,
     searched: BTreeMap<Arc<str>, WallTime>,
     /// Of every namespace.
@@ -118,7 +118,7 @@ impl World {
             owners: vec![owner],
             unreadable: BTreeSet::new(),
             used: BTreeSet::new(),
-            sources: BTreeMap::from([(secret("registries", "pull"), Source::Has(OLD))]),
+            sources: BTreeMap::from([(secret("registries", "pull"), SourceSecret::Has(OLD))]),
             sightings: BTreeMap::new(),
             searched: BTreeMap::from([(name(), NOW)]),
             selection: Selection::Covered,
@@ -178,9 +178,9 @@ fn a_copy_in_use_is_kept_right() {
     assert_eq!(right().actions(), Vec::<String>::new());
 
     let mut rotated = right();
-    rotated.sources.insert(secret("registries", "pull"), Source::Has(NEW));
+    rotated.sources.insert(secret("registries", "pull"), SourceSecret::Has(NEW));
     assert_eq!(rotated.actions(), ["apply shop: its source has changed"]);
-    rotated.sources.insert(secret("registries", "pull"), Source::Unusable);
+    rotated.sources.insert(secret("registries", "pull"), SourceSecret::Unusable);
     assert_eq!(
         rotated.actions(),
         Vec::<String>::new(),
@@ -217,7 +217,7 @@ fn nothing_is_copied_to_a_namespace_that_the_webhook_leaves_out() {
 
     let rotated = |selection| {
         let mut world = World::new().used("shop").seen("shop", Found::Copy(copy(MINUTE))).selected(selection);
-        world.sources.insert(secret("registries", "pull"), Source::Has(NEW));
+        world.sources.insert(secret("registries", "pull"), SourceSecret::Has(NEW));
         world.actions()
     };
     assert_eq!(
@@ -342,7 +342,7 @@ proptest! {
             .collect();
         world.unreadable = unreadable.into_iter().map(uid).collect();
         world.used = used.into_iter().map(spot).collect();
-        world.sources = (0..3).map(|number| (source(number), Source::Has(OLD))).collect();
+        world.sources = (0..3).map(|number| (source(number), SourceSecret::Has(OLD))).collect();
         world.sightings =
             seen.into_iter().map(|(at, found)| (spot(at), Sighting { found, at: NOW })).collect();
         let wanted = |of: &SecretUse| {

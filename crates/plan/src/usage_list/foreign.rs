@@ -27,13 +27,13 @@ pub struct ForeignLists {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Foreign {
     last_seen: Timestamp,
-    content: Content,
+    content: ListContent,
     /// Why the list could not be read the last time.
     unreadable: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Content {
+enum ListContent {
     Read(Arc<UsageList>),
     /// Read before a restart, and not since.
     Forgotten,
@@ -44,8 +44,8 @@ enum Content {
 impl Foreign {
     fn list(&self) -> Option<&Arc<UsageList>> {
         match &self.content {
-            Content::Read(list) => Some(list),
-            Content::Forgotten | Content::Unknown => None,
+            ListContent::Read(list) => Some(list),
+            ListContent::Forgotten | ListContent::Unknown => None,
         }
     }
 }
@@ -106,7 +106,7 @@ impl ForeignLists {
     pub fn remembered(seen: impl IntoIterator<Item = SeenCluster>) -> Self {
         let clusters = seen.into_iter().map(|seen| {
             let last_seen = seen.last_seen;
-            (seen.cluster, Foreign { last_seen, content: Content::Forgotten, unreadable: None })
+            (seen.cluster, Foreign { last_seen, content: ListContent::Forgotten, unreadable: None })
         });
         Self { clusters: clusters.collect(), read_at: None }
     }
@@ -121,13 +121,13 @@ impl ForeignLists {
                 foreign.unreadable = None;
             }
             let counts =
-                foreign.content != Content::Unknown && now.duration_since(foreign.last_seen) < VANISHED;
+                foreign.content != ListContent::Unknown && now.duration_since(foreign.last_seen) < VANISHED;
             !vanished || counts
         });
         for (cluster, outcome) in reading {
-            let before = clusters.remove(&cluster).map_or(Content::Unknown, |known| known.content);
+            let before = clusters.remove(&cluster).map_or(ListContent::Unknown, |known| known.content);
             let (content, unreadable) = match outcome {
-                Ok(list) => (Content::Read(list), None),
+                Ok(list) => (ListContent::Read(list), None),
                 Err(why) => (before, Some(why)),
             };
             clusters.insert(cluster, Foreign { last_seen: now, content, unreadable });
@@ -181,7 +181,7 @@ impl ForeignLists {
 
     /// What has to survive a restart.
     pub fn seen(&self) -> impl Iterator<Item = SeenCluster> {
-        let lists = self.clusters.iter().filter(|(_, foreign)| foreign.content != Content::Unknown);
+        let lists = self.clusters.iter().filter(|(_, foreign)| foreign.content != ListContent::Unknown);
         lists.map(|(cluster, foreign)| SeenCluster {
             cluster: Arc::clone(cluster),
             last_seen: foreign.last_seen,

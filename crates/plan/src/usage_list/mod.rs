@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 pub use self::{
     document::{DocumentError, UsageList},
     foreign::{ForeignLists, ForeignMirrors, Reading, SeenCluster, StaleList, Withheld},
-    standing::{Facts, Standing, standing},
+    standing::{Facts, ListStanding, standing},
 };
 use crate::mirroring::hold_tag;
 

@@ -19,7 +19,7 @@ pub struct Facts<'a> {
 
 /// The lists in all mirrors of an object, taken together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct ListStanding {
     /// Every mirror holds the list of this cluster.
     pub listed: bool,
     /// What is wrong, for people.
@@ -32,8 +32,8 @@ pub fn standing<'a>(
     mirrors: impl Iterator<Item = Facts<'a>>,
     max_age: Option<SignedDuration>,
     now: Timestamp,
-) -> Standing {
-    let mut standing = Standing { listed: true, ..Standing::default() };
+) -> ListStanding {
+    let mut standing = ListStanding { listed: true, ..ListStanding::default() };
     for facts in mirrors {
         let Facts { place, foreign, published, refused, unread } = facts;
         standing.listed &= published;

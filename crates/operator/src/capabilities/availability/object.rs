@@ -32,12 +32,12 @@ pub(super) enum Rule {
 
 /// The object as it is stored.
 #[derive(Debug, Clone)]
-pub(super) enum Stored {
+pub(super) enum WatchResource {
     Whole(Arc<ClusterImageSetAvailability>),
     Malformed(Arc<Malformed>),
 }
 
-impl Stored {
+impl WatchResource {
     pub(super) fn status(&self) -> Option<&ClusterImageSetAvailabilityStatus> {
         match self {
             Self::Whole(object) => object.status.as_ref(),
@@ -87,7 +87,7 @@ impl Stored {
 #[derive(Debug)]
 pub(super) struct Object {
     pub(super) owner: Owner,
-    pub(super) stored: Stored,
+    pub(super) stored: WatchResource,
     pub(super) rule: Rule,
     pub(super) ledger: Ledger,
     pub(super) writes: WriteSchedule,
@@ -113,7 +113,7 @@ struct Untold {
 }
 
 impl Object {
-    fn new(owner: Owner, stored: Stored, ledger: Ledger) -> Self {
+    fn new(owner: Owner, stored: WatchResource, ledger: Ledger) -> Self {
         let is_gone = |status| status == Availability::NotFound;
         let gone = ledger
             .iter()
@@ -136,7 +136,7 @@ impl Object {
     }
 
     /// Takes the object as it is stored now.
-    fn refresh(&mut self, stored: Stored) {
+    fn refresh(&mut self, stored: WatchResource) {
         if self.stored.version() == stored.version() {
             return;
         }
@@ -289,10 +289,14 @@ impl Objects {
         let whole =
             snapshot.objects.iter().filter(|(_, object)| object.metadata.deletion_timestamp.is_none());
         let whole = whole.map(|(key, object)| {
-            (&key.name, object.metadata.uid.as_deref().unwrap_or_default(), Stored::Whole(object.clone()))
+            (
+                &key.name,
+                object.metadata.uid.as_deref().unwrap_or_default(),
+                WatchResource::Whole(object.clone()),
+            )
         });
         let malformed = snapshot.malformed.iter().map(|(key, malformed)| {
-            (&key.name, malformed.uid.as_str(), Stored::Malformed(malformed.clone()))
+            (&key.name, malformed.uid.as_str(), WatchResource::Malformed(malformed.clone()))
         });
         let mut before = std::mem::take(&mut self.all);
         for (name, uid, stored) in whole.chain(malformed) {
@@ -308,7 +312,7 @@ impl Objects {
         }
     }
 
-    fn begin(&mut self, name: &Arc<str>, uid: &str, stored: Stored) -> Object {
+    fn begin(&mut self, name: &Arc<str>, uid: &str, stored: WatchResource) -> Object {
         let owner = Owner {
             kind: OwnerKind::ClusterImageSetAvailability,
             namespace: None,

@@ -2,13 +2,13 @@
 
 use fairlead_api::conditions::{Finding, merge, types};
 use fairlead_api::kuik::{ClusterImageSetAvailability, ClusterImageSetAvailabilityStatus};
-use fairlead_plan::availability::{self, Report};
+use fairlead_plan::availability::{self, WatchReport};
 use fairlead_plan::ledger::Owner;
 use jiff::Timestamp;
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 
-use super::object::{Object, Rule, Stored};
+use super::object::{Object, Rule, WatchResource};
 use crate::controller::status::{Draft, Manner, ObjectId};
 
 pub(super) const FIELD_MANAGER: &str = "fairlead-watch";
@@ -25,18 +25,18 @@ pub(super) struct Essence {
 /// What the status of an object should say now.
 pub(super) fn wanted(object: &Object) -> Essence {
     let generation = object.stored.generation();
-    let Report { status, ready } = availability::report(&object.ledger);
+    let WatchReport { status, ready } = availability::report(&object.ledger);
     let ready = match &object.rule {
         Rule::Watched(_) => ready,
         Rule::Refused(finding) => finding.clone(),
     };
-    let report = matches!(object.stored, Stored::Whole(_)).then_some(status);
+    let report = matches!(object.stored, WatchResource::Whole(_)).then_some(status);
     Essence { generation, report, ready }
 }
 
 impl Essence {
     /// Whether that is what is stored.
-    pub(super) fn is_in(&self, stored: &Stored) -> bool {
+    pub(super) fn is_in(&self, stored: &WatchResource) -> bool {
         let ready = stored.conditions().iter().find(|one| one.type_ == types::READY);
         let says = ready.is_some_and(|one| {
             (one.status, &one.reason, &one.message)
@@ -57,7 +57,7 @@ impl Essence {
 }
 
 /// The request that makes a status say so.
-pub(super) fn draft(essence: &Essence, stored: &Stored, owner: &Owner) -> Draft {
+pub(super) fn draft(essence: &Essence, stored: &WatchResource, owner: &Owner) -> Draft {
     let (own, others): (Vec<_>, Vec<_>) =
         stored.conditions().iter().cloned().partition(|one| one.type_ == types::READY);
     let ready = std::slice::from_ref(&essence.ready);
@@ -96,13 +96,13 @@ mod tests {
 
     use super::*;
 
-    fn stored(status: &Value) -> Stored {
+    fn stored(status: &Value) -> WatchResource {
         let object = serde_json::from_value(json!({
             "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ClusterImageSetAvailability",
             "metadata": {"name": "all", "uid": "u", "generation": 3, "resourceVersion": "7"},
             "spec": {}, "status": status,
         }));
-        Stored::Whole(Arc::new(object.unwrap()))
+        WatchResource::Whole(Arc::new(object.unwrap()))
     }
 
     fn essence(images: &[&str]) -> Essence {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
-use fairlead_plan::availability::{self, Looked, Looks, MirrorLooks, Outcome, Question};
+use fairlead_plan::availability::{self, Looked, Looks, MirrorLooks, Question, RegistryAnswer};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -242,7 +242,7 @@ impl AvailabilityWatch {
             let round = self.rounds.entry(image.clone()).or_default();
             *round = round.wrapping_add(1);
         }
-        self.looks.looked(image, Outcome::from(&looked.verdict), now, fastrand::f64());
+        self.looks.looked(image, RegistryAnswer::from(&looked.verdict), now, fastrand::f64());
         let mut holders = self.objects.all.values().flat_map(|object| object.holders(image));
         let namespace = holders.next().map_or("", |holder| &*holder.namespace);
         self.setup.metrics.looked(image.host().as_str(), namespace, looked.verdict.kind());

@@ -86,7 +86,7 @@ impl From<String> for Trouble {
 
 /// Whoever carries tasks out shares these.
 #[derive(Clone)]
-pub(super) struct Carrier {
+pub(super) struct Executor {
     client: Client,
     copier: Copier,
     credentials: Credentials,
@@ -98,7 +98,7 @@ pub(super) struct Carrier {
     published: Arc<Notify>,
 }
 
-impl Carrier {
+impl Executor {
     pub(super) fn new(
         client: Client,
         credentials: Credentials,

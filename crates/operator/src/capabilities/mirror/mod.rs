@@ -30,9 +30,9 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use tokio::sync::{Mutex, mpsc, watch};
 
-pub use self::event_loop::Mirrors;
+pub use self::event_loop::MirrorController;
 pub use self::metrics::Metrics;
-use self::{credentials::Credentials, executor::Carrier, proofs::Proofs, usage_lists::UsageLists};
+use self::{credentials::Credentials, executor::Executor, proofs::Proofs, usage_lists::UsageLists};
 use crate::capabilities::availability::Seen;
 use crate::cluster::ledgers::Missed;
 use crate::cluster::usage::Ignored;
@@ -53,7 +53,7 @@ pub struct MirrorSetup {
     inbox: Arc<Mutex<Inbox>>,
     ignored: Ignored,
     manner: Arc<LedgerManner>,
-    carrier: Carrier,
+    executor: Executor,
     credentials: Credentials,
     limits: Limits,
     /// Where the watch of images learns what to look at.
@@ -86,14 +86,14 @@ impl MirrorSetup {
         let Context { config, registries, secrets, verdicts, .. } = &*context;
         let settings = &config.mirroring;
         let credentials = Credentials::new(secrets.clone(), config.monitoring.clone());
-        let carrier =
-            Carrier::new(registries.clone(), credentials.clone(), verdicts.clone(), settings, &metrics);
+        let executor =
+            Executor::new(registries.clone(), credentials.clone(), verdicts.clone(), settings, &metrics);
         let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX).max(1);
         let limits =
             Limits { workers: number(settings.workers), per_registry: number(settings.per_registry) };
         let manner = Arc::new(manner_of(settings));
         let (ignored, inbox) = (Ignored::from(config), Arc::new(Mutex::new(inbox)));
-        Self { context, inbox, ignored, manner, carrier, credentials, limits, looks, metrics }
+        Self { context, inbox, ignored, manner, executor, credentials, limits, looks, metrics }
     }
 }
 

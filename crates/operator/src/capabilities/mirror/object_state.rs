@@ -19,7 +19,7 @@ use super::write::Turn;
 
 /// One mirror object and its ledger.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct MirrorState {
     pub(super) object: Object,
     pub(super) ledger: Ledger,
     /// Images in use by its Pods, in order.
@@ -50,7 +50,7 @@ pub(super) struct Desk {
     pub(super) turn: Turn,
 }
 
-impl Desk {
+impl MirrorState {
     pub(super) fn new(object: Object, mut ledger: Ledger, manner: &LedgerManner, now: Timestamp) -> Self {
         if let Some(status) = object.stored.status().filter(|_| ledger.is_empty()) {
             ledger.apply(mirroring::adopt(status, now));

@@ -16,12 +16,12 @@ use crate::cluster::watch::Resources;
 
 /// An object of either kind.
 #[derive(Debug, Clone)]
-pub(super) enum Stored {
+pub(super) enum MirrorResource {
     Cluster(Arc<ClusterImageSetMirror>),
     Namespaced(Arc<ImageSetMirror>),
 }
 
-impl Stored {
+impl MirrorResource {
     pub(super) fn metadata(&self) -> &ObjectMeta {
         match self {
             Self::Cluster(object) => &object.metadata,
@@ -49,14 +49,14 @@ impl Stored {
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     pub(super) owner: Owner,
-    pub(super) stored: Stored,
+    pub(super) stored: MirrorResource,
     /// None: it makes no sense as it is, and nothing is done for it until somebody has corrected it.
     pub(super) policy: Option<Arc<Policy>>,
     pub(super) deleting: Option<Timestamp>,
 }
 
 impl Object {
-    fn new(kind: OwnerKind, stored: Stored, compiled: &BTreeMap<&str, &Arc<Policy>>) -> Option<Self> {
+    fn new(kind: OwnerKind, stored: MirrorResource, compiled: &BTreeMap<&str, &Arc<Policy>>) -> Option<Self> {
         let metadata = stored.metadata();
         let owner = Owner {
             kind,
@@ -132,10 +132,10 @@ impl Objects {
         let mut objects = Self::default();
         let (cluster, own) = (OwnerKind::ClusterImageSetMirror, OwnerKind::ImageSetMirror);
         objects.add(cluster, &resources.cluster_image_set_mirrors.snapshot(), |object| {
-            Object::new(cluster, Stored::Cluster(object), &compiled)
+            Object::new(cluster, MirrorResource::Cluster(object), &compiled)
         });
         objects.add(own, &resources.image_set_mirrors.snapshot(), |object| {
-            Object::new(own, Stored::Namespaced(object), &compiled)
+            Object::new(own, MirrorResource::Namespaced(object), &compiled)
         });
         objects
     }

@@ -48,7 +48,7 @@ pub(super) struct Opened {
     pub(super) namespaces: Vec<Arc<str>>,
 }
 
-type Key = (Arc<str>, Reference);
+type ProofKey = (Arc<str>, Reference);
 
 #[derive(Debug)]
 struct Waiting {
@@ -63,8 +63,8 @@ struct Waiting {
 /// Originals that wait to be opened, and those under way.
 pub(super) struct Proofs {
     opener: Opener,
-    waiting: HashMap<Key, Waiting>,
-    jobs: JoinSet<(Key, Vec<Arc<str>>)>,
+    waiting: HashMap<ProofKey, Waiting>,
+    jobs: JoinSet<(ProofKey, Vec<Arc<str>>)>,
 }
 
 impl Proofs {

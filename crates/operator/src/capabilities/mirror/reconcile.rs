@@ -17,14 +17,14 @@ use fairlead_plan::usage_list::{ForeignMirrors, NameHash};
 use jiff::{SignedDuration, Timestamp};
 
 use super::metrics::{States, place_of};
-use super::object_state::Desk;
+use super::object_state::MirrorState;
 use super::objects::Objects;
-use super::usage_lists::Shared;
+use super::usage_lists::MirrorUsage;
 use crate::cluster::state::PodEntry;
 use crate::cluster::usage::{self, Ignored};
 
 /// Everything that a look depends on, owned.
-pub(super) struct Look {
+pub(super) struct Reconciliation {
     pub(super) objects: Objects,
     pub(super) index: Arc<Index>,
     pub(super) pods: Vec<Arc<PodEntry>>,
@@ -40,112 +40,119 @@ pub(super) struct Look {
     pub(super) proof_lifetime: SignedDuration,
 }
 
-/// The desks as they are afterwards.
-pub(super) struct Looked {
-    pub(super) desks: BTreeMap<Arc<str>, Desk>,
+/// The mirrors as they are afterwards.
+pub(super) struct ReconciledMirrors {
+    pub(super) mirrors: BTreeMap<Arc<str>, MirrorState>,
     /// Objects that are gone.
     pub(super) gone: Vec<Arc<str>>,
     pub(super) states: States,
     /// What this cluster uses of each mirror.
-    pub(super) shared: BTreeMap<Arc<str>, Shared>,
+    pub(super) shared: BTreeMap<Arc<str>, MirrorUsage>,
 }
 
-impl Look {
-    /// `shelved` are ledgers of objects that have no desk yet.
+impl Reconciliation {
+    /// `shelved` are ledgers of objects that have no mirror yet.
     pub(super) fn run(
         self,
-        mut desks: BTreeMap<Arc<str>, Desk>,
+        mut mirrors: BTreeMap<Arc<str>, MirrorState>,
         shelved: &mut HashMap<Owner, Ledger>,
-    ) -> Looked {
-        let gone: Vec<_> = desks.keys().filter(|uid| !self.objects.contains(uid)).cloned().collect();
+    ) -> ReconciledMirrors {
+        let gone: Vec<_> = mirrors.keys().filter(|uid| !self.objects.contains(uid)).cloned().collect();
         for uid in &gone {
-            desks.remove(uid);
+            mirrors.remove(uid);
         }
         for (uid, object) in &self.objects.readable {
-            if let Some(desk) = desks.get_mut(uid) {
-                desk.object = object.clone();
+            if let Some(mirror) = mirrors.get_mut(uid) {
+                mirror.object = object.clone();
             } else {
                 let ledger =
                     shelved.remove(&object.owner).unwrap_or_else(|| Ledger::new(object.owner.clone()));
-                desks.insert(Arc::clone(uid), Desk::new(object.clone(), ledger, &self.manner, self.now));
+                mirrors.insert(
+                    Arc::clone(uid),
+                    MirrorState::new(object.clone(), ledger, &self.manner, self.now),
+                );
             }
         }
-        self.use_images(&mut desks);
+        self.use_images(&mut mirrors);
         let direct = usage::direct(&self.pods);
-        self.plan(&mut desks, &direct);
-        let (states, shared) = (count(&desks), self.share(&desks, &direct));
-        Looked { desks, gone, states, shared }
+        self.plan(&mut mirrors, &direct);
+        let (states, shared) = (count(&mirrors), self.share(&mirrors, &direct));
+        ReconciledMirrors { mirrors, gone, states, shared }
     }
 
-    fn use_images(&self, desks: &mut BTreeMap<Arc<str>, Desk>) {
-        let policies: Vec<(Arc<str>, Arc<Policy>)> = desks
+    fn use_images(&self, mirrors: &mut BTreeMap<Arc<str>, MirrorState>) {
+        let policies: Vec<(Arc<str>, Arc<Policy>)> = mirrors
             .iter()
-            .filter(|(_, desk)| desk.object.deleting.is_none())
-            .filter_map(|(uid, desk)| Some((Arc::clone(uid), Arc::clone(desk.object.policy.as_ref()?))))
+            .filter(|(_, mirror)| mirror.object.deleting.is_none())
+            .filter_map(|(uid, mirror)| Some((Arc::clone(uid), Arc::clone(mirror.object.policy.as_ref()?))))
             .collect();
         let chosen: Vec<_> =
             policies.iter().filter_map(|(uid, policy)| Some((uid, policy.selection()?))).collect();
         let selections: Vec<_> = chosen.iter().map(|(_, selection)| *selection).collect();
         // Freed first, so that the old list and the new one are never in memory at once.
         for (uid, _) in &chosen {
-            if let Some(desk) = desks.get_mut(*uid) {
-                desk.used = Vec::new();
+            if let Some(mirror) = mirrors.get_mut(*uid) {
+                mirror.used = Vec::new();
             }
         }
         let used = usage::gather(&self.pods, &self.ignored, &selections);
         for ((uid, _), used) in chosen.iter().zip(used) {
-            if let Some(desk) = desks.get_mut(*uid) {
-                desk.used = used;
-                mirroring::share_sources(&desk.ledger, &mut desk.used);
+            if let Some(mirror) = mirrors.get_mut(*uid) {
+                mirror.used = used;
+                mirroring::share_sources(&mirror.ledger, &mut mirror.used);
             }
         }
     }
 
     /// What this cluster uses of each mirror. Where several objects name one, a cluster-scoped object gives the Secret.
-    fn share(&self, desks: &BTreeMap<Arc<str>, Desk>, direct: &DirectUses) -> BTreeMap<Arc<str>, Shared> {
-        let mut desks: Vec<&Desk> = desks.values().collect();
-        desks.sort_by_key(|desk| desk.object.owner.namespace.is_some());
-        let mut mirrors: BTreeMap<Arc<str>, Shared> = BTreeMap::new();
-        for desk in desks {
-            let Some(policy) = desk.object.policy.as_deref() else { continue };
+    fn share(
+        &self,
+        mirrors: &BTreeMap<Arc<str>, MirrorState>,
+        direct: &DirectUses,
+    ) -> BTreeMap<Arc<str>, MirrorUsage> {
+        let mut mirrors: Vec<&MirrorState> = mirrors.values().collect();
+        mirrors.sort_by_key(|mirror| mirror.object.owner.namespace.is_some());
+        let mut shared: BTreeMap<Arc<str>, MirrorUsage> = BTreeMap::new();
+        for mirror in mirrors {
+            let Some(policy) = mirror.object.policy.as_deref() else { continue };
             for target in policy.targets() {
                 let key: Arc<str> = target.place.key().as_str().into();
-                mirrors.entry(key).or_insert_with(|| Shared {
+                shared.entry(key).or_insert_with(|| MirrorUsage {
                     place: target.place.clone(),
                     secret: target.push_secret.cloned(),
-                    cause: desk.principal().cause(),
+                    cause: mirror.principal().cause(),
                     used: Vec::new(),
-                    seen: desk.sharing_clusters(target.place),
+                    seen: mirror.sharing_clusters(target.place),
                 });
             }
             // Its mirrors are looked at until its copies are gone, but it uses none of them any more.
-            if desk.object.deleting.is_some() {
+            if mirror.object.deleting.is_some() {
                 continue;
             }
-            for (place, copy) in mirroring::kept_copies(&desk.ledger, policy, self.now) {
-                if let Some(shared) = mirrors.get_mut(place.key().as_str()) {
-                    shared.used.push(NameHash::of(copy));
+            for (place, copy) in mirroring::kept_copies(&mirror.ledger, policy, self.now) {
+                if let Some(usage) = shared.get_mut(place.key().as_str()) {
+                    usage.used.push(NameHash::of(copy));
                 }
             }
         }
-        for shared in mirrors.values_mut() {
-            let named = direct.images().filter(|image| shared.place.contains(image));
-            shared.used.extend(named.map(NameHash::of));
+        for usage in shared.values_mut() {
+            let named = direct.images().filter(|image| usage.place.contains(image));
+            usage.used.extend(named.map(NameHash::of));
         }
-        mirrors
+        shared
     }
 
-    fn plan(&self, desks: &mut BTreeMap<Arc<str>, Desk>, direct: &DirectUses) {
+    fn plan(&self, mirrors: &mut BTreeMap<Arc<str>, MirrorState>, direct: &DirectUses) {
         let loops = Loops::of(&self.index);
-        let objects: Vec<_> = desks.values().map(Desk::planned).collect();
+        let objects: Vec<_> = mirrors.values().map(MirrorState::planned).collect();
         let claims = Claims::gather(&objects, &loops, direct, self.now);
         let other_clusters = |copy: &Reference| self.foreign.permit_deletion(copy, self.now);
-        for desk in desks.values_mut() {
-            let namespace = desk.object.owner.namespace.clone();
+        for mirror in mirrors.values_mut() {
+            let namespace = mirror.object.owner.namespace.clone();
             let replicas = |one: &Reference, other: &Reference| {
                 self.index.are_replicas(one, other, namespace.as_deref())
             };
-            let Desk { object, ledger, used, failing, waiting, .. } = desk;
+            let MirrorState { object, ledger, used, failing, waiting, .. } = mirror;
             match (&object.policy, object.deleting) {
                 (policy, Some(since)) => {
                     // Nothing is tried at a registry that is down; that it is says enough.
@@ -163,8 +170,8 @@ impl Look {
                     };
                     let (farewell, changes) = mirroring::farewell(ledger, &leaving);
                     ledger.apply(changes);
-                    desk.lists_wanted = matches!(farewell, Farewell::Clean { lists_wanted: true, .. });
-                    desk.farewell = Some(farewell);
+                    mirror.lists_wanted = matches!(farewell, Farewell::Clean { lists_wanted: true, .. });
+                    mirror.farewell = Some(farewell);
                 }
                 (Some(policy), None) => {
                     let inputs = Inputs {
@@ -180,25 +187,25 @@ impl Look {
                     let Reconciled { changes, next, refused, problems, withheld, lists_wanted } =
                         mirroring::reconcile(ledger, &inputs);
                     ledger.apply(changes);
-                    (desk.next, desk.refused, desk.problems) = (next, refused, problems);
-                    (desk.withheld, desk.lists_wanted) = (withheld, lists_wanted);
+                    (mirror.next, mirror.refused, mirror.problems) = (next, refused, problems);
+                    (mirror.withheld, mirror.lists_wanted) = (withheld, lists_wanted);
                     let access = policy.access();
                     let review = access::review_ledger(ledger, used, access, self.proof_lifetime, self.now);
                     for (source, proofs) in review.changed {
                         ledger.edit(&source, |entry| entry.access = proofs);
                     }
-                    desk.to_prove = review.to_try;
+                    mirror.to_prove = review.to_try;
                 }
                 // Until it is corrected, everything stays as it is.
-                (None, None) => desk.next = None,
+                (None, None) => mirror.next = None,
             }
         }
     }
 }
 
-fn count(desks: &BTreeMap<Arc<str>, Desk>) -> States {
+fn count(mirrors: &BTreeMap<Arc<str>, MirrorState>) -> States {
     let mut states = States::default();
-    let copies = desks.values().flat_map(Desk::entries).flat_map(|(_, entry)| &entry.copies);
+    let copies = mirrors.values().flat_map(MirrorState::entries).flat_map(|(_, entry)| &entry.copies);
     for state in copies.map(|copy| copy.state) {
         let state: CopyState = state;
         if let Some(number) = states.get_mut(place_of(state)) {

@@ -32,7 +32,7 @@ const RETRY_REFUSED: SignedDuration = SignedDuration::from_hours(1);
 
 /// What the mirror objects of this cluster say about one mirror.
 #[derive(Debug, Clone)]
-pub(super) struct Shared {
+pub(super) struct MirrorUsage {
     pub(super) place: Location,
     pub(super) secret: Option<SecretName>,
     /// On whose account its registry is contacted.
@@ -55,7 +55,7 @@ pub(super) struct UsageLists {
 }
 
 struct Mirror {
-    shared: Shared,
+    shared: MirrorUsage,
     names: UsageList,
     published: Option<Published>,
     foreign: ForeignLists,
@@ -105,7 +105,7 @@ impl UsageLists {
     }
 
     /// The mirrors as the last look at everything found them.
-    pub(super) fn update(&mut self, mirrors: BTreeMap<Arc<str>, Shared>, now: Timestamp) {
+    pub(super) fn update(&mut self, mirrors: BTreeMap<Arc<str>, MirrorUsage>, now: Timestamp) {
         self.mirrors.retain(|place, _| mirrors.contains_key(place));
         for (place, mut shared) in mirrors {
             let names = UsageList::new(now, std::mem::take(&mut shared.used));
@@ -214,14 +214,14 @@ impl UsageLists {
         &self,
         places: impl Iterator<Item = &'a Location>,
         now: Timestamp,
-    ) -> usage_list::Standing {
+    ) -> usage_list::ListStanding {
         let known = places.filter_map(|place| self.mirrors.get(place.key().as_str()));
         usage_list::standing(known.map(|mirror| mirror.facts()), self.max_age, now)
     }
 }
 
 impl Mirror {
-    fn new(shared: Shared, names: UsageList, foreign: ForeignLists) -> Self {
+    fn new(shared: MirrorUsage, names: UsageList, foreign: ForeignLists) -> Self {
         Self {
             shared,
             names,
@@ -298,7 +298,7 @@ impl Mirror {
 struct Access {
     client: Client,
     credentials: Credentials,
-    shared: Shared,
+    shared: MirrorUsage,
     cluster: Tag,
 }
 
@@ -359,7 +359,7 @@ impl Access {
         let malformed = |error: String| Failure { error, refused: true };
         let name = format!("{}/{REPOSITORY}:{}", self.shared.place, self.cluster);
         let reference = Reference::parse(&name).map_err(|error| malformed(error.to_string()))?;
-        let Shared { secret, cause, .. } = &self.shared;
+        let MirrorUsage { secret, cause, .. } = &self.shared;
         let access = self.credentials.to_write(&reference, *cause, secret.as_ref()).await;
         let access = access.map_err(|error| Failure { error, refused: false })?;
         let credentials = Arc::clone(&access.place.credentials);

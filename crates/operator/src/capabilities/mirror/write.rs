@@ -8,8 +8,8 @@ use fairlead_api::kuik::{
 };
 use fairlead_plan::ledger::{Owner, OwnerKind, ShelfId, Ticket};
 use fairlead_plan::mirroring::{self, Farewell};
-use fairlead_plan::policy_status::{self, Outcome};
-use fairlead_plan::usage_list::Standing;
+use fairlead_plan::policy_status::{self, Compilation};
+use fairlead_plan::usage_list::ListStanding;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::object_state::Desk;
+use super::object_state::MirrorState;
 use crate::cluster::ledgers::{Shelves, Stored, WriteError};
 use crate::controller::backoff::Retry;
 use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
@@ -111,7 +111,7 @@ impl Written {
 pub(super) struct Told<'a> {
     pub(super) secret_problems: &'a [String],
     pub(super) copies_pull_secrets: bool,
-    pub(super) usage_lists: Standing,
+    pub(super) usage_lists: ListStanding,
 }
 
 /// The status as it is applied.
@@ -146,51 +146,52 @@ impl Status {
 
 /// The next write about an object, if one is due.
 pub(super) fn next(
-    desk: &mut Desk,
+    mirror: &mut MirrorState,
     told: &Told<'_>,
     shelves: &Shelves,
     statuses: &mut StatusWriter,
     now: Instant,
     wall_clock: Timestamp,
 ) -> Option<BoxFuture<'static, Written>> {
-    if !desk.turn.may(now) {
+    if !mirror.turn.may(now) {
         return None;
     }
     let begun = Instant::now();
-    let owner = desk.object.owner.clone();
-    let wanted = status(desk, told, wall_clock);
+    let owner = mirror.object.owner.clone();
+    let wanted = status(mirror, told, wall_clock);
     if wanted.is_none() {
         statuses.forget(&owner.uid);
     }
     let status = wanted.map(|status| draft(&owner, &status)).filter(|draft| statuses.may(draft, now));
     let waits = status.is_some();
-    let since = desk.turn.status_waits.filter(|_| waits).unwrap_or(now);
-    desk.turn.status_waits = waits.then_some(since);
+    let since = mirror.turn.status_waits.filter(|_| waits).unwrap_or(now);
+    mirror.turn.status_waits = waits.then_some(since);
     // The ledger of an object under deletion says which copies are gone. No new part of it is stored, because the
     // ledger is deleted with its object.
-    let going = desk.object.deleting.is_some();
-    let shelf = desk.ledger.dirty().into_iter().find(|shelf| !going || desk.ledger.version(*shelf).is_some());
+    let going = mirror.object.deleting.is_some();
+    let shelf =
+        mirror.ledger.dirty().into_iter().find(|shelf| !going || mirror.ledger.version(*shelf).is_some());
     // People look at a new object as soon as they have made it; copies wait for its first ledger.
-    let told = desk.object.stored.status().and_then(|status| status.observed_generation);
-    let is_news = told != desk.object.generation() && desk.turn.next.is_some();
+    let told = mirror.object.stored.status().and_then(|status| status.observed_generation);
+    let is_news = told != mirror.object.generation() && mirror.turn.next.is_some();
     let patience = if is_news { Duration::ZERO } else { STATUS_PATIENCE };
     match (shelf, status) {
         (Some(shelf), status) if status.is_none() || since + patience > now => {
-            desk.turn.busy = true;
-            let (draft, shelves) = (desk.ledger.draft(shelf), shelves.clone());
+            mirror.turn.busy = true;
+            let (draft, shelves) = (mirror.ledger.draft(shelf), shelves.clone());
             Some(Box::pin(async move {
                 let result = shelves.write(&owner, &draft).await;
                 Written::Ledger { shelf, ticket: draft.ticket(), result }
             }))
         }
         (_, Some(draft)) => {
-            desk.turn.status_waits = None;
-            desk.turn.busy = true;
+            mirror.turn.status_waits = None;
+            mirror.turn.busy = true;
             let sending = statuses.send(draft.clone());
             Some(Box::pin(async move { Written::Status { draft: Box::new(draft), result: sending.await } }))
         }
         (_, None) => {
-            desk.turn.settle(begun);
+            mirror.turn.settle(begun);
             None
         }
     }
@@ -218,30 +219,31 @@ pub(super) fn object_id(owner: &Owner) -> ObjectId {
 }
 
 /// What is to be said about an object, if it is not said yet.
-fn status(desk: &Desk, told: &Told<'_>, now: Timestamp) -> Option<Status> {
-    let policy = desk.object.policy.as_ref()?;
+fn status(mirror: &MirrorState, told: &Told<'_>, now: Timestamp) -> Option<Status> {
+    let policy = mirror.object.policy.as_ref()?;
     let awaited = |one: &AwaitedRegistry| format!("{}; {} tasks wait for it", one.reason, one.tasks);
-    let awaited = desk.waiting.iter().map(awaited);
-    let withheld = desk.withheld.iter().map(|(why, count)| format!("{count} unused copies are kept: {why}"));
-    let problems: Vec<String> = desk.problems.iter().cloned().chain(awaited).chain(withheld).collect();
-    let report = mirroring::report(&desk.ledger, policy, told.secret_problems, &problems);
-    let ready = match &desk.farewell {
+    let awaited = mirror.waiting.iter().map(awaited);
+    let withheld =
+        mirror.withheld.iter().map(|(why, count)| format!("{count} unused copies are kept: {why}"));
+    let problems: Vec<String> = mirror.problems.iter().cloned().chain(awaited).chain(withheld).collect();
+    let report = mirroring::report(&mirror.ledger, policy, told.secret_problems, &problems);
+    let ready = match &mirror.farewell {
         Some(Farewell::Clean { why, .. }) => {
             Finding::new(types::READY, false, reasons::PROGRESSING, why.as_str())
         }
         Some(Farewell::Done { .. }) => return None,
         None => report.ready,
     };
-    let outcome = Outcome::Compiled { policy, secrets: &[] };
+    let outcome = Compilation::Compiled { policy, secrets: &[] };
     let findings = [
         policy_status::accepted(policy.id().kind, &outcome),
         ready,
         policy_status::isolated(policy, told.copies_pull_secrets),
         policy_status::usage_listed(&told.usage_lists),
     ];
-    let stored = desk.object.stored.status();
+    let stored = mirror.object.stored.status();
     let conditions = stored.map(|status| &*status.conditions).unwrap_or_default();
-    let generation = desk.object.generation();
+    let generation = mirror.object.generation();
     let mut conditions = conditions::merge(conditions, &findings, generation, now);
     conditions.retain(|condition| findings.iter().any(|finding| finding.type_ == condition.type_));
     let status = Status {
@@ -250,7 +252,7 @@ fn status(desk: &Desk, told: &Told<'_>, now: Timestamp) -> Option<Status> {
         mirrored_count: report.mirrored_count,
         failed_count: report.failed_count,
         matching_images: report.matching_images,
-        waiting_for: desk.waiting.iter().take(MOST_AWAITED).cloned().collect(),
+        waiting_for: mirror.waiting.iter().take(MOST_AWAITED).cloned().collect(),
         shared_with: shared_with(&told.usage_lists),
         conditions,
     };
@@ -258,7 +260,7 @@ fn status(desk: &Desk, told: &Told<'_>, now: Timestamp) -> Option<Status> {
 }
 
 /// The clusters that share mirrors, to the hour: the status is not written every time a list was seen.
-fn shared_with(lists: &Standing) -> Vec<SharingCluster> {
+fn shared_with(lists: &ListStanding) -> Vec<SharingCluster> {
     let hour = |time: Timestamp| Timestamp::from_second(time.as_second() / 3600 * 3600).unwrap_or(time);
     let sharing = lists.shared_with.iter().map(|(mirror, seen)| SharingCluster {
         mirror: mirror.clone(),

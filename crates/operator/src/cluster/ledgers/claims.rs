@@ -17,7 +17,7 @@ use kube::api::DynamicObject;
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::{
-    index::{Head, Index, Mark, Row, name_of, namespace_name},
+    index::{HashedRow, Head, Mark, RowIndex, name_of, namespace_name},
     sink::LedgerSink,
 };
 use crate::cluster::state::{Bell, Changes, Key};
@@ -26,12 +26,12 @@ use crate::cluster::watch::sink::Sink;
 /// What the ledgers say, as hashes. Clones share everything; the watch of ledgers alone writes it.
 #[derive(Debug, Clone, Default)]
 pub struct Claims {
-    shared: Arc<Shared>,
+    shared: Arc<ClaimsInner>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    index: RwLock<Index>,
+struct ClaimsInner {
+    index: RwLock<RowIndex>,
     listed: AtomicBool,
     changed: Bell,
 }
@@ -106,8 +106,9 @@ impl Claims {
     pub fn has_pair(&self, pair: &Pair<'_>, policies: &routing::Index) -> bool {
         let index = self.read();
         let (source, copied) = (name_of(pair.source), Some(Mark::of(pair.copy_digest)));
-        let is_copy =
-            |row: &Row| row.state == CopyState::Mirrored && row.source == source && row.digest == copied;
+        let is_copy = |row: &HashedRow| {
+            row.state == CopyState::Mirrored && row.source == source && row.digest == copied
+        };
         let counts = |owner: &Owner| row_counts(owner.kind, policies.owner(owner), pair.copy);
         !index.is_empty()
             && index.owned_rows(name_of(pair.copy)).any(|(owner, row)| is_copy(row) && counts(owner))
@@ -173,12 +174,12 @@ impl Claims {
     }
 
     /// Everything was listed.
-    pub(super) fn replace(&self, index: Index) {
+    pub(super) fn replace(&self, index: RowIndex) {
         *self.shared.index.write() = index;
         self.shared.listed.store(true, Ordering::Release);
     }
 
-    pub(super) fn change(&self, change: impl FnOnce(&mut Index)) {
+    pub(super) fn change(&self, change: impl FnOnce(&mut RowIndex)) {
         change(&mut self.shared.index.write());
     }
 
@@ -191,7 +192,7 @@ impl Claims {
         self.read().len()
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Index> {
+    fn read(&self) -> RwLockReadGuard<'_, RowIndex> {
         self.shared.index.read()
     }
 }

@@ -32,11 +32,11 @@ pub struct Missed {
 /// Takes what probes of this replica find. Clones share everything.
 #[derive(Debug, Clone)]
 pub struct Findings {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<FindingsInner>,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct FindingsInner {
     pub(super) claims: Claims,
     /// Writes at once; 0 turns everything off.
     pub(super) at_once: usize,
@@ -72,7 +72,7 @@ impl Told {
 
 impl Findings {
     pub fn new(claims: Claims, settings: &StaleMirrorCleanup) -> Self {
-        let shared = Shared {
+        let shared = FindingsInner {
             claims,
             at_once: usize::try_from(settings.max_concurrent).unwrap_or(usize::MAX),
             timeout: settings.timeout.as_std(),
@@ -84,7 +84,7 @@ impl Findings {
 
     /// Takes note of what a probe found. Only what a ledger has otherwise is kept, once.
     pub fn note(&self, image: &Reference, verdict: &Verdict) {
-        let Shared { claims, at_once, noted, .. } = &*self.shared;
+        let FindingsInner { claims, at_once, noted, .. } = &*self.shared;
         if *at_once == 0 {
             return;
         }

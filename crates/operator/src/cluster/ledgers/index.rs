@@ -42,7 +42,7 @@ impl Mark {
 
 /// One copy, found by its destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct HashedRow {
     pub(super) source: u64,
     /// The digest that it must have.
     pub(super) digest: Option<Mark>,
@@ -64,7 +64,7 @@ pub(super) struct Proof {
 #[derive(Debug, Clone)]
 pub(super) struct Rows {
     /// By destination.
-    pub(super) copies: Vec<(u64, Row)>,
+    pub(super) copies: Vec<(u64, HashedRow)>,
     /// By source: the digest that it had.
     pub(super) sources: Vec<(u64, Mark)>,
     /// By source: the namespaces that have proven access to it.
@@ -75,7 +75,7 @@ pub(super) struct Rows {
 
 /// One ledger that counts.
 #[derive(Debug, Clone)]
-pub(super) struct Content {
+pub(super) struct IndexedLedger {
     pub(super) head: Head,
     pub(super) rows: Rows,
 }
@@ -92,20 +92,20 @@ pub(super) struct Head {
 
 /// All ledgers.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct RowIndex {
     ledgers: BTreeMap<Key, (LedgerId, Head)>,
     owners: HashMap<LedgerId, Arc<Owner>>,
     next: LedgerId,
-    rows: Table<Row>,
+    rows: Table<HashedRow>,
     sources: Table<Mark>,
     proofs: Table<Proof>,
 }
 
 type LedgerId = u32;
 
-impl Index {
+impl RowIndex {
     /// All at once, which is cheaper than one after the other.
-    pub(super) fn of(ledgers: BTreeMap<Key, Content>) -> Self {
+    pub(super) fn of(ledgers: BTreeMap<Key, IndexedLedger>) -> Self {
         let mut index = Self::default();
         let (mut rows, mut sources, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
         for (key, content) in ledgers {
@@ -120,7 +120,7 @@ impl Index {
         index
     }
 
-    pub(super) fn insert(&mut self, key: Key, content: Content) {
+    pub(super) fn insert(&mut self, key: Key, content: IndexedLedger) {
         self.remove(&key);
         let id = self.enter(key, content.head);
         self.rows.add(items(id, content.rows.copies).collect());
@@ -157,12 +157,12 @@ impl Index {
         self.ledgers.iter().map(|(key, (_, head))| (key, head))
     }
 
-    pub(super) fn rows(&self, destination: u64) -> impl Iterator<Item = &Row> {
+    pub(super) fn rows(&self, destination: u64) -> impl Iterator<Item = &HashedRow> {
         self.rows.get(destination).map(|item| &item.value)
     }
 
     /// The same, with the object that each row is of.
-    pub(super) fn owned_rows(&self, destination: u64) -> impl Iterator<Item = (&Owner, &Row)> {
+    pub(super) fn owned_rows(&self, destination: u64) -> impl Iterator<Item = (&Owner, &HashedRow)> {
         self.rows.get(destination).filter_map(|item| Some((&**self.owners.get(&item.ledger)?, &item.value)))
     }
 

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 
-use super::index::{Mark, Proof, Row, Rows, name_of, namespace_name};
+use super::index::{HashedRow, Mark, Proof, Rows, name_of, namespace_name};
 use crate::cluster::watch::{LeanMeta, stands_for};
 
 /// References in one annotation; more are cut off by whoever writes it.
@@ -101,7 +101,7 @@ impl From<Wire<'_>> for LeanLedger {
             }));
             for copy in &entry.mirrors {
                 let Ok(destination) = Reference::parse(&copy.destination) else { continue };
-                let row = Row {
+                let row = HashedRow {
                     source: name,
                     digest: mark(copy.digest.as_ref()),
                     state: copy.state,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{
     Claims, LeanLedger,
-    index::{Content, Head, Index},
+    index::{Head, IndexedLedger, RowIndex},
     trusted,
 };
 use crate::cluster::state::Key;
@@ -21,7 +21,7 @@ const MOST_REPORTED: usize = 1024;
 pub(crate) struct LedgerSink {
     operator_namespace: Box<str>,
     claims: Claims,
-    fresh: Option<BTreeMap<Key, Content>>,
+    fresh: Option<BTreeMap<Key, IndexedLedger>>,
     faults: Faults,
     reported: BTreeSet<Key>,
 }
@@ -38,7 +38,7 @@ impl LedgerSink {
     }
 
     /// What a ledger says, if it counts.
-    fn content(&mut self, key: &Key, ledger: LeanLedger) -> Option<Content> {
+    fn content(&mut self, key: &Key, ledger: LeanLedger) -> Option<IndexedLedger> {
         let LeanLedger { metadata, owner, rows } = ledger;
         match trusted(&metadata, &owner, &self.operator_namespace) {
             Ok((owner, _)) => {
@@ -48,7 +48,7 @@ impl LedgerSink {
                     owner: Arc::new(owner),
                     look_again: Arc::clone(&rows.look_again),
                 };
-                Some(Content { head, rows })
+                Some(IndexedLedger { head, rows })
             }
             Err(why) => {
                 if self.reported.len() < MOST_REPORTED && self.reported.insert(key.clone()) {
@@ -80,7 +80,7 @@ impl Sink<LeanLedger> for LedgerSink {
 
     fn finish(&mut self) {
         if let Some(fresh) = self.fresh.take() {
-            self.claims.replace(Index::of(fresh));
+            self.claims.replace(RowIndex::of(fresh));
         }
         self.faults.finish();
     }

@@ -325,6 +325,6 @@ fn a_source_is_found_as_well_as_a_copy() {
 /// Twenty thousand images with three copies each must not weigh on every replica.
 #[test]
 fn a_row_takes_few_bytes() {
-    let (row, source) = (size_of::<index::Item<index::Row>>(), size_of::<index::Item<index::Mark>>());
+    let (row, source) = (size_of::<index::Item<index::HashedRow>>(), size_of::<index::Item<index::Mark>>());
     assert!(row <= 32 && source <= 16, "{row} bytes for a copy, {source} for a source");
 }

@@ -32,11 +32,11 @@ type Labels = BTreeMap<String, String>;
 /// Namespaces with their labels, and the selectors of the webhook. Written by their watches alone.
 #[derive(Debug, Clone, Default)]
 pub struct Namespaces {
-    shared: Arc<Shared>,
+    shared: Arc<NamespacesInner>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct NamespacesInner {
     labels: ArcSwap<HashMap<Arc<str>, Arc<Labels>>>,
     /// None while there is no webhook of ours.
     selectors: ArcSwapOption<Vec<Selector>>,

@@ -8,22 +8,22 @@ use crate::cluster::watch::{
     sink::{Counts, Sink},
 };
 
-type Known = HashMap<Arc<str>, Arc<Labels>>;
+type LabelsByNamespace = HashMap<Arc<str>, Arc<Labels>>;
 
 #[derive(Debug)]
 pub(crate) struct NamespaceSink {
     namespaces: Namespaces,
-    known: Known,
-    fresh: Option<Known>,
+    known: LabelsByNamespace,
+    fresh: Option<LabelsByNamespace>,
 }
 
 impl NamespaceSink {
     pub(crate) fn new(namespaces: Namespaces) -> Self {
-        Self { namespaces, known: Known::new(), fresh: None }
+        Self { namespaces, known: LabelsByNamespace::new(), fresh: None }
     }
 }
 
-fn take(known: &mut Known, object: Tolerant<LeanNamespace>) {
+fn take(known: &mut LabelsByNamespace, object: Tolerant<LeanNamespace>) {
     // One that cannot be read stays unknown, and nothing is copied to it.
     let Ok(namespace) = object.0 else { return };
     if let Some(name) = namespace.metadata.name {
@@ -33,7 +33,7 @@ fn take(known: &mut Known, object: Tolerant<LeanNamespace>) {
 
 impl Sink<LeanNamespace> for NamespaceSink {
     fn begin(&mut self) {
-        self.fresh = Some(Known::new());
+        self.fresh = Some(LabelsByNamespace::new());
     }
 
     fn listed(&mut self, object: Tolerant<LeanNamespace>) {

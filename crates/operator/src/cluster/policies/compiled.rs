@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use fairlead_domain::reference::HostPattern;
-use fairlead_plan::policy_status::{self, Judgement, Outcome};
+use fairlead_plan::policy_status::{self, Compilation, Judgement};
 use fairlead_plan::routing::{Index, Policy, PolicyError, PolicyKind};
 
 use super::kinds::{PolicyObject, View};
@@ -31,7 +31,7 @@ impl fmt::Display for Name {
 
 /// What became of one object.
 #[derive(Debug, Clone)]
-pub(super) enum State {
+pub(super) enum CompileState {
     Compiled(Arc<Policy>),
     Refused(Arc<PolicyError>),
     Unreadable(Arc<str>),
@@ -41,26 +41,26 @@ pub(super) enum State {
 
 const CRASHED: &str = "spec: compiling it failed inside Fairlead, which is a bug to be reported";
 
-impl State {
+impl CompileState {
     /// With the Secrets that it names and that cannot be used.
-    pub(super) fn outcome<'a>(&'a self, secrets: &'a [String]) -> Outcome<'a> {
+    pub(super) fn outcome<'a>(&'a self, secrets: &'a [String]) -> Compilation<'a> {
         match self {
-            Self::Compiled(policy) => Outcome::Compiled { policy, secrets },
-            Self::Refused(error) => Outcome::Refused(error),
-            Self::Unreadable(error) => Outcome::Unreadable { error },
-            Self::Crashed => Outcome::Unreadable { error: CRASHED },
+            Self::Compiled(policy) => Compilation::Compiled { policy, secrets },
+            Self::Refused(error) => Compilation::Refused(error),
+            Self::Unreadable(error) => Compilation::Unreadable { error },
+            Self::Crashed => Compilation::Unreadable { error: CRASHED },
         }
     }
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct CompiledObject {
     uid: Arc<str>,
     generation: Option<i64>,
-    pub(super) state: State,
+    pub(super) state: CompileState,
 }
 
-impl Entry {
+impl CompiledObject {
     /// Whether it is about this version of the object. Without a generation nobody can tell.
     pub(super) fn is_of(&self, uid: &str, generation: Option<i64>) -> bool {
         &*self.uid == uid && generation.is_some() && self.generation == generation
@@ -78,7 +78,7 @@ pub struct Problem {
 /// All objects at one moment.
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    pub(super) entries: BTreeMap<Name, Entry>,
+    pub(super) entries: BTreeMap<Name, CompiledObject>,
     pub(super) index: Arc<Index>,
     /// How many times the index was built.
     pub(super) generation: u64,
@@ -130,19 +130,19 @@ impl Book {
     }
 }
 
-fn compiled(entries: &BTreeMap<Name, Entry>) -> impl Iterator<Item = &Arc<Policy>> {
+fn compiled(entries: &BTreeMap<Name, CompiledObject>) -> impl Iterator<Item = &Arc<Policy>> {
     entries.values().filter_map(|entry| match &entry.state {
-        State::Compiled(policy) => Some(policy),
-        State::Refused(_) | State::Unreadable(_) | State::Crashed => None,
+        CompileState::Compiled(policy) => Some(policy),
+        CompileState::Refused(_) | CompileState::Unreadable(_) | CompileState::Crashed => None,
     })
 }
 
 /// A book while it is written.
 struct Pages<'a> {
-    before: &'a BTreeMap<Name, Entry>,
+    before: &'a BTreeMap<Name, CompiledObject>,
     /// The registries that namespaced policies may name.
     allowed: &'a [HostPattern],
-    entries: BTreeMap<Name, Entry>,
+    entries: BTreeMap<Name, CompiledObject>,
     /// Policies that were compiled, and those that were taken over.
     fresh: usize,
     kept: usize,
@@ -158,26 +158,26 @@ impl Pages<'_> {
             let name = Name { kind: K::KIND, key: key.clone() };
             let uid = metadata.uid.as_deref().unwrap_or_default();
             let known = self.before.get(&name).filter(|entry| {
-                entry.is_of(uid, metadata.generation) && !matches!(entry.state, State::Unreadable(_))
+                entry.is_of(uid, metadata.generation) && !matches!(entry.state, CompileState::Unreadable(_))
             });
             let entry = match known {
                 Some(entry) => entry.clone(),
-                None => Entry {
+                None => CompiledObject {
                     uid: uid.into(),
                     generation: metadata.generation,
                     state: compile(&**object, self.allowed),
                 },
             };
-            if matches!(entry.state, State::Compiled(_)) {
+            if matches!(entry.state, CompileState::Compiled(_)) {
                 *(if known.is_some() { &mut self.kept } else { &mut self.fresh }) += 1;
             }
             self.entries.insert(name, entry);
         }
         for (key, malformed) in &snapshot.malformed {
-            let entry = Entry {
+            let entry = CompiledObject {
                 uid: malformed.uid.as_str().into(),
                 generation: malformed.generation,
-                state: State::Unreadable(malformed.error.as_str().into()),
+                state: CompileState::Unreadable(malformed.error.as_str().into()),
             };
             self.entries.insert(Name { kind: K::KIND, key: key.clone() }, entry);
         }
@@ -185,11 +185,11 @@ impl Pages<'_> {
 }
 
 /// An object that brings the compiler down disables itself as well, and nobody else.
-fn compile<K: PolicyObject>(object: &K, allowed: &[HostPattern]) -> State {
+fn compile<K: PolicyObject>(object: &K, allowed: &[HostPattern]) -> CompileState {
     match catch_unwind(AssertUnwindSafe(|| object.compile().map(|policy| policy.restricted(allowed)))) {
-        Ok(Ok(policy)) => State::Compiled(Arc::new(policy)),
-        Ok(Err(error)) => State::Refused(Arc::new(error)),
-        Err(_) => State::Crashed,
+        Ok(Ok(policy)) => CompileState::Compiled(Arc::new(policy)),
+        Ok(Err(error)) => CompileState::Refused(Arc::new(error)),
+        Err(_) => CompileState::Crashed,
     }
 }
 

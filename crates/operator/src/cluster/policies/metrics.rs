@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::compiled::{Book, State};
+use super::compiled::{Book, CompileState};
 use crate::controller::metrics::{labels, metrics};
 
 labels! {
@@ -56,7 +56,7 @@ impl Metrics {
     pub(super) fn count(&self, book: &Book) {
         let mut counts = BTreeMap::new();
         for (name, entry) in &book.entries {
-            let state = if matches!(entry.state, State::Compiled(_)) { "used" } else { "broken" };
+            let state = if matches!(entry.state, CompileState::Compiled(_)) { "used" } else { "broken" };
             *counts.entry((name.kind, state)).or_insert(0_i64) += 1;
         }
         for kind in PolicyKind::ALL {

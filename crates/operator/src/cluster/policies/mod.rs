@@ -37,11 +37,11 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 /// The present policies. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Policies {
-    shared: Arc<Shared>,
+    shared: Arc<PoliciesInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PoliciesInner {
     sources: Sources,
     book: ArcSwap<Book>,
     changed: Bell,
@@ -53,7 +53,7 @@ struct Shared {
 impl Policies {
     pub fn new(resources: &Resources, routing: &Routing, metrics: Metrics) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(PoliciesInner {
                 sources: Sources::from(resources),
                 book: ArcSwap::default(),
                 changed: Bell::default(),

@@ -12,14 +12,14 @@ use fairlead_api::conditions::{Condition, ConditionStatus};
 use fairlead_api::kuik::{
     ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror, ReplicatedImageSet,
 };
-use fairlead_plan::policy_status::{self, Outcome, Status, Stored};
+use fairlead_plan::policy_status::{self, Compilation, Status, Stored};
 use fairlead_plan::routing::{PolicyId, PolicyKind};
 use jiff::Timestamp;
 use kube::core::ApiResource;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::compiled::{Book, Name, State};
+use super::compiled::{Book, CompileState, Name};
 use super::kinds::{PolicyObject, Sources};
 use crate::cluster::state::{Changes, Key, Store};
 use crate::context::Context;
@@ -119,7 +119,7 @@ impl Statuses {
             }
             let conditions = &malformed.conditions;
             let stored = Stored { generation: malformed.generation, conditions, ..Stored::default() };
-            let outcome = Outcome::Unreadable { error: &malformed.error };
+            let outcome = Compilation::Unreadable { error: &malformed.error };
             let status = policy_status::wanted(name.kind, &outcome, None, &stored, now)?;
             let manner = Manner::Replace { version: malformed.resource_version.clone() };
             let others = others(conditions, &status);
@@ -133,9 +133,9 @@ impl Statuses {
             return None;
         }
         let (mut secrets, differences) = match &entry.state {
-            State::Compiled(policy) => ((self.secrets)(policy.id()), (self.differences)(policy.id())),
-            State::Refused(_) | State::Crashed => (Vec::new(), None),
-            State::Unreadable(_) => return None,
+            CompileState::Compiled(policy) => ((self.secrets)(policy.id()), (self.differences)(policy.id())),
+            CompileState::Refused(_) | CompileState::Crashed => (Vec::new(), None),
+            CompileState::Unreadable(_) => return None,
         };
         secrets.sort();
         let outcome = entry.state.outcome(&secrets);

@@ -155,7 +155,7 @@ impl PodEntry {
 
 /// What entries share.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct PodInterner {
     texts: Interner<str>,
     labels: Interner<[Label]>,
     annotations: Interner<[Annotation]>,
@@ -163,7 +163,7 @@ pub(super) struct Shared {
     names: Interner<[Arc<str>]>,
 }
 
-impl Shared {
+impl PodInterner {
     pub(super) fn entry(&mut self, pod: &LeanPod) -> PodEntry {
         let metadata = &pod.metadata;
         let labels: Vec<_> = metadata
@@ -335,7 +335,7 @@ mod tests {
             },
         });
         let pod: LeanPod = serde_json::from_str(&pod.to_string()).expect("a Pod");
-        let entry = Shared::default().entry(&pod);
+        let entry = PodInterner::default().entry(&pod);
         assert_eq!(entry.reason.as_deref(), Some("Evicted"));
         let [proxy, web, model] = &entry.containers[..] else { panic!("{entry:?}") };
         assert!(proxy.sidecar && proxy.created && !web.sidecar && !web.created);

@@ -12,17 +12,17 @@ use parking_lot::RwLock;
 use crate::cluster::watch::pod::LeanPod;
 
 use super::changes::{Bell, Changes};
-use super::entry::Shared;
+use super::entry::PodInterner;
 use super::{Key, Owners, PodEntry};
 
 #[derive(Debug, Default)]
-struct Index {
+struct PodIndex {
     pods: HashMap<Key, Arc<PodEntry>>,
     /// How often each image is named.
     images: HashMap<Arc<str>, usize>,
 }
 
-impl Index {
+impl PodIndex {
     fn insert(&mut self, entry: &Arc<PodEntry>) {
         let before = self.pods.insert(entry.key.clone(), entry.clone());
         if let Some(before) = before {
@@ -54,7 +54,7 @@ impl Index {
 /// The index that readers share. Written by the Pod watch alone.
 #[derive(Debug, Clone, Default)]
 pub struct Pods {
-    index: Arc<RwLock<Index>>,
+    index: Arc<RwLock<PodIndex>>,
     changed: Arc<Bell>,
     owners: Owners,
 }
@@ -97,11 +97,11 @@ impl Pods {
         self.changed.listen()
     }
 
-    fn read<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
+    fn read<T>(&self, look: impl FnOnce(&PodIndex) -> T) -> T {
         look(&self.index.read())
     }
 
-    fn write(&self, change: impl FnOnce(&mut Index)) {
+    fn write(&self, change: impl FnOnce(&mut PodIndex)) {
         change(&mut self.index.write());
         self.changed.ring();
     }
@@ -111,9 +111,9 @@ impl Pods {
 #[derive(Debug, Default)]
 pub struct PodListing {
     pods: Pods,
-    shared: Shared,
+    shared: PodInterner,
     /// The index that a list under way builds.
-    fresh: Option<Index>,
+    fresh: Option<PodIndex>,
 }
 
 impl PodListing {
@@ -122,7 +122,7 @@ impl PodListing {
     }
 
     pub fn begin(&mut self) {
-        self.fresh = Some(Index::default());
+        self.fresh = Some(PodIndex::default());
     }
 
     pub fn listed(&mut self, pod: &LeanPod) {

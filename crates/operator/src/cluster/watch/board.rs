@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fairlead_plan::capability::{Capability, Standing};
-use fairlead_plan::mirroring::{KnownKind, Standing as Known};
+use fairlead_plan::mirroring::{KindStanding, KnownKind};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Metrics;
@@ -22,7 +22,7 @@ pub enum Presence {
 
 /// One watch.
 #[derive(Debug, Clone)]
-pub struct Row {
+pub struct WatchRow {
     pub kind: &'static str,
     pub presence: Presence,
     /// All objects were listed at least once since the kind is served.
@@ -34,7 +34,7 @@ pub struct Row {
     pub trouble: Option<Failure>,
 }
 
-impl Row {
+impl WatchRow {
     /// A kind that is not served has nothing to wait for.
     pub fn ready(&self) -> bool {
         match self.presence {
@@ -51,15 +51,15 @@ impl Row {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    rows: BTreeMap<&'static str, Row>,
+struct BoardState {
+    rows: BTreeMap<&'static str, WatchRow>,
     capabilities: BTreeMap<Capability, Standing>,
 }
 
 /// Where watches report.
 #[derive(Debug)]
 pub struct Board {
-    state: Mutex<State>,
+    state: Mutex<BoardState>,
     metrics: Metrics,
 }
 
@@ -68,7 +68,7 @@ impl Board {
         let rows = kinds
             .into_iter()
             .map(|kind| {
-                let row = Row {
+                let row = WatchRow {
                     kind,
                     presence: Presence::Unknown,
                     synced: false,
@@ -79,24 +79,24 @@ impl Board {
                 (kind, row)
             })
             .collect();
-        Self { state: Mutex::new(State { rows, capabilities: BTreeMap::new() }), metrics }
+        Self { state: Mutex::new(BoardState { rows, capabilities: BTreeMap::new() }), metrics }
     }
 
     /// How every watch stands now, by name of the kind.
-    pub fn rows(&self) -> Vec<Row> {
+    pub fn rows(&self) -> Vec<WatchRow> {
         self.lock().rows.values().cloned().collect()
     }
 
     /// What is still to be listed of Pods and of these kinds, as far as they are served. Before that, what is not known
     /// must not be taken for something that is gone.
     pub fn awaits_pods_and(&self, kinds: &[&str]) -> Option<String> {
-        let awaits_kind = |kind: &&&str| !self.lock().rows.get(**kind).is_some_and(Row::ready);
+        let awaits_kind = |kind: &&&str| !self.lock().rows.get(**kind).is_some_and(WatchRow::ready);
         self.awaits_served(&["Pod"]).or_else(|| kinds.iter().find(awaits_kind).map(|kind| not_listed(kind)))
     }
 
     /// What is still to be listed of these kinds, all of which have to be served.
     pub fn awaits_served(&self, kinds: &[&str]) -> Option<String> {
-        let listed = |kind: &str| self.known(kind, 0).standing == Known::Listed;
+        let listed = |kind: &str| self.known(kind, 0).standing == KindStanding::Listed;
         kinds.iter().find(|kind| !listed(kind)).map(|kind| not_listed(kind))
     }
 
@@ -105,9 +105,9 @@ impl Board {
         let state = self.lock();
         let row = state.rows.get(kind);
         let standing = match row.map(|row| (row.presence, row.synced)) {
-            Some((Presence::Served, true)) => Known::Listed,
-            Some((Presence::Absent | Presence::Unneeded, _)) => Known::Absent,
-            Some((Presence::Served | Presence::Unknown, _)) | None => Known::Listing,
+            Some((Presence::Served, true)) => KindStanding::Listed,
+            Some((Presence::Absent | Presence::Unneeded, _)) => KindStanding::Absent,
+            Some((Presence::Served | Presence::Unknown, _)) | None => KindStanding::Listing,
         };
         let objects = row.map_or(0, |row| row.objects + row.malformed).max(ledgers);
         KnownKind { kind, standing, objects, needed: false }
@@ -201,26 +201,26 @@ impl Board {
     /// Whether other watches, too, cannot reach the API server.
     fn shared_outage(&self, kind: &'static str) -> bool {
         let unreachable =
-            |row: &Row| row.trouble.as_ref().is_some_and(|trouble| trouble.class == Class::Unavailable);
+            |row: &WatchRow| row.trouble.as_ref().is_some_and(|trouble| trouble.class == Class::Unavailable);
         self.lock().rows.values().any(|row| row.kind != kind && unreachable(row))
     }
 
-    fn update<T>(&self, kind: &'static str, change: impl FnOnce(&mut Row) -> T) -> Option<T> {
+    fn update<T>(&self, kind: &'static str, change: impl FnOnce(&mut WatchRow) -> T) -> Option<T> {
         let mut state = self.lock();
         let result = change(state.rows.get_mut(kind)?);
         self.judge(&mut state);
         Some(result)
     }
 
-    fn judge(&self, state: &mut State) {
-        let State { rows, capabilities } = state;
+    fn judge(&self, state: &mut BoardState) {
+        let BoardState { rows, capabilities } = state;
         let row = |kind: &str| rows.get(kind);
         for capability in Capability::ALL {
             let standing = capability.standing(|kind| row(kind).is_some_and(|row| row.synced));
             let on = standing == Standing::On;
             // Nothing is said to be off while a list that may turn it on is under way.
             if matches!(standing, Standing::Off { .. })
-                && !capability.kinds().all(|kind| row(kind).is_none_or(Row::settled))
+                && !capability.kinds().all(|kind| row(kind).is_none_or(WatchRow::settled))
             {
                 continue;
             }
@@ -233,7 +233,7 @@ impl Board {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BoardState> {
         self.state.lock()
     }
 }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     fn ready(board: &Board) -> Vec<bool> {
-        board.rows().iter().map(Row::ready).collect()
+        board.rows().iter().map(WatchRow::ready).collect()
     }
 
     #[test]

@@ -20,14 +20,14 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// Names under which the API server knows a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct KindNames {
     pub(super) name: &'static str,
     pub(super) plural: &'static str,
     pub(super) group: &'static str,
     pub(super) version: &'static str,
 }
 
-impl Kind {
+impl KindNames {
     fn group_version(&self) -> String {
         format!("{}/{}", self.group, self.version)
     }
@@ -42,12 +42,12 @@ pub(super) struct Discovery {
 }
 
 impl Discovery {
-    pub(super) fn new(client: Client, kinds: impl IntoIterator<Item = Kind>) -> Self {
+    pub(super) fn new(client: Client, kinds: impl IntoIterator<Item = KindNames>) -> Self {
         let answers = kinds.into_iter().map(|kind| (kind.group_version(), Mutex::default())).collect();
         Self { client, answers }
     }
 
-    pub(super) async fn serves<K>(&self, kind: &Kind) -> Result<bool, Failure>
+    pub(super) async fn serves<K>(&self, kind: &KindNames) -> Result<bool, Failure>
     where
         K: Resource<DynamicType = ()>,
     {
@@ -55,7 +55,7 @@ impl Discovery {
         limited.await.unwrap_or_else(|_| Err(Failure::timed_out(LIMIT)))
     }
 
-    async fn ask<K>(&self, kind: &Kind) -> Result<bool, Failure>
+    async fn ask<K>(&self, kind: &KindNames) -> Result<bool, Failure>
     where
         K: Resource<DynamicType = ()>,
     {

@@ -12,7 +12,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::discovery::{Discovery, Kind};
+use super::discovery::{Discovery, KindNames};
 use super::sink::Sink;
 use super::{Board, Tolerant};
 use crate::controller::backoff::{Retry, jittered};
@@ -63,7 +63,7 @@ impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + '
 /// What one watch needs.
 pub(super) struct Follower<K, S> {
     pub(super) client: Client,
-    pub(super) kind: Kind,
+    pub(super) kind: KindNames,
     pub(super) sink: S,
     pub(super) board: Arc<Board>,
     /// `None` for kinds that every API server serves.

@@ -22,7 +22,7 @@ use futures::future::BoxFuture;
 use kube::{Client, Resource};
 use tokio::sync::watch;
 
-use super::discovery::{Discovery, Kind};
+use super::discovery::{Discovery, KindNames};
 use super::follow::{Followed, Follower};
 use super::pod::LeanPod;
 use super::sink::{ObjectSink, PodSink, Sink};
@@ -52,7 +52,7 @@ macro_rules! resources {
         }
 
         impl Resources {
-            fn custom_kinds() -> Vec<Kind> {
+            fn custom_kinds() -> Vec<KindNames> {
                 vec![kind_of::<LeanLedger>(), $(kind_of::<$kind>(),)+]
             }
 
@@ -180,8 +180,8 @@ impl Starter {
     }
 }
 
-fn kind_of<K: Resource<DynamicType = ()>>() -> Kind {
-    Kind {
+fn kind_of<K: Resource<DynamicType = ()>>() -> KindNames {
+    KindNames {
         name: lasting(K::kind(&())),
         plural: lasting(K::plural(&())),
         group: lasting(K::group(&())),

@@ -16,7 +16,7 @@ mod tolerant;
 
 pub(crate) use lean::{LeanMeta, or_default, stands_for};
 
-pub use board::{Board, Presence, Row};
+pub use board::{Board, Presence, WatchRow};
 pub use kinds::{Resources, Watches};
 pub use metrics::Metrics;
 pub use tolerant::{Tolerant, Unreadable};

@@ -32,11 +32,11 @@ const LONGEST_TEXT: usize = 250;
 /// Where internal errors are noted, by whoever meets them. Cheap to clone and to call.
 #[derive(Debug, Clone, Default)]
 pub struct Errors {
-    shared: Arc<Shared>,
+    shared: Arc<ErrorsInner>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ErrorsInner {
     tally: Mutex<Tally>,
     noted: Notify,
 }
@@ -107,7 +107,7 @@ impl Tally {
 }
 
 /// The installation that the event is about.
-pub(super) struct Source<'a> {
+pub(super) struct Installation<'a> {
     /// Of the operator.
     pub(super) namespace: &'a str,
     /// Name of the operator's Deployment.
@@ -115,7 +115,7 @@ pub(super) struct Source<'a> {
 }
 
 /// Tells about errors as long as it runs.
-pub(super) async fn tell(post: &Post, source: &Source<'_>, errors: &Errors) {
+pub(super) async fn tell(post: &Post, source: &Installation<'_>, errors: &Errors) {
     let mut told = None;
     loop {
         let tally = errors.take().await;
@@ -136,7 +136,7 @@ pub(super) async fn tell(post: &Post, source: &Source<'_>, errors: &Errors) {
     }
 }
 
-async fn write(post: &Post, source: &Source<'_>, tally: &Tally) -> Result<(), Failure> {
+async fn write(post: &Post, source: &Installation<'_>, tally: &Tally) -> Result<(), Failure> {
     let name = INTERNAL_ERRORS.to_owned();
     let before = post.count(source.namespace, &name).await?;
     let count = i32::try_from(tally.count).unwrap_or(i32::MAX);

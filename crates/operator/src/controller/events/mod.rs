@@ -68,7 +68,7 @@ impl Events {
 /// Reports this replica's own errors, leading or not, until `shutdown`.
 pub async fn report_errors(context: Arc<Context>, shutdown: CancellationToken) {
     let post = Post::new(context.client.clone(), context.identity.clone());
-    let source = errors::Source { namespace: &context.namespace, deployment: install::NAME };
+    let source = errors::Installation { namespace: &context.namespace, deployment: install::NAME };
     shutdown.run_until_cancelled(errors::tell(&post, &source, &context.errors)).await;
 }
 

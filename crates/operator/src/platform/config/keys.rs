@@ -7,10 +7,10 @@ use fairlead_domain::reference::HostKey;
 use super::{
     nearest::nearest,
     problem::{Problem, Problems},
-    reference::{self, Row},
+    reference::{self, KeyRow},
     registries::check_host,
     schema,
-    tree::{Content, Node},
+    tree::{Node, NodeContent},
     values::Value,
 };
 
@@ -29,7 +29,7 @@ struct Walk {
     problems: Problems,
     /// Paths of keys with a value.
     given: Vec<String>,
-    rows: Vec<Row>,
+    rows: Vec<KeyRow>,
 }
 
 impl<'a> Keys<'a> {
@@ -42,7 +42,7 @@ impl<'a> Keys<'a> {
         if root.is_null() {
             return Vec::new();
         }
-        if !matches!(root.content, Content::Map(_)) {
+        if !matches!(root.content, NodeContent::Map(_)) {
             let message = format!("the file holds {}, but must hold keys, such as `routing:`", root.what());
             problems.push(Problem::at(root.line, "", message));
             return Vec::new();
@@ -55,7 +55,7 @@ impl<'a> Keys<'a> {
         walk.given
     }
 
-    pub(super) fn describe(inside: impl FnOnce(&mut Keys<'_>)) -> Vec<Row> {
+    pub(super) fn describe(inside: impl FnOnce(&mut Keys<'_>)) -> Vec<KeyRow> {
         let mut walk = Walk::default();
         inside(&mut Keys { path: String::new(), map: None, known: Vec::new(), walk: &mut walk });
         walk.rows
@@ -290,7 +290,7 @@ impl<'a> Keys<'a> {
     fn items(&mut self, key: &str, path: &str, wanted: &str) -> Option<(usize, &'a [Rc<Node>])> {
         let (line, node) = self.find(key)?;
         self.walk.given.push(path.to_owned());
-        if let Content::List(items) = &node.content {
+        if let NodeContent::List(items) = &node.content {
             return Some((line, items));
         }
         let message = format!("is {}, but must be a {wanted}: put `- ` before each item", node.what());
@@ -300,7 +300,7 @@ impl<'a> Keys<'a> {
 
     /// Reads the keys below; `false` if there are none because the value is something else.
     fn enter(&mut self, path: String, node: &Node, inside: impl FnOnce(&mut Keys<'_>)) -> bool {
-        let is_map = matches!(node.content, Content::Map(_));
+        let is_map = matches!(node.content, NodeContent::Map(_));
         if is_map {
             let mut below = self.below(path, Some(node));
             inside(&mut below);
@@ -359,7 +359,7 @@ impl<'a> Keys<'a> {
         let describes = self.map.is_none();
         if describes {
             let (path, kind, default) = (path.to_owned(), kind.to_owned(), default.to_owned());
-            self.walk.rows.push(Row { path, kind, default, meaning, schema: schema() });
+            self.walk.rows.push(KeyRow { path, kind, default, meaning, schema: schema() });
         }
         describes
     }
@@ -370,5 +370,5 @@ impl<'a> Keys<'a> {
 }
 
 fn is_word(node: &Node, word: &str) -> bool {
-    matches!(&node.content, Content::Scalar { text, .. } if text.trim() == word)
+    matches!(&node.content, NodeContent::Scalar { text, .. } if text.trim() == word)
 }

@@ -85,13 +85,13 @@ impl Config {
 }
 
 /// What came out of a text, before it is known whether it is of any use.
-struct Outcome {
+struct ReadConfig {
     config: Config,
     problems: Problems,
     warnings: Vec<String>,
 }
 
-impl Outcome {
+impl ReadConfig {
     fn into_result(self, place: Option<&Path>) -> Result<Loaded, ConfigErrors> {
         if self.problems.is_empty() {
             Ok(Loaded { config: self.config, warnings: self.warnings })
@@ -101,7 +101,7 @@ impl Outcome {
     }
 }
 
-fn read_text(text: &str) -> Outcome {
+fn read_text(text: &str) -> ReadConfig {
     let mut config = Config::default();
     let mut problems = Problems::new();
     let mut warnings = Vec::new();
@@ -109,7 +109,7 @@ fn read_text(text: &str) -> Outcome {
         let given = Keys::read(&root, &mut problems, |keys| declare::declare(keys, &mut config));
         warnings = warnings::of(&config, &given);
     }
-    Outcome { config, problems, warnings }
+    ReadConfig { config, problems, warnings }
 }
 
 fn read_file(path: &Path) -> std::io::Result<String> {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{declare, keys::Keys, types::Config};
 
 /// One key, described.
-pub(super) struct Row {
+pub(super) struct KeyRow {
     pub(super) path: String,
     pub(super) kind: String,
     pub(super) default: String,
@@ -15,7 +15,7 @@ pub(super) struct Row {
 }
 
 /// Every key there is.
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<KeyRow> {
     Keys::describe(|keys| declare::declare(keys, &mut Config::default()))
 }
 

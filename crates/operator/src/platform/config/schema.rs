@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::reference::{self, Row};
+use super::reference::{self, KeyRow};
 
 /// The schema of the whole file.
 pub fn schema() -> Value {
@@ -24,10 +24,10 @@ pub(super) fn or_blank(schema: &Value) -> Value {
 }
 
 /// One level of keys, from the rest of the path of each row below it. An empty level is as good as none.
-fn object<'a>(rows: impl Iterator<Item = (&'a str, &'a Row)>) -> Value {
+fn object<'a>(rows: impl Iterator<Item = (&'a str, &'a KeyRow)>) -> Value {
     let mut properties = Map::new();
     let mut others = json!(false);
-    let mut levels: BTreeMap<&str, Vec<(&str, &Row)>> = BTreeMap::new();
+    let mut levels: BTreeMap<&str, Vec<(&str, &KeyRow)>> = BTreeMap::new();
     for (path, row) in rows {
         match path.split_once('.') {
             None => drop(properties.insert(path.to_owned(), leaf(row))),
@@ -51,7 +51,7 @@ fn object<'a>(rows: impl Iterator<Item = (&'a str, &'a Row)>) -> Value {
 }
 
 /// What a key holds. One without a value is as good as none.
-fn leaf(row: &Row) -> Value {
+fn leaf(row: &KeyRow) -> Value {
     let mut schema = row.schema.clone();
     if let Value::Object(fields) = &mut schema {
         for (field, nothing) in

@@ -12,18 +12,18 @@ use super::problem::{Problem, Problems};
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) line: usize,
-    pub(super) content: Content,
+    pub(super) content: NodeContent,
 }
 
 #[derive(Debug)]
-pub(super) enum Content {
+pub(super) enum NodeContent {
     Scalar { text: String, quoted: bool },
     List(Vec<Rc<Node>>),
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct MapEntry {
     pub(super) key: String,
     pub(super) line: usize,
     pub(super) value: Rc<Node>,
@@ -32,15 +32,15 @@ pub(super) struct Entry {
 impl Node {
     /// A key without a value, which means the same as leaving the key out.
     pub(super) fn is_null(&self) -> bool {
-        matches!(&self.content, Content::Scalar { text, quoted: false } if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
+        matches!(&self.content, NodeContent::Scalar { text, quoted: false } if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
 
     /// What the value is, in the words of a message.
     pub(super) fn what(&self) -> String {
         match &self.content {
-            Content::Scalar { text, .. } => format!("`{text}`"),
-            Content::List(_) => "a list".to_owned(),
-            Content::Map(_) => "a map of keys".to_owned(),
+            NodeContent::Scalar { text, .. } => format!("`{text}`"),
+            NodeContent::List(_) => "a list".to_owned(),
+            NodeContent::Map(_) => "a map of keys".to_owned(),
         }
     }
 }
@@ -81,7 +81,7 @@ struct Open {
 
 enum OpenKind {
     List(Vec<Rc<Node>>),
-    Map { entries: Vec<Entry>, key: Option<(String, usize)>, merged: Vec<Rc<Node>> },
+    Map { entries: Vec<MapEntry>, key: Option<(String, usize)>, merged: Vec<Rc<Node>> },
 }
 
 impl Builder {
@@ -103,7 +103,7 @@ impl Builder {
                     ));
                 }
                 let quoted = tagged_text || !matches!(style, ScalarStyle::Plain);
-                self.add(line, anchor, Content::Scalar { text: text.into_owned(), quoted })
+                self.add(line, anchor, NodeContent::Scalar { text: text.into_owned(), quoted })
             }
             Event::SequenceStart(_, anchor, _) => {
                 self.open.push(Open { line, anchor, kind: OpenKind::List(Vec::new()) });
@@ -123,7 +123,7 @@ impl Builder {
         }
     }
 
-    fn add(&mut self, line: usize, anchor: usize, content: Content) -> Result<(), Problem> {
+    fn add(&mut self, line: usize, anchor: usize, content: NodeContent) -> Result<(), Problem> {
         let node = Rc::new(Node { line, content });
         if anchor != 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
@@ -136,14 +136,14 @@ impl Builder {
             return Ok(());
         };
         let content = match kind {
-            OpenKind::List(items) => Content::List(items),
+            OpenKind::List(items) => NodeContent::List(items),
             OpenKind::Map { mut entries, merged, .. } => {
                 for entry in merged.iter().flat_map(|map| map.entries()) {
                     if !entries.iter().any(|own| own.key == entry.key) {
                         entries.push(entry.clone());
                     }
                 }
-                Content::Map(entries)
+                NodeContent::Map(entries)
             }
         };
         self.add(line, anchor, content)
@@ -155,7 +155,7 @@ impl Builder {
             None => self.root = Some(node),
             Some(OpenKind::List(items)) => items.push(node),
             Some(OpenKind::Map { entries, key, merged }) => match (key.take(), &node.content) {
-                (None, Content::Scalar { text, .. }) => *key = Some((text.clone(), line)),
+                (None, NodeContent::Scalar { text, .. }) => *key = Some((text.clone(), line)),
                 (None, _) => {
                     return Err(Problem::at(line, "", "a key must be a plain word, not a list or a map"));
                 }
@@ -166,7 +166,7 @@ impl Builder {
                             format!("this key is there twice, first on line {}: keep one", first.line);
                         self.duplicates.push(Problem::at(line, name, message));
                     } else {
-                        entries.push(Entry { key: name, line, value: node });
+                        entries.push(MapEntry { key: name, line, value: node });
                     }
                 }
             },
@@ -178,8 +178,8 @@ impl Builder {
 /// The maps that a merge key (`<<: *defaults`) brings in.
 fn maps_to_merge(node: &Rc<Node>, line: usize) -> Result<Vec<Rc<Node>>, Problem> {
     match &node.content {
-        Content::Map(_) => Ok(vec![Rc::clone(node)]),
-        Content::List(maps) if maps.iter().all(|map| matches!(map.content, Content::Map(_))) => {
+        NodeContent::Map(_) => Ok(vec![Rc::clone(node)]),
+        NodeContent::List(maps) if maps.iter().all(|map| matches!(map.content, NodeContent::Map(_))) => {
             Ok(maps.clone())
         }
         _ => Err(Problem::at(line, "<<", "only a map, or a list of maps, can be merged in")),
@@ -187,10 +187,10 @@ fn maps_to_merge(node: &Rc<Node>, line: usize) -> Result<Vec<Rc<Node>>, Problem>
 }
 
 impl Node {
-    pub(super) fn entries(&self) -> &[Entry] {
+    pub(super) fn entries(&self) -> &[MapEntry] {
         match &self.content {
-            Content::Map(entries) => entries,
-            Content::Scalar { .. } | Content::List(_) => &[],
+            NodeContent::Map(entries) => entries,
+            NodeContent::Scalar { .. } | NodeContent::List(_) => &[],
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     registries::check_host,
-    tree::{Content, Node},
+    tree::{Node, NodeContent},
 };
 
 /// A value that a key can hold. `Display` writes it as a person would.
@@ -40,15 +40,17 @@ macro_rules! described {
 /// The text of a single value.
 pub(super) fn scalar<'a>(node: &'a Node, wanted: &str) -> Result<&'a str, String> {
     match &node.content {
-        Content::Scalar { text, .. } => Ok(text),
-        Content::List(_) | Content::Map(_) => Err(format!("is {}, but must be {wanted}", node.what())),
+        NodeContent::Scalar { text, .. } => Ok(text),
+        NodeContent::List(_) | NodeContent::Map(_) => {
+            Err(format!("is {}, but must be {wanted}", node.what()))
+        }
     }
 }
 
 /// The text of a single value that was not put in quotes: `"5"` is a text, not a number.
 fn plain<'a>(node: &'a Node, wanted: &str) -> Result<&'a str, String> {
     match &node.content {
-        Content::Scalar { text, quoted: true } => {
+        NodeContent::Scalar { text, quoted: true } => {
             Err(format!("is the text \"{text}\", but must be {wanted}: take the quotes away"))
         }
         _ => scalar(node, wanted),
@@ -127,7 +129,7 @@ impl Value for Duration {
 
     fn read(node: &Node) -> Result<Self, String> {
         let text = scalar(node, "a duration, such as 90s or 1h30m")?.trim();
-        let quoted = matches!(node.content, Content::Scalar { quoted: true, .. });
+        let quoted = matches!(node.content, NodeContent::Scalar { quoted: true, .. });
         match text.parse::<i64>() {
             Ok(nanoseconds) if !quoted => match u64::try_from(nanoseconds) {
                 Ok(nanoseconds) => Ok(std::time::Duration::from_nanos(nanoseconds).into()),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use fairlead_plan::routing::SecretName;
-use fairlead_plan::secret_ttl::{Outcome, Reading, Standing};
+use fairlead_plan::secret_ttl::{ReadOutcome, Reading, Standing};
 use tokio::time::Instant;
 
 use super::Read;
@@ -21,7 +21,7 @@ const MOST_ENTRIES: usize = 4096;
 const MOST_BYTES: usize = 16 << 20;
 
 #[derive(Debug)]
-struct Entry {
+struct CachedSecret {
     read: Read,
     /// When it was read.
     since: Instant,
@@ -33,7 +33,7 @@ struct Entry {
     used: u64,
 }
 
-impl Entry {
+impl CachedSecret {
     fn weight(&self) -> usize {
         self.read.keys().map_or(0, |keys| keys.weight())
     }
@@ -41,9 +41,9 @@ impl Entry {
     fn reading(&self, now: Instant) -> Reading {
         Reading {
             outcome: match self.read {
-                Read::Keys(_) | Read::Unusable(_) => Outcome::Content,
-                Read::Missing => Outcome::Missing,
-                Read::Failed(_) => Outcome::Failed,
+                Read::Keys(_) | Read::Unusable(_) => ReadOutcome::Content,
+                Read::Missing => ReadOutcome::Missing,
+                Read::Failed(_) => ReadOutcome::Failed,
             },
             age: now.saturating_duration_since(self.since),
             may_retry: now >= self.retry,
@@ -54,7 +54,7 @@ impl Entry {
 
 /// What the cache has to say.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum CachedRead {
     Fresh(Read),
     /// Good enough to serve now, and due to be read again.
     Aging(Read),
@@ -63,20 +63,20 @@ pub(super) enum Found {
 
 #[derive(Debug, Default)]
 pub(super) struct Cache {
-    entries: HashMap<SecretName, Entry>,
+    entries: HashMap<SecretName, CachedSecret>,
     bytes: usize,
     uses: u64,
 }
 
 impl Cache {
-    pub(super) fn find(&mut self, name: &SecretName, now: Instant) -> Found {
-        let Some(entry) = self.entries.get_mut(name) else { return Found::Nothing };
+    pub(super) fn find(&mut self, name: &SecretName, now: Instant) -> CachedRead {
+        let Some(entry) = self.entries.get_mut(name) else { return CachedRead::Nothing };
         self.uses += 1;
         entry.used = self.uses;
         match entry.reading(now).standing() {
-            Standing::Gone => Found::Nothing,
-            Standing::Renew => Found::Aging(entry.read.clone()),
-            Standing::Good => Found::Fresh(entry.read.clone()),
+            Standing::Gone => CachedRead::Nothing,
+            Standing::Renew => CachedRead::Aging(entry.read.clone()),
+            Standing::Good => CachedRead::Fresh(entry.read.clone()),
         }
     }
 
@@ -86,7 +86,7 @@ impl Cache {
         let used = self.uses;
         let before = self.entries.get_mut(name);
         let failures = before.as_ref().map_or(0, |entry| entry.failures);
-        let mut entry = Entry { read, since: now, retry: now, failures: 0, distrusted: false, used };
+        let mut entry = CachedSecret { read, since: now, retry: now, failures: 0, distrusted: false, used };
         if matches!(entry.read, Read::Failed(_)) {
             entry.failures = failures.saturating_add(1);
             entry.retry = now + RETRY.pause(failures, chance);
@@ -150,7 +150,7 @@ struct Holding {
 }
 
 impl Holding {
-    fn add(&mut self, name: &SecretName, entry: &Entry) {
+    fn add(&mut self, name: &SecretName, entry: &CachedSecret) {
         self.bytes += entry.weight();
         self.kept.push((entry.used, entry.weight(), name.clone()));
     }
@@ -189,13 +189,13 @@ mod tests {
         Read::Failed("away".into())
     }
 
-    fn told(found: &Found) -> &'static str {
+    fn told(found: &CachedRead) -> &'static str {
         match found {
-            Found::Fresh(Read::Keys(_)) => "fresh keys",
-            Found::Aging(Read::Keys(_)) => "aging keys",
-            Found::Fresh(Read::Missing) => "missing",
-            Found::Fresh(Read::Failed(_)) => "failed",
-            Found::Nothing => "nothing",
+            CachedRead::Fresh(Read::Keys(_)) => "fresh keys",
+            CachedRead::Aging(Read::Keys(_)) => "aging keys",
+            CachedRead::Fresh(Read::Missing) => "missing",
+            CachedRead::Fresh(Read::Failed(_)) => "failed",
+            CachedRead::Nothing => "nothing",
             _ => "something else",
         }
     }
@@ -276,7 +276,7 @@ mod tests {
             cache.settle(&name(&format!("large-{number}")), large.clone(), now, 0.5);
         }
         assert!(cache.bytes <= MOST_BYTES, "{}", cache.bytes);
-        let weighed: usize = cache.entries.values().map(Entry::weight).sum();
+        let weighed: usize = cache.entries.values().map(CachedSecret::weight).sum();
         assert_eq!(cache.bytes, weighed);
     }
 }

@@ -24,7 +24,7 @@ const MOST_TOLD: usize = 5;
 type Copying = BTreeMap<Place, (Instant, String)>;
 
 #[derive(Debug, Default)]
-struct State {
+struct FoundProblems {
     reading: HashMap<Arc<PolicyId>, Vec<String>>,
     copying: HashMap<Arc<PolicyId>, Copying>,
 }
@@ -32,7 +32,7 @@ struct State {
 /// Shared by those who find problems and those who tell them.
 #[derive(Debug, Clone, Default)]
 pub struct Problems {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FoundProblems>>,
     changes: Arc<Bell>,
 }
 
@@ -73,7 +73,7 @@ impl Problems {
         let policies: HashSet<_> = policies.into_iter().collect();
         let now = Instant::now();
         self.change(|state| {
-            let count = |state: &State| state.copying.values().map(BTreeMap::len).sum::<usize>();
+            let count = |state: &FoundProblems| state.copying.values().map(BTreeMap::len).sum::<usize>();
             let before = count(state);
             state.copying.retain(|policy, copying| {
                 copying.retain(|_, (at, _)| now.saturating_duration_since(*at) < COPYING_COUNTS);
@@ -102,14 +102,14 @@ impl Problems {
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut State) -> bool) {
+    fn change(&self, change: impl FnOnce(&mut FoundProblems) -> bool) {
         let changed = change(&mut self.lock());
         if changed {
             self.changes.ring();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FoundProblems> {
         self.state.lock()
     }
 }

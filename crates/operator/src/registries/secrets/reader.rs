@@ -10,7 +10,7 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     Keys, Metrics, Problems, Read,
-    cache::{Cache, Found},
+    cache::{Cache, CachedRead},
     names::can_exist,
 };
 use crate::platform::api_error::within;
@@ -25,10 +25,10 @@ const AT_ONCE: usize = 32;
 /// Secrets by name.
 #[derive(Clone)]
 pub struct Secrets {
-    shared: Arc<Shared>,
+    shared: Arc<SecretsInner>,
 }
 
-struct Shared {
+struct SecretsInner {
     client: Client,
     cache: Mutex<Cache>,
     flights: SingleFlight<SecretName, Read>,
@@ -46,7 +46,7 @@ impl fmt::Debug for Secrets {
 impl Secrets {
     pub fn new(client: Client, metrics: Metrics) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SecretsInner {
                 client,
                 cache: Mutex::default(),
                 flights: SingleFlight::default(),
@@ -61,12 +61,12 @@ impl Secrets {
     pub fn cached(&self, name: &SecretName) -> Option<Read> {
         let found = self.shared.cache().find(name, Instant::now());
         match found {
-            Found::Fresh(read) => Some(read),
-            Found::Aging(read) => {
+            CachedRead::Fresh(read) => Some(read),
+            CachedRead::Aging(read) => {
                 drop(self.board(name, false));
                 Some(read)
             }
-            Found::Nothing => None,
+            CachedRead::Nothing => None,
         }
     }
 
@@ -111,13 +111,13 @@ impl Secrets {
     }
 }
 
-impl Shared {
+impl SecretsInner {
     async fn fetch(&self, name: &SecretName, even_if_fresh: bool) -> Read {
         if !can_exist(name) {
             return Read::Missing;
         }
         // Somebody may have read it between this caller's look and now.
-        if !even_if_fresh && let Found::Fresh(read) = self.cache().find(name, Instant::now()) {
+        if !even_if_fresh && let CachedRead::Fresh(read) = self.cache().find(name, Instant::now()) {
             return read;
         }
         let request = async {

@@ -25,7 +25,7 @@ fn next(looks: &mut Looks, now: i64) -> (Vec<String>, Option<i64>) {
 }
 
 fn fine(looks: &mut Looks, image: &str, now: i64) {
-    looks.looked(&reference(image), Outcome::Fine, at(now), 0.5);
+    looks.looked(&reference(image), RegistryAnswer::Fine, at(now), 0.5);
 }
 
 /// The images that are looked at from now on, each look taking no time, with the second of each.
@@ -101,7 +101,7 @@ fn a_registry_that_fails_is_looked_at_less_and_less() {
     let mut waits = Vec::new();
     for _ in 0..5 {
         let (images, _) = next(&mut looks, now);
-        looks.looked(&reference(&images[0]), Outcome::Failed, at(now), 1.0);
+        looks.looked(&reference(&images[0]), RegistryAnswer::Failed, at(now), 1.0);
         let wake = next(&mut looks, now).1.unwrap();
         waits.push(wake - now);
         now = wake;
@@ -117,13 +117,13 @@ fn chance_spreads_back_off_but_never_below_a_tick() {
     for (jitter, wait) in [(0.0, 32), (0.5, 36), (1.0, 40), (-3.0, 32), (7.0, 40)] {
         let mut looks = looks(&[("r.io/a:1", None)]);
         next(&mut looks, 0);
-        looks.looked(&reference("r.io/a:1"), Outcome::Failed, at(0), jitter);
+        looks.looked(&reference("r.io/a:1"), RegistryAnswer::Failed, at(0), jitter);
         assert_eq!(next(&mut looks, 0).1, Some(wait), "{jitter}");
     }
     let slow = |_: &str| Pace { interval: Duration::from_secs(10), most: 1 };
     let mut looks = looks(&[("r.io/a:1", None)]);
     looks.next(&slow, at(0));
-    looks.looked(&reference("r.io/a:1"), Outcome::Failed, at(0), 0.0);
+    looks.looked(&reference("r.io/a:1"), RegistryAnswer::Failed, at(0), 0.0);
     assert_eq!(looks.next(&slow, at(0)).1, Some(at(10)));
 }
 
@@ -132,7 +132,7 @@ fn a_registry_that_names_a_time_is_left_alone_until_then() {
     for (until, wake) in [(5, 20), (500, 500), (10_000_000, 24 * 3600)] {
         let mut looks = looks(&[("r.io/a:1", None)]);
         next(&mut looks, 0);
-        looks.looked(&reference("r.io/a:1"), Outcome::Until(at(until)), at(0), 0.5);
+        looks.looked(&reference("r.io/a:1"), RegistryAnswer::Until(at(until)), at(0), 0.5);
         assert_eq!(next(&mut looks, 0), (vec![], Some(wake)));
         assert_eq!(next(&mut looks, wake).0, ["r.io/a:1"]);
         fine(&mut looks, "r.io/a:1", wake);
@@ -224,7 +224,7 @@ fn clocks_that_ran_ahead_keep_nothing_waiting() {
 fn a_clock_that_was_set_back_makes_no_wait_longer_than_a_day() {
     let mut looks = looks(&[("r.io/a:1", None)]);
     next(&mut looks, 1_000_000);
-    looks.looked(&reference("r.io/a:1"), Outcome::Until(at(1_050_000)), at(1_000_000), 0.5);
+    looks.looked(&reference("r.io/a:1"), RegistryAnswer::Until(at(1_050_000)), at(1_000_000), 0.5);
     assert_eq!(next(&mut looks, 0).1, Some(24 * 3600));
     assert_eq!(next(&mut looks, 24 * 3600).0, ["r.io/a:1"]);
 }
@@ -245,7 +245,7 @@ fn each_registry_has_its_own_pace_and_case_does_not_matter() {
     let (first, _) = looks.next(&pace, at(0));
     assert_eq!(first.len(), 2, "two spellings are one registry: {first:?}");
     for image in first {
-        looks.looked(&image, Outcome::Fine, at(0), 0.5);
+        looks.looked(&image, RegistryAnswer::Fine, at(0), 0.5);
     }
     assert_eq!(looks.next(&pace, at(0)), (vec![], Some(at(20))));
     assert_eq!(looks.hosts().map(|host| &**host).collect::<Vec<_>>(), ["fast.io", "slow.io:5000"]);

@@ -134,12 +134,12 @@ fn only_what_the_registry_does_counts_for_its_pace() {
             VerdictKind::RateLimited
             | VerdictKind::Unreachable
             | VerdictKind::TlsError
-            | VerdictKind::Malformed => Outcome::Failed,
-            _ => Outcome::Fine,
+            | VerdictKind::Malformed => RegistryAnswer::Failed,
+            _ => RegistryAnswer::Fine,
         };
-        assert_eq!(Outcome::from(&verdict(kind)), expected, "{kind}");
+        assert_eq!(RegistryAnswer::from(&verdict(kind)), expected, "{kind}");
     }
     let until = SystemTime::UNIX_EPOCH + Duration::from_secs(1_750_000_090);
     let limited = Verdict::RateLimited { until: Some(until), reason: "".into() };
-    assert_eq!(Outcome::from(&limited), Outcome::Until(at(90)));
+    assert_eq!(RegistryAnswer::from(&limited), RegistryAnswer::Until(at(90)));
 }

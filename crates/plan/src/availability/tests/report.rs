@@ -6,11 +6,11 @@ use Availability::{
     Available, InvalidAuth, NotFound, QuotaExceeded, Scheduled, UnavailableSecret, Unreachable,
 };
 
-fn listed(report: &Report) -> Vec<&str> {
+fn listed(report: &WatchReport) -> Vec<&str> {
     report.status.images.iter().map(|image| image.image.as_str()).collect()
 }
 
-fn counts(report: &Report) -> [Option<u32>; 3] {
+fn counts(report: &WatchReport) -> [Option<u32>; 3] {
     [report.status.image_count, report.status.available_count, report.status.unavailable_count]
 }
 

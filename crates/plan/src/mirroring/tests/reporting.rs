@@ -4,12 +4,12 @@ use fairlead_api::conditions::{ConditionStatus, reasons};
 
 use super::*;
 
-fn said(world: &World) -> Report {
+fn said(world: &World) -> MirrorReport {
     report(&world.objects[0].ledger, &world.objects[0].policy, &[], &[])
 }
 
 #[track_caller]
-fn assert_ready(report: &Report, status: ConditionStatus, reason: &str, message: &str) {
+fn assert_ready(report: &MirrorReport, status: ConditionStatus, reason: &str, message: &str) {
     assert_eq!((report.ready.status, report.ready.reason.as_str()), (status, reason), "{:?}", report.ready);
     assert!(report.ready.message.contains(message), "{:?}", report.ready.message);
 }

@@ -7,7 +7,7 @@ use fairlead_plan::copy_queue::Key;
 use fairlead_plan::ledger::Owner;
 use fairlead_plan::mirroring::{self, Farewell};
 
-use super::Mirrors;
+use super::MirrorController;
 use crate::capabilities::mirror::events;
 use crate::capabilities::mirror::objects::Stuck;
 use crate::capabilities::mirror::write;
@@ -16,32 +16,32 @@ use crate::controller::finalizers::{self, Finalized};
 /// Finalizers that are set or taken off before everything is looked at again.
 const AT_ONCE: usize = 20;
 
-impl Mirrors {
+impl MirrorController {
     /// Objects whose copies are to be removed with them are held until that is done, and no longer.
     pub(super) async fn mind_finalizers(&mut self) {
         let (mut requests, mut done) = (0, 0);
-        let leaving: Vec<_> = self.desks.keys().cloned().collect();
+        let leaving: Vec<_> = self.mirrors.keys().cloned().collect();
         for uid in &leaving {
             self.tell_parting(uid);
         }
-        for desk in self.desks.values() {
-            let held = desk.object.has_finalizer(MIRROR_CLEANUP);
-            let of_this = |key: &Key| key.owner == desk.object.owner.uid;
+        for mirror in self.mirrors.values() {
+            let held = mirror.object.has_finalizer(MIRROR_CLEANUP);
+            let of_this = |key: &Key| key.owner == mirror.object.owner.uid;
             let busy = self.running.keys().any(of_this) || self.cancelled.iter().any(|(key, _)| of_this(key));
-            let policy = desk.object.policy.as_deref();
-            let wanted = mirroring::wants_finalizer(held, busy, desk.farewell.as_ref(), policy);
+            let policy = mirror.object.policy.as_deref();
+            let wanted = mirroring::wants_finalizer(held, busy, mirror.farewell.as_ref(), policy);
             if held == wanted || requests == AT_ONCE || !self.term.holds() {
                 continue;
             }
             requests += 1;
-            let metadata = desk.object.stored.metadata();
+            let metadata = mirror.object.stored.metadata();
             let mut finalizers = metadata.finalizers.clone().unwrap_or_default();
             finalizers.retain(|one| one != MIRROR_CLEANUP);
             if wanted {
                 finalizers.push(MIRROR_CLEANUP.to_owned());
             }
             let version = metadata.resource_version.as_deref();
-            if self.finalize(&desk.object.owner, version, &finalizers).await {
+            if self.finalize(&mirror.object.owner, version, &finalizers).await {
                 done += 1;
             }
         }
@@ -80,9 +80,9 @@ impl Mirrors {
 
     /// Copies that stay behind when their object goes are told of once.
     fn tell_parting(&mut self, uid: &Arc<str>) {
-        let Some(desk) = self.desks.get(uid) else { return };
-        let Some(Farewell::Done { left: Some(left) }) = &desk.farewell else { return };
-        let owner = &desk.object.owner;
+        let Some(mirror) = self.mirrors.get(uid) else { return };
+        let Some(Farewell::Done { left: Some(left) }) = &mirror.farewell else { return };
+        let owner = &mirror.object.owner;
         if self.parted.insert(Arc::clone(uid)) {
             tracing::warn!(object = %owner, left, "a mirror object goes, and copies that were to go with it stay");
             self.parts.context.events.tell(events::left_behind(owner, left));

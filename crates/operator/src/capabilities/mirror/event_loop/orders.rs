@@ -3,17 +3,17 @@
 use fairlead_plan::copy_queue::Key;
 use fairlead_plan::mirroring::{self, CopySource, Task, Work};
 
-use super::Mirrors;
+use super::MirrorController;
 use crate::capabilities::mirror::credentials::Reader;
 use crate::capabilities::mirror::executor::{Order, Publishing};
-use crate::capabilities::mirror::object_state::Desk;
+use crate::capabilities::mirror::object_state::MirrorState;
 
-impl Mirrors {
+impl MirrorController {
     pub(super) fn order(&self, key: &Key, task: &Task) -> Option<Order> {
-        let desk = self.desks.get(&key.owner)?;
-        let row = desk.ledger.get(&task.source)?.copy_at(&task.destination)?;
-        let object = desk.planned();
-        let objects = || self.desks.values().map(Desk::planned);
+        let mirror = self.mirrors.get(&key.owner)?;
+        let row = mirror.ledger.get(&task.source)?.copy_at(&task.destination)?;
+        let object = mirror.planned();
+        let objects = || self.mirrors.values().map(MirrorState::planned);
         let sources = match task.work {
             Work::Copy => {
                 let answers = self.parts.context.registries.is_down(&task.source.host()).is_none();

@@ -1,6 +1,7 @@
 //! What becomes of what was found: in the ledgers, in the queue, and for people.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
@@ -9,12 +10,20 @@ use fairlead_plan::credentials::Principal;
 use fairlead_plan::mirroring::{self, Fault, Finding, Observed, Sighting, Task, Work};
 use tokio::time::Instant;
 
-use super::{FAILURES_TO_TELL, MOST_VERIFIED, Mirrors, Pause, Running, VERIFIED_FOR};
+use super::MirrorController;
+use super::queueing::{Pause, Running};
 use crate::capabilities::availability::Seen;
 use crate::capabilities::mirror::events;
 use crate::capabilities::mirror::executor::Trouble;
-use crate::capabilities::mirror::object_state::Desk;
+use crate::capabilities::mirror::object_state::MirrorState;
 use crate::cluster::ledgers::Missed;
+
+/// A copy that was found in its place is not looked for again on the word of a probe.
+const VERIFIED_FOR: Duration = Duration::from_mins(5);
+const MOST_VERIFIED: usize = 10_000;
+
+/// After this many failures a copy is news.
+const FAILURES_TO_TELL: u32 = 2;
 
 /// Whose ledgers what was seen of an image is compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,7 +36,7 @@ pub(super) enum Audience {
     Learned(Principal),
 }
 
-impl Mirrors {
+impl MirrorController {
     /// Takes note of what copies have begun to write, so that a crash leaves nothing behind that no ledger knows of.
     pub(super) fn note_writes(&mut self) {
         let news = |(key, running): (&Key, &Running)| {
@@ -61,8 +70,8 @@ impl Mirrors {
     pub(super) fn note_write(&mut self, key: &Key, running: &Running) {
         let Some(digest) = running.publishing.digest().filter(|_| !running.noted) else { return };
         let now = self.parts.context.clock.now();
-        let Some(desk) = self.desks.get_mut(&key.owner) else { return };
-        desk.record(&running.task, Finding::Writing { digest }, now);
+        let Some(mirror) = self.mirrors.get_mut(&key.owner) else { return };
+        mirror.record(&running.task, Finding::Writing { digest }, now);
     }
 
     /// A task has ended; without a result if it panicked.
@@ -82,10 +91,12 @@ impl Mirrors {
             Err(trouble) => self.failed(key, task, trouble),
         };
         self.queue.ended(key, ended, self.elapsed(), fastrand::f64());
-        if let Some(desk) = self.desks.get_mut(&key.owner) {
-            findings.into_iter().for_each(|finding| desk.record(task, finding, now));
-            desk.turn.touch();
-            if desk.farewell.is_some() {
+        if let Some(mirror) = self.mirrors.get_mut(&key.owner) {
+            for finding in findings {
+                mirror.record(task, finding, now);
+            }
+            mirror.turn.touch();
+            if mirror.farewell.is_some() {
                 self.look_wanted = true;
             }
         }
@@ -100,8 +111,8 @@ impl Mirrors {
                 if !written {
                     self.verify(&task.destination);
                 }
-                let desk = self.desks.get(&key.owner);
-                let before = desk.and_then(|desk| desk.ledger.get(&task.source)?.source_digest);
+                let mirror = self.mirrors.get(&key.owner);
+                let before = mirror.and_then(|mirror| mirror.ledger.get(&task.source)?.source_digest);
                 if before.is_some_and(|before| before != *source_digest) {
                     // The other copies of the image are to follow.
                     self.parts.metrics.drifted();
@@ -114,8 +125,8 @@ impl Mirrors {
             Finding::Kept { why, .. } => {
                 metrics.deleted("kept");
                 tracing::info!(object = %self.name_of(&key.owner), why, "a copy that nothing uses is kept in its registry");
-                if let Some(desk) = self.desks.get(&key.owner) {
-                    self.parts.context.events.tell(events::kept(&desk.object.owner, task, why));
+                if let Some(mirror) = self.mirrors.get(&key.owner) {
+                    self.parts.context.events.tell(events::kept(&mirror.object.owner, task, why));
                 }
             }
             _ => {}
@@ -135,8 +146,8 @@ impl Mirrors {
         let object = self.name_of(&key.owner);
         if failures == FAILURES_TO_TELL {
             tracing::warn!(object, image = %task.source, copy = %task.destination, error, "a task keeps failing; it is tried again and again");
-            if let Some(desk) = self.desks.get(&key.owner) {
-                self.parts.context.events.tell(events::failing(&desk.object.owner, task, &error));
+            if let Some(mirror) = self.mirrors.get(&key.owner) {
+                self.parts.context.events.tell(events::failing(&mirror.object.owner, task, &error));
             }
         } else {
             tracing::debug!(object, image = %task.source, copy = %task.destination, error, failures, "a task failed");
@@ -149,8 +160,8 @@ impl Mirrors {
             }
             Work::Delete => {
                 self.parts.metrics.deleted("failed");
-                if let Some(desk) = self.desks.get_mut(&key.owner) {
-                    desk.failing = Some(error.clone());
+                if let Some(mirror) = self.mirrors.get_mut(&key.owner) {
+                    mirror.failing = Some(error.clone());
                 }
             }
             Work::Compare | Work::Identify => {}
@@ -160,7 +171,7 @@ impl Mirrors {
     }
 
     fn name_of(&self, uid: &Arc<str>) -> String {
-        self.desks.get(uid).map(|desk| desk.object.owner.to_string()).unwrap_or_default()
+        self.mirrors.get(uid).map(|mirror| mirror.object.owner.to_string()).unwrap_or_default()
     }
 
     /// A probe says something else about an image than the ledger: it is looked at, and copied if need be. What the
@@ -172,10 +183,10 @@ impl Mirrors {
         }
         let now = self.parts.context.clock.now();
         let audience = owner.map_or(Audience::Everybody, Audience::Owner);
-        for desk in self.desks.values_mut().filter(|desk| audience.includes(desk)) {
-            if let Some(change) = mirroring::doubt(&desk.ledger, &image, now) {
-                desk.ledger.apply([change]);
-                desk.turn.touch();
+        for mirror in self.mirrors.values_mut().filter(|mirror| audience.includes(mirror)) {
+            if let Some(change) = mirroring::doubt(&mirror.ledger, &image, now) {
+                mirror.ledger.apply([change]);
+                mirror.turn.touch();
                 self.resync = true;
             }
         }
@@ -197,14 +208,14 @@ impl Mirrors {
     pub(super) fn heed_sightings(&mut self) {
         let sightings = std::mem::take(&mut self.sightings);
         let now = self.parts.context.clock.now();
-        for desk in self.desks.values_mut() {
+        for mirror in self.mirrors.values_mut() {
             let (mut missing, mut moved) = (0, 0);
             for (audience, seen) in &sightings {
-                if !audience.includes(desk) {
+                if !audience.includes(mirror) {
                     continue;
                 }
-                let observed: Observed = mirroring::observe(&desk.ledger, seen, now);
-                desk.ledger.apply(observed.changes);
+                let observed: Observed = mirroring::observe(&mirror.ledger, seen, now);
+                mirror.ledger.apply(observed.changes);
                 missing += observed.missing;
                 moved += observed.moved;
             }
@@ -212,9 +223,9 @@ impl Mirrors {
                 continue;
             }
             self.resync = true;
-            desk.turn.touch();
+            mirror.turn.touch();
             (0..moved).for_each(|_| self.parts.metrics.drifted());
-            tracing::info!(object = %desk.object.owner, missing, moved, "copies are missing or their sources have moved; they are copied again");
+            tracing::info!(object = %mirror.object.owner, missing, moved, "copies are missing or their sources have moved; they are copied again");
         }
     }
 
@@ -229,11 +240,11 @@ impl Mirrors {
 }
 
 impl Audience {
-    fn includes(&self, desk: &Desk) -> bool {
+    fn includes(&self, mirror: &MirrorState) -> bool {
         match self {
             Self::Everybody => true,
-            Self::Owner(uid) => desk.object.owner.uid == *uid,
-            Self::Learned(principal) => desk.principal().may_learn_from(principal),
+            Self::Owner(uid) => mirror.object.owner.uid == *uid,
+            Self::Learned(principal) => mirror.principal().may_learn_from(principal),
         }
     }
 }

@@ -3,7 +3,7 @@
 use fairlead_plan::ledger::OwnerKind;
 use fairlead_plan::mirroring::{self, KnownKind};
 
-use super::Mirrors;
+use super::MirrorController;
 use crate::capabilities::mirror::MirrorSetup;
 use crate::context::Context;
 
@@ -32,7 +32,7 @@ impl MirrorSetup {
     }
 }
 
-impl Mirrors {
+impl MirrorController {
     /// Takes note of whether the clock is right.
     pub(super) fn read_clock(&mut self) {
         let complaint = self.parts.context.clock.read().complaint();

@@ -17,51 +17,51 @@ const RETRY: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_mins(
 const MOST: usize = 65_536;
 
 #[derive(Debug, Clone)]
-pub(super) enum State {
+pub(super) enum CopyStanding {
     There,
     Failed(CopyError),
     Unknown,
 }
 
 #[derive(Debug)]
-enum Memory {
+enum Remembered {
     There { content: Content },
     Failed { error: CopyError, failures: u32 },
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    entries: HashMap<Place, (Memory, Instant)>,
+pub(super) struct KnownCopies {
+    entries: HashMap<Place, (Remembered, Instant)>,
 }
 
-impl Known {
-    pub(super) fn state(&self, place: &Place, wanted: Content, now: Instant) -> State {
+impl KnownCopies {
+    pub(super) fn state(&self, place: &Place, wanted: Content, now: Instant) -> CopyStanding {
         match self.entries.get(place) {
-            Some((_, until)) if *until <= now => State::Unknown,
-            Some((Memory::There { content }, _)) if *content == wanted => State::There,
-            Some((Memory::Failed { error, .. }, _)) => State::Failed(error.clone()),
-            Some((Memory::There { .. }, _)) | None => State::Unknown,
+            Some((_, until)) if *until <= now => CopyStanding::Unknown,
+            Some((Remembered::There { content }, _)) if *content == wanted => CopyStanding::There,
+            Some((Remembered::Failed { error, .. }, _)) => CopyStanding::Failed(error.clone()),
+            Some((Remembered::There { .. }, _)) | None => CopyStanding::Unknown,
         }
     }
 
     pub(super) fn there(&mut self, place: &Place, content: Content, now: Instant) {
-        self.insert(place, Memory::There { content }, now + THERE, now);
+        self.insert(place, Remembered::There { content }, now + THERE, now);
     }
 
     pub(super) fn failed(&mut self, place: &Place, error: CopyError, now: Instant) {
         let failures = match self.entries.get(place) {
-            Some((Memory::Failed { failures, .. }, _)) => failures.saturating_add(1),
+            Some((Remembered::Failed { failures, .. }, _)) => failures.saturating_add(1),
             _ => 0,
         };
         let retry = now + RETRY.pause(failures, 0.5);
-        self.insert(place, Memory::Failed { error, failures }, retry, now);
+        self.insert(place, Remembered::Failed { error, failures }, retry, now);
     }
 
     pub(super) fn forget(&mut self, place: &Place) {
         self.entries.remove(place);
     }
 
-    fn insert(&mut self, place: &Place, memory: Memory, until: Instant, now: Instant) {
+    fn insert(&mut self, place: &Place, memory: Remembered, until: Instant, now: Instant) {
         if self.entries.len() >= MOST {
             self.entries.retain(|_, (_, until)| *until > now);
             if self.entries.len() >= MOST {

@@ -20,7 +20,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::known::{Known, State};
+use self::known::{CopyStanding, KnownCopies};
 use super::{Keys, Metrics, Read, Secrets};
 use crate::cluster::namespaces::Namespaces;
 use crate::platform::certificates::Clock;
@@ -31,16 +31,16 @@ pub use self::{error::CopyError, work::CopyKeeper};
 /// Makes copies.
 #[derive(Clone)]
 pub struct Copies {
-    shared: Arc<Shared>,
+    shared: Arc<CopiesInner>,
 }
 
-struct Shared {
+struct CopiesInner {
     client: Client,
     secrets: Secrets,
     enabled: bool,
     namespaces: Namespaces,
     clock: Clock,
-    known: Mutex<Known>,
+    known: Mutex<KnownCopies>,
     flights: SingleFlight<Place, Result<(), CopyError>>,
     metrics: Metrics,
 }
@@ -62,7 +62,7 @@ impl Copies {
         metrics: Metrics,
     ) -> Self {
         let (known, flights) = (Mutex::default(), SingleFlight::default());
-        let shared = Shared { client, secrets, enabled, namespaces, clock, known, flights, metrics };
+        let shared = CopiesInner { client, secrets, enabled, namespaces, clock, known, flights, metrics };
         Self { shared: Arc::new(shared) }
     }
 
@@ -105,18 +105,18 @@ impl Copies {
         };
         let place = Place { namespace: namespace.into(), name: name.as_str().into() };
         match self.shared.state(&place, &keys) {
-            State::There => return Ok(name),
-            State::Failed(error) => return Err(error),
-            State::Unknown => {}
+            CopyStanding::There => return Ok(name),
+            CopyStanding::Failed(error) => return Err(error),
+            CopyStanding::Unknown => {}
         }
         let flight = self.shared.flights.join(&place, || {
             let (shared, of, place) = (Arc::clone(&self.shared), of.clone(), place.clone());
             async move {
                 // Somebody may have made it between this caller's look and now.
                 match shared.state(&place, &keys) {
-                    State::There => Ok(()),
-                    State::Failed(error) => Err(error),
-                    State::Unknown => shared.put(&of, &keys, &place).await.map(drop),
+                    CopyStanding::There => Ok(()),
+                    CopyStanding::Failed(error) => Err(error),
+                    CopyStanding::Unknown => shared.put(&of, &keys, &place).await.map(drop),
                 }
             }
         });
@@ -134,12 +134,12 @@ impl Copies {
     }
 }
 
-impl Shared {
-    fn state(&self, place: &Place, keys: &Keys) -> State {
+impl CopiesInner {
+    fn state(&self, place: &Place, keys: &Keys) -> CopyStanding {
         self.known(|known| known.state(place, keys.content(), Instant::now()))
     }
 
-    fn known<T>(&self, look: impl FnOnce(&mut Known) -> T) -> T {
+    fn known<T>(&self, look: impl FnOnce(&mut KnownCopies) -> T) -> T {
         look(&mut self.known.lock())
     }
 

@@ -10,7 +10,7 @@ use fairlead_api::{
     names::kuik::SECRET_CLEANUP,
 };
 use fairlead_plan::certificates::WallTime;
-use fairlead_plan::pull_secrets::{Owner, Place, Source, copy_name, may_be_copy};
+use fairlead_plan::pull_secrets::{Owner, Place, SourceSecret, copy_name, may_be_copy};
 use fairlead_plan::routing::{PolicyId, PolicyKind, SecretName};
 use kube::api::ObjectMeta;
 
@@ -25,7 +25,7 @@ pub(super) struct Observed {
     /// UIDs of policies that are there and cannot be read.
     pub(super) unreadable: BTreeSet<Arc<str>>,
     pub(super) used: BTreeSet<Place>,
-    pub(super) sources: BTreeMap<SecretName, Source>,
+    pub(super) sources: BTreeMap<SecretName, SourceSecret>,
     /// Policies by UID that cannot go before their finalizer is taken off.
     pub(super) held: HashMap<Arc<str>, Held>,
     /// Names of copies, and the UIDs of the policies that they are for.
@@ -161,8 +161,8 @@ impl Observed {
     fn add_sources(&mut self, copies: &Copies) {
         for secret in self.owners.iter().flat_map(|owner| &owner.secrets) {
             let source = match copies.shared.secrets.cached(secret) {
-                Some(Read::Keys(keys)) => Source::Has(keys.content()),
-                _ => Source::Unusable,
+                Some(Read::Keys(keys)) => SourceSecret::Has(keys.content()),
+                _ => SourceSecret::Unusable,
             };
             self.sources.insert(secret.clone(), source);
         }

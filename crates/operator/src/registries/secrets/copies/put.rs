@@ -11,7 +11,7 @@ use kube::{
 };
 use tokio::time::Instant;
 
-use super::{CopyError, Shared, object};
+use super::{CopiesInner, CopyError, object};
 use crate::platform::api_error::{Class, Failure, within};
 use crate::registries::secrets::{Keys, metrics::Done};
 
@@ -24,7 +24,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(5);
 /// Somebody else may change the copy between the look and the write; then it is looked at again.
 const ATTEMPTS: usize = 3;
 
-impl Shared {
+impl CopiesInner {
     /// Makes the copy, or gives it the content and the marks that it should have; both are left alone where they are
     /// right and recent. Remembers how it went.
     pub(super) async fn put(&self, of: &SecretUse, keys: &Keys, place: &Place) -> Result<Copy, CopyError> {

@@ -17,7 +17,7 @@ use kube::core::ApiResource;
 use tokio::time::Instant;
 
 use super::{
-    CopyError, Shared, State,
+    CopiesInner, CopyError, CopyStanding,
     observe::{Held, Observed},
 };
 use crate::cluster::state::Changes;
@@ -94,7 +94,7 @@ impl Controller for CopyKeeper {
 
 impl CopyKeeper {
     /// What copies share with admission.
-    pub(super) fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &CopiesInner {
         &self.context.copies.shared
     }
 
@@ -171,7 +171,7 @@ impl CopyKeeper {
 
     async fn apply(&mut self, place: Place, of: &SecretUse, why: &'static str) -> Result<(), Trouble> {
         let Some(Read::Keys(keys)) = self.shared().secrets.cached(&of.secret) else { return Ok(()) };
-        if let State::Failed(_) = self.shared().state(&place, &keys) {
+        if let CopyStanding::Failed(_) = self.shared().state(&place, &keys) {
             return Err(Trouble(None));
         }
         tokio::time::sleep(PACE).await;
