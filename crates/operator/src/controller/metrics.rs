@@ -21,12 +21,16 @@ macro_rules! metrics {
     };
 }
 
-/// Declares sets of labels whose values are known when the program is built.
+/// Declares sets of labels. A value is known when the program is built, unless the label names another type.
 macro_rules! labels {
-    ($($name:ident { $($label:ident),+ })+) => {$(
-        #[derive(Debug, Clone, PartialEq, Eq, Hash, prometheus_client::encoding::EncodeLabelSet)]
+    (@type) => { &'static str };
+    (@type $kind:ty) => { $kind };
+    ($($name:ident { $($label:ident $(: $kind:ty)?),+ })+) => {$(
+        #[derive(
+            Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, prometheus_client::encoding::EncodeLabelSet,
+        )]
         struct $name {
-            $($label: &'static str,)+
+            $($label: $crate::controller::metrics::labels!(@type $($kind)?),)+
         }
     )+};
 }

@@ -14,7 +14,9 @@ use fairlead_plan::ledger::Ledger;
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, NoLabelSet};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, NoLabelSet,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::exemplar::Exemplar;
@@ -22,38 +24,16 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::controller::metrics::{labels, metrics};
 use crate::platform::config::Config;
 use crate::platform::telemetry::RegistryLabels;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfLook {
-    registry: Arc<str>,
-    verdict: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
-struct OfImages {
-    name: Arc<str>,
-    registry: Arc<str>,
-    status: &'static str,
-    used: &'static str,
-    original: &'static str,
-}
-
-#[derive(Debug, Clone, EncodeLabelSet)]
-struct OfAge {
-    name: Arc<str>,
-    registry: Arc<str>,
-}
-
-#[derive(Debug, Clone, EncodeLabelSet)]
-struct OfObject {
-    name: Arc<str>,
-}
-
-#[derive(Debug, Clone, EncodeLabelSet)]
-struct OfRegistry {
-    registry: Arc<str>,
+labels! {
+    OfLook { registry: Arc<str>, verdict }
+    OfImages { name: Arc<str>, registry: Arc<str>, status, used, original }
+    OfAge { name: Arc<str>, registry: Arc<str> }
+    OfObject { name: Arc<str> }
+    OfRegistry { registry: Arc<str> }
 }
 
 /// The images of one object, counted.
@@ -74,21 +54,23 @@ struct Shown {
     registries: RegistryLabels,
 }
 
+metrics! {
+    struct Counters {
+        looks: Family<OfLook, Counter> = "fairlead_watch_looks",
+            "Looks at images in their registries, by what they found";
+    }
+}
+
 /// Clones share everything.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
-    looks: Family<OfLook, Counter>,
+    counters: Counters,
     shown: Arc<Mutex<Shown>>,
 }
 
 impl Metrics {
     pub fn register(registry: &mut Registry, config: &Config) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "fairlead_watch_looks",
-            "Looks at images in their registries, by what they found",
-            metrics.looks.clone(),
-        );
+        let metrics = Self { counters: Counters::register_all(registry), shown: Arc::default() };
         let bounds = config.metrics.image_last_monitor_age_minutes.buckets.bounds();
         registry.register_collector(Box::new(Images { shown: metrics.shown.clone(), bounds }));
         metrics
@@ -97,7 +79,7 @@ impl Metrics {
     /// `namespace` is one whose Pods use the image.
     pub(super) fn looked(&self, host: &str, namespace: &str, found: VerdictKind) {
         let registry = self.lock().registries.of(host, namespace);
-        self.looks.get_or_create(&OfLook { registry, verdict: found.name() }).inc();
+        self.counters.looks.get_or_create(&OfLook { registry, verdict: found.name() }).inc();
     }
 
     /// Counts the images of an object anew. `namespace` tells one whose Pods use an image.
@@ -189,41 +171,34 @@ impl Collector for Images {
         if shown.objects.is_empty() {
             return Ok(());
         }
-        encode_images(&shown, &mut encoder)?;
+        let objects = shown.objects.values().flat_map(|object| &object.images);
+        let help = "Watched images, by what the last look found";
+        let images = objects.map(|(labels, count)| (labels.clone(), *count));
+        encode_gauge(&mut encoder, "kube_image_keeper_monitoring_images", help, images)?;
+        let help = "Images in use that their registry does not have";
+        let object =
+            |(name, object): (&Arc<str>, &Counted)| (OfObject { name: name.clone() }, object.disappeared);
+        let disappeared = shown.objects.iter().map(object);
+        encode_gauge(&mut encoder, "fairlead_watch_disappeared_images", help, disappeared)?;
         self.encode_ages(&shown, &mut encoder, Timestamp::now().as_second())?;
-        let mut metric = encoder.encode_descriptor(
-            "fairlead_watch_lap_seconds",
-            "Time in which every watched image of a registry is looked at once",
-            None,
-            MetricType::Gauge,
-        )?;
-        for (registry, lap) in &shown.laps {
-            let labels = OfRegistry { registry: registry.clone() };
-            ConstGauge::new(lap.as_secs_f64()).encode(metric.encode_family(&labels)?)?;
-        }
-        Ok(())
+        let help = "Time in which every watched image of a registry is looked at once";
+        let lap = |(registry, lap): (&Arc<str>, &Duration)| {
+            (OfRegistry { registry: registry.clone() }, lap.as_secs_f64())
+        };
+        encode_gauge(&mut encoder, "fairlead_watch_lap_seconds", help, shown.laps.iter().map(lap))
     }
 }
 
-fn encode_images(shown: &Shown, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-    let mut metric = encoder.encode_descriptor(
-        "kube_image_keeper_monitoring_images",
-        "Watched images, by what the last look found",
-        None,
-        MetricType::Gauge,
-    )?;
-    for (labels, count) in shown.objects.values().flat_map(|object| &object.images) {
-        ConstGauge::new(*count).encode(metric.encode_family(labels)?)?;
-    }
-    let mut metric = encoder.encode_descriptor(
-        "fairlead_watch_disappeared_images",
-        "Images in use that their registry does not have",
-        None,
-        MetricType::Gauge,
-    )?;
-    for (name, object) in &shown.objects {
-        let labels = OfObject { name: name.clone() };
-        ConstGauge::new(object.disappeared).encode(metric.encode_family(&labels)?)?;
+/// One metric with all its series.
+fn encode_gauge<L: EncodeLabelSet, N: EncodeGaugeValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    series: impl Iterator<Item = (L, N)>,
+) -> Result<(), fmt::Error> {
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in series {
+        ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
     }
     Ok(())
 }
