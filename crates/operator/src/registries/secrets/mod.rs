@@ -5,7 +5,7 @@
 //! need at admission, [`copies::Controller`] renews and removes them while this replica leads. [`Problems`] tells, for
 //! each policy, what is wrong with the Secrets that it names.
 
-mod cache;
+mod cached;
 pub mod copies;
 mod credentials;
 mod logins;

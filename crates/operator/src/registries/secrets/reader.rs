@@ -3,24 +3,24 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use fairlead_plan::routing::SecretName;
+use fairlead_plan::secret_ttl::Standing;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::{
-    Keys, Metrics, Problems, Read,
-    cache::{Cache, CachedRead},
-    names::can_exist,
-};
+use super::{Keys, Metrics, Problems, Read, cached::CachedSecret, names::can_exist};
 use crate::platform::api_error::within;
-use crate::registries::single_flight::{Joined, NoResult, SingleFlight};
+use crate::registries::cache::{Capacity, SingleFlightCache};
+use crate::registries::single_flight::{Joined, NoResult};
 
 /// One request never takes longer. Callers with less time leave earlier.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Requests at once: a burst of Pods must not become a burst on the API server.
 const AT_ONCE: usize = 32;
+
+/// Secrets may have a megabyte each.
+const CAPACITY: Capacity = Capacity { entries: 4096, bytes: 16 << 20 };
 
 /// Secrets by name.
 #[derive(Clone)]
@@ -30,8 +30,7 @@ pub struct Secrets {
 
 struct SecretsInner {
     client: Client,
-    cache: Mutex<Cache>,
-    flights: SingleFlight<SecretName, Read>,
+    cache: SingleFlightCache<SecretName, CachedSecret, Read>,
     requests: Semaphore,
     problems: Problems,
     metrics: Metrics,
@@ -48,8 +47,7 @@ impl Secrets {
         Self {
             shared: Arc::new(SecretsInner {
                 client,
-                cache: Mutex::default(),
-                flights: SingleFlight::default(),
+                cache: SingleFlightCache::new(CAPACITY),
                 requests: Semaphore::new(AT_ONCE),
                 problems: Problems::default(),
                 metrics,
@@ -59,15 +57,13 @@ impl Secrets {
 
     /// What is known of the Secret, without waiting. What has aged is read again meanwhile.
     pub fn cached(&self, name: &SecretName) -> Option<Read> {
-        let found = self.shared.cache().find(name, Instant::now());
-        match found {
-            CachedRead::Fresh(read) => Some(read),
-            CachedRead::Aging(read) => {
-                drop(self.board(name, false));
-                Some(read)
-            }
-            CachedRead::Nothing => None,
+        let (standing, read) = self.shared.find(name)?;
+        match standing {
+            Standing::Good => {}
+            Standing::Renew => drop(self.board(name, false)),
+            Standing::Gone => return None,
         }
+        Some(read)
     }
 
     /// What is known of the Secret, or else what the API server says.
@@ -80,7 +76,9 @@ impl Secrets {
 
     /// A registry refused what the Secret holds: it is read again at the next use, unless it was just read.
     pub fn distrust(&self, name: &SecretName) {
-        self.shared.cache().distrust(name, Instant::now());
+        if let Some(cached) = self.shared.cache.entries().get(name) {
+            cached.distrust(Instant::now());
+        }
     }
 
     /// What is wrong with the Secrets that policies name.
@@ -104,7 +102,7 @@ impl Secrets {
 
     /// Joins the reading under way, or starts it.
     fn board(&self, name: &SecretName, even_if_fresh: bool) -> Joined<Read> {
-        self.shared.flights.join(name, || {
+        self.shared.cache.flights.join(name, || {
             let (shared, name) = (Arc::clone(&self.shared), name.clone());
             async move { shared.fetch(&name, even_if_fresh).await }
         })
@@ -116,8 +114,8 @@ impl SecretsInner {
         if !can_exist(name) {
             return Read::Missing;
         }
-        // Somebody may have read it between this caller's look and now.
-        if !even_if_fresh && let CachedRead::Fresh(read) = self.cache().find(name, Instant::now()) {
+        // Another caller may have read it between this caller's look and now.
+        if !even_if_fresh && let Some((Standing::Good, read)) = self.find(name) {
             return read;
         }
         let request = async {
@@ -136,10 +134,16 @@ impl SecretsInner {
         if let Read::Failed(why) = &read {
             tracing::debug!(secret = %name, why = &**why, "cannot read Secret");
         }
-        self.cache().settle(name, read, Instant::now(), fastrand::f64())
+        let mut entries = self.cache.entries();
+        let before = entries.get(name).map(|cached| &*cached);
+        let cached = CachedSecret::after(before, read, Instant::now(), fastrand::f64());
+        let (_, read) = cached.serve(Instant::now());
+        let weight = cached.weight();
+        entries.insert(name, cached, weight);
+        read
     }
 
-    fn cache(&self) -> MutexGuard<'_, Cache> {
-        self.cache.lock()
+    fn find(&self, name: &SecretName) -> Option<(Standing, Read)> {
+        self.cache.entries().get(name).map(|cached| cached.serve(Instant::now()))
     }
 }

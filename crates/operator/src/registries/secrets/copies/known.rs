@@ -1,20 +1,20 @@
 //! Copies that are known to be there, and attempts that failed lately: what admission need not ask for again.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
-use fairlead_plan::pull_secrets::{Content, Place};
+use fairlead_plan::pull_secrets::Content;
 use tokio::time::Instant;
 
 use super::CopyError;
 use crate::controller::backoff::Backoff;
+use crate::registries::cache::Capacity;
 
 /// See `fairlead_plan::pull_secrets::GRACE` for why it is not longer.
 const THERE: Duration = Duration::from_mins(10);
 
 const RETRY: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_mins(1));
 
-/// Beyond this, what has expired is dropped, and if that does not help, everything: it can be asked for again.
-const MOST: usize = 65_536;
+pub(super) const CAPACITY: Capacity = Capacity { entries: 65_536, bytes: usize::MAX };
 
 #[derive(Debug, Clone)]
 pub(super) enum CopyStanding {
@@ -23,51 +23,31 @@ pub(super) enum CopyStanding {
     Unknown,
 }
 
+/// What is known of one copy, and until when.
 #[derive(Debug)]
-enum Remembered {
-    There { content: Content },
-    Failed { error: CopyError, failures: u32 },
+pub(super) enum KnownCopy {
+    There { content: Content, until: Instant },
+    Failed { error: CopyError, failures: u32, until: Instant },
 }
 
-#[derive(Debug, Default)]
-pub(super) struct KnownCopies {
-    entries: HashMap<Place, (Remembered, Instant)>,
-}
-
-impl KnownCopies {
-    pub(super) fn state(&self, place: &Place, wanted: Content, now: Instant) -> CopyStanding {
-        match self.entries.get(place) {
-            Some((_, until)) if *until <= now => CopyStanding::Unknown,
-            Some((Remembered::There { content }, _)) if *content == wanted => CopyStanding::There,
-            Some((Remembered::Failed { error, .. }, _)) => CopyStanding::Failed(error.clone()),
-            Some((Remembered::There { .. }, _)) | None => CopyStanding::Unknown,
-        }
+impl KnownCopy {
+    pub(super) fn there(content: Content, now: Instant) -> Self {
+        Self::There { content, until: now + THERE }
     }
 
-    pub(super) fn there(&mut self, place: &Place, content: Content, now: Instant) {
-        self.insert(place, Remembered::There { content }, now + THERE, now);
-    }
-
-    pub(super) fn failed(&mut self, place: &Place, error: CopyError, now: Instant) {
-        let failures = match self.entries.get(place) {
-            Some((Remembered::Failed { failures, .. }, _)) => failures.saturating_add(1),
-            _ => 0,
+    pub(super) fn failed(before: Option<&Self>, error: CopyError, now: Instant) -> Self {
+        let failures = match before {
+            Some(Self::Failed { failures, .. }) => failures.saturating_add(1),
+            Some(Self::There { .. }) | None => 0,
         };
-        let retry = now + RETRY.pause(failures, 0.5);
-        self.insert(place, Remembered::Failed { error, failures }, retry, now);
+        Self::Failed { error, failures, until: now + RETRY.pause(failures, 0.5) }
     }
 
-    pub(super) fn forget(&mut self, place: &Place) {
-        self.entries.remove(place);
-    }
-
-    fn insert(&mut self, place: &Place, memory: Remembered, until: Instant, now: Instant) {
-        if self.entries.len() >= MOST {
-            self.entries.retain(|_, (_, until)| *until > now);
-            if self.entries.len() >= MOST {
-                self.entries.clear();
-            }
+    pub(super) fn standing(&self, wanted: Content, now: Instant) -> CopyStanding {
+        match self {
+            Self::There { content, until } if *until > now && *content == wanted => CopyStanding::There,
+            Self::Failed { error, until, .. } if *until > now => CopyStanding::Failed(error.clone()),
+            Self::There { .. } | Self::Failed { .. } => CopyStanding::Unknown,
         }
-        self.entries.insert(place.clone(), (memory, until));
     }
 }

@@ -17,14 +17,14 @@ use fairlead_plan::certificates::WallTime;
 use fairlead_plan::pull_secrets::{NotCopied, Place, Selection, local_name};
 use fairlead_plan::routing::SecretUse;
 use kube::Client;
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::known::{CopyStanding, KnownCopies};
+use self::known::{CopyStanding, KnownCopy};
 use super::{Keys, Metrics, Read, Secrets};
 use crate::cluster::namespaces::Namespaces;
 use crate::platform::certificates::Clock;
-use crate::registries::single_flight::{NoResult, SingleFlight};
+use crate::registries::cache::SingleFlightCache;
+use crate::registries::single_flight::NoResult;
 
 pub use self::{error::CopyError, work::CopyKeeper};
 
@@ -40,8 +40,7 @@ struct CopiesInner {
     enabled: bool,
     namespaces: Namespaces,
     clock: Clock,
-    known: Mutex<KnownCopies>,
-    flights: SingleFlight<Place, Result<(), CopyError>>,
+    known: SingleFlightCache<Place, KnownCopy, Result<(), CopyError>>,
     metrics: Metrics,
 }
 
@@ -61,8 +60,8 @@ impl Copies {
         clock: Clock,
         metrics: Metrics,
     ) -> Self {
-        let (known, flights) = (Mutex::default(), SingleFlight::default());
-        let shared = CopiesInner { client, secrets, enabled, namespaces, clock, known, flights, metrics };
+        let known = SingleFlightCache::new(known::CAPACITY);
+        let shared = CopiesInner { client, secrets, enabled, namespaces, clock, known, metrics };
         Self { shared: Arc::new(shared) }
     }
 
@@ -109,10 +108,10 @@ impl Copies {
             CopyStanding::Failed(error) => return Err(error),
             CopyStanding::Unknown => {}
         }
-        let flight = self.shared.flights.join(&place, || {
+        let flight = self.shared.known.flights.join(&place, || {
             let (shared, of, place) = (Arc::clone(&self.shared), of.clone(), place.clone());
             async move {
-                // Somebody may have made it between this caller's look and now.
+                // Another caller may have made it between this caller's look and now.
                 match shared.state(&place, &keys) {
                     CopyStanding::There => Ok(()),
                     CopyStanding::Failed(error) => Err(error),
@@ -136,11 +135,19 @@ impl Copies {
 
 impl CopiesInner {
     fn state(&self, place: &Place, keys: &Keys) -> CopyStanding {
-        self.known(|known| known.state(place, keys.content(), Instant::now()))
+        let mut known = self.known.entries();
+        let known = known.get(place);
+        known.map_or(CopyStanding::Unknown, |known| known.standing(keys.content(), Instant::now()))
     }
 
-    fn known<T>(&self, look: impl FnOnce(&mut KnownCopies) -> T) -> T {
-        look(&mut self.known.lock())
+    /// Remembers how an attempt to make a copy went.
+    fn remember(&self, place: &Place, keys: &Keys, outcome: Result<(), &CopyError>) {
+        let (mut known, now) = (self.known.entries(), Instant::now());
+        let copy = match outcome {
+            Ok(()) => KnownCopy::there(keys.content(), now),
+            Err(error) => KnownCopy::failed(known.get(place).map(|known| &*known), error.clone(), now),
+        };
+        known.insert(place, copy, 0);
     }
 
     fn now(&self) -> WallTime {

@@ -9,7 +9,6 @@ use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
-use tokio::time::Instant;
 
 use super::{CopiesInner, CopyError, object};
 use crate::platform::api_error::{Class, Failure, within};
@@ -29,16 +28,15 @@ impl CopiesInner {
     /// right and recent. Remembers how it went.
     pub(super) async fn put(&self, of: &SecretUse, keys: &Keys, place: &Place) -> Result<Copy, CopyError> {
         let outcome = self.try_put(of, keys, place).await;
+        self.remember(place, keys, outcome.as_ref().map(drop));
         match &outcome {
             Ok(_) => {
-                self.known(|known| known.there(place, keys.content(), Instant::now()));
                 self.secrets.problems().copying(&of.by, place, None);
             }
             Err(error) => {
                 let refused = matches!(error, CopyError::Foreign { .. });
                 self.metrics.copy(if refused { Done::Refused } else { Done::Failed });
                 tracing::warn!(policy = %of.by, secret = %of.secret, copy = %place, %error, "pull secret not copied");
-                self.known(|known| known.failed(place, error.clone(), Instant::now()));
                 self.tell(of, place, error);
             }
         }
@@ -130,7 +128,7 @@ impl CopiesInner {
 
     /// Removes a copy that is still as it was seen. One that is gone already is fine.
     pub(super) async fn delete(&self, place: &Place, copy: &Copy) -> Result<(), Failure> {
-        self.known(|known| known.forget(place));
+        self.known.entries().remove(place);
         let preconditions = Preconditions {
             resource_version: Some(copy.resource_version.clone()),
             uid: Some(copy.uid.clone()),
