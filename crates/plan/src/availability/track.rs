@@ -69,10 +69,13 @@ pub fn track(ledger: &Ledger, watched: &Watched, used: &[Used], now: Timestamp) 
 
 /// Takes over what kuik's status says, where there is no ledger yet. Images that cannot be parsed are left out: no Pod
 /// can use them.
-pub fn adopt(status: &ClusterImageSetAvailabilityStatus) -> Vec<LedgerChange> {
+pub fn adopt(ledger: &Ledger, status: &ClusterImageSetAvailabilityStatus) -> Vec<LedgerChange> {
     let mut entries: BTreeMap<Reference, Entry> = BTreeMap::new();
     for monitored in &status.images {
         let Ok(image) = Reference::parse(&monitored.image) else { continue };
+        if ledger.get(&image).is_some() {
+            continue;
+        }
         let error = (!monitored.last_error.is_empty()).then(|| monitored.last_error.as_str().into());
         let watch = Watch {
             status: monitored.status,

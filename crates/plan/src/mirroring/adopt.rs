@@ -7,16 +7,16 @@ use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
 use super::whole_seconds;
-use crate::ledger::{Copy, Entry, LedgerChange};
+use crate::ledger::{Copy, Entry, Ledger, LedgerChange};
 
 /// The entries that a status lists, for an object that has no ledger yet. Retention goes on from where it was. No digest is
 /// known, so every copy is looked at: what is found then counts as written, because kuik says that it made it.
-pub fn adopt(status: &MirrorSetStatus, now: Timestamp) -> Vec<LedgerChange> {
+pub fn adopt(ledger: &Ledger, status: &MirrorSetStatus, now: Timestamp) -> Vec<LedgerChange> {
     let mut entries: BTreeMap<Reference, Entry> = BTreeMap::new();
     for image in &status.matching_images {
         let Ok(source) = Reference::parse(&image.image) else { continue };
         let copies = copies(image, whole_seconds(now));
-        if !copies.is_empty() {
+        if ledger.get(&source).is_none() && !copies.is_empty() {
             let unused_since = image.unused_since.as_ref().map(|time| time.0);
             entries.entry(source).or_insert_with(|| Entry { unused_since, copies, ..Entry::default() });
         }

@@ -323,7 +323,8 @@ impl Objects {
         let has_ledger = found.is_some();
         let mut ledger = Ledger::load(owner.clone(), found.unwrap_or_default());
         if let Some(status) = stored.status().filter(|_| !has_ledger) {
-            ledger.apply(availability::adopt(status));
+            let changes = availability::adopt(&ledger, status);
+            ledger.apply(changes);
         }
         Object::new(owner, stored, ledger)
     }

@@ -53,7 +53,8 @@ pub(super) struct MirrorState {
 impl MirrorState {
     pub(super) fn new(object: Object, mut ledger: Ledger, manner: &LedgerManner, now: Timestamp) -> Self {
         if let Some(status) = object.stored.status().filter(|_| ledger.is_empty()) {
-            ledger.apply(mirroring::adopt(status, now));
+            let changes = mirroring::adopt(&ledger, status, now);
+            ledger.apply(changes);
         }
         // Objects being deleted are skipped.
         if object.deleting.is_none() {

@@ -161,7 +161,8 @@ images:
 ";
     let status = serde_saphyr::from_str(status).unwrap();
     let mut ledger = ledger();
-    ledger.apply(adopt(&status));
+    let changes = adopt(&ledger, &status);
+    ledger.apply(changes);
     assert_eq!(images(&ledger), [NGINX, REDIS, QUAY]);
     assert_eq!(
         *watch(&ledger, NGINX),
@@ -170,4 +171,5 @@ images:
     let quay = Watch { status: NotFound, last_error: Some("gone".into()), ..Watch::default() };
     assert_eq!((watch(&ledger, QUAY), unused_since(&ledger, QUAY)), (&quay, Some(5)));
     assert_eq!(*watch(&ledger, REDIS), Watch::default());
+    assert_eq!(adopt(&ledger, &status), [], "what is known here is newer");
 }

@@ -8,6 +8,12 @@ fn status(images: &Value) -> MirrorSetStatus {
     serde_json::from_value(json!({ "matchingImages": images })).unwrap()
 }
 
+fn take_over(world: &mut World, stored: &MirrorSetStatus) {
+    let ledger = &mut world.objects[0].ledger;
+    let changes = adopt(ledger, stored, at(30));
+    ledger.apply(changes);
+}
+
 #[test]
 fn everything_that_a_status_lists_is_looked_at_again() {
     let mut world = World::one(cleaned(&["m.io"], 100));
@@ -28,7 +34,7 @@ fn everything_that_a_status_lists_is_looked_at_again() {
         { "image": "docker.io/library/nothing:1", "unusedSince": "1970-01-01T00:00:20Z" },
         { "image": "NOT A REFERENCE", "mirrors": [{ "image": "m.io/x:1" }] },
     ]));
-    world.objects[0].ledger.apply(adopt(&stored, at(30)));
+    take_over(&mut world, &stored);
     assert_shows(
         &world,
         0,
@@ -79,7 +85,7 @@ fn copies_of_mirrors_that_kuik_forgot_stay_and_are_listed() {
         { "image": "m.io/library/nginx:1", "mirroredAt": "1970-01-01T00:00:05Z" },
         { "image": "removed.io/library/nginx:1", "mirroredAt": "1970-01-01T00:00:05Z" },
     ]}]));
-    world.objects[0].ledger.apply(adopt(&stored, at(30)));
+    take_over(&mut world, &stored);
     world.uses(0, &["nginx:1"]).round(40);
     assert_eq!(world.tasks(0), ["identify docker.io/library/nginx:1 m.io/library/nginx:1"]);
     assert_eq!(world.shows(0).lines().last(), Some("  removed.io/library/nginx:1 Pending 40 kept"));
@@ -92,7 +98,7 @@ fn nothing_is_deleted_before_it_was_looked_at() {
         status(&json!([{ "image": "docker.io/library/nginx:1", "unusedSince": "1970-01-01T00:00:01Z",
             "mirrors": [{ "image": "m.io/library/nginx:1", "mirroredAt": "1970-01-01T00:00:05Z" }],
         }]));
-    world.objects[0].ledger.apply(adopt(&stored, at(30)));
+    take_over(&mut world, &stored);
     world.round(40);
     assert_eq!(world.tasks(0), ["identify docker.io/library/nginx:1 m.io/library/nginx:1"]);
     world.record(0, "nginx:1", "m.io/library/nginx:1", Finding::Identified { digest: None }, 41);
@@ -109,7 +115,7 @@ fn what_the_ledger_knows_already_stays() {
     let stored = status(&json!([{ "image": "docker.io/library/nginx:1", "mirrors": [
         { "image": "m.io/library/nginx:1" }, { "image": "n.io/library/nginx:1" },
     ]}]));
-    world.objects[0].ledger.apply(adopt(&stored, at(30)));
+    take_over(&mut world, &stored);
     assert_eq!(world.shows(0), before);
 }
 
@@ -121,7 +127,7 @@ fn copies_that_kuik_made_for_two_sources_get_one_owner() {
     let stored = status(&json!([
         { "image": "a.io/x:1", "mirrors": copy(7) }, { "image": "b.io/x:1", "mirrors": copy(5) },
     ]));
-    world.objects[0].ledger.apply(adopt(&stored, at(30)));
+    take_over(&mut world, &stored);
     let outcome = world.uses(0, &["a.io/x:1", "b.io/x:1"]).round(40);
     assert!(outcome[0].refused[0].why.contains("b.io/x:1"), "the first of them");
     assert_eq!(world.tasks(0), ["identify b.io/x:1 m.io/x:1"]);

@@ -165,7 +165,7 @@ fn what_cannot_be_named_on_a_mirror_is_told() {
     assert_eq!(outcome[0].problems.len(), 1);
     assert!(outcome[0].problems[0].contains(&long), "{:?}", outcome[0].problems);
     assert_eq!(world.tasks(0).len(), 3, "everything else is copied");
-    assert_eq!(world.round(2), outcome, "and told again");
+    assert_eq!(world.round(2)[0].problems, outcome[0].problems, "and told again");
 
     let many: Vec<String> = (0..50).map(|number| format!("quay.io/{long}:{number}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
