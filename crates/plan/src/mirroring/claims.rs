@@ -86,6 +86,8 @@ enum Rank {
     Wish,
     /// No Pod uses it and its copy is not in place, so that it will not be made before one does.
     Idle,
+    /// The same, and the destination was given to another source.
+    Former,
 }
 
 /// One image's interest in one destination.
@@ -195,7 +197,7 @@ impl Claims {
         }
         let Some(rank) = title else { return };
         let since = match (rank, interest.row) {
-            (Rank::Wish | Rank::Idle, _) | (_, None) => Timestamp::MAX,
+            (Rank::Wish | Rank::Idle | Rank::Former, _) | (_, None) => Timestamp::MAX,
             (_, Some(row)) => row.since,
         };
         claim.enter(Title {
@@ -315,13 +317,13 @@ fn stance(aims: Option<&Aims<'_>>, interest: &Interest<'_>, moment: Moment<'_>) 
         let held = moment.direct.by(&row.destination, &row.written).is_some();
         let gone_at = aim.gone_at(Aims::unused_since(&interest.image, moment.now), row);
         let over = !held && gone_at.is_some_and(|time| time <= moment.now);
-        if row.is_unmade() || row.state == CopyState::Refused || row.kept.is_some() || over {
+        if row.is_unmade() || row.kept.is_some() || over {
             return None;
         }
     }
     let rank = interest.row.map_or(Rank::Wish, |row| rank(row, in_use));
     // What cannot be copied waits for the place in vain.
-    let wants = rank <= Rank::Shared || !is_uncopyable(interest);
+    let wants = rank <= Rank::Shared || rank != Rank::Former && !is_uncopyable(interest);
     Some(Stance { wants, title: Some(rank) })
 }
 
@@ -333,6 +335,7 @@ fn rank(row: &Copy, in_use: bool) -> Rank {
     match row.state {
         CopyState::Mirrored if is_shared(row) => Rank::Shared,
         CopyState::Mirrored => Rank::Placed,
+        CopyState::Refused if !in_use => Rank::Former,
         _ if !in_use => Rank::Idle,
         CopyState::Refused => Rank::Wish,
         CopyState::Pending | CopyState::Failed | CopyState::Deleting if row.digest.is_some() => Rank::Known,

@@ -142,6 +142,22 @@ fn a_source_that_cannot_be_copied_owns_nothing() {
     assert_eq!(world.state(1, QUAY, COPY), Some(CopyState::Refused));
 }
 
+/// Also if no Pod uses it any more: what was written there is still its copy.
+#[test]
+fn a_copy_that_gave_way_to_one_that_cannot_be_made_gets_its_place_back() {
+    let mut world = World::new(&[("a", mirrors(&["m.io"])), ("team/c", mirrors(&["m.io"]))]);
+    world.uses(1, &[QUAY]).round(1);
+    world.work(1, 2).uses(0, &[DOCKER]).round(3);
+    assert_eq!(world.state(1, QUAY, COPY), Some(CopyState::Refused), "cluster-scoped objects come first");
+    world.uses(1, &[]).round(4);
+    world.record(0, DOCKER, COPY, unreadable("not found"), 5);
+    for _ in 0..2 {
+        world.round(6);
+        assert_eq!(world.state(0, DOCKER, COPY), Some(CopyState::Refused));
+        assert_eq!(world.state(1, QUAY, COPY), Some(CopyState::Pending));
+    }
+}
+
 #[test]
 fn two_sources_that_cannot_be_copied_do_not_take_turns() {
     let mut world = World::new(&[("a", mirrors(&["m.io"])), ("b", mirrors(&["m.io"]))]);

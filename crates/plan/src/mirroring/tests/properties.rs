@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use proptest::prelude::*;
 
 use super::*;
+use crate::ledger::Entry;
 use crate::routing::MirrorTarget;
 
 const IMAGES: [&str; 9] = [
@@ -340,9 +341,16 @@ impl Run {
         let claims = self.world.claims_when(&[0], self.now);
         let mut needed: BTreeSet<Slot> = BTreeSet::new();
         for other in &self.world.objects[1..] {
-            let rows = other.ledger.iter().flat_map(|(_, entry)| &entry.copies);
-            // A copy on a mirror that an object no longer names is not kept for it.
-            let claimed = rows.filter(|copy| copy.kept.is_none());
+            let rows =
+                other.ledger.iter().flat_map(|(_, entry)| entry.copies.iter().map(move |copy| (entry, copy)));
+            // A copy on a mirror that an object no longer names is not kept for it, nor is one that it could not make
+            // and no longer uses.
+            let idle = |entry: &Entry, copy: &Copy| {
+                let failed = copy.is_unmade() || entry.uncopyable && copy.state != CopyState::Mirrored;
+                entry.unused_since.is_some() && failed
+            };
+            let claimed = rows.filter(|(entry, copy)| copy.kept.is_none() && !idle(entry, copy));
+            let claimed = claimed.map(|(_, copy)| copy);
             needed.extend(claimed.map(|copy| slot(&copy.destination)));
         }
         let Object { policy, ledger, .. } = &self.world.objects[0];
