@@ -94,7 +94,7 @@ pub fn cluster_rights(pull_secrets: PullSecrets) -> Vec<Right> {
     }
     rights.push(
         Right::following("", "nodes", "how many nodes a ranking of discovered images is about")
-            .rarely(&["watch"], "no discovery policy ranks images by nodes"),
+            .rarely(&["list", "watch"], "no discovery policy ranks images by nodes"),
     );
     rights.push(
         Right::new(
