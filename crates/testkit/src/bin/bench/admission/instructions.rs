@@ -2,10 +2,12 @@
 //!
 //! The real operator runs under valgrind's callgrind, which can be asked for the count at any moment. A load of some
 //! requests and one of three times as many are counted; what the second costs more is the cost of the requests, without
-//! that of connecting. Machines that are virtual seldom have counters of their own, so valgrind is used everywhere.
+//! that of connecting. Controllers go on meanwhile, and valgrind stretches the time that they have: what they cost in a
+//! second without requests is subtracted. Machines that are virtual seldom have counters of their own, so valgrind is
+//! used everywhere.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use fairlead_testkit::measure::{Align, Bar, Table};
@@ -26,6 +28,8 @@ const CONTAINERS: usize = 360;
 const REQUESTS: usize = 120;
 /// How often each load is counted. What else a server does meanwhile only adds, so the least counts.
 const REPEATS: usize = 2;
+/// For how long the server is watched without requests.
+const IDLE: Duration = Duration::from_secs(15);
 /// Everything is some fifty times slower.
 const SLOW: Duration = Duration::from_mins(5);
 
@@ -90,14 +94,22 @@ fn counted(stage: &Stage, name: &str, command: Vec<String>) -> (Vec<String>, Pat
 async fn count(stage: &Stage, server: &Server, output: &Path) -> Result<Vec<f64>> {
     let mut counter = Counter { server, output, dumps: 0 };
     counter.command("instrumentation on").await?;
+    tokio::time::sleep(IDLE).await;
+    counter.since_last().await?;
+    let begun = Instant::now();
+    tokio::time::sleep(IDLE).await;
+    let idle = counter.since_last().await? / begun.elapsed().as_secs_f64();
+    println!("  In a second without requests: {idle:.0} instructions");
     let mut results = Vec::new();
     for shape in shapes() {
         let mut load = stage.load(server, shape, SLOW.as_secs_f64());
         load.connections = 1;
         let mut cost = async |requests: usize| {
             load.requests = Some(requests);
+            let begun = Instant::now();
             load.elsewhere().await?;
-            counter.since_last().await
+            let all = counter.since_last().await?;
+            anyhow::Ok(all - idle * begun.elapsed().as_secs_f64())
         };
         let requests = (CONTAINERS / shape.containers).clamp(1, REQUESTS);
         // The first one brings everything that is made at the first use.
