@@ -50,8 +50,8 @@ pub mod kuik {
 
 /// Names of Drop.
 pub mod drop {
-    /// Label on a pull Pod: name of its `CachedImage`. Where it does not fit or there are several, the label holds a hash
-    /// and an annotation of the same key the names.
+    /// Label on a pull Pod: name of its `CachedImage`. Where it does not fit or there are several, the label holds a
+    /// hash and an annotation of the same key the names.
     pub const CACHED_IMAGE: &str = "drop.corewire.io/cachedimage";
     /// Label on a pull Pod: name of the node it warms, or a hash where the name does not fit.
     pub const NODE: &str = "drop.corewire.io/node";

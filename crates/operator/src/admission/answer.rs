@@ -109,7 +109,8 @@ fn to_unreadable(body: &[u8], error: &serde_json::Error) -> Answer {
 
 fn not_for_us(what: &str) -> String {
     format!(
-        "{what} is not what this webhook is for: let its configuration send only CREATE of pods and UPDATE of pods/ephemeralcontainers"
+        "{what} is not what this webhook is for: let its configuration send only CREATE of pods \
+         and UPDATE of pods/ephemeralcontainers"
     )
 }
 

@@ -9,8 +9,9 @@ use jiff::Timestamp;
 use super::whole_seconds;
 use crate::ledger::{Copy, Entry, Ledger, LedgerChange};
 
-/// The entries that a status lists, for an object that has no ledger yet. Retention goes on from where it was. No digest is
-/// known, so every copy is looked at: what is found then counts as written, because kuik says that it made it.
+/// The entries that a status lists, for an object that has no ledger yet. Retention goes on from where it was. No
+/// digest is known, so every copy is looked at: what is found then counts as written, because kuik says that it made
+/// it.
 pub fn adopt(ledger: &Ledger, status: &MirrorSetStatus, now: Timestamp) -> Vec<LedgerChange> {
     let mut entries: BTreeMap<Reference, Entry> = BTreeMap::new();
     for image in &status.matching_images {

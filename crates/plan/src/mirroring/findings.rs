@@ -99,8 +99,8 @@ pub struct Observed {
     pub moved: usize,
 }
 
-/// What a finding about a copy changes, or one about a source where `destination` is `None`. What no longer has a row is
-/// not noted, unless it is a write: what may be in a registry because of us is never forgotten.
+/// What a finding about a copy changes, or one about a source where `destination` is `None`. What no longer has a row
+/// is not noted, unless it is a write: what may be in a registry because of us is never forgotten.
 pub fn record(
     ledger: &Ledger,
     source: &Reference,

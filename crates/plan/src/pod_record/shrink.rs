@@ -7,8 +7,8 @@ use super::{BY_ORIGINAL, Record, Route, VERSION};
 /// What `"omitted"` may take, and the comma that the last entry does not have.
 const COUNT_BYTES: usize = 40;
 
-/// What the mark of a key of harbor-reef takes. An entry that was left out has lost it when the Pod comes again, so room
-/// is kept for it either way: else the next turn would come to another result.
+/// What the mark of a key of harbor-reef takes. An entry that was left out has lost it when the Pod comes again, so
+/// room is kept for it either way: else the next turn would come to another result.
 const MARK_BYTES: usize = r#","wroteUpstream":true"#.len();
 
 /// Writes the record within `limit` bytes: first alternatives and differing places go, then reasons, then whole

@@ -300,17 +300,25 @@ fn oversized_requests_are_answered_by_their_beginning() {
     assert!(to_oversized(b"{").review.is_none());
 }
 
-/// Decides about Pods of one namespace never, about all others at once.
-struct Busy(&'static str);
+/// Decides about Pods of one namespace in this way, about all others at once.
+struct Slow(&'static str, Manner);
 
-impl Decide for Busy {
+enum Manner {
+    Never,
+    /// Computes for 30 ms. A paused clock of a test stands still meanwhile.
+    Computing,
+}
+
+impl Decide for Slow {
     fn decide<'a>(
         &'a self,
         request: &'a PodRequest<'a>,
     ) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
         Box::pin(async move {
-            if request.namespace == self.0 {
-                std::future::pending::<()>().await;
+            match self.1 {
+                _ if request.namespace != self.0 => {}
+                Manner::Never => std::future::pending().await,
+                Manner::Computing => std::thread::sleep(Duration::from_millis(30)),
             }
             Ok(AdmissionOutcome::default())
         })
@@ -323,27 +331,9 @@ fn limited(decide: impl Decide, limits: Limits) -> Arc<State> {
     State::new("fairlead-system", paths, skip, Arc::new(decide), limits, metrics, errors)
 }
 
-/// Computes for a while about Pods of one namespace.
-struct Computing(&'static str);
-
-impl Decide for Computing {
-    fn decide<'a>(
-        &'a self,
-        request: &'a PodRequest<'a>,
-    ) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
-        Box::pin(async move {
-            if request.namespace == self.0 {
-                // The paused clock of the test stands still meanwhile.
-                std::thread::sleep(Duration::from_millis(30));
-            }
-            Ok(AdmissionOutcome::default())
-        })
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_takes_processor_time_from_others_waits_for_its_share() {
-    let state = limited(Computing("crowd"), Limits { processors: 1, ..Limits::default() });
+    let state = limited(Slow("crowd", Manner::Computing), Limits { processors: 1, ..Limits::default() });
     let [crowd, other] = ["crowd", "shop"].map(|name| review(&json!({"namespace": name})).to_string());
     let waits = async |text: &str| {
         let begun = Instant::now();
@@ -362,7 +352,7 @@ async fn a_namespace_that_takes_processor_time_from_others_waits_for_its_share()
 #[tokio::test]
 async fn a_namespace_that_asks_for_too_much_waits_for_itself() {
     let limits = Limits { deciding: 4, deciding_per_namespace: 2, ..Limits::default() };
-    let state = limited(Busy("crowd"), limits);
+    let state = limited(Slow("crowd", Manner::Never), limits);
     let crowd = review(&json!({"namespace": "crowd"})).to_string();
     let waiting = futures::future::join_all((0..6).map(|_| ask_with(&state, &crowd)));
     let other = async {
@@ -377,7 +367,7 @@ async fn a_namespace_that_asks_for_too_much_waits_for_itself() {
 #[tokio::test]
 async fn large_pods_of_one_namespace_do_not_take_all_memory() {
     let limits = Limits { bodies_per_namespace: 1000, ..Limits::default() };
-    let state = limited(Busy("nobody"), limits);
+    let state = limited(Slow("nobody", Manner::Never), limits);
     let large = json!({"metadata": {"annotations": {"a": "x".repeat(1000)}}});
     let text = review(&json!({"object": large})).to_string();
     assert_eq!(ask_with(&state, &text).await.outcome, Outcome::Overload);

@@ -225,7 +225,12 @@ impl MirrorController {
             self.resync = true;
             mirror.turn.touch();
             (0..moved).for_each(|_| self.parts.metrics.drifted());
-            tracing::info!(object = %mirror.object.owner, missing, moved, "copies are missing or their sources have moved; they are copied again");
+            tracing::info!(
+                object = %mirror.object.owner,
+                missing,
+                moved,
+                "copies are missing or their sources have moved; they are copied again"
+            );
         }
     }
 
