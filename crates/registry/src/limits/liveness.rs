@@ -30,7 +30,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 pub(crate) struct Liveness {
     /// The zero of `proven`.
     start: Instant,
-    /// Opening time of the newest connection that carried an answer below 500, in milliseconds; zero before the first.
+    /// Opening time of the newest connection that carried an answer below 500, in nanoseconds; zero before the first.
+    /// Anything coarser would take an answer just before a check began for proof during it.
     proven: AtomicU64,
     check: watch::Sender<Stage>,
     /// `/v2/` was answered below 500 at least once. A server that never did so may not serve that page.
@@ -81,12 +82,11 @@ impl Liveness {
 
     fn proof_age(&self, now: Instant) -> Option<Duration> {
         let proven = self.proven.load(Ordering::Relaxed);
-        (proven > 0).then(|| Duration::from_millis(self.at(now).saturating_sub(proven)))
+        (proven > 0).then(|| Duration::from_nanos(self.at(now).saturating_sub(proven)))
     }
 
     fn at(&self, moment: Instant) -> u64 {
-        let time = moment.saturating_duration_since(self.start);
-        time.as_secs().saturating_mul(1000).saturating_add(u64::from(time.subsec_millis()))
+        u64::try_from(moment.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// True for the caller that has to run the check.
@@ -214,7 +214,9 @@ mod tests {
         assert_eq!((age(100), age(3100)), (Some(0), Some(3000)));
         liveness.prove(StatusCode::OK, Some(start));
         assert_eq!(age(3100), Some(3000), "an older connection takes nothing away");
-        assert!(liveness.is_proven_since(after(start, 100)) && !liveness.is_proven_since(after(start, 101)));
+        let opened = after(start, 100);
+        assert!(liveness.is_proven_since(opened), "a check that began then");
+        assert!(!liveness.is_proven_since(opened + Duration::from_nanos(1)), "a check that began later");
     }
 
     #[test]
