@@ -21,6 +21,9 @@ use crate::capabilities::availability::{self, AvailabilitySetup, AvailabilityWat
 use crate::capabilities::consistency::{Consistency, ConsistencyChecks};
 use crate::capabilities::mirror::{self, Inbox, MirrorController, MirrorSetup};
 use crate::capabilities::warm::discovery::{self, DiscoverySetup, DiscoverySync};
+use crate::capabilities::warm::images::ImageWarming;
+use crate::capabilities::warm::sets::SetKeeper;
+use crate::capabilities::warm::{self, WarmSetup};
 use crate::cluster::policies::{self, Policies, PolicyStatus, Statuses};
 use crate::cluster::watch::{self, Board, Resources, WatchRow, Watches};
 use crate::context::{Basis, Context};
@@ -269,10 +272,13 @@ impl Assembly {
         self.run::<AvailabilityWatch>(Arc::new(watch), leader);
     }
 
-    /// Starts what finds images to warm.
+    /// Starts what finds images to warm, and what warms them.
     fn warm(&mut self, context: &Arc<Context>, leader: &Leader) {
         let metrics = discovery::Metrics::register(&mut self.registry);
         self.run::<DiscoverySync>(Arc::new(DiscoverySetup::new(context.clone(), metrics)), leader);
+        let setup = Arc::new(WarmSetup::new(context.clone(), warm::Metrics::register(&mut self.registry)));
+        self.run::<ImageWarming>(setup.clone(), leader);
+        self.run::<SetKeeper>(setup, leader);
     }
 
     fn admit(

@@ -64,8 +64,8 @@ impl Capability {
     /// Whether this version acts on the kinds and settings of the capability.
     fn is_implemented(self) -> bool {
         match self {
-            Self::Route | Self::Mirror | Self::Watch => true,
-            Self::Warm | Self::Heal | Self::Cache | Self::SteerNodes | Self::Account => false,
+            Self::Route | Self::Mirror | Self::Watch | Self::Warm => true,
+            Self::Heal | Self::Cache | Self::SteerNodes | Self::Account => false,
         }
     }
 
@@ -87,8 +87,8 @@ impl Capability {
                 Needs { all: &["ImageLedger"], any: &["ClusterImageSetMirror", "ImageSetMirror"] }
             }
             Self::Watch => Needs { all: &["ClusterImageSetAvailability"], any: &[] },
-            // Sets and discovery work by making CachedImages.
-            Self::Warm => Needs { all: &["CachedImage"], any: &[] },
+            // Sets and discovery work by making CachedImages. What was pulled must outlive the process, hence the ledger.
+            Self::Warm => Needs { all: &["CachedImage", "PullPolicy", "WarmLedger"], any: &[] },
             Self::Cache => Needs { all: &["ProxyCache"], any: &[] },
             Self::SteerNodes => Needs {
                 all: &[],
@@ -187,7 +187,7 @@ mod tests {
                 .filter(|capability| capability.standing(|_| readable).to_string() == "not implemented")
                 .map(Capability::name)
                 .collect();
-            assert_eq!(unimplemented, ["warm", "heal", "cache", "steer-nodes", "account"]);
+            assert_eq!(unimplemented, ["heal", "cache", "steer-nodes", "account"]);
         }
     }
 

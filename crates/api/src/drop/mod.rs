@@ -38,3 +38,6 @@ pub use signals::{
     SignalType, TimeWeightedAggregate, WindowAggregate,
 };
 pub use sources::{PrometheusSource, RegistrySource, ScoreMethod, Source, SourceType};
+
+/// `apiVersion` of the kinds of this group.
+pub const API_VERSION: &str = "drop.corewire.io/v1alpha1";

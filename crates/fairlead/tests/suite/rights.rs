@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::platform::install::{NAME, RARELY_USED};
+use fairlead_operator::platform::install::{NAME, RARELY_USED, WARM_ROLE};
 use fairlead_testkit::{Cluster, audit::AuditEvent};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::{Api, ResourceExt};
@@ -95,10 +95,14 @@ async fn granted(
 ) -> Result<(Vec<Grant>, BTreeSet<String>)> {
     let client = cluster.client().await?;
     let cluster_role = Api::<ClusterRole>::all(client.clone()).get(NAME).await.context("no ClusterRole")?;
-    let role = Api::<Role>::namespaced(client, namespace).get(NAME).await.context("no Role")?;
+    let roles = Api::<Role>::namespaced(client, namespace);
+    let role = roles.get(NAME).await.context("no Role")?;
+    let warm = roles.get(WARM_ROLE).await.context("no Role for pull Pods")?;
     let mut grants = expand(cluster_role.rules.as_deref().unwrap_or_default(), "");
-    grants.extend(expand(role.rules.as_deref().unwrap_or_default(), namespace));
-    let explained = [cluster_role.annotations(), role.annotations()]
+    for role in [&role, &warm] {
+        grants.extend(expand(role.rules.as_deref().unwrap_or_default(), namespace));
+    }
+    let explained = [cluster_role.annotations(), role.annotations(), warm.annotations()]
         .into_iter()
         .filter_map(|annotations| annotations.get(RARELY_USED))
         .flat_map(|text| text.lines())

@@ -1,6 +1,9 @@
-//! Pods that the configuration says to leave alone, by their labels or annotations.
+//! Pods that are left alone: those that pull images onto nodes, and those that the configuration names by labels or
+//! annotations.
 
 use fairlead_domain::selector::{Labels, Selector};
+
+use fairlead_plan::usage::is_warming;
 
 use crate::platform::config::Config;
 
@@ -20,6 +23,11 @@ impl From<&Config> for Skip {
 impl Skip {
     /// Why a Pod is left alone.
     pub fn reason(&self, labels: &dyn Labels, annotations: &dyn Labels) -> Option<String> {
+        if is_warming(labels) {
+            return Some(
+                "this Pod pulls images onto a node, under the names that were planned for it".to_owned(),
+            );
+        }
         let said = |key, selector| {
             format!("the operator's configuration leaves this Pod alone: {key} has {selector}")
         };
@@ -51,13 +59,18 @@ mod tests {
             (r#"{"annotations":{"z":"1"}}"#, true),
             (r#"{"annotations":{"z":"1","x":"y"}}"#, false),
             (r#"{"labels":{"app":"api"},"annotations":{"app":"web"}}"#, false),
+            (
+                r#"{"labels":{"app.kubernetes.io/managed-by":"drop","drop.corewire.io/cachedimage":"a"}}"#,
+                true,
+            ),
             (r#"{"labels":null}"#, false),
             ("null", false),
         ] {
             let text = format!(r#"{{"metadata":{metadata}}}"#);
             let pod: PodObject<'_> = serde_json::from_str(&text).unwrap();
             assert_eq!(matches(&skip, &pod), skipped, "{metadata}");
-            assert!(!matches(&Skip::default(), &pod));
+            let is_warming = metadata.contains("cachedimage");
+            assert_eq!(matches(&Skip::default(), &pod), is_warming, "{metadata}");
         }
         assert!(!matches(&skip, &PodObject::default()));
     }

@@ -23,6 +23,11 @@ pub struct Plan {
 pub enum Action {
     /// A Pod of this name that is there already is as good. A refusal is answered by [`Warming::not_created`].
     Create(Creation),
+    /// A pull is due for the first time in a while: what Pods would be given for the image may be something else by
+    /// now. Answered by a [`Routed`](super::Routed) that was planned later.
+    Route {
+        image: Arc<str>,
+    },
     /// Its result is stored, or does not matter any more. None of this name being there is as good.
     Delete {
         pod: Arc<str>,

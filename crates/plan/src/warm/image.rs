@@ -17,6 +17,7 @@ use super::memory::{Memory, Outcome, Row};
 use super::pacing::{Pace, Progress};
 use super::pod_state::Failure;
 use super::record::Pull;
+use super::round::UNSEEN;
 use super::snapshot::Routed;
 use super::targets::{Skip, Targets};
 use super::time::{after, earliest};
@@ -27,6 +28,8 @@ use crate::node::Node;
 const LIST_DELAY: Duration = Duration::from_mins(2);
 /// How often a list that lacks an image is looked at again.
 const LIST_INTERVAL: Duration = Duration::from_mins(1);
+/// A pull that is the first for so long is of what Pods would be given now.
+const ROUTE_AGE: Duration = Duration::from_mins(5);
 
 /// A node with the time of its last report.
 #[derive(Debug, Clone)]
@@ -106,6 +109,8 @@ pub(super) struct Image {
     pub(super) pace: Pace,
     /// None: not decided yet.
     pub(super) routed: Option<Routed>,
+    /// When it was last asked for another decision.
+    pub(super) route_asked: Option<Timestamp>,
     pub(super) memory: Memory,
     stances: HashMap<Arc<str>, Stance>,
     pub(super) waiting: BTreeSet<Rank>,
@@ -142,6 +147,7 @@ impl Image {
             policy: None,
             pace: Pace::new(None),
             routed: None,
+            route_asked: None,
             memory,
             stances: HashMap::new(),
             waiting: BTreeSet::new(),
@@ -169,6 +175,12 @@ impl Image {
         self.stances.get(node)
     }
 
+    /// The most failures in a row that a node has had.
+    pub(super) fn most_failures(&self) -> u32 {
+        let rows = self.tally.failing.values().filter_map(|uid| self.memory.get(uid));
+        rows.map(|row| row.failures).max().unwrap_or(0)
+    }
+
     pub(super) fn progress(&self) -> Progress {
         Progress {
             active: self.pods.values().filter(|pod| pod.stuck.is_none()).count(),
@@ -176,6 +188,24 @@ impl Image {
             image_failures: self.common_failures,
             last_failure: self.last_failure,
         }
+    }
+
+    /// Whether the reference was decided on too long ago to be pulled now. During a rollout it stays, whatever registries
+    /// say meanwhile, unless pulls fail.
+    pub(super) fn is_outdated(&self, now: Timestamp) -> bool {
+        let Some(planned_at) = self.routed.as_ref().map(|routed| routed.planned_at) else { return false };
+        let failed_since = self.common_failures > 0 && self.last_failure > Some(planned_at);
+        failed_since
+            || after(planned_at.max(self.memory.last_start().unwrap_or(planned_at)), ROUTE_AGE) <= now
+    }
+
+    /// Notes that another decision is asked for. `false`: that was done a moment ago.
+    pub(super) fn ask_for_route(&mut self, now: Timestamp) -> bool {
+        let asks = self.route_asked.is_none_or(|asked| after(asked, UNSEEN) <= now);
+        if asks {
+            self.route_asked = Some(now);
+        }
+        asks
     }
 
     /// Number of the next Pod on a node.
@@ -344,6 +374,7 @@ impl Image {
         self.pace = Pace::new(policy.as_ref().map(|policy| &policy.spec));
         self.policy = policy;
         self.routed = routed;
+        self.route_asked = None;
         self.host = self.reference().map(|reference| HostKey::of(reference.host().as_str()));
         self.common_failures = 0;
         self.refused = None;

@@ -23,6 +23,9 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after a write that failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
+/// A write comes back through the watch within this time.
+const SETTLES: Duration = Duration::from_secs(30);
+
 /// What is known of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
@@ -323,6 +326,26 @@ impl Memory {
         } else {
             piece.version = version;
         }
+    }
+
+    /// Forgets the rows of objects that somebody deleted, and returns their nodes. What was written a moment ago may not
+    /// have come through the watch yet.
+    pub fn miss(&mut self, is_there: impl Fn(&str) -> bool, now: Timestamp) -> Vec<Arc<str>> {
+        let settled = |piece: &Piece| {
+            let written = piece.not_before.is_none_or(|next| after(next, SETTLES) <= now);
+            written && !piece.in_flight && piece.version.is_some()
+        };
+        let gone = self
+            .pieces
+            .iter()
+            .filter(|(shard, piece)| settled(piece) && !is_there(&format!("{}{shard}", self.prefix())));
+        let gone: Vec<Shard> = gone.map(|(shard, _)| *shard).collect();
+        let pieces = gone.iter().filter_map(|shard| self.pieces.remove(shard));
+        let nodes: Vec<_> = pieces.flat_map(|piece| piece.rows.into_keys()).collect();
+        for node in &nodes {
+            self.index.remove(node);
+        }
+        nodes
     }
 
     /// A draft was not carried out. `version` is what the object has now, where that is known.

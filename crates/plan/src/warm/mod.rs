@@ -26,6 +26,6 @@ mod time;
 
 pub use self::{
     actions::{Action, Creation, Event, EventKind, Plan, Refusal},
-    round::Warming,
+    round::{Figures, Warming},
     snapshot::{Routed, Settings, Snapshot, Trouble, asked},
 };

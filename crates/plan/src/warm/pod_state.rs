@@ -37,7 +37,7 @@ pub struct PullPod {
     /// Why the Pod as a whole failed, `Evicted` for instance.
     pub reason: Option<Arc<str>>,
     /// What it pulls: see [`Record::read`].
-    pub record: Record,
+    pub record: Arc<Record>,
     /// Number of image volumes that the stored Pod has.
     pub volumes: usize,
     pub containers: Box<[PullContainer]>,

@@ -4,14 +4,15 @@
 //! meets the restricted standard for Pods, has no token, and asks for next to no resources.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_api::drop::{CachedImage, CachedImageSpec, ImagePullPolicy};
+use fairlead_api::drop::{API_VERSION, CachedImage, CachedImageSpec, ImagePullPolicy};
 use fairlead_api::names::{drop, fairlead, kubernetes};
 use fairlead_domain::reference::Reference;
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ImageVolumeSource, Pod, PodOS, PodSecurityContext, PodSpec,
-    ResourceRequirements, SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
+    Capabilities, Container, ImageVolumeSource, LocalObjectReference, Pod, PodOS, PodSecurityContext,
+    PodSpec, ResourceRequirements, SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::{
     api::resource::Quantity,
@@ -44,6 +45,8 @@ pub struct Order<'a> {
 pub struct Ordered<'a> {
     pub object: &'a CachedImage,
     pub reference: &'a Reference,
+    /// Names of Secrets besides those that the object names.
+    pub pull_secrets: &'a [Arc<str>],
     pub attempt: u32,
 }
 
@@ -63,7 +66,8 @@ impl Order<'_> {
 
 /// The Pod of an order. None: the order is empty.
 pub fn pull_pod(order: &Order<'_>) -> Option<Pod> {
-    let spec = &order.images.first()?.object.spec;
+    let first = order.images.first()?;
+    let spec = &first.object.spec;
     let record = order.record();
     let windows = &*order.node.os == "windows";
     let policy = pull_policy(spec.image_pull_policy);
@@ -96,7 +100,7 @@ pub fn pull_pod(order: &Order<'_>) -> Option<Pod> {
             automount_service_account_token: Some(false),
             containers,
             enable_service_links: Some(false),
-            image_pull_secrets: Some(spec.image_pull_secrets.clone()).filter(|secrets| !secrets.is_empty()),
+            image_pull_secrets: Some(pull_secrets(first)).filter(|secrets| !secrets.is_empty()),
             node_name: Some(order.node.name.to_string()),
             os: windows.then(|| PodOS { name: "windows".to_owned() }),
             restart_policy: Some("Never".to_owned()),
@@ -128,7 +132,7 @@ fn metadata(order: &Order<'_>, record: &Record) -> ObjectMeta {
         label(drop::NODE, &order.node.name),
     ];
     let owners = record.pulls.iter().map(|pull| OwnerReference {
-        api_version: "drop.corewire.io/v1alpha1".to_owned(),
+        api_version: API_VERSION.to_owned(),
         kind: "CachedImage".to_owned(),
         name: pull.image.to_string(),
         uid: pull.uid.to_string(),
@@ -144,6 +148,17 @@ fn metadata(order: &Order<'_>, record: &Record) -> ObjectMeta {
         annotations: Some(annotations),
         ..ObjectMeta::default()
     }
+}
+
+/// Those that the image names, and those that the place needs where routing found it.
+fn pull_secrets(image: &Ordered<'_>) -> Vec<LocalObjectReference> {
+    let mut secrets = image.object.spec.image_pull_secrets.clone();
+    for name in image.pull_secrets {
+        if !secrets.iter().any(|known| known.name == **name) {
+            secrets.push(LocalObjectReference { name: name.to_string() });
+        }
+    }
+    secrets
 }
 
 /// Those of the image, and the taint that holds other Pods back until images like this are there.

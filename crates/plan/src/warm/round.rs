@@ -46,6 +46,18 @@ pub struct Warming {
     pub(super) turn: u64,
 }
 
+/// How an image stands, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Figures<'a> {
+    /// Name of the `CachedImage`.
+    pub name: &'a Arc<str>,
+    pub image: &'a str,
+    pub targeted: usize,
+    pub ready: usize,
+    /// The most that a node has had in a row.
+    pub failures: u32,
+}
+
 #[derive(Debug)]
 pub(super) struct SeenPod {
     pub(super) pod: Arc<PullPod>,
@@ -58,7 +70,7 @@ pub(super) struct SeenPod {
 
 #[derive(Debug)]
 pub(super) struct Awaited {
-    pub(super) record: Record,
+    pub(super) record: Arc<Record>,
     pub(super) since: Timestamp,
 }
 
@@ -205,7 +217,15 @@ impl Warming {
         let same_object = Arc::ptr_eq(&image.object, object) || image.object.spec == object.spec;
         image.touched |= image.object.metadata.generation != object.metadata.generation;
         image.object = Arc::clone(object);
-        if same_object && same_policy && image.routed.as_ref() == routed {
+        let same_route = match (&image.routed, routed) {
+            (Some(one), Some(other)) => one.is_same(other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        if same_object && same_policy && same_route {
+            if image.routed.as_ref() != routed {
+                image.routed = routed.cloned();
+                image.route_asked = None;
+            }
             return;
         }
         image.renew(policy, routed.cloned());
@@ -309,6 +329,46 @@ impl Warming {
                 plan.actions.push(Action::Report { image: uid, name, status: Box::new(status) });
             }
         }
+    }
+
+    /// A status could not be written.
+    pub fn not_reported(&mut self, image: &str) {
+        if let Some(image) = self.images.get_mut(image) {
+            image.touched = true;
+        }
+    }
+
+    /// The repository that an image is of, as its object has it.
+    pub fn image_of(&self, image: &str) -> Option<&str> {
+        self.images.get(image).map(|image| image.object.spec.image.as_str())
+    }
+
+    /// Forgets what was stored in ledgers that are gone: whoever deletes a ledger wants its nodes to be warmed again.
+    pub fn miss_ledgers(&mut self, is_there: impl Fn(&str) -> bool, now: Timestamp) {
+        for image in self.images.values_mut() {
+            for node in image.memory.miss(&is_there, now) {
+                if let Some(known) = self.nodes.get(&node) {
+                    let again = image.look(known, now);
+                    self.due.extend(again.map(|again| (again, Arc::clone(&image.uid), node)));
+                }
+            }
+        }
+    }
+
+    /// Pods that take slots.
+    pub fn active_pulls(&self) -> usize {
+        self.active_pods().count()
+    }
+
+    /// How every image stands.
+    pub fn figures(&self) -> impl Iterator<Item = Figures<'_>> {
+        self.images.values().map(|image| Figures {
+            name: &image.name,
+            image: &image.object.spec.image,
+            targeted: image.tally.targeted,
+            ready: image.tally.ready.len(),
+            failures: image.most_failures(),
+        })
     }
 
     /// A draft was carried out: the object has this version now, or is deleted.

@@ -9,9 +9,9 @@ use super::actions::{Action, Creation, Event, EventKind, Plan};
 use super::image::{Attached, Image, Need, Rank, Stance};
 use super::pacing::{Load, Wait, slots};
 use super::pull_pod::{Order, Ordered, pull_pod};
-use super::round::{Awaited, Warming};
+use super::round::{Awaited, UNSEEN, Warming};
 use super::snapshot::Snapshot;
-use super::time::earliest;
+use super::time::{after, earliest};
 
 /// Images of one Pod: the kubelet pulls them one after another, and the Pod has one deadline.
 const MOST_IN_BATCH: usize = 32;
@@ -53,10 +53,16 @@ impl Warming {
     }
 
     /// Images with something to pull and a free slot.
-    fn candidates(&self, snapshot: &Snapshot<'_>, plan: &mut Plan) -> Vec<Candidate> {
+    fn candidates(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) -> Vec<Candidate> {
         let mut candidates = Vec::new();
-        for image in self.images.values().filter(|image| !image.waiting.is_empty()) {
+        for image in self.images.values_mut().filter(|image| !image.waiting.is_empty()) {
             match free_slots(image, snapshot) {
+                Ok(_) if image.is_outdated(snapshot.now) => {
+                    if image.ask_for_route(snapshot.now) {
+                        plan.actions.push(Action::Route { image: Arc::clone(&image.uid) });
+                    }
+                    plan.look_again = earliest(plan.look_again, Some(after(snapshot.now, UNSEEN)));
+                }
                 Ok(slots) => candidates.push(Candidate {
                     image: Arc::clone(&image.uid),
                     priority: image.object.spec.priority.unwrap_or(0),
@@ -130,7 +136,12 @@ impl Warming {
         let ordered = images.iter().filter_map(|image| {
             let image = self.images.get(image)?;
             let (object, reference) = (&*image.object, image.reference()?);
-            Some(Ordered { object, reference, attempt: image.next_attempt(node) })
+            Some(Ordered {
+                object,
+                reference,
+                pull_secrets: routed_secrets(image),
+                attempt: image.next_attempt(node),
+            })
         });
         let ordered: Vec<_> = ordered.collect();
         let order = Order {
@@ -141,7 +152,7 @@ impl Warming {
             runner: self.settings.runner.as_deref(),
         };
         let Some(pod) = pull_pod(&order) else { return };
-        let record = order.record();
+        let record = Arc::new(order.record());
         let name: Arc<str> = record.pod_name().into();
         plan.actions.push(Action::Create(Creation { name: Arc::clone(&name), pod: Box::new(pod) }));
         for pull in &record.pulls {
@@ -193,4 +204,9 @@ fn is_alike(one: &Image, other: &Image) -> bool {
         && a.tolerations == b.tolerations
         && a.image_pull_secrets == b.image_pull_secrets
         && a.image_pull_policy == b.image_pull_policy
+        && routed_secrets(one) == routed_secrets(other)
+}
+
+fn routed_secrets(image: &Image) -> &[Arc<str>] {
+    image.routed.as_ref().map_or(&[][..], |routed| &routed.pull_secrets)
 }

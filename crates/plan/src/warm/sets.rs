@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use fairlead_api::conditions::{self, ConditionStatus, Finding, types};
 use fairlead_api::drop::{
-    CachedImage, CachedImagePhase, CachedImageSet, CachedImageSetPhase, CachedImageSetStatus,
+    API_VERSION, CachedImage, CachedImagePhase, CachedImageSet, CachedImageSetPhase, CachedImageSetStatus,
     CachedImageSpec, DiscoveryPolicy, ImageEntry,
 };
 use fairlead_api::names;
@@ -208,7 +208,7 @@ fn new_child(set: &CachedImageSet, entry: &ImageEntry) -> CachedImage {
     child.metadata = ObjectMeta {
         labels: Some([(names::drop::IMAGE_SET.to_owned(), label)].into()),
         owner_references: Some(vec![OwnerReference {
-            api_version: "drop.corewire.io/v1alpha1".to_owned(),
+            api_version: API_VERSION.to_owned(),
             kind: "CachedImageSet".to_owned(),
             name: name.to_owned(),
             uid: set.metadata.uid.clone().unwrap_or_default(),

@@ -34,6 +34,17 @@ pub struct Routed {
     pub reference: Result<Reference, Arc<str>>,
     /// Platforms that the image is for. Empty: not known.
     pub platforms: Arc<[Platform]>,
+    /// Names of Secrets that pull Pods need besides those that the image names.
+    pub pull_secrets: Arc<[Arc<str>]>,
+    pub planned_at: Timestamp,
+}
+
+impl Routed {
+    /// Whether pulls are the same by both, whenever they were planned.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let Self { reference, platforms, pull_secrets, planned_at: _ } = self;
+        *reference == other.reference && *platforms == other.platforms && *pull_secrets == other.pull_secrets
+    }
 }
 
 /// Why a registry gets no new pulls.

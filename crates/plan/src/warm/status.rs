@@ -78,8 +78,6 @@ pub(super) fn image_status(image: &Image, summary: &Summary, now: Timestamp) -> 
         Degraded => "Stalled",
         _ => "Idle",
     };
-    let failures =
-        tally.failing.values().filter_map(|uid| image.memory.get(uid)).map(|row| row.failures).max();
     let is_ready = summary.phase == Ready;
     let findings = [
         Finding::new(types::READY, is_ready, &*summary.reason, &*summary.message),
@@ -102,7 +100,7 @@ pub(super) fn image_status(image: &Image, summary: &Summary, now: Timestamp) -> 
         nodes_ready: count(ready),
         nodes_pulling: count(tally.pulling),
         cached_nodes: tally.ready.iter().take(MAX_CACHED_NODES).map(ToString::to_string).collect(),
-        consecutive_failures: failures.and_then(|failures| count(failures as usize)),
+        consecutive_failures: count(image.most_failures() as usize),
         last_pulled_at: image.latest_pull.map(|(at, _)| whole_seconds(at).into()),
         last_attempted_at: attempted.map(|at| whole_seconds(at).into()),
         conditions: conditions::merge(current, &findings, generation, now),

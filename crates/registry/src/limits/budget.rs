@@ -194,6 +194,11 @@ impl Limiter {
         Err(Refused::TooLate)
     }
 
+    /// Until when the registry refuses requests of an account, as it said itself.
+    pub fn held_until(&self, account: Account, now: Instant) -> Option<Instant> {
+        self.lock().accounts.get(&account).map(|quota| quota.everyone).filter(|until| *until > now)
+    }
+
     fn hold(&self, class: Class, account: Account) -> Option<Held> {
         self.lock().accounts.get(&account)?.hold(class, Instant::now())
     }

@@ -56,6 +56,11 @@ impl RegistryHealth {
         self.server.health.0.borrow().down.is_some()
     }
 
+    /// Until when the registry wants no requests without credentials, as it said itself.
+    pub fn held_until(&self, now: Instant) -> Option<Instant> {
+        self.server.held_until(now)
+    }
+
     /// How long nothing was asked of the registry. Trials do not count.
     pub fn idle(&self, now: Instant) -> Duration {
         self.server.idle(now)

@@ -126,6 +126,11 @@ impl Server {
         Ok(permit)
     }
 
+    /// Until when requests without credentials are refused.
+    pub(crate) fn held_until(&self, now: Instant) -> Option<Instant> {
+        self.limiter.held_until(None, now)
+    }
+
     pub(crate) fn idle(&self, now: Instant) -> Duration {
         self.circuit.lock().breaker.idle(now)
     }

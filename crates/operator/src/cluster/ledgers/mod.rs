@@ -14,11 +14,13 @@ mod store;
 #[cfg(test)]
 pub(crate) mod tests;
 mod trust;
+mod warm;
 
 pub use self::{
     claims::{Claims, LedgerObject},
     discrepancies::{Findings, Missed},
     store::{Shelves, Stored, WriteError},
     trust::trusted,
+    warm::LeanWarmLedger,
 };
 pub(crate) use self::{lean::LeanLedger, sink::LedgerSink};

@@ -8,9 +8,11 @@
 
 use std::sync::Arc;
 
+use fairlead_api::names;
 use fairlead_plan::owners::Controller;
 use fairlead_plan::pod_record::Place;
 use fairlead_plan::pull_failure::{PullFailure, end_of};
+use fairlead_plan::warm::record::Record as PullRecord;
 use kube::api::ObjectMeta;
 
 use crate::cluster::watch::pod::{LeanContainer, LeanContainerStatus, LeanPod};
@@ -133,6 +135,8 @@ pub struct PodEntry {
     pub labels: Arc<[Label]>,
     pub annotations: Arc<[Annotation]>,
     pub pull_secrets: Arc<[Arc<str>]>,
+    /// Set for Pods that pull images onto a node, and for nothing else.
+    pub pulls: Option<Arc<PullRecord>>,
     pub containers: Box<[Container]>,
 }
 
@@ -175,6 +179,7 @@ impl PodInterner {
         let annotations: Vec<_> = pod
             .annotations
             .iter()
+            .filter(|(key, _)| key != names::fairlead::PULLS)
             .map(|(key, value)| (self.texts.get(key), value.as_deref().map(|value| self.texts.get(value))))
             .collect();
         let secrets: Vec<_> = pod.spec.pull_secrets().map(|name| self.texts.get(name)).collect();
@@ -200,6 +205,7 @@ impl PodInterner {
             labels: self.labels.get(&labels),
             annotations: self.annotations.get(&annotations),
             pull_secrets: self.names.get(&secrets),
+            pulls: pulls(pod),
             containers: self.containers(pod),
         }
     }
@@ -296,6 +302,14 @@ impl PodInterner {
         self.names.sweep();
         self.texts.sweep();
     }
+}
+
+/// What a Pod pulls onto its node, if its owners and its name bear that out.
+fn pulls(pod: &LeanPod) -> Option<Arc<PullRecord>> {
+    let annotation = pod.annotations.iter().find(|(key, _)| key == names::fairlead::PULLS)?.1.as_deref()?;
+    let owners = pod.metadata.owner_references.iter().flatten();
+    let owners: Vec<Arc<str>> = owners.map(|owner| owner.uid.as_str().into()).collect();
+    PullRecord::read(annotation, pod.metadata.name.as_deref()?, &owners).map(Arc::new)
 }
 
 #[cfg(test)]

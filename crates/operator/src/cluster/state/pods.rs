@@ -20,13 +20,18 @@ struct PodIndex {
     pods: HashMap<Key, Arc<PodEntry>>,
     /// How often each image is named.
     images: HashMap<Arc<str>, usize>,
+    /// Those that pull images onto nodes.
+    pulling: HashMap<Key, Arc<PodEntry>>,
 }
 
 impl PodIndex {
     fn insert(&mut self, entry: &Arc<PodEntry>) {
         let before = self.pods.insert(entry.key.clone(), entry.clone());
         if let Some(before) = before {
-            self.forget_images(&before);
+            self.forget(&before);
+        }
+        if entry.pulls.is_some() {
+            self.pulling.insert(entry.key.clone(), entry.clone());
         }
         for image in entry.images() {
             *self.images.entry(image.clone()).or_default() += 1;
@@ -35,11 +40,14 @@ impl PodIndex {
 
     fn remove(&mut self, key: &Key) {
         if let Some(before) = self.pods.remove(key) {
-            self.forget_images(&before);
+            self.forget(&before);
         }
     }
 
-    fn forget_images(&mut self, entry: &PodEntry) {
+    fn forget(&mut self, entry: &PodEntry) {
+        if entry.pulls.is_some() {
+            self.pulling.remove(&entry.key);
+        }
         for image in entry.images() {
             if let Some(uses) = self.images.get_mut(image) {
                 *uses -= 1;
@@ -56,6 +64,7 @@ impl PodIndex {
 pub struct Pods {
     index: Arc<RwLock<PodIndex>>,
     changed: Arc<Bell>,
+    pulling_changed: Arc<Bell>,
     owners: Owners,
 }
 
@@ -87,6 +96,11 @@ impl Pods {
         self.read(|index| index.pods.values().filter(|entry| wanted(entry)).cloned().collect())
     }
 
+    /// The Pods that pull images onto nodes, in no order.
+    pub fn pulling(&self) -> Vec<Arc<PodEntry>> {
+        self.read(|index| index.pulling.values().cloned().collect())
+    }
+
     /// What the coming and going of Pods tells about their controllers.
     pub fn owners(&self) -> &Owners {
         &self.owners
@@ -95,6 +109,11 @@ impl Pods {
     /// Word of every change that follows. To miss none, listen first and look then.
     pub fn changes(&self) -> Changes {
         self.changed.listen()
+    }
+
+    /// The same for Pods that pull images onto nodes.
+    pub fn pulling_changes(&self) -> Changes {
+        self.pulling_changed.listen()
     }
 
     fn read<T>(&self, look: impl FnOnce(&PodIndex) -> T) -> T {
@@ -137,6 +156,7 @@ impl PodListing {
         let Some(fresh) = self.fresh.take() else { return };
         let mut before = fresh;
         self.pods.write(|index| std::mem::swap(index, &mut before));
+        self.pods.pulling_changed.ring();
         self.pods.read(|index| {
             for gone in before.pods.values() {
                 self.pods.owners.changed(Some(gone), index.pods.get(&gone.key).map(|pod| &**pod));
@@ -153,6 +173,9 @@ impl PodListing {
         let entry = Arc::new(self.shared.entry(pod));
         let before = self.pods.get(&entry.key);
         self.pods.write(|index| index.insert(&entry));
+        if entry.pulls.is_some() {
+            self.pods.pulling_changed.ring();
+        }
         self.pods.owners.changed(before.as_deref(), Some(&entry));
     }
 
@@ -160,6 +183,9 @@ impl PodListing {
         let key = self.shared.key(metadata);
         let before = self.pods.get(&key);
         self.pods.write(|index| index.remove(&key));
+        if before.as_ref().is_some_and(|before| before.pulls.is_some()) {
+            self.pods.pulling_changed.ring();
+        }
         self.pods.owners.changed(before.as_deref(), None);
     }
 }

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use fairlead_api::drop::{CachedImage, CachedImageSet, DiscoveryPolicy, PullPolicy};
-use fairlead_api::fairlead::{ImagePin, WarmLedger};
+use fairlead_api::fairlead::ImagePin;
 use fairlead_api::kuik::{
     ClusterImageSetAvailability, ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror,
     ReplicatedImageSet,
@@ -27,7 +27,7 @@ use super::follow::{Followed, Follower};
 use super::pod::LeanPod;
 use super::sink::{ObjectSink, PodSink, Sink};
 use super::{Board, Metrics};
-use crate::cluster::ledgers::{Claims, LeanLedger, LedgerSink};
+use crate::cluster::ledgers::{Claims, LeanLedger, LeanWarmLedger, LedgerSink};
 use crate::cluster::namespaces::{LeanNamespace, LeanWebhooks, NamespaceSink, Namespaces, WebhookSink};
 use crate::cluster::nodes::{LeanNode, NodeSink, Nodes};
 use crate::cluster::service_accounts::{AccountSink, Accounts, LeanAccount};
@@ -48,12 +48,13 @@ macro_rules! resources {
             pub claims: Claims,
             pub namespaces: Namespaces,
             pub nodes: Nodes,
+            pub warm_ledgers: Store<LeanWarmLedger>,
             $(pub $field: Store<$kind>,)+
         }
 
         impl Resources {
             fn custom_kinds() -> Vec<KindNames> {
-                vec![kind_of::<LeanLedger>(), $(kind_of::<$kind>(),)+]
+                vec![kind_of::<LeanLedger>(), kind_of::<LeanWarmLedger>(), $(kind_of::<$kind>(),)+]
             }
 
             fn follow_custom(&self, starter: &Starter) -> Vec<Watch> {
@@ -80,7 +81,6 @@ resources! {
     image_tag_mirror_sets: ImageTagMirrorSet,
     image_content_source_policies: ImageContentSourcePolicy,
     image_pins: ImagePin,
-    warm_ledgers: WarmLedger,
 }
 
 /// A watch that runs until it is dropped, with the name of its kind.
@@ -118,6 +118,8 @@ impl Watches {
         let starter = Starter { client, board: board.clone(), discovery };
         let ledgers = LedgerSink::new(operator_namespace, resources.claims.clone());
         let mut all = resources.follow_custom(&starter);
+        all.push(starter.custom(ledgers, PAGE_OF_LEDGERS));
+        let ledgers = ObjectSink::new(kind_of::<LeanWarmLedger>().name, resources.warm_ledgers.clone());
         all.push(starter.custom(ledgers, PAGE_OF_LEDGERS));
         all.push(starter.core(PodSink::new(pod.name, resources.pods.clone())));
         all.push(starter.core(AccountSink::new(resources.accounts.clone())));

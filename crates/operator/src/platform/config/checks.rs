@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use fairlead_domain::duration::Duration;
+use fairlead_domain::reference::Reference;
 
 use super::registries::check_host;
 
@@ -30,6 +31,10 @@ pub(super) fn anything<T>(_: &T) -> Result<(), String> {
 /// A check of texts for keys that hold texts.
 pub(super) fn text(check: impl Fn(&str) -> Result<(), String>) -> impl Fn(&String) -> Result<(), String> {
     move |value| check(value)
+}
+
+pub(super) fn check_image(image: &str) -> Result<(), String> {
+    Reference::parse(image).map(drop).map_err(|error| format!("is `{image}`, which is no image: {error}"))
 }
 
 pub(super) fn check_url(url: &str) -> Result<(), String> {

@@ -3,7 +3,9 @@
 use fairlead_domain::{duration::Duration, platform::PlatformFilter};
 
 use super::{
-    checks::{above, anything, at_least, check_namespace, check_scope, check_url, not_zero, text},
+    checks::{
+        above, anything, at_least, check_image, check_namespace, check_scope, check_url, not_zero, text,
+    },
     keys::Keys,
     monitoring::{Monitoring, SecretName, WatchOverride},
     registries::{RegistryOptions, check_host},
@@ -45,10 +47,15 @@ pub(super) fn declare(keys: &mut Keys<'_>, config: &mut Config) {
         keys! { keys:
             optional "namespace" warm.namespace, or "the operator's own", is text(check_namespace)
                 => "namespace of the Pods that pull images onto nodes";
-            value "method" warm.method => "how an image is pulled: `run` runs the command `true` from it";
+            value "method" warm.method
+                => "how images are pulled: `run` runs the command `true` from each in a Pod of its own, `batch` in one Pod for all images that a node needs";
             value "maxPullsPerNode" warm.max_pulls_per_node, is at_least(1) => "pulls at once on one node";
             or_nothing "maxPulls" warm.max_pulls, or "no bound" => "pulls at once in the whole cluster";
             value "pullDeadline" warm.pull_deadline, is not_zero => "time after which one pull is given up";
+            value "gateDeadline" warm.gate_deadline, is not_zero
+                => "time after which a new node loses the taint `fairlead.dev/warming`, whatever it lacks";
+            optional "runner" warm.runner, or "none", is text(check_image)
+                => "image with a command `true`; its containers mount the images as volumes instead of running them, for images that cannot run";
         }
     });
     keys.section("heal", |keys| {

@@ -149,7 +149,7 @@ fn every_problem_names_line_key_and_remedy() {
         ),
         ("nodes: {migrateICSP: true}", 1, "nodes.migrateICSP", "`off`, `ImageSourceDigestPolicy` or"),
         ("account: {pinning: always}", 1, "account.pinning", "`off` or `opt-in`"),
-        ("warm: {method: ctr}", 1, "warm.method", "must be `run`"),
+        ("warm: {method: ctr}", 1, "warm.method", "must be `run` or `batch`"),
         // Lists and maps.
         ("mirroring:\n  platforms: []\n", 2, "mirroring.platforms", "at least one"),
         ("mirroring:\n  platforms:\n  - os: linux\n", 3, "mirroring.platforms[0].architecture", "missing"),

@@ -115,12 +115,17 @@ pub struct Warm {
     /// None: no bound.
     pub max_pulls: Option<u32>,
     pub pull_deadline: Duration,
+    pub gate_deadline: Duration,
+    /// Image of the containers that mount images as volumes. None: images are run.
+    pub runner: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WarmMethod {
     /// A Pod on the node runs `true` from the image.
     Run,
+    /// The same with one Pod for all images that a node needs and that agree in what concerns the Pod.
+    Batch,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -275,6 +280,8 @@ impl Default for Warm {
             max_pulls_per_node: 2,
             max_pulls: None,
             pull_deadline: seconds(30 * 60),
+            gate_deadline: seconds(10 * 60),
+            runner: None,
         }
     }
 }
@@ -327,7 +334,7 @@ impl Default for ClassicBuckets {
     }
 }
 
-choice!(WarmMethod: "run" is Run);
+choice!(WarmMethod: "run" is Run, "batch" is Batch);
 choice!(MigrateIcsp: "off" is Off, "ImageSourceDigestPolicy" is ToImageSourceDigestPolicy,
     "ImageDigestMirrorSet" is ToImageDigestMirrorSet);
 choice!(Pinning: "off" is Off, "opt-in" is OptIn);

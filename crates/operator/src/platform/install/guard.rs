@@ -5,7 +5,7 @@
 
 use fairlead_api::{
     kuik::GROUP,
-    names::{kubernetes, kuik, reef},
+    names::{drop, fairlead, kubernetes, kuik, reef},
 };
 use fairlead_plan::pull_secrets::MANAGED_BY;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -22,8 +22,7 @@ pub const OPERATOR_POLICY: &str = "fairlead-operator";
 pub const RECORDS_POLICY: &str = "fairlead-records";
 
 /// Annotations that the operator puts onto Pods that exist: the record of containers that are added for debugging.
-const OF_PODS: [&str; 3] =
-    [fairlead_api::names::fairlead::ROUTES, kuik::ORIGINAL_IMAGES, reef::ORIGINAL_UPSTREAMS];
+const OF_PODS: [&str; 3] = [fairlead::ROUTES, kuik::ORIGINAL_IMAGES, reef::ORIGINAL_UPSTREAMS];
 
 /// The kinds in which the operator writes finalizers and conditions only.
 const POLICIES: [&str; 5] = [
@@ -108,11 +107,30 @@ fn limits(operator: Account<'_>) -> Vec<Limit> {
              digits>, with the labels kuik.enix.io/owner-*; and, in its own namespace, the Secrets of its webhook",
         ),
         Limit::new("", ["pods", "pods/*"])
-            .rule(updates_only, "the operator neither creates nor deletes Pods")
+            .rule(
+                format!("object == null || oldObject != null || ({})", harmless_pull_pod("object")),
+                "the operator creates only Pods that pull images of CachedImages onto nodes, without a token, \
+                 privileges, or volumes other than images",
+            )
+            .rule(
+                format!("oldObject == null || object != null || ({})", pull_pod("oldObject")),
+                "the operator deletes only Pods that pull images of CachedImages onto nodes",
+            )
             .rule(unless_updated("object.spec == oldObject.spec"), "the operator changes no field of a Pod's spec")
             .rule(
                 unless_updated(&format!("{} && {}", same_metadata(), same_annotations())),
                 "of a Pod's metadata the operator changes only its own annotations",
+            ),
+        Limit::new("", ["nodes", "nodes/*"])
+            .rule(updates_only, "the operator neither creates nor deletes Nodes")
+            .rule(
+                unless_updated(&same_node()),
+                "of a Node the operator changes only the taint fairlead.dev/warming, which it takes off",
+            ),
+        Limit::new("drop.corewire.io", ["cachedimages"])
+            .rule(
+                format!("(object == null || {0}) && (oldObject == null || {1})", of_set("object"), of_set("oldObject")),
+                "the operator writes only CachedImages that belong to a CachedImageSet",
             ),
         Limit::new(GROUP, POLICIES)
             .rule(updates_only, "the operator neither creates nor deletes policies")
@@ -127,6 +145,52 @@ fn limits(operator: Account<'_>) -> Vec<Limit> {
                 "of a webhook configuration the operator changes only the path and the CA bundle",
             ),
     ]
+}
+
+/// Whether a Pod pulls images onto a node, by what names and owns it.
+fn pull_pod(pod: &str) -> String {
+    let label = kubernetes::MANAGED_BY;
+    [
+        format!("{pod}.metadata.?labels[?'{label}'].orValue('') == '{}'", drop::MANAGED_BY_DROP),
+        format!("{pod}.metadata.?annotations[?'{}'].hasValue()", fairlead::PULLS),
+        format!("{pod}.metadata.?ownerReferences.orValue([]).size() > 0"),
+        format!("{pod}.metadata.?ownerReferences.orValue([]).all(owner, owner.kind == 'CachedImage')"),
+    ]
+    .join(" && ")
+}
+
+/// The same, and whatever it runs can do no harm.
+fn harmless_pull_pod(pod: &str) -> String {
+    let forbidden = ["hostNetwork", "hostPID", "hostIPC"];
+    let forbidden = forbidden.map(|field| format!("!{pod}.spec.?{field}.orValue(false)"));
+    let mut parts = vec![
+        pull_pod(pod),
+        format!("!{pod}.spec.?automountServiceAccountToken.orValue(true)"),
+        format!("{pod}.spec.?initContainers.orValue([]).size() == 0"),
+        format!("{pod}.spec.?volumes.orValue([]).all(volume, volume.?image.hasValue())"),
+        format!("{pod}.spec.containers.all(one, !one.?securityContext.?privileged.orValue(false))"),
+    ];
+    parts.extend(forbidden);
+    parts.join(" && ")
+}
+
+/// A Node is as before, but for the taint that holds Pods back until it is warm.
+fn same_node() -> String {
+    let metadata =
+        format!("{} && object.metadata.?annotations == oldObject.metadata.?annotations", same_metadata());
+    let fields = ["podCIDR", "podCIDRs", "providerID", "unschedulable", "configSource", "externalID"];
+    let spec = fields.map(|field| format!("object.spec.?{field} == oldObject.spec.?{field}")).join(" && ");
+    let taints = |object: &str| format!("{object}.spec.?taints.orValue([])");
+    let (now, before) = (taints("object"), taints("oldObject"));
+    let others = format!("filter(taint, taint.key != '{}')", fairlead::WARMING);
+    format!(
+        "request.?subResource.orValue('') == '' && {metadata} && {spec} && {now}.{others} == {before}.{others} && \
+         {now}.size() <= {before}.size()"
+    )
+}
+
+fn of_set(image: &str) -> String {
+    format!("{image}.metadata.?ownerReferences.orValue([]).exists(owner, owner.kind == 'CachedImageSet')")
 }
 
 fn unless_updated(expression: &str) -> String {
@@ -211,7 +275,7 @@ pub fn of_operator(operator: Account<'_>) -> Guard {
 /// owners can go.
 pub fn of_records(operator: Account<'_>) -> Guard {
     let user = operator.user();
-    let records = ["imageledgers", "imagepins"].map(str::to_owned).to_vec();
+    let records = ["imageledgers", "imagepins", "warmledgers"].map(str::to_owned).to_vec();
     guard(
         RECORDS_POLICY,
         ("is-not-the-operator", &format!("request.userInfo.username != '{user}'")),
@@ -219,7 +283,7 @@ pub fn of_records(operator: Account<'_>) -> Guard {
         vec![
             validation(
                 "request.operation != 'CREATE'",
-                "only the operator creates this kind; declare a mirror or a policy instead",
+                "only the operator creates this kind; declare a mirror, a policy or a CachedImage instead",
             ),
             validation(
                 &unless_updated("object.?spec == oldObject.?spec && object.?status == oldObject.?status"),

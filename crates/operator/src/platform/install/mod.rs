@@ -23,7 +23,7 @@ use crate::platform::certificates;
 use crate::platform::config::Config;
 use metadata::VERSION;
 
-pub use rights::{RARELY_USED, Right, cluster_rights, explanation, namespaced_rights};
+pub use rights::{RARELY_USED, Right, cluster_rights, explanation, namespaced_rights, warm_rights};
 pub use yaml::render;
 
 pub use crate::platform::settings::LEASE;
@@ -34,6 +34,8 @@ pub use crate::platform::settings::LEASE;
 /// Pods would undo each other's work. With fixed names a second one cannot stand beside the first: Helm refuses it, and
 /// plain manifests in another namespace take the first one's rights and webhook over.
 pub const NAME: &str = "fairlead";
+/// The name of the role, and of its binding, in the namespace of pull Pods.
+pub const WARM_ROLE: &str = "fairlead-warm";
 pub const DEFAULT_NAMESPACE: &str = "fairlead-system";
 pub const WEBHOOK_SERVICE: &str = certificates::Settings::SERVICE;
 const METRICS_SERVICE: &str = "fairlead-metrics";
@@ -112,9 +114,18 @@ pub enum InstallError {
 impl Settings {
     /// As the configuration says. One that cannot be read is not installed in the first place.
     fn pull_secrets(&self) -> PullSecrets {
-        let config = self.configuration.as_deref().and_then(|text| Config::parse(text).ok());
-        let copied = config.is_none_or(|parsed| parsed.config.routing.pull_secrets.copy);
+        let copied = self.config().routing.pull_secrets.copy;
         if copied { PullSecrets::Copied } else { PullSecrets::Kept }
+    }
+
+    /// The namespace of pull Pods.
+    fn warm_namespace(&self) -> String {
+        self.config().warm.namespace.unwrap_or_else(|| self.namespace.clone())
+    }
+
+    fn config(&self) -> Config {
+        let parsed = self.configuration.as_deref().and_then(|text| Config::parse(text).ok());
+        parsed.map(|parsed| parsed.config).unwrap_or_default()
     }
 
     pub fn check(&self) -> Result<(), InstallError> {
@@ -155,6 +166,11 @@ pub fn objects(settings: &Settings) -> Result<Vec<Manifest>, InstallError> {
             &roles::role(settings),
         )?,
         manifest("Gives the operator the rights above.", &roles::role_binding(settings))?,
+        manifest(
+            "What the operator may do in the namespace of Pods that pull images onto nodes.",
+            &roles::warm_role(settings),
+        )?,
+        manifest("Gives the operator the rights above.", &roles::warm_role_binding(settings))?,
     ];
     let operator = guard::Account { namespace: &settings.namespace, name: NAME };
     let (limited, records) = (guard::of_operator(operator), guard::of_records(operator));

@@ -92,9 +92,15 @@ pub fn cluster_rights(pull_secrets: PullSecrets) -> Vec<Right> {
             .named(NAME),
         );
     }
+    rights.push(Right::following("", "nodes", "which nodes there are to be warmed, and what they hold"));
     rights.push(
-        Right::following("", "nodes", "how many nodes a ranking of discovered images is about")
-            .rarely(&["list", "watch"], "no discovery policy ranks images by nodes"),
+        Right::new(
+            "",
+            "nodes",
+            &["patch"],
+            "to take the taint fairlead.dev/warming, and nothing else, off nodes whose images are there",
+        )
+        .rarely(&["patch"], "no node joined with that taint"),
     );
     rights.push(
         Right::new(
@@ -165,6 +171,21 @@ fn rights_on_own_kinds() -> Vec<Right> {
         )
         .rarely(&["patch"], "there is no discovery policy"),
         Right::new(
+            "drop.corewire.io",
+            "",
+            &["patch"],
+            "to say in each object how far warming has come",
+        )
+        .of(["cachedimages", "cachedimagesets", "pullpolicies"].map(|plural| format!("{plural}/status")))
+        .rarely(&["patch"], "there is no image to be warmed"),
+        Right::new(
+            "drop.corewire.io",
+            "cachedimages",
+            &["create", "patch", "delete"],
+            "to keep the children of CachedImageSets",
+        )
+        .rarely(&["create", "patch", "delete"], "there is no CachedImageSet"),
+        Right::new(
             "fairlead.dev",
             "imageledgers",
             &["get", "create", "update", "patch", "delete"],
@@ -226,7 +247,23 @@ pub fn namespaced_rights(certificates: Certificates) -> Vec<Right> {
         "to make the Secret below the first time (Kubernetes cannot limit create to a name)",
     ));
     rights.push(Right::new("", "secrets", &["get", "update"], reason).named(secret));
+    rights.push(
+        Right::new(
+            "fairlead.dev",
+            "warmledgers",
+            &["get", "create", "update", "delete"],
+            "to remember which nodes hold which images",
+        )
+        .rarely(&["get", "create", "update", "delete"], "there is no image to be warmed"),
+    );
     rights
+}
+
+/// Rights on objects of the namespace of pull Pods.
+pub fn warm_rights() -> Vec<Right> {
+    let reason = "to have kubelets pull the images of CachedImages onto their nodes";
+    let pods = Right::new("", "pods", &["create", "delete"], reason);
+    vec![pods.rarely(&["create", "delete"], "there is no image to be warmed")]
 }
 
 fn reason_of_group(group: &str) -> &'static str {

@@ -6,9 +6,9 @@ use k8s_openapi::{
 };
 
 use super::{
-    NAME, Settings,
+    NAME, Settings, WARM_ROLE,
     metadata::{cluster_wide, namespaced},
-    rights::{Right, cluster_rights, explanation, namespaced_rights},
+    rights::{Right, cluster_rights, explanation, namespaced_rights, warm_rights},
 };
 
 pub(super) fn cluster_role(settings: &Settings) -> ClusterRole {
@@ -26,6 +26,26 @@ pub(super) fn role(settings: &Settings) -> Role {
         metadata: explained(namespaced(settings, NAME), &rights),
         rules: Some(rights.iter().map(Right::rule).collect()),
     }
+}
+
+pub(super) fn warm_role(settings: &Settings) -> Role {
+    let rights = warm_rights();
+    Role {
+        metadata: explained(in_warm_namespace(settings), &rights),
+        rules: Some(rights.iter().map(Right::rule).collect()),
+    }
+}
+
+pub(super) fn warm_role_binding(settings: &Settings) -> RoleBinding {
+    RoleBinding {
+        metadata: in_warm_namespace(settings),
+        role_ref: RoleRef { name: WARM_ROLE.to_owned(), ..role_ref("Role") },
+        subjects: Some(vec![operator(settings)]),
+    }
+}
+
+fn in_warm_namespace(settings: &Settings) -> ObjectMeta {
+    ObjectMeta { namespace: Some(settings.warm_namespace()), ..namespaced(settings, WARM_ROLE) }
 }
 
 pub(super) fn cluster_role_binding(settings: &Settings) -> ClusterRoleBinding {

@@ -1,10 +1,12 @@
 //! The Pods of the operator and what they stand on: namespace, identity, configuration, disruption budget.
 
+use fairlead_api::names::fairlead::WARMING;
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment},
         core::v1::{
-            ConfigMap, Namespace, PodSpec, PodTemplateSpec, ServiceAccount, TopologySpreadConstraint,
+            ConfigMap, Namespace, PodSpec, PodTemplateSpec, ServiceAccount, Toleration,
+            TopologySpreadConstraint,
         },
         policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec},
     },
@@ -109,6 +111,12 @@ fn pod(settings: &Settings) -> PodSpec {
         node_selector: Some([("kubernetes.io/os".to_owned(), "linux".to_owned())].into()),
         security_context: Some(container::pod_security()),
         termination_grace_period_seconds: Some(TERMINATION_SECONDS),
+        // Who opens new nodes must be able to run on them.
+        tolerations: Some(vec![Toleration {
+            key: Some(WARMING.to_owned()),
+            operator: Some("Exists".to_owned()),
+            ..Toleration::default()
+        }]),
         topology_spread_constraints: Some(
             ["kubernetes.io/hostname", "topology.kubernetes.io/zone"].map(spread_over).into(),
         ),

@@ -65,10 +65,12 @@ pub(super) struct Sim {
     /// By name of the node; the others pull.
     pub(super) fates: HashMap<String, Fate>,
     /// Every Pod that was created: when, on which node, and what it pulls.
-    pub(super) created: Vec<(Timestamp, String, Record)>,
+    pub(super) created: Vec<(Timestamp, String, Arc<Record>)>,
     pub(super) events: Vec<Event>,
     pub(super) released: Vec<(String, super::gate::Release)>,
     pub(super) writes: usize,
+    /// How often it was asked again what an image is pulled as.
+    pub(super) routes: usize,
     pub(super) look_again: Option<Timestamp>,
     /// Nothing is stored.
     pub(super) api_is_down: bool,
@@ -104,6 +106,7 @@ impl Sim {
             events: Vec::new(),
             released: Vec::new(),
             writes: 0,
+            routes: 0,
             look_again: None,
             api_is_down: false,
         }
@@ -130,7 +133,10 @@ impl Sim {
         let uid: Arc<str> = format!("uid-{name}").into();
         let reference = asked(&spec.image, spec.tag.as_deref(), spec.digest.as_deref());
         let reference = reference.map_err(|error| error.to_string().into());
-        self.routed.insert(Arc::clone(&uid), Routed { reference, platforms: [].into() });
+        self.routed.insert(
+            Arc::clone(&uid),
+            Routed { reference, platforms: [].into(), pull_secrets: [].into(), planned_at: self.now },
+        );
         let mut object = CachedImage::new(name, spec);
         object.metadata.uid = Some(uid.to_string());
         object.metadata.generation = Some(1);
@@ -198,6 +204,12 @@ impl Sim {
                 self.created.push((self.now, node, pod.record.clone()));
                 // The name of a Pod that is there is an answer, too.
                 self.pods.entry(name).or_insert_with(|| Arc::new(pod));
+            }
+            Action::Route { image } => {
+                self.routes += 1;
+                if let Some(routed) = self.routed.get_mut(&image) {
+                    routed.planned_at = self.now;
+                }
             }
             Action::Delete { pod } => assert!(self.pods.remove(&pod).is_some(), "{pod} is deleted twice"),
             Action::Store { image, draft } => self.store(&image, draft),
@@ -328,7 +340,7 @@ fn observed(pod: &k8s_openapi::api::core::v1::Pod, now: Timestamp) -> PullPod {
         meta.owner_references.iter().flatten().map(|owner| owner.uid.as_str().into()).collect();
     let record = &meta.annotations.as_ref().unwrap()[PULLS];
     PullPod {
-        record: Record::read(record, &name, &owners).unwrap(),
+        record: Arc::new(Record::read(record, &name, &owners).unwrap()),
         name: name.into(),
         created: now,
         phase: Phase::Pending,

@@ -21,8 +21,9 @@ fn order(images: &[CachedImage], node: &str, change: impl FnOnce(&mut Node), run
         .map(|image| asked(&image.spec.image, image.spec.tag.as_deref(), None).unwrap())
         .collect();
     let ordered = images.iter().zip(&references);
-    let ordered: Vec<_> =
-        ordered.map(|(object, reference)| Ordered { object, reference, attempt: 1 }).collect();
+    let ordered: Vec<_> = ordered
+        .map(|(object, reference)| Ordered { object, reference, pull_secrets: &[], attempt: 1 })
+        .collect();
     let order = Order {
         namespace: "pulls",
         node: &sim.nodes[node].0,

@@ -110,7 +110,7 @@ fn of_two_pods_for_one_node_the_later_attempt_counts() {
     sim.run(1);
     let first = sim.pod_on("n0");
     let mut second = PullPod::clone(&first);
-    second.record.pulls[0].attempt = 2;
+    Arc::make_mut(&mut second.record).pulls[0].attempt = 2;
     second.name = second.record.pod_name().into();
     sim.pods.insert(Arc::clone(&second.name), Arc::new(second.clone()));
     sim.run(2);

@@ -17,7 +17,7 @@ fn pod(phase: Phase, reason: Option<&str>, container: Option<PullContainer>) -> 
         reason: reason.map(Into::into),
         volumes: 0,
         containers: containers.into_iter().collect(),
-        record,
+        record: Arc::new(record),
     }
 }
 
@@ -135,7 +135,7 @@ fn the_digest_is_that_of_the_registry() {
 fn a_volume_is_there_only_if_its_container_was_made() {
     let by_volume = |volumes, container| {
         let mut pod = pod(Phase::Pending, None, container);
-        pod.record.volumes = true;
+        Arc::make_mut(&mut pod.record).volumes = true;
         pod.volumes = volumes;
         state(&pod)
     };

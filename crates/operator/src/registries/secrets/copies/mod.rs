@@ -11,12 +11,13 @@ mod put;
 mod search;
 mod work;
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use fairlead_plan::certificates::WallTime;
 use fairlead_plan::pull_secrets::{NotCopied, Place, Selection, local_name};
 use fairlead_plan::routing::SecretUse;
 use kube::Client;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::known::{CopyStanding, KnownCopy};
@@ -41,6 +42,8 @@ struct CopiesInner {
     namespaces: Namespaces,
     clock: Clock,
     known: SingleFlightCache<Place, KnownCopy, Result<(), CopyError>>,
+    /// Copies that Pods need which come and go: those that pull images onto nodes.
+    kept: Mutex<BTreeSet<Place>>,
     metrics: Metrics,
 }
 
@@ -61,7 +64,16 @@ impl Copies {
         metrics: Metrics,
     ) -> Self {
         let known = SingleFlightCache::new(known::CAPACITY);
-        let shared = CopiesInner { client, secrets, enabled, namespaces, clock, known, metrics };
+        let shared = CopiesInner {
+            client,
+            secrets,
+            enabled,
+            namespaces,
+            clock,
+            known,
+            kept: Mutex::default(),
+            metrics,
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -126,6 +138,11 @@ impl Copies {
                 Err(CopyError::Failed { of: of.clone(), place, why: "it was broken off".into() })
             }
         }
+    }
+
+    /// Keeps these copies although no Pod needs them just now.
+    pub fn keep_for_pulls(&self, places: BTreeSet<Place>) {
+        *self.shared.kept.lock() = places;
     }
 
     fn enabled(&self) -> bool {

@@ -106,6 +106,7 @@ impl Observed {
         if copies.enabled() {
             if !observed.owners.is_empty() {
                 observed.add_uses(resources);
+                observed.used.extend(copies.shared.kept.lock().iter().cloned());
             }
             observed.add_sources(copies);
         } else {

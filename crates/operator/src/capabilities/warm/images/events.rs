@@ -1,0 +1,111 @@
+//! Events about images, summed up: pulls on a thousand nodes make a few events, not thousands.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fairlead_api::drop;
+use fairlead_plan::warm::{Event, EventKind};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::controller::events::{About, EventQueue, Notice};
+
+/// What happens to one image within this time is told at once.
+const SPAN: SignedDuration = SignedDuration::from_secs(5);
+/// Nodes that an event names.
+const MOST_NODES: usize = 10;
+/// The same news about the same nodes is told again after this time.
+const REPEAT: i64 = 600;
+
+/// Image, reason and what is said besides.
+type Topic = (Arc<str>, &'static str, String);
+
+#[derive(Debug, Default)]
+pub(super) struct News {
+    topics: BTreeMap<Topic, (Arc<str>, Vec<Arc<str>>)>,
+    since: Option<Timestamp>,
+}
+
+impl News {
+    pub(super) fn add(&mut self, event: Event) {
+        let Event { image, name, node, kind } = event;
+        let (reason, text) = match kind {
+            EventKind::Started => ("PullStarted", String::new()),
+            EventKind::Succeeded { .. } => ("PullSucceeded", String::new()),
+            EventKind::Failed(failure) => ("PullFailed", format!("{}: {}", failure.reason, failure.message)),
+        };
+        let (_, nodes) = self.topics.entry((image, reason, text)).or_insert_with(|| (name, Vec::new()));
+        nodes.push(node);
+    }
+
+    /// When there is something to tell.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        self.since.and_then(|since| since.checked_add(SPAN).ok())
+    }
+
+    /// Tells what has waited long enough.
+    pub(super) fn tell(&mut self, queue: &EventQueue, now: Timestamp) {
+        if self.topics.is_empty() {
+            return;
+        }
+        let since = *self.since.get_or_insert(now);
+        if now.duration_since(since) < SPAN {
+            return;
+        }
+        self.since = None;
+        for ((uid, reason, text), (name, nodes)) in std::mem::take(&mut self.topics) {
+            queue.tell(notice(&uid, &name, reason, &text, nodes, now));
+        }
+    }
+}
+
+fn notice(
+    uid: &str,
+    name: &str,
+    reason: &'static str,
+    text: &str,
+    mut nodes: Vec<Arc<str>>,
+    now: Timestamp,
+) -> Notice {
+    nodes.sort_unstable();
+    let (count, named) = (nodes.len(), nodes.iter().take(MOST_NODES));
+    let mut list = named.map(|node| &**node).collect::<Vec<_>>().join(", ");
+    if count > MOST_NODES {
+        list.push_str(&format!(" and {} more", count - MOST_NODES));
+    }
+    let what = match reason {
+        "PullStarted" => "pulling onto",
+        "PullSucceeded" => "pulled onto",
+        _ => "could not be pulled onto",
+    };
+    let separator = if text.is_empty() { "" } else { ": " };
+    Notice {
+        about: About {
+            api_version: drop::API_VERSION.to_owned(),
+            kind: "CachedImage".to_owned(),
+            namespace: None,
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+        },
+        warning: reason == "PullFailed",
+        reason,
+        message: format!("{what} {list}{separator}{text}"),
+        key: format!("{list} {text} {}", now.as_second() / REPEAT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_nodes_make_one_event() {
+        let now = Timestamp::from_second(1_800_000_000).expect("a time");
+        let nodes = (10..32).map(|number| format!("n{number}").into()).collect();
+        let notice = notice("u", "web", "PullFailed", "ErrImagePull: not found", nodes, now);
+        assert_eq!(
+            notice.message,
+            "could not be pulled onto n10, n11, n12, n13, n14, n15, n16, n17, n18, n19 and 12 more: ErrImagePull: not found"
+        );
+        assert!(notice.warning);
+    }
+}
