@@ -24,3 +24,4 @@ mod policies;
 mod replica;
 mod secrets;
 mod verdicts;
+mod warm;

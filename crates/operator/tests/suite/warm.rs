@@ -1,0 +1,287 @@
+//! Warming on a real API server: on simulated nodes, where kwok does what a kubelet would, and on a real one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use fairlead_api::conditions::{find, types};
+use fairlead_api::drop::{CachedImage, CachedImageSet, CachedImageStatus, PullPolicy};
+use fairlead_api::fairlead::WarmLedger;
+use fairlead_operator::capabilities::warm::images::ImageWarming;
+use fairlead_operator::capabilities::warm::sets::SetKeeper;
+use fairlead_operator::capabilities::warm::{Metrics, WarmSetup};
+use fairlead_operator::platform::config::Config;
+use fairlead_testkit::images::{self, ImageBuilder, holding};
+use fairlead_testkit::{Cluster, Registry, RegistryConfig, eventually};
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+};
+use kube::{Api, Client, ResourceExt};
+use prometheus_client::registry::Registry as Page;
+use serde_json::{Value, json};
+
+use crate::candidate::Candidate;
+use crate::definitions::cluster_with_definitions;
+
+const SOON: Duration = Duration::from_mins(1);
+
+/// Pods on simulated nodes end at once, as those do whose image has no `true`: its image is there all the same.
+const STAGES: &str = include_str!("warm/stages.yaml");
+
+/// A replica that warms nodes.
+struct Bench {
+    cluster: Cluster,
+    client: Client,
+    /// Where pull Pods run.
+    namespace: String,
+    own: String,
+    page: Page,
+    replica: Candidate,
+}
+
+impl Bench {
+    async fn start(cluster: (Cluster, Client), config: &str) -> Result<Self> {
+        let (cluster, client) = cluster;
+        let (own, namespace) = (cluster.namespace("operator").await?, cluster.namespace("pulls").await?);
+        let mut replica = Candidate::start(&client, &own, "one");
+        let config = format!("warm: {{namespace: {namespace}, maxPullsPerNode: 10}}\n{config}");
+        let mut page = Page::default();
+        let (context, _) = replica.context(Config::parse(&config)?.config, &mut Page::default());
+        let context = Arc::new(context);
+        replica.spawn(context.policies.clone().run(replica.stopping()));
+        let setup = Arc::new(WarmSetup::new(context, Metrics::register(&mut page)));
+        replica.control::<ImageWarming>(setup.clone());
+        replica.control::<SetKeeper>(setup);
+        Ok(Self { cluster, client, namespace, own, page, replica })
+    }
+
+    async fn create(&self, kind: &str, name: &str, spec: Value) -> Result<()> {
+        let group = if kind.contains("Replicated") { "kuik.enix.io" } else { "drop.corewire.io" };
+        let kind = GroupVersionKind::gvk(group, "v1alpha1", kind);
+        let resource = ApiResource::from_gvk(&kind);
+        let mut object = DynamicObject::new(name, &resource);
+        object.data = json!({"spec": spec});
+        Api::all_with(self.client.clone(), &resource).create(&PostParams::default(), &object).await?;
+        Ok(())
+    }
+
+    fn images(&self) -> Api<CachedImage> {
+        Api::all(self.client.clone())
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Waits until an image has this reason, and this many nodes of how many.
+    async fn status(&self, name: &str, reason: &str, ready: &str) -> Result<CachedImageStatus> {
+        eventually(SOON, || async {
+            let image = self.images().get(name).await?;
+            let status = image.status.with_context(|| format!("{name} has no status yet"))?;
+            let condition = find(&status.conditions, types::READY).context("no condition yet")?;
+            let is = (condition.reason.as_str(), status.ready.as_deref().unwrap_or_default());
+            ensure!(is == (reason, ready), "{name}: {status:?}");
+            Ok(status)
+        })
+        .await
+    }
+
+    async fn no_pull_pod_is_left(&self) -> Result<()> {
+        eventually(SOON, || async {
+            let pods = self.pods().list(&ListParams::default()).await?.items;
+            ensure!(pods.is_empty(), "{:?}", pods.iter().map(ResourceExt::name_any).collect::<Vec<_>>());
+            Ok(())
+        })
+        .await
+    }
+
+    fn metrics(&self) -> Result<String> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.page)?;
+        Ok(text)
+    }
+
+    /// References that pull Pods asked for, with the nodes they ran on.
+    async fn ledgers(&self) -> Result<Vec<WarmLedger>> {
+        let ledgers: Api<WarmLedger> = Api::namespaced(self.client.clone(), &self.own);
+        Ok(ledgers.list(&ListParams::default()).await?.items)
+    }
+}
+
+fn insecure(registries: &[&Registry]) -> String {
+    let hosts: Vec<_> =
+        registries.iter().map(|registry| format!("  '{}': {{plainHttp: true}}", registry.host())).collect();
+    format!("registries:\n{}\n", hosts.join("\n"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_is_warmed_on_every_node_under_the_names_that_pods_will_ask_for() -> Result<()> {
+    let cluster = cluster_with_definitions(Cluster::builder()).await?;
+    let [first, second] =
+        [Registry::start(RegistryConfig::new()).await?, Registry::start(RegistryConfig::new()).await?];
+    for registry in [&first, &second] {
+        registry.endpoint().push("team/web", "1", &holding("web")?).await?;
+    }
+    first.endpoint().push("other/tool", "1", &images::multi_platform(&["amd64"])?).await?;
+    let bench = Bench::start(cluster, &insecure(&[&first, &second])).await?;
+    bench.cluster.start_kwok(Some(STAGES)).await?;
+    bench.cluster.simulated_nodes("n", 6).await?;
+    let upstream = |registry: &Registry| json!({"registry": registry.host(), "path": "/team", "imageFilter": {"include": ["/team/.*"]}});
+    bench
+        .create(
+            "ClusterReplicatedImageSet",
+            "mirrors",
+            json!({"priority": -1, "upstreams": [upstream(&second), upstream(&first)]}),
+        )
+        .await?;
+    bench
+        .create("PullPolicy", "fast", json!({"maxConcurrentNodes": 3, "minDelayBetweenPulls": "10ms"}))
+        .await?;
+    bench
+        .create(
+            "CachedImageSet",
+            "base",
+            json!({"policyRef": {"name": "fast"}, "images": [
+                {"image": format!("{}/team/web", first.host()), "tag": "1"},
+                {"image": format!("{}/other/tool", first.host()), "tag": "1"},
+            ]}),
+        )
+        .await?;
+    let children = eventually(SOON, || async {
+        let images = bench.images().list(&ListParams::default()).await?.items;
+        ensure!(images.len() == 2, "{} children", images.len());
+        Ok(images)
+    })
+    .await?;
+    for child in &children {
+        bench.status(&child.name_any(), "Cached", "6/6").await?;
+    }
+    bench.no_pull_pod_is_left().await?;
+    let ledgers = bench.ledgers().await?;
+    let references: Vec<_> = ledgers.iter().map(|ledger| ledger.spec.reference.as_str()).collect();
+    let routed = format!("{}/team/web:1", second.host());
+    assert!(references.contains(&&*routed), "{references:?}");
+    assert!(ledgers.iter().all(|ledger| ledger.spec.nodes.len() == 6
+        && ledger.spec.nodes.iter().all(|node| node.attempt == 1 && node.pulled_at.is_some())));
+
+    eventually(SOON, || async {
+        let set: CachedImageSet = Api::all(bench.client.clone()).get("base").await?;
+        let status = set.status.context("the set has no status yet")?;
+        ensure!((status.images_managed, status.images_ready) == (Some(2), Some(2)), "{status:?}");
+        let policy: PullPolicy = Api::all(bench.client.clone()).get("fast").await?;
+        ensure!(policy.status.and_then(|status| status.user_count) == Some(2), "the policy has two users");
+        Ok(())
+    })
+    .await?;
+    let metrics = bench.metrics()?;
+    for line in
+        ["drop_active_pulls 0", "drop_reconcile_total{controller=\"cachedimageset\",result=\"success\"}"]
+    {
+        assert!(metrics.contains(line), "{line} is missing:\n{metrics}");
+    }
+    assert_eq!(metrics.matches("drop_images_cached_total{").count(), 12, "{metrics}");
+
+    // A node that joins is warmed, and one that is replaced under its name is warmed again.
+    let nodes: Api<Node> = Api::all(bench.client.clone());
+    nodes.delete("n-0", &DeleteParams::default()).await?;
+    bench.cluster.simulated_nodes("late", 1).await?;
+    bench.cluster.simulated_nodes("n", 1).await?;
+    for child in &children {
+        bench.status(&child.name_any(), "Cached", "7/7").await?;
+    }
+    let set: Api<CachedImageSet> = Api::all(bench.client.clone());
+    let fewer = json!({"spec": {"images": [{"image": format!("{}/team/web", first.host()), "tag": "1"}]}});
+    set.patch("base", &PatchParams::default(), &Patch::Merge(fewer)).await?;
+    eventually(SOON, || async {
+        ensure!(bench.images().list(&ListParams::default()).await?.items.len() == 1);
+        Ok(())
+    })
+    .await?;
+    a_gate_opens_once_the_images_are_there(&bench, &children[0].spec.image).await?;
+    bench.replica.stop().await
+}
+
+/// A node with the taint gets its images first, and is opened then.
+async fn a_gate_opens_once_the_images_are_there(bench: &Bench, image: &str) -> Result<()> {
+    let nodes: Api<Node> = Api::all(bench.client.clone());
+    bench
+        .create(
+            "CachedImage",
+            "gate",
+            json!({"image": image, "tag": "1", "gate": true, "policyRef": {"name": "fast"}}),
+        )
+        .await?;
+    bench.status("gate", "Cached", "7/7").await?;
+    let node = json!({
+        "metadata": {"name": "gated", "labels": {
+            "kwok.x-k8s.io/node": "fake", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+        }},
+        "spec": {"taints": [
+            {"key": "example.com/other", "effect": "PreferNoSchedule"},
+            {"key": "fairlead.dev/warming", "effect": "NoSchedule"},
+        ]},
+    });
+    nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
+    eventually(SOON, || async {
+        let taints = nodes.get("gated").await?.spec.and_then(|spec| spec.taints).unwrap_or_default();
+        let keys: Vec<_> = taints.iter().map(|taint| taint.key.as_str()).collect();
+        ensure!(!keys.contains(&"fairlead.dev/warming"), "{keys:?}");
+        ensure!(keys.contains(&"example.com/other"), "{keys:?}");
+        Ok(())
+    })
+    .await?;
+    let status = bench.status("gate", "Cached", "8/8").await?;
+    ensure!(status.cached_nodes.contains(&"gated".to_owned()), "{status:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root; `make test` as root runs it"]
+async fn a_real_node_gets_images_of_every_kind() -> Result<()> {
+    let cluster = cluster_with_definitions(Cluster::builder().node(true)).await?;
+    let registry = cluster.0.registry(RegistryConfig::new()).await?;
+    let private = cluster.0.registry(RegistryConfig::new().user("reader", "pa55")).await?;
+    let endpoint = registry.endpoint();
+    let digest = endpoint.push("run", "1", &images::succeed()?).await?;
+    endpoint.push("scratch", "1", &holding("no shell, and nothing to run")?).await?;
+    private.endpoint().push("private", "1", &ImageBuilder::pause()?.label("for", "warming").build()?).await?;
+    let bench = Bench::start(cluster, &insecure(&[&registry, &private])).await?;
+    let secrets: Api<Secret> = Api::namespaced(bench.client.clone(), &bench.namespace);
+    let login = json!({"auths": {private.host(): {"username": "reader", "password": "pa55"}}}).to_string();
+    let secret = json!({
+        "metadata": {"name": "login"}, "type": "kubernetes.io/dockerconfigjson",
+        "stringData": {".dockerconfigjson": login},
+    });
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
+    let image =
+        |registry: &Registry, name: &str| json!({"image": format!("{}/{name}", registry.host()), "tag": "1"});
+    bench.create("CachedImage", "run", image(&registry, "run")).await?;
+    bench.create("CachedImage", "scratch", image(&registry, "scratch")).await?;
+    bench.create("CachedImage", "missing", image(&registry, "missing")).await?;
+    let mut with_login = image(&private, "private");
+    with_login["imagePullSecrets"] = json!([{"name": "login"}]);
+    bench.create("CachedImage", "private", with_login).await?;
+    bench.create("CachedImage", "locked", image(&private, "private")).await?;
+
+    let status = bench.status("run", "Cached", "1/1").await?;
+    assert_eq!(status.resolved_digest, Some(digest));
+    bench.status("scratch", "Cached", "1/1").await?;
+    bench.status("private", "Cached", "1/1").await?;
+    for failing in ["missing", "locked"] {
+        eventually(SOON, || async {
+            let status = bench.images().get(failing).await?.status.context("no status yet")?;
+            let ready = find(&status.conditions, types::READY).context("no condition yet")?;
+            ensure!(
+                ["ErrImagePull", "ImagePullBackOff"].contains(&ready.reason.as_str()),
+                "{failing}: {status:?}"
+            );
+            Ok(())
+        })
+        .await?;
+    }
+    // It is there later, and found with the next attempt.
+    registry.endpoint().push("missing", "1", &holding("here I am")?).await?;
+    bench.status("missing", "Cached", "1/1").await?;
+    bench.replica.stop().await
+}
