@@ -78,6 +78,16 @@ pub struct Draft {
     pub content: Option<(WarmLedgerSpec, WarmLedgerStatus)>,
 }
 
+/// What was found in place of the version that was to be replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// That could not be found out.
+    Unknown,
+    /// There is no such object.
+    Nothing,
+    Version(String),
+}
+
 /// Everything that is remembered of one image.
 #[derive(Debug)]
 pub struct Memory {
@@ -348,16 +358,22 @@ impl Memory {
         nodes
     }
 
-    /// A draft was not carried out. `version` is what the object has now, where that is known.
-    pub fn not_written(&mut self, shard: Shard, version: Option<Option<String>>, now: Timestamp) {
+    /// A draft was not carried out.
+    pub fn not_written(&mut self, shard: Shard, found: Found, now: Timestamp) {
         let Some(piece) = self.pieces.get_mut(&shard) else { return };
         piece.in_flight = false;
+        let version = match found {
+            Found::Unknown => {
+                piece.not_before = Some(after(now, RETRY_INTERVAL));
+                return;
+            }
+            Found::Nothing => None,
+            Found::Version(version) => Some(version),
+        };
         // Another version can be replaced at once.
-        piece.not_before = Some(if version.is_some() { now } else { after(now, RETRY_INTERVAL) });
-        if let Some(version) = version {
-            piece.version = version;
-            piece.stored = None;
-        }
+        piece.not_before = Some(now);
+        piece.version = version;
+        piece.stored = None;
     }
 }
 

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::actions::{Action, Plan};
 use super::gate;
 use super::image::{Image, KnownNode, Stance};
-use super::memory::{Memory, Shard, Ticket};
+use super::memory::{Found, Memory, Shard, Ticket};
 use super::pod_state::PullPod;
 use super::record::Record;
 use super::snapshot::{Settings, Snapshot};
@@ -378,16 +378,10 @@ impl Warming {
         }
     }
 
-    /// A draft was not carried out. `version` is what the object has now, where that is known.
-    pub fn not_written(
-        &mut self,
-        image: &str,
-        shard: Shard,
-        version: Option<Option<String>>,
-        now: Timestamp,
-    ) {
+    /// A draft was not carried out.
+    pub fn not_written(&mut self, image: &str, shard: Shard, found: Found, now: Timestamp) {
         if let Some(image) = self.images.get_mut(image) {
-            image.memory.not_written(shard, version, now);
+            image.memory.not_written(shard, found, now);
         }
     }
 }

@@ -176,8 +176,8 @@ impl Controller for ImageWarming {
                         self.warming.written(&image, shard, ticket, version);
                         true
                     }
-                    Done::NotStored { image, shard, version } => {
-                        self.warming.not_written(&image, shard, version, now);
+                    Done::NotStored { image, shard, found } => {
+                        self.warming.not_written(&image, shard, found, now);
                         true
                     }
                 }
@@ -202,7 +202,7 @@ impl ImageWarming {
                 self.writes.push(Write::Delete { pod, uid });
             }
             Action::Store { image, draft } => {
-                self.writes.push(Write::Store { image, draft: Box::new(draft) })
+                self.writes.push(Write::Store { image, draft: Box::new(draft) });
             }
             Action::Release { node, uid, why } => {
                 let found = self.setup.context.resources.nodes.get(&node).filter(|found| found.uid == uid);

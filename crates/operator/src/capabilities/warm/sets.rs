@@ -117,7 +117,7 @@ impl SetKeeper {
                 failed |= !written;
                 self.setup.metrics.reconciled("cachedimageset", written);
             }
-            drafts.extend(plan.status.map(|status| draft_of_set(set, status)));
+            drafts.extend(plan.status.map(|status| draft_of_set(set, &status)));
         }
         if failed {
             self.not_before = Instant::now() + self.retry.failed();
@@ -188,7 +188,7 @@ impl SetKeeper {
     }
 }
 
-fn draft_of_set(set: &CachedImageSet, status: CachedImageSetStatus) -> Draft {
+fn draft_of_set(set: &CachedImageSet, status: &CachedImageSetStatus) -> Draft {
     let body = json!(CachedImageSetStatus { conditions: Vec::new(), ..status.clone() });
     draft(ObjectId::of(set), Manner::Apply, body, &status.conditions)
 }

@@ -232,7 +232,7 @@ impl Sim {
 
     fn store(&mut self, image: &Arc<str>, draft: super::memory::Draft) {
         if self.api_is_down {
-            return self.warming.not_written(image, draft.shard, None, self.now);
+            return self.warming.not_written(image, draft.shard, super::memory::Found::Unknown, self.now);
         }
         self.writes += 1;
         let stored =

@@ -264,3 +264,42 @@ fn ledgers_that_others_wrote_count_for_nothing() {
     fresh.run(5);
     assert_eq!(fresh.created.len(), 0);
 }
+
+#[test]
+fn a_pull_that_is_the_first_for_long_is_of_what_pods_would_be_given_by_then() {
+    let mut sim = Sim::simple(3);
+    sim.run(10);
+    assert_eq!((sim.created.len(), sim.routes), (3, 0), "one rollout is of one reference");
+    sim.run(400);
+    sim.node("late", |_| {});
+    sim.run(10);
+    assert_eq!((sim.created.len(), sim.routes), (4, 1));
+    sim.node("later", |_| {});
+    sim.run(10);
+    assert_eq!((sim.created.len(), sim.routes), (5, 1), "that was a moment ago");
+}
+
+#[test]
+fn after_failures_it_is_asked_anew_where_the_image_is() {
+    let mut sim = Sim::simple(1);
+    sim.fates.insert("n0".to_owned(), Fate::Waits("ErrImagePull", "manifest unknown"));
+    sim.run(10);
+    assert_eq!(sim.routes, 0);
+    sim.run(120);
+    assert!(sim.routes >= 1);
+}
+
+#[test]
+fn whoever_deletes_a_ledger_has_its_nodes_warmed_again() {
+    let mut sim = Sim::simple(2);
+    sim.run(60);
+    assert_eq!(sim.created.len(), 2);
+    sim.warming.miss_ledgers(|_| true, sim.now);
+    sim.run(5);
+    assert_eq!(sim.created.len(), 2);
+    sim.ledgers.clear();
+    sim.warming.miss_ledgers(|_| false, sim.now);
+    sim.run(10);
+    assert_eq!((sim.created.len(), sim.ready("web").as_str()), (4, "2/2"));
+    assert_eq!(sim.ledgers.len(), 1);
+}

@@ -68,10 +68,11 @@ fn notice(
 ) -> Notice {
     nodes.sort_unstable();
     let (count, named) = (nodes.len(), nodes.iter().take(MOST_NODES));
-    let mut list = named.map(|node| &**node).collect::<Vec<_>>().join(", ");
-    if count > MOST_NODES {
-        list.push_str(&format!(" and {} more", count - MOST_NODES));
-    }
+    let list = named.map(|node| &**node).collect::<Vec<_>>().join(", ");
+    let list = match count.checked_sub(MOST_NODES) {
+        None | Some(0) => list,
+        Some(more) => format!("{list} and {more} more"),
+    };
     let what = match reason {
         "PullStarted" => "pulling onto",
         "PullSucceeded" => "pulled onto",

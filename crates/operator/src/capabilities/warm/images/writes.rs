@@ -11,7 +11,7 @@ use fairlead_api::names::fairlead::WARMING;
 use fairlead_plan::node::Node;
 use fairlead_plan::warm::Creation;
 use fairlead_plan::warm::gate::Release;
-use fairlead_plan::warm::memory::{Draft, Shard, Ticket};
+use fairlead_plan::warm::memory::{Draft, Found, Shard, Ticket};
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
@@ -46,7 +46,7 @@ pub(super) enum Done {
     Nothing,
     NotCreated { pod: Arc<str>, reason: String, message: String },
     Stored { image: Arc<str>, shard: Shard, ticket: Ticket, version: Option<String> },
-    NotStored { image: Arc<str>, shard: Shard, version: Option<Option<String>> },
+    NotStored { image: Arc<str>, shard: Shard, found: Found },
 }
 
 /// Where it is written.
@@ -143,9 +143,8 @@ impl Target {
 
     async fn create(&self, Creation { name, pod }: Creation) -> Done {
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let failure = match within(LIMIT, self.pods.create(&params, &pod)).await {
-            Ok(_) => return Done::Nothing,
-            Err(failure) => failure,
+        let Err(failure) = within(LIMIT, self.pods.create(&params, &pod)).await else {
+            return Done::Nothing;
         };
         let reason = match failure.class {
             // It is there, which is all that was wanted.
@@ -210,18 +209,20 @@ impl Target {
             Ok(version) => return Done::Stored { image, shard, ticket, version },
             Err(failure) => failure,
         };
-        let version = match failure.class {
-            Class::Conflict => {
-                let found = within(LIMIT, self.ledgers.get_metadata_opt(&name)).await.ok();
-                found.map(|found| found.and_then(|found| found.metadata.resource_version))
-            }
-            Class::Absent => Some(None),
+        let found = match failure.class {
+            Class::Conflict => match within(LIMIT, self.ledgers.get_metadata_opt(&name)).await {
+                Ok(found) => found
+                    .and_then(|found| found.metadata.resource_version)
+                    .map_or(Found::Nothing, Found::Version),
+                Err(_) => Found::Unknown,
+            },
+            Class::Absent => Found::Nothing,
             _ => {
                 tracing::warn!(ledger = name, error = %failure, "ledger could not be written; trying again");
-                None
+                Found::Unknown
             }
         };
-        Done::NotStored { image, shard, version }
+        Done::NotStored { image, shard, found }
     }
 
     /// Takes the taint off the node that was seen, and nothing else.
