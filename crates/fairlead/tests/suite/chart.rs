@@ -332,7 +332,8 @@ fn a_values_file_of_kuik_is_understood() {
     assert_eq!(spec["securityContext"]["fsGroup"], 1);
     assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
     assert_eq!(spec["nodeSelector"], json!({ "kubernetes.io/os": "linux", "pool": "system" }));
-    assert_eq!(spec["tolerations"], json!([{ "operator": "Exists" }]));
+    let own = json!({ "key": "fairlead.dev/warming", "operator": "Exists" });
+    assert_eq!(spec["tolerations"], json!([own, { "operator": "Exists" }]));
     assert_eq!(spec["affinity"], json!({ "nodeAffinity": {} }));
     assert_eq!(spec["topologySpreadConstraints"][0]["topologyKey"], "rack");
     assert_eq!(spec["priorityClassName"], "system-cluster-critical");

@@ -6,7 +6,7 @@ use fairlead_operator::platform::install::{CERTIFICATE_SECRET, DEFAULT_NAMESPACE
 use fairlead_testkit::{Cluster, eventually};
 use k8s_openapi::api::{
     admissionregistration::v1::MutatingWebhookConfiguration,
-    core::v1::{Pod, Secret, ServiceAccount},
+    core::v1::{Node, Pod, Secret, ServiceAccount},
     rbac::v1::{ClusterRoleBinding, RoleBinding},
 };
 use kube::{
@@ -104,6 +104,8 @@ async fn a_compromised_operator_writes_no_secret_but_copies_and_of_pods_only_its
     secrets_other_than_copies_are_refused(&admin, &operator, &namespace).await?;
     other_fields_of_pods_are_refused(&admin, &operator, &namespace).await?;
     policies_and_webhooks_are_not_redirected(&admin, &operator).await?;
+    pull_pods_can_do_nothing_but_pull(&operator, &namespace).await?;
+    of_nodes_and_images_only_what_warming_needs_is_written(&admin, &operator).await?;
 
     // Nobody else is limited by any of it.
     let post = PostParams::default();
@@ -201,18 +203,101 @@ async fn other_fields_of_pods_are_refused(admin: &Client, operator: &Client, nam
         refused(what, patch(change).await, "only its own annotations")?;
     }
     let post = PostParams::default();
-    refused("a new Pod", pods.create(&post, &pod("new")).await, "neither creates nor deletes Pods")?;
-    refused(
-        "a deletion",
-        pods.delete(&name, &DeleteParams::default()).await,
-        "neither creates nor deletes Pods",
-    )?;
+    refused("a new Pod", pods.create(&post, &pod("new")).await, "creates only Pods that pull images")?;
+    let deleted = pods.delete(&name, &DeleteParams::default()).await;
+    refused("a deletion", deleted, "deletes only Pods that pull images")?;
     for key in ["fairlead.dev/routes", "kuik.enix.io/original-images", "harbor.rewrite/original-upstreams"] {
         for value in [json!("{}"), Value::Null] {
             let own = metadata(json!({"annotations": {key: value}}));
             patch(own).await.with_context(|| format!("the operator's own annotation {key}"))?;
         }
     }
+    Ok(())
+}
+
+/// A Pod that pulls an image onto a node, with changes to its spec.
+fn pull_pod(name: &str, changes: &Value) -> Result<Pod> {
+    let mut pod = json!({
+        "metadata": {
+            "name": name, "labels": {"app.kubernetes.io/managed-by": "drop"},
+            "annotations": {"fairlead.dev/pulls": "{}"},
+            "ownerReferences": [{
+                "apiVersion": "drop.corewire.io/v1alpha1", "kind": "CachedImage", "name": "web", "uid": "u",
+            }],
+        },
+        "spec": {
+            "nodeName": "somewhere", "automountServiceAccountToken": false,
+            "containers": [{"name": "pull", "image": "r.example.com/web:1", "command": ["true"]}],
+        },
+    });
+    let spec = pod["spec"].as_object_mut().context("a spec")?;
+    spec.extend(changes.as_object().cloned().unwrap_or_default());
+    Ok(serde_json::from_value(pod)?)
+}
+
+async fn pull_pods_can_do_nothing_but_pull(operator: &Client, namespace: &str) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(operator.clone(), namespace);
+    let privileged =
+        json!([{"name": "pull", "image": "r.example.com/web:1", "securityContext": {"privileged": true}}]);
+    for (what, changes) in [
+        ("a token", json!({"automountServiceAccountToken": true})),
+        ("the network of the node", json!({"hostNetwork": true})),
+        ("the processes of the node", json!({"hostPID": true})),
+        ("the disk of the node", json!({"volumes": [{"name": "root", "hostPath": {"path": "/"}}]})),
+        ("privileges", json!({"containers": privileged})),
+        ("another container", json!({"initContainers": [{"name": "first", "image": "r.example.com/web:1"}]})),
+    ] {
+        let created = pods.create(&PostParams::default(), &pull_pod("harmful", &changes)?).await;
+        refused(what, created, "creates only Pods that pull images")?;
+    }
+    pods.create(&PostParams::default(), &pull_pod("pull", &json!({}))?).await.context("a pull Pod")?;
+    pods.delete("pull", &DeleteParams::default()).await.context("deleting a pull Pod")?;
+    Ok(())
+}
+
+async fn of_nodes_and_images_only_what_warming_needs_is_written(
+    admin: &Client,
+    operator: &Client,
+) -> Result<()> {
+    let taints = json!([
+        {"key": "fairlead.dev/warming", "effect": "NoSchedule"}, {"key": "other", "effect": "NoSchedule"},
+    ]);
+    let node = serde_json::from_value(json!({"metadata": {"name": "victim"}, "spec": {"taints": taints}}))?;
+    Api::<Node>::all(admin.clone()).create(&PostParams::default(), &node).await?;
+    let nodes: Api<Node> = Api::all(operator.clone());
+    let patch = async |patch: Value| {
+        nodes
+            .patch("victim", &PatchParams::default(), &Patch::<()>::Json(serde_json::from_value(patch)?))
+            .await
+            .map_err(anyhow::Error::from)
+    };
+    let words = "changes only the taint fairlead.dev/warming";
+    for (what, change) in [
+        ("a label", json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}])),
+        ("an annotation", json!([{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}])),
+        ("a cordon", json!([{"op": "add", "path": "/spec/unschedulable", "value": true}])),
+        ("another taint", json!([{"op": "remove", "path": "/spec/taints/1"}])),
+        (
+            "a new taint",
+            json!([{"op": "add", "path": "/spec/taints/-", "value": {"key": "x", "effect": "NoExecute"}}]),
+        ),
+    ] {
+        let error = patch(change).await.err().with_context(|| format!("{what} was accepted"))?;
+        ensure!(error.to_string().contains(words), "{what}: {error}");
+    }
+    patch(json!([{"op": "remove", "path": "/spec/taints/0"}])).await.context("taking the taint off")?;
+    refused("a deletion", nodes.delete("victim", &DeleteParams::default()).await, "nor deletes Nodes")?;
+
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("drop.corewire.io", "v1alpha1", "CachedImage"));
+    let images: Api<DynamicObject> = Api::all_with(operator.clone(), &kind);
+    let mut image = DynamicObject::new("web", &kind);
+    image.data = json!({"spec": {"image": "r.example.com/web"}});
+    let created = images.create(&PostParams::default(), &image).await;
+    refused("an image of nobody", created, "belong to a CachedImageSet")?;
+    image.metadata.owner_references = Some(vec![serde_json::from_value(json!({
+        "apiVersion": "drop.corewire.io/v1alpha1", "kind": "CachedImageSet", "name": "set", "uid": "u",
+    }))?]);
+    images.create(&PostParams::default(), &image).await.context("a child of a set")?;
     Ok(())
 }
 
