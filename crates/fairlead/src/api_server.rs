@@ -3,10 +3,11 @@
 use std::error::Error;
 use std::time::Duration;
 
-use fairlead_operator::platform::install::WEBHOOK_NAME;
+use fairlead_operator::platform::install::{DEFAULT_NAMESPACE, WEBHOOK_NAME};
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use kube::api::ListParams;
 use kube::{Api, Client};
+use tokio::time::sleep;
 
 pub(crate) const FORBIDDEN: u16 = 403;
 pub(crate) const NOT_FOUND: u16 = 404;
@@ -23,6 +24,32 @@ pub(crate) async fn webhook(client: &Client) -> kube::Result<Option<MutatingWebh
     let listed = configurations.list(&ListParams::default()).await?;
     let mut webhooks = listed.items.into_iter().flat_map(|one| one.webhooks.unwrap_or_default());
     Ok(webhooks.find(|webhook| webhook.name == WEBHOOK_NAME))
+}
+
+/// Where the operator is: where its webhook's Service is, as far as the person may see that.
+pub(crate) async fn operator_namespace(client: &Client) -> String {
+    let ours = webhook(client).await.ok().flatten();
+    let service = ours.and_then(|webhook| webhook.client_config.service);
+    service.map_or_else(|| DEFAULT_NAMESPACE.to_owned(), |service| service.namespace)
+}
+
+/// Asks, and asks again while the API server wants that.
+pub(crate) async fn patiently<T, F>(ask: impl Fn() -> F) -> kube::Result<T>
+where
+    F: Future<Output = kube::Result<T>>,
+{
+    let mut again = 0..ATTEMPTS;
+    loop {
+        match ask().await {
+            Err(error) if code(&error) == TOO_MANY_REQUESTS && again.next().is_some() => sleep(PAUSE).await,
+            result => return result,
+        }
+    }
+}
+
+/// What to say of a kind that the cluster does not know.
+pub(crate) fn unknown_kind(kind: &str) -> String {
+    format!("the cluster does not know the kind {kind}: install its definition with `fairlead crds`")
 }
 
 /// The API server's status code, or 0 where it did not speak.

@@ -15,7 +15,10 @@ mod mirror;
 mod operator;
 mod output;
 mod probe;
+mod readiness;
 mod references;
+mod stored;
+mod warm;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -43,6 +46,7 @@ enum Command {
     Probe(Box<probe::Probe>),
     Copy(Box<copy::CopyImages>),
     Mirror(mirror::Mirror),
+    Warm(warm::Warm),
     Manifests(manifests::Manifests),
     Crds(crds::Crds),
     Config(config::Config),
@@ -75,6 +79,7 @@ impl Command {
             Self::Probe(probe) => return Ok(probe.run()),
             Self::Copy(copy) => return Ok(copy.run()),
             Self::Mirror(mirror) => return mirror.run(),
+            Self::Warm(warm) => return warm.run(),
             Self::Operator(operator) => operator.run(),
             Self::Manifests(manifests) => print(&manifests.render()?),
             Self::Crds(crds) => print(&crds.render()?),

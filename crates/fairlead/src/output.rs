@@ -4,9 +4,13 @@ use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use jiff::{SignedDuration, Timestamp};
 
 /// The status for "this could not even be tried", which is what clap uses for arguments it does not understand.
 pub(crate) const MISUSED: u8 = 2;
+
+/// The status for "something fails".
+pub(crate) const FAILING: u8 = 3;
 
 /// The form of an answer that is also for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -58,4 +62,47 @@ pub(crate) fn columns(text: &mut String, indent: usize, rows: &[impl AsRef<[Stri
         let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         line(text, indent, &cells.join("  "));
     }
+}
+
+/// Adds a list with a title and a header, unless it is empty. What is more than `most` is counted.
+pub(crate) fn list<T>(
+    text: &mut String,
+    title: &str,
+    items: &[T],
+    most: usize,
+    header: &[&str],
+    row: impl Fn(&T) -> Vec<String>,
+) {
+    if items.is_empty() || most == 0 {
+        return;
+    }
+    text.push('\n');
+    line(text, 1, &format!("{title}:"));
+    let mut rows = vec![header.iter().map(|&word| word.to_owned()).collect()];
+    rows.extend(items.iter().take(most).map(row));
+    columns(text, 2, &rows);
+    let more = items.len().saturating_sub(most);
+    if more > 0 {
+        line(text, 2, &format!("and {more} more: --limit shows them, and -o json has them all"));
+    }
+}
+
+pub(crate) fn age(now: Timestamp, since: Timestamp) -> String {
+    short(now.duration_since(since))
+}
+
+/// In the largest unit, as kubectl shows ages.
+pub(crate) fn short(time: SignedDuration) -> String {
+    let seconds = time.as_secs().max(0);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// Adds a line that begins with a word of its own.
+pub(crate) fn fact(text: &mut String, label: &str, fact: &str) {
+    line(text, 1, &format!("{label:9}{fact}"));
 }

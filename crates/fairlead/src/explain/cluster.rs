@@ -18,14 +18,13 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
-use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::{Selector, SelectorExt};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use super::subject::Subject;
-use crate::api_server::{ATTEMPTS, FORBIDDEN, NOT_FOUND, PAUSE, TOO_MANY_REQUESTS, code, told, webhook};
+use crate::api_server::{FORBIDDEN, NOT_FOUND, code, patiently, told, unknown_kind, webhook};
 
 /// Ledgers per request. One may have half a megabyte.
 const LEDGERS: u32 = 16;
@@ -98,14 +97,11 @@ impl Cluster {
     }
 
     async fn list(&self, kind: &ApiResource, wide: bool, namespaces: &BTreeSet<&str>) -> Result<Listed> {
-        let mut listed = Listed::default();
+        let (mut listed, all) = (Listed::default(), ListParams::default());
         let everywhere = Api::<DynamicObject>::all_with(self.client.clone(), kind);
-        match list(&everywhere, &ListParams::default()).await {
+        match patiently(|| everywhere.list(&all)).await {
             Ok(list) => listed.add(kind, list.items)?,
-            Err(error) if code(&error) == NOT_FOUND => listed.warnings.push(format!(
-                "the cluster does not know the kind {}: install its definition with `fairlead crds`",
-                kind.kind
-            )),
+            Err(error) if code(&error) == NOT_FOUND => listed.warnings.push(unknown_kind(&kind.kind)),
             Err(error) if code(&error) == FORBIDDEN && !wide => {
                 listed.warnings.push(format!(
                     "you may not list objects of kind {} in all namespaces; only those of {} are looked at",
@@ -114,7 +110,7 @@ impl Cluster {
                 ));
                 for namespace in namespaces {
                     let here = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, kind);
-                    match list(&here, &ListParams::default()).await {
+                    match patiently(|| here.list(&all)).await {
                         Ok(list) => listed.add(kind, list.items)?,
                         Err(error) => {
                             listed.warnings.push(without(
@@ -139,7 +135,7 @@ impl Cluster {
         let ledgers = Claims::default();
         let mut page = ListParams::default().limit(LEDGERS);
         loop {
-            let list = match list(&api, &page).await {
+            let list = match patiently(|| api.list(&page)).await {
                 // Nothing was ever copied.
                 Err(error) if code(&error) == NOT_FOUND => return Ok(ledgers),
                 Err(error) => {
@@ -294,16 +290,6 @@ impl Listed {
             self.objects.push(object);
         }
         Ok(())
-    }
-}
-
-async fn list(api: &Api<DynamicObject>, params: &ListParams) -> kube::Result<ObjectList<DynamicObject>> {
-    let mut again = 0..ATTEMPTS;
-    loop {
-        match api.list(params).await {
-            Err(error) if code(&error) == TOO_MANY_REQUESTS && again.next().is_some() => sleep(PAUSE).await,
-            result => return result,
-        }
     }
 }
 

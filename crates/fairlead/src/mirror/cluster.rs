@@ -7,7 +7,6 @@ use anyhow::{Result, bail};
 use fairlead_api::fairlead::ImageLedger;
 use fairlead_api::kuik::{ClusterImageSetMirror, ImageSetMirror};
 use fairlead_api::names::fairlead::OWNER_KIND;
-use fairlead_operator::platform::install::DEFAULT_NAMESPACE;
 use futures::StreamExt;
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event, watcher};
@@ -133,13 +132,6 @@ impl Following {
     }
 }
 
-/// Where the operator is: where its webhook's Service is, as far as the person may see that.
-pub(crate) async fn operator_namespace(client: &Client) -> String {
-    let ours = api_server::webhook(client).await.ok().flatten();
-    let service = ours.and_then(|webhook| webhook.client_config.service);
-    service.map_or_else(|| DEFAULT_NAMESPACE.to_owned(), |service| service.namespace)
-}
-
 fn api(client: &Client, scope: &Scope, part: Part) -> Api<DynamicObject> {
     let resource = match part {
         Part::Objects(Kind::ClusterImageSetMirror) => ApiResource::erase::<ClusterImageSetMirror>(&()),
@@ -200,10 +192,7 @@ fn plural(part: Part) -> String {
 
 fn refusal(part: Part, code: u16, why: &str) -> String {
     match (part, code) {
-        (Part::Objects(kind), NOT_FOUND) => format!(
-            "the cluster does not know the kind {}: install its definition with `fairlead crds`",
-            kind.name()
-        ),
+        (Part::Objects(kind), NOT_FOUND) => api_server::unknown_kind(kind.name()),
         (Part::Objects(_), _) => format!("you may not see {}, so they are left out: {why}", plural(part)),
         (Part::Ledgers(_), NOT_FOUND) => {
             "the cluster does not know the kind ImageLedger, so only statuses are shown: install its definition \

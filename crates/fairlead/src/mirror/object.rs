@@ -7,8 +7,8 @@ use fairlead_api::kuik::{Cleanup, ClusterImageSetMirrorSpec, ImageSetMirrorSpec,
 use fairlead_domain::reference::{Location, Reference};
 use jiff::Timestamp;
 use kube::api::DynamicObject;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+
+use crate::stored::part;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
@@ -133,19 +133,9 @@ impl Place {
     }
 }
 
-fn part<T: DeserializeOwned + Default>(data: &Value, field: &str, problems: &mut Vec<String>) -> T {
-    let Some(value) = data.get(field) else { return T::default() };
-    serde_path_to_error::deserialize(value).unwrap_or_else(|error| {
-        let path = error.path().to_string();
-        let path = if path == "." { field.to_owned() } else { format!("{field}.{path}") };
-        problems.push(format!("{path} cannot be read: {}", error.into_inner()));
-        T::default()
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use fairlead_api::conditions::{Condition, ConditionStatus, types};
+use fairlead_api::conditions::{ConditionStatus, types};
 use fairlead_api::fairlead::CopyState;
 use fairlead_api::kuik::AwaitedRegistry;
 use fairlead_plan::mirroring;
@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::object::Object;
 use super::rows::{CopyRow, Row};
 use super::view::View;
+use crate::readiness::Readiness;
 
 /// Copies that came into place within this time tell how fast it goes.
 const RECENT: SignedDuration = SignedDuration::from_secs(60);
@@ -70,15 +71,6 @@ pub(crate) struct ObjectReport {
 pub(crate) struct Pace {
     pub(crate) pending: u32,
     pub(crate) recent: u32,
-}
-
-/// The condition `Ready`.
-#[derive(Debug, PartialEq, Serialize)]
-pub(crate) struct Readiness {
-    pub(crate) status: ConditionStatus,
-    pub(crate) reason: String,
-    pub(crate) message: String,
-    pub(crate) since: Timestamp,
 }
 
 /// Where the rows come from.
@@ -377,17 +369,6 @@ impl ObjectReport {
 
     pub(crate) fn is_troubled(&self) -> bool {
         self.copies.failed + self.copies.refused > 0 || !self.failing.is_empty() || !self.problems.is_empty()
-    }
-}
-
-impl Readiness {
-    fn of(condition: &Condition) -> Self {
-        Self {
-            status: condition.status,
-            reason: condition.reason.clone(),
-            message: condition.message.clone(),
-            since: condition.last_transition_time.0,
-        }
     }
 }
 

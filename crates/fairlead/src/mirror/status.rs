@@ -9,18 +9,16 @@ use jiff::Timestamp;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::cluster::{Following, Scope, operator_namespace};
+use super::cluster::{Following, Scope};
 use super::object::{Kind, Object};
 use super::report::Report;
 use super::screen::Screen;
 use super::table::{Look, table};
 use crate::access;
+use crate::api_server::operator_namespace;
 use crate::connect::Server;
 use crate::ending::{Interruption, run_to_end};
-use crate::output::{Output, write};
-
-/// The status for "something fails".
-const FAILING: u8 = 3;
+use crate::output::{FAILING, Output, write};
 
 /// How often the view is drawn anew. Ages move with it.
 const REDRAW: Duration = Duration::from_secs(1);

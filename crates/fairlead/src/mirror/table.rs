@@ -3,13 +3,13 @@
 
 use std::fmt::Write;
 
-use fairlead_api::conditions::ConditionStatus;
 use fairlead_api::fairlead::CopyState;
 use fairlead_api::kuik::AwaitedRegistry;
 use jiff::{SignedDuration, Timestamp};
 
 use super::report::{CopyReport, Counts, KnownFrom, ObjectReport, Pace, Report, UnusedCopy, UnusedReport};
-use crate::output::{columns, line};
+use crate::output::{age, columns, fact, line, list, short};
+use crate::readiness;
 
 const BAR: u32 = 30;
 
@@ -35,7 +35,9 @@ pub(crate) fn table(report: &Report, look: Look) -> String {
 }
 
 fn one_object(text: &mut String, object: &ObjectReport, look: Look) {
-    line(text, 0, &format!("{}: {}", object.title, state(object, look.now)));
+    let ready = object.ready.as_ref();
+    let state = readiness::words(ready, object.observed, object.deleting_since, look.now);
+    line(text, 0, &format!("{}: {state}", object.title));
     for problem in &object.problems {
         fact(text, "problem", problem);
     }
@@ -64,29 +66,6 @@ fn one_object(text: &mut String, object: &ObjectReport, look: Look) {
     list(text, "not cleaned up", &object.kept, look.most, &["COPY", "WHY"], |copy| {
         vec![copy.destination.clone(), copy.why.clone()]
     });
-}
-
-/// The condition in a few words, or why there is none.
-fn state(object: &ObjectReport, now: Timestamp) -> String {
-    let mut words = match &object.ready {
-        None => "no operator has looked at it yet".to_owned(),
-        Some(ready) => {
-            let state = match ready.status {
-                ConditionStatus::True => "ready",
-                ConditionStatus::False => "not ready",
-                ConditionStatus::Unknown => "not known",
-            };
-            let age = age(now, ready.since);
-            format!("{state} for {age}, {}: {}", ready.reason, ready.message)
-        }
-    };
-    if object.ready.is_some() && !object.observed {
-        words.push_str("; not looked at since its last edit");
-    }
-    if let Some(since) = object.deleting_since {
-        words = format!("being deleted for {}; {words}", age(now, since));
-    }
-    words
 }
 
 fn copies(object: &ObjectReport, now: Timestamp) -> String {
@@ -142,28 +121,6 @@ fn mirrors(text: &mut String, object: &ObjectReport) {
     columns(text, 1, &rows);
 }
 
-fn list<T>(
-    text: &mut String,
-    title: &str,
-    items: &[T],
-    most: usize,
-    header: &[&str],
-    row: impl Fn(&T) -> Vec<String>,
-) {
-    if items.is_empty() || most == 0 {
-        return;
-    }
-    text.push('\n');
-    line(text, 1, &format!("{title}:"));
-    let mut rows = vec![header.iter().map(|&word| word.to_owned()).collect()];
-    rows.extend(items.iter().take(most).map(row));
-    columns(text, 2, &rows);
-    let more = items.len().saturating_sub(most);
-    if more > 0 {
-        line(text, 2, &format!("and {more} more: --limit shows them, and -o json has them all"));
-    }
-}
-
 fn failing(copy: &CopyReport, now: Timestamp) -> Vec<String> {
     let state = match copy.state {
         CopyState::Refused => "refused",
@@ -198,23 +155,4 @@ fn unused_image(image: &UnusedReport, now: Timestamp) -> Vec<String> {
         }
     };
     vec![image.image.clone(), since, words]
-}
-
-fn age(now: Timestamp, since: Timestamp) -> String {
-    short(now.duration_since(since))
-}
-
-/// In the largest unit, as kubectl shows ages.
-fn short(time: SignedDuration) -> String {
-    let seconds = time.as_secs().max(0);
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..7_200 => format!("{}m", seconds / 60),
-        7_200..172_800 => format!("{}h", seconds / 3_600),
-        _ => format!("{}d", seconds / 86_400),
-    }
-}
-
-fn fact(text: &mut String, label: &str, fact: &str) {
-    line(text, 1, &format!("{label:9}{fact}"));
 }

@@ -35,6 +35,7 @@ mod rights;
 mod route;
 mod takeover;
 mod unread;
+mod warm_status;
 mod watch;
 mod watched;
 mod webhook;

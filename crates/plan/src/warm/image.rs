@@ -243,7 +243,7 @@ impl Image {
         let (need, again) = match row {
             _ if self.pods.contains_key(&node.uid) => (Need::Pulling, None),
             Some(row) if failing => {
-                let until = row.failed_at.map(|at| after(at, self.pace.backoff(row.failures)));
+                let until = row.failed_at.map(|at| self.pace.retry_at(at, row.failures));
                 match until.filter(|until| *until > now) {
                     Some(until) => (Need::Later, Some(until)),
                     None => (Need::Pull(self.rank(known, 2)), None),

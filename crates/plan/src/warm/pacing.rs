@@ -56,6 +56,11 @@ impl Pace {
             _ => initial.saturating_mul(1_u32.checked_shl(failures - 1).unwrap_or(u32::MAX)).min(max),
         }
     }
+
+    /// From when on a node is tried again after so many failures in a row, the last of them at this time.
+    pub fn retry_at(&self, failed_at: Timestamp, failures: u32) -> Timestamp {
+        after(failed_at, self.backoff(failures))
+    }
 }
 
 /// Why no pull of an image starts now.
@@ -149,6 +154,7 @@ mod tests {
         let pauses: Vec<u64> = (0..7).map(|failures| pace.backoff(failures).as_secs()).collect();
         assert_eq!(pauses, [30, 30, 60, 120, 240, 300, 300]);
         assert_eq!(pace.backoff(u32::MAX).as_secs(), 300);
+        assert_eq!(pace.retry_at(at(0), 3), at(120));
 
         let text = |text: &str| text.parse::<Text>().unwrap();
         let backoff = FailureBackoff { initial: text("10m"), max: text("1m") };

@@ -1,0 +1,110 @@
+//! `fairlead warm status`: which nodes hold which images, and what is wrong where they do not.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use jiff::Timestamp;
+use kube::Client;
+
+use super::cluster;
+use super::report::{ImageReport, Report};
+use super::table::{one_image, overview};
+use crate::access;
+use crate::api_server::operator_namespace;
+use crate::connect::Server;
+use crate::ending::run_to_end;
+use crate::output::{FAILING, Output, write};
+
+/// Say which nodes hold the images of each `CachedImage` and `CachedImageSet`, and why others do not
+///
+/// With a name: one `CachedImage` with all its nodes, and when those that failed are tried again. Ends with 0, with 1
+/// if the cluster cannot be asked or has no object of that name, with 2 for wrong arguments, and with 3 if something is
+/// Degraded.
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// `CachedImage` to look at; all unless said
+    name: Option<String>,
+    /// How many nodes are shown in a table
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+    /// Form of the answer
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
+    output: Output,
+    #[command(flatten)]
+    server: Server,
+    /// Namespace of the operator, where its records are [default: where the webhook's Service is, else
+    /// fairlead-system]
+    #[arg(long, value_name = "NS")]
+    operator_namespace: Option<String>,
+}
+
+impl Status {
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        let report = run_to_end(self.find())?;
+        let text = match self.output {
+            Output::Table => {
+                report.warnings.iter().for_each(access::warn);
+                self.text(&report, Timestamp::now())
+            }
+            Output::Json => serde_json::to_string_pretty(&report).context("cannot write the report")? + "\n",
+        };
+        write(&text)?;
+        Ok(if report.is_troubled() { FAILING.into() } else { ExitCode::SUCCESS })
+    }
+
+    async fn find(&self) -> Result<Report> {
+        let client = self.server.connect().await?.client;
+        let namespace = match &self.operator_namespace {
+            Some(namespace) => namespace.clone(),
+            None => operator_namespace(&client).await,
+        };
+        match &self.name {
+            Some(name) => one(&client, &namespace, name).await,
+            None => all(&client, &namespace).await,
+        }
+    }
+
+    fn text(&self, report: &Report, now: Timestamp) -> String {
+        match report.images.as_slice() {
+            [image] if self.name.is_some() => one_image(image, self.limit, now),
+            _ => overview(report, now),
+        }
+    }
+}
+
+async fn all(client: &Client, namespace: &str) -> Result<Report> {
+    let mut report = Report { images: cluster::images(client).await?, ..Report::default() };
+    match cluster::sets(client).await? {
+        Ok(sets) => report.sets = sets,
+        Err(warning) => report.warnings.push(warning),
+    }
+    match cluster::ledgers(client, namespace).await? {
+        Ok(ledgers) => report.count_failing(&ledgers),
+        Err(warning) => report.warnings.push(warning),
+    }
+    report.sort();
+    Ok(report)
+}
+
+async fn one(client: &Client, namespace: &str, name: &str) -> Result<Report> {
+    let object = cluster::image(client, name).await?;
+    let (mut image, mut warnings) = (ImageReport::of(&object), Vec::new());
+    let policy = match &image.policy {
+        Some(name) => cluster::policy(client, name).await.unwrap_or_else(|warning| {
+            warnings.push(warning);
+            None
+        }),
+        None => None,
+    };
+    match cluster::ledgers(client, namespace).await? {
+        Err(warning) => warnings.push(warning),
+        Ok(ledgers) => {
+            let own = ledgers.iter().filter(|ledger| ledger.is_of(&image.uid));
+            let (stored, broken) = cluster::read(client, namespace, own).await?;
+            image.add_nodes(policy.as_ref(), &stored);
+            warnings.extend(broken);
+        }
+    }
+    Ok(Report { images: vec![image], sets: Vec::new(), warnings })
+}
