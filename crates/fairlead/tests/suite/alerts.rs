@@ -9,7 +9,7 @@ use crate::chart::template;
 use crate::yaml::repository;
 
 /// What promtool says about a file, if it has nothing against it.
-fn promtool(arguments: &[&str], file: &Path) -> Result<String> {
+pub fn promtool(arguments: &[&str], file: &Path) -> Result<String> {
     let output = Command::new("promtool")
         .args(arguments)
         .arg(file)

@@ -13,6 +13,7 @@ mod alerts;
 mod chart;
 mod cli;
 mod copy;
+mod dashboards;
 mod deployment;
 mod docs;
 mod explain;
