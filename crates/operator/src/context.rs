@@ -100,6 +100,7 @@ impl Context {
         let secrets = Secrets::new(client.clone(), metrics.clone());
         let copying = config.routing.pull_secrets.copy;
         let namespaces = resources.namespaces.clone();
+        namespaces.cover_pull_pods(config.warm.namespace.as_deref().unwrap_or(&namespace));
         let copies =
             Copies::new(client.clone(), secrets.clone(), copying, namespaces, system_clock(), metrics);
         let (records, recorder) = Records::new(client.clone(), registry);

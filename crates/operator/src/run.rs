@@ -275,8 +275,10 @@ impl Assembly {
     /// Starts what finds images to warm, and what warms them.
     fn warm(&mut self, context: &Arc<Context>, leader: &Leader) {
         let metrics = discovery::Metrics::register(&mut self.registry);
-        self.run::<DiscoverySync>(Arc::new(DiscoverySetup::new(context.clone(), metrics)), leader);
-        let setup = Arc::new(WarmSetup::new(context.clone(), warm::Metrics::register(&mut self.registry)));
+        let warming = warm::Metrics::register(&mut self.registry);
+        let setup = DiscoverySetup::new(context.clone(), metrics, warming.clone());
+        self.run::<DiscoverySync>(Arc::new(setup), leader);
+        let setup = Arc::new(WarmSetup::new(context.clone(), warming));
         self.run::<ImageWarming>(setup.clone(), leader);
         self.run::<SetKeeper>(setup, leader);
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use fairlead_api::conditions::{ConditionStatus, find, types};
 use fairlead_api::drop::{DiscoveryPolicy, DiscoveryPolicyStatus};
+use fairlead_operator::capabilities::warm;
 use fairlead_operator::capabilities::warm::discovery::{DiscoverySetup, DiscoverySync, Metrics};
 use fairlead_operator::platform::config::Config;
 use fairlead_testkit::images::holding;
@@ -42,7 +43,8 @@ impl Bench {
         let mut page = Page::default();
         let (context, _) = replica.context(config, &mut Page::default());
         let metrics = Metrics::register(&mut page);
-        replica.control::<DiscoverySync>(Arc::new(DiscoverySetup::new(Arc::new(context), metrics)));
+        let warming = warm::Metrics::register(&mut page);
+        replica.control::<DiscoverySync>(Arc::new(DiscoverySetup::new(Arc::new(context), metrics, warming)));
         let policies = Api::all(client.clone());
         Ok(Self { _cluster: cluster, client, policies, namespace, page, replica })
     }

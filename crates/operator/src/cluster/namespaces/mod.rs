@@ -1,4 +1,4 @@
-//! Which namespaces the webhook's selector covers: no pull secret is copied to the others.
+//! Which namespaces the webhook's selector covers: no pull secret is copied to the others, but to that of pull Pods.
 //!
 //! The labels of all Namespaces and the operator's own webhook configuration are watched, since an administrator may
 //! change either at any time. The selector is the one that is in force in the cluster, not the one that was installed.
@@ -8,7 +8,7 @@ mod sinks;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -40,12 +40,18 @@ struct NamespacesInner {
     labels: ArcSwap<HashMap<Arc<str>, Arc<Labels>>>,
     /// None while there is no webhook of ours.
     selectors: ArcSwapOption<Vec<Selector>>,
+    /// That of pull Pods, whose images are routed before they are created: they need copies although no webhook sees
+    /// them.
+    of_pull_pods: OnceLock<Arc<str>>,
     bell: Bell,
 }
 
 impl Namespaces {
     /// Whether the webhook's selector covers the namespace.
     pub fn selection(&self, namespace: &str) -> Selection {
+        if self.shared.of_pull_pods.get().is_some_and(|covered| **covered == *namespace) {
+            return Selection::Covered;
+        }
         let (labels, selectors) = (self.shared.labels.load(), self.shared.selectors.load());
         match (labels.get(namespace), &*selectors) {
             (Some(labels), Some(selectors)) if selectors.iter().any(|one| one.matches(&**labels)) => {
@@ -66,6 +72,11 @@ impl Namespaces {
                 return selection;
             }
         }
+    }
+
+    /// Names the namespace of pull Pods, once.
+    pub(crate) fn cover_pull_pods(&self, namespace: &str) {
+        self.shared.of_pull_pods.get_or_init(|| namespace.into());
     }
 
     /// The names of all namespaces.

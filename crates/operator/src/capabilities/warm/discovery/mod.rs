@@ -20,11 +20,13 @@ use crate::context::Context;
 pub struct DiscoverySetup {
     context: Arc<Context>,
     metrics: Metrics,
+    warming: super::Metrics,
 }
 
 impl DiscoverySetup {
-    pub fn new(context: Arc<Context>, metrics: Metrics) -> Self {
-        Self { context, metrics }
+    /// `warming` counts the rounds of all its controllers.
+    pub fn new(context: Arc<Context>, metrics: Metrics, warming: super::Metrics) -> Self {
+        Self { context, metrics, warming }
     }
 }
 

@@ -175,6 +175,7 @@ impl DiscoverySync {
                 plan.report(Round { stored: &stored, generation, answers: &answers, nodes, now })
             });
             let Report { status, findings, failed } = report.await?;
+            self.setup.warming.reconciled("discoverypolicy", !failed);
             if failed {
                 policy.failed(now);
             } else {
