@@ -156,10 +156,10 @@ impl Routes {
         for uid in next {
             self.open.remove(&uid);
             let Some(question) = self.questions.get(&uid).cloned() else { continue };
-            let context = self.context.clone();
+            let (context, before) = (self.context.clone(), self.decided.get(&uid).cloned());
             self.under_way.insert(uid.clone());
             self.deciding.start(uid, async move {
-                let decided = decide(&context, &question).await;
+                let decided = decide(&context, &question, before).await;
                 (question, decided)
             });
         }
@@ -198,7 +198,7 @@ impl Routes {
 }
 
 /// Decides about one image.
-async fn decide(context: &Context, question: &Question) -> Decided {
+async fn decide(context: &Context, question: &Question, before: Option<Routed>) -> Decided {
     let deadline = Instant::now() + PATIENCE;
     let own = secrets_of(context, question, deadline).await;
     let index = context.policies.current();
@@ -228,7 +228,12 @@ async fn decide(context: &Context, question: &Question) -> Decided {
         }
     }
     let Chosen { reference, credentials, pull_secrets, copies } = chosen;
-    let platforms = platforms(context, &reference, credentials, deadline).await;
+    let known = before.filter(|before| before.reference.as_ref() == Ok(&reference));
+    let platforms = match known.map(|before| before.platforms).filter(|platforms| !platforms.is_empty()) {
+        // Registries count a manifest that is read as a pull.
+        Some(platforms) => platforms,
+        None => platforms(context, &reference, credentials, deadline).await,
+    };
     let routed = Routed {
         reference: Ok(reference),
         platforms,

@@ -147,11 +147,10 @@ impl Target {
             return Done::Nothing;
         };
         let reason = match failure.class {
-            // It is there, which is all that was wanted.
-            Class::Conflict => return Done::Nothing,
+            // It is there, which is all that was wanted, or may be there: if it is not seen, it is asked for again.
+            Class::Conflict | Class::Unavailable | Class::Expired => return Done::Nothing,
             Class::Denied => "Forbidden",
             Class::Absent => "NamespaceNotFound",
-            Class::Unavailable | Class::Expired => "ApiServerUnavailable",
             Class::Rejected => "Invalid",
         };
         tracing::warn!(pod = &*name, error = %failure, "pull Pod could not be created; trying again later");
