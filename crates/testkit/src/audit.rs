@@ -1,5 +1,7 @@
 //! The API server's audit log: the judge of who asked for what.
 
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -83,16 +85,23 @@ impl From<Line> for AuditEvent {
     }
 }
 
-/// All events so far. A last line that is still being written is left for the next call.
-pub(crate) fn read(path: &Path) -> Result<Vec<AuditEvent>> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the audit log {}", path.display()))?;
-    parse(&text)
+/// All events from a position on, and the position after them. A last line that is still being written is left for the
+/// next call.
+pub(crate) fn read(path: &Path, from: u64) -> Result<(Vec<AuditEvent>, u64)> {
+    let mut text = String::new();
+    let mut read = || {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(from))?;
+        file.read_to_string(&mut text)
+    };
+    read().with_context(|| format!("cannot read the audit log {}", path.display()))?;
+    let complete = text.rfind('\n').map_or(0, |end| end + 1);
+    text.truncate(complete);
+    Ok((parse(&text)?, from + u64::try_from(complete)?))
 }
 
 fn parse(text: &str) -> Result<Vec<AuditEvent>> {
-    let complete = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    complete
+    text.lines()
         .map(|line| {
             let parsed: Line =
                 serde_json::from_str(line).context("the audit log holds a line that is not an event")?;
@@ -103,21 +112,31 @@ fn parse(text: &str) -> Result<Vec<AuditEvent>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
-    fn a_request_is_read_and_a_half_written_line_waits() {
+    fn a_request_is_read_and_a_half_written_line_waits() -> Result<()> {
         let text = concat!(
             r#"{"kind":"Event","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/a/pods/b/status","verb":"patch","#,
             r#""user":{"username":"system:serviceaccount:x:y"},"objectRef":{"resource":"pods","namespace":"a","name":"b","#,
             r#""subresource":"status"},"responseStatus":{"code":403}}"#,
             "\n{\"kind\":\"Eve"
         );
-        let events = parse(text).unwrap();
+        let mut log = tempfile::NamedTempFile::new()?;
+        log.write_all(text.as_bytes())?;
+        let (events, position) = read(log.path(), 0)?;
         assert_eq!(events.len(), 1);
         let event = &events[0];
         assert_eq!((event.user.as_str(), event.verb.as_str()), ("system:serviceaccount:x:y", "patch"));
         assert_eq!((event.resource.as_str(), event.subresource.as_str()), ("pods", "status"));
         assert_eq!((event.namespace.as_str(), event.name.as_str(), event.code), ("a", "b", 403));
+
+        log.write_all(b"nt\",\"verb\":\"list\"}\n")?;
+        let (events, position) = read(log.path(), position)?;
+        assert_eq!(events.iter().map(|event| &*event.verb).collect::<Vec<_>>(), ["list"]);
+        assert_eq!(read(log.path(), position)?.0, []);
+        Ok(())
     }
 }

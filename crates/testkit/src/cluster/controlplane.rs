@@ -18,7 +18,8 @@ const SERVING_NAMES: [&str; 6] =
     ["127.0.0.1", "localhost", API_SERVICE, "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
 const KUBELET_CLIENT: (&str, &str) = ("kube-apiserver-kubelet-client", "system:masters");
 pub(super) const ADMIN: &str = "fairlead-test-admin";
-pub(super) const KWOK: &str = "fairlead-test-kwok";
+/// The user that changes simulated nodes and their Pods.
+pub const KWOK: &str = "fairlead-test-kwok";
 
 /// Tokens are simpler than client certificates, and each part keeps the user name that RBAC and the audit log know it
 /// by.
@@ -172,6 +173,8 @@ impl<'a> ControlPlane<'a> {
                 format!("--audit-log-path={}", log.display()),
                 // Whoever has the answer to a request finds it in the log.
                 "--audit-log-mode=blocking-strict".to_owned(),
+                // The default would begin a new file after 100 MB.
+                "--audit-log-maxsize=100000".to_owned(),
             ]);
         }
         Ok((self.finish(Part::ApiServer, program), self.health("https", self.api_port, "/readyz")))

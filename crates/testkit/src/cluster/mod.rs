@@ -22,6 +22,8 @@ use anyhow::{Context, Result, anyhow};
 use tokio::sync::OnceCell;
 
 pub use builder::ClusterBuilder;
+pub use controlplane::KWOK as KWOK_USER;
+pub use kwok::{pull_stages, simulated_node};
 pub(crate) use network::Network;
 pub use part::Part;
 
@@ -55,6 +57,8 @@ struct Own {
     authority: String,
     network: Network,
     api_server: SocketAddr,
+    /// Of simulated nodes.
+    lease_seconds: u32,
     /// The stages kwok was started with, once it was.
     kwok: tokio::sync::Mutex<Option<String>>,
     /// Serves the sandbox image to the node.
@@ -192,8 +196,14 @@ impl Cluster {
 
     /// What the API server was asked, and by whom; needs [`ClusterBuilder::audit`].
     pub fn audit_events(&self) -> Result<Vec<AuditEvent>> {
+        Ok(self.audit_events_from(0)?.0)
+    }
+
+    /// The same from a position of the log on, and the position to go on from.
+    pub fn audit_events_from(&self, position: u64) -> Result<(Vec<AuditEvent>, u64)> {
         let log = self.own()?.audit_log.as_ref();
-        audit::read(log.context("this cluster was started without an audit log: builder().audit(true)")?)
+        let log = log.context("this cluster was started without an audit log: builder().audit(true)")?;
+        audit::read(log, position)
     }
 }
 

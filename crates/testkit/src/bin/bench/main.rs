@@ -8,6 +8,7 @@
 mod admission;
 mod copies;
 mod mirror;
+mod warm;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,8 @@ enum Command {
     Copies(copies::Copies),
     /// Mirror images: the operator beside fairlead copy on the same list, and a restart with everything copied
     Mirror(mirror::Mirror),
+    /// Warm nodes: the operator on simulated ones, beside a bare loop that creates and deletes the same Pods
+    Warm(warm::Warm),
     /// Send the blobs of a directory to a registry, eight at once, and nothing else
     Floor(copies::Floor),
 }
@@ -46,6 +49,7 @@ async fn main() -> ExitCode {
         Command::AdmissionLoad(load) => load.run().await.map(|()| true),
         Command::Copies(copies) => copies.run().await,
         Command::Mirror(mirror) => mirror.run().await,
+        Command::Warm(warm) => warm.run().await,
         Command::Floor(floor) => floor.run().await.map(|()| true),
     };
     match outcome {

@@ -3,7 +3,7 @@
 
 mod copying;
 mod restart;
-mod stage;
+pub(crate) mod stage;
 mod writes;
 
 use anyhow::Result;

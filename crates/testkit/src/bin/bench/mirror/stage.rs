@@ -151,7 +151,8 @@ impl Stage {
     }
 }
 
-async fn install(cluster: &Cluster, program: &Path) -> Result<()> {
+/// Installs everything but the operator itself.
+pub(crate) async fn install(cluster: &Cluster, program: &Path) -> Result<()> {
     let output = tokio::process::Command::new(program).arg("manifests").output().await?;
     ensure!(output.status.success(), "fairlead manifests: {}", String::from_utf8_lossy(&output.stderr));
     let file = cluster.directory().join("manifests.yaml");
