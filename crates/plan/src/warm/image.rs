@@ -122,6 +122,8 @@ pub(super) struct Image {
     common_failures: u32,
     pub(super) last_failure: Option<Timestamp>,
     pub(super) refused: Option<Refused>,
+    /// When it came, or it was last found that something about it is another.
+    pub(super) renewed: Timestamp,
     /// When it last got a slot, counted in slots.
     pub(super) served: u64,
     /// Its status may be another.
@@ -135,7 +137,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    pub(super) fn new(object: Arc<CachedImage>, memory: Memory) -> Self {
+    pub(super) fn new(object: Arc<CachedImage>, memory: Memory, now: Timestamp) -> Self {
         let text = |field: Option<&String>| Arc::<str>::from(field.map_or("", String::as_str));
         let pulls = memory.iter().filter_map(|(_, row)| Some((row.pulled_at?, row.digest)));
         Self {
@@ -155,6 +157,7 @@ impl Image {
             tally: Tally::default(),
             common_failures: 0,
             refused: None,
+            renewed: now,
             served: 0,
             touched: true,
             reported: None,
@@ -370,7 +373,7 @@ impl Image {
     }
 
     /// The image, its policy or its reference is another: failures so far do not count against it.
-    pub(super) fn renew(&mut self, policy: Option<Arc<PullPolicy>>, routed: Option<Routed>) {
+    pub(super) fn renew(&mut self, policy: Option<Arc<PullPolicy>>, routed: Option<Routed>, now: Timestamp) {
         self.pace = Pace::new(policy.as_ref().map(|policy| &policy.spec));
         self.policy = policy;
         self.routed = routed;
@@ -378,6 +381,7 @@ impl Image {
         self.host = self.reference().map(|reference| HostKey::of(reference.host().as_str()));
         self.common_failures = 0;
         self.refused = None;
+        self.renewed = now;
         self.touched = true;
     }
 }

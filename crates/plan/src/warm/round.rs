@@ -207,7 +207,7 @@ impl Warming {
                     memory.forget(&node);
                 }
             }
-            Image::new(Arc::clone(object), memory)
+            Image::new(Arc::clone(object), memory, snapshot.now)
         });
         let routed = snapshot.routed.get(uid);
         let same_policy = match (&image.policy, &policy) {
@@ -228,7 +228,7 @@ impl Warming {
             }
             return;
         }
-        image.renew(policy, routed.cloned());
+        image.renew(policy, routed.cloned(), snapshot.now);
         for seen in self.pods.values_mut() {
             seen.stale |= seen.pod.record.pulls.iter().any(|pull| pull.uid == *uid);
         }

@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -15,6 +16,10 @@ use super::time::{after, earliest};
 
 /// Images of one Pod: the kubelet pulls them one after another, and the Pod has one deadline.
 const MOST_IN_BATCH: usize = 32;
+/// How long an image waits for others that may come or change with it, to share its Pods.
+const GATHERING: Duration = Duration::from_secs(1);
+/// How long it waits for one of which it is not decided yet what it is pulled as.
+const UNDECIDED: Duration = Duration::from_secs(15);
 
 /// An image that may start pulls in this round.
 struct Candidate {
@@ -34,6 +39,9 @@ impl Warming {
             load.add(image.policy_name().as_ref(), node);
         }
         let mut candidates = self.candidates(snapshot, plan);
+        if self.settings.batch {
+            self.gather(&mut candidates, snapshot.now, plan);
+        }
         // One slot for each image, and again, until none can start any more; then those of the next priority.
         candidates.sort_by(|one, other| {
             (one.priority, one.served, &one.name).cmp(&(other.priority, other.served, &other.name))
@@ -75,6 +83,19 @@ impl Warming {
             }
         }
         candidates
+    }
+
+    /// Leaves out images that others are about to join: what starts alone now is not pulled together later.
+    fn gather(&self, candidates: &mut Vec<Candidate>, now: Timestamp, plan: &mut Plan) {
+        let ends = self.images.values().map(|image| (image, gathers_until(image)));
+        let gathering: Vec<_> = ends.filter(|(_, end)| *end > now).collect();
+        candidates.retain(|candidate| {
+            let Some(image) = self.images.get(&candidate.image) else { return false };
+            let others = gathering.iter().filter(|(other, _)| is_alike(image, other));
+            let end = others.map(|(_, end)| *end).max();
+            plan.look_again = earliest(plan.look_again, end);
+            end.is_none()
+        });
     }
 
     /// Starts a pull of one candidate; in a batch, with what others have for the same node.
@@ -191,6 +212,12 @@ fn free_slots(image: &Image, snapshot: &Snapshot<'_>) -> Result<usize, Option<Ti
         Wait::Nodes => None,
         Wait::Delay(until) => Some(until),
     })
+}
+
+fn gathers_until(image: &Image) -> Timestamp {
+    let undecided = image.route_asked.or_else(|| image.routed.is_none().then_some(image.renewed));
+    let undecided = undecided.map(|since| after(since, UNDECIDED));
+    after(image.renewed, GATHERING).max(undecided.unwrap_or(Timestamp::MIN))
 }
 
 fn needs_pull(image: &Image, node: &str) -> bool {

@@ -5,12 +5,14 @@ use super::*;
 fn batch(images: usize, nodes: usize) -> Sim {
     let mut sim = Sim::new(Settings { batch: true, ..settings() });
     sim.policy("p", &json!({"maxConcurrentNodes": 50, "minDelayBetweenPulls": "100ms"}));
-    for number in 0..images {
-        let spec = json!({"image": format!("r.io/i{number}"), "tag": "1", "policyRef": {"name": "p"}});
-        sim.image(&format!("i{number}"), &spec);
-    }
+    (0..images).for_each(|number| add(&mut sim, number));
     (0..nodes).for_each(|number| sim.node(&format!("n{number}"), |_| {}));
     sim
+}
+
+fn add(sim: &mut Sim, number: usize) {
+    let spec = json!({"image": format!("r.io/i{number}"), "tag": "1", "policyRef": {"name": "p"}});
+    sim.image(&format!("i{number}"), &spec);
 }
 
 #[test]
@@ -31,6 +33,38 @@ fn writes_per_pull_stay_low_at_scale() {
     sim.run(60);
     assert_eq!(sim.ready("i0"), "200/200");
     assert_eq!(sim.created.len(), 200, "each node has all its images of one Pod");
+}
+
+#[test]
+fn images_that_come_one_after_another_share_a_pod() {
+    let mut sim = batch(1, 20);
+    for number in 1..5 {
+        sim.step(Duration::from_millis(300));
+        add(&mut sim, number);
+    }
+    sim.step(Duration::from_millis(300));
+    assert_eq!(sim.created.len(), 0);
+    assert!(sim.look_again.is_some_and(|at| at <= after(sim.now, Duration::from_secs(1))));
+    sim.run(20);
+    assert_eq!(sim.created.len(), 20);
+    assert!(sim.created.iter().all(|(_, _, record)| record.pulls.len() == 5));
+}
+
+#[test]
+fn an_image_that_is_not_decided_about_is_waited_for_but_not_for_ever() {
+    for comes in [true, false] {
+        let mut sim = batch(3, 20);
+        let undecided = sim.routed.remove("uid-i2").unwrap();
+        sim.run(10);
+        assert_eq!(sim.created.len(), 0);
+        if comes {
+            sim.routed.insert("uid-i2".into(), undecided);
+        }
+        sim.run(20);
+        assert_eq!(sim.created.len(), 20);
+        let expected = if comes { 3 } else { 2 };
+        assert!(sim.created.iter().all(|(_, _, record)| record.pulls.len() == expected));
+    }
 }
 
 #[test]
@@ -66,7 +100,7 @@ fn priorities_and_turns_do_not_split_a_pod() {
 fn each_image_has_the_state_of_its_own_container() {
     let mut sim = batch(2, 1);
     sim.pull_time = Duration::from_secs(100);
-    sim.run(1);
+    sim.run(2);
     sim.change_pod("n0", |pod| {
         let [good, bad] = &mut *pod.containers else { panic!("two containers") };
         good.terminated = Some("Completed".into());
@@ -89,7 +123,7 @@ fn each_image_has_the_state_of_its_own_container() {
 fn a_pod_stays_while_one_of_its_images_is_pulling() {
     let mut sim = batch(2, 1);
     sim.pull_time = Duration::from_secs(100);
-    sim.run(1);
+    sim.run(2);
     sim.change_pod("n0", |pod| pod.containers[0].terminated = Some("Completed".into()));
     sim.run(5);
     assert_eq!((sim.ready("i0").as_str(), sim.ready("i1").as_str()), ("1/1", "0/1"));
