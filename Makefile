@@ -5,8 +5,8 @@ SHELL := /bin/bash
 # Tests of the real node need root; without it they are shown as ignored, never as passed.
 NODE_TESTS := $(if $(filter 0,$(shell id -u)),--include-ignored)
 
-# Most tests wait for a cluster more than they compute.
-export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+# Most tests wait for a cluster or a clock more than they compute.
+export RUST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 
 # The whole workspace, so that programs and tests share what is compiled: features are chosen by what is built together.
 BUILD := cargo build --workspace --bins --locked

@@ -14,6 +14,8 @@ use crate::{Cluster, Process, Program, Signal, eventually};
 /// Time for what should happen at once on a machine that has other things to do.
 pub const SOON: Duration = Duration::from_mins(1);
 
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The name of everything that is installed for the operator.
 const NAME: &str = "fairlead";
 
@@ -84,7 +86,8 @@ impl OperatorBuilder {
         let program =
             self.variables.into_iter().fold(program, |program, (name, value)| program.env(name, value));
         let process = program.start().await?;
-        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(2)).build()?;
+        // Plain HTTP: the certificates of the machine need not be read.
+        let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).timeout(PROBE_TIMEOUT).build()?;
         let address = async |endpoint| listening(&process, endpoint).await;
         let (health, metrics, webhook) =
             (address("health").await?, address("metrics").await?, address("webhook").await?);

@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use tokio::process::Command;
 
 use super::Cluster;
-use crate::assets::{Assets, Group};
+use crate::assets::{Assets, COLLECT_RARELY, Group};
 use crate::poll::eventually;
 use crate::proxy::ApiProxy;
 use crate::{kubeconfig, unique, workdir};
@@ -125,6 +125,7 @@ impl Cluster {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", home)
+            .env(COLLECT_RARELY.0, COLLECT_RARELY.1)
             .env("KUBECONFIG", &self.admin)
             .stdin(std::process::Stdio::null())
             .kill_on_drop(true)

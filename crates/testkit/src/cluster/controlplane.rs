@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::health::Health;
 use super::network::{API_SERVICE, SERVICES};
 use super::{ClusterBuilder, Network, Part, node};
-use crate::assets::Assets;
+use crate::assets::{Assets, COLLECT_RARELY};
 use crate::pki::{self, Authority};
 use crate::{Program, audit, kubeconfig, ports, unique, workdir};
 
@@ -107,7 +107,8 @@ impl<'a> ControlPlane<'a> {
     }
 
     fn program(&self, part: Part) -> Result<Program> {
-        let program = Program::new(self.assets.program(part.name())?);
+        let (name, value) = COLLECT_RARELY;
+        let program = Program::new(self.assets.program(part.name())?).env(name, value);
         Ok(match part {
             Part::Etcd => program,
             _ => program.args(self.builder.feature_gate_flag()),
