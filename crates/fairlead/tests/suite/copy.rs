@@ -251,10 +251,10 @@ async fn the_time_for_a_copy_begins_when_its_logins_are_known() -> Result<()> {
     from.hold("app", "1", &images::empty()?);
     let person = Person::new()?;
     // As somebody who has to type a passphrase first.
-    person.helper("slow", "sleep 1.6; echo 'credentials not found in native keychain'; exit 1")?;
+    person.helper("slow", "sleep 6; echo 'credentials not found in native keychain'; exit 1")?;
     person.write(".docker/config.json", r#"{"credsStore": "slow"}"#)?;
     let [source, target] = [&from, &to].map(|registry| format!("{}/app:1", registry.host()));
-    let copy = move || person.copy(&["--timeout", "1500ms", &source, &target]);
+    let copy = move || person.copy(&["--timeout", "5s", &source, &target]);
     tokio::task::spawn_blocking(copy).await??.is(0);
     Ok(())
 }

@@ -67,7 +67,7 @@ async fn requests_keep_to_the_budget_and_admission_goes_first() -> Result<()> {
         registry.hold("app", &count.to_string(), &image(&count.to_string())?);
     }
     let client = client_for(&registry.host(), |settings| {
-        settings.budget.rate = Some(Rate::per_second(20.0, number(2)));
+        settings.budget.rate = Some(Rate::per_second(10.0, number(2)));
     })?;
     let started = Instant::now();
     let mut waiting = Vec::new();
@@ -78,13 +78,15 @@ async fn requests_keep_to_the_budget_and_admission_goes_first() -> Result<()> {
         }));
     }
     asked(&registry).await?;
+    let before = registry.requests().len();
     assert!(probe(&client, &reference(&registry, "app:11")?, &[]).await.is_available());
-    let before_admission = registry.requests().iter().position(|request| request.path.ends_with("/11"));
-    assert!(before_admission.is_some_and(|position| position < 5), "{before_admission:?}");
+    let place = registry.requests().iter().position(|request| request.path.ends_with("/11"));
+    // Two may have been let through that had not arrived.
+    assert!(place.is_some_and(|place| place <= before + 2), "{place:?} after {before}");
     for task in waiting {
         assert!(task.await?.is_available());
     }
-    assert!(started.elapsed() >= Duration::from_millis(400), "11 requests at 20 a second, 2 at once");
+    assert!(started.elapsed() >= Duration::from_millis(800), "11 requests at 10 a second, 2 at once");
     Ok(())
 }
 

@@ -10,7 +10,9 @@ use fairlead_registry::{Class, Client, Context, ErrorClass, Right};
 use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
 use fairlead_testkit::images;
 
-use crate::support::{bytes, client, copy, image, layered, patiently, place, reference, remote, settings};
+use crate::support::{
+    bytes, client, copy, image, layered, leaping, patiently, place, reference, remote, settings,
+};
 
 #[tokio::test]
 async fn a_quota_in_the_middle_of_an_upload_does_not_begin_it_anew() -> Result<()> {
@@ -145,20 +147,32 @@ async fn a_copy_that_was_moving_until_its_deadline_says_so() -> Result<()> {
     from.hold("app", "1", &layered(&[&bytes(1, 300_000)])?);
     from.inject(Fault::new(Effect::Drip(Duration::from_millis(10))).on(Route::Blobs));
     let copier = Copier::new(&client());
-    let (moving, waiting) = tokio::try_join!(
-        copy_within(&copier, &from, &to, Duration::from_millis(900)),
-        copy_within(&copier, &from, &to, Duration::from_millis(600)),
-    )?;
-    assert!(matches!(moving, CopyError::Source(_)) && moving.class() == ErrorClass::Retry, "{moving}");
+    // All blobs: the second copy finds each of them under way.
+    let under_way = || from.count("GET", "/blobs/") >= 2;
+    let second = async {
+        while !under_way() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        copy_within(&copier, &from, &to, Duration::from_secs(20)).await
+    };
+    let first = copy_within(&copier, &from, &to, Duration::from_mins(1));
+    let copying = Box::pin(async { tokio::try_join!(first, second) });
+    let (moving, waiting) = leaping(under_way, copying).await??;
+    // The deadline is the same on both sides, and either may notice it first.
+    assert!(matches!(moving, CopyError::Source(_) | CopyError::Destination(_)), "{moving}");
+    assert!(moving.class() == ErrorClass::Retry, "{moving}");
     assert!(moving.to_string().contains("before the deadline: the blob was still on its way"), "{moving}");
     assert!(waiting.to_string().contains("another copy was still sending it"), "{waiting}");
 
     let from = FakeRegistry::start().await?;
     from.hold("app", "1", &layered(&[&bytes(1, 9_000_000)])?);
     to.inject(Fault::new(Effect::Hang).on(Route::Uploads).method("PUT").larger_than(1_000_000));
+    to.forget_requests();
+    let time = Duration::from_secs(20);
     let begun = tokio::time::Instant::now();
-    let slow = copy_within(&copier, &from, &to, Duration::from_millis(600)).await?;
-    assert!(begun.elapsed() < Duration::from_secs(3), "it does not wait for what it gave up");
+    let copying = copy_within(&copier, &from, &to, time);
+    let slow = leaping(|| to.count("PUT", "/blobs/uploads/") > 0, copying).await??;
+    assert!(begun.elapsed() < time + Duration::from_secs(3), "it does not wait for what it gave up");
     assert!(matches!(slow, CopyError::Destination(_)), "{slow}");
     assert!(slow.to_string().contains("before the deadline: the blob was still on its way"), "{slow}");
     Ok(())

@@ -136,6 +136,26 @@ pub(crate) async fn asked(registry: &FakeRegistry) -> Result<()> {
     .await
 }
 
+/// Awaits work with a clock that leaps as soon as nothing is left to do, from the moment on in which `when` holds.
+/// Before that a slow machine would leap over the way there.
+pub(crate) async fn leaping<T>(when: impl Fn() -> bool, work: impl Future<Output = T>) -> Result<T> {
+    let leap = async {
+        eventually(Duration::from_mins(1), || async {
+            ensure!(when(), "the moment to leap did not come");
+            Ok(())
+        })
+        .await?;
+        // What was answered meanwhile arrives first.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::pause();
+        anyhow::Ok(())
+    };
+    let (done, leapt) = tokio::join!(work, leap);
+    leapt?;
+    tokio::time::resume();
+    Ok(done)
+}
+
 /// Waits until an image is available again.
 pub(crate) async fn available_again(client: &Client, image: &Reference) -> Result<()> {
     eventually(Duration::from_secs(10), || async {

@@ -25,7 +25,7 @@ const TOGETHER: usize = 5;
 const UNDER_WAY: usize = 4;
 const AT_ONCE: usize = 8;
 /// Time for the copies to a mirror that is well, whatever becomes of others.
-const AT_MOST: Duration = Duration::from_secs(20);
+const AT_MOST: Duration = Duration::from_secs(30);
 
 /// Registries are asked at a pace that lets a copy of everything take some seconds.
 const CONFIG: &str = "registries:\n  default: {requestsPerSecond: 150, burst: 50}\n";
