@@ -49,6 +49,11 @@ impl Load {
         Ok(Self { stop, created, creators })
     }
 
+    /// Waits for some more Pods, so that the load is part of every step however slow the machine is.
+    async fn goes_on(&self) -> Result<()> {
+        more(&self.created, 12).await
+    }
+
     /// How many Pods there were; an error if one of them had no record.
     async fn end(self) -> Result<usize> {
         self.stop.store(true, Ordering::SeqCst);
@@ -59,11 +64,21 @@ impl Load {
     }
 }
 
+/// Waits until a count has grown by so much.
+async fn more(count: &AtomicUsize, by: usize) -> Result<()> {
+    let before = count.load(Ordering::SeqCst);
+    eventually(PATIENCE, || async {
+        let now = count.load(Ordering::SeqCst);
+        ensure!(now >= before + by, "{} more instead of {by}", now - before);
+        Ok(())
+    })
+    .await
+}
+
 /// A caller that makes a new connection for every request, and trusts what callers were told to trust a second ago.
 /// API servers keep their connections, and so would notice a wrong leaf late.
-async fn probe(bench: &Bench, ports: [u16; 2], stop: &AtomicBool) -> Result<usize> {
+async fn probe(bench: &Bench, ports: [u16; 2], stop: &AtomicBool, handshakes: &AtomicUsize) -> Result<()> {
     let mut trusted: VecDeque<(Instant, String)> = VecDeque::new();
-    let mut handshakes = 0;
     while !stop.load(Ordering::SeqCst) {
         trusted.extend(bench.bundles().await?.pop().map(|bundle| (Instant::now(), bundle)));
         while trusted.get(1).is_some_and(|(since, _)| since.elapsed() > Duration::from_secs(1)) {
@@ -76,13 +91,17 @@ async fn probe(bench: &Bench, ports: [u16; 2], stop: &AtomicBool) -> Result<usiz
             .pool_max_idle_per_host(0)
             .build()?;
         for port in ports {
-            let request = client.get(format!("https://127.0.0.1:{port}/"));
-            request.send().await.with_context(|| format!("handshake {handshakes} with port {port}"))?;
-            handshakes += 1;
+            let answer = client.get(format!("https://127.0.0.1:{port}/")).send().await;
+            // On a machine that stood still meanwhile, what was trusted is older than a caller's knowledge may be.
+            if trusted.get(1).is_some_and(|(since, _)| since.elapsed() > Duration::from_secs(2)) {
+                continue;
+            }
+            let count = handshakes.fetch_add(1, Ordering::SeqCst);
+            answer.with_context(|| format!("handshake {count} with port {port}"))?;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    Ok(handshakes)
+    Ok(())
 }
 
 /// A new authority by request, new leaves by age, a change of leader in between, and a lost Secret, all under load.
@@ -105,12 +124,14 @@ async fn rotation_drops_no_request() -> Result<()> {
     }
     let load = Load::start(&bench).await?;
     let ports = [first.port, second.port];
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, handshakes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let probing = tokio::spawn({
-        let (bench, stop) = (Arc::clone(&bench), Arc::clone(&stop));
-        async move { probe(&bench, ports, &stop).await }
+        let (bench, stop, handshakes) = (Arc::clone(&bench), Arc::clone(&stop), Arc::clone(&handshakes));
+        async move { probe(&bench, ports, &stop, &handshakes).await }
     });
+    let under_load = async || tokio::try_join!(load.goes_on(), more(&handshakes, 20));
 
+    under_load().await?;
     bench.annotate_secret("please").await?;
     eventually(PATIENCE, || bench.secret_text("next-issuer.crt")).await?;
     first.lead(false);
@@ -122,6 +143,7 @@ async fn rotation_drops_no_request() -> Result<()> {
     })
     .await?;
 
+    under_load().await?;
     let leaf = bench.secret_text("tls.crt").await?;
     eventually(PATIENCE, || async {
         ensure!(bench.secret_text("tls.crt").await? != leaf, "still the old leaf");
@@ -144,11 +166,10 @@ async fn rotation_drops_no_request() -> Result<()> {
     })
     .await?;
 
+    under_load().await?;
     let created = load.end().await?;
-    ensure!(created > 50, "only {created} Pods");
     stop.store(true, Ordering::SeqCst);
-    let handshakes = probing.await??;
-    ensure!(handshakes > 200, "only {handshakes} handshakes");
+    probing.await??;
     for (replica, before) in [&first, &second].into_iter().zip(failed_before) {
         let failures = bench.failed_open(replica).await? - before;
         ensure!(

