@@ -6,7 +6,7 @@ SHELL := /bin/bash
 NODE_TESTS := $(if $(filter 0,$(shell id -u)),--include-ignored)
 
 # Most tests wait for a cluster or a clock more than they compute.
-export RUST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
+export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
 
 # The whole workspace, so that programs and tests share what is compiled: features are chosen by what is built together.
 BUILD := cargo build --workspace --bins --locked
