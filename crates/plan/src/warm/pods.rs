@@ -18,6 +18,10 @@ use super::time::{after, earliest};
 const STUCK_GRACE: Duration = Duration::from_secs(20);
 /// How much later than the kubelet a pull is given up here: the kubelet may be gone.
 const DEADLINE_GRACE: Duration = Duration::from_mins(1);
+/// Pauses after Pods that were not created. They are not those of the policy, which are about pulls: an API server that
+/// restarts is away for seconds.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
 impl Warming {
     pub(super) fn observe_pods(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
@@ -204,8 +208,15 @@ impl Warming {
         let Some(awaited) = self.awaited.remove(pod) else { return };
         for pull in &awaited.record.pulls {
             let Some(image) = self.images.get_mut(&pull.uid) else { continue };
-            let times = image.refused.as_ref().map_or(0, |refused| refused.times).saturating_add(1);
-            let until = after(now, image.pace.backoff(times));
+            // Pods that were asked for together count once.
+            let (times, until) = match &image.refused {
+                Some(refused) if now < refused.until => (refused.times, refused.until),
+                before => {
+                    let times = before.as_ref().map_or(0, |refused| refused.times);
+                    let pause = FIRST_PAUSE.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX));
+                    (times.saturating_add(1), after(now, pause.min(LONGEST_PAUSE)))
+                }
+            };
             let Failure { reason, message, .. } = Failure::new(refusal.reason, refusal.message);
             image.refused = Some(Refused { reason, message, times, until });
             image.touched = true;

@@ -135,28 +135,53 @@ fn the_delay_is_kept_over_a_restart() {
     assert_eq!(sim.created.len(), 2);
 }
 
+/// The API server takes none of the Pods that were just asked for.
+fn refuse(sim: &mut Sim) {
+    for name in sim.pods.keys().cloned().collect::<Vec<_>>() {
+        sim.pods.remove(&name);
+        let refusal = Refusal { reason: "QuotaExceeded", message: "exceeded quota: pods=10" };
+        sim.warming.not_created(&name, refusal, sim.now);
+    }
+}
+
 #[test]
 fn a_pod_that_the_api_server_refuses_is_tried_again_later() {
     let mut sim = Sim::simple(2);
     sim.now = at(1);
-    let refuse = |sim: &mut Sim| {
-        let names: Vec<_> = sim.pods.keys().cloned().collect();
-        for name in names {
-            sim.pods.remove(&name);
-            let refusal = Refusal { reason: "QuotaExceeded", message: "exceeded quota: pods=10" };
-            sim.warming.not_created(&name, refusal, sim.now);
-        }
-    };
     sim.round();
     refuse(&mut sim);
     sim.round();
     assert_eq!((sim.reason("web").as_str(), sim.created.len()), ("QuotaExceeded", 2));
     assert!(sim.condition("web", "Ready").1.contains("exceeded quota"));
-    sim.now = at(10);
-    sim.round();
-    assert_eq!(sim.created.len(), 2);
-    sim.run(120);
+    sim.run(20);
     assert_eq!((sim.ready("web").as_str(), sim.reason("web").as_str()), ("2/2", "Cached"));
+}
+
+#[test]
+fn pauses_after_refusals_grow_by_rounds_and_not_by_pods() {
+    let mut sim = Sim::simple(50);
+    sim.policy(
+        "fast",
+        &json!({
+            "maxConcurrentNodes": 50, "minDelayBetweenPulls": "1ms", "failureBackoff": {"initial": "1h", "max": "1h"},
+        }),
+    );
+    let mut tries = Vec::new();
+    for second in 1..=20 {
+        sim.now = at(second);
+        sim.round();
+        if !sim.pods.is_empty() {
+            tries.push(second);
+            refuse(&mut sim);
+        }
+    }
+    assert_eq!(
+        tries,
+        [1, 2, 4, 8, 16],
+        "an API server that was away for a moment is not left alone for an hour"
+    );
+    sim.run(20);
+    assert_eq!(sim.ready("web"), "50/50");
 }
 
 #[test]
