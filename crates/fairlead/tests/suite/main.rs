@@ -36,6 +36,7 @@ mod rights;
 mod route;
 mod takeover;
 mod unread;
+mod warm;
 mod warm_status;
 mod watch;
 mod watched;

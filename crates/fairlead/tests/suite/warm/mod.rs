@@ -1,0 +1,4 @@
+//! Warming as a whole: the program beside a real API server, with simulated nodes.
+
+mod rig;
+mod simulated;
