@@ -66,7 +66,8 @@ async fn definitions_that_come_and_go_and_objects_that_cannot_be_read() -> Resul
     let (_, page) = replica.readiness().await?;
     ensure!(page.contains("[+] watch ClusterImageSetMirror: not served by the cluster"), "{page}");
     ensure!(page.contains("[ ] capability watch: off: waits for ClusterImageSetAvailability"), "{page}");
-    for unimplemented in ["warm", "heal", "cache", "steer-nodes", "account"] {
+    ensure!(page.contains("[ ] capability warm: off: waits for CachedImage"), "{page}");
+    for unimplemented in ["heal", "cache", "steer-nodes", "account"] {
         ensure!(page.contains(&format!("[ ] capability {unimplemented}: not implemented\n")), "{page}");
         let enabled = format!("fairlead_capability_enabled{{capability=\"{unimplemented}\"}}");
         ensure!(replica.metric(&enabled).await? == Some(0.0), "{unimplemented}");

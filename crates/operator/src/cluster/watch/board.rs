@@ -291,11 +291,9 @@ mod tests {
     #[test]
     fn what_does_nothing_yet_is_not_on_although_its_kinds_are_there() {
         let board = board();
-        for kind in ["Pod", "CachedImage"] {
-            board.served(kind);
-            board.listed(kind);
-        }
-        for capability in [Capability::Warm, Capability::Heal, Capability::Account] {
+        board.served("Pod");
+        board.listed("Pod");
+        for capability in [Capability::Heal, Capability::Account] {
             assert_eq!(standing(&board, capability), Some(Standing::NotImplemented));
             assert!(!board.metrics.is_enabled(capability));
         }
