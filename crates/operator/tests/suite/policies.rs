@@ -177,7 +177,7 @@ async fn every_kind_says_whether_it_is_used_and_a_broken_one_changes_nothing_for
     ensure!(problems.len() == 1 && problems[0].reason == "InvalidFilter", "{problems:?}");
 
     // Another is stored in a form that its kind does not have.
-    let nonsense = json!({"priority": "first", "mirrors": [], "filter": null});
+    let nonsense = json!({"priority": "first", "mirrors": []});
     bench.create("ImageSetMirror", "odd", &nonsense).await?;
     let object = bench.wait_for("ImageSetMirror", "odd", ("Ready", "False", "InvalidSpec")).await?;
     ensure!(message(&object, "Ready").contains("spec.priority: "), "{object}");
