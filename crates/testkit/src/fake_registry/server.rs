@@ -1,10 +1,11 @@
 //! Accepting connections, so that single ones can be broken on purpose.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
@@ -21,15 +22,27 @@ use super::handler::{Connection, handle};
 use super::{FakeRegistry, Shared, State};
 use crate::pki::Identity;
 
+const ATTEMPTS: usize = 10;
+
 pub(super) async fn start(identity: Option<&Identity>) -> Result<FakeRegistry> {
     let acceptor = identity.map(acceptor).transpose()?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, crate::ports::registry()?))
-        .await
-        .context("cannot listen on loopback")?;
+    let listener = listen().await?;
     let address = listener.local_addr()?;
     let shared = Arc::new(Shared { tls: acceptor.is_some(), state: Mutex::new(State::default()) });
     let serving = tokio::spawn(accept(listener, acceptor, Arc::clone(&shared)));
     Ok(FakeRegistry { address, shared, serving })
+}
+
+/// Listens on a port of registries. One that was found free a moment ago may be held by a process that is just being
+/// started and has inherited it until it runs its program.
+async fn listen() -> Result<TcpListener> {
+    for _ in 0..ATTEMPTS {
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, crate::ports::registry()?)).await {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            listening => return listening.context("cannot listen on loopback"),
+        }
+    }
+    bail!("no port to listen on after {ATTEMPTS} attempts")
 }
 
 fn acceptor(identity: &Identity) -> Result<TlsAcceptor> {
