@@ -310,7 +310,9 @@ impl Warming {
             let trouble = image.host.as_ref().and_then(|host| snapshot.registries.get(host));
             image.touched |= trouble.is_some() != image.held_back;
             image.held_back = trouble.is_some();
-            if !image.touched {
+            // Until it is decided what the image is pulled as, no node can be judged, and what the status says stands.
+            let undecided = image.routed.is_none() && image.object.status.is_some();
+            if !image.touched || undecided {
                 continue;
             }
             let summary = status::summary(image, trouble);

@@ -14,6 +14,20 @@ fn a_restart_pulls_nothing_again() {
 }
 
 #[test]
+fn a_status_stands_until_a_new_lease_holder_has_decided_what_to_pull() {
+    let mut sim = Sim::simple(5);
+    sim.run(10);
+    let (routed, before) = (sim.routed.clone(), sim.status("web"));
+    sim.restart();
+    sim.routed.clear();
+    sim.run(5);
+    assert_eq!(sim.status("web"), before);
+    sim.routed = routed;
+    sim.run(5);
+    assert_eq!((sim.status("web"), sim.created.len()), (before, 5));
+}
+
+#[test]
 fn pods_in_flight_are_taken_over() {
     let mut sim = Sim::simple(5);
     sim.pull_time = Duration::from_secs(30);
