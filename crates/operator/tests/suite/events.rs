@@ -189,7 +189,7 @@ async fn pods_and_namespaces_that_go_before_their_events_hold_nothing_up() -> Re
     replica.stop().await
 }
 
-/// On one thread, so that errors that are noted together are told together.
+/// On one thread, so that errors that are noted together become one event.
 #[tokio::test]
 async fn internal_errors_become_one_event_on_the_deployment() -> Result<()> {
     let bench = Bench::new().await?;
@@ -240,7 +240,7 @@ async fn internal_errors_become_one_event_on_the_deployment() -> Result<()> {
         bench.cluster.kubectl(["describe", "deployment", "fairlead", "-n", &bench.own_namespace]).await?;
     ensure!(page.contains("InternalError"), "{page}");
 
-    // More errors wait for their minute, while events about Pods are told.
+    // More errors wait for their minute, while events about Pods are written.
     for number in 0..5 {
         for _ in 0..200 {
             leader.errors.note("again");

@@ -193,8 +193,8 @@ impl Image {
         }
     }
 
-    /// Whether the reference was decided on too long ago to be pulled now. During a rollout it stays, whatever registries
-    /// say meanwhile, unless pulls fail.
+    /// Whether the reference was decided on too long ago to be pulled now. During a rollout it stays, whatever
+    /// registries say meanwhile, unless pulls fail.
     pub(super) fn is_outdated(&self, now: Timestamp) -> bool {
         let Some(planned_at) = self.routed.as_ref().map(|routed| routed.planned_at) else { return false };
         let failed_since = self.common_failures > 0 && self.last_failure > Some(planned_at);

@@ -345,7 +345,7 @@ impl Warming {
         self.images.get(image).map(|image| image.object.spec.image.as_str())
     }
 
-    /// Forgets what was stored in ledgers that are gone: whoever deletes a ledger wants its nodes to be warmed again.
+    /// Forgets what was stored in ledgers that were deleted by hand, so that their nodes are warmed again.
     pub fn miss_ledgers(&mut self, is_there: impl Fn(&str) -> bool, now: Timestamp) {
         for image in self.images.values_mut() {
             for node in image.memory.miss(&is_there, now) {

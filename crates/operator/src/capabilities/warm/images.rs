@@ -21,15 +21,13 @@ use self::events::News;
 use self::observe::{PullPods, troubles};
 use self::routing::Routes;
 use self::writes::{Done, Write, Writes};
-use super::WarmSetup;
+use super::{FIELD_MANAGER, WarmSetup};
 use crate::cluster::state::{Changes, Key};
 use crate::context::Context;
 use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
 use crate::controller::{Broken, Controller};
 use crate::platform::config::{Warm, WarmMethod};
 use crate::platform::leader::Term;
-
-const FIELD_MANAGER: &str = "fairlead-warm";
 
 /// Longest time between two looks at the clock, which may be set.
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);

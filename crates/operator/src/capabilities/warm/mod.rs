@@ -16,6 +16,9 @@ pub use metrics::Metrics;
 use crate::cluster::nodes::Watched;
 use crate::context::Context;
 
+/// Who wrote it, as the API server records it.
+const FIELD_MANAGER: &str = "fairlead-warm";
+
 /// What warming works with.
 pub struct WarmSetup {
     context: Arc<Context>,

@@ -15,7 +15,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::WarmSetup;
+use super::{FIELD_MANAGER, WarmSetup};
 use crate::cluster::state::Changes;
 use crate::context::Context;
 use crate::controller::backoff::{Backoff, Retry};
@@ -24,7 +24,6 @@ use crate::controller::{Broken, Controller};
 use crate::platform::api_error::{Class, Failure, within};
 use crate::platform::leader::Term;
 
-const FIELD_MANAGER: &str = "fairlead-warm";
 /// One request never holds up the next for longer.
 const LIMIT: Duration = Duration::from_secs(10);
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);
@@ -165,7 +164,9 @@ impl SetKeeper {
             Err(failure) if matches!(failure.class, Class::Conflict | Class::Absent) => true,
             Err(failure) => {
                 if self.logged.insert(format!("{verb} {name}")) {
-                    tracing::warn!(image = name, error = %failure, "cannot {verb} the CachedImage of a set; trying again");
+                    tracing::warn!(
+                        image = name, error = %failure, "cannot {verb} the CachedImage of a set; trying again"
+                    );
                 }
                 false
             }

@@ -329,7 +329,7 @@ fn after_failures_it_is_asked_anew_where_the_image_is() {
 }
 
 #[test]
-fn whoever_deletes_a_ledger_has_its_nodes_warmed_again() {
+fn nodes_of_a_deleted_ledger_are_warmed_again() {
     let mut sim = Sim::simple(2);
     sim.run(60);
     assert_eq!(sim.created.len(), 2);

@@ -9,11 +9,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::controller::events::{About, EventQueue, Notice};
 
-/// What happens to one image within this time is told at once.
+/// One event sums up what happens to an image within this time.
 const SPAN: SignedDuration = SignedDuration::from_secs(5);
 /// Nodes that an event names.
 const MOST_NODES: usize = 10;
-/// The same news about the same nodes is told again after this time.
+/// Seconds after which an event with the same nodes and the same text is created again.
 const REPEAT: i64 = 600;
 
 /// Image, reason and what is said besides.

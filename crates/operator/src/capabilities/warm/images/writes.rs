@@ -18,7 +18,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::json;
 
-use super::FIELD_MANAGER;
+use crate::capabilities::warm::FIELD_MANAGER;
 use crate::cluster::watch::Tolerant;
 use crate::controller::Inflight;
 use crate::platform::api_error::{Class, Failure, within};

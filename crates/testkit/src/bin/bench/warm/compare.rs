@@ -31,7 +31,7 @@ pub(crate) async fn compare(load: &Load, rounds: usize) -> Result<(Vec<Bar>, Opt
     let stage = Stage::set_up(load).await?;
     let (mut turns, mut loops) = (Vec::new(), Vec::new());
     for round in 0..rounds {
-        // Whoever comes first in one round comes last in the next.
+        // The contender that is first in one round is last in the next.
         for turn in 0..2 {
             if (round + turn).is_multiple_of(2) {
                 let bare = bare::run(&stage, load).await?;

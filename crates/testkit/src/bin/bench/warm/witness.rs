@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(10);
 
 pub(crate) enum Sight {
-    /// Everything that was there is told.
+    /// The watch has delivered everything that was there.
     Listed,
     Pod(Seen),
 }
