@@ -45,6 +45,10 @@ pub enum Verdict {
     OffLimits {
         reason: Arc<str>,
     },
+    /// The registry has it, and nodes could not pull it all the same.
+    FailsOnNodes {
+        reason: Arc<str>,
+    },
     /// Nothing was found out, for instance because nodes may hold a credential that we do not.
     Unknown {
         reason: Arc<str>,
@@ -63,11 +67,12 @@ pub enum VerdictKind {
     TlsError,
     Malformed,
     OffLimits,
+    FailsOnNodes,
     Unknown,
 }
 
 impl VerdictKind {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Available,
         Self::NotFound,
         Self::Unauthorised,
@@ -77,6 +82,7 @@ impl VerdictKind {
         Self::TlsError,
         Self::Malformed,
         Self::OffLimits,
+        Self::FailsOnNodes,
         Self::Unknown,
     ];
 
@@ -92,6 +98,7 @@ impl VerdictKind {
             Self::TlsError => "tls-error",
             Self::Malformed => "malformed-answer",
             Self::OffLimits => "off-limits",
+            Self::FailsOnNodes => "fails-on-nodes",
             Self::Unknown => "unknown",
         }
     }
@@ -115,6 +122,7 @@ impl Verdict {
             Self::TlsError { .. } => VerdictKind::TlsError,
             Self::Malformed { .. } => VerdictKind::Malformed,
             Self::OffLimits { .. } => VerdictKind::OffLimits,
+            Self::FailsOnNodes { .. } => VerdictKind::FailsOnNodes,
             Self::Unknown { .. } => VerdictKind::Unknown,
         }
     }
@@ -147,6 +155,7 @@ impl Verdict {
             | Self::TlsError { reason }
             | Self::Malformed { reason }
             | Self::OffLimits { reason }
+            | Self::FailsOnNodes { reason }
             | Self::Unknown { reason } => reason,
         }
     }

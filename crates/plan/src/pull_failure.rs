@@ -4,6 +4,10 @@
 //! recognised by its words. Causes that another image cannot fix are recognised first: a message may quote several
 //! attempts, and a full disk stays full whatever the other attempts met.
 
+use std::fmt;
+
+use fairlead_domain::reference::Reference;
+
 /// The part of a message that is kept: the cause is at its end.
 pub const KEPT_MESSAGE: usize = 512;
 
@@ -32,7 +36,9 @@ pub enum PullFailure {
     Platform,
     /// A signature is missing or wrong.
     Signature,
-    /// The content of the image is broken or cannot be unpacked.
+    /// What the registry sent is not what the manifest promises.
+    Corrupt,
+    /// The content of the image cannot be unpacked.
     Content,
     /// The image may not be pulled, and the node does not have it.
     NeverPull,
@@ -75,11 +81,11 @@ impl PullFailure {
             "mismatched image rootfs",
             "failed to extract layer",
             "failed to unpack",
-            "unexpected commit digest",
             "wrong diff id",
-            "failed size validation",
         ]) {
             Self::Content
+        } else if contains(&["unexpected commit digest", "failed size validation"]) {
+            Self::Corrupt
         } else if contains(&["registryunavailable", "registry is unavailable"]) || has_server_error(&text) {
             Self::Unavailable
         } else if contains(&["429 too many requests", "toomanyrequests"]) {
@@ -139,6 +145,7 @@ impl PullFailure {
             | Self::RateLimited
             | Self::Certificate
             | Self::Network
+            | Self::Corrupt
             | Self::Unknown => true,
             Self::TooManyPulls
             | Self::DiskFull
@@ -150,6 +157,90 @@ impl PullFailure {
             | Self::Inspect => false,
         }
     }
+}
+
+impl PullFailure {
+    /// Whether the location is to blame for it, and not the node, the credentials or the image itself. A cause that the
+    /// message does not tell may be any of these.
+    pub fn is_of_location(self) -> bool {
+        match self {
+            Self::NotFound
+            | Self::ConnectionRefused
+            | Self::Unavailable
+            | Self::RateLimited
+            | Self::Certificate
+            | Self::Network
+            | Self::Corrupt => true,
+            Self::Denied
+            | Self::NoSuchHost
+            | Self::TooManyPulls
+            | Self::DiskFull
+            | Self::Platform
+            | Self::Signature
+            | Self::Content
+            | Self::NeverPull
+            | Self::InvalidName
+            | Self::Inspect
+            | Self::Unknown => false,
+        }
+    }
+}
+
+/// In the words of a person who has to do something about it.
+impl fmt::Display for PullFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotFound => "image not found",
+            Self::Denied => "access denied: check imagePullSecrets",
+            Self::ConnectionRefused => "the registry refuses connections",
+            Self::NoSuchHost => "the name of the registry cannot be resolved",
+            Self::Unavailable => "the registry is unavailable",
+            Self::RateLimited => "the registry asks for fewer pulls",
+            Self::Certificate => "the certificate of the registry is not trusted",
+            Self::Network => "the connection to the registry failed",
+            Self::TooManyPulls => "the kubelet limits its pulls",
+            Self::DiskFull => "the disk of the node is full",
+            Self::Platform => "the image has no variant for the node",
+            Self::Signature => "the signature of the image does not verify",
+            Self::Corrupt => "the registry sends broken content",
+            Self::Content => "the image cannot be unpacked",
+            Self::NeverPull => "the node does not have the image, and imagePullPolicy is Never",
+            Self::InvalidName => "the image has an invalid name",
+            Self::Inspect => "the runtime cannot say whether it has the image",
+            Self::Unknown => "the pull failed",
+        })
+    }
+}
+
+/// The image volume that a message is about: the one that it names, if it does not name the image of the container.
+/// The kubelet reports the failure of a volume on each container that mounts it.
+pub fn failed_volume<'a>(
+    message: &str,
+    image: &str,
+    volumes: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Option<&'a str> {
+    let names = |reference: &str| {
+        let normalised = Reference::parse(reference).ok();
+        contains_word(message, reference)
+            || normalised.is_some_and(|reference| contains_word(message, reference.as_str()))
+    };
+    // The same text in both places: then either reading is right, and the image can be patched.
+    let volume = volumes.into_iter().find(|(_, reference)| *reference != image && names(reference))?;
+    (!names(image)).then_some(volume.0)
+}
+
+/// Whether a text stands in another, and not as a part of a longer reference.
+fn contains_word(text: &str, word: &str) -> bool {
+    let joins = |character: char| character.is_ascii_alphanumeric() || "._-/:@".contains(character);
+    !word.is_empty()
+        && text.match_indices(word).any(|(at, _)| {
+            let before = text.get(..at).and_then(|before| before.chars().next_back());
+            let after = text.get(at + word.len()..).unwrap_or_default();
+            // A sentence goes on after a colon or a full stop, a reference does not have a blank there.
+            let after = after.trim_start_matches([':', '.']);
+            let ends = after.is_empty() || after.chars().next().is_some_and(|next| !joins(next));
+            ends && before.is_none_or(|before| !joins(before) || before == '/')
+        })
 }
 
 /// The end of a message, at most [`KEPT_MESSAGE`] bytes.
@@ -221,6 +312,7 @@ mod tests {
             ("failed to copy: write /var/lib/containerd/x: no space left on device", F::DiskFull),
             ("no match for platform in manifest: not found", F::Platform),
             ("mismatched image rootfs and manifest layers", F::Content),
+            ("failed commit on ref \"layer-sha256:1\": unexpected commit digest sha256:2", F::Corrupt),
             ("Back-off pulling image \"r.io/a:1\"", F::Unknown),
             (
                 "Back-off pulling image \"r.io/a:1\": ErrImagePull: dial tcp: connect: connection refused",
@@ -262,6 +354,28 @@ mod tests {
         let cause = PullFailure::classify("ErrImagePull", message);
         assert_eq!(cause, Some(PullFailure::DiskFull));
         assert!(!PullFailure::DiskFull.may_be_cured_elsewhere() && !PullFailure::DiskFull.is_definite());
+    }
+
+    #[test]
+    fn a_failure_of_a_volume_is_told_from_one_of_the_container() {
+        let volumes = [("model", "r.io/models/llm:3"), ("data", "busybox:1")];
+        for (message, volume) in [
+            (
+                r#"Back-off pulling image "r.io/models/llm:3": ErrImagePull: connection refused"#,
+                Some("model"),
+            ),
+            (r#"failed to pull and unpack image "docker.io/library/busybox:1": not found"#, Some("data")),
+            (r#"Back-off pulling image "r.io/web:1""#, None),
+            (r#"Back-off pulling image "r.io/models/llm:33""#, None),
+            (r#"failed to resolve reference "r.io/models/llm:3": not found; "r.io/web:1""#, None),
+            ("initializing source docker://r.io/models/llm:3: reading manifest", Some("model")),
+            (r#"Failed to inspect image "": rpc error"#, None),
+            ("", None),
+        ] {
+            assert_eq!(failed_volume(message, "r.io/web:1", volumes), volume, "{message}");
+        }
+        let same = [("model", "r.io/web:1")];
+        assert_eq!(failed_volume(r#"Back-off pulling image "r.io/web:1""#, "r.io/web:1", same), None);
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub fn span(verdict: &Verdict, ages: Ages, now: SystemTime, jitter: f64) -> Opti
         Verdict::Unreachable { .. } => {
             Span { renew: Some(FAILED.mul_f64(early)), end: FAILED + patience + SLACK }
         }
-        Verdict::Unknown { .. } => return None,
+        Verdict::FailsOnNodes { .. } | Verdict::Unknown { .. } => return None,
     };
     (!span.end.is_zero()).then_some(span)
 }
@@ -167,6 +167,7 @@ mod tests {
             VerdictKind::TlsError => Verdict::TlsError { reason: reason() },
             VerdictKind::Malformed => Verdict::Malformed { reason: reason() },
             VerdictKind::OffLimits => Verdict::OffLimits { reason: reason() },
+            VerdictKind::FailsOnNodes => Verdict::FailsOnNodes { reason: reason() },
             VerdictKind::Unknown => Verdict::Unknown { reason: reason() },
         }
     }

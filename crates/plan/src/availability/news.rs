@@ -56,7 +56,7 @@ fn judge(verdict: &Verdict, secret_problem: Option<&str>) -> (Option<Availabilit
         Verdict::Unreachable { .. } | Verdict::TlsError { .. } | Verdict::Malformed { .. } => {
             Some(Availability::Unreachable)
         }
-        Verdict::OffLimits { .. } | Verdict::Unknown { .. } => None,
+        Verdict::OffLimits { .. } | Verdict::FailsOnNodes { .. } | Verdict::Unknown { .. } => None,
     };
     match (state, secret_problem) {
         // Registries hide from strangers what they have, so that without its Secret an image may seem to be missing.

@@ -174,6 +174,8 @@ pub struct Alternatives {
     pub(super) guarded: bool,
     /// Why the first of them was left out.
     pub(super) unproven: Option<String>,
+    /// Copies of other images, which were left out.
+    pub(super) withheld: Vec<Reference>,
 }
 
 impl Alternatives {
@@ -223,13 +225,14 @@ impl Alternatives {
     /// Leaves out places that are here as copies only, where each would be the copy of another image. `foreign` is told
     /// what is copied and where to.
     pub fn withhold(&mut self, foreign: impl Fn(&Reference, &Reference) -> bool) {
-        let notes = &mut self.notes;
+        let (notes, left_out) = (&mut self.notes, &mut self.withheld);
         self.list.retain(|alternative| {
             let withheld = alternative.origins().all(|origin| match origin {
                 Origin::Mirror { of, .. } => foreign(of, &alternative.reference),
                 Origin::Original | Origin::Upstream { .. } => false,
             });
             if withheld {
+                left_out.push(alternative.reference.clone());
                 notes.push(format!(
                     "{} is not tried: what is there was copied from another image",
                     alternative.reference
@@ -237,6 +240,11 @@ impl Alternatives {
             }
             !withheld
         });
+    }
+
+    /// Whether a place was left out because what is there was copied from another image.
+    pub fn withholds(&self, place: &Reference) -> bool {
+        self.withheld.iter().any(|withheld| withheld.is_same_image(place))
     }
 
     /// The copies of mirrors that ask for proof of access.
@@ -284,6 +292,7 @@ impl Alternatives {
             routed: false,
             guarded: false,
             unproven: None,
+            withheld: Vec::new(),
         }
     }
 }

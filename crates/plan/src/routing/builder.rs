@@ -217,6 +217,7 @@ impl<'p> Builder<'p> {
             routed: true,
             guarded: self.copies.iter().any(|set| set.policy.access == MirrorAccess::Proven),
             unproven: None,
+            withheld: Vec::new(),
         }
     }
 

@@ -44,19 +44,17 @@ pub struct LocationAnswer {
 /// where none of ours matched, is unknown rather than unavailable. So is an original at an address that is off limits:
 /// a node may well reach it.
 pub fn judge(
-    alternative: &Alternative,
+    is_original: bool,
     verdict: Verdict,
     had_credentials: bool,
     trust_node_credentials: bool,
 ) -> Verdict {
     match verdict {
-        Verdict::Unauthorised { reason }
-            if trust_node_credentials && !had_credentials && alternative.is_original() =>
-        {
+        Verdict::Unauthorised { reason } if trust_node_credentials && !had_credentials && is_original => {
             let reason = format!("{reason}; no credential of ours matches, nodes may hold one");
             Verdict::Unknown { reason: Arc::from(reason) }
         }
-        Verdict::OffLimits { reason } if alternative.is_original() => Verdict::Unknown { reason },
+        Verdict::OffLimits { reason } if is_original => Verdict::Unknown { reason },
         verdict => verdict,
     }
 }

@@ -149,8 +149,7 @@ fn failing(container: &PullContainer) -> Option<PullState> {
             ))
         });
     };
-    let message =
-        if text.is_empty() { explain(*cause).to_owned() } else { format!("{}: {text}", explain(*cause)) };
+    let message = if text.is_empty() { cause.to_string() } else { format!("{cause}: {text}") };
     let failure = Failure { of_image: is_of_image(*cause), ..Failure::new(reason, message) };
     match cause {
         // The kubelet's own limit: it tries again by itself.
@@ -168,6 +167,7 @@ fn failing(container: &PullContainer) -> Option<PullState> {
         | PullFailure::Platform
         | PullFailure::Signature
         | PullFailure::Content
+        | PullFailure::Corrupt
         | PullFailure::NeverPull
         | PullFailure::InvalidName => Some(PullState::Failed(failure)),
     }
@@ -178,29 +178,6 @@ fn is_of_image(cause: PullFailure) -> bool {
         cause,
         PullFailure::NotFound | PullFailure::Denied | PullFailure::InvalidName | PullFailure::RateLimited
     )
-}
-
-/// In the words of a person who has to do something about it.
-fn explain(cause: PullFailure) -> &'static str {
-    match cause {
-        PullFailure::NotFound => "image not found",
-        PullFailure::Denied => "access denied: check imagePullSecrets",
-        PullFailure::ConnectionRefused => "the registry refuses connections",
-        PullFailure::NoSuchHost => "the name of the registry cannot be resolved",
-        PullFailure::Unavailable => "the registry is unavailable",
-        PullFailure::RateLimited => "the registry asks for fewer pulls",
-        PullFailure::Certificate => "the certificate of the registry is not trusted",
-        PullFailure::Network => "the connection to the registry failed",
-        PullFailure::TooManyPulls => "the kubelet limits its pulls",
-        PullFailure::DiskFull => "the disk of the node is full",
-        PullFailure::Platform => "the image has no variant for the node",
-        PullFailure::Signature => "the signature of the image does not verify",
-        PullFailure::Content => "the image is broken",
-        PullFailure::NeverPull => "the node does not have the image, and imagePullPolicy is Never",
-        PullFailure::InvalidName => "the image has an invalid name",
-        PullFailure::Inspect => "the runtime cannot say whether it has the image",
-        PullFailure::Unknown => "the pull failed",
-    }
 }
 
 /// The digest in a runtime's identifier. One without a repository names a configuration, which no registry serves.

@@ -41,7 +41,7 @@ impl Question<'_> {
             return verdict;
         }
         let trust = self.trust.trust_node_credentials(&self.place.reference.host());
-        judge(self.place, verdict, !self.credentials.is_empty(), trust)
+        judge(self.place.is_original(), verdict, !self.credentials.is_empty(), trust)
     }
 }
 

@@ -20,6 +20,7 @@ fn verdict(kind: VerdictKind) -> Verdict {
         VerdictKind::TlsError => Verdict::TlsError { reason },
         VerdictKind::Malformed => Verdict::Malformed { reason },
         VerdictKind::OffLimits => Verdict::OffLimits { reason },
+        VerdictKind::FailsOnNodes => Verdict::FailsOnNodes { reason },
         VerdictKind::Unknown => Verdict::Unknown { reason },
     }
 }
@@ -47,6 +48,7 @@ fn every_verdict_has_its_state() {
         (VerdictKind::TlsError, Unreachable, Unreachable),
         (VerdictKind::Malformed, Unreachable, Unreachable),
         (VerdictKind::OffLimits, Scheduled, Scheduled),
+        (VerdictKind::FailsOnNodes, Scheduled, Scheduled),
         (VerdictKind::Unknown, Scheduled, Scheduled),
     ] {
         let reason = if kind == VerdictKind::Available { "" } else { "so it is" };

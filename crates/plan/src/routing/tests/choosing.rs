@@ -123,20 +123,21 @@ fn without_alternatives_nobody_is_asked() {
 
 #[test]
 fn an_original_that_wants_credentials_we_do_not_have_is_unknown() {
-    let list = three();
-    let (original, copy) = (&list.list()[0], &list.list()[1]);
     let refused = || Verdict::Unauthorised { reason: "401".into() };
-    assert!(matches!(judge(original, refused(), false, true), Verdict::Unknown { .. }));
-    assert_eq!(judge(original, refused(), true, true), refused(), "our credential was refused");
-    assert_eq!(judge(original, refused(), false, false), refused(), "nodes are said to hold none");
-    assert_eq!(judge(copy, refused(), false, true), refused(), "only the original keeps its place");
+    assert!(matches!(judge(true, refused(), false, true), Verdict::Unknown { .. }));
+    assert_eq!(judge(true, refused(), true, true), refused(), "our credential was refused");
+    assert_eq!(judge(true, refused(), false, false), refused(), "nodes are said to hold none");
+    assert_eq!(judge(false, refused(), false, true), refused(), "only the original keeps its place");
     let forbidden = Verdict::Forbidden { reason: "403".into() };
-    assert_eq!(judge(original, forbidden.clone(), false, true), forbidden, "it does not ask who we are");
-    assert_eq!(judge(original, missing(), false, true), missing());
-    assert_eq!(judge(original, available(), false, true), available());
+    assert_eq!(judge(true, forbidden.clone(), false, true), forbidden, "it does not ask who we are");
+    assert_eq!(judge(true, missing(), false, true), missing());
+    assert_eq!(judge(true, available(), false, true), available());
     let set = replicated(ClusterReplicatedImageSet, "r", -1, &["quay.io", "r.io"]);
     let offered = plan(&[&set], "quay.io/a:1", PullPolicy::IfNotPresent, DEFAULT);
-    assert!(matches!(judge(&offered.list()[0], refused(), false, true), Verdict::Unknown { .. }));
+    assert!(matches!(
+        judge(offered.list()[0].is_original(), refused(), false, true),
+        Verdict::Unknown { .. }
+    ));
 }
 
 fn verdicts() -> impl Strategy<Value = Vec<Option<Verdict>>> {

@@ -51,8 +51,11 @@ fn an_original_that_is_off_limits_keeps_its_place_and_an_alternative_does_not() 
     let own = mirror(ImageSetMirror, "my-app/own", -1, &["127.0.0.1:5000"]);
     let alternatives = plan(&[&own], "127.0.0.1:6443/a:1", PullPolicy::IfNotPresent, DEFAULT);
     let off_limits = || Verdict::OffLimits { reason: "it is a loopback address".into() };
-    let judged: Vec<_> =
-        alternatives.list().iter().map(|one| Some(judge(one, off_limits(), false, true))).collect();
+    let judged: Vec<_> = alternatives
+        .list()
+        .iter()
+        .map(|one| Some(judge(one.is_original(), off_limits(), false, true)))
+        .collect();
     let Decision::Use { index, why } = alternatives.decide(&judged) else { panic!("{judged:?}") };
     assert_eq!(references(&alternatives)[index], "127.0.0.1:6443/a:1");
     assert!(why.contains("127.0.0.1:5000/a:1 is off-limits"), "{why}");

@@ -295,7 +295,7 @@ async fn ask(
     let verdicts = context.verdicts.caused_by(place.cause());
     let verdict = verdicts.ask(&place.reference, &credentials, namespace, deadline).await;
     let trusted = trust.trust_node_credentials(&place.reference.host());
-    let verdict = judge(place, verdict, !credentials.is_empty(), trusted);
+    let verdict = judge(place.is_original(), verdict, !credentials.is_empty(), trusted);
     Answer { verdict, credentials, pull_secrets, copies }
 }
 

@@ -1,0 +1,127 @@
+//! The annotations that healing reads and writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairlead_api::names;
+use fairlead_domain::reference::Reference;
+use serde::{Deserialize, Serialize};
+
+use crate::pod_record::{Found, MOST_BYTES, Record};
+
+/// The only version there is. An annotation of another version is replaced.
+const VERSION: u32 = 1;
+
+/// Images that are remembered for one container; more than any record offers.
+const MOST_TRIED: usize = 32;
+
+/// The annotations of a Pod, as far as they matter here.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Written<'a> {
+    /// The Pod has annotations, whichever.
+    pub any: bool,
+    /// `fairlead.dev/routes`
+    pub routes: Option<&'a str>,
+    /// `fairlead.dev/healed`
+    pub healed: Option<&'a str>,
+    /// `kuik.enix.io/original-images`
+    pub originals: Option<&'a str>,
+    /// `harbor.rewrite/original-upstreams`
+    pub upstreams: Option<&'a str>,
+    /// `harbor-reef/patched-containers`
+    pub patched_containers: Option<&'a str>,
+}
+
+/// An annotation that cannot be read, and is treated as if it were not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Malformed {
+    pub annotation: &'static str,
+    pub error: String,
+}
+
+impl<'a> Written<'a> {
+    pub fn record(&self) -> Option<Record> {
+        Record::parse(self.routes?)
+    }
+
+    pub(super) fn found(&self) -> Found<'a> {
+        Found { routes: self.routes, originals: self.originals, upstreams: self.upstreams, other_bytes: 0 }
+    }
+
+    /// The original of each container, as the program that rewrote the images wrote it. Empty ones say nothing.
+    pub fn upstreams(&self) -> BTreeMap<String, String> {
+        read_upstreams(self.upstreams).unwrap_or_default()
+    }
+
+    /// Containers that were patched, in the order in which they were.
+    pub fn patched_containers(&self) -> Vec<String> {
+        self.patched_containers.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+
+    pub fn tried(&self) -> Tried {
+        self.healed.and_then(Tried::parse).unwrap_or_default()
+    }
+
+    /// What cannot be read.
+    pub(super) fn malformed(&self) -> Vec<Malformed> {
+        let mut malformed = Vec::new();
+        if let Err(error) = read_upstreams(self.upstreams) {
+            malformed.push(Malformed { annotation: names::reef::ORIGINAL_UPSTREAMS, error });
+        }
+        if self.routes.is_some() && self.record().is_none() {
+            let error = "it is not a record that this version reads".to_owned();
+            malformed.push(Malformed { annotation: names::fairlead::ROUTES, error });
+        }
+        malformed
+    }
+}
+
+/// All or nothing: a map with one member that is not a text is not used at all.
+fn read_upstreams(text: Option<&str>) -> Result<BTreeMap<String, String>, String> {
+    let Some(text) = text.filter(|text| !text.trim().is_empty()) else { return Ok(BTreeMap::new()) };
+    if text.len() > MOST_BYTES {
+        return Err(format!("it is longer than {MOST_BYTES} bytes"));
+    }
+    let map: Option<BTreeMap<String, Option<String>>> = serde_json::from_str(text)
+        .map_err(|error| format!("it must be a JSON object of container names and images: {error}"))?;
+    let texts = map.unwrap_or_default().into_iter().filter_map(|(name, image)| Some((name, image?)));
+    Ok(texts.filter(|(_, image)| !image.is_empty()).collect())
+}
+
+/// The images that each container of a Pod was given and could not pull, or was given last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    v: u32,
+    images: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Default for Tried {
+    fn default() -> Self {
+        Self { v: VERSION, images: BTreeMap::new() }
+    }
+}
+
+impl Tried {
+    fn parse(text: &str) -> Option<Self> {
+        let tried = (text.len() <= MOST_BYTES).then(|| serde_json::from_str::<Self>(text).ok())??;
+        (tried.v == VERSION).then_some(tried)
+    }
+
+    /// Whether a container was given an image before, however that was written.
+    pub(super) fn has(&self, container: &str, image: &str) -> bool {
+        let Some(tried) = self.images.get(container) else { return false };
+        let reference = Reference::parse(image).ok();
+        tried.len() >= MOST_TRIED
+            || tried.iter().any(|known| {
+                let same = || Some(Reference::parse(known).ok()?.is_same_image(reference.as_ref()?));
+                known == image || same() == Some(true)
+            })
+    }
+
+    pub(super) fn add(&mut self, container: &str, image: &str) {
+        self.images.entry(container.to_owned()).or_default().insert(image.to_owned());
+    }
+
+    pub(super) fn text(&self) -> Option<String> {
+        serde_json::to_string(self).ok()
+    }
+}

@@ -1,0 +1,184 @@
+//! Which images a container may be given instead of the one that cannot be pulled.
+
+use std::sync::Arc;
+
+use fairlead_domain::cause::Cause;
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
+
+use super::{FailingContainer, Tried};
+use crate::pod_record::{BY_ORIGINAL, Route};
+use crate::routing::{Alternative, Alternatives, Origin, SecretName};
+
+/// An image that may be written into a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// As it is written.
+    pub image: String,
+    pub reference: Reference,
+    /// The policy that offers it, or `original`.
+    pub by: String,
+    /// On whose account its registry is asked.
+    pub cause: Cause,
+    pub is_original: bool,
+}
+
+/// What a container may be given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Candidates {
+    /// In order: the first that is available is taken.
+    pub ask: Vec<Candidate>,
+    /// Taken without asking if none of the others is available.
+    pub last: Option<String>,
+    /// The Pod was admitted here, so what is written becomes part of its record.
+    pub recorded: bool,
+    /// Places that were given already.
+    pub tried: usize,
+}
+
+impl Candidates {
+    pub fn is_empty(&self) -> bool {
+        self.ask.is_empty() && self.last.is_none()
+    }
+}
+
+/// What is known about one container.
+#[derive(Debug, Clone, Copy)]
+pub struct Background<'a> {
+    /// What was recorded at admission for the image that it has.
+    pub route: Option<&'a Route>,
+    /// What the policies of today offer for the image that was asked for.
+    pub planned: Option<&'a Alternatives>,
+    /// The original by the annotation of harbor-reef.
+    pub upstream: Option<&'a str>,
+    pub tried: &'a Tried,
+    /// harbor-reef's list says that the container was patched.
+    pub patched: bool,
+    pub namespace: &'a str,
+    /// Names of the pull secrets that the Pod has.
+    pub pull_secrets: &'a [Arc<str>],
+}
+
+/// The candidates for a container.
+///
+/// A Pod that was admitted here has the pull secrets of all its alternatives. One that was not gets only alternatives
+/// that need no other secrets than its own, and the original without asking, because whoever wrote it there wanted it
+/// used.
+pub fn candidates(container: &FailingContainer<'_>, known: &Background<'_>) -> Candidates {
+    let present = Reference::parse(container.image).ok();
+    let is_new = |image: &str| {
+        let same = Reference::parse(image)
+            .ok()
+            .zip(present.as_ref())
+            .is_some_and(|(one, other)| one.is_same_image(other));
+        image != &**container.image && !same && !known.tried.has(container.name(), image)
+    };
+    let offered = |reference: &Reference| {
+        let list = known.planned.map(Alternatives::list).unwrap_or_default();
+        list.iter().find(|place| place.reference.is_same_image(reference))
+    };
+    let Some(route) = known.route else {
+        if known.patched {
+            return Candidates { tried: 1, ..Candidates::default() };
+        }
+        let list = known.planned.map(Alternatives::list).unwrap_or_default();
+        let ask = list
+            .iter()
+            .filter(|place| !place.is_original() && needs_no_other_secret(place, known))
+            .filter(|place| is_new(place.reference.as_str()))
+            .map(Candidate::offered)
+            .collect();
+        let last = known.upstream.filter(|image| is_new(image)).map(str::to_owned);
+        return Candidates { ask, last, recorded: false, tried: 0 };
+    };
+    let mut ask: Vec<Candidate> = Vec::new();
+    let withheld = |reference: &Reference| known.planned.is_some_and(|planned| planned.withholds(reference));
+    for image in &route.alternatives {
+        let Ok(reference) = Reference::parse(image) else { continue };
+        if !is_new(image) || withheld(&reference) {
+            continue;
+        }
+        ask.push(match offered(&reference) {
+            Some(place) if place.is_original() => Candidate::original(&route.asked, reference),
+            Some(place) => Candidate::offered(place),
+            // The policy has gone since; what a Pod says of itself is asked about on its tenant's account.
+            None => Candidate {
+                image: image.clone(),
+                reference,
+                by: route.by.clone(),
+                cause: Cause::Tenant,
+                is_original: false,
+            },
+        });
+    }
+    for image in [known.upstream, Some(route.asked.as_str())].into_iter().flatten() {
+        if let Ok(reference) = Reference::parse(image)
+            && is_new(image)
+            && ask.iter().all(|one| !one.reference.is_same_image(&reference))
+        {
+            ask.push(Candidate::original(image, reference));
+        }
+    }
+    let all = 1 + route.alternatives.len();
+    let tried = all.saturating_sub(ask.len());
+    Candidates { ask, last: None, recorded: true, tried }
+}
+
+impl Candidate {
+    fn offered(place: &Alternative) -> Self {
+        Self {
+            image: place.reference.to_string(),
+            reference: place.reference.clone(),
+            by: place.origin.by(),
+            cause: place.cause(),
+            is_original: matches!(place.origin, Origin::Original),
+        }
+    }
+
+    fn original(image: &str, reference: Reference) -> Self {
+        Self {
+            image: image.to_owned(),
+            reference,
+            by: BY_ORIGINAL.to_owned(),
+            cause: Cause::Tenant,
+            is_original: true,
+        }
+    }
+}
+
+/// Whether every Secret of a place is on the Pod.
+fn needs_no_other_secret(place: &Alternative, known: &Background<'_>) -> bool {
+    place.secrets.iter().all(|used| {
+        let SecretName { namespace, name } = &used.secret;
+        &**namespace == known.namespace && known.pull_secrets.contains(name)
+    })
+}
+
+/// What becomes of a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Choice {
+    /// It is given this candidate; with what its registry said.
+    Give { candidate: Candidate, verdict: Verdict },
+    /// It is given the original, without its registry having been asked.
+    GiveOriginal(String),
+    /// Nothing can be pulled now; what was asked is asked again later.
+    Wait { why: String },
+    /// Everything was tried.
+    GiveUp,
+}
+
+/// Chooses. `verdicts` are in the order of the candidates, judged already.
+pub fn choose(candidates: Candidates, verdicts: &[Verdict]) -> Choice {
+    let Candidates { ask, last, .. } = candidates;
+    let answers: Vec<String> =
+        ask.iter().zip(verdicts).map(|(one, verdict)| format!("{} is {verdict}", one.image)).collect();
+    let usable = ask.into_iter().zip(verdicts).find(|(_, verdict)| verdict.is_usable());
+    if let Some((candidate, verdict)) = usable {
+        return Choice::Give { candidate, verdict: verdict.clone() };
+    }
+    match last {
+        Some(original) => Choice::GiveOriginal(original),
+        None if answers.is_empty() => Choice::GiveUp,
+        None => Choice::Wait { why: answers.join("; ") },
+    }
+}

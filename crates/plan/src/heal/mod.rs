@@ -1,0 +1,101 @@
+//! How Pods whose images cannot be pulled are moved to images that can be.
+//!
+//! The kubelet tries a changed image at once, so a container that waits for its pull is cured by writing another
+//! reference into the Pod. [`Incidents`] tells when a failure is certain enough to act on, [`candidates`] what may be
+//! written instead, [`choose`] which of it, and [`repair`] builds the one patch for all containers of a Pod.
+//! What cannot be patched is left to [`evict`].
+//!
+//! Healing ends: a Pod with our record gets each candidate once, which [`Tried`] remembers on the Pod itself; a Pod
+//! without one is patched once per container.
+
+mod annotations;
+mod candidates;
+pub mod evict;
+mod incidents;
+mod patch;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crate::pod_record::{Place, Record, Route};
+use crate::pull_failure::PullFailure;
+
+pub use self::annotations::{Malformed, Tried, Written};
+pub use self::candidates::{Background, Candidate, Candidates, Choice, candidates, choose};
+pub use self::incidents::{Incidents, Look, Note};
+pub use self::patch::{Operation, Repair, repair};
+
+/// A failed patch is tried again after this time.
+pub const RETRY_SECONDS: i64 = 15;
+
+/// A container whose image, or one of whose image volumes, cannot be pulled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailingContainer<'a> {
+    pub place: Place<'a>,
+    /// Its position in the specification, among containers of its kind.
+    pub position: usize,
+    /// The same among the statuses.
+    pub status_position: usize,
+    pub image: &'a Arc<str>,
+    /// The kubelet's reason, as it is stored.
+    pub waiting: &'a str,
+    pub failure: PullFailure,
+    /// The end of the kubelet's message.
+    pub message: &'a str,
+    /// The image volume that cannot be pulled. The image of the container itself is then not at fault.
+    pub volume: Option<FailingVolume<'a>>,
+}
+
+/// An image volume that cannot be pulled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailingVolume<'a> {
+    pub name: &'a str,
+    pub image: &'a str,
+}
+
+impl FailingContainer<'_> {
+    pub fn name(&self) -> &str {
+        match self.place {
+            Place::Container(name) | Place::Init(name) | Place::Ephemeral(name) | Place::Volume(name) => name,
+        }
+    }
+
+    /// Why no other image is written into the container; none if one can be.
+    fn unpatchable(&self) -> Option<Unpatchable> {
+        if !self.failure.may_be_cured_elsewhere() {
+            return Some(Unpatchable::Cause(self.failure));
+        }
+        match (&self.volume, self.place) {
+            (Some(_), _) => Some(Unpatchable::Volume),
+            (None, Place::Ephemeral(_) | Place::Volume(_)) => Some(Unpatchable::Ephemeral),
+            (None, Place::Container(_) | Place::Init(_)) => None,
+        }
+    }
+}
+
+/// Why a container cannot be healed by a patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unpatchable {
+    /// Another image would fail alike, or must not be used.
+    Cause(PullFailure),
+    /// The API server lets nobody change the image of a volume.
+    Volume,
+    /// Nor that of an ephemeral container.
+    Ephemeral,
+}
+
+/// A Pod with containers that wait for their images.
+#[derive(Debug, Clone)]
+pub struct FailingPod<'a> {
+    pub uid: &'a Arc<str>,
+    pub containers: Vec<FailingContainer<'a>>,
+    pub written: Written<'a>,
+}
+
+impl FailingPod<'_> {
+    /// What was recorded for an image when the Pod was admitted, as long as that is the image that it has.
+    pub fn route<'r>(&self, record: Option<&'r Record>, place: &Place<'_>, image: &str) -> Option<&'r Route> {
+        record?.images.get(&place.key()).filter(|route| route.used == image)
+    }
+}

@@ -1,0 +1,235 @@
+//! What nodes could not pull although its registry says that it is there: blobs behind a good manifest are missing, or
+//! only nodes distrust a certificate.
+//!
+//! Probes cannot see that, so it is learnt from the statuses of Pods, by every replica for itself, and remembered for
+//! ten minutes. One tenant must not take an image away from others: a failure counts at once for Pods of the same
+//! namespace with the same credentials, and for all only after failures in two namespaces and on two nodes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use fairlead_domain::keyring::CredentialId;
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::pull_failure::PullFailure;
+
+/// How long a failure is remembered.
+pub const LIFETIME: SignedDuration = SignedDuration::from_mins(10);
+
+/// Images with failures that are remembered, and failures of one image. Further ones are not taken up before others
+/// have expired.
+const MOST_IMAGES: usize = 4096;
+const MOST_FAILURES: usize = 16;
+
+/// Credentials in the order in which a kubelet tries them.
+pub type Credentials = Arc<[CredentialId]>;
+
+/// A pull that failed on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeFailure {
+    pub namespace: Arc<str>,
+    pub credentials: Credentials,
+    pub node: Arc<str>,
+    pub failure: PullFailure,
+    pub at: Timestamp,
+}
+
+impl NodeFailure {
+    fn counts(&self, now: Timestamp) -> bool {
+        now.duration_since(self.at) < LIFETIME
+    }
+
+    fn is_same_source(&self, other: &Self) -> bool {
+        (&self.namespace, &self.credentials, &self.node)
+            == (&other.namespace, &other.credentials, &other.node)
+    }
+}
+
+/// Whether a failure is worth remembering: the location is to blame, and its registry says that the image is there.
+pub fn teaches(failure: PullFailure, verdict: &Verdict) -> bool {
+    failure.is_of_location() && verdict.is_available()
+}
+
+/// What is remembered.
+#[derive(Debug, Clone, Default)]
+pub struct NodeFailures {
+    images: HashMap<Reference, Vec<NodeFailure>>,
+}
+
+impl NodeFailures {
+    pub fn is_empty(&self) -> bool {
+        self.images.is_empty()
+    }
+
+    /// Takes up a failure; a later one of the same source takes the place of an earlier one.
+    pub fn learn(&mut self, image: &Reference, failure: NodeFailure) {
+        self.forget(failure.at);
+        let image = image.pulled();
+        if self.images.len() >= MOST_IMAGES && !self.images.contains_key(&image) {
+            return;
+        }
+        let failures = self.images.entry(image).or_default();
+        failures.retain(|known| !known.is_same_source(&failure));
+        if failures.len() < MOST_FAILURES {
+            failures.push(failure);
+        }
+    }
+
+    /// Drops what is too old.
+    pub fn forget(&mut self, now: Timestamp) {
+        self.images.retain(|_, failures| {
+            failures.retain(|failure| failure.counts(now));
+            !failures.is_empty()
+        });
+    }
+
+    /// Why Pods of a namespace with these credentials should not be given an image.
+    pub fn against(
+        &self,
+        image: &Reference,
+        namespace: &str,
+        credentials: &[CredentialId],
+        now: Timestamp,
+    ) -> Option<String> {
+        if self.images.is_empty() {
+            return None;
+        }
+        let failures = self.images.get(&image.pulled())?;
+        let failures: Vec<_> = failures.iter().filter(|failure| failure.counts(now)).collect();
+        let own = failures
+            .iter()
+            .find(|failure| &*failure.namespace == namespace && *failure.credentials == *credentials);
+        if let Some(NodeFailure { node, failure, .. }) = own {
+            return Some(format!("node {node} could not pull it: {failure}"));
+        }
+        let namespaces: BTreeSet<_> = failures.iter().map(|failure| &failure.namespace).collect();
+        let nodes: BTreeSet<_> = failures.iter().map(|failure| &failure.node).collect();
+        // Names of other namespaces and of their nodes are not passed on.
+        let first = failures.first().filter(|_| namespaces.len() > 1 && nodes.len() > 1)?;
+        Some(format!("{} nodes could not pull it: {}", nodes.len(), first.failure))
+    }
+
+    /// A verdict about an image in the light of what is remembered.
+    pub fn judge(
+        &self,
+        image: &Reference,
+        namespace: &str,
+        credentials: &[CredentialId],
+        now: Timestamp,
+        verdict: Verdict,
+    ) -> Verdict {
+        if self.images.is_empty() || !verdict.is_usable() {
+            return verdict;
+        }
+        match self.against(image, namespace, credentials, now) {
+            Some(reason) => Verdict::FailsOnNodes { reason: reason.into() },
+            None => verdict,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_domain::keyring::{Credential, IdentityKey, Keyring};
+
+    use super::*;
+
+    fn image() -> Reference {
+        Reference::parse("r.io/app:1").expect("a reference")
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + seconds).expect("a time")
+    }
+
+    fn failure(namespace: &str, node: &str, seconds: i64) -> NodeFailure {
+        NodeFailure {
+            namespace: namespace.into(),
+            credentials: [].into(),
+            node: node.into(),
+            failure: PullFailure::NotFound,
+            at: at(seconds),
+        }
+    }
+
+    fn after(failures: &[(&str, &str)]) -> NodeFailures {
+        let mut known = NodeFailures::default();
+        for (namespace, node) in failures {
+            known.learn(&image(), failure(namespace, node, 0));
+        }
+        known
+    }
+
+    #[test]
+    fn a_failure_counts_for_its_namespace_and_its_credentials() {
+        let known = after(&[("team", "n1")]);
+        let mut keyring = Keyring::new(IdentityKey::new([7; 32]));
+        assert!(keyring.add_login("r.io", b"ann", b"secret"));
+        let other: Vec<_> = keyring.lookup(&image().repository()).iter().map(Credential::id).collect();
+        let told = known.against(&image(), "team", &[], at(1));
+        assert_eq!(told.as_deref(), Some("node n1 could not pull it: image not found"));
+        assert_eq!(known.against(&image(), "team", &other, at(1)), None);
+        assert_eq!(known.against(&image(), "shop", &[], at(1)), None);
+        let elsewhere = Reference::parse("r.io/app:2").expect("a reference");
+        assert_eq!(known.against(&elsewhere, "team", &[], at(1)), None);
+    }
+
+    #[test]
+    fn two_namespaces_on_two_nodes_are_needed_for_all() {
+        for (failures, told) in [
+            (&[("a", "n1"), ("a", "n2"), ("a", "n3")][..], false),
+            (&[("a", "n1"), ("b", "n1")], false),
+            (&[("a", "n1"), ("b", "n2")], true),
+        ] {
+            let against = after(failures).against(&image(), "shop", &[], at(1));
+            assert_eq!(against.is_some(), told, "{failures:?}: {against:?}");
+            assert!(!against.unwrap_or_default().contains("n1"), "a name of another tenant's node");
+        }
+    }
+
+    #[test]
+    fn after_ten_minutes_it_is_forgotten() {
+        let mut known = after(&[("a", "n1"), ("b", "n2")]);
+        known.learn(&image(), failure("a", "n1", 300));
+        assert!(known.against(&image(), "b", &[], at(599)).is_some());
+        assert_eq!(known.against(&image(), "b", &[], at(600)), None);
+        assert!(known.against(&image(), "a", &[], at(899)).is_some(), "it failed again");
+        known.forget(at(900));
+        assert!(known.is_empty());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut known = NodeFailures::default();
+        for number in 0..5000 {
+            let image = Reference::parse(&format!("r.io/app:{number}")).expect("a reference");
+            known.learn(&image, failure("a", "n1", 0));
+        }
+        assert_eq!(known.images.len(), MOST_IMAGES);
+        for number in 0..100 {
+            known
+                .learn(&Reference::parse("r.io/app:1").expect("one"), failure("a", &format!("n{number}"), 0));
+        }
+        assert!(known.images.values().all(|failures| failures.len() <= MOST_FAILURES));
+    }
+
+    #[test]
+    fn only_what_the_location_is_to_blame_for_teaches_and_only_if_the_registry_has_it() {
+        let available = Verdict::Available { digest: None };
+        for (failure, expected) in [
+            (PullFailure::NotFound, true),
+            (PullFailure::Certificate, true),
+            (PullFailure::Corrupt, true),
+            (PullFailure::Denied, false),
+            (PullFailure::NoSuchHost, false),
+            (PullFailure::DiskFull, false),
+            (PullFailure::Platform, false),
+            (PullFailure::Unknown, false),
+        ] {
+            assert_eq!(teaches(failure, &available), expected, "{failure}");
+        }
+        assert!(!teaches(PullFailure::NotFound, &Verdict::NotFound { reason: "gone".into() }));
+    }
+}
