@@ -16,6 +16,7 @@ use crate::controller::events::{self, Errors, EventQueue, Queued};
 use crate::platform::certificates::system_clock;
 use crate::platform::clock::Clock;
 use crate::platform::config::Config;
+use crate::registries::node_failures::NodeFailures;
 use crate::registries::secrets::{self, Copies, Secrets};
 use crate::registries::verdicts::{self, VerdictSettings, Verdicts};
 
@@ -47,6 +48,8 @@ pub struct Context {
     /// The client that every function shares, with one budget for each registry.
     pub registries: fairlead_registry::Client,
     pub verdicts: Verdicts,
+    /// What nodes could not pull although its registry has it.
+    pub node_failures: NodeFailures,
     pub secrets: Secrets,
     pub copies: Copies,
     pub accounts: Accounts,
@@ -118,6 +121,7 @@ impl Context {
             policies,
             registries,
             verdicts,
+            node_failures: NodeFailures::default(),
             secrets,
             copies,
             accounts,

@@ -19,6 +19,7 @@ use crate::admission::exclusions::Skip;
 use crate::admission::{self, Recorder, Rewrites, Router};
 use crate::capabilities::availability::{self, AvailabilitySetup, AvailabilityWatch};
 use crate::capabilities::consistency::{Consistency, ConsistencyChecks};
+use crate::capabilities::heal::{self, HealSetup, Healing};
 use crate::capabilities::mirror::{self, Inbox, MirrorController, MirrorSetup};
 use crate::capabilities::warm::discovery::{self, DiscoverySetup, DiscoverySync};
 use crate::capabilities::warm::images::ImageWarming;
@@ -41,6 +42,7 @@ use crate::platform::http::{self, BindError, Endpoint};
 use crate::platform::leader::{self, Election, Leader};
 use crate::platform::settings::{CertificateSource, LEASE, Settings};
 use crate::platform::telemetry::{self, Pulse, Pulses};
+use crate::registries::node_failures;
 use crate::registries::secrets::copies::CopyKeeper;
 
 const WEBHOOK: Endpoint = Endpoint { name: "webhook", flags: "--listen and --webhook-port" };
@@ -133,6 +135,7 @@ pub async fn run(
     parts.control(&context, &leader, queues.events);
     parts.mirror(&context, &leader);
     parts.warm(&context, &leader);
+    parts.heal(&context, &leader);
     parts.admit(webhook, entrance, &context)?;
     let probes: Vec<Probe> = checks.into_iter().chain([policies]).collect();
     let beat = parts.pulses.add("run loop");
@@ -230,6 +233,8 @@ impl Assembly {
             }
         };
         self.telling.spawn("secrets", context.secrets.clone().run(named, self.stop.clone()));
+        let learning = node_failures::learn(context.clone(), self.stop.clone());
+        self.telling.spawn("failures on nodes", learning);
         self.acting.spawn("records of ephemeral containers", recorder.run(self.shutdown.clone()));
         self.acting.spawn("internal errors", events::report_errors(context.clone(), self.shutdown.clone()));
     }
@@ -281,6 +286,14 @@ impl Assembly {
         let setup = Arc::new(WarmSetup::new(context.clone(), warming));
         self.run::<ImageWarming>(setup.clone(), leader);
         self.run::<SetKeeper>(setup, leader);
+    }
+
+    /// Starts what moves Pods to images that can be pulled.
+    fn heal(&mut self, context: &Arc<Context>, leader: &Leader) {
+        let metrics = heal::Metrics::register(&mut self.registry);
+        if context.config.heal.enabled {
+            self.run::<Healing>(Arc::new(HealSetup::new(context.clone(), metrics)), leader);
+        }
     }
 
     fn admit(

@@ -64,8 +64,8 @@ impl Capability {
     /// Whether this version acts on the kinds and settings of the capability.
     fn is_implemented(self) -> bool {
         match self {
-            Self::Route | Self::Mirror | Self::Watch | Self::Warm => true,
-            Self::Heal | Self::Cache | Self::SteerNodes | Self::Account => false,
+            Self::Route | Self::Mirror | Self::Watch | Self::Warm | Self::Heal => true,
+            Self::Cache | Self::SteerNodes | Self::Account => false,
         }
     }
 

@@ -219,14 +219,24 @@ pub fn failed_volume<'a>(
     image: &str,
     volumes: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Option<&'a str> {
-    let names = |reference: &str| {
-        let normalised = Reference::parse(reference).ok();
-        contains_word(message, reference)
-            || normalised.is_some_and(|reference| contains_word(message, reference.as_str()))
-    };
     // The same text in both places: then either reading is right, and the image can be patched.
-    let volume = volumes.into_iter().find(|(_, reference)| *reference != image && names(reference))?;
-    (!names(image)).then_some(volume.0)
+    let volume = volumes.into_iter().find(|(_, reference)| *reference != image && names(message, reference))?;
+    (!names(message, image)).then_some(volume.0)
+}
+
+/// Whether what the kubelet says of a container is about the image that the container has now: after its image was
+/// changed, the status tells of the image before until the kubelet has looked again. A container that ran before keeps
+/// the image that it ran with in its status, and the message tells.
+pub fn is_about(image: &str, status_image: &str, message: &str) -> bool {
+    let same = || Some(Reference::parse(status_image).ok()?.is_same_image(&Reference::parse(image).ok()?));
+    status_image.is_empty() || status_image == image || same() == Some(true) || names(message, image)
+}
+
+/// Whether a message names an image, as it is written or as runtimes write it.
+fn names(message: &str, image: &str) -> bool {
+    let normalised = Reference::parse(image).ok();
+    contains_word(message, image)
+        || normalised.is_some_and(|reference| contains_word(message, reference.as_str()))
 }
 
 /// Whether a text stands in another, and not as a part of a longer reference.
@@ -376,6 +386,21 @@ mod tests {
         }
         let same = [("model", "r.io/web:1")];
         assert_eq!(failed_volume(r#"Back-off pulling image "r.io/web:1""#, "r.io/web:1", same), None);
+    }
+
+    #[test]
+    fn a_status_about_an_image_that_was_replaced_says_nothing() {
+        let message = r#"failed to resolve reference "docker.io/library/nginx:1": not found"#;
+        for (image, status_image, about) in [
+            ("nginx:1", "nginx:1", true),
+            ("nginx:1", "docker.io/library/nginx:1", true),
+            ("nginx:1", "", true),
+            ("m.io/nginx:1", "nginx:1", false),
+            // It ran with another image before this one failed.
+            ("nginx:1", "m.io/nginx:0", true),
+        ] {
+            assert_eq!(is_about(image, status_image, message), about, "{image}, {status_image}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use fairlead_domain::verdict::Verdict;
 use fairlead_plan::admission;
 use fairlead_plan::consistency::{Checks, ImageKey, Look, compare, is_recent};
 use fairlead_plan::pod_record::Record;
-use fairlead_plan::routing::{PolicyId, Rules, SecretName};
+use fairlead_plan::routing::{PolicyId, Rules};
 use futures::{StreamExt, future::join_all, stream};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -27,6 +27,7 @@ use crate::cluster::usage::{AnnotationsOf, LabelsOf};
 use crate::context::Context;
 use crate::controller::{Broken, Controller};
 use crate::platform::leader::Term;
+use crate::registries::node_failures::pull_secrets;
 use crate::registries::secrets::Keys;
 
 /// How often new Pods are looked for.
@@ -166,15 +167,9 @@ impl Consistency {
             return Look::default();
         }
         let deadline = Instant::now() + PATIENCE;
-        let names = pod
-            .pull_secrets
-            .iter()
-            .map(|name| SecretName { namespace: pod.key.namespace.clone(), name: name.clone() });
-        let names: Vec<_> = names.collect();
-        let reads = join_all(names.iter().map(|name| self.context.secrets.read(name, deadline))).await;
-        let keys: Vec<_> = reads.iter().filter_map(|read| read.keys()).map(Arc::as_ref).collect();
+        let keys = pull_secrets(&self.context, pod, deadline).await;
         let asked = places.list().iter().map(|place| {
-            let credentials = Keys::lookup(keys.iter().copied(), &place.reference.repository());
+            let credentials = Keys::lookup(keys.iter().map(Arc::as_ref), &place.reference.repository());
             async move {
                 let verdicts = self.context.verdicts.caused_by(place.cause());
                 verdicts.recall(&place.reference, &credentials, &key.namespace, deadline).await

@@ -2,5 +2,6 @@
 
 pub mod availability;
 pub mod consistency;
+pub mod heal;
 pub mod mirror;
 pub mod warm;

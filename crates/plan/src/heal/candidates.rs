@@ -125,7 +125,7 @@ pub fn candidates(container: &FailingContainer<'_>, known: &Background<'_>) -> C
 }
 
 impl Candidate {
-    fn offered(place: &Alternative) -> Self {
+    pub fn offered(place: &Alternative) -> Self {
         Self {
             image: place.reference.to_string(),
             reference: place.reference.clone(),

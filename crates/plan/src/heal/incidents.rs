@@ -29,6 +29,8 @@ struct Incident {
     containers: HashMap<Box<str>, Failing>,
     /// The Pod is left alone until then.
     rest: Option<Timestamp>,
+    /// What the kubelet said of containers before they were patched. While it says the same, that is old news.
+    settled: HashMap<Box<str>, (Box<str>, Box<str>)>,
     /// What was reported already.
     reported: BTreeSet<String>,
 }
@@ -40,6 +42,7 @@ struct Failing {
     since: Timestamp,
     /// The kubelet's reason when it was last looked at.
     waiting: Box<str>,
+    message: Box<str>,
     observations: u32,
     cause: PullFailure,
 }
@@ -143,6 +146,11 @@ impl Incidents {
 
     /// The Pod was patched: until the watch shows it, it looks as it did before.
     pub fn patched(&mut self, uid: &Arc<str>, now: Timestamp) {
+        if let Some(incident) = self.pods.get_mut(uid) {
+            let said = |failing: &Failing| (failing.waiting.clone(), failing.message.clone());
+            let settled = incident.containers.iter().map(|(name, failing)| (name.clone(), said(failing)));
+            incident.settled = settled.collect();
+        }
         self.rest(uid, now, SignedDuration::from_secs(RETRY_SECONDS));
     }
 
@@ -171,10 +179,19 @@ impl Incident {
                     failing.waiting = container.waiting.into();
                     failing.observations += 1;
                 }
+                if *failing.message != *container.message {
+                    failing.message = container.message.into();
+                }
                 // What the kubelet repeats while it waits may lack the cause that it told before.
                 if container.failure != PullFailure::Unknown {
                     failing.cause = container.failure;
                 }
+                continue;
+            }
+            let said = |(waiting, message): &(Box<str>, Box<str>)| {
+                **waiting == *container.waiting && **message == *container.message
+            };
+            if self.settled.get(container.name()).is_some_and(said) {
                 continue;
             }
             detected.push(position);
@@ -184,6 +201,7 @@ impl Incident {
                 image: Arc::clone(container.image),
                 since: now,
                 waiting: container.waiting.into(),
+                message: container.message.into(),
                 observations: 1,
                 cause: container.failure,
             };

@@ -114,7 +114,7 @@ fn failing<'a>(stored: &'a Stored, images: &'a [(String, Arc<str>)], failure: Pu
                 image,
                 waiting,
                 failure,
-                message: "",
+                message: image,
                 volume: None,
             });
         }

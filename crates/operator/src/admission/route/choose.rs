@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Router, pull_secrets::PullSecrets};
 use crate::admission::decide::PodRequest;
+use crate::registries::node_failures::NodeFailures;
 use crate::registries::verdicts::{Known, NodeTrust};
 
 /// A place that is known to have the image, and whose registry is checked first, has this time before the places after
@@ -25,6 +26,7 @@ struct Question<'a> {
     place: &'a Alternative,
     credentials: Vec<Credential>,
     trust: &'a NodeTrust,
+    failures: &'a NodeFailures,
 }
 
 /// All that is asked about one image.
@@ -36,12 +38,15 @@ struct Inquiry<'a> {
 }
 
 impl Question<'_> {
-    fn judged(&self, verdict: Verdict) -> Verdict {
-        if verdict.is_available() {
-            return verdict;
-        }
-        let trust = self.trust.trust_node_credentials(&self.place.reference.host());
-        judge(self.place.is_original(), verdict, !self.credentials.is_empty(), trust)
+    fn judged(&self, verdict: Verdict, namespace: &str) -> Verdict {
+        let Self { place, credentials, trust, failures } = self;
+        let verdict = if verdict.is_available() {
+            verdict
+        } else {
+            let trust = trust.trust_node_credentials(&place.reference.host());
+            judge(place.is_original(), verdict, !credentials.is_empty(), trust)
+        };
+        failures.judge(&place.reference, namespace, credentials, verdict)
     }
 }
 
@@ -62,7 +67,7 @@ impl Router {
                 continue;
             };
             let mut verdicts = vec![None; places.list().len()];
-            let (mut questions, expected) = self.look_up(places, secrets, &mut verdicts);
+            let (mut questions, expected) = self.look_up(places, secrets, request.namespace, &mut verdicts);
             match places.decide(&verdicts) {
                 Decision::Wait => {
                     let position = routes.len();
@@ -136,6 +141,7 @@ impl Router {
         &'a self,
         places: &'a Alternatives,
         secrets: &PullSecrets,
+        namespace: &str,
         verdicts: &mut [Option<Verdict>],
     ) -> (Vec<Question<'a>>, Option<usize>) {
         let mut questions = Vec::with_capacity(places.list().len());
@@ -145,7 +151,7 @@ impl Router {
             let verdicts_of = self.around.verdicts.caused_by(place.cause());
             let known = verdicts_of.known(&place.reference, &question.credentials);
             let settled = match known {
-                Known::Verdict(known) => verdict.insert(question.judged(known)).is_usable(),
+                Known::Verdict(known) => verdict.insert(question.judged(known, namespace)).is_usable(),
                 Known::Unproven(_) => {
                     expected = Some(position);
                     true
@@ -161,7 +167,8 @@ impl Router {
     }
 
     fn question<'a>(&'a self, place: &'a Alternative, secrets: &PullSecrets) -> Question<'a> {
-        Question { place, credentials: secrets.credentials(place), trust: &self.trust }
+        let (trust, failures) = (&self.trust, &self.around.node_failures);
+        Question { place, credentials: secrets.credentials(place), trust, failures }
     }
 
     /// Asks about everything that is not known, until the choice is clear or the time is up.
@@ -191,7 +198,7 @@ impl Router {
                     .caused_by(question.place.cause())
                     .ask(&question.place.reference, &question.credentials, request.namespace, deadline)
                     .await;
-                (index, question.judged(verdict))
+                (index, question.judged(verdict, request.namespace))
             })
             .collect();
         while let Ok(Some((index, verdict))) = timeout_at(deadline, answers.next()).await {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use fairlead_api::names;
 use fairlead_plan::owners::Controller;
 use fairlead_plan::pod_record::Place;
-use fairlead_plan::pull_failure::{PullFailure, end_of};
+use fairlead_plan::pull_failure::{PullFailure, end_of, failed_volume, is_about};
 use fairlead_plan::warm::record::Record as PullRecord;
 use kube::api::ObjectMeta;
 
@@ -82,6 +82,10 @@ pub struct PullProblem {
     pub failure: PullFailure,
     /// The end of the kubelet's message.
     pub message: Arc<str>,
+    /// The image volume that could not be pulled, where it is not the image of the container.
+    pub volume: Option<Arc<str>>,
+    /// Where the kubelet's word stands among the statuses of containers of its kind.
+    pub status_position: usize,
 }
 
 impl Container {
@@ -141,6 +145,17 @@ pub struct PodEntry {
 }
 
 impl PodEntry {
+    /// The image of a volume.
+    pub fn volume(&self, name: &str) -> Option<&Arc<str>> {
+        let mut volumes = self.containers.iter().filter(|one| one.role == Role::Volume);
+        volumes.find(|one| &*one.name == name).map(|one| &one.image)
+    }
+
+    /// Whether the kubelet cannot pull something for a container that waits for it.
+    pub fn is_failing(&self) -> bool {
+        self.containers.iter().any(|container| container.pull_problem.is_some())
+    }
+
     /// The images that the specification names, repeated where they are used twice.
     pub fn images(&self) -> impl Iterator<Item = &Arc<str>> {
         self.containers.iter().map(|container| &container.image)
@@ -226,13 +241,19 @@ impl PodInterner {
             (Role::Ephemeral, &spec.ephemeral_containers, &status.ephemeral_container_statuses),
         ] {
             for container in containers {
-                let status = statuses.iter().find(|status| status.name == container.name);
+                let status = statuses.iter().enumerate().find(|(_, status)| status.name == container.name);
                 let mounts = container.volume_mounts.iter().map(|mount| mount.name.as_str());
                 let volumes: Vec<_> = mounts
                     .filter(|name| spec.image_volumes().any(|(volume, _)| volume == *name))
                     .map(|name| self.texts.get(name))
                     .collect();
-                all.push(self.container(role, container, status, &volumes));
+                let problem = status.and_then(|(position, status)| {
+                    let mounted = spec.image_volumes().filter(|(name, _)| volumes.iter().any(|one| &**one == *name));
+                    let mounted = mounted.map(|(name, source)| (name, source.reference.as_str()));
+                    self.pull_problem(container, (position, status), mounted)
+                });
+                let status = status.map(|(_, status)| status);
+                all.push(self.container(role, container, status, problem, &volumes));
             }
         }
         let statuses = [
@@ -265,18 +286,36 @@ impl PodInterner {
         (!text.is_empty()).then(|| self.texts.get(text))
     }
 
+    /// The pull that a container waits for, if it failed. `volumes` are the image volumes that it mounts.
+    fn pull_problem<'a>(
+        &mut self,
+        spec: &LeanContainer,
+        (status_position, status): (usize, &LeanContainerStatus),
+        volumes: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Option<PullProblem> {
+        let waiting = status.waiting()?;
+        let failure = PullFailure::classify(&waiting.reason, &waiting.message)?;
+        if !is_about(&spec.image, &status.image, &waiting.message) {
+            return None;
+        }
+        let volume = failed_volume(&waiting.message, &spec.image, volumes);
+        Some(PullProblem {
+            failure,
+            message: self.texts.get(end_of(&waiting.message)),
+            volume: volume.map(|name| self.texts.get(name)),
+            status_position,
+        })
+    }
+
     fn container(
         &mut self,
         role: Role,
         spec: &LeanContainer,
         status: Option<&LeanContainerStatus>,
+        pull_problem: Option<PullProblem>,
         image_volumes: &[Arc<str>],
     ) -> Container {
         let waiting = status.and_then(LeanContainerStatus::waiting);
-        let pull_problem = waiting.and_then(|waiting| {
-            let failure = PullFailure::classify(&waiting.reason, &waiting.message)?;
-            Some(PullProblem { failure, message: self.texts.get(end_of(&waiting.message)) })
-        });
         Container {
             role,
             name: self.texts.get(&spec.name),

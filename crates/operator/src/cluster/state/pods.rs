@@ -22,6 +22,8 @@ struct PodIndex {
     images: HashMap<Arc<str>, usize>,
     /// Those that pull images onto nodes.
     pulling: HashMap<Key, Arc<PodEntry>>,
+    /// Others that wait for an image which cannot be pulled.
+    failing: HashMap<Key, Arc<PodEntry>>,
 }
 
 impl PodIndex {
@@ -32,6 +34,8 @@ impl PodIndex {
         }
         if entry.pulls.is_some() {
             self.pulling.insert(entry.key.clone(), entry.clone());
+        } else if entry.is_failing() {
+            self.failing.insert(entry.key.clone(), entry.clone());
         }
         for image in entry.images() {
             *self.images.entry(image.clone()).or_default() += 1;
@@ -47,6 +51,8 @@ impl PodIndex {
     fn forget(&mut self, entry: &PodEntry) {
         if entry.pulls.is_some() {
             self.pulling.remove(&entry.key);
+        } else if entry.is_failing() {
+            self.failing.remove(&entry.key);
         }
         for image in entry.images() {
             if let Some(uses) = self.images.get_mut(image) {
@@ -65,6 +71,7 @@ pub struct Pods {
     index: Arc<RwLock<PodIndex>>,
     changed: Arc<Bell>,
     pulling_changed: Arc<Bell>,
+    failing_changed: Arc<Bell>,
     owners: Owners,
 }
 
@@ -101,6 +108,12 @@ impl Pods {
         self.read(|index| index.pulling.values().cloned().collect())
     }
 
+    /// The Pods that wait for an image which cannot be pulled, in no order. Those that pull images onto nodes are not
+    /// among them.
+    pub fn failing(&self) -> Vec<Arc<PodEntry>> {
+        self.read(|index| index.failing.values().cloned().collect())
+    }
+
     /// What the coming and going of Pods tells about their controllers.
     pub fn owners(&self) -> &Owners {
         &self.owners
@@ -114,6 +127,11 @@ impl Pods {
     /// The same for Pods that pull images onto nodes.
     pub fn pulling_changes(&self) -> Changes {
         self.pulling_changed.listen()
+    }
+
+    /// The same for Pods that wait for an image which cannot be pulled.
+    pub fn failing_changes(&self) -> Changes {
+        self.failing_changed.listen()
     }
 
     fn read<T>(&self, look: impl FnOnce(&PodIndex) -> T) -> T {
@@ -157,6 +175,7 @@ impl PodListing {
         let mut before = fresh;
         self.pods.write(|index| std::mem::swap(index, &mut before));
         self.pods.pulling_changed.ring();
+        self.pods.failing_changed.ring();
         self.pods.read(|index| {
             for gone in before.pods.values() {
                 self.pods.owners.changed(Some(gone), index.pods.get(&gone.key).map(|pod| &**pod));
@@ -175,6 +194,8 @@ impl PodListing {
         self.pods.write(|index| index.insert(&entry));
         if entry.pulls.is_some() {
             self.pods.pulling_changed.ring();
+        } else if entry.is_failing() || before.as_ref().is_some_and(|before| before.is_failing()) {
+            self.pods.failing_changed.ring();
         }
         self.pods.owners.changed(before.as_deref(), Some(&entry));
     }
@@ -185,6 +206,8 @@ impl PodListing {
         self.pods.write(|index| index.remove(&key));
         if before.as_ref().is_some_and(|before| before.pulls.is_some()) {
             self.pods.pulling_changed.ring();
+        } else if before.as_ref().is_some_and(|before| before.is_failing()) {
+            self.pods.failing_changed.ring();
         }
         self.pods.owners.changed(before.as_deref(), None);
     }

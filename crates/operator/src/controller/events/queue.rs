@@ -19,7 +19,7 @@ use crate::cluster::state::PodEntry;
 use crate::controller::rate_limit::Rate;
 
 /// Notices that wait to be sent, at most.
-const QUEUE: usize = 1024;
+const QUEUE: usize = 4096;
 
 pub(super) const RATE: Rate = Rate { per_second: 10, burst: 50 };
 

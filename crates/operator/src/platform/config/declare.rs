@@ -67,6 +67,8 @@ pub(super) fn declare(keys: &mut Keys<'_>, config: &mut Config) {
                 => "namespaces to heal in, none for all; `WATCH_NAMESPACE` wins over it";
             value "evictUnpatchable" heal.evict_unpatchable
                 => "evict Pods that have an owner and cannot be patched (image volumes)";
+            value "evictJobs" heal.evict_jobs
+                => "also Pods of Jobs, which may count an evicted Pod as a failed one";
             value "patchesPerSecond" heal.patches_per_second, is at_least(1) => "Pods patched per second";
         }
         heal.namespaces = namespaces.into_iter().collect();

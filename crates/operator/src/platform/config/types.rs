@@ -134,6 +134,8 @@ pub struct Heal {
     /// Empty: all.
     pub namespaces: BTreeSet<String>,
     pub evict_unpatchable: bool,
+    /// Also those of Jobs.
+    pub evict_jobs: bool,
     pub patches_per_second: u32,
 }
 
@@ -288,7 +290,13 @@ impl Default for Warm {
 
 impl Default for Heal {
     fn default() -> Self {
-        Self { enabled: true, namespaces: BTreeSet::new(), evict_unpatchable: false, patches_per_second: 20 }
+        Self {
+            enabled: true,
+            namespaces: BTreeSet::new(),
+            evict_unpatchable: false,
+            evict_jobs: false,
+            patches_per_second: 20,
+        }
     }
 }
 

@@ -1,0 +1,216 @@
+//! Moves Pods whose images cannot be pulled to images that can be, on the lease holder alone.
+//!
+//! The Pod watch shows which containers wait for an image and why; [`fairlead_plan::heal`] decides what becomes of
+//! them. Here registries are asked about candidates, Pods are patched at the pace that the configuration allows, and
+//! what was done is reported. No Pod is read or listed for it.
+
+mod metrics;
+mod observe;
+mod report;
+mod treat;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_plan::heal::evict::Evictions;
+use fairlead_plan::heal::{Incidents, Note};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+pub use self::metrics::Metrics;
+pub(crate) use self::observe::cause_of;
+use self::observe::{Rules, view};
+use self::treat::{Outcome, Treatment};
+use crate::cluster::state::{Changes, PodEntry};
+use crate::context::Context;
+use crate::controller::rate_limit::{Pace, Rate};
+use crate::controller::{Broken, Controller, Inflight};
+use crate::platform::leader::Term;
+
+/// Pods that are treated at once. Most of their time they wait for their turn to be patched.
+const AT_ONCE: usize = 64;
+
+/// Longest time between two looks at the clock.
+const LONGEST_SLEEP: Duration = Duration::from_mins(1);
+
+/// A Pod of which nothing is expected is looked at again after this time.
+const IDLE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
+
+/// What must be known before anything is planned; kinds that are not installed count as listed.
+const KINDS: [&str; 5] = [
+    "ClusterImageSetMirror",
+    "ImageSetMirror",
+    "ClusterReplicatedImageSet",
+    "ReplicatedImageSet",
+    "ImageLedger",
+];
+
+/// What outlives terms.
+pub struct HealSetup {
+    context: Arc<Context>,
+    metrics: Metrics,
+    rules: Rules,
+}
+
+impl fmt::Debug for HealSetup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HealSetup").finish_non_exhaustive()
+    }
+}
+
+impl HealSetup {
+    pub fn new(context: Arc<Context>, metrics: Metrics) -> Self {
+        let rules = Rules::from(&*context);
+        Self { context, metrics, rules }
+    }
+
+    /// Whether healing is for this Pod.
+    fn covers(&self, pod: &PodEntry) -> bool {
+        let namespaces = &self.context.config.heal.namespaces;
+        !pod.deleting
+            && (namespaces.is_empty() || namespaces.contains(&*pod.key.namespace))
+            && !observe::is_static(pod)
+    }
+}
+
+/// The controller.
+pub struct Healing {
+    setup: Arc<HealSetup>,
+    term: Term,
+    incidents: Incidents,
+    evictions: Arc<Mutex<Evictions>>,
+    /// How each Pod was when it was last looked at, and when to look again.
+    looked: HashMap<Arc<str>, (Arc<PodEntry>, Timestamp)>,
+    treating: Inflight<Arc<str>, Outcome>,
+    under_way: HashSet<Arc<str>>,
+    pace: Arc<tokio::sync::Mutex<Pace>>,
+}
+
+impl fmt::Debug for Healing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Healing").field("incidents", &self.incidents).finish_non_exhaustive()
+    }
+}
+
+impl Controller for Healing {
+    const NAME: &'static str = "healing";
+    const DEBOUNCE: Duration = Duration::from_millis(100);
+    type Setup = HealSetup;
+
+    fn waits_for(setup: &HealSetup) -> Option<String> {
+        let Context { board, policies, .. } = &*setup.context;
+        let uncompiled = || (!policies.is_up_to_date()).then(|| "policies are being compiled".to_owned());
+        board.awaits_pods_and(&KINDS).or_else(uncompiled)
+    }
+
+    fn changes(setup: &HealSetup) -> Vec<Changes> {
+        vec![setup.context.resources.pods.failing_changes(), setup.context.policies.changes()]
+    }
+
+    async fn begin(setup: &Arc<HealSetup>, term: &Term) -> Result<Self, Broken> {
+        let per_second = setup.context.config.heal.patches_per_second;
+        let pace = Pace::new(Rate { per_second, burst: per_second.div_ceil(4) });
+        Ok(Self {
+            setup: setup.clone(),
+            term: term.clone(),
+            incidents: Incidents::default(),
+            evictions: Arc::default(),
+            looked: HashMap::new(),
+            treating: Inflight::new(AT_ONCE),
+            under_way: HashSet::new(),
+            pace: Arc::new(tokio::sync::Mutex::new(pace)),
+        })
+    }
+
+    async fn round(&mut self, _term: &Term) -> Result<Instant, Broken> {
+        let (begun, now) = (Instant::now(), Timestamp::now());
+        let mut failing = self.setup.context.resources.pods.failing();
+        failing.retain(|pod| self.setup.covers(pod));
+        let present: HashSet<_> = failing.iter().map(|pod| &pod.uid).collect();
+        self.incidents.retain(&present);
+        self.looked.retain(|uid, _| present.contains(uid));
+        let mut next: Option<Timestamp> = None;
+        for pod in &failing {
+            let at = match self.looked.get(&pod.uid) {
+                Some((known, at)) if Arc::ptr_eq(known, pod) && *at > now => *at,
+                _ => match self.look(pod, now) {
+                    Some(at) => at,
+                    // There is no room; the next one that is treated makes some.
+                    None => continue,
+                },
+            };
+            next = Some(next.map_or(at, |next| next.min(at)));
+        }
+        self.setup.metrics.expire(now);
+        let wait = next.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+        Ok(begun + wait.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP))
+    }
+
+    async fn progress(&mut self) -> bool {
+        let (uid, outcome) = self.treating.next().await;
+        self.under_way.remove(&uid);
+        self.looked.remove(&uid);
+        self.settle(&uid, outcome.unwrap_or(Outcome::Failed));
+        true
+    }
+}
+
+impl Healing {
+    /// Looks at a Pod, begins to treat it if it is time, and tells when to look again; none if there is no room.
+    fn look(&mut self, pod: &Arc<PodEntry>, now: Timestamp) -> Option<Timestamp> {
+        let idle = now.saturating_add(IDLE).unwrap_or(now);
+        if self.under_way.contains(&pod.uid) {
+            return Some(idle);
+        }
+        let failing = view(pod);
+        let look = self.incidents.look(&failing, now);
+        for note in &look.notes {
+            self.report(pod, &failing, note);
+        }
+        let at = look.next.unwrap_or(idle);
+        if look.due.is_empty() && look.unpatchable.is_empty() {
+            self.looked.insert(pod.uid.clone(), (pod.clone(), at));
+            return Some(at);
+        }
+        if self.treating.is_full() {
+            return None;
+        }
+        let treatment = Treatment {
+            setup: self.setup.clone(),
+            term: self.term.clone(),
+            pod: pod.clone(),
+            due: look.due,
+            unpatchable: look.unpatchable,
+            pace: self.pace.clone(),
+            evictions: self.evictions.clone(),
+        };
+        self.under_way.insert(pod.uid.clone());
+        self.treating.start(pod.uid.clone(), treatment.run());
+        Some(at)
+    }
+
+    fn report(&self, pod: &PodEntry, failing: &fairlead_plan::heal::FailingPod<'_>, note: &Note) {
+        report::note(&self.setup.context.events, pod, failing, note);
+    }
+
+    /// Takes up what became of a Pod.
+    fn settle(&mut self, uid: &Arc<str>, outcome: Outcome) {
+        let now = Timestamp::now();
+        match outcome {
+            Outcome::Patched => self.incidents.patched(uid, now),
+            Outcome::Failed => self.incidents.failed(uid, now),
+            Outcome::Changed => {}
+            Outcome::Waits { notice } => {
+                if let Some(notice) = notice
+                    && self.incidents.is_news(uid, &notice.message)
+                {
+                    self.setup.context.events.tell(notice);
+                }
+                self.incidents.waits(uid, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Shows Pods and policies to the planner.
+
+use fairlead_api::names;
+use fairlead_domain::cause::Cause;
+use fairlead_domain::reference::Reference;
+use fairlead_domain::selector::PodFacts;
+use fairlead_plan::admission::{self, Planned};
+use fairlead_plan::heal::{FailingContainer, FailingPod, FailingVolume, Written};
+use fairlead_plan::owners::{ApiGroup, exemption};
+use fairlead_plan::pod_record::Place;
+use fairlead_plan::routing::{self, Alternatives, Withheld};
+
+use crate::admission::exclusions::Skip;
+use crate::cluster::state::{PodEntry, Role};
+use crate::cluster::usage::{AnnotationsOf, LabelsOf};
+use crate::context::Context;
+use crate::registries::verdicts::NodeTrust;
+
+/// The kubelet's annotation on the copy of a Pod that it reads from a file. The API server has no say in it.
+const MIRROR_POD: &str = "kubernetes.io/config.mirror";
+
+/// What the configuration says about Pods and places.
+#[derive(Debug)]
+pub(super) struct Rules {
+    routing: routing::Rules,
+    skip: Skip,
+    skip_owners: Vec<ApiGroup>,
+    pub(super) trust: NodeTrust,
+}
+
+impl From<&Context> for Rules {
+    fn from(context: &Context) -> Self {
+        let (config, routing) = (&context.config, &context.config.routing);
+        Self {
+            routing: routing::Rules {
+                rewrite_on_never: routing.rewrite_on_never_image_pull_policy,
+                honor_priorities_on_always: routing.honor_priorities_on_always_image_pull_policy,
+            },
+            skip: config.into(),
+            skip_owners: routing.skip_owners.clone(),
+            trust: config.into(),
+        }
+    }
+}
+
+pub(super) fn is_static(pod: &PodEntry) -> bool {
+    pod.annotations.iter().any(|(key, _)| &**key == MIRROR_POD)
+}
+
+/// A Pod as healing sees it.
+pub(super) fn view(pod: &PodEntry) -> FailingPod<'_> {
+    let mut containers = Vec::new();
+    let (mut init, mut main, mut ephemeral) = (0, 0, 0);
+    for container in &pod.containers {
+        let count = match container.role {
+            Role::Init => &mut init,
+            Role::Container => &mut main,
+            Role::Ephemeral => &mut ephemeral,
+            Role::Volume => continue,
+        };
+        let position = *count;
+        *count += 1;
+        let Some((problem, waiting)) = container.pull_problem.as_ref().zip(container.waiting.as_deref()) else {
+            continue;
+        };
+        let volume = problem.volume.as_deref().and_then(|name| {
+            let image = pod.volume(name)?;
+            Some(FailingVolume { name, image })
+        });
+        containers.push(FailingContainer {
+            place: container.place(),
+            position,
+            status_position: problem.status_position,
+            image: &container.image,
+            waiting,
+            failure: problem.failure,
+            message: &problem.message,
+            volume,
+        });
+    }
+    let text = |key: &str| pod.annotation(key).map(|text| &**text);
+    let written = Written {
+        any: !pod.annotations.is_empty(),
+        routes: text(names::fairlead::ROUTES),
+        healed: text(names::fairlead::HEALED),
+        originals: text(names::kuik::ORIGINAL_IMAGES),
+        upstreams: text(names::reef::ORIGINAL_UPSTREAMS),
+        patched_containers: text(names::reef::PATCHED_CONTAINERS),
+    };
+    FailingPod { uid: &pod.uid, containers, written }
+}
+
+/// What the policies of today offer for an image of a Pod. `recorded`: the Pod was admitted here with that image, so
+/// what it had to prove is proven.
+pub(super) fn plan(
+    context: &Context,
+    rules: &Rules,
+    pod: &PodEntry,
+    place: &Place<'_>,
+    asked: &str,
+    recorded: bool,
+) -> Option<Alternatives> {
+    let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
+    if !recorded && is_exempt(context, rules, pod) {
+        return None;
+    }
+    let index = context.policies.current();
+    let facts = PodFacts { namespace: &pod.key.namespace, labels: &labels, annotations: &annotations };
+    let policy = pod.containers.iter().find(|one| one.place() == *place)?.pull_policy.as_deref();
+    let foreign = |source: &_, copy: &_| context.claims.refuses(source, copy, &index);
+    let Planned { places, .. } =
+        admission::plan(&index.for_pod(&facts), asked, None, policy, &rules.routing, foreign);
+    let mut places = places.ok()?;
+    if !recorded {
+        places.withhold_unproven(&pod.key.namespace, |_| Some(Withheld::Unproven));
+    }
+    Some(places)
+}
+
+/// Whether admission would have left the Pod alone.
+fn is_exempt(context: &Context, rules: &Rules, pod: &PodEntry) -> bool {
+    let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
+    let controller = pod.owner.as_ref().map(|owner| owner.controller());
+    *pod.key.namespace == *context.namespace
+        || rules.skip.reason(&labels, &annotations).is_some()
+        || controller.is_some_and(|controller| {
+            let paused = context.owners.paused_until(&pod.key.namespace, controller.uid);
+            exemption(&controller, &rules.skip_owners, paused).is_some()
+        })
+}
+
+/// On whose account a registry is asked about an image of a Pod: an administrator's if a cluster-scoped policy offers
+/// the place.
+pub(crate) fn cause_of(context: &Context, pod: &PodEntry, image: &Reference) -> Cause {
+    let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
+    let facts = PodFacts { namespace: &pod.key.namespace, labels: &labels, annotations: &annotations };
+    let index = context.policies.current();
+    let policies = index.for_pod(&facts);
+    let record = pod.annotation(names::fairlead::ROUTES).and_then(|text| fairlead_plan::pod_record::Record::parse(text));
+    let mut asked = vec![image.to_string()];
+    for (place, named) in pod.places() {
+        let same = Reference::parse(named).is_ok_and(|named| named.is_same_image(image));
+        let route = record.as_ref().and_then(|record| record.images.get(&place.key()));
+        asked.extend(route.filter(|_| same).map(|route| route.asked.clone()));
+    }
+    let offers = |asked: &String| {
+        let planned =
+            admission::plan(&policies, asked, None, None, &routing::Rules::default(), |_: &_, _: &_| false);
+        let list = planned.places.ok()?;
+        let place = list.list().iter().find(|place| place.reference.is_same_image(image))?;
+        Some(place.cause())
+    };
+    let administrator = asked.iter().filter_map(offers).any(|cause| cause == Cause::Administrator);
+    if administrator { Cause::Administrator } else { Cause::Tenant }
+}

@@ -1,0 +1,160 @@
+//! What nodes could not pull although its registry has it, on every replica: learnt from the Pod watch, heeded by
+//! admission and healing. What counts is decided in [`fairlead_plan::node_failures`].
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fairlead_domain::keyring::{Credential, CredentialId};
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
+use fairlead_plan::node_failures::{NodeFailure, NodeFailures as Known, teaches};
+use fairlead_plan::pull_failure::PullFailure;
+use fairlead_plan::routing::SecretName;
+use futures::future::join_all;
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use parking_lot::RwLock;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::secrets::Keys;
+use crate::capabilities::heal::cause_of;
+use crate::cluster::state::PodEntry;
+use crate::context::Context;
+
+/// How often changes are looked at, at most.
+const DEBOUNCE: Duration = Duration::from_millis(200);
+/// Images that registries are asked about at once, and the time for one.
+const AT_ONCE: usize = 8;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Clones share everything.
+#[derive(Debug, Clone, Default)]
+pub struct NodeFailures {
+    known: Arc<RwLock<Known>>,
+    /// Read before the lock: most of the time nothing is known.
+    any: Arc<AtomicBool>,
+}
+
+impl NodeFailures {
+    /// A verdict in the light of what nodes could not pull.
+    pub fn judge(
+        &self,
+        image: &Reference,
+        namespace: &str,
+        credentials: &[Credential],
+        verdict: Verdict,
+    ) -> Verdict {
+        if !self.any.load(Ordering::Relaxed) {
+            return verdict;
+        }
+        let credentials: Vec<CredentialId> = credentials.iter().map(Credential::id).collect();
+        self.known.read().judge(image, namespace, &credentials, Timestamp::now(), verdict)
+    }
+
+    pub(crate) fn learn(&self, image: &Reference, failure: NodeFailure) {
+        self.known.write().learn(image, failure);
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    fn forget(&self) {
+        if self.any.load(Ordering::Relaxed) {
+            let mut known = self.known.write();
+            known.forget(Timestamp::now());
+            self.any.store(!known.is_empty(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Learns from the Pod watch until the end.
+pub async fn learn(context: Arc<Context>, stop: CancellationToken) {
+    let mut changes = context.resources.pods.failing_changes();
+    let mut seen = Seen::default();
+    let learning = async {
+        loop {
+            let news = seen.news(&context.resources.pods.failing());
+            let lessons = news.into_iter().map(|failed| failed.learn(&context));
+            stream::iter(lessons).buffer_unordered(AT_ONCE).collect::<()>().await;
+            context.node_failures.forget();
+            sleep(DEBOUNCE).await;
+            changes.next().await;
+        }
+    };
+    stop.run_until_cancelled(learning).await;
+}
+
+/// A pull that failed, with its Pod.
+struct Failed {
+    pod: Arc<PodEntry>,
+    node: Arc<str>,
+    image: Reference,
+    failure: PullFailure,
+}
+
+/// The failures that were taken up, by Pod and container: the image, and the kubelet's reason.
+#[derive(Default)]
+struct Seen(HashMap<(Arc<str>, Arc<str>), (Arc<str>, Option<Arc<str>>)>);
+
+impl Seen {
+    /// What failed since. A kubelet that waits before it tries again says nothing new; an attempt that failed does.
+    fn news(&mut self, failing: &[Arc<PodEntry>]) -> Vec<Failed> {
+        let mut present = HashSet::new();
+        let mut news = Vec::new();
+        for pod in failing {
+            let Some(node) = &pod.node else { continue };
+            for container in &pod.containers {
+                let Some(problem) = &container.pull_problem else { continue };
+                let key = (pod.uid.clone(), container.name.clone());
+                present.insert(key.clone());
+                let state = (container.image.clone(), container.waiting.clone());
+                let before = self.0.insert(key, state.clone());
+                let tried = state.1.as_deref() == Some("ErrImagePull") && before.as_ref() != Some(&state);
+                let is_new = before.is_none_or(|before| before.0 != state.0);
+                if !(is_new || tried) || !problem.failure.is_of_location() {
+                    continue;
+                }
+                let image = match &problem.volume {
+                    Some(name) => pod.volume(name),
+                    None => Some(&container.image),
+                };
+                let Some(Ok(image)) = image.map(|image| Reference::parse(image)) else { continue };
+                news.push(Failed { pod: pod.clone(), node: node.clone(), image, failure: problem.failure });
+            }
+        }
+        self.0.retain(|key, _| present.contains(key));
+        news
+    }
+}
+
+impl Failed {
+    /// Asks the registry as the Pod would, and remembers the failure if the image is there.
+    async fn learn(self, context: &Context) {
+        let Self { pod, node, image, failure } = self;
+        let deadline = Instant::now() + PATIENCE;
+        let keys = pull_secrets(context, &pod, deadline).await;
+        let credentials = Keys::lookup(keys.iter().map(Arc::as_ref), &image.repository());
+        let verdicts = context.verdicts.caused_by(cause_of(context, &pod, &image));
+        let verdict = verdicts.ask(&image, &credentials, &pod.key.namespace, deadline).await;
+        if teaches(failure, &verdict) {
+            tracing::info!(%image, %node, pod = %pod.key, %failure, "a node cannot pull what its registry has");
+            let failure = NodeFailure {
+                namespace: pod.key.namespace.clone(),
+                credentials: credentials.iter().map(Credential::id).collect(),
+                node,
+                failure,
+                at: Timestamp::now(),
+            };
+            context.node_failures.learn(&image, failure);
+        }
+    }
+}
+
+/// What is in the pull secrets of a Pod. One that cannot be read is the kubelet's to complain about.
+pub(crate) async fn pull_secrets(context: &Context, pod: &PodEntry, deadline: Instant) -> Vec<Arc<Keys>> {
+    let name = |name: &Arc<str>| SecretName { namespace: pod.key.namespace.clone(), name: name.clone() };
+    let names: Vec<_> = pod.pull_secrets.iter().map(name).collect();
+    let reads = join_all(names.iter().map(|name| context.secrets.read(name, deadline))).await;
+    reads.iter().filter_map(|read| read.keys().cloned()).collect()
+}
