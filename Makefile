@@ -43,7 +43,7 @@ lint: ## Formatting and lints
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
 
 .PHONY: bench
-bench: prerequisites assets ## Measure beside other programs: copies, mirroring, warming, admission, probes, filters, memory; fails if a bar is not held
+bench: prerequisites assets ## Measure beside other programs: copies, mirroring, warming, healing, admission, probes, filters, memory; fails if a bar is not held
 	@cluster/prerequisites.sh bench
 	@cluster/build.sh crane >/dev/null
 	cargo build --release --workspace --bin fairlead --bin bench --locked
@@ -52,6 +52,7 @@ bench: prerequisites assets ## Measure beside other programs: copies, mirroring,
 	  TMPDIR=$(BENCH_DIR) $(RELEASED)/bench copies || failed=1; \
 	  TMPDIR=$(BENCH_DIR) $(RELEASED)/bench mirror || failed=1; \
 	  TMPDIR=$(BENCH_DIR) $(RELEASED)/bench warm || failed=1; \
+	  TMPDIR=$(BENCH_DIR) $(RELEASED)/bench heal || failed=1; \
 	  TMPDIR=$(BENCH_DIR) $(RELEASED)/bench admission || failed=1; \
 	  TMPDIR=$(BENCH_DIR) cargo bench --quiet --workspace --bench probes || failed=1; \
 	  cargo bench --quiet --workspace --bench filters || failed=1; \

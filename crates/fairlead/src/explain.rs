@@ -12,6 +12,7 @@ use fairlead_operator::cluster::ledgers::Claims;
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::platform::install::DEFAULT_NAMESPACE;
 use fairlead_operator::registries::verdicts;
+use fairlead_plan::node_failures::NodeFailures;
 use fairlead_plan::routing::Index;
 use fairlead_registry::Client;
 use jiff::Timestamp;
@@ -203,9 +204,17 @@ impl Explain {
             let names = asking::needed_secrets(&images, &secrets, &config);
             secrets.load(names, cluster).await;
         }
+        let mut failures = NodeFailures::default();
+        if let Some(cluster) = cluster.as_ref().filter(|_| !self.no_probe) {
+            let namespaces: BTreeSet<_> = images.iter().map(|one| &one.subject.namespace).collect();
+            for namespace in namespaces {
+                cluster.failures_on_nodes(namespace, &mut failures).await;
+            }
+        }
         let client = if self.no_probe { None } else { Some(self.client(&config)?) };
         let timeout = self.timeout.as_std();
-        let asker = Asker { client, timeout, config: &config, secrets: &secrets, index, ledgers };
+        let failures = &failures;
+        let asker = Asker { client, timeout, config: &config, secrets: &secrets, index, failures, ledgers };
         report.images = asker.ask(images).await;
         Ok(report)
     }

@@ -187,7 +187,7 @@ mod tests {
                 .filter(|capability| capability.standing(|_| readable).to_string() == "not implemented")
                 .map(Capability::name)
                 .collect();
-            assert_eq!(unimplemented, ["heal", "cache", "steer-nodes", "account"]);
+            assert_eq!(unimplemented, ["cache", "steer-nodes", "account"]);
         }
     }
 

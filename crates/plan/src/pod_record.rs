@@ -35,6 +35,9 @@ const MOST_ANNOTATION_BYTES: usize = 256 * 1024;
 /// Left free for whoever annotates the Pod later.
 const SPARED_BYTES: usize = 16 * 1024;
 
+/// Begins the reason of an image that was given after admission.
+const HEALED: &str = "healed: ";
+
 /// The whole record, as it is written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -105,6 +108,16 @@ impl Route {
             why: why.to_owned(),
             ..Self::default()
         }
+    }
+
+    /// The image was given after admission, because another one could not be pulled.
+    #[must_use]
+    pub fn healed(self, why: &str) -> Self {
+        Self { why: format!("{HEALED}{why}"), ..self }
+    }
+
+    pub fn is_healed(&self) -> bool {
+        self.why.starts_with(HEALED)
     }
 
     pub fn is_rewritten(&self) -> bool {

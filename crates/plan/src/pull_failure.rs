@@ -7,12 +7,14 @@
 use std::fmt;
 
 use fairlead_domain::reference::Reference;
+use serde::{Deserialize, Serialize};
 
 /// The part of a message that is kept: the cause is at its end.
 pub const KEPT_MESSAGE: usize = 512;
 
 /// Why a pull failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PullFailure {
     /// The registry has no such image.
     NotFound,
@@ -220,7 +222,8 @@ pub fn failed_volume<'a>(
     volumes: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Option<&'a str> {
     // The same text in both places: then either reading is right, and the image can be patched.
-    let volume = volumes.into_iter().find(|(_, reference)| *reference != image && names(message, reference))?;
+    let volume =
+        volumes.into_iter().find(|(_, reference)| *reference != image && names(message, reference))?;
     (!names(message, image)).then_some(volume.0)
 }
 

@@ -88,7 +88,8 @@ pub fn events(pod: &Pod<'_>) -> Vec<Event> {
         let Some(route) = record.images.get(&place.key()).filter(|route| route.used == *image) else {
             continue;
         };
-        let rewritten = route.by != BY_ORIGINAL && route.is_rewritten();
+        // What healing did is reported by healing.
+        let rewritten = route.by != BY_ORIGINAL && route.is_rewritten() && !route.is_healed();
         for kind in Kind::ALL {
             let applies = match kind {
                 Kind::ImageRewritten => rewritten,

@@ -9,9 +9,11 @@ use fairlead_operator::cluster::ledgers::Claims;
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::registries::verdicts::NodeTrust;
 use fairlead_plan::consistency;
+use fairlead_plan::node_failures::NodeFailures;
 use fairlead_plan::routing::{self, Alternative, Decision, Index, Origin, SecretName};
 use fairlead_registry::{Class, Client, Context, ProbeOptions};
 use futures::future::join_all;
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::planning::Planned;
@@ -28,6 +30,8 @@ pub(crate) struct Asker<'a> {
     pub(crate) config: &'a Config,
     pub(crate) secrets: &'a Secrets,
     pub(crate) index: &'a Index,
+    /// What nodes could not pull.
+    pub(crate) failures: &'a NodeFailures,
     /// What the ledgers of the cluster say of copies, if they were read.
     pub(crate) ledgers: Option<&'a Claims>,
 }
@@ -117,7 +121,9 @@ impl Asker<'_> {
         let said = client.probe(&place.reference, &found.credentials, options, &context).await;
         let took = started.elapsed();
         let trust = NodeTrust::from(self.config).trust_node_credentials(&place.reference.host());
-        let judged = routing::judge(place, said.clone(), !found.credentials.is_empty(), trust);
+        let judged = routing::judge(place.is_original(), said.clone(), !found.credentials.is_empty(), trust);
+        let namespace = &planned.subject.namespace;
+        let judged = self.failures.judge(&place.reference, namespace, &[], Timestamp::now(), judged);
         Answer { said: Some(said), judged: Some(judged), took, found }
     }
 

@@ -8,11 +8,15 @@ use fairlead_api::fairlead::ImageLedger;
 use fairlead_api::kuik::{
     ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror, ReplicatedImageSet,
 };
-use fairlead_api::names::fairlead::ROUTES;
+use fairlead_api::names::fairlead::{HEALED, ROUTES};
+use fairlead_domain::reference::Reference;
 use fairlead_operator::cluster::ledgers::Claims;
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::platform::install::{CONFIG_KEY, CONFIG_MAP, WEBHOOK_NAME};
+use fairlead_plan::heal::Written;
+use fairlead_plan::node_failures::{NodeFailure, NodeFailures};
 use fairlead_plan::owners::{exemption, recorded_pause};
+use fairlead_plan::pull_failure::{PullFailure, is_about};
 use fairlead_plan::routing::SecretName;
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -251,6 +255,36 @@ impl Cluster {
         Some(exemption(&controller, &[], Some(until?))?.why)
     }
 
+    /// What nodes could not pull for Pods of a namespace, by the statuses of Pods and by what healing wrote on them. The
+    /// credentials of those Pods are not compared. What cannot be read says nothing.
+    pub(crate) async fn failures_on_nodes(&self, namespace: &str, failures: &mut NodeFailures) {
+        let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
+        let mut page = ListParams::default().limit(PODS);
+        while let Ok(list) = pods.list(&page).await {
+            for pod in &list.items {
+                for (image, failure, at) in failed_pulls(pod) {
+                    if let Ok(image) = Reference::parse(&image)
+                        && failure.is_of_location()
+                    {
+                        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+                        let failure = NodeFailure {
+                            namespace: namespace.into(),
+                            credentials: [].into(),
+                            node: node.unwrap_or_default().into(),
+                            failure,
+                            at,
+                        };
+                        failures.learn(&image, failure);
+                    }
+                }
+            }
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => break,
+            }
+        }
+    }
+
     /// Why the API server does not ask the operator about Pods of a namespace, as far as that can be seen.
     pub(crate) async fn exempt(&self, installation: &Installation, namespace: &str) -> Option<String> {
         let selector = installation.webhook.as_ref()?.namespace_selector.clone()?;
@@ -295,4 +329,27 @@ impl Listed {
 
 fn without(kind: &ApiResource, where_: &str, error: &kube::Error) -> String {
     format!("objects of kind {}{where_} are left out of this explanation: {}", kind.kind, told(error))
+}
+
+/// The images that could not be pulled for a Pod: now, or before it was given others.
+fn failed_pulls(pod: &Pod) -> Vec<(String, PullFailure, Timestamp)> {
+    let written = Written { healed: pod.annotations().get(HEALED).map(String::as_str), ..Written::default() };
+    let tried = written.tried();
+    let mut failed: Vec<_> =
+        tried.failures().map(|(image, failure, at)| (image.to_owned(), failure, at)).collect();
+    let (spec, status) = (pod.spec.clone().unwrap_or_default(), pod.status.clone().unwrap_or_default());
+    let statuses = status.container_statuses.into_iter().chain(status.init_container_statuses).flatten();
+    for status in statuses {
+        let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        let image = containers.filter(|one| one.name == status.name).find_map(|one| one.image.clone());
+        let waiting = status.state.and_then(|state| state.waiting);
+        let (Some(image), Some(waiting)) = (image, waiting) else { continue };
+        let message = waiting.message.unwrap_or_default();
+        if let Some(failure) = PullFailure::classify(&waiting.reason.unwrap_or_default(), &message)
+            && is_about(&image, &status.image, &message)
+        {
+            failed.push((image, failure, Timestamp::now()));
+        }
+    }
+    failed
 }

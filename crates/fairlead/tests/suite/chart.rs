@@ -9,7 +9,8 @@ use std::{
 
 use anyhow::{Result, ensure};
 use fairlead_operator::platform::install::{
-    Certificates, PullSecrets, cluster_rights, explanation, guard, namespaced_rights, warm_rights,
+    Certificates, PullSecrets, cluster_rights, eviction_rights, explanation, guard, namespaced_rights,
+    warm_rights,
 };
 use fairlead_testkit::assets::{Assets, Group};
 use serde_json::{Map, Value, json};
@@ -73,6 +74,7 @@ fn generated_files_of_the_chart_are_up_to_date() {
             "cluster": role(cluster_rights(pull_secrets)),
             "namespaced": role(namespaced_rights(certificates)),
             "warm": role(warm_rights()),
+            "evictions": role(eviction_rights()),
         })
     };
     let rights = |certificates| json!({ "copied": rights(certificates, PullSecrets::Copied), "kept": rights(certificates, PullSecrets::Kept) });

@@ -191,7 +191,9 @@ async fn other_fields_of_pods_are_refused(admin: &Client, operator: &Client, nam
         async |patch: Value| pods.patch(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
     let metadata = |metadata: Value| json!({ "metadata": metadata });
     let image = json!({"spec": {"containers": [{"name": "main", "image": "evil.example.com/app:1"}]}});
-    refused("an image", patch(image).await, "no field of a Pod's spec")?;
+    refused("an image", patch(image.clone()).await, "images of containers that wait")?;
+    let deadline = json!({"spec": {"activeDeadlineSeconds": 1}});
+    refused("a deadline", patch(deadline).await, "images of containers that wait")?;
     for (what, change) in [
         ("a label", metadata(json!({"labels": {"app": "other"}}))),
         ("a label taken away", metadata(json!({"labels": {"app": null}}))),
@@ -206,7 +208,21 @@ async fn other_fields_of_pods_are_refused(admin: &Client, operator: &Client, nam
     refused("a new Pod", pods.create(&post, &pod("new")).await, "creates only Pods that pull images")?;
     let deleted = pods.delete(&name, &DeleteParams::default()).await;
     refused("a deletion", deleted, "deletes only Pods that pull images")?;
-    for key in ["fairlead.dev/routes", "kuik.enix.io/original-images", "harbor.rewrite/original-upstreams"] {
+    let waiting = json!({"status": {"containerStatuses": [{
+        "name": "main", "image": "gone.example.com/app:1", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"waiting": {"reason": "ErrImagePull"}},
+    }]}});
+    let all: Api<Pod> = Api::namespaced(admin.clone(), namespace);
+    all.patch_status(&name, &PatchParams::default(), &Patch::Merge(waiting)).await?;
+    patch(image).await.context("the image of a container that waits for it in vain")?;
+    for key in [
+        "fairlead.dev/routes",
+        "fairlead.dev/healed",
+        "kuik.enix.io/original-images",
+        "harbor.rewrite/original-upstreams",
+        "harbor-reef/patched",
+        "harbor-reef/patched-containers",
+    ] {
         for value in [json!("{}"), Value::Null] {
             let own = metadata(json!({"annotations": {key: value}}));
             patch(own).await.with_context(|| format!("the operator's own annotation {key}"))?;

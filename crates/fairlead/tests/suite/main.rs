@@ -18,6 +18,7 @@ mod deployment;
 mod docs;
 mod explain;
 mod guard;
+mod heal;
 mod image;
 mod install;
 mod installed;

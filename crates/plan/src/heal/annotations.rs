@@ -1,12 +1,14 @@
 //! The annotations that healing reads and writes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fairlead_api::names;
 use fairlead_domain::reference::Reference;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::pod_record::{Found, MOST_BYTES, Record};
+use crate::pull_failure::PullFailure;
 
 /// The only version there is. An annotation of another version is replaced.
 const VERSION: u32 = 1;
@@ -91,7 +93,17 @@ fn read_upstreams(text: Option<&str>) -> Result<BTreeMap<String, String>, String
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
     v: u32,
-    images: BTreeMap<String, BTreeSet<String>>,
+    images: BTreeMap<String, BTreeMap<String, Attempt>>,
+}
+
+/// An image that a container was given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Why it could not be pulled, and when that was acted on; nothing for the image that was given last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<PullFailure>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
 }
 
 impl Default for Tried {
@@ -111,14 +123,29 @@ impl Tried {
         let Some(tried) = self.images.get(container) else { return false };
         let reference = Reference::parse(image).ok();
         tried.len() >= MOST_TRIED
-            || tried.iter().any(|known| {
+            || tried.keys().any(|known| {
                 let same = || Some(Reference::parse(known).ok()?.is_same_image(reference.as_ref()?));
                 known == image || same() == Some(true)
             })
     }
 
-    pub(super) fn add(&mut self, container: &str, image: &str) {
-        self.images.entry(container.to_owned()).or_default().insert(image.to_owned());
+    /// The image of a container failed, and another one is given.
+    pub(super) fn moved(
+        &mut self,
+        container: &str,
+        (from, failed): (&str, PullFailure),
+        to: &str,
+        now: Timestamp,
+    ) {
+        let tried = self.images.entry(container.to_owned()).or_default();
+        tried.insert(from.to_owned(), Attempt { failed: Some(failed), at: Some(now) });
+        tried.entry(to.to_owned()).or_default();
+    }
+
+    /// The images that failed, with the reason and the time.
+    pub fn failures(&self) -> impl Iterator<Item = (&str, PullFailure, Timestamp)> {
+        let attempts = self.images.values().flatten();
+        attempts.filter_map(|(image, attempt)| Some((image.as_str(), attempt.failed?, attempt.at?)))
     }
 
     pub(super) fn text(&self) -> Option<String> {

@@ -55,8 +55,8 @@ pub fn repair(pod: &FailingPod<'_>, choices: &[(usize, Choice)], now: Timestamp)
             Choice::Give { candidate, verdict } => {
                 let why = format!("{}; {} is {}", container.failure, candidate.image, verdict.kind());
                 entries.push(entry(container, route, candidate, verdict.digest(), &why));
-                tried.add(container.name(), container.image);
-                tried.add(container.name(), &candidate.image);
+                let failed = (&**container.image, container.failure);
+                tried.moved(container.name(), failed, &candidate.image, whole_seconds(now));
                 (candidate.image.clone(), why)
             }
             Choice::GiveOriginal(image) => {
@@ -110,6 +110,10 @@ pub fn repair(pod: &FailingPod<'_>, choices: &[(usize, Choice)], now: Timestamp)
     Some(Repair { operations, moves: moves.into_iter().map(|(_, to)| to).collect() })
 }
 
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
 /// Writes harbor-reef's annotations, and makes sure that what they and ours were made from is still there.
 fn annotate(operations: &mut Vec<Operation>, pod: &FailingPod<'_>, patched: &[String], now: Timestamp) {
     let written = &pod.written;
@@ -157,12 +161,11 @@ fn entry<'a>(
         asked,
         used: candidate.image.clone(),
         by,
-        why: clip(&format!("healed: {why}"), LONGEST_WHY),
         digest: digest.map(|digest| digest.to_string()).unwrap_or_default(),
         alternatives,
         ..Route::default()
     };
-    Entry { place: container.place, route }
+    Entry { place: container.place, route: route.healed(&clip(why, LONGEST_WHY)) }
 }
 
 /// The lists of specification and status that a container is in; none where it cannot be patched.

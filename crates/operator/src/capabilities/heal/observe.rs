@@ -60,7 +60,8 @@ pub(super) fn view(pod: &PodEntry) -> FailingPod<'_> {
         };
         let position = *count;
         *count += 1;
-        let Some((problem, waiting)) = container.pull_problem.as_ref().zip(container.waiting.as_deref()) else {
+        let Some((problem, waiting)) = container.pull_problem.as_ref().zip(container.waiting.as_deref())
+        else {
             continue;
         };
         let volume = problem.volume.as_deref().and_then(|name| {
@@ -136,7 +137,9 @@ pub(crate) fn cause_of(context: &Context, pod: &PodEntry, image: &Reference) -> 
     let facts = PodFacts { namespace: &pod.key.namespace, labels: &labels, annotations: &annotations };
     let index = context.policies.current();
     let policies = index.for_pod(&facts);
-    let record = pod.annotation(names::fairlead::ROUTES).and_then(|text| fairlead_plan::pod_record::Record::parse(text));
+    let record = pod
+        .annotation(names::fairlead::ROUTES)
+        .and_then(|text| fairlead_plan::pod_record::Record::parse(text));
     let mut asked = vec![image.to_string()];
     for (place, named) in pod.places() {
         let same = Reference::parse(named).is_ok_and(|named| named.is_same_image(image));

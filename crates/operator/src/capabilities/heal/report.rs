@@ -18,7 +18,8 @@ pub(super) fn note(events: &EventQueue, pod: &PodEntry, failing: &FailingPod<'_>
     match note {
         Note::Detected { containers } => {
             let named = containers.iter().filter_map(|position| failing.containers.get(*position));
-            let images: Vec<_> = named.map(|one| format!("{}={} ({})", one.name(), one.image, one.failure)).collect();
+            let images: Vec<_> =
+                named.map(|one| format!("{}={} ({})", one.name(), one.image, one.failure)).collect();
             tracing::info!(pod = %pod.key, containers = images.join(", "), "images of a Pod cannot be pulled");
         }
         Note::LeftAlone { container, why } => {
@@ -26,7 +27,8 @@ pub(super) fn note(events: &EventQueue, pod: &PodEntry, failing: &FailingPod<'_>
             let why = match why {
                 Unpatchable::Cause(failure) => failure.to_string(),
                 Unpatchable::Ephemeral => {
-                    "the image of an ephemeral container cannot be changed: add another one under a new name".to_owned()
+                    "the image of an ephemeral container cannot be changed: add another one under a new name"
+                        .to_owned()
                 }
                 // Whether the Pod is evicted is decided later, and then reported.
                 Unpatchable::Volume => return,
@@ -84,7 +86,11 @@ pub(super) fn hopeless(
 
 fn about_volume(container: &FailingContainer<'_>, volume: &FailingVolume<'_>) -> String {
     let FailingVolume { name, image } = volume;
-    format!("image volume {name} of container {} ({image}) cannot be pulled: {}", container.name(), container.failure)
+    format!(
+        "image volume {name} of container {} ({image}) cannot be pulled: {}",
+        container.name(),
+        container.failure
+    )
 }
 
 pub(super) fn not_evicted(
@@ -94,7 +100,12 @@ pub(super) fn not_evicted(
     why: &NotEvicted,
 ) -> Notice {
     let about = about_volume(container, volume);
-    notice(pod, true, "NotHealed", format!("{about}. The image of a volume cannot be changed: {}", why.advice()))
+    notice(
+        pod,
+        true,
+        "NotHealed",
+        format!("{about}. The image of a volume cannot be changed: {}", why.advice()),
+    )
 }
 
 pub(super) fn evicted(
@@ -105,5 +116,10 @@ pub(super) fn evicted(
 ) {
     let about = about_volume(container, volume);
     tracing::info!(pod = %pod.key, about, "a Pod was evicted, so that its replacement is routed");
-    events.tell(notice(pod, false, "Evicted", format!("{about}. The Pod was evicted: its replacement is routed elsewhere")));
+    events.tell(notice(
+        pod,
+        false,
+        "Evicted",
+        format!("{about}. The Pod was evicted: its replacement is routed elsewhere"),
+    ));
 }

@@ -56,7 +56,9 @@ pub(super) enum Outcome {
     /// The Pod is not as it was; it is looked at anew.
     Changed,
     /// There is nothing to do for now.
-    Waits { notice: Option<Notice> },
+    Waits {
+        notice: Option<Notice>,
+    },
 }
 
 impl Treatment {
@@ -227,7 +229,9 @@ impl Treatment {
         let place = Place::Volume(volume.name);
         let route = failing.route(record, &place, volume.image);
         let asked = route.map_or(volume.image, |route| &route.asked);
-        let Some(planned) = plan(context, rules, &self.pod, &place, asked, route.is_some()) else { return false };
+        let Some(planned) = plan(context, rules, &self.pod, &place, asked, route.is_some()) else {
+            return false;
+        };
         let places: Vec<_> = planned.list().iter().map(Candidate::offered).collect();
         let verdicts = join_all(places.iter().map(|one| self.ask(one, keys, deadline))).await;
         let first = places.iter().zip(&verdicts).find(|(_, verdict)| verdict.is_usable());

@@ -248,7 +248,8 @@ impl PodInterner {
                     .map(|name| self.texts.get(name))
                     .collect();
                 let problem = status.and_then(|(position, status)| {
-                    let mounted = spec.image_volumes().filter(|(name, _)| volumes.iter().any(|one| &**one == *name));
+                    let mounted =
+                        spec.image_volumes().filter(|(name, _)| volumes.iter().any(|one| &**one == *name));
                     let mounted = mounted.map(|(name, source)| (name, source.reference.as_str()));
                     self.pull_problem(container, (position, status), mounted)
                 });

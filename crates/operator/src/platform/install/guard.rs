@@ -21,8 +21,19 @@ pub const OPERATOR_POLICY: &str = "fairlead-operator";
 /// Name of the policy, and of its binding, that protects the operator's records.
 pub const RECORDS_POLICY: &str = "fairlead-records";
 
-/// Annotations that the operator puts onto Pods that exist: the record of containers that are added for debugging.
-const OF_PODS: [&str; 3] = [fairlead::ROUTES, kuik::ORIGINAL_IMAGES, reef::ORIGINAL_UPSTREAMS];
+/// Annotations that the operator puts onto Pods that exist: the record of containers that are added for debugging, and
+/// of those that were healed.
+const OF_PODS: [&str; 6] = [
+    fairlead::ROUTES,
+    fairlead::HEALED,
+    kuik::ORIGINAL_IMAGES,
+    reef::ORIGINAL_UPSTREAMS,
+    reef::PATCHED_CONTAINERS,
+    reef::PATCHED,
+];
+
+/// Reasons for which a container waits whose image may be changed.
+const HEALABLE: [&str; 3] = ["ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"];
 
 /// The kinds in which the operator writes finalizers and conditions only.
 const POLICIES: [&str; 5] = [
@@ -108,7 +119,10 @@ fn limits(operator: Account<'_>) -> Vec<Limit> {
         ),
         Limit::new("", ["pods", "pods/*"])
             .rule(
-                format!("object == null || oldObject != null || ({})", harmless_pull_pod("object")),
+                format!(
+                    "request.?subResource.orValue('') == 'eviction' || object == null || oldObject != null || ({})",
+                    harmless_pull_pod("object")
+                ),
                 "the operator creates only Pods that pull images of CachedImages onto nodes, without a token, \
                  privileges, or volumes other than images",
             )
@@ -116,7 +130,10 @@ fn limits(operator: Account<'_>) -> Vec<Limit> {
                 format!("oldObject == null || object != null || ({})", pull_pod("oldObject")),
                 "the operator deletes only Pods that pull images of CachedImages onto nodes",
             )
-            .rule(unless_updated("object.spec == oldObject.spec"), "the operator changes no field of a Pod's spec")
+            .rule(
+                unless_updated(&same_pod()),
+                "of a Pod's spec the operator changes only the images of containers that wait for them in vain",
+            )
             .rule(
                 unless_updated(&format!("{} && {}", same_metadata(), same_annotations())),
                 "of a Pod's metadata the operator changes only its own annotations",
@@ -172,6 +189,32 @@ fn harmless_pull_pod(pod: &str) -> String {
     ];
     parts.extend(forbidden);
     parts.join(" && ")
+}
+
+/// A Pod is as before, but for images that could not be pulled. The API server itself lets few other fields change.
+fn same_pod() -> String {
+    let fields = [
+        "activeDeadlineSeconds",
+        "tolerations",
+        "schedulingGates",
+        "terminationGracePeriodSeconds",
+        "nodeSelector",
+        "affinity",
+        "ephemeralContainers",
+        "resources",
+    ];
+    let mut parts = fields.map(|field| format!("object.spec.?{field} == oldObject.spec.?{field}")).to_vec();
+    let reasons = HEALABLE.map(|reason| format!("'{reason}'")).join(", ");
+    for (list, statuses) in [("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")]
+    {
+        parts.push(format!(
+            "object.spec.?{list}.orValue([]).all(now, oldObject.spec.?{list}.orValue([]).exists(before, \
+             now.name == before.name && now.?resources == before.?resources && (now.image == before.image || \
+             oldObject.?status.?{statuses}.orValue([]).exists(status, status.name == now.name && \
+             status.?state.?waiting.?reason.orValue('') in [{reasons}]))))"
+        ));
+    }
+    format!("object.spec == oldObject.spec || ({})", parts.join(" && "))
 }
 
 /// A Node is as before, but for the taint that holds Pods back until it is warm.

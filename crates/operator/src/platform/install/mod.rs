@@ -23,7 +23,9 @@ use crate::platform::certificates;
 use crate::platform::config::Config;
 use metadata::VERSION;
 
-pub use rights::{RARELY_USED, Right, cluster_rights, explanation, namespaced_rights, warm_rights};
+pub use rights::{
+    RARELY_USED, Right, cluster_rights, eviction_rights, explanation, namespaced_rights, warm_rights,
+};
 pub use yaml::render;
 
 pub use crate::platform::settings::LEASE;

@@ -48,9 +48,11 @@ pub fn cluster_rights(pull_secrets: PullSecrets) -> Vec<Right> {
             "",
             "pods",
             &["get", "patch"],
-            "to record what was decided about containers that are added for debugging, which admission cannot write",
+            "to give containers whose image cannot be pulled another one, and to record what was decided about \
+             containers that are added for debugging, which admission cannot write",
         )
-        .rarely(&["get", "patch"], "nobody debugs a Pod with an ephemeral container"),
+        .rarely(&["get"], "no Pod is debugged with an ephemeral container")
+        .rarely(&["patch"], "every image can be pulled, and no Pod is debugged with an ephemeral container"),
     );
     rights.push(Right::following(
         "",
@@ -257,6 +259,15 @@ pub fn namespaced_rights(certificates: Certificates) -> Vec<Right> {
         .rarely(&["get", "create", "update", "delete"], "there is no image to be warmed"),
     );
     rights
+}
+
+/// Rights on objects of the whole cluster while `heal.evictUnpatchable` is on.
+pub fn eviction_rights() -> Vec<Right> {
+    let reason = "to have Pods replaced whose image volumes cannot be pulled; see heal.evictUnpatchable";
+    vec![
+        Right::new("", "pods/eviction", &["create"], reason)
+            .rarely(&["create"], "every image volume can be pulled"),
+    ]
 }
 
 /// Rights on objects of the namespace of pull Pods.

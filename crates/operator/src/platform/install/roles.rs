@@ -8,11 +8,14 @@ use k8s_openapi::{
 use super::{
     NAME, Settings, WARM_ROLE,
     metadata::{cluster_wide, namespaced},
-    rights::{Right, cluster_rights, explanation, namespaced_rights, warm_rights},
+    rights::{Right, cluster_rights, eviction_rights, explanation, namespaced_rights, warm_rights},
 };
 
 pub(super) fn cluster_role(settings: &Settings) -> ClusterRole {
-    let rights = cluster_rights(settings.pull_secrets());
+    let mut rights = cluster_rights(settings.pull_secrets());
+    if settings.config().heal.evict_unpatchable {
+        rights.extend(eviction_rights());
+    }
     ClusterRole {
         metadata: explained(cluster_wide(NAME), &rights),
         rules: Some(rights.iter().map(Right::rule).collect()),

@@ -7,6 +7,7 @@
 
 mod admission;
 mod copies;
+mod heal;
 mod mirror;
 mod warm;
 
@@ -32,6 +33,8 @@ enum Command {
     AdmissionLoad(admission::Load),
     /// Copy images between two registries: fairlead, skopeo, crane and the bare cost of sending the same bytes
     Copies(copies::Copies),
+    /// Heal Pods: many whose registry dies at once, on simulated nodes, and single ones on a real node
+    Heal(heal::Heal),
     /// Mirror images: the operator beside fairlead copy on the same list, and a restart with everything copied
     Mirror(mirror::Mirror),
     /// Warm nodes: the operator on simulated ones, beside a bare loop that creates and deletes the same Pods
@@ -48,6 +51,7 @@ async fn main() -> ExitCode {
         Command::BareAdmission(bare) => bare.run().await.map(|()| true),
         Command::AdmissionLoad(load) => load.run().await.map(|()| true),
         Command::Copies(copies) => copies.run().await,
+        Command::Heal(heal) => heal.run().await,
         Command::Mirror(mirror) => mirror.run().await,
         Command::Warm(warm) => warm.run().await,
         Command::Floor(floor) => floor.run().await.map(|()| true),

@@ -3,7 +3,7 @@
 
 mod answers;
 mod bare;
-mod client;
+pub(crate) mod client;
 mod compare;
 mod crowd;
 mod instructions;
@@ -11,7 +11,7 @@ mod load;
 mod outage;
 mod policies;
 mod quiet;
-mod reviews;
+pub(crate) mod reviews;
 mod server;
 mod stage;
 

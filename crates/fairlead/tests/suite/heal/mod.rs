@@ -1,0 +1,5 @@
+//! Healing as people meet it: the installed operator under its own rights, beside a real node or with statuses as a
+//! kubelet writes them.
+
+mod node;
+mod reported;

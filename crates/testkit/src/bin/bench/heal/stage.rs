@@ -1,0 +1,101 @@
+//! What the measurements of healing share: an installed operator that API servers ask about Pods, and two registries
+//! of which one will die.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use fairlead_testkit::images::ImageBuilder;
+use fairlead_testkit::operator::{point_webhook_at, webhook_path};
+use fairlead_testkit::{Cluster, Operator, Registry, RegistryConfig, eventually, installation};
+use serde_json::{Value, json};
+
+use crate::mirror::stage::HOME;
+
+const SOON: Duration = Duration::from_mins(1);
+const REPOSITORY: &str = "team/app";
+
+pub(crate) struct Stage {
+    pub(crate) cluster: Cluster,
+    pub(crate) operator: Operator,
+    /// Dies.
+    pub(crate) first: Registry,
+    /// Lives.
+    pub(crate) second: Registry,
+}
+
+impl Stage {
+    /// Installs the operator, and a policy by which the second registry holds what the first one holds: so many images.
+    pub(crate) async fn set_up(cluster: Cluster, images: usize, config: &str) -> Result<Self> {
+        let program = installation::program()?;
+        install(&cluster, &program).await?;
+        let first = cluster.registry(RegistryConfig::new()).await?;
+        let second = cluster.registry(RegistryConfig::new()).await?;
+        for registry in [&first, &second] {
+            for number in 0..images {
+                let image = ImageBuilder::pause()?.label("bench", &number.to_string()).build()?;
+                registry.endpoint().push(REPOSITORY, &tag(number), &image).await?;
+            }
+        }
+        let file = cluster.directory().join("config.yaml");
+        std::fs::write(&file, config)?;
+        let operator = Operator::of(&program).namespace(HOME).config(&file).start_installed(&cluster).await?;
+        point_webhook_at(&cluster, operator.webhook).await?;
+        operator.wait_until_ready(SOON).await?;
+        operator.wait_to_lead(SOON).await?;
+        let stage = Self { cluster, operator, first, second };
+        stage.apply_policy().await?;
+        Ok(stage)
+    }
+
+    async fn apply_policy(&self) -> Result<()> {
+        let upstream = |registry: &Registry| json!({"registry": registry.host(), "path": "/team", "imageFilter": {"include": ["/team/.*"]}});
+        let policy = json!({
+            "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ClusterReplicatedImageSet",
+            "metadata": {"name": "replicas"},
+            "spec": {"upstreams": [upstream(&self.first), upstream(&self.second)]},
+        });
+        let file = self.cluster.directory().join("policy.json");
+        std::fs::write(&file, policy.to_string())?;
+        self.cluster.kubectl(["apply", "--filename", &file.display().to_string()]).await?;
+        let wait = ["wait", "--for=condition=Ready", "clusterreplicatedimagesets/replicas", "--timeout=60s"];
+        self.cluster.kubectl(wait).await?;
+        eventually(SOON, || async {
+            ensure!(webhook_path(&self.cluster).await?.is_some(), "the webhook has no path yet");
+            Ok(())
+        })
+        .await
+    }
+
+    pub(crate) fn image(registry: &Registry, number: usize) -> String {
+        format!("{}/{REPOSITORY}:{}", registry.host(), tag(number))
+    }
+
+    /// The webhook's path, and a file with the authority of its certificate.
+    pub(crate) async fn webhook(&self) -> Result<(String, PathBuf)> {
+        let path = webhook_path(&self.cluster).await?.context("the webhook has no path")?;
+        let arguments = ["get", "mutatingwebhookconfiguration", "fairlead", "--output=json"];
+        let found: Value = serde_json::from_str(&self.cluster.kubectl(arguments).await?)?;
+        let bundle = found.pointer("/webhooks/0/clientConfig/caBundle").and_then(Value::as_str);
+        let bundle = STANDARD.decode(bundle.context("the webhook has no authority")?)?;
+        let file = self.cluster.directory().join("authority.pem");
+        std::fs::write(&file, bundle)?;
+        Ok((path, file))
+    }
+}
+
+/// Installs everything but the operator itself.
+async fn install(cluster: &Cluster, program: &std::path::Path) -> Result<()> {
+    let output = tokio::process::Command::new(program).arg("manifests").output().await?;
+    ensure!(output.status.success(), "fairlead manifests: {}", String::from_utf8_lossy(&output.stderr));
+    let file = cluster.directory().join("manifests.yaml");
+    std::fs::write(&file, output.stdout)?;
+    cluster.kubectl(["apply", "--server-side", "--filename", &file.display().to_string()]).await?;
+    cluster.kubectl(["delete", "--namespace", HOME, "deployment", "fairlead"]).await.map(drop)
+}
+
+fn tag(number: usize) -> String {
+    format!("v{number}")
+}

@@ -1,0 +1,200 @@
+//! Many Pods fail at once because one registry died.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+use fairlead_testkit::measure::Bar;
+use fairlead_testkit::{Cluster, Part, eventually, load};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::json;
+
+use super::stage::Stage;
+use crate::admission::client::{self, Connection};
+use crate::admission::reviews::{self, Shape};
+use crate::copies::count;
+
+const NODES: usize = 50;
+const CREATED_AT_ONCE: usize = 8;
+/// Admission is measured for so long before the storm, and between two requests there is a pause.
+const IDLE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(250);
+/// Age at which a verdict that is in use is asked for again.
+const REFRESH: f64 = 30.0;
+const MOST_SLOWDOWN: f64 = 1.5;
+const MOST_MEMORY: f64 = 60.0;
+const PATCHED: &str = "pods_upstream_patched_total{";
+
+pub(crate) struct Storm {
+    pub(crate) pods: usize,
+    pub(crate) images: usize,
+    pub(crate) per_second: u32,
+    /// Seconds in which all Pods are to be patched.
+    pub(crate) limit: f64,
+}
+
+impl Storm {
+    pub(crate) async fn measure(&self) -> Result<Vec<Bar>> {
+        let Self { pods, images, per_second, limit } = self;
+        println!("{pods} Pods of {images} images fail at once, {per_second} patches per second are allowed");
+        let cluster = Cluster::builder().audit(true).calm_nodes(true).start().await?;
+        cluster.kill(Part::Scheduler).await?;
+        let config = format!("heal: {{patchesPerSecond: {per_second}}}\n");
+        let stage = Stage::set_up(cluster, *images, &config).await?;
+        let stages = include_str!("stages.yaml").replace("DEAD", &stage.first.host());
+        stage.cluster.start_kwok(Some(&stages)).await?;
+        let nodes = stage.cluster.simulated_nodes("node", NODES).await?;
+        let namespace = stage.cluster.namespace("storm").await?;
+
+        // All are created by then.
+        let fails_at = SystemTime::now() + Duration::from_secs(20 + 2 * u64::try_from(pods / 100)?);
+        self.create(&stage, &namespace, &nodes, fails_at).await?;
+        let rest = fails_at.duration_since(SystemTime::now()).unwrap_or_default();
+        ensure!(rest > IDLE + Duration::from_secs(2), "creating the Pods took too long");
+        tokio::time::sleep(rest.saturating_sub(IDLE + Duration::from_secs(1))).await;
+        let idle = admission(&stage, Some(IDLE), Arc::default()).await?;
+        stage.first.kill().await?;
+        tokio::time::sleep(fails_at.duration_since(SystemTime::now()).unwrap_or_default()).await;
+
+        let begun = Instant::now();
+        let over = Arc::new(AtomicBool::new(false));
+        let busy = admission(&stage, None, over.clone());
+        let healed = async {
+            let patched = eventually(Duration::from_secs_f64(limit * 3.0), || async {
+                let page = stage.operator.page().await?;
+                let series = page.lines().filter(|line| line.starts_with(PATCHED));
+                let sum: f64 = series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
+                tokio::time::sleep(LOOK).await;
+                ensure!(sum >= count(*pods), "{sum} of {pods} Pods are patched");
+                Ok(())
+            });
+            let patched = patched.await;
+            over.store(true, Ordering::Relaxed);
+            patched.map(|()| begun.elapsed().as_secs_f64())
+        };
+        let (busy, took) = tokio::join!(busy, healed);
+        let (busy, took) = (busy?, took?);
+        let memory = count(usize::try_from(stage.operator.process.peak_memory()?)?) / 1_048_576.0;
+        let wrong = self.wrong(&stage, &namespace).await?;
+        let most_probes = probes(&stage, took)?;
+        println!(
+            "  all patched after {took:.1} s; admission {:.2} ms, idle {:.2} ms; {memory:.1} MiB",
+            1000.0 * busy,
+            1000.0 * idle
+        );
+        let what = |text: &str| format!("{pods} Pods, {per_second} patches per second: {text}");
+        Ok(vec![
+            Bar::at_most(what("seconds until all are patched"), took, *limit),
+            Bar::at_most(what("Pods that were not patched exactly once, or do not run"), count(wrong), 0.0),
+            Bar::at_most(what("probes of a candidate, for each refresh"), most_probes, 1.0),
+            Bar::at_most(what("median of admission, of that when idle"), busy / idle, MOST_SLOWDOWN),
+            Bar::at_most(what("peak memory in MiB"), memory, MOST_MEMORY),
+        ])
+    }
+
+    async fn create(
+        &self,
+        stage: &Stage,
+        namespace: &str,
+        nodes: &[String],
+        fails_at: SystemTime,
+    ) -> Result<()> {
+        let fails_at = k8s_openapi::jiff::Timestamp::try_from(fails_at)?.to_string();
+        let pod = |number: usize| -> Pod {
+            let node = nodes.get(number % nodes.len().max(1)).map(String::as_str).unwrap_or_default();
+            let image = Stage::image(&stage.first, number % self.images);
+            let pod = json!({
+                "metadata": {
+                    "name": format!("pod-{number:05}"), "labels": {"app": "storm"},
+                    "annotations": {"example.com/pulled-at": fails_at},
+                },
+                "spec": {
+                    "nodeName": node, "automountServiceAccountToken": false,
+                    "containers": [{"name": "app", "image": image, "imagePullPolicy": "IfNotPresent"}],
+                },
+            });
+            serde_json::from_value(pod).unwrap_or_default()
+        };
+        load::create_pods(stage.cluster.client().await?, namespace, self.pods, CREATED_AT_ONCE, pod).await
+    }
+
+    /// Pods that the operator did not patch exactly once, or that do not run what they should.
+    async fn wrong(&self, stage: &Stage, namespace: &str) -> Result<usize> {
+        let mut patches = BTreeMap::<String, usize>::new();
+        for event in stage.cluster.audit_events()? {
+            let of_operator = event.user.starts_with("system:serviceaccount:fairlead-system");
+            if of_operator
+                && event.verb == "patch"
+                && event.resource == "pods"
+                && event.namespace == namespace
+            {
+                *patches.entry(event.name).or_default() += 1;
+            }
+        }
+        let once = patches.values().filter(|patches| **patches == 1).count();
+        let pods: Api<Pod> = Api::namespaced(stage.cluster.client().await?, namespace);
+        let expected = format!("{}/", stage.second.host());
+        let running = eventually(Duration::from_mins(1), || async {
+            let listed = pods.list(&ListParams::default()).await?;
+            let runs = |pod: &&Pod| {
+                let image = pod.spec.as_ref().and_then(|spec| spec.containers.first()?.image.as_deref());
+                let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+                image.is_some_and(|image| image.starts_with(&expected)) && phase == Some("Running")
+            };
+            let running = listed.iter().filter(runs).count();
+            ensure!(running == self.pods, "{running} of {} Pods run", self.pods);
+            Ok(running)
+        });
+        let running = running.await.unwrap_or_default();
+        Ok(self.pods.saturating_sub(once.min(running)))
+    }
+}
+
+/// The most requests for one manifest that the living registry got, for each time that verdicts are refreshed.
+fn probes(stage: &Stage, took: f64) -> Result<f64> {
+    let mut asked = BTreeMap::<String, usize>::new();
+    for access in stage.second.accesses()? {
+        if access.method == "HEAD"
+            && access.path.contains("/manifests/")
+            && access.user_agent.starts_with("fairlead/")
+        {
+            *asked.entry(access.path).or_default() += 1;
+        }
+    }
+    let most = asked.values().copied().max().unwrap_or_default();
+    // Admission asked once before, and verdicts in use are refreshed meanwhile.
+    let refreshes = 2.0 + (took / REFRESH).floor();
+    Ok(count(most) / refreshes)
+}
+
+/// The median time of admission in seconds: for so long, or until it is over.
+async fn admission(stage: &Stage, time: Option<Duration>, over: Arc<AtomicBool>) -> Result<f64> {
+    let (path, authority) = stage.webhook().await?;
+    let (address, source) = (stage.operator.webhook, stage.second.host());
+    tokio::task::spawn_blocking(move || {
+        let reviews = reviews::all(&source, Shape::of(1))?;
+        let requests: Vec<_> =
+            reviews.iter().map(|review| client::request(address, &path, &review.body)).collect();
+        let mut connection = Connection::open(address, client::trusting(&authority)?)?;
+        let begun = Instant::now();
+        let mut times = Vec::new();
+        for request in requests.iter().cycle() {
+            if over.load(Ordering::Relaxed) || time.is_some_and(|time| begun.elapsed() >= time) {
+                break;
+            }
+            let asked = Instant::now();
+            connection.ask(request)?;
+            times.push(asked.elapsed());
+            std::thread::sleep(PAUSE);
+        }
+        times.sort_unstable();
+        let median = times.get(times.len() / 2).context("nothing was asked")?;
+        Ok(median.as_secs_f64())
+    })
+    .await?
+}
