@@ -1,7 +1,7 @@
 //! What nodes could not pull although its registry has it, on every replica: learnt from the Pod watch, heeded by
 //! admission and healing. What counts is decided in [`fairlead_plan::node_failures`].
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -74,7 +74,9 @@ pub async fn learn(context: Arc<Context>, stop: CancellationToken) {
     let mut seen = Seen::default();
     let learning = async {
         loop {
-            let news = seen.news(&context.resources.pods.failing());
+            let pods = &context.resources.pods;
+            let news = seen.news(&pods.take_failed());
+            seen.keep(&pods.failing());
             let lessons = news.into_iter().map(|failed| failed.learn(&context));
             stream::iter(lessons).buffer_unordered(AT_ONCE).collect::<()>().await;
             context.node_failures.forget();
@@ -99,15 +101,13 @@ struct Seen(HashMap<(Arc<str>, Arc<str>), (Arc<str>, Option<Arc<str>>)>);
 
 impl Seen {
     /// What failed since. A kubelet that waits before it tries again says nothing new; an attempt that failed does.
-    fn news(&mut self, failing: &[Arc<PodEntry>]) -> Vec<Failed> {
-        let mut present = HashSet::new();
+    fn news(&mut self, failed: &VecDeque<Arc<PodEntry>>) -> Vec<Failed> {
         let mut news = Vec::new();
-        for pod in failing {
+        for pod in failed {
             let Some(node) = &pod.node else { continue };
             for container in &pod.containers {
                 let Some(problem) = &container.pull_problem else { continue };
                 let key = (pod.uid.clone(), container.name.clone());
-                present.insert(key.clone());
                 let state = (container.image.clone(), container.waiting.clone());
                 let before = self.0.insert(key, state.clone());
                 let tried = state.1.as_deref() == Some("ErrImagePull") && before.as_ref() != Some(&state);
@@ -123,8 +123,13 @@ impl Seen {
                 news.push(Failed { pod: pod.clone(), node: node.clone(), image, failure: problem.failure });
             }
         }
-        self.0.retain(|key, _| present.contains(key));
         news
+    }
+
+    /// Forgets Pods that do not fail any more.
+    fn keep(&mut self, failing: &[Arc<PodEntry>]) {
+        let present: HashSet<_> = failing.iter().map(|pod| &pod.uid).collect();
+        self.0.retain(|(uid, _), _| present.contains(uid));
     }
 }
 

@@ -94,8 +94,11 @@ pub struct FailingPod<'a> {
 }
 
 impl FailingPod<'_> {
-    /// What was recorded for an image when the Pod was admitted, as long as that is the image that it has.
+    /// What was recorded for an image when the Pod was admitted, as long as that is the image that it has. A record that
+    /// there was nothing to choose from is as good as none.
     pub fn route<'r>(&self, record: Option<&'r Record>, place: &Place<'_>, image: &str) -> Option<&'r Route> {
-        record?.images.get(&place.key()).filter(|route| route.used == image)
+        let chosen =
+            |route: &&Route| route.is_rewritten() || route.is_healed() || !route.alternatives.is_empty();
+        record?.images.get(&place.key()).filter(|route| route.used == image).filter(chosen)
     }
 }

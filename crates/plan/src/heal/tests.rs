@@ -325,6 +325,16 @@ fn the_original_comes_last_and_as_it_was_written() {
     assert_eq!(record.images["main"].alternatives, ["m.io/nginx:1", "l.io/nginx:1"]);
 }
 
+/// The webhook writes a record where no policy has anything to say.
+#[test]
+fn a_record_without_alternatives_is_as_good_as_none() {
+    let mut annotations = routes("main", CACHE, CACHE, &[]);
+    annotations["harbor.rewrite/original-upstreams"] = json!({"main": UPSTREAM}).to_string().into();
+    let mut pod = Stored::new(&[("main", CACHE)], &[], annotations).waiting(&[("main", "ErrImagePull")]);
+    let moved = heal(&mut pod, &mut Incidents::default(), &[], at(0));
+    assert_eq!(moved, [format!("main: {UPSTREAM}")], "although it does not answer");
+}
+
 #[test]
 fn a_record_about_another_image_is_not_believed() {
     let mut annotations = routes("main", "nginx:1", "somewhere.else/nginx:1", &["evil.io/nginx:1"]);

@@ -3,3 +3,6 @@
 
 mod node;
 mod reported;
+
+/// The account of the installed operator.
+const OPERATOR: &str = "system:serviceaccount:fairlead-system:fairlead";

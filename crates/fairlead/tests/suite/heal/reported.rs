@@ -7,6 +7,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
+use super::OPERATOR;
 use crate::route::rig::{Rig, SOON, annotation, image, replicas, route, shared};
 
 /// A Pod that is bound to a node that nothing runs on.
@@ -178,11 +179,11 @@ async fn a_refused_patch_is_tried_again_after_a_while() -> Result<()> {
     waits(&pods, &pod, "ErrImagePull", "no such host").await?;
     let attempts = || -> Result<usize> {
         let events = rig.cluster.audit_events()?;
-        let ours = events.iter().filter(|event| event.user.contains("fairlead") && event.verb == "patch");
+        let ours = events.iter().filter(|event| event.user == OPERATOR && event.verb == "patch");
         Ok(ours.filter(|event| event.resource == "pods" && event.name == pod.name_any()).count())
     };
     eventually(SOON, || async {
-        ensure!(attempts()? == 1, "{} attempts", attempts()?);
+        ensure!(attempts()? > 0, "no attempt yet");
         Ok(())
     })
     .await?;

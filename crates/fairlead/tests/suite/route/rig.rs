@@ -46,12 +46,13 @@ impl Rig {
     /// With a configuration, as its text.
     pub async fn install_with(cluster: Cluster, config: &str) -> Result<Self> {
         // The operator runs beside the cluster; a real node would only try in vain to run another one.
-        let installed: Vec<_> =
-            manifests(&[])?.into_iter().filter(|object| object["kind"] != "Deployment").collect();
-        kubectl::apply(&cluster, &installed, &[]).await?;
-        kubectl::definitions_are_served(&cluster).await?;
         let file = config_file(&cluster);
         std::fs::write(&file, config)?;
+        let installed = manifests(&["--config", &file.display().to_string()])?;
+        let installed: Vec<_> =
+            installed.into_iter().filter(|object| object["kind"] != "Deployment").collect();
+        kubectl::apply(&cluster, &installed, &[]).await?;
+        kubectl::definitions_are_served(&cluster).await?;
         let operator = Operator::start_with_config(&cluster, DEFAULT_NAMESPACE, &file).await?;
         operator.serves(&cluster).await?;
         Ok(Self { cluster, operator })

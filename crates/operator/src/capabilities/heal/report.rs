@@ -71,7 +71,7 @@ pub(super) fn hopeless(
             let container = failing.containers.get(*position)?;
             let route = failing.route(record, &container.place, container.image)?;
             match choice {
-                Choice::GiveUp if route.alternatives.is_empty() => None,
+                Choice::GiveUp if route.alternatives.is_empty() && !route.is_healed() => None,
                 Choice::GiveUp => Some(format!("{}: every place was tried", container.name())),
                 Choice::Wait { why } => Some(format!("{}: {why}", container.name())),
                 Choice::Give { .. } | Choice::GiveOriginal(_) => None,

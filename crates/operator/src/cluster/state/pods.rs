@@ -3,17 +3,20 @@
 //! A list builds a second index beside the present one and replaces it whole, so readers see either the old or the new
 //! cluster, never half of it. Entries that did not change are shared by both, so a new list costs little memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use kube::api::ObjectMeta;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::cluster::watch::pod::LeanPod;
 
 use super::changes::{Bell, Changes};
 use super::entry::PodInterner;
 use super::{Key, Owners, PodEntry};
+
+/// Pods whose pulls failed and that wait to be looked at, at most. What overflows is seen when it fails again.
+const MOST_FAILED: usize = 4096;
 
 #[derive(Debug, Default)]
 struct PodIndex {
@@ -72,6 +75,8 @@ pub struct Pods {
     changed: Arc<Bell>,
     pulling_changed: Arc<Bell>,
     failing_changed: Arc<Bell>,
+    /// As each was when its pull failed: a moment later it may have another image.
+    failed: Arc<Mutex<VecDeque<Arc<PodEntry>>>>,
     owners: Owners,
 }
 
@@ -112,6 +117,18 @@ impl Pods {
     /// among them.
     pub fn failing(&self) -> Vec<Arc<PodEntry>> {
         self.read(|index| index.failing.values().cloned().collect())
+    }
+
+    /// The Pods whose pulls failed since the last call.
+    pub fn take_failed(&self) -> VecDeque<Arc<PodEntry>> {
+        std::mem::take(&mut *self.failed.lock())
+    }
+
+    fn note_failed(&self, pod: &Arc<PodEntry>) {
+        let mut failed = self.failed.lock();
+        if pod.pulls.is_none() && pod.is_failing() && failed.len() < MOST_FAILED {
+            failed.push_back(Arc::clone(pod));
+        }
     }
 
     /// What the coming and going of Pods tells about their controllers.
@@ -175,6 +192,7 @@ impl PodListing {
         let mut before = fresh;
         self.pods.write(|index| std::mem::swap(index, &mut before));
         self.pods.pulling_changed.ring();
+        self.pods.read(|index| index.failing.values().for_each(|pod| self.pods.note_failed(pod)));
         self.pods.failing_changed.ring();
         self.pods.read(|index| {
             for gone in before.pods.values() {
@@ -192,6 +210,7 @@ impl PodListing {
         let entry = Arc::new(self.shared.entry(pod));
         let before = self.pods.get(&entry.key);
         self.pods.write(|index| index.insert(&entry));
+        self.pods.note_failed(&entry);
         if entry.pulls.is_some() {
             self.pods.pulling_changed.ring();
         } else if entry.is_failing() || before.as_ref().is_some_and(|before| before.is_failing()) {

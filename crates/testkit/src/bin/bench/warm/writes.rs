@@ -59,16 +59,15 @@ pub(crate) struct Deviation {
 impl Deviation {
     pub(crate) fn of(writes: &Writes, book: &Book, load: &Load) -> Self {
         let mut pulls: HashMap<(&str, &str), usize> = HashMap::new();
-        let mut unseen = 0;
-        for (name, times) in &writes.created {
-            let Some((node, images)) = book.pods.get(name) else {
-                unseen += times;
-                continue;
-            };
+        for (name, (node, images)) in &book.pods {
+            // The log does not tell of success where the operator was killed before it could hear of it.
+            let times = writes.created.get(name).copied().unwrap_or(1);
             for image in images {
                 *pulls.entry((node, image)).or_default() += times;
             }
         }
+        let is_unseen = |(name, _): &(&String, &usize)| !book.pods.contains_key(*name);
+        let unseen = writes.created.iter().filter(is_unseen).map(|(_, times)| times).sum();
         let further = pulls.values().map(|times| times - 1).sum();
         Self { further, without: load.pulls().saturating_sub(pulls.len()), unseen }
     }
