@@ -213,8 +213,10 @@ async fn a_place_whose_blobs_are_missing_is_left_and_not_chosen_again() -> Resul
     let rig = shared().await?;
     let (namespace, elsewhere) = (rig.namespace().await?, rig.namespace().await?);
     let [broken, whole] = rig.registries().await?;
+    // The node has the layers of images that other tests pulled.
+    let image_of_its_own = ImageBuilder::pause()?.file("/blobs", b"of this test", 0o644)?.build()?;
     for registry in [&broken, &whole] {
-        push(registry, "team/app", "blobs").await?;
+        registry.endpoint().push("team/app", "1", &image_of_its_own).await?;
     }
     lose_layers(&broken)?;
     rig.apply(&replicas(&broken, &whole)).await?;
