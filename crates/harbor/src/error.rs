@@ -96,6 +96,7 @@ struct Problem {
 
 #[cfg(test)]
 mod tests {
+    use super::Class::{Absent, Denied, InUse, Rejected, Taken, Unauthorised, Unavailable};
     use super::*;
 
     fn refused(status: u16, body: &str) -> Error {
@@ -122,7 +123,6 @@ mod tests {
     fn every_status_has_a_class() {
         let classes =
             [400, 422, 401, 403, 404, 409, 412, 429, 500, 302].map(|status| refused(status, "").class());
-        use Class::{Absent, Denied, InUse, Rejected, Taken, Unauthorised, Unavailable};
         let expected = [
             Rejected,
             Rejected,

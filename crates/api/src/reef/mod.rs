@@ -3,6 +3,6 @@
 mod proxy_cache;
 
 pub use proxy_cache::{
-    EcrUpstream, HEALTHY, ProxyCache, ProxyCacheHealth, ProxyCachePhase, ProxyCacheSpec, ProxyCacheStatus,
-    ProxyCacheType, UpstreamCredentials,
+    CacheRouting, EcrUpstream, HEALTHY, OWNED, ProxyCache, ProxyCacheHealth, ProxyCachePhase, ProxyCacheSpec,
+    ProxyCacheStatus, ProxyCacheType, SYNCED, UpstreamCredentials,
 };

@@ -75,15 +75,37 @@ impl Answer {
     }
 }
 
+/// A JSON object. Fields of objects within it are found by `outer/inner`.
+pub(super) struct Fields(Value);
+
+impl Fields {
+    fn get(&self, path: &str) -> Option<&Value> {
+        self.0.pointer(&format!("/{path}"))
+    }
+
+    pub(super) fn text(&self, path: &str) -> Option<&str> {
+        self.get(path)?.as_str()
+    }
+
+    pub(super) fn flag(&self, path: &str) -> Option<bool> {
+        self.get(path)?.as_bool()
+    }
+
+    pub(super) fn number(&self, path: &str) -> Option<i64> {
+        self.get(path)?.as_i64()
+    }
+}
+
 impl Call {
     /// The body, if it is JSON and says so.
-    pub(super) fn json(&self) -> Result<Value, Answer> {
+    pub(super) fn json(&self) -> Result<Fields, Answer> {
         let unprocessable = || Answer::error(422, "the body is not a JSON object");
         let kind = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         if !kind.is_some_and(|kind| kind.starts_with("application/json")) {
             return Err(unprocessable());
         }
-        serde_json::from_slice(&self.body).ok().filter(Value::is_object).ok_or_else(unprocessable)
+        let body = serde_json::from_slice(&self.body).ok().filter(Value::is_object);
+        body.map(Fields).ok_or_else(unprocessable)
     }
 
     pub(super) fn parameter(&self, name: &str) -> Option<&str> {
@@ -309,15 +331,12 @@ pub(super) fn decode(text: &str) -> String {
     let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
     while let Some(byte) = bytes.get(at) {
         let hex = text.get(at + 1..at + 3).and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match (byte, hex) {
-            (b'%', Some(hex)) => {
-                decoded.push(hex);
-                at += 3;
-            }
-            _ => {
-                decoded.push(*byte);
-                at += 1;
-            }
+        if let (b'%', Some(hex)) = (byte, hex) {
+            decoded.push(hex);
+            at += 3;
+        } else {
+            decoded.push(*byte);
+            at += 1;
         }
     }
     String::from_utf8_lossy(&decoded).into_owned()

@@ -64,17 +64,17 @@ fn list(state: &State, call: &Call) -> Answer {
 fn create(state: &mut State, call: &Call) -> Result<Answer, Answer> {
     must_be_admin(call)?;
     let body = call.json()?;
-    let name = body["project_name"].as_str().unwrap_or_default().to_owned();
+    let name = body.text("project_name").unwrap_or_default().to_owned();
     if !is_project_name(&name) {
         return Err(Answer::error(400, format!("invalid project name {name}")));
     }
-    let public = match body["metadata"]["public"].as_str() {
-        None | Some("") => body["public"].as_bool().unwrap_or_default(),
+    let public = match body.text("metadata/public") {
+        None | Some("") => body.flag("public").unwrap_or_default(),
         Some("true") => true,
         Some("false") => false,
         Some(_) => return Err(Answer::error(400, "metadata.public is true or false")),
     };
-    let registry = body["registry_id"].as_i64();
+    let registry = body.number("registry_id");
     if let Some(id) = registry {
         if id <= 0 {
             return Err(Answer::error(400, "registry_id is not positive"));
@@ -102,7 +102,7 @@ fn one(state: &mut State, call: &Call, method: &Method, name: &str) -> Result<An
         Method::PUT => {
             let body = call.json()?;
             // The link to an endpoint is not looked at.
-            let public = match body["metadata"]["public"].as_str() {
+            let public = match body.text("metadata/public") {
                 None => project.public,
                 Some("true") => true,
                 Some("false") => false,

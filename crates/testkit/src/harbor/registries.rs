@@ -45,7 +45,7 @@ fn list(state: &State, call: &Call) -> Answer {
 
 fn create(state: &mut State, call: &Call) -> Result<Answer, Answer> {
     let body = call.json()?;
-    let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
+    let text = |key: &str| body.text(key).unwrap_or_default().to_owned();
     let (name, kind, url) = (text("name"), text("type"), text("url"));
     if name.is_empty() || name.chars().count() > LONGEST_NAME {
         return Err(Answer::error(400, format!("name has 1 to {LONGEST_NAME} characters")));
@@ -54,7 +54,7 @@ fn create(state: &mut State, call: &Call) -> Result<Answer, Answer> {
     if !ADAPTERS.contains(&kind.as_str()) {
         return Err(Answer::error(500, "unknown adapter"));
     }
-    let field = |key: &str| body["credential"][key].as_str().unwrap_or_default().to_owned();
+    let field = |key: &str| body.text(&format!("credential/{key}")).unwrap_or_default().to_owned();
     let credential =
         Credential { kind: field("type"), key: field("access_key"), secret: field("access_secret") };
     let credential = Some(credential).filter(|one| !one.key.is_empty());
@@ -72,7 +72,7 @@ fn create(state: &mut State, call: &Call) -> Result<Answer, Answer> {
         kind,
         url,
         credential,
-        insecure: body["insecure"].as_bool().unwrap_or_default(),
+        insecure: body.flag("insecure").unwrap_or_default(),
         description: text("description"),
         status: word(true).to_owned(),
         created: now,
@@ -85,11 +85,11 @@ fn create(state: &mut State, call: &Call) -> Result<Answer, Answer> {
 /// Tests an upstream and stores nothing.
 fn ping(state: &State, call: &Call) -> Result<Answer, Answer> {
     let body = call.json()?;
-    let reached = if let Some(id) = body["id"].as_i64() {
+    let reached = if let Some(id) = body.number("id") {
         let one = state.registries.get(&id).ok_or_else(|| not_found(id))?;
         state.reaches(&one.kind, &one.url, one.credential.as_ref())
     } else {
-        let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
+        let text = |key: &str| body.text(key).unwrap_or_default().to_owned();
         let (kind, url) = (text("type"), text("url"));
         if kind.is_empty() || url.is_empty() {
             return Err(Answer::error(400, "type or url is missing"));
@@ -121,7 +121,7 @@ fn with_id(state: &mut State, call: &Call, method: &Method, id: &str) -> Result<
 fn update(state: &mut State, call: &Call, id: &str) -> Result<Answer, Answer> {
     let body = call.json()?;
     let mut changed = numbered(state, id)?.clone();
-    let text = |key: &str| body[key].as_str().map(str::to_owned);
+    let text = |key: &str| body.text(key).map(str::to_owned);
     if let Some(name) = text("name") {
         if state.registries.values().any(|one| one.id != changed.id && one.name == name) {
             return Err(Answer::error(409, format!("registry {name} already exists")));
@@ -134,7 +134,7 @@ fn update(state: &mut State, call: &Call, id: &str) -> Result<Answer, Answer> {
     if let Some(url) = text("url") {
         changed.url = checked_url(&url)?;
     }
-    if let Some(insecure) = body["insecure"].as_bool() {
+    if let Some(insecure) = body.flag("insecure") {
         changed.insecure = insecure;
     }
     // A nested credential is an unknown field here.
