@@ -34,6 +34,9 @@ const LOCKED: Duration = Duration::from_millis(1600);
 pub struct HarborSettings {
     pub url: Url,
     pub login: Login,
+    /// Certificate authorities to trust besides the system's, PEM.
+    pub ca: Option<Vec<u8>>,
+    pub insecure_skip_verify: bool,
     /// For one call.
     pub time_limit: Duration,
 }
@@ -72,13 +75,13 @@ pub enum Removed {
 
 impl Harbor {
     pub fn new(settings: HarborSettings) -> Result<Self, HttpError> {
-        let HarborSettings { url, login, time_limit } = settings;
+        let HarborSettings { url, login, ca, insecure_skip_verify, time_limit } = settings;
         let Login { user, password } = login;
         let auth = ServiceAuth::Basic { user, password: Zeroizing::new(password) };
         let headers = HeaderMap::from_iter([(IS_NAME, HeaderValue::from_static("true"))]);
-        let http =
-            HttpClient::new(url, HttpSettings { auth, headers, time_limit, ..HttpSettings::default() })?;
-        Ok(Self { http })
+        let settings =
+            HttpSettings { auth, headers, ca, insecure_skip_verify, time_limit, ..HttpSettings::default() };
+        Ok(Self { http: HttpClient::new(url, settings)? })
     }
 
     /// The endpoint of exactly this name. The list also shows whether Harbor takes the login: that of projects

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::exclusions::Skip;
 use crate::admission::{self, Recorder, Rewrites, Router};
 use crate::capabilities::availability::{self, AvailabilitySetup, AvailabilityWatch};
+use crate::capabilities::cache::{self, CacheController, CacheSetup};
 use crate::capabilities::consistency::{Consistency, ConsistencyChecks};
 use crate::capabilities::mirror::{self, Inbox, MirrorController, MirrorSetup};
 use crate::capabilities::warm::discovery::{self, DiscoverySetup, DiscoverySync};
@@ -133,6 +134,7 @@ pub async fn run(
     parts.control(&context, &leader, queues.events);
     parts.mirror(&context, &leader);
     parts.warm(&context, &leader);
+    parts.cache(&context, &leader);
     parts.admit(webhook, entrance, &context)?;
     let probes: Vec<Probe> = checks.into_iter().chain([policies]).collect();
     let beat = parts.pulses.add("run loop");
@@ -281,6 +283,12 @@ impl Assembly {
         let setup = Arc::new(WarmSetup::new(context.clone(), warming));
         self.run::<ImageWarming>(setup.clone(), leader);
         self.run::<SetKeeper>(setup, leader);
+    }
+
+    /// Starts what keeps proxy caches in Harbor.
+    fn cache(&mut self, context: &Arc<Context>, leader: &Leader) {
+        let metrics = cache::Metrics::register(&mut self.registry);
+        self.run::<CacheController>(Arc::new(CacheSetup::new(context.clone(), metrics)), leader);
     }
 
     fn admit(

@@ -21,7 +21,9 @@ fn client(url: &str, password: &str) -> Result<Harbor> {
     fairlead_testkit::install_crypto();
     let login = Login { user: "admin".to_owned(), password: password.to_owned() };
     let time_limit = Duration::from_secs(5);
-    Ok(Harbor::new(HarborSettings { url: url.parse()?, login, time_limit })?)
+    let settings =
+        HarborSettings { url: url.parse()?, login, ca: None, insecure_skip_verify: false, time_limit };
+    Ok(Harbor::new(settings)?)
 }
 
 fn endpoint(name: &str) -> NewEndpoint {
@@ -172,11 +174,7 @@ async fn every_failure_is_named() -> Result<()> {
     let error = client.endpoint("a").await.unwrap_err();
     assert!(matches!(error, Error::Http { .. }) && error.to_string().contains("did not answer"), "{error}");
     // A path that is not there says nothing about an object.
-    let elsewhere = Harbor::new(HarborSettings {
-        url: format!("{}/elsewhere", harbor.url()).parse()?,
-        login: Login { user: "admin".to_owned(), password: PASSWORD.to_owned() },
-        time_limit: Duration::from_secs(5),
-    })?;
+    let elsewhere = self::client(&format!("{}/elsewhere", harbor.url()), PASSWORD)?;
     assert_eq!(elsewhere.project("a").await.unwrap_err().class(), Class::Absent);
     let nowhere = self::client("http://127.0.0.1:1", PASSWORD)?;
     assert!(nowhere.endpoint("a").await.unwrap_err().to_string().contains("cannot be reached"));

@@ -21,7 +21,7 @@ pub use desired::{Desired, SecretKeys, SpecError, default_key};
 pub use farewell::{Farewell, Leaving, Removal, farewell, next_attempt};
 pub use ownership::{CacheObject, Mark, Ownership, former, ownership};
 pub use reconcile::{Action, Drift, Facts, Plan, Problem, plan};
-pub use report::{Outcome, Report, Seen, not_configured, report, says};
+pub use report::{Outcome, Report, Seen, leaving, not_configured, report, says};
 
 /// What Harbor holds for an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -91,6 +91,19 @@ pub fn not_configured(stored: Option<&ProxyCacheStatus>, generation: Option<i64>
     Report { status, findings, healthy: None, settled: false, again: STEADY }
 }
 
+/// What is said while a deleted object waits for its pair to be removed.
+pub fn leaving(stored: Option<&ProxyCacheStatus>, generation: Option<i64>, failing: &str) -> Report {
+    let message = shortened(&format!("being deleted: {failing}"));
+    let findings = vec![Finding::new(types::READY, false, "Deleting", &*message)];
+    let status = ProxyCacheStatus {
+        observed_generation: generation,
+        message: Some(message),
+        conditions: Vec::new(),
+        ..stored.cloned().unwrap_or_default()
+    };
+    Report { status, findings, healthy: None, settled: false, again: AFTER_ERROR }
+}
+
 fn failed(kept: ProxyCacheStatus, error: &str) -> Report {
     let error = shortened(error);
     let findings = vec![
