@@ -30,6 +30,8 @@ const REFUSED_FOR: Duration = Duration::from_secs(30);
 pub(super) struct Access {
     context: Arc<Context>,
     client: Mutex<Option<Known>>,
+    /// Held while a password is tried.
+    turn: tokio::sync::Mutex<()>,
     /// For hashes that mean something to this term only.
     hashes: RandomState,
 }
@@ -44,31 +46,53 @@ struct Known {
 
 impl Access {
     pub(super) fn new(context: Arc<Context>) -> Self {
-        Self { context, client: Mutex::default(), hashes: RandomState::new() }
+        Self {
+            context,
+            client: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            hashes: RandomState::new(),
+        }
     }
 
     pub(super) fn is_unconfigured(&self) -> bool {
         self.context.config.harbor.url.is_none()
     }
 
-    /// A client with the administrator's password as it is now, or why there is none.
+    /// A client with the administrator's password as it is now, or why there is none. A password is tried once, and only
+    /// then given to all who wait for it.
     pub(super) async fn harbor(&self) -> Result<Arc<Harbor>, String> {
-        let config = &self.context.config.harbor;
-        let current = self.context.resources.own_secrets.version(&config.admin_secret);
-        let known = self.client.lock().clone().filter(|known| Some(&known.version) == current.as_ref());
-        if let Some(known) = known {
-            return match known.refused {
-                Some((at, error)) if at.elapsed() < REFUSED_FOR => Err(error),
-                _ => Ok(known.harbor),
-            };
+        if let Some(known) = self.known() {
+            return known;
         }
+        let _turn = self.turn.lock().await;
+        if let Some(known) = self.known() {
+            return known;
+        }
+        let config = &self.context.config.harbor;
         let secret = self.read(&config.admin_secret).await?;
         let password = self.value(&secret, &config.admin_secret, &config.admin_secret_key)?;
         let version = version_of(&secret.metadata);
         let login = Login { user: ADMINISTRATOR.to_owned(), password };
         let harbor = Arc::new(Harbor::new(self.settings(login)?).map_err(|error| error.to_string())?);
         *self.client.lock() = Some(Known { version, harbor: harbor.clone(), refused: None });
+        // Any other failure says nothing about the password.
+        if let Err(error) = harbor.check_login().await
+            && error.class() == HarborClass::Unauthorised
+        {
+            self.note(&harbor, &error);
+            return Err(self.refusal(&error));
+        }
         Ok(harbor)
+    }
+
+    /// The client, if its password is still the one in the Secret.
+    fn known(&self) -> Option<Result<Arc<Harbor>, String>> {
+        let current = self.context.resources.own_secrets.version(&self.context.config.harbor.admin_secret);
+        let known = self.client.lock().clone().filter(|known| Some(&known.version) == current.as_ref())?;
+        match known.refused {
+            None => Some(Ok(known.harbor)),
+            Some((at, error)) => (at.elapsed() < REFUSED_FOR).then_some(Err(error)),
+        }
     }
 
     /// Takes note of an error of this client: a password that Harbor refuses is not sent again and again.
@@ -76,10 +100,13 @@ impl Access {
         let mut client = self.client.lock();
         let Some(known) = client.as_mut().filter(|known| Arc::ptr_eq(&known.harbor, harbor)) else { return };
         if error.class() == HarborClass::Unauthorised {
-            let config = &self.context.config.harbor;
-            let hint = format!("{error}; see Secret {}/{}", self.context.namespace, config.admin_secret);
-            known.refused = Some((Instant::now(), hint));
+            known.refused = Some((Instant::now(), self.refusal(error)));
         }
+    }
+
+    fn refusal(&self, error: &Error) -> String {
+        let config = &self.context.config.harbor;
+        format!("{error}; see Secret {}/{}", self.context.namespace, config.admin_secret)
     }
 
     /// The login of an upstream.

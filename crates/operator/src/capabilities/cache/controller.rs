@@ -435,6 +435,7 @@ impl Cache {
                     );
                     setup.context.events.tell(events::left_behind(&self.object, left));
                 }
+                self.dismiss(setup);
                 (self.released, self.report) = (true, None);
                 self.finalizer_due = now;
             }
@@ -458,7 +459,7 @@ impl Cache {
         self.due = Timestamp::MAX;
     }
 
-    /// The object is gone.
+    /// The object is gone, or about to go.
     fn dismiss(&mut self, setup: &CacheSetup) {
         if let Some(kind) = self.shown_as.take() {
             setup.metrics.forget(&self.name, kind);

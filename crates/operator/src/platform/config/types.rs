@@ -141,6 +141,8 @@ pub struct Heal {
 pub struct Harbor {
     /// None: the `ProxyCache` controller is off.
     pub url: Option<String>,
+    /// None: the host of `url`.
+    pub pull_host: Option<String>,
     pub admin_secret: String,
     pub admin_secret_key: String,
     pub retain_on_delete: bool,
@@ -296,6 +298,7 @@ impl Default for Harbor {
     fn default() -> Self {
         Self {
             url: None,
+            pull_host: None,
             admin_secret: "harbor-admin-password".to_owned(),
             admin_secret_key: "HARBOR_ADMIN_PASSWORD".to_owned(),
             retain_on_delete: false,
