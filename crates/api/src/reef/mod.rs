@@ -2,6 +2,9 @@
 
 mod proxy_cache;
 
+/// The API group.
+pub const GROUP: &str = "harbor-reef.nvidia.com";
+
 pub use proxy_cache::{
     CacheRouting, EcrUpstream, HEALTHY, OWNED, ProxyCache, ProxyCacheHealth, ProxyCachePhase, ProxyCacheSpec,
     ProxyCacheStatus, ProxyCacheType, SYNCED, UpstreamCredentials,

@@ -2,6 +2,7 @@
 
 mod deletion;
 mod outages;
+mod routing;
 mod sharing;
 mod steady;
 
@@ -15,6 +16,7 @@ use fairlead_api::reef::{
     HEALTHY, OWNED, ProxyCache, ProxyCacheHealth, ProxyCachePhase, ProxyCacheStatus, SYNCED,
 };
 use fairlead_operator::capabilities::cache::{CacheController, CacheSetup, Metrics};
+use fairlead_operator::context::Context;
 use fairlead_operator::controller::events::{EventWriter, Events};
 use fairlead_operator::platform::config::Config;
 use fairlead_testkit::harbor::{PASSWORD, Upstream};
@@ -42,6 +44,7 @@ struct Bench {
     own: String,
     page: Page,
     setup: Arc<CacheSetup>,
+    context: Arc<Context>,
     replica: Candidate,
 }
 
@@ -52,8 +55,9 @@ impl Bench {
         let harbor = FakeHarbor::start().await?;
         harbor.upstream(QUAY, Upstream::Open);
         harbor.upstream(PRIVATE, Upstream::login("robot", "one"));
-        let (replica, setup, page) = replica(&client, &own, "one", &config.replace("HARBOR", &harbor.url()))?;
-        let bench = Self { cluster, client, harbor, own, page, setup, replica };
+        let Replica { candidate, setup, context, page } =
+            replica(&client, &own, "one", &config.replace("HARBOR", &harbor.url()))?;
+        let bench = Self { cluster, client, harbor, own, page, setup, context, replica: candidate };
         bench.secret(ADMIN, json!({"HARBOR_ADMIN_PASSWORD": format!("{PASSWORD}\n")})).await?;
         Ok(bench)
     }
@@ -142,21 +146,24 @@ fn cache(name: &str, spec: &Value) -> Result<ProxyCache> {
     }))?)
 }
 
+struct Replica {
+    candidate: Candidate,
+    setup: Arc<CacheSetup>,
+    context: Arc<Context>,
+    page: Page,
+}
+
 /// A replica of an operator with this configuration.
-fn replica(
-    client: &Client,
-    own: &str,
-    identity: &str,
-    config: &str,
-) -> Result<(Candidate, Arc<CacheSetup>, Page)> {
-    let mut replica = Candidate::start(client, own, identity);
+fn replica(client: &Client, own: &str, identity: &str, config: &str) -> Result<Replica> {
+    let mut candidate = Candidate::start(client, own, identity);
     let mut page = Page::default();
-    let (context, queues) = replica.context(Config::parse(config)?.config, &mut Page::default());
+    let (context, queues) = candidate.context(Config::parse(config)?.config, &mut Page::default());
     let context = Arc::new(context);
+    candidate.spawn(context.policies.clone().run(candidate.stopping()));
     let setup = Arc::new(CacheSetup::new(context.clone(), Metrics::register(&mut page)));
-    replica.control::<CacheController>(setup.clone());
-    replica.control::<EventWriter>(Arc::new(Events::new(context, queues.events)));
-    Ok((replica, setup, page))
+    candidate.control::<CacheController>(setup.clone());
+    candidate.control::<EventWriter>(Arc::new(Events::new(context.clone(), queues.events)));
+    Ok(Replica { candidate, setup, context, page })
 }
 
 fn public(name: &str) -> Value {

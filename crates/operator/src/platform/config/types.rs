@@ -294,6 +294,17 @@ impl Default for Heal {
     }
 }
 
+impl Harbor {
+    /// Host, and port if it has one, that Pods pull from Harbor by.
+    pub fn pull_host(&self) -> Option<&str> {
+        let of_url = || {
+            let (_, rest) = self.url.as_deref()?.split_once("://")?;
+            rest.split(['/', '?', '#']).next().filter(|host| !host.is_empty())
+        };
+        self.pull_host.as_deref().or_else(of_url)
+    }
+}
+
 impl Default for Harbor {
     fn default() -> Self {
         Self {

@@ -94,8 +94,8 @@ async fn what_is_to_be_retained_stays_and_without_a_harbor_nothing_waits_for_eve
     // The operator comes back without a Harbor.
     let Bench { cluster, client, harbor, own, replica: first, .. } = bench;
     first.stop().await?;
-    let (second, setup, page) = replica(&client, &own, "two", "harbor: {}")?;
-    let bench = Bench { cluster, client, harbor, own, page, setup, replica: second };
+    let Replica { candidate, setup, context, page } = replica(&client, &own, "two", "harbor: {}")?;
+    let bench = Bench { cluster, client, harbor, own, page, setup, context, replica: candidate };
     let status = bench.status("orphan", |status| status.phase == Some(ProxyCachePhase::Pending)).await?;
     assert_eq!(condition(&status, types::READY)?.reason, "HarborNotConfigured");
     bench.delete("orphan").await?;

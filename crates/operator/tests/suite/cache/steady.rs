@@ -58,7 +58,7 @@ async fn a_hundred_caches_write_nothing_for_an_hour() -> Result<()> {
     let Bench { cluster, client, harbor, own, replica: first, .. } = bench;
     first.stop().await?;
     let config = format!("harbor: {{url: '{}'}}", harbor.url());
-    let (second, _setup, _page) = replica(&client, &own, "two", &config)?;
+    let second = replica(&client, &own, "two", &config)?;
     eventually(SOON, || async {
         let path = format!("/api/v2.0/projects/cache-{}", CACHES - 2);
         ensure!(harbor.requests().iter().any(|one| one.path == path), "not looked at yet");
@@ -69,7 +69,7 @@ async fn a_hundred_caches_write_nothing_for_an_hour() -> Result<()> {
     assert!(written.len() <= CACHES / 2, "a touched Secret may be given to Harbor once: {}", written.len());
     let listed = Api::<ProxyCache>::all(client.clone()).list(&kube::api::ListParams::default()).await?;
     assert_eq!(listed.items.len(), settled.len());
-    second.stop().await?;
+    second.candidate.stop().await?;
     drop(cluster);
     Ok(())
 }
