@@ -69,7 +69,7 @@ pub struct ProxyCacheSpec {
 #[serde(rename_all = "camelCase")]
 pub struct CacheRouting {
     /// Place of the cache in the order of alternatives, lowest first. The original image stands at 0: a negative value
-    /// puts the cache before it. At the same priority the cache comes after ReplicatedImageSets.
+    /// puts the cache before it. At the same priority the cache comes after the upstreams of `ReplicatedImageSet`.
     #[schemars(range(min = -MAX_PRIORITY, max = MAX_PRIORITY))]
     pub priority: i64,
     /// Secret that Pods pull with from the project. Types `private` and `aws-ecr-private` need it, because Harbor asks

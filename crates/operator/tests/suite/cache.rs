@@ -284,6 +284,14 @@ async fn every_type_becomes_ready_and_follows_edits_secrets_and_drift() -> Resul
         "{description}"
     );
 
+    follow_edits(&bench).await?;
+    assert!(harbor.requests().iter().all(|request| request.names && !request.cookie));
+    bench.replica.stop().await
+}
+
+/// Of the public cache `hub`, whose pair is named `quay`.
+async fn follow_edits(bench: &Bench) -> Result<()> {
+    let harbor = &bench.harbor;
     // An edit acts at once, also one of the name: the former pair goes.
     harbor.upstream("http://other.example", Upstream::Open);
     bench.edit("hub", json!({"url": "other.example/"})).await?;
@@ -304,6 +312,5 @@ async fn every_type_becomes_ready_and_follows_edits_secrets_and_drift() -> Resul
     bench.ready("hub").await?;
     assert_eq!((bench.gauge("hub", "public")?, bench.gauge("hub", "private")?.as_deref()), (None, Some("1")));
     assert_eq!(harbor.project("renamed").map(|one| one.public), Some(false));
-    assert!(harbor.requests().iter().all(|request| request.names && !request.cookie));
-    bench.replica.stop().await
+    Ok(())
 }

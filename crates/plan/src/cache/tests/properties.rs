@@ -28,7 +28,7 @@ impl Model {
         let reached = password.as_ref().is_none_or(|password| *password == self.accepts);
         let Observed { endpoint, project, former } = &mut self.observed;
         match action {
-            Action::CreateEndpoint if !reached => return Err(()),
+            Action::CreateEndpoint | Action::UpdateEndpoint { .. } if !reached => return Err(()),
             Action::CreateEndpoint => {
                 *endpoint = Some(super::endpoint(|one| {
                     one.id = 77;
@@ -37,7 +37,6 @@ impl Model {
                 }));
                 self.password = password;
             }
-            Action::UpdateEndpoint { .. } if !reached => return Err(()),
             Action::UpdateEndpoint { id, description, .. } => {
                 let one = endpoint.as_mut().filter(|one| one.id == *id).ok_or(())?;
                 desired.url.clone_into(&mut one.url);
@@ -47,7 +46,7 @@ impl Model {
                 self.password = password;
             }
             Action::CreateProject { endpoint } => {
-                *project = Some(super::project(Some(*endpoint), desired.public))
+                *project = Some(super::project(Some(*endpoint), desired.public));
             }
             Action::SetVisibility { public } => project.as_mut().ok_or(())?.public = *public,
             Action::RemoveFormer(_) => *former = None,
