@@ -14,6 +14,7 @@ readonly NODE_PACKAGES=(
 readonly TEST_PACKAGES=(
   "docker-registry /usr/bin/docker-registry"             # registry 2.8, which deletes differently from 3
   "musl-tools /usr/bin/musl-gcc"                         # the static binary of the image
+  "nginx /usr/sbin/nginx"                                # decodes paths in front of Harbor
   "prometheus /usr/bin/promtool"                         # checks the alerts of the chart; what discovery asks
   "skopeo /usr/bin/skopeo"                               # what copies are compared with
 )
@@ -64,7 +65,7 @@ if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
 fi
 
 echo "Installing ${missing[*]}" >&2
-# docker-registry and prometheus would start themselves and stay; Debian asks this script before starting any service.
+# docker-registry, nginx and prometheus would start themselves and stay; Debian asks this script before starting any service.
 policy=/usr/sbin/policy-rc.d
 if [[ ! -e $policy ]]; then
   trap 'rm -f "$policy"' EXIT

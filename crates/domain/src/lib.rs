@@ -5,6 +5,7 @@
 pub mod cause;
 pub mod digest;
 pub mod duration;
+pub mod harbor;
 pub mod json;
 pub mod keyring;
 pub mod platform;

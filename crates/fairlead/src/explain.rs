@@ -234,7 +234,8 @@ fn all_policies(
     namespace: &str,
     report: &mut Report,
 ) -> AllPolicies {
-    let mut policies = Policies::new(&config.routing.namespaced_registries);
+    let mut policies =
+        Policies::new(&config.routing.namespaced_registries).pulling_from(config.harbor.pull_host());
     for object in listed {
         policies.add(None, object, namespace);
     }

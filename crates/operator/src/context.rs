@@ -92,7 +92,7 @@ impl Context {
     /// Makes everything and starts nothing.
     pub fn new(basis: Basis, registry: &mut Registry) -> (Self, Queues) {
         let Basis { client, identity, namespace, config, resources, board, clock } = basis;
-        let policies = Policies::new(&resources, &config.routing, policies::Metrics::register(registry));
+        let policies = Policies::new(&resources, &config, policies::Metrics::register(registry));
         let (accounts, claims) = (resources.accounts.clone(), resources.claims.clone());
         let registries = verdicts::client(&config);
         let metrics = verdicts::Metrics::register(registry, &registries);

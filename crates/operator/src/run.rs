@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::exclusions::Skip;
 use crate::admission::{self, Recorder, Rewrites, Router};
 use crate::capabilities::availability::{self, AvailabilitySetup, AvailabilityWatch};
+use crate::capabilities::cache::{self, CacheController, CacheSetup};
 use crate::capabilities::consistency::{Consistency, ConsistencyChecks};
 use crate::capabilities::heal::{self, HealSetup, Healing};
 use crate::capabilities::mirror::{self, Inbox, MirrorController, MirrorSetup};
@@ -136,6 +137,7 @@ pub async fn run(
     parts.mirror(&context, &leader);
     parts.warm(&context, &leader);
     parts.heal(&context, &leader);
+    parts.cache(&context, &leader);
     parts.admit(webhook, entrance, &context)?;
     let probes: Vec<Probe> = checks.into_iter().chain([policies]).collect();
     let beat = parts.pulses.add("run loop");
@@ -294,6 +296,12 @@ impl Assembly {
         if context.config.heal.enabled {
             self.run::<Healing>(Arc::new(HealSetup::new(context.clone(), metrics)), leader);
         }
+    }
+
+    /// Starts what keeps proxy caches in Harbor.
+    fn cache(&mut self, context: &Arc<Context>, leader: &Leader) {
+        let metrics = cache::Metrics::register(&mut self.registry);
+        self.run::<CacheController>(Arc::new(CacheSetup::new(context.clone(), metrics)), leader);
     }
 
     fn admit(

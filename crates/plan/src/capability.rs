@@ -64,8 +64,8 @@ impl Capability {
     /// Whether this version acts on the kinds and settings of the capability.
     fn is_implemented(self) -> bool {
         match self {
-            Self::Route | Self::Mirror | Self::Watch | Self::Warm | Self::Heal => true,
-            Self::Cache | Self::SteerNodes | Self::Account => false,
+            Self::Route | Self::Mirror | Self::Watch | Self::Warm | Self::Heal | Self::Cache => true,
+            Self::SteerNodes | Self::Account => false,
         }
     }
 
@@ -187,7 +187,7 @@ mod tests {
                 .filter(|capability| capability.standing(|_| readable).to_string() == "not implemented")
                 .map(Capability::name)
                 .collect();
-            assert_eq!(unimplemented, ["cache", "steer-nodes", "account"]);
+            assert_eq!(unimplemented, ["steer-nodes", "account"]);
         }
     }
 

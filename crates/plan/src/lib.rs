@@ -7,6 +7,7 @@
 pub mod access;
 pub mod admission;
 pub mod availability;
+pub mod cache;
 pub mod capability;
 pub mod certificates;
 pub mod clock;

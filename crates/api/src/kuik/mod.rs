@@ -14,6 +14,7 @@ pub use availability::{
     ClusterImageSetAvailabilityStatus, MonitoredImage,
 };
 pub use credential::CredentialSecret;
+pub(crate) use credential::namespace_is_said;
 pub use filter::{Filter, FilterItem, ImageFilter};
 pub use mirror::{
     AwaitedRegistry, Cleanup, ClusterImageSetMirror, ClusterImageSetMirrorSpec, ImageSetMirror,
@@ -32,4 +33,4 @@ pub const API_VERSION: &str = "kuik.enix.io/v1alpha1";
 
 /// The largest number that every JSON reader takes for a whole one. What lies beyond could be stored, and not be read
 /// back.
-const MAX_PRIORITY: i64 = (1 << 53) - 1;
+pub(crate) const MAX_PRIORITY: i64 = (1 << 53) - 1;

@@ -2,7 +2,10 @@
 
 mod proxy_cache;
 
+/// The API group.
+pub const GROUP: &str = "harbor-reef.nvidia.com";
+
 pub use proxy_cache::{
-    EcrUpstream, HEALTHY, ProxyCache, ProxyCacheHealth, ProxyCachePhase, ProxyCacheSpec, ProxyCacheStatus,
-    ProxyCacheType, UpstreamCredentials,
+    CacheRouting, EcrUpstream, HEALTHY, OWNED, ProxyCache, ProxyCacheHealth, ProxyCachePhase, ProxyCacheSpec,
+    ProxyCacheStatus, ProxyCacheType, SYNCED, UpstreamCredentials,
 };

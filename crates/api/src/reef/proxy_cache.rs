@@ -8,10 +8,15 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::Condition;
+use crate::kuik::{CredentialSecret, MAX_PRIORITY, namespace_is_said};
 use crate::schema;
 
 /// Condition that says what Harbor thinks of the upstream registry.
 pub const HEALTHY: &str = "Healthy";
+/// Condition that says whether endpoint and project belong to this object.
+pub const OWNED: &str = "Owned";
+/// Condition that says whether Harbor took the values of the specification.
+pub const SYNCED: &str = "Synced";
 
 /// Upstream registry, and the name of its cache in Harbor.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +38,8 @@ pub const HEALTHY: &str = "Healthy";
 #[x_kube(
     validation = needs_url(),
     validation = needs_credentials(),
-    validation = needs_ecr()
+    validation = needs_ecr(),
+    validation = needs_pull_secret()
 )]
 pub struct ProxyCacheSpec {
     /// Kind of upstream: `public` needs no login, `private` has a user and a password, `aws-ecr-private` has AWS keys.
@@ -53,6 +59,24 @@ pub struct ProxyCacheSpec {
     /// Registry and keys of an `aws-ecr-private` upstream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ecr: Option<EcrUpstream>,
+    /// Offers images of the upstream from this cache to Pods. Left out: the cache serves only Pods that name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<CacheRouting>,
+}
+
+/// How images of the upstream are offered from the cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CacheRouting {
+    /// Place of the cache in the order of alternatives, lowest first. The original image stands at 0: a negative value
+    /// puts the cache before it. At the same priority the cache comes after the upstreams of `ReplicatedImageSet`.
+    #[schemars(range(min = -MAX_PRIORITY, max = MAX_PRIORITY))]
+    pub priority: i64,
+    /// Secret that Pods pull with from the project. Types `private` and `aws-ecr-private` need it, because Harbor asks
+    /// for a login there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "pull_secret")]
+    pub credential_secret: Option<CredentialSecret>,
 }
 
 /// Kinds of upstream.
@@ -97,7 +121,7 @@ pub struct EcrUpstream {
     pub static_credentials_secret_name: String,
 }
 
-/// What Harbor has. Conditions: `Ready`, `Healthy`.
+/// What Harbor has. Conditions: `Ready`, `Healthy`, `Owned`, `Synced`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyCacheStatus {
@@ -116,6 +140,9 @@ pub struct ProxyCacheStatus {
     /// Whether the project is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project_created: Option<bool>,
+    /// Version of the upstream's Secret that Harbor last took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_version: Option<String>,
     /// What is wrong, and what to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -170,6 +197,19 @@ fn needs_ecr() -> Rule {
     Rule::new("self.type != 'aws-ecr-private' || has(self.ecr)").field_path(".ecr").message(
         "ecr is missing: type aws-ecr-private needs ecr.accountId and ecr.staticCredentialsSecretName",
     )
+}
+
+fn needs_pull_secret() -> Rule {
+    Rule::new("self.type == 'public' || !has(self.routing) || has(self.routing.credentialSecret)")
+        .field_path(".routing")
+        .message("routing.credentialSecret is missing: the project of a private upstream is private, so Pods need a Secret to pull from it")
+}
+
+/// A cluster-wide object has no namespace of its own.
+fn pull_secret(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = CredentialSecret::json_schema(generator);
+    namespace_is_said(&mut schema);
+    schema
 }
 
 /// Harbor allows 64 characters for an endpoint, and this form for a project.

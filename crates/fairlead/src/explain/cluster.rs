@@ -9,6 +9,7 @@ use fairlead_api::kuik::{
     ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror, ReplicatedImageSet,
 };
 use fairlead_api::names::fairlead::{HEALED, ROUTES};
+use fairlead_api::reef::ProxyCache;
 use fairlead_domain::reference::Reference;
 use fairlead_operator::cluster::ledgers::Claims;
 use fairlead_operator::platform::config::Config;
@@ -88,6 +89,7 @@ impl Cluster {
             (ApiResource::erase::<ClusterImageSetMirror>(&()), true),
             (ApiResource::erase::<ImageSetMirror>(&()), false),
             (ApiResource::erase::<ClusterReplicatedImageSet>(&()), true),
+            (ApiResource::erase::<ProxyCache>(&()), true),
             (ApiResource::erase::<ReplicatedImageSet>(&()), false),
         ];
         let lists = join_all(kinds.iter().map(|(kind, wide)| self.list(kind, *wide, namespaces))).await;
@@ -105,6 +107,8 @@ impl Cluster {
         let everywhere = Api::<DynamicObject>::all_with(self.client.clone(), kind);
         match patiently(|| everywhere.list(&all)).await {
             Ok(list) => listed.add(kind, list.items)?,
+            // A cluster without Harbor needs no such kind.
+            Err(error) if code(&error) == NOT_FOUND && kind.kind == "ProxyCache" => {}
             Err(error) if code(&error) == NOT_FOUND => listed.warnings.push(unknown_kind(&kind.kind)),
             Err(error) if code(&error) == FORBIDDEN && !wide => {
                 listed.warnings.push(format!(

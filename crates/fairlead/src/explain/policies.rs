@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairlead_api::kuik::{
-    ClusterImageSetMirror, ClusterReplicatedImageSet, GROUP, ImageSetMirror, ReplicatedImageSet,
+    ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror, ReplicatedImageSet,
 };
+use fairlead_api::reef::ProxyCache;
 use fairlead_domain::reference::HostPattern;
 use fairlead_plan::routing::{Policy, PolicyError, PolicyKind};
 use serde::de::DeserializeOwned;
@@ -20,7 +21,7 @@ const VERSION: &str = "v1alpha1";
 pub(crate) fn kind(object: &Value) -> Option<PolicyKind> {
     let (group, _) = text_at(object, &["apiVersion"])?.split_once('/')?;
     let kind = text_at(object, &["kind"])?;
-    PolicyKind::ALL.into_iter().find(|one| group == GROUP && one.name() == kind)
+    PolicyKind::ALL.into_iter().find(|one| group == one.group() && one.name() == kind)
 }
 
 /// Compiled policies, and what was left out of them or altogether.
@@ -28,6 +29,8 @@ pub(crate) fn kind(object: &Value) -> Option<PolicyKind> {
 pub(crate) struct Policies {
     /// The registries that namespaced policies may name.
     allowed: Vec<HostPattern>,
+    /// What Pods know Harbor by.
+    pull_host: Option<String>,
     pub(crate) compiled: Vec<Arc<Policy>>,
     pub(crate) broken: Vec<Broken>,
     /// Objects that were given more than once.
@@ -40,6 +43,7 @@ impl Policies {
     pub(crate) fn new(allowed: &[HostPattern]) -> Self {
         Self {
             allowed: allowed.to_vec(),
+            pull_host: None,
             compiled: Vec::new(),
             broken: Vec::new(),
             warnings: Vec::new(),
@@ -47,10 +51,19 @@ impl Policies {
         }
     }
 
+    /// With this host for the images of proxy caches.
+    pub(crate) fn pulling_from(mut self, host: Option<&str>) -> Self {
+        self.pull_host = host.map(str::to_owned);
+        self
+    }
+
     /// Takes an object if it is a policy. `place` is where it was read, `namespace` where it belongs if it does not
     /// say.
     pub(crate) fn add(&mut self, place: Option<&str>, mut object: Value, namespace: &str) {
         let Some(kind) = kind(&object) else { return };
+        if kind == PolicyKind::ProxyCache && object.pointer("/spec/routing").is_none_or(Value::is_null) {
+            return;
+        }
         if !kind.is_cluster_scoped()
             && text_at(&object, &["metadata", "namespace"]).is_none()
             && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
@@ -64,7 +77,8 @@ impl Policies {
             field: Some(field),
             message,
         };
-        match compile(kind, &object).map(|policy| policy.restricted(&self.allowed)) {
+        match compile(kind, &object, self.pull_host.as_deref()).map(|policy| policy.restricted(&self.allowed))
+        {
             Ok(policy) => {
                 self.broken.extend(
                     policy
@@ -94,12 +108,12 @@ impl Policies {
     }
 }
 
-fn compile(kind: PolicyKind, object: &Value) -> Result<Policy, Mismatch> {
+fn compile(kind: PolicyKind, object: &Value, pull_host: Option<&str>) -> Result<Policy, Mismatch> {
     let version = text_at(object, &["apiVersion"]).unwrap_or_default();
     if version.split_once('/').is_none_or(|(_, version)| version != VERSION) {
         return Err(Mismatch {
             field: "apiVersion".to_owned(),
-            message: format!("{version} is not known: write {GROUP}/{VERSION}"),
+            message: format!("{version} is not known: write {}/{VERSION}", kind.group()),
         });
     }
     match kind {
@@ -109,6 +123,7 @@ fn compile(kind: PolicyKind, object: &Value) -> Result<Policy, Mismatch> {
             read::<ClusterReplicatedImageSet>(object, Policy::cluster_replicated)
         }
         PolicyKind::ReplicatedImageSet => read::<ReplicatedImageSet>(object, Policy::replicated),
+        PolicyKind::ProxyCache => read::<ProxyCache>(object, |cache| Policy::proxy_cache(cache, pull_host)),
     }
 }
 

@@ -15,7 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("fairlead-api", &["fairlead-domain"]),
     ("fairlead-plan", &["fairlead-domain", "fairlead-api"]),
     ("fairlead-registry", &["fairlead-domain"]),
-    ("fairlead-harbor", &["fairlead-domain"]),
+    ("fairlead-harbor", &["fairlead-domain", "fairlead-registry"]),
     ("fairlead-node", &["fairlead-domain", "fairlead-plan", "fairlead-registry"]),
     (
         "fairlead-operator",

@@ -11,7 +11,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_api::conditions::Condition;
+use fairlead_api::conditions::{Condition, Finding, find, merge, reasons, types};
+use jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
 use kube::{Api, Client, Resource};
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
+use crate::cluster::state::{Key, Malformed};
 use crate::platform::api_error::{Class, Failure, within};
 
 /// One request never holds up the next for longer.
@@ -48,6 +50,16 @@ impl ObjectId {
             namespace: text(&meta.namespace),
             name: text(&meta.name),
             uid: text(&meta.uid),
+        }
+    }
+
+    /// An object that cannot be read.
+    pub(crate) fn malformed<K: Resource<DynamicType = ()>>(key: &Key, malformed: &Malformed) -> Self {
+        Self {
+            resource: ApiResource::erase::<K>(&()),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            uid: malformed.uid.as_str().into(),
         }
     }
 
@@ -110,6 +122,23 @@ impl Draft {
             status.insert("conditions".to_owned(), json!([listed, conditions].concat()));
         }
         Self { object, manner, status, essence }
+    }
+
+    /// Says of an object that it cannot be read, unless its status says so already.
+    pub(crate) fn of_malformed(object: ObjectId, malformed: &Malformed) -> Option<Self> {
+        let message = format!("the object cannot be read: {}", malformed.error);
+        let finding = Finding::new(types::READY, false, reasons::INVALID_SPEC, message);
+        let says = find(&malformed.conditions, finding.type_).is_some_and(|one| {
+            one.observed_generation == malformed.generation
+                && one.reason == finding.reason
+                && one.message == finding.message
+        });
+        if says {
+            return None;
+        }
+        let conditions = merge(&malformed.conditions, &[finding], malformed.generation, Timestamp::now());
+        let manner = Manner::Replace { version: malformed.resource_version.clone() };
+        Some(Self::new(object, manner, json!({"observedGeneration": malformed.generation}), &conditions, &[]))
     }
 
     /// The request. The UID makes the API server refuse to write about another object of the same name.
@@ -266,9 +295,7 @@ impl StatusWriter {
 
 #[cfg(test)]
 mod tests {
-    use fairlead_api::conditions::{Finding, merge};
     use fairlead_api::kuik::{ImageSetMirror, ReplicatedImageSet};
-    use jiff::Timestamp;
 
     use super::*;
 

@@ -10,6 +10,7 @@
 
 mod admission;
 mod availability;
+mod cache;
 mod candidate;
 mod certificates;
 mod config;

@@ -80,7 +80,9 @@ impl Owner {
         let kind = match id.kind {
             PolicyKind::ClusterImageSetMirror => OwnerKind::ClusterImageSetMirror,
             PolicyKind::ImageSetMirror => OwnerKind::ImageSetMirror,
-            PolicyKind::ClusterReplicatedImageSet | PolicyKind::ReplicatedImageSet => return None,
+            PolicyKind::ClusterReplicatedImageSet
+            | PolicyKind::ReplicatedImageSet
+            | PolicyKind::ProxyCache => return None,
         };
         Some(Self {
             kind,

@@ -9,6 +9,7 @@ use fairlead_api::kuik::{
     self, Cleanup, ClusterImageSetMirror, ClusterReplicatedImageSet, CredentialSecret, ImageSetMirror,
     MirrorAccess, ReplicatedImageSet,
 };
+use fairlead_api::reef::{ProxyCache, ProxyCacheHealth, ProxyCachePhase};
 use fairlead_domain::{
     duration::Duration,
     reference::Location,
@@ -19,6 +20,7 @@ use super::{
     identity::{PolicyId, PolicyKind, SecretName},
     policy::{Mirror, Offer, Policy, PolicyError, PolicyProblem, Upstream},
 };
+use crate::cache::Desired;
 
 /// Name, namespace and UID of an object, without naming the type that holds them.
 macro_rules! identity {
@@ -66,6 +68,67 @@ impl Policy {
         let (id, spec) = (identity!(ReplicatedImageSet, object)?, &object.spec);
         upstreams(id, spec.priority, &spec.filter, &spec.upstreams)
     }
+
+    /// A cache that serves images of its upstream, while it is healthy. `pull_host` is what Pods know Harbor by.
+    pub fn proxy_cache(object: &ProxyCache, pull_host: Option<&str>) -> Result<Self, PolicyError> {
+        let id = identity!(ProxyCache, object)?;
+        let refuse =
+            |field: &str, message: String| PolicyError { field: field.to_owned(), message, filter: false };
+        let routing = object.spec.routing.as_ref();
+        let routing = routing.ok_or_else(|| refuse("spec.routing", "is missing".to_owned()))?;
+        let desired = Desired::compile(&object.spec).map_err(|error| refuse("spec", error.to_string()))?;
+        if !desired.public && routing.credential_secret.is_none() {
+            let message = "is missing: the project is private, so Pods need a Secret to pull from it";
+            return Err(refuse("spec.routing.credentialSecret", message.to_owned()));
+        }
+        let host = pull_host.ok_or_else(|| {
+            refuse("spec.routing", "no Harbor is configured: set harbor.url, or harbor.pullHost".to_owned())
+        })?;
+        let place = |field: &str, registry: &str, path: &str| {
+            location("spec", registry, path).map_err(|problem| refuse(field, problem.message))
+        };
+        let upstream = desired.upstream().unwrap_or_default();
+        let (registry, path) = upstream.split_once('/').unwrap_or((&upstream, ""));
+        let (registry, source) = place("spec.url", registry, path)?;
+        let (harbor, cache) = place("harbor.pullHost", host, &desired.name)?;
+        let everything = ImageFilter::legacy(&[".*"], &[""; 0]).map_err(|error| broken_filter(&error))?;
+        let secret = secret("spec.routing", "credentialSecret", &id, routing.credential_secret.as_ref());
+        let secret = secret.map_err(|problem| refuse(&problem.field, problem.message))?;
+        let entry = |entry, registry, place, images, secret| Upstream {
+            entry,
+            registry,
+            place,
+            images,
+            priority: 0,
+            discarded: false,
+            secret,
+        };
+        let upstreams = vec![
+            entry(0, registry, source, everything, None),
+            // Pods that name the cache itself get no other place from it.
+            entry(1, harbor, cache, ImageFilter::nothing(), secret),
+        ];
+        // The upstream is what Pods ask for: it keeps its own place in the list, and only the cache is added.
+        let (mut order, mut problems) = (vec![1], Vec::new());
+        if !serves(object) {
+            order.clear();
+            let message = "Harbor does not say that the upstream is healthy, so the cache is not offered";
+            problems.push(PolicyProblem { field: "spec.routing".to_owned(), message: message.to_owned() });
+        }
+        let pods = PodMatcher::compile(Rules { include: &[], exclude: &[] })
+            .map_err(|error| broken_filter(&error))?;
+        let (offer, access) = (Offer::Upstreams(upstreams), MirrorAccess::Shared);
+        Ok(Self { id, priority: routing.priority, pods, offer, order, access, problems })
+    }
+}
+
+/// Whether Harbor, when it was last looked at, had everything as the object is now, and called the upstream healthy.
+pub fn serves(object: &ProxyCache) -> bool {
+    object.status.as_ref().is_some_and(|status| {
+        status.phase == Some(ProxyCachePhase::Ready)
+            && status.health == Some(ProxyCacheHealth::Healthy)
+            && status.observed_generation == object.metadata.generation
+    })
 }
 
 pub(crate) fn identity(

@@ -9,14 +9,17 @@ pub enum PolicyKind {
     ImageSetMirror,
     ClusterReplicatedImageSet,
     ReplicatedImageSet,
+    /// Only one that is to serve Pods which do not name it.
+    ProxyCache,
 }
 
 impl PolicyKind {
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::ClusterImageSetMirror,
         Self::ImageSetMirror,
         Self::ClusterReplicatedImageSet,
         Self::ReplicatedImageSet,
+        Self::ProxyCache,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -25,11 +28,20 @@ impl PolicyKind {
             Self::ImageSetMirror => "ImageSetMirror",
             Self::ClusterReplicatedImageSet => "ClusterReplicatedImageSet",
             Self::ReplicatedImageSet => "ReplicatedImageSet",
+            Self::ProxyCache => "ProxyCache",
+        }
+    }
+
+    /// The API group of its objects.
+    pub const fn group(self) -> &'static str {
+        match self {
+            Self::ProxyCache => fairlead_api::reef::GROUP,
+            _ => fairlead_api::kuik::GROUP,
         }
     }
 
     pub const fn is_cluster_scoped(self) -> bool {
-        matches!(self, Self::ClusterImageSetMirror | Self::ClusterReplicatedImageSet)
+        matches!(self, Self::ClusterImageSetMirror | Self::ClusterReplicatedImageSet | Self::ProxyCache)
     }
 
     /// The list in the object's spec that alternatives come from.
@@ -37,6 +49,7 @@ impl PolicyKind {
         match self {
             Self::ClusterImageSetMirror | Self::ImageSetMirror => "mirrors",
             Self::ClusterReplicatedImageSet | Self::ReplicatedImageSet => "upstreams",
+            Self::ProxyCache => "routing",
         }
     }
 }

@@ -24,6 +24,7 @@ pub use fairlead_domain::selector::PodFacts;
 pub use self::{
     alternatives::{Alternative, Alternatives, GuardedCopy, MOST_ALTERNATIVES, Origin, SecretUse, Withheld},
     choice::{Decision, Failure, LocationAnswer, judge},
+    compile::serves,
     identity::{PolicyId, PolicyKind, SecretName},
     index::{Index, PodPolicies},
     policy::{MirrorTarget, Policy, PolicyError, PolicyProblem},

@@ -242,7 +242,10 @@ impl Policy {
     pub fn offered(&self) -> usize {
         match &self.offer {
             Offer::Mirrors { mirrors, .. } => mirrors.len(),
-            Offer::Upstreams(upstreams) => upstreams.iter().filter(|one| !one.discarded).count(),
+            Offer::Upstreams(upstreams) => {
+                let offered = self.order.iter().filter_map(|position| upstreams.get(*position));
+                offered.filter(|one| !one.discarded).count()
+            }
         }
     }
 

@@ -28,6 +28,7 @@ use super::proofs::Proofs;
 use super::usage_lists::UsageLists;
 use super::write::{self, Written};
 use super::{Inbox, MirrorSetup};
+use crate::cluster::identity;
 use crate::cluster::state::Changes;
 use crate::context::Context;
 use crate::controller::status::StatusWriter;
@@ -117,7 +118,7 @@ impl Controller for MirrorController {
     async fn begin(setup: &Arc<MirrorSetup>, term: &Term) -> Result<Self, Broken> {
         let secrets = setup.context.secrets.problems().changes();
         let shelved = setup.read_ledgers().await?;
-        let cluster = setup.identify_cluster().await?;
+        let cluster = identity::of_cluster(&setup.context.client).await?;
         let inbox = setup.inbox.clone().lock_owned().await;
         let now = Instant::now();
         Ok(Self {

@@ -26,8 +26,6 @@ use fairlead_domain::reference::Tag;
 use fairlead_plan::availability::MirrorLooks;
 use fairlead_plan::copy_queue::Limits;
 use fairlead_plan::ledger::{Ledger, Owner, OwnerKind, StoredShelf};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
 use tokio::sync::{Mutex, mpsc, watch};
 
 pub use self::event_loop::MirrorController;
@@ -38,11 +36,7 @@ use crate::cluster::ledgers::Missed;
 use crate::cluster::usage::Ignored;
 use crate::context::Context;
 use crate::controller::Broken;
-use crate::platform::api_error::within;
 use crate::platform::config;
-
-/// One request to the API server never takes longer.
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// The list that the availability watch gets changes this often at most.
 const PUBLISH: Duration = Duration::from_secs(10);
@@ -115,14 +109,6 @@ impl MirrorSetup {
 
     fn proofs(&self) -> Proofs {
         Proofs::new(self.context.registries.clone(), self.context.secrets.clone())
-    }
-
-    /// The UID of the namespace `kube-system`, which lives as long as its cluster and tells it from others that share a
-    /// mirror.
-    async fn identify_cluster(&self) -> Result<Tag, Broken> {
-        let namespaces: Api<Namespace> = Api::all(self.context.client.clone());
-        let read = within(LIMIT, namespaces.get_metadata("kube-system")).await?;
-        Ok(Tag::parse(&read.metadata.uid.unwrap_or_default())?)
     }
 
     /// What earlier terms have left.

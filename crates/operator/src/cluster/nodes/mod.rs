@@ -47,8 +47,7 @@ impl Nodes {
     /// Has Nodes watched until what is returned is dropped. With the last one, they are forgotten.
     #[must_use]
     pub fn keep_watched(&self) -> Watched {
-        self.needed.send_modify(|count| *count += 1);
-        Watched(Arc::clone(&self.needed))
+        Watched::new(&self.needed)
     }
 
     /// Every Node with the time of its last report, in no order. What it reports is not newer than that.
@@ -75,9 +74,17 @@ impl Nodes {
     }
 }
 
-/// A capability's need to have Nodes watched.
+/// A capability's need to have a kind watched.
 #[derive(Debug)]
 pub struct Watched(Arc<watch::Sender<usize>>);
+
+impl Watched {
+    /// One more capability needs it.
+    pub(crate) fn new(needed: &Arc<watch::Sender<usize>>) -> Self {
+        needed.send_modify(|count| *count += 1);
+        Self(Arc::clone(needed))
+    }
+}
 
 impl Drop for Watched {
     fn drop(&mut self) {

@@ -86,12 +86,13 @@ pub(super) struct Book {
 
 impl Book {
     /// The book of what is there now. `self.index` is shared if the policies are the same.
-    pub(super) fn next(&self, view: &View, allowed: &[HostPattern]) -> Self {
-        let mut pages = Pages { before: &self.entries, allowed, entries: BTreeMap::new(), fresh: 0, kept: 0 };
+    pub(super) fn next(&self, view: &View, terms: Terms<'_>) -> Self {
+        let mut pages = Pages { before: &self.entries, terms, entries: BTreeMap::new(), fresh: 0, kept: 0 };
         pages.add(&view.cluster_mirrors);
         pages.add(&view.mirrors);
         pages.add(&view.cluster_sets);
         pages.add(&view.sets);
+        pages.add(&view.caches);
         let Pages { entries, fresh, kept, .. } = pages;
         let same = fresh == 0 && kept == compiled(&self.entries).count();
         if same {
@@ -109,8 +110,9 @@ impl Book {
                 && snapshot.objects.iter().all(|(key, object)| {
                     let metadata = object.meta();
                     metadata.deletion_timestamp.is_some()
+                        || !object.takes_part()
                         || knows(key).is_some_and(|entry| {
-                            entry.is_of(metadata.uid.as_deref().unwrap_or_default(), metadata.generation)
+                            entry.is_of(metadata.uid.as_deref().unwrap_or_default(), object.version())
                         })
                 })
         }
@@ -118,6 +120,7 @@ impl Book {
             && covered(self, &view.mirrors)
             && covered(self, &view.cluster_sets)
             && covered(self, &view.sets)
+            && covered(self, &view.caches)
     }
 
     pub(super) fn problems(&self) -> Vec<Problem> {
@@ -137,11 +140,19 @@ fn compiled(entries: &BTreeMap<Name, CompiledObject>) -> impl Iterator<Item = &A
     })
 }
 
+/// What the configuration says about policies.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms<'a> {
+    /// The registries that namespaced policies may name.
+    pub(super) allowed: &'a [HostPattern],
+    /// What Pods know Harbor by.
+    pub(super) pull_host: Option<&'a str>,
+}
+
 /// A book while it is written.
 struct Pages<'a> {
     before: &'a BTreeMap<Name, CompiledObject>,
-    /// The registries that namespaced policies may name.
-    allowed: &'a [HostPattern],
+    terms: Terms<'a>,
     entries: BTreeMap<Name, CompiledObject>,
     /// Policies that were compiled, and those that were taken over.
     fresh: usize,
@@ -152,20 +163,20 @@ impl Pages<'_> {
     fn add<K: PolicyObject>(&mut self, snapshot: &Snapshot<K>) {
         for (key, object) in &snapshot.objects {
             let metadata = object.meta();
-            if metadata.deletion_timestamp.is_some() {
+            if metadata.deletion_timestamp.is_some() || !object.takes_part() {
                 continue;
             }
             let name = Name { kind: K::KIND, key: key.clone() };
             let uid = metadata.uid.as_deref().unwrap_or_default();
             let known = self.before.get(&name).filter(|entry| {
-                entry.is_of(uid, metadata.generation) && !matches!(entry.state, CompileState::Unreadable(_))
+                entry.is_of(uid, object.version()) && !matches!(entry.state, CompileState::Unreadable(_))
             });
             let entry = match known {
                 Some(entry) => entry.clone(),
                 None => CompiledObject {
                     uid: uid.into(),
-                    generation: metadata.generation,
-                    state: compile(&**object, self.allowed),
+                    generation: object.version(),
+                    state: compile(&**object, self.terms),
                 },
             };
             if matches!(entry.state, CompileState::Compiled(_)) {
@@ -185,8 +196,9 @@ impl Pages<'_> {
 }
 
 /// An object that brings the compiler down disables itself as well, and nobody else.
-fn compile<K: PolicyObject>(object: &K, allowed: &[HostPattern]) -> CompileState {
-    match catch_unwind(AssertUnwindSafe(|| object.compile().map(|policy| policy.restricted(allowed)))) {
+fn compile<K: PolicyObject>(object: &K, terms: Terms<'_>) -> CompileState {
+    let compile = || object.compile(terms.pull_host).map(|policy| policy.restricted(terms.allowed));
+    match catch_unwind(AssertUnwindSafe(compile)) {
         Ok(Ok(policy)) => CompileState::Compiled(Arc::new(policy)),
         Ok(Err(error)) => CompileState::Refused(Arc::new(error)),
         Err(_) => CompileState::Crashed,

@@ -23,12 +23,12 @@ pub use compiled::{Name, Problem};
 pub use metrics::Metrics;
 pub use status::{PolicyStatus, RATE, Statuses};
 
-use compiled::Book;
+use compiled::{Book, Terms};
 use kinds::Sources;
 
 use crate::cluster::state::{Bell, Changes};
 use crate::cluster::watch::Resources;
-use crate::platform::config::Routing;
+use crate::platform::config::Config;
 
 /// The shortest time between two rebuilds. The first change after a quiet time is seen at once; what follows in a burst
 /// is seen together.
@@ -48,17 +48,20 @@ struct PoliciesInner {
     metrics: Metrics,
     /// The registries that namespaced policies may name.
     allowed: Arc<[HostPattern]>,
+    /// What Pods know Harbor by.
+    pull_host: Option<Arc<str>>,
 }
 
 impl Policies {
-    pub fn new(resources: &Resources, routing: &Routing, metrics: Metrics) -> Self {
+    pub fn new(resources: &Resources, config: &Config, metrics: Metrics) -> Self {
         Self {
             shared: Arc::new(PoliciesInner {
                 sources: Sources::from(resources),
                 book: ArcSwap::default(),
                 changed: Bell::default(),
                 metrics,
-                allowed: routing.namespaced_registries.as_slice().into(),
+                allowed: config.routing.namespaced_registries.as_slice().into(),
+                pull_host: config.harbor.pull_host().map(Into::into),
             }),
         }
     }
@@ -121,8 +124,11 @@ impl Policies {
     async fn look(&self) {
         let (before, view) = (self.book(), self.shared.sources.view());
         let compiling = {
-            let (before, allowed) = (before.clone(), self.shared.allowed.clone());
-            tokio::task::spawn_blocking(move || before.next(&view, &allowed))
+            let (before, shared) = (before.clone(), self.shared.clone());
+            tokio::task::spawn_blocking(move || {
+                let terms = Terms { allowed: &shared.allowed, pull_host: shared.pull_host.as_deref() };
+                before.next(&view, terms)
+            })
         };
         let book = match compiling.await {
             Ok(book) => book,

@@ -12,6 +12,7 @@ use fairlead_api::conditions::{Condition, ConditionStatus};
 use fairlead_api::kuik::{
     ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror, ReplicatedImageSet,
 };
+use fairlead_api::reef::ProxyCache;
 use fairlead_plan::policy_status::{self, Compilation, Status, Stored};
 use fairlead_plan::routing::{PolicyId, PolicyKind};
 use jiff::Timestamp;
@@ -105,6 +106,8 @@ impl Statuses {
             PolicyKind::ImageSetMirror => self.draft_in(book, name, &self.sources.mirrors),
             PolicyKind::ClusterReplicatedImageSet => self.draft_in(book, name, &self.sources.cluster_sets),
             PolicyKind::ReplicatedImageSet => self.draft_in(book, name, &self.sources.sets),
+            // Its own controller does.
+            PolicyKind::ProxyCache => None,
         }
     }
 
@@ -213,5 +216,6 @@ fn resource_of(kind: PolicyKind) -> ApiResource {
         PolicyKind::ImageSetMirror => ApiResource::erase::<ImageSetMirror>(&()),
         PolicyKind::ClusterReplicatedImageSet => ApiResource::erase::<ClusterReplicatedImageSet>(&()),
         PolicyKind::ReplicatedImageSet => ApiResource::erase::<ReplicatedImageSet>(&()),
+        PolicyKind::ProxyCache => ApiResource::erase::<ProxyCache>(&()),
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::{FutureExt, Stream, StreamExt};
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, Resource};
+use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
@@ -62,7 +62,8 @@ impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + '
 
 /// What one watch needs.
 pub(super) struct Follower<K, S> {
-    pub(super) client: Client,
+    /// All objects of the kind, or those of one namespace.
+    pub(super) api: Api<Tolerant<K>>,
     pub(super) kind: KindNames,
     pub(super) sink: S,
     pub(super) board: Arc<Board>,
@@ -143,7 +144,7 @@ impl<K: Followed, S: Sink<K>> Follower<K, S> {
             Some(name) => config.fields(&format!("metadata.name={name}")),
             None => config,
         };
-        Box::pin(watcher(Api::all(self.client.clone()), config))
+        Box::pin(watcher(self.api.clone(), config))
     }
 
     /// Takes in events until the kind is no longer served.

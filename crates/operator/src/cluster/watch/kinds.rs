@@ -1,5 +1,5 @@
-//! Everything that is watched: Pods, `ServiceAccount`s, `Namespace`s, the webhook configuration, and every custom kind
-//! that Fairlead speaks.
+//! Everything that is watched: Pods, `ServiceAccount`s, `Namespace`s, the webhook configuration, the operator's own
+//! Secrets, and every custom kind that Fairlead speaks.
 
 use std::borrow::Cow;
 use std::fmt::{self, Debug, Formatter};
@@ -19,17 +19,19 @@ use fairlead_api::openshift::{
 use fairlead_api::reef::ProxyCache;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kube::{Client, Resource};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
 use tokio::sync::watch;
 
 use super::discovery::{Discovery, KindNames};
 use super::follow::{Followed, Follower};
 use super::pod::LeanPod;
 use super::sink::{ObjectSink, PodSink, Sink};
-use super::{Board, Metrics};
+use super::{Board, Metrics, Tolerant};
 use crate::cluster::ledgers::{Claims, LeanLedger, LeanWarmLedger, LedgerSink};
 use crate::cluster::namespaces::{LeanNamespace, LeanWebhooks, NamespaceSink, Namespaces, WebhookSink};
 use crate::cluster::nodes::{LeanNode, NodeSink, Nodes};
+use crate::cluster::own_secrets::{LeanSecret, OwnSecrets};
 use crate::cluster::service_accounts::{AccountSink, Accounts, LeanAccount};
 use crate::cluster::state::{Pods, Store};
 
@@ -48,6 +50,7 @@ macro_rules! resources {
             pub claims: Claims,
             pub namespaces: Namespaces,
             pub nodes: Nodes,
+            pub own_secrets: OwnSecrets,
             pub warm_ledgers: Store<LeanWarmLedger>,
             $(pub $field: Store<$kind>,)+
         }
@@ -111,7 +114,9 @@ impl Watches {
         let (pod, account, node) = (kind_of::<LeanPod>(), kind_of::<LeanAccount>(), kind_of::<LeanNode>());
         let selecting = [kind_of::<LeanNamespace>().name, kind_of::<LeanWebhooks>().name];
         let kinds = Resources::custom_kinds();
-        let names = kinds.iter().map(|kind| kind.name).chain([pod.name, account.name, node.name]);
+        let secret = kind_of::<LeanSecret>();
+        let core = [pod.name, account.name, node.name, secret.name];
+        let names = kinds.iter().map(|kind| kind.name).chain(core);
         let names = names.chain(webhook.iter().flat_map(|_| selecting));
         let board = Arc::new(Board::new(names, metrics));
         let discovery = Arc::new(Discovery::new(client.clone(), kinds));
@@ -124,6 +129,8 @@ impl Watches {
         all.push(starter.core(PodSink::new(pod.name, resources.pods.clone())));
         all.push(starter.core(AccountSink::new(resources.accounts.clone())));
         all.push(starter.needed(NodeSink::new(node.name, resources.nodes.clone()), resources.nodes.needed()));
+        let secrets = ObjectSink::new(secret.name, resources.own_secrets.store().clone());
+        all.push(starter.needed_within(operator_namespace, secrets, resources.own_secrets.needed()));
         if let Some(webhook) = webhook {
             all.push(starter.core(NamespaceSink::new(resources.namespaces.clone())));
             all.push(starter.one(WebhookSink::new(resources.namespaces.clone()), webhook));
@@ -140,26 +147,42 @@ struct Starter {
 
 impl Starter {
     fn custom<K: Followed>(&self, sink: impl Sink<K>, page: u32) -> Watch {
-        self.follow(sink, Some(self.discovery.clone()), page, None, None)
+        self.follow(self.all(), sink, Some(self.discovery.clone()), page, None, None)
     }
 
     /// Of a kind that every API server serves.
     fn core<K: Followed>(&self, sink: impl Sink<K>) -> Watch {
-        self.follow(sink, None, PAGE, None, None)
+        self.follow(self.all(), sink, None, PAGE, None, None)
     }
 
     /// The one object of a kind that every API server serves.
     fn one<K: Followed>(&self, sink: impl Sink<K>, name: &str) -> Watch {
-        self.follow(sink, None, PAGE, Some(name.to_owned()), None)
+        self.follow(self.all(), sink, None, PAGE, Some(name.to_owned()), None)
     }
 
     /// Of a kind that every API server serves, while it is needed.
     fn needed<K: Followed>(&self, sink: impl Sink<K>, needed: watch::Receiver<usize>) -> Watch {
-        self.follow(sink, None, PAGE, None, Some(needed))
+        self.follow(self.all(), sink, None, PAGE, None, Some(needed))
+    }
+
+    /// Of one namespace and of a kind that every API server serves, while it is needed.
+    fn needed_within<K: Followed + Resource<Scope = NamespaceResourceScope>>(
+        &self,
+        namespace: &str,
+        sink: impl Sink<K>,
+        needed: watch::Receiver<usize>,
+    ) -> Watch {
+        let api = Api::namespaced(self.client.clone(), namespace);
+        self.follow(api, sink, None, PAGE, None, Some(needed))
+    }
+
+    fn all<K: Followed>(&self) -> Api<Tolerant<K>> {
+        Api::all(self.client.clone())
     }
 
     fn follow<K: Followed>(
         &self,
+        api: Api<Tolerant<K>>,
         sink: impl Sink<K>,
         discovery: Option<Arc<Discovery>>,
         page: u32,
@@ -168,7 +191,7 @@ impl Starter {
     ) -> Watch {
         let kind = kind_of::<K>();
         let follower = Follower {
-            client: self.client.clone(),
+            api,
             kind,
             sink,
             board: self.board.clone(),

@@ -78,6 +78,8 @@ pub(super) fn declare(keys: &mut Keys<'_>, config: &mut Config) {
         keys! { keys:
             optional "url" harbor.url, or "none", is text(check_url)
                 => "Harbor to manage; without it ProxyCache objects are left alone; `HARBOR_URL` wins over it";
+            optional "pullHost" harbor.pull_host, or "the host of `harbor.url`", is text(check_host)
+                => "host that Pods pull from Harbor by, with its port; see `spec.routing` of ProxyCache";
             value "adminSecret" harbor.admin_secret
                 => "Secret with the administrator's password; `HARBOR_ADMIN_SECRET` wins over it";
             value "adminSecretKey" harbor.admin_secret_key

@@ -143,6 +143,8 @@ pub struct Heal {
 pub struct Harbor {
     /// None: the `ProxyCache` controller is off.
     pub url: Option<String>,
+    /// None: the host of `url`.
+    pub pull_host: Option<String>,
     pub admin_secret: String,
     pub admin_secret_key: String,
     pub retain_on_delete: bool,
@@ -300,10 +302,22 @@ impl Default for Heal {
     }
 }
 
+impl Harbor {
+    /// Host, and port if it has one, that Pods pull from Harbor by.
+    pub fn pull_host(&self) -> Option<&str> {
+        let of_url = || {
+            let (_, rest) = self.url.as_deref()?.split_once("://")?;
+            rest.split(['/', '?', '#']).next().filter(|host| !host.is_empty())
+        };
+        self.pull_host.as_deref().or_else(of_url)
+    }
+}
+
 impl Default for Harbor {
     fn default() -> Self {
         Self {
             url: None,
+            pull_host: None,
             admin_secret: "harbor-admin-password".to_owned(),
             admin_secret_key: "HARBOR_ADMIN_PASSWORD".to_owned(),
             retain_on_delete: false,

@@ -149,6 +149,12 @@ fn limits(operator: Account<'_>) -> Vec<Limit> {
                 format!("(object == null || {0}) && (oldObject == null || {1})", of_set("object"), of_set("oldObject")),
                 "the operator writes only CachedImages that belong to a CachedImageSet",
             ),
+        Limit::new("harbor-reef.nvidia.com", ["proxycaches"])
+            .rule(updates_only, "the operator neither creates nor deletes ProxyCaches")
+            .rule(
+                unless_updated("object.?spec == oldObject.?spec"),
+                "the operator changes no field of a ProxyCache's spec",
+            ),
         Limit::new(GROUP, POLICIES)
             .rule(updates_only, "the operator neither creates nor deletes policies")
             .rule(

@@ -65,7 +65,7 @@ pub fn cluster_rights(pull_secrets: PullSecrets) -> Vec<Right> {
             "secrets",
             &["get"],
             "to ask registries as the Pods and policies would that name these Secrets, and what discovery policies \
-             name with them; none is listed or watched",
+             name with them; none is listed or watched but in the operator's own namespace",
         )
         .rarely(&["get"], "no Pod and no policy names a pull secret"),
     );
@@ -188,6 +188,20 @@ fn rights_on_own_kinds() -> Vec<Right> {
         )
         .rarely(&["create", "patch", "delete"], "there is no CachedImageSet"),
         Right::new(
+            "harbor-reef.nvidia.com",
+            "proxycaches/status",
+            &["patch"],
+            "to say in each ProxyCache what Harbor holds for it",
+        )
+        .rarely(&["patch"], "there is no ProxyCache"),
+        Right::new(
+            "harbor-reef.nvidia.com",
+            "proxycaches",
+            &["patch"],
+            "to hold ProxyCaches until their endpoints and projects are removed",
+        )
+        .rarely(&["patch"], "there is no ProxyCache"),
+        Right::new(
             "fairlead.dev",
             "imageledgers",
             &["get", "create", "update", "patch", "delete"],
@@ -249,6 +263,15 @@ pub fn namespaced_rights(certificates: Certificates) -> Vec<Right> {
         "to make the Secret below the first time (Kubernetes cannot limit create to a name)",
     ));
     rights.push(Right::new("", "secrets", &["get", "update"], reason).named(secret));
+    rights.push(
+        Right::new(
+            "",
+            "secrets",
+            &["list", "watch"],
+            "to give Harbor the passwords of ProxyCaches as soon as they change; in this namespace only",
+        )
+        .rarely(&["list", "watch"], "no Harbor is configured; see harbor.url"),
+    );
     rights.push(
         Right::new(
             "fairlead.dev",

@@ -1,5 +1,6 @@
 //! What routing promises: the documented examples to the letter, the edge cases, and properties of any list.
 
+mod caches;
 mod choosing;
 mod compiling;
 mod examples;

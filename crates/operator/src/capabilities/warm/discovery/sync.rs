@@ -5,14 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_api::conditions::{Condition, Finding, find, merge, reasons, types};
+use fairlead_api::conditions::{Condition, Finding, find, merge};
 use fairlead_api::drop::{DiscoveryPolicy, DiscoveryPolicyStatus};
 use fairlead_plan::node::Node;
 use fairlead_plan::warm::discovery::{
     Discovery, NodeFacts, Report, Round, SpecError, first_due, interval, next_due, refused,
 };
 use jiff::Timestamp;
-use kube::core::ApiResource;
 use serde_json::json;
 use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::Instant;
@@ -21,7 +20,7 @@ use super::DiscoverySetup;
 use super::ask::{Asked, ask_all};
 use super::metrics::Measured;
 use crate::cluster::nodes::Watched;
-use crate::cluster::state::{Changes, Key, Malformed};
+use crate::cluster::state::Changes;
 use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
 use crate::controller::{Broken, Controller, Inflight};
 use crate::platform::leader::Term;
@@ -220,7 +219,8 @@ impl DiscoverySync {
         }
         let snapshot = self.setup.context.resources.discovery_policies.snapshot();
         for (key, malformed) in snapshot.malformed.iter().filter(|(_, one)| !one.deleting) {
-            let Some(draft) = draft_of_malformed(key, malformed) else { continue };
+            let object = ObjectId::malformed::<DiscoveryPolicy>(key, malformed);
+            let Some(draft) = Draft::of_malformed(object, malformed) else { continue };
             open.insert(draft.object.uid.clone());
             if self.statuses.may(&draft, begun) && term.holds() {
                 // A failure is logged, and tried again with back-off.
@@ -322,24 +322,6 @@ impl News {
         let status = json!(DiscoveryPolicyStatus { conditions: Vec::new(), ..self.status.clone() });
         Draft::new(ObjectId::of(object), Manner::ApplyList("discoveredImages"), status, &conditions, &[])
     }
-}
-
-/// An object that is not as its kind says.
-fn draft_of_malformed(key: &Key, malformed: &Malformed) -> Option<Draft> {
-    let message = format!("the object cannot be read: {}", malformed.error);
-    let finding = Finding::new(types::READY, false, reasons::INVALID_SPEC, message);
-    if says(&malformed.conditions, &finding, malformed.generation) {
-        return None;
-    }
-    let conditions = merge(&malformed.conditions, &[finding], malformed.generation, Timestamp::now());
-    let object = ObjectId {
-        resource: ApiResource::erase::<DiscoveryPolicy>(&()),
-        namespace: key.namespace.clone(),
-        name: key.name.clone(),
-        uid: malformed.uid.as_str().into(),
-    };
-    let manner = Manner::Replace { version: malformed.resource_version.clone() };
-    Some(Draft::new(object, manner, json!({"observedGeneration": malformed.generation}), &conditions, &[]))
 }
 
 struct ReadyNode(Arc<Node>);

@@ -44,16 +44,19 @@ fn only_what_changed_is_compiled_and_a_written_status_changes_nothing() {
     let resources = Resources::default();
     let (store, sources) = (&resources.replicated_image_sets, Sources::from(&resources));
     put(store, &[set("a", 1, "app=web"), set("b", 1, "app=web")], &[]);
-    let first = Book::default().next(&sources.view(), &[HostPattern::everything()]);
+    let first = Book::default()
+        .next(&sources.view(), Terms { allowed: &[HostPattern::everything()], pull_host: None });
 
     let mut told = set("a", 1, "app=web");
     told.metadata.resource_version = Some("2".to_owned());
     put(store, &[told.clone(), set("b", 1, "app=web")], &[]);
-    let second = first.next(&sources.view(), &[HostPattern::everything()]);
+    let second =
+        first.next(&sources.view(), Terms { allowed: &[HostPattern::everything()], pull_host: None });
     assert!(Arc::ptr_eq(&first.index, &second.index), "no policy changed");
 
     put(store, &[told, set("b", 2, "app=db")], &[]);
-    let third = second.next(&sources.view(), &[HostPattern::everything()]);
+    let third =
+        second.next(&sources.view(), Terms { allowed: &[HostPattern::everything()], pull_host: None });
     assert!(!Arc::ptr_eq(&second.index, &third.index));
     let same = |name| Arc::ptr_eq(&policy(&second, name).unwrap(), &policy(&third, name).unwrap());
     assert_eq!((same("a"), same("b")), (true, false));
@@ -62,13 +65,15 @@ fn only_what_changed_is_compiled_and_a_written_status_changes_nothing() {
     let mut other = set("a", 1, "app=db");
     other.metadata.uid = Some("another".to_owned());
     put(store, &[other, set("b", 2, "app=db")], &[]);
-    let fourth = third.next(&sources.view(), &[HostPattern::everything()]);
+    let fourth =
+        third.next(&sources.view(), Terms { allowed: &[HostPattern::everything()], pull_host: None });
     assert!(!Arc::ptr_eq(&policy(&third, "a").unwrap(), &policy(&fourth, "a").unwrap()));
 
     let mut leaving = set("a", 1, "app=db");
     leaving.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     put(store, &[leaving, set("b", 2, "app=db")], &[]);
-    let fifth = fourth.next(&sources.view(), &[HostPattern::everything()]);
+    let fifth =
+        fourth.next(&sources.view(), Terms { allowed: &[HostPattern::everything()], pull_host: None });
     assert_eq!(fifth.index.policies().count(), 1);
 }
 
@@ -77,7 +82,8 @@ fn a_broken_object_is_left_out_alone_and_comes_back() {
     let resources = Resources::default();
     let (store, sources) = (&resources.replicated_image_sets, Sources::from(&resources));
     put(store, &[set("a", 1, "app=web"), set("b", 1, "app in (")], &["c"]);
-    let broken = Book::default().next(&sources.view(), &[HostPattern::everything()]);
+    let broken = Book::default()
+        .next(&sources.view(), Terms { allowed: &[HostPattern::everything()], pull_host: None });
     assert!(policy(&broken, "a").is_some() && broken.index.policies().count() == 1);
     let problems = broken.problems();
     let told: Vec<_> = problems.iter().map(|one| (one.object.to_string(), one.reason)).collect();
@@ -92,7 +98,8 @@ fn a_broken_object_is_left_out_alone_and_comes_back() {
 
     // Repaired; one of them without a new generation, as when a definition changed.
     put(store, &[set("a", 1, "app=web"), set("b", 2, "app=web"), set("c", 1, "app=web")], &[]);
-    let mended = broken.next(&sources.view(), &[HostPattern::everything()]);
+    let mended =
+        broken.next(&sources.view(), Terms { allowed: &[HostPattern::everything()], pull_host: None });
     assert_eq!((mended.index.policies().count(), mended.problems()), (3, Vec::new()));
     assert!(Arc::ptr_eq(&policy(&broken, "a").unwrap(), &policy(&mended, "a").unwrap()));
 }

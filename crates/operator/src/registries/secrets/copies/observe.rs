@@ -87,6 +87,10 @@ impl Observed {
             let kind = PolicyKind::ClusterReplicatedImageSet;
             observed.add_owner(kind, &Holding::of(&set.metadata), secrets, &mut since);
         }
+        for cache in resources.proxy_caches.snapshot().objects.values() {
+            let secrets = cache.spec.routing.iter().filter_map(|routing| routing.credential_secret.as_ref());
+            observed.add_owner(PolicyKind::ProxyCache, &Holding::of(&cache.metadata), secrets, &mut since);
+        }
         for (key, set) in leaving {
             let holding = Holding {
                 name: Some(&key.name),

@@ -213,7 +213,10 @@ impl CopyKeeper {
         let resource = match owner.kind {
             PolicyKind::ClusterImageSetMirror => ApiResource::erase::<ClusterImageSetMirror>(&()),
             PolicyKind::ClusterReplicatedImageSet => ApiResource::erase::<ClusterReplicatedImageSet>(&()),
-            PolicyKind::ImageSetMirror | PolicyKind::ReplicatedImageSet => return Ok(()),
+            // The first two live in a namespace, the third never had that finalizer.
+            PolicyKind::ImageSetMirror | PolicyKind::ReplicatedImageSet | PolicyKind::ProxyCache => {
+                return Ok(());
+            }
         };
         let PolicyId { name, uid, .. } = owner;
         let object = ObjectId { resource, namespace: "".into(), name: name.clone(), uid: uid.clone() };

@@ -1,0 +1,507 @@
+//! The controller: looks at objects when they are due, and writes what was found.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_api::conditions::{Condition, merge};
+use fairlead_api::names::reef::PROXY_CACHE_FINALIZER;
+use fairlead_api::reef::{OWNED, ProxyCache, ProxyCacheStatus, ProxyCacheType, SYNCED};
+use fairlead_plan::cache::{
+    Desired, Mark, Outcome, Report, SpecError, leaving, next_attempt, not_configured, report, says,
+};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::access::Access;
+use super::look::{Look, Looked, Parted, Parting};
+use super::{CacheSetup, events};
+use crate::cluster::identity;
+use crate::cluster::state::Changes;
+use crate::controller::finalizers::{self, Finalized};
+use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
+use crate::controller::{Broken, Controller, Inflight};
+use crate::platform::leader::Term;
+
+const FIELD_MANAGER: &str = "fairlead-cache";
+/// Objects that are looked at side by side.
+const AT_ONCE: usize = 4;
+/// Longest time between two looks at the clock, which may be set.
+const LONGEST_SLEEP: Duration = Duration::from_mins(1);
+/// From one attempt to set or take off a finalizer to the next.
+const FINALIZER_PAUSE: SignedDuration = SignedDuration::from_secs(5);
+
+/// The controller.
+pub struct CacheController {
+    setup: Arc<CacheSetup>,
+    access: Arc<Access>,
+    cluster: String,
+    statuses: StatusWriter,
+    /// By UID.
+    caches: HashMap<Arc<str>, Cache>,
+    running: Inflight<Arc<str>, Ended>,
+}
+
+/// One object.
+struct Cache {
+    object: Arc<ProxyCache>,
+    name: Arc<str>,
+    desired: Result<Arc<Desired>, SpecError>,
+    /// What the last look was based on.
+    basis: Basis,
+    due: Timestamp,
+    running: bool,
+    /// Hash of the login that Harbor took.
+    taken: Option<u64>,
+    /// Updates that Harbor refused, or removals that failed, in a row.
+    failures: u32,
+    failing: Option<String>,
+    /// The object may go.
+    released: bool,
+    finalizer_due: Timestamp,
+    /// What its status should say.
+    report: Option<Report>,
+    /// The type under which the gauge shows it.
+    shown_as: Option<ProxyCacheType>,
+}
+
+/// A change of this is a reason to look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Basis {
+    generation: Option<i64>,
+    deleting: bool,
+    held: bool,
+    /// Versions of the administrator's Secret and of the upstream's.
+    secrets: [Option<String>; 2],
+    siblings: BTreeSet<String>,
+}
+
+/// How a look ended.
+enum Ended {
+    Looked(Looked),
+    Parted(Parted),
+}
+
+impl fmt::Debug for CacheController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheController").field("caches", &self.caches.len()).finish_non_exhaustive()
+    }
+}
+
+impl Controller for CacheController {
+    const NAME: &'static str = "proxy caches";
+    type Setup = CacheSetup;
+
+    fn waits_for(setup: &CacheSetup) -> Option<String> {
+        let board = &setup.context.board;
+        let secrets: &[&str] = if setup.secrets.lock().is_some() { &["Secret"] } else { &[] };
+        board.awaits_served(&["ProxyCache"]).or_else(|| board.awaits_served(secrets))
+    }
+
+    fn changes(setup: &CacheSetup) -> Vec<Changes> {
+        let resources = &setup.context.resources;
+        if setup.context.config.harbor.url.is_some() {
+            setup.secrets.lock().get_or_insert_with(|| resources.own_secrets.keep_watched());
+        }
+        vec![resources.proxy_caches.changes(), resources.own_secrets.changes(), setup.skipped.listen()]
+    }
+
+    async fn begin(setup: &Arc<CacheSetup>, _term: &Term) -> Result<Self, Broken> {
+        let context = &setup.context;
+        if context.config.harbor.url.is_none() {
+            tracing::info!("no Harbor is configured, so ProxyCache objects are left alone; see harbor.url");
+        }
+        Ok(Self {
+            setup: setup.clone(),
+            access: Arc::new(Access::new(context.clone())),
+            cluster: identity::of_cluster(&context.client).await?.to_string(),
+            statuses: StatusWriter::new(context.client.clone(), FIELD_MANAGER),
+            caches: HashMap::new(),
+            running: Inflight::new(AT_ONCE),
+        })
+    }
+
+    async fn round(&mut self, term: &Term) -> Result<Instant, Broken> {
+        let (begun, now) = (Instant::now(), self.setup.now());
+        self.observe(now);
+        self.start(term, now);
+        self.mind_finalizers(term, now).await;
+        self.write(term, begun).await;
+        self.mind_malformed(term, begun).await;
+        Ok(self.statuses.next_due(begun, self.next_look(begun, now)))
+    }
+
+    async fn progress(&mut self) -> bool {
+        let (uid, ended) = self.running.next().await;
+        let now = self.setup.now();
+        if let Some(cache) = self.caches.get_mut(&uid) {
+            cache.running = false;
+            match ended {
+                Some(Ended::Looked(looked)) => cache.looked(looked, &self.setup, now),
+                Some(Ended::Parted(parted)) => cache.parted(parted, &self.setup, now),
+                // It panicked, which was logged.
+                None => cache.wait(next_attempt(u32::MAX), now),
+            }
+        }
+        true
+    }
+
+    fn end(setup: &CacheSetup) {
+        setup.metrics.rest();
+        *setup.secrets.lock() = None;
+    }
+}
+
+impl CacheController {
+    /// Takes up new, changed and deleted objects.
+    fn observe(&mut self, now: Timestamp) {
+        let context = &self.setup.context;
+        let snapshot = context.resources.proxy_caches.snapshot();
+        let mut by_pair: HashMap<&str, BTreeSet<&str>> = HashMap::new();
+        for object in snapshot.objects.values() {
+            by_pair.entry(&object.spec.name).or_default().insert(name_of(object));
+        }
+        let admin = context.resources.own_secrets.version(&context.config.harbor.admin_secret);
+        let mut present = HashSet::new();
+        for object in snapshot.objects.values() {
+            let uid: Arc<str> = object.metadata.uid.as_deref().unwrap_or_default().into();
+            present.insert(uid.clone());
+            let desired = Desired::compile(&object.spec).map(Arc::new);
+            let secret = desired.as_ref().ok().and_then(|desired| desired.secret.as_ref());
+            let secret = secret.and_then(|keys| context.resources.own_secrets.version(&keys.name));
+            let siblings = by_pair.get(&*object.spec.name).into_iter().flatten();
+            let siblings =
+                siblings.filter(|name| **name != name_of(object)).map(ToString::to_string).collect();
+            let basis = Basis {
+                generation: object.metadata.generation,
+                deleting: object.metadata.deletion_timestamp.is_some(),
+                held: is_held(object),
+                secrets: [admin.clone(), secret],
+                siblings,
+            };
+            let cache = self.caches.entry(uid).or_insert_with(|| Cache::new(object, &basis, now));
+            cache.take_up(object, desired, basis, now, &self.setup);
+        }
+        self.caches.retain(|uid, cache| {
+            let stays = present.contains(uid);
+            if !stays {
+                cache.dismiss(&self.setup);
+            }
+            stays
+        });
+    }
+
+    /// Objects are held before anything is made for them, and until everything is removed.
+    async fn mind_finalizers(&mut self, term: &Term, now: Timestamp) {
+        let context = &self.setup.context;
+        let configured = context.config.harbor.url.is_some();
+        for cache in self.caches.values_mut() {
+            let Basis { deleting, held, .. } = cache.basis;
+            let wanted = if deleting { held && !cache.released } else { held || configured };
+            if held == wanted || cache.finalizer_due > now || !term.holds() {
+                continue;
+            }
+            let metadata = &cache.object.metadata;
+            let mut names = metadata.finalizers.clone().unwrap_or_default();
+            names.retain(|name| name != PROXY_CACHE_FINALIZER);
+            names.extend(wanted.then(|| PROXY_CACHE_FINALIZER.to_owned()));
+            let (object, version) = (ObjectId::of(&*cache.object), metadata.resource_version.as_deref());
+            let written = finalizers::write(&context.client, FIELD_MANAGER, &object, version, &names).await;
+            // The watch brings the object as it is now; until then nothing is known.
+            cache.finalizer_due = now.saturating_add(FINALIZER_PAUSE).unwrap_or(now);
+            match written {
+                Ok(Finalized::Done | Finalized::Outdated) => {}
+                Err(failure) => {
+                    tracing::warn!(%object, error = %failure, "cannot set or remove the finalizer; trying again");
+                }
+            }
+        }
+    }
+
+    /// Begins to look at objects that are due, the longest due first.
+    fn start(&mut self, term: &Term, now: Timestamp) {
+        let config = &self.setup.context.config.harbor;
+        let heirs: Vec<(Arc<str>, String)> = self
+            .caches
+            .values()
+            .filter(|cache| !cache.basis.deleting)
+            .map(|cache| (cache.name.clone(), cache.object.spec.name.clone()))
+            .collect();
+        let mut due: Vec<_> = self.caches.iter_mut().filter(|(_, cache)| cache.is_due(now)).collect();
+        due.sort_by_key(|(_, cache)| cache.due);
+        for (uid, cache) in due {
+            if config.url.is_none() && !cache.basis.deleting {
+                cache.report = Some(not_configured(cache.status(), cache.basis.generation));
+                cache.due = Timestamp::MAX;
+                continue;
+            }
+            let desired = match &cache.desired {
+                Ok(desired) => desired.clone(),
+                Err(error) => {
+                    cache.cannot_be_read(&error.to_string(), now);
+                    continue;
+                }
+            };
+            if self.running.is_full() || !cache.basis.held {
+                continue;
+            }
+            let look = Look {
+                access: self.access.clone(),
+                term: term.clone(),
+                object: cache.object.clone(),
+                mark: Mark { cluster: self.cluster.clone(), name: cache.name.to_string() },
+                desired,
+                siblings: cache.basis.siblings.clone(),
+                taken: cache.taken,
+                retain: config.retain_on_delete,
+            };
+            // What changes from now on makes it due again.
+            (cache.running, cache.due) = (true, Timestamp::MAX);
+            if let Some(deletion) = &cache.object.metadata.deletion_timestamp {
+                let pair = &cache.object.spec.name;
+                let heir = heirs.iter().find(|(name, of)| *name != cache.name && of == pair);
+                let parting = Parting {
+                    heir: heir.map(|(name, _)| name.to_string()),
+                    failing: cache.failing.clone(),
+                    deletion: deletion.0,
+                    now,
+                };
+                self.running.start(uid.clone(), async { Ended::Parted(look.part(parting).await) });
+            } else {
+                self.running.start(uid.clone(), async { Ended::Looked(look.take().await) });
+            }
+        }
+    }
+
+    async fn write(&mut self, term: &Term, begun: Instant) {
+        let mut open = HashSet::new();
+        for (uid, cache) in &mut self.caches {
+            let Some(report) = &cache.report else { continue };
+            if says(cache.object.status.as_ref(), report) {
+                cache.report = None;
+                continue;
+            }
+            open.insert(uid.clone());
+            let draft = draft(&cache.object, report);
+            if self.statuses.may(&draft, begun) && term.holds() {
+                // A failure is logged, and tried again with back-off.
+                drop(self.statuses.write(&draft).await);
+            }
+        }
+        let snapshot = self.setup.context.resources.proxy_caches.snapshot();
+        let malformed: HashSet<_> = snapshot.malformed.values().map(|one| one.uid.as_str()).collect();
+        self.statuses.keep(|uid| open.contains(uid) || malformed.contains(uid));
+    }
+
+    /// Objects that cannot be read say so. What was made for them is not known, so they go without it.
+    async fn mind_malformed(&mut self, term: &Term, begun: Instant) {
+        let snapshot = self.setup.context.resources.proxy_caches.snapshot();
+        for (key, malformed) in &snapshot.malformed {
+            let object = ObjectId::malformed::<ProxyCache>(key, malformed);
+            let held = malformed.finalizers.iter().any(|name| name == PROXY_CACHE_FINALIZER);
+            if malformed.deleting && held && term.holds() {
+                let others: Vec<_> = malformed
+                    .finalizers
+                    .iter()
+                    .filter(|name| *name != PROXY_CACHE_FINALIZER)
+                    .cloned()
+                    .collect();
+                let (client, version) = (&self.setup.context.client, Some(&*malformed.resource_version));
+                if let Err(failure) =
+                    finalizers::write(client, FIELD_MANAGER, &object, version, &others).await
+                {
+                    tracing::warn!(%object, error = %failure, "cannot remove the finalizer; trying again");
+                }
+                continue;
+            }
+            let Some(draft) = Draft::of_malformed(object, malformed).filter(|_| !malformed.deleting) else {
+                continue;
+            };
+            if self.statuses.may(&draft, begun) && term.holds() {
+                // A failure is logged, and tried again with back-off.
+                drop(self.statuses.write(&draft).await);
+            }
+        }
+    }
+
+    fn next_look(&self, begun: Instant, now: Timestamp) -> Instant {
+        let waiting = self.caches.values().filter(|cache| !cache.running);
+        let times = waiting.filter_map(|cache| match cache.basis.held {
+            // All places are taken, and the end of one wakes this.
+            true if cache.due <= now => None,
+            true => Some(cache.due),
+            false => (cache.finalizer_due > now).then_some(cache.finalizer_due),
+        });
+        let wait = times.min().map_or(LONGEST_SLEEP, |due| due.duration_since(now).unsigned_abs());
+        begun + wait.min(LONGEST_SLEEP)
+    }
+}
+
+impl Cache {
+    fn new(object: &Arc<ProxyCache>, basis: &Basis, now: Timestamp) -> Self {
+        Self {
+            object: object.clone(),
+            name: name_of(object).into(),
+            desired: Desired::compile(&object.spec).map(Arc::new),
+            basis: basis.clone(),
+            due: now,
+            running: false,
+            taken: None,
+            failures: 0,
+            failing: None,
+            released: false,
+            finalizer_due: now,
+            report: None,
+            shown_as: None,
+        }
+    }
+
+    fn take_up(
+        &mut self,
+        object: &Arc<ProxyCache>,
+        desired: Result<Arc<Desired>, SpecError>,
+        basis: Basis,
+        now: Timestamp,
+        setup: &CacheSetup,
+    ) {
+        self.object = object.clone();
+        self.desired = desired;
+        if self.basis != basis {
+            if self.basis.held != basis.held {
+                self.finalizer_due = now;
+            }
+            if !self.basis.deleting && basis.deleting {
+                (self.report, self.failures) = (None, 0);
+            }
+            self.basis = basis;
+            self.due = now;
+        }
+        if let Some(kind) = self.shown_as.filter(|kind| *kind != object.spec.type_) {
+            setup.metrics.forget(&self.name, kind);
+            self.shown_as = None;
+        }
+    }
+
+    fn is_due(&self, now: Timestamp) -> bool {
+        !self.running && !self.released && self.due <= now
+    }
+
+    fn status(&self) -> Option<&ProxyCacheStatus> {
+        self.object.status.as_ref()
+    }
+
+    /// Nothing is done before that, unless something changes, or has changed since the last look began.
+    fn wait(&mut self, time: Duration, now: Timestamp) {
+        let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
+        let due = now.saturating_add(time).unwrap_or(Timestamp::MAX);
+        self.due = if self.due == Timestamp::MAX { due } else { self.due };
+    }
+
+    fn looked(&mut self, looked: Looked, setup: &CacheSetup, now: Timestamp) {
+        let Looked { outcome, taken, done } = looked;
+        self.taken = taken;
+        for what in &done {
+            setup.context.events.tell(events::done(&self.object, what, now));
+        }
+        let refused = match &outcome {
+            Outcome::Seen(seen) => seen.refused.as_deref(),
+            Outcome::Failed(_) => None,
+        };
+        let report = report(self.status(), self.basis.generation, &outcome, self.failures, now);
+        if let (Some(refused), 0) = (refused, self.failures) {
+            setup.context.events.tell(events::refused(&self.object, refused, now));
+        }
+        self.failures = if refused.is_some() { self.failures.saturating_add(1) } else { 0 };
+        setup.metrics.looked(report.settled);
+        if let Some(healthy) = report.healthy {
+            let kind = self.object.spec.type_;
+            setup.metrics.set(&self.name, kind, healthy);
+            self.shown_as = Some(kind);
+        }
+        self.wait(report.again, now);
+        self.report = Some(report);
+    }
+
+    fn parted(&mut self, parted: Parted, setup: &CacheSetup, now: Timestamp) {
+        match parted {
+            Parted::Done { left } => {
+                if let Some(left) = &left {
+                    tracing::warn!(
+                        proxycache = &*self.name,
+                        left,
+                        "a ProxyCache goes, and something stays in Harbor"
+                    );
+                    setup.context.events.tell(events::left_behind(&self.object, left));
+                }
+                self.dismiss(setup);
+                (self.released, self.report) = (true, None);
+                self.finalizer_due = now;
+            }
+            Parted::Failed(why) => {
+                self.report = Some(leaving(self.status(), self.basis.generation, &why));
+                self.failing = Some(why);
+                self.wait(next_attempt(self.failures), now);
+                self.failures = self.failures.saturating_add(1);
+            }
+        }
+    }
+
+    /// The object makes no sense: what it would stand for is not known, so it has nothing that could go with it.
+    fn cannot_be_read(&mut self, error: &str, now: Timestamp) {
+        if self.basis.deleting {
+            (self.released, self.report) = (true, None);
+            return;
+        }
+        let outcome = Outcome::Failed(error.to_owned());
+        self.report = Some(report(self.status(), self.basis.generation, &outcome, 0, now));
+        self.due = Timestamp::MAX;
+    }
+
+    /// The object is gone, or about to go.
+    fn dismiss(&mut self, setup: &CacheSetup) {
+        if let Some(kind) = self.shown_as.take() {
+            setup.metrics.forget(&self.name, kind);
+        }
+    }
+}
+
+fn draft(object: &ProxyCache, report: &Report) -> Draft {
+    let stored = object.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
+    let all = merge(stored, &report.findings, object.metadata.generation, Timestamp::now());
+    // While Harbor cannot be asked, what was known of it stays.
+    let observed = report.findings.iter().any(|finding| finding.type_ == OWNED);
+    let ours = |one: &Condition| {
+        let said = report.findings.iter().any(|finding| finding.type_ == one.type_);
+        said || (!observed && [OWNED, SYNCED].contains(&&*one.type_))
+    };
+    let (conditions, others): (Vec<_>, Vec<_>) = all.into_iter().partition(ours);
+    let others: Vec<_> = others.into_iter().filter(|one| ![OWNED, SYNCED].contains(&&*one.type_)).collect();
+    let mut status = json!(ProxyCacheStatus { conditions: Vec::new(), ..report.status.clone() });
+    let manner = manner(object, &mut status);
+    Draft::new(ObjectId::of(object), manner, status, &conditions, &others)
+}
+
+/// What harbor-reef-operator wrote is not ours to leave out, so it has to be taken away.
+fn manner(object: &ProxyCache, status: &mut Value) -> Manner {
+    let stored = json!(object.status.clone().unwrap_or_default());
+    let (Some(stored), Some(status)) = (stored.as_object(), status.as_object_mut()) else {
+        return Manner::Apply;
+    };
+    let gone: Vec<_> =
+        stored.keys().filter(|key| *key != "conditions" && !status.contains_key(*key)).cloned().collect();
+    if gone.is_empty() {
+        return Manner::Apply;
+    }
+    status.extend(gone.into_iter().map(|key| (key, Value::Null)));
+    Manner::Replace { version: object.metadata.resource_version.clone().unwrap_or_default() }
+}
+
+fn name_of(object: &ProxyCache) -> &str {
+    object.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn is_held(object: &ProxyCache) -> bool {
+    object.metadata.finalizers.iter().flatten().any(|name| name == PROXY_CACHE_FINALIZER)
+}

@@ -1,0 +1,32 @@
+//! What people are told about proxy caches in events.
+
+use fairlead_api::reef::ProxyCache;
+use kube::{Resource, ResourceExt};
+
+use crate::controller::events::{About, Notice};
+
+/// An object goes, and what was to go with it stays.
+pub(super) fn left_behind(object: &ProxyCache, left: &str) -> Notice {
+    notice(object, true, "LeftInHarbor", left.to_owned(), object.uid().unwrap_or_default())
+}
+
+/// Harbor was changed, at this moment.
+pub(super) fn done(object: &ProxyCache, what: &str, at: jiff::Timestamp) -> Notice {
+    notice(object, false, "HarborChanged", what.to_owned(), format!("{what} {at}"))
+}
+
+/// Harbor does not take what the object asks for.
+pub(super) fn refused(object: &ProxyCache, why: &str, since: jiff::Timestamp) -> Notice {
+    notice(object, true, "UpdateRefused", why.to_owned(), format!("{why} {since}"))
+}
+
+fn notice(object: &ProxyCache, warning: bool, reason: &'static str, message: String, key: String) -> Notice {
+    let about = About {
+        api_version: ProxyCache::api_version(&()).into_owned(),
+        kind: ProxyCache::kind(&()).into_owned(),
+        namespace: None,
+        name: object.name_any(),
+        uid: object.uid().unwrap_or_default(),
+    };
+    Notice { about, warning, reason, message, key }
+}

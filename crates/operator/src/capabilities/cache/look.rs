@@ -1,0 +1,263 @@
+//! One look at what Harbor holds for an object: observe, plan, act, until there is nothing left to do.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fairlead_api::reef::ProxyCache;
+use fairlead_domain::harbor::Endpoint;
+use fairlead_harbor::{Class, EndpointUpdate, Error, Harbor, NewEndpoint};
+use fairlead_plan::cache::{
+    Action, CacheObject, Desired, Facts, Farewell, Leaving, Mark, Observed, Outcome, Pair, Plan, Removal,
+    Seen, UpstreamLogin, farewell, former, plan,
+};
+use jiff::Timestamp;
+
+use super::access::Access;
+use crate::platform::leader::Term;
+
+/// Steps of one look. A pair takes five; more are needed only while something else changes it.
+const STEPS: usize = 10;
+
+/// What a look is about.
+pub(super) struct Look {
+    pub(super) access: Arc<Access>,
+    pub(super) term: Term,
+    pub(super) object: Arc<ProxyCache>,
+    pub(super) mark: Mark,
+    pub(super) desired: Arc<Desired>,
+    /// Other objects of the cluster that stand for the same pair.
+    pub(super) siblings: BTreeSet<String>,
+    /// Hash of the login that Harbor took in this term.
+    pub(super) taken: Option<u64>,
+    pub(super) retain: bool,
+}
+
+/// What a look came to.
+pub(super) struct Looked {
+    pub(super) outcome: Outcome,
+    /// Hash of the login that Harbor has now.
+    pub(super) taken: Option<u64>,
+    /// What was changed in Harbor.
+    pub(super) done: Vec<String>,
+}
+
+/// What an attempt to remove everything came to.
+pub(super) enum Parted {
+    /// The object may go.
+    Done {
+        left: Option<String>,
+    },
+    Failed(String),
+}
+
+/// What the end of an object depends on besides.
+pub(super) struct Parting {
+    pub(super) heir: Option<String>,
+    pub(super) failing: Option<String>,
+    pub(super) deletion: Timestamp,
+    pub(super) now: Timestamp,
+}
+
+/// The term is over: another replica may act by now.
+const TERM_OVER: &str = "this replica does not lead any more";
+
+impl Look {
+    pub(super) async fn take(mut self) -> Looked {
+        let mut done = Vec::new();
+        let outcome = self.outcome(&mut done).await.unwrap_or_else(Outcome::Failed);
+        Looked { outcome, taken: self.taken, done }
+    }
+
+    async fn outcome(&mut self, done: &mut Vec<String>) -> Result<Outcome, String> {
+        let harbor = self.access.harbor().await?;
+        let login = match &self.desired.secret {
+            None => Ok(None),
+            Some(keys) => self.access.upstream(keys).await.map(Some),
+        };
+        let (mut refused, mut failed, mut pushed) = (None, None, None);
+        for step in 0.. {
+            let observed = self.observe(&harbor).await?;
+            let plan = self.plan(&observed, login.as_ref().map(Option::as_ref).map_err(String::as_str));
+            let next = plan
+                .actions
+                .iter()
+                .find(|action| refused.is_none() || !matches!(action, Action::UpdateEndpoint { .. }));
+            let next = next.filter(|_| failed.is_none()).cloned();
+            let Some(action) = next else {
+                let seen = Seen { observed, plan, failed, refused, taken: pushed };
+                return Ok(Outcome::Seen(Box::new(seen)));
+            };
+            if step == STEPS {
+                failed = Some(format!("Harbor does not keep what is written: the next step is to {action}"));
+                continue;
+            }
+            let known = login.as_ref().ok().and_then(Option::as_ref);
+            match self.act(&harbor, &action, known).await {
+                Ok(()) => {
+                    if matches!(action, Action::CreateEndpoint | Action::UpdateEndpoint { .. }) {
+                        self.taken = known.map(|login| login.hash);
+                        pushed = known.map(|login| login.version.clone());
+                    }
+                    done.push(action.to_string());
+                }
+                // Another client was faster; the next observation shows what it made.
+                Err(error) if error.class() == Some(Class::Taken) => {}
+                Err(error) if error.is_refusal_of(&action) => refused = Some(error.to_string()),
+                Err(error) => failed = Some(error.to_string()),
+            }
+        }
+        Err("a look has no end".to_owned())
+    }
+
+    async fn observe(&self, harbor: &Arc<Harbor>) -> Result<Observed, String> {
+        let noted = |error: Error| {
+            self.access.note(harbor, &error);
+            error.to_string()
+        };
+        let endpoint = harbor.endpoint(&self.desired.name).await.map_err(noted)?;
+        let project = harbor.project(&self.desired.name).await.map_err(noted)?;
+        let id = former(self.object.status.as_ref(), endpoint.as_ref());
+        let former = match id {
+            Some(id) => harbor.endpoint_by_id(id).await.map_err(noted)?,
+            None => None,
+        };
+        let former = match former.filter(|former| former.name != self.desired.name) {
+            Some(former) => Some(pair(harbor, former).await.map_err(noted)?),
+            None => None,
+        };
+        Ok(Observed { endpoint, project, former })
+    }
+
+    fn plan(&self, observed: &Observed, login: Result<Option<&UpstreamLogin>, &str>) -> Plan {
+        let stands_for_it = |name: &str| self.siblings.contains(name);
+        let object = self.planned_for(&stands_for_it);
+        let Self { desired, taken, retain, .. } = self;
+        plan(&Facts { object, desired, observed, login, taken: *taken, retain: *retain })
+    }
+
+    fn planned_for<'a>(&'a self, stands_for_it: &'a dyn Fn(&str) -> bool) -> CacheObject<'a> {
+        CacheObject { mark: &self.mark, status: self.object.status.as_ref(), stands_for_it }
+    }
+
+    async fn act(
+        &self,
+        harbor: &Harbor,
+        action: &Action,
+        login: Option<&UpstreamLogin>,
+    ) -> Result<(), Trouble> {
+        if !self.term.holds() {
+            return Err(Trouble::TermOver);
+        }
+        let Desired { name, adapter, url, public, .. } = &*self.desired;
+        let login = login.map(|known| known.login.clone());
+        match action {
+            Action::CreateEndpoint => {
+                let (name, adapter, url) = (name.clone(), (*adapter).to_owned(), url.clone());
+                let description = self.mark.to_string();
+                harbor.create_endpoint(&NewEndpoint { name, adapter, url, login, description }).await?;
+            }
+            Action::UpdateEndpoint { id, description, .. } => {
+                let (url, description) = (url.clone(), description.clone());
+                harbor.update_endpoint(*id, &EndpointUpdate { url, login, description }).await?;
+            }
+            Action::CreateProject { endpoint } => harbor.create_project(name, *endpoint, *public).await?,
+            Action::SetVisibility { public } => harbor.set_visibility(name, *public).await?,
+            Action::RemoveFormer(pair) => self.remove(harbor, &pair.removals()).await?,
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, harbor: &Harbor, removals: &[Removal]) -> Result<(), Trouble> {
+        for removal in removals {
+            match removal {
+                Removal::Repositories { project } => {
+                    for repository in harbor.repositories(project).await? {
+                        self.must_lead()?;
+                        harbor.delete_repository(project, &repository).await?;
+                    }
+                }
+                Removal::Project { name } => {
+                    self.must_lead()?;
+                    harbor.delete_project(name).await?;
+                }
+                Removal::Endpoint { id } => {
+                    self.must_lead()?;
+                    harbor.delete_endpoint(*id).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn must_lead(&self) -> Result<(), Trouble> {
+        if self.term.holds() { Ok(()) } else { Err(Trouble::TermOver) }
+    }
+
+    /// Removes what goes with a deleted object.
+    pub(super) async fn part(self, parting: Parting) -> Parted {
+        match self.farewell(&parting, None) {
+            Farewell::Done { left } => return Parted::Done { left },
+            Farewell::Look | Farewell::Remove(_) => {}
+        }
+        self.remove_all(&parting).await.unwrap_or_else(Parted::Failed)
+    }
+
+    async fn remove_all(&self, parting: &Parting) -> Result<Parted, String> {
+        if self.access.is_unconfigured() {
+            return Err(
+                "no Harbor is configured: set harbor.url in the configuration, or HARBOR_URL".to_owned()
+            );
+        }
+        let harbor = self.access.harbor().await?;
+        let observed = self.observe(&harbor).await?;
+        let removals = match self.farewell(parting, Some(&observed)) {
+            Farewell::Done { left } => return Ok(Parted::Done { left }),
+            Farewell::Look => return Err("Harbor could not be looked at".to_owned()),
+            Farewell::Remove(removals) => removals,
+        };
+        self.remove(&harbor, &removals).await.map_err(|error| error.to_string())?;
+        Ok(Parted::Done { left: None })
+    }
+
+    fn farewell(&self, parting: &Parting, observed: Option<&Observed>) -> Farewell {
+        let stands_for_it = |name: &str| self.siblings.contains(name);
+        farewell(&Leaving {
+            object: self.planned_for(&stands_for_it),
+            name: &self.desired.name,
+            retain: self.retain,
+            heir: parting.heir.as_deref(),
+            observed,
+            failing: parting.failing.as_deref(),
+            deletion: parting.deletion,
+            now: parting.now,
+        })
+    }
+}
+
+async fn pair(harbor: &Harbor, endpoint: Endpoint) -> Result<Pair, Error> {
+    let project = harbor.project(&endpoint.name).await?;
+    Ok(Pair { endpoint, project })
+}
+
+/// Why a step did not succeed.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("{TERM_OVER}")]
+    TermOver,
+    #[error(transparent)]
+    Harbor(#[from] Error),
+}
+
+impl Trouble {
+    fn class(&self) -> Option<Class> {
+        match self {
+            Self::TermOver => None,
+            Self::Harbor(error) => Some(error.class()),
+        }
+    }
+
+    /// Whether Harbor tested an upstream and keeps the endpoint as it was.
+    fn is_refusal_of(&self, action: &Action) -> bool {
+        self.class() == Some(Class::Rejected) && matches!(action, Action::UpdateEndpoint { .. })
+    }
+}

@@ -1,0 +1,115 @@
+//! What goes with an object, and what does not.
+
+use fairlead_testkit::harbor::{Effect, Fault};
+use k8s_openapi::api::core::v1::Event;
+
+use super::*;
+
+async fn is_told(bench: &Bench, name: &str, words: &str) -> Result<()> {
+    let events: Api<Event> = Api::namespaced(bench.client.clone(), "default");
+    eventually(SOON, || async {
+        let all = events.list(&kube::api::ListParams::default()).await?.items;
+        let told = all.iter().any(|one| {
+            one.involved_object.name.as_deref() == Some(name)
+                && one.reason.as_deref() == Some("LeftInHarbor")
+                && one.message.as_deref().is_some_and(|message| message.contains(words))
+        });
+        ensure!(told, "{:?}", all.iter().map(|one| &one.message).collect::<Vec<_>>());
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_cache_takes_its_pair_along_and_waits_only_for_so_long() -> Result<()> {
+    let bench = Bench::with_harbor().await?;
+    let harbor = &bench.harbor;
+    for name in ["full", "late", "replicated", "down", "007"] {
+        bench.create(&format!("c-{name}"), public(name)).await?;
+        bench.ready(&format!("c-{name}")).await?;
+    }
+    for number in 0..250 {
+        harbor.hold_repository("full", &format!("team/sub/app-{number}"));
+    }
+    bench.delete("c-full").await?;
+    bench.is_gone("c-full").await?;
+    assert_eq!((harbor.endpoint("full"), harbor.project("full")), (None, None));
+    assert_eq!(harbor.repositories("full"), [""; 0]);
+    assert_eq!(bench.gauge("c-full", "public")?, None);
+
+    // A name of digits is no number.
+    harbor.hold_project("bystander", None, true);
+    bench.delete("c-007").await?;
+    bench.is_gone("c-007").await?;
+    assert!(harbor.endpoint("007").is_none() && harbor.project("bystander").is_some());
+
+    // A repository that appears between the list and the deletion of its project.
+    harbor.hold_repository("late", "app");
+    harbor.hold_late_repository("late", "just-pulled");
+    bench.delete("c-late").await?;
+    bench.is_gone("c-late").await?;
+    assert_eq!(harbor.project("late"), None);
+
+    let id = harbor.endpoint("replicated").map(|one| one.id).unwrap_or_default();
+    harbor.replicate(id, true);
+    bench.delete("c-replicated").await?;
+    let waits = |status: &ProxyCacheStatus| {
+        status.message.as_deref().is_some_and(|message| message.contains("replication policy"))
+    };
+    let status = bench.status("c-replicated", waits).await?;
+    assert_eq!(condition(&status, types::READY)?.reason, "Deleting");
+    harbor.replicate(id, false);
+    bench.setup.skip(Duration::from_secs(31));
+    bench.is_gone("c-replicated").await?;
+    assert_eq!(harbor.endpoint("replicated"), None);
+
+    // Harbor does not come back: the object goes all the same, and says what is left.
+    harbor.inject(Fault { method: None, path: "", times: None, effect: Effect::BadGateway });
+    bench.delete("c-down").await?;
+    bench.status("c-down", |status| status.message.as_deref().is_some_and(|it| it.contains("502"))).await?;
+    bench.setup.skip(Duration::from_mins(9));
+    bench.caches().get("c-down").await.context("it waits for ten minutes")?;
+    bench.setup.skip(Duration::from_mins(2));
+    bench.is_gone("c-down").await?;
+    is_told(&bench, "c-down", "502").await?;
+    assert!(harbor.endpoint("down").is_some());
+    bench.replica.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_to_be_retained_stays_and_without_a_harbor_nothing_waits_for_ever() -> Result<()> {
+    let bench = Bench::start("harbor: {url: HARBOR, retainOnDelete: true}").await?;
+    bench.create("kept", public("kept")).await?;
+    bench.ready("kept").await?;
+    bench.create("orphan", public("orphan")).await?;
+    bench.ready("orphan").await?;
+    bench.secrets().delete(ADMIN, &DeleteParams::default()).await?;
+    bench.fails("kept", &format!("{ADMIN} not found")).await?;
+    bench.harbor.forget_requests();
+    bench.delete("kept").await?;
+    bench.is_gone("kept").await?;
+    assert_eq!(bench.harbor.requests(), [], "no call, and no password needed");
+    assert!(bench.harbor.endpoint("kept").is_some() && bench.harbor.project("kept").is_some());
+
+    // The operator comes back without a Harbor.
+    let Bench { cluster, client, harbor, own, replica: first, .. } = bench;
+    first.stop().await?;
+    let Replica { candidate, setup, context, page } = replica(&client, &own, "two", "harbor: {}")?;
+    let bench = Bench { cluster, client, harbor, own, page, setup, context, replica: candidate };
+    let status = bench.status("orphan", |status| status.phase == Some(ProxyCachePhase::Pending)).await?;
+    assert_eq!(condition(&status, types::READY)?.reason, "HarborNotConfigured");
+    bench.delete("orphan").await?;
+    bench
+        .status("orphan", |status| condition(status, types::READY).is_ok_and(|one| one.reason == "Deleting"))
+        .await?;
+    bench.setup.skip(Duration::from_mins(11));
+    bench.is_gone("orphan").await?;
+    is_told(&bench, "orphan", "no Harbor is configured").await?;
+    bench.create("new", public("new")).await?;
+    bench.status("new", |status| status.phase == Some(ProxyCachePhase::Pending)).await?;
+    assert_eq!(bench.caches().get("new").await?.finalizers(), [""; 0], "nothing to be held for");
+    bench.delete("new").await?;
+    bench.is_gone("new").await?;
+    drop(bench.cluster);
+    Ok(())
+}

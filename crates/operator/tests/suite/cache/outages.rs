@@ -1,0 +1,79 @@
+//! A Harbor that is away, slow, locked or in the way of itself.
+
+use fairlead_testkit::harbor::{Effect, Fault};
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_and_wrong_passwords_are_said_and_got_over() -> Result<()> {
+    let bench = Bench::with_harbor().await?;
+    let harbor = &bench.harbor;
+    bench.create("hub", public("quay")).await?;
+    bench.ready("hub").await?;
+    let fault = |effect: Effect| Fault { method: None, path: "", times: None, effect };
+    harbor.inject(fault(Effect::BadGateway));
+    bench.setup.skip(MINUTES);
+    let status = bench.fails("hub", "502").await?;
+    assert_eq!((status.health, status.registry_id.is_some()), (Some(ProxyCacheHealth::Unknown), true));
+    assert_eq!(holds(&status, HEALTHY), Some(ConditionStatus::Unknown));
+    assert_eq!(holds(&status, OWNED), Some(ConditionStatus::True), "what was known stays");
+    assert_eq!(bench.gauge("hub", "public")?.as_deref(), Some("1"), "the last definite reading");
+    harbor.heal();
+    bench.setup.skip(Duration::from_secs(31));
+    bench.ready("hub").await?;
+
+    // A wrong password is not tried again and again: each attempt locks the administrator.
+    for number in 0..8 {
+        bench.create(&format!("more-{number}"), public(&format!("more-{number}"))).await?;
+        bench.ready(&format!("more-{number}")).await?;
+    }
+    harbor.forget_requests();
+    bench.secret(ADMIN, json!({"HARBOR_ADMIN_PASSWORD": "wrong"})).await?;
+    bench.fails("hub", "401").await?;
+    for number in 0..8 {
+        bench.fails(&format!("more-{number}"), "401").await?;
+    }
+    let refused = harbor.requests().iter().filter(|one| one.status == 401).count();
+    assert!(refused <= 4, "{refused} attempts");
+    bench.secret(ADMIN, json!({"HARBOR_ADMIN_PASSWORD": PASSWORD})).await?;
+    bench.ready("hub").await?;
+    bench.ready("more-7").await?;
+
+    // Slow answers make slow looks, and no loop.
+    harbor.delay(Duration::from_millis(1100));
+    harbor.forget_requests();
+    bench.edit("hub", json!({"url": format!("{QUAY}/")})).await?;
+    bench.ready("hub").await?;
+    harbor.heal();
+    assert!(harbor.requests().len() <= 4, "{:?}", harbor.requests());
+
+    // Another client makes the endpoint first: what it made is used, or the name is taken.
+    harbor.set_read_only(true);
+    bench.create("denied", public("denied")).await?;
+    bench.fails("denied", "read only").await?;
+    harbor.set_read_only(false);
+    bench.setup.skip(Duration::from_secs(31));
+    bench.ready("denied").await?;
+    harbor.inject(Fault {
+        method: Some("POST"),
+        path: "/projects",
+        times: Some(1),
+        effect: Effect::Status(409),
+    });
+    bench.create("raced", public("raced")).await?;
+    bench.ready("raced").await?;
+    harbor.inject(Fault {
+        method: Some("POST"),
+        path: "/registries",
+        times: None,
+        effect: Effect::Status(409),
+    });
+    bench.create("hidden", public("hidden")).await?;
+    bench.fails("hidden", "Harbor does not keep what is written").await?;
+    harbor.heal();
+    harbor.upstream("https://gone.example", Upstream::Down);
+    bench.create("gone", json!({"type": "public", "name": "gone", "url": "https://gone.example"})).await?;
+    bench.fails("gone", "unhealthy").await?;
+    assert_eq!((harbor.endpoint("gone"), bench.gauge("gone", "public")?), (None, None));
+    bench.replica.stop().await
+}

@@ -1,0 +1,75 @@
+//! Nothing is written while everything is as it should be.
+
+use super::*;
+
+const CACHES: usize = 100;
+
+/// Versions of all objects.
+async fn versions(bench: &Bench) -> Result<Vec<(String, Option<String>)>> {
+    let listed = bench.caches().list(&kube::api::ListParams::default()).await?;
+    Ok(listed.items.iter().map(|one| (one.name_any(), one.resource_version())).collect())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_caches_write_nothing_for_an_hour() -> Result<()> {
+    let bench = Bench::with_harbor().await?;
+    bench.secret("robot", json!({"username": "robot", "password": "one"})).await?;
+    for number in 0..CACHES {
+        let name = format!("cache-{number}");
+        let spec = if number % 2 == 0 { public(&name) } else { private(&name) };
+        bench.create(&name, spec).await?;
+    }
+    for number in 0..CACHES {
+        bench.ready(&format!("cache-{number}")).await?;
+    }
+    let before = versions(&bench).await?;
+    bench.harbor.forget_requests();
+    let reads = |path: String| bench.harbor.requests().iter().filter(|one| one.path == path).count();
+    for look in 1..=12 {
+        bench.setup.skip(Duration::from_mins(5));
+        eventually(SOON, || async {
+            for number in 0..CACHES {
+                let path = format!("/api/v2.0/projects/cache-{number}");
+                ensure!(reads(path) >= look, "cache-{number} was not looked at for the {look}th time");
+            }
+            Ok(())
+        })
+        .await?;
+    }
+    assert_eq!(bench.harbor.writes(), [], "Harbor");
+    assert_eq!(versions(&bench).await?, before, "the API server");
+    let requests = bench.harbor.requests().len();
+    assert!(requests <= CACHES * 2 * 14, "{requests} reads: there is a busy loop");
+
+    // A Secret that is touched and not changed is no reason to write either.
+    let note = Patch::Merge(json!({"metadata": {"annotations": {"touched": "now"}}}));
+    bench.secrets().patch("robot", &PatchParams::default(), &note).await?;
+    eventually(SOON, || async {
+        let path = "/api/v2.0/projects/cache-1".to_owned();
+        ensure!(reads(path) > 12, "not looked at again");
+        Ok(())
+    })
+    .await?;
+    assert_eq!(bench.harbor.writes(), []);
+
+    // A new lease holder trusts what is stored. It is another process, so the first one ends.
+    bench.harbor.forget_requests();
+    let settled = versions(&bench).await?;
+    let Bench { cluster, client, harbor, own, replica: first, .. } = bench;
+    first.stop().await?;
+    let config = format!("harbor: {{url: '{}'}}", harbor.url());
+    let second = replica(&client, &own, "two", &config)?;
+    eventually(SOON, || async {
+        let path = format!("/api/v2.0/projects/cache-{}", CACHES - 2);
+        ensure!(harbor.requests().iter().any(|one| one.path == path), "not looked at yet");
+        Ok(())
+    })
+    .await?;
+    let written: Vec<_> = harbor.writes();
+    assert!(written.len() <= CACHES / 2, "a touched Secret may be given to Harbor once: {}", written.len());
+    let listed = Api::<ProxyCache>::all(client.clone()).list(&kube::api::ListParams::default()).await?;
+    assert_eq!(listed.items.len(), settled.len());
+    second.candidate.stop().await?;
+    drop(cluster);
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! What becomes of a pair when its object is deleted.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::Observed;
+use super::ownership::{CacheObject, Ownership, ownership};
+use crate::mirroring::GIVE_UP;
+
+/// Attempts to remove a pair: the first pause, doubled up to the longest. Repositories of pulls that have just ended
+/// appear within half a minute, and keep their project from being deleted.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What the end of an object depends on.
+#[derive(Clone, Copy)]
+#[allow(missing_debug_implementations, reason = "a function has no form to print")]
+pub struct Leaving<'a> {
+    pub object: CacheObject<'a>,
+    /// The name of its pair.
+    pub name: &'a str,
+    pub retain: bool,
+    /// Another object of this cluster that stands for the same pair and stays.
+    pub heir: Option<&'a str>,
+    pub observed: Option<&'a Observed>,
+    /// Why it did not succeed so far.
+    pub failing: Option<&'a str>,
+    /// When the object was deleted.
+    pub deletion: Timestamp,
+    pub now: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Farewell {
+    /// Harbor has to be looked at.
+    Look,
+    /// These go, in this order.
+    Remove(Vec<Removal>),
+    /// The object may go. `left` says what should have gone with it and did not, and why.
+    Done { left: Option<String> },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removal {
+    /// All repositories of a project, which holds nothing but what can be fetched again.
+    Repositories {
+        project: String,
+    },
+    Project {
+        name: String,
+    },
+    Endpoint {
+        id: i64,
+    },
+}
+
+/// Only a pair of the object's own goes with it.
+pub fn farewell(leaving: &Leaving<'_>) -> Farewell {
+    if leaving.retain {
+        return Farewell::Done { left: None };
+    }
+    let until = leaving.deletion.checked_add(GIVE_UP).unwrap_or(Timestamp::MAX);
+    if until <= leaving.now {
+        return Farewell::Done { left: Some(given_up(leaving)) };
+    }
+    let Some(observed) = leaving.observed else { return Farewell::Look };
+    let mut removals = Vec::new();
+    let own = ownership(observed.endpoint.as_ref(), leaving.object);
+    if let (Ownership::Ours | Ownership::Adoptable, Some(endpoint)) = (own, &observed.endpoint) {
+        if let Some(heir) = leaving.heir {
+            let left =
+                format!("endpoint and project {} stay, because ProxyCache {heir} uses them", leaving.name);
+            return Farewell::Done { left: Some(left) };
+        }
+        removals.extend(of_pair(endpoint.id, observed.project.as_ref()));
+    }
+    if let Some(former) = &observed.former
+        && ownership(Some(&former.endpoint), leaving.object) == Ownership::Ours
+    {
+        removals.extend(of_pair(former.endpoint.id, former.project.as_ref()));
+    }
+    if removals.is_empty() { Farewell::Done { left: None } } else { Farewell::Remove(removals) }
+}
+
+/// A project of the name that serves from somewhere else is not part of the pair.
+pub(super) fn of_pair(endpoint: i64, project: Option<&fairlead_domain::harbor::Project>) -> Vec<Removal> {
+    let own = project.filter(|project| project.endpoint == Some(endpoint));
+    let mut removals = Vec::new();
+    if let Some(project) = own {
+        removals.push(Removal::Repositories { project: project.name.clone() });
+        removals.push(Removal::Project { name: project.name.clone() });
+    }
+    removals.push(Removal::Endpoint { id: endpoint });
+    removals
+}
+
+impl super::Pair {
+    /// What removes the pair.
+    pub fn removals(&self) -> Vec<Removal> {
+        of_pair(self.endpoint.id, self.project.as_ref())
+    }
+}
+
+/// When to try again after so many failures in a row.
+pub fn next_attempt(failures: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)).min(LONGEST_PAUSE)
+}
+
+fn given_up(leaving: &Leaving<'_>) -> String {
+    let why = leaving.failing.unwrap_or("there was no time");
+    format!(
+        "endpoint and project {} may be left in Harbor, because they could not be deleted: {why}",
+        leaving.name
+    )
+}

@@ -1,0 +1,50 @@
+//! `ProxyCache` objects: what Harbor should hold for them, and what is done about the difference.
+//!
+//! An object stands for a pair in Harbor, an endpoint and a project of one name. [`plan`] compares the pair with the
+//! object and says what to do next, one step after the other, each on fresh facts; [`report`] makes the status of what
+//! came of it; [`farewell`] says what goes with a deleted object.
+//!
+//! Several clusters and people share a Harbor, so a pair belongs to an object only if its endpoint says so: see
+//! [`ownership`]. What belongs to others is used where it fits, and never changed.
+
+mod desired;
+mod farewell;
+mod ownership;
+mod reconcile;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use fairlead_domain::harbor::{Endpoint, Login, Project};
+
+pub use desired::{Desired, SecretKeys, SpecError, default_key};
+pub use farewell::{Farewell, Leaving, Removal, farewell, next_attempt};
+pub use ownership::{CacheObject, Mark, Ownership, former, ownership};
+pub use reconcile::{Action, Drift, Facts, Plan, Problem, plan};
+pub use report::{Outcome, Report, Seen, leaving, not_configured, report, says};
+
+/// What Harbor holds for an object.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observed {
+    pub endpoint: Option<Endpoint>,
+    pub project: Option<Project>,
+    /// The pair that the object stood for before it was given another name.
+    pub former: Option<Pair>,
+}
+
+/// An endpoint with the project of the same name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    pub endpoint: Endpoint,
+    pub project: Option<Project>,
+}
+
+/// A login of an upstream, as a Secret holds it now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamLogin {
+    pub login: Login,
+    /// Which version of which Secret it is.
+    pub version: String,
+    /// Hash of the login that means something within this process only.
+    pub hash: u64,
+}

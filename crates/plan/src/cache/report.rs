@@ -1,0 +1,241 @@
+//! What an object's status says.
+
+use std::time::Duration;
+
+use fairlead_api::conditions::{Condition, ConditionStatus, Finding, find, types};
+use fairlead_api::reef::{HEALTHY, OWNED, ProxyCacheHealth, ProxyCachePhase, ProxyCacheStatus, SYNCED};
+use fairlead_domain::harbor::Health;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::Observed;
+use super::ownership::Ownership;
+use super::reconcile::Plan;
+
+/// From one look at a pair that is as it should be to the next.
+const STEADY: Duration = Duration::from_mins(5);
+/// After an error.
+const AFTER_ERROR: Duration = Duration::from_secs(30);
+/// Messages that Harbor makes are no longer.
+const LONGEST_MESSAGE: usize = 2048;
+
+/// How a look at Harbor ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Harbor could not be looked at.
+    Failed(String),
+    Seen(Box<Seen>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub observed: Observed,
+    /// Made on that.
+    pub plan: Plan,
+    /// Why a step did not succeed.
+    pub failed: Option<String>,
+    /// Why Harbor keeps the endpoint as it was: it tests the upstream before it stores anything.
+    pub refused: Option<String>,
+    /// Version of the Secret whose login Harbor has now.
+    pub taken: Option<String>,
+}
+
+/// A status to be written if it says something new, and when to look again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// Without conditions.
+    pub status: ProxyCacheStatus,
+    pub findings: Vec<Finding>,
+    /// Whether the upstream is healthy, if Harbor says so definitely.
+    pub healthy: Option<bool>,
+    /// Whether everything is as the object asks for.
+    pub settled: bool,
+    pub again: Duration,
+}
+
+/// Makes the status of an outcome. `refusals` are those before, in a row.
+pub fn report(
+    stored: Option<&ProxyCacheStatus>,
+    generation: Option<i64>,
+    outcome: &Outcome,
+    refusals: u32,
+    now: Timestamp,
+) -> Report {
+    let kept = ProxyCacheStatus {
+        observed_generation: generation,
+        conditions: Vec::new(),
+        ..stored.cloned().unwrap_or_default()
+    };
+    match outcome {
+        Outcome::Failed(error) => failed(kept, error),
+        Outcome::Seen(seen) => of_seen(kept, seen, refusals, now),
+    }
+}
+
+/// What is said while the configuration names no Harbor.
+pub fn not_configured(stored: Option<&ProxyCacheStatus>, generation: Option<i64>) -> Report {
+    let message = "no Harbor is configured: set harbor.url in the configuration, or HARBOR_URL";
+    let status = ProxyCacheStatus {
+        observed_generation: generation,
+        phase: Some(ProxyCachePhase::Pending),
+        health: Some(ProxyCacheHealth::Unknown),
+        message: Some(message.to_owned()),
+        conditions: Vec::new(),
+        ..stored.cloned().unwrap_or_default()
+    };
+    let reason = "HarborNotConfigured";
+    let findings = vec![
+        Finding::new(types::READY, false, reason, message),
+        Finding::new(HEALTHY, ConditionStatus::Unknown, reason, ""),
+    ];
+    Report { status, findings, healthy: None, settled: false, again: STEADY }
+}
+
+/// What is said while a deleted object waits for its pair to be removed.
+pub fn leaving(stored: Option<&ProxyCacheStatus>, generation: Option<i64>, failing: &str) -> Report {
+    let message = shortened(&format!("being deleted: {failing}"));
+    let findings = vec![Finding::new(types::READY, false, "Deleting", &*message)];
+    let status = ProxyCacheStatus {
+        observed_generation: generation,
+        message: Some(message),
+        conditions: Vec::new(),
+        ..stored.cloned().unwrap_or_default()
+    };
+    Report { status, findings, healthy: None, settled: false, again: AFTER_ERROR }
+}
+
+fn failed(kept: ProxyCacheStatus, error: &str) -> Report {
+    let error = shortened(error);
+    let findings = vec![
+        Finding::new(types::READY, false, "ReconcileError", &*error),
+        Finding::new(HEALTHY, ConditionStatus::Unknown, "ReconcileError", &*error),
+    ];
+    let status = ProxyCacheStatus {
+        phase: Some(ProxyCachePhase::Error),
+        health: Some(ProxyCacheHealth::Unknown),
+        message: Some(error),
+        ..kept
+    };
+    Report { status, findings, healthy: None, settled: false, again: AFTER_ERROR }
+}
+
+fn of_seen(kept: ProxyCacheStatus, seen: &Seen, refusals: u32, now: Timestamp) -> Report {
+    let Seen { observed, plan, .. } = seen;
+    let problem = seen.failed.clone().or_else(|| plan.problem.as_ref().map(|problem| problem.0.clone()));
+    let refused = seen.refused.as_deref().map(shortened);
+    let problem = problem.as_deref().map(shortened);
+    let mut status = kept;
+    let health = observed.endpoint.as_ref().map_or(Health::Unknown, |endpoint| endpoint.health);
+    status.health = Some(match health {
+        Health::Healthy => ProxyCacheHealth::Healthy,
+        Health::Unhealthy => ProxyCacheHealth::Unhealthy,
+        Health::Unknown => ProxyCacheHealth::Unknown,
+    });
+    let linked = observed.endpoint.as_ref().zip(observed.project.as_ref());
+    status.project_created =
+        Some(linked.is_some_and(|(endpoint, project)| project.endpoint == Some(endpoint.id)));
+    let owned = matches!(plan.ownership, Ownership::Ours | Ownership::Adoptable);
+    match (&plan.ownership, &observed.endpoint) {
+        // Kept until the pair of the former name is gone, because nothing else names it.
+        (_, Some(endpoint)) if owned && (observed.former.is_none() || problem.is_none()) => {
+            status.registry_id = Some(endpoint.id);
+        }
+        // Else it would be taken for ours.
+        (Ownership::Foreign(_), _) => status.registry_id = None,
+        _ => {}
+    }
+    if owned && seen.taken.is_some() {
+        status.credentials_version.clone_from(&seen.taken);
+    }
+    let message = problem.clone().or_else(|| refused.clone());
+    status.message.clone_from(&message);
+    let (phase, again) = match (&problem, &refused) {
+        (Some(_), _) => (ProxyCachePhase::Error, AFTER_ERROR),
+        // Each attempt is a login at the upstream, which may lock users.
+        (None, Some(_)) => {
+            (ProxyCachePhase::Ready, AFTER_ERROR.saturating_mul(1 << refusals.min(8)).min(STEADY))
+        }
+        (None, None) => (ProxyCachePhase::Ready, STEADY),
+    };
+    status.phase = Some(phase);
+    if phase == ProxyCachePhase::Ready {
+        status.last_reconciled = Some(Time(now));
+    }
+    let findings = findings(plan, health, observed, problem.as_deref(), refused.as_deref());
+    let healthy = match health {
+        Health::Healthy => Some(true),
+        Health::Unhealthy => Some(false),
+        Health::Unknown => None,
+    };
+    let settled = problem.is_none() && refused.is_none();
+    Report { status, findings, healthy, settled, again }
+}
+
+fn findings(
+    plan: &Plan,
+    health: Health,
+    observed: &Observed,
+    problem: Option<&str>,
+    refused: Option<&str>,
+) -> Vec<Finding> {
+    let mut findings = vec![match problem {
+        Some(problem) => Finding::new(types::READY, false, "ReconcileError", problem),
+        None => Finding::new(types::READY, true, "Reconciled", ""),
+    }];
+    findings.push(match health {
+        Health::Healthy => Finding::new(HEALTHY, true, "RegistryHealthy", ""),
+        Health::Unhealthy => {
+            let message = refused.unwrap_or("Harbor cannot reach the upstream, or is not let in there");
+            Finding::new(HEALTHY, false, "RegistryUnhealthy", message)
+        }
+        Health::Unknown if observed.endpoint.is_none() => {
+            Finding::new(HEALTHY, ConditionStatus::Unknown, "ReconcileError", problem.unwrap_or_default())
+        }
+        Health::Unknown => Finding::new(HEALTHY, ConditionStatus::Unknown, "HealthUnknown", ""),
+    });
+    match &plan.ownership {
+        Ownership::Absent => {}
+        owned @ (Ownership::Ours | Ownership::Adoptable) => {
+            findings.push(Finding::new(OWNED, true, "Owned", owned.to_string()));
+            findings.push(match (refused, problem) {
+                (Some(refused), _) => Finding::new(SYNCED, false, "UpdateRefused", refused),
+                (None, Some(problem)) => Finding::new(SYNCED, false, "ReconcileError", problem),
+                (None, None) => Finding::new(SYNCED, true, "Synced", ""),
+            });
+        }
+        foreign @ Ownership::Foreign(_) => {
+            let message =
+                format!("{foreign}; they are used as they are, and stay when this object is deleted");
+            findings.push(Finding::new(OWNED, false, "Foreign", message));
+        }
+    }
+    findings
+}
+
+/// Whether a status says so already, whenever it was written.
+pub fn says(stored: Option<&ProxyCacheStatus>, report: &Report) -> bool {
+    let Some(stored) = stored else { return false };
+    let generation = report.status.observed_generation;
+    let plain = |status: &ProxyCacheStatus| ProxyCacheStatus {
+        conditions: Vec::new(),
+        last_reconciled: None,
+        ..status.clone()
+    };
+    let same = |finding: &Finding, one: &Condition| {
+        one.status == finding.status
+            && one.reason == finding.reason
+            && one.message == finding.message
+            && one.observed_generation == generation
+    };
+    plain(stored) == plain(&report.status)
+        && report
+            .findings
+            .iter()
+            .all(|finding| find(&stored.conditions, finding.type_).is_some_and(|one| same(finding, one)))
+}
+
+fn shortened(message: &str) -> String {
+    let mut message = message.to_owned();
+    message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+    message
+}

@@ -1,0 +1,354 @@
+//! Plans and statuses, by table; what holds of every plan is in `properties`.
+
+mod properties;
+
+use std::time::Duration;
+
+use fairlead_api::conditions::{ConditionStatus, find, merge, types};
+use fairlead_api::reef::{
+    HEALTHY, OWNED, ProxyCacheHealth, ProxyCachePhase, ProxyCacheSpec, ProxyCacheStatus, SYNCED,
+};
+use fairlead_domain::harbor::{Endpoint, Health, Login, Project};
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::*;
+use crate::mirroring::GIVE_UP;
+
+const QUAY: &str = "https://quay.io";
+
+fn mark() -> Mark {
+    Mark { cluster: "c1".to_owned(), name: "cache".to_owned() }
+}
+
+fn login(password: &str) -> UpstreamLogin {
+    let hash = password.bytes().fold(7, |hash, byte| hash * 31 + u64::from(byte));
+    let login = Login { user: "robot".to_owned(), password: password.to_owned() };
+    UpstreamLogin { login, version: format!("uid/{password}"), hash }
+}
+
+fn spec(kind: &str) -> ProxyCacheSpec {
+    let spec = json!({"type": kind, "name": "quay", "url": QUAY, "credentials": {"secretName": "s"}});
+    serde_json::from_value(spec).unwrap()
+}
+
+fn endpoint(change: impl FnOnce(&mut Endpoint)) -> Endpoint {
+    let mut endpoint = Endpoint {
+        id: 5,
+        name: "quay".to_owned(),
+        adapter: "docker-registry".to_owned(),
+        url: QUAY.to_owned(),
+        access_key: Some("robot".to_owned()),
+        insecure: false,
+        description: mark().to_string(),
+        health: Health::Healthy,
+    };
+    change(&mut endpoint);
+    endpoint
+}
+
+fn project(endpoint: Option<i64>, public: bool) -> Project {
+    Project { id: 9, name: "quay".to_owned(), endpoint, public }
+}
+
+fn pair(endpoint: Endpoint, project: Option<Project>) -> Observed {
+    Observed { endpoint: Some(endpoint), project, former: None }
+}
+
+fn taken(version: &str) -> ProxyCacheStatus {
+    ProxyCacheStatus { credentials_version: Some(version.to_owned()), ..ProxyCacheStatus::default() }
+}
+
+/// A private cache whose Secret holds `one`, of which Harbor took `one`, with a sibling named `twin`.
+fn planned(
+    observed: &Observed,
+    status: &ProxyCacheStatus,
+    login: Result<Option<&UpstreamLogin>, &str>,
+) -> Plan {
+    let (mark, desired) = (mark(), Desired::compile(&spec("private")).unwrap());
+    let stands_for_it = |name: &str| name == "twin";
+    let object = CacheObject { mark: &mark, status: Some(status), stands_for_it: &stands_for_it };
+    plan(&Facts { object, desired: &desired, observed, login, taken: None, retain: false })
+}
+
+fn drifts(observed: &Observed) -> Vec<Drift> {
+    let plan = planned(observed, &taken("uid/one"), Ok(Some(&login("one"))));
+    plan.actions
+        .into_iter()
+        .find_map(|action| match action {
+            Action::UpdateEndpoint { drifts, .. } => Some(drifts),
+            _ => None,
+        })
+        .unwrap_or_default()
+}
+
+#[test]
+fn every_difference_of_an_own_endpoint_is_a_reason_to_write_it() {
+    let with = |change: fn(&mut Endpoint)| drifts(&pair(endpoint(change), Some(project(Some(5), false))));
+    assert_eq!(with(|_| ()), []);
+    assert_eq!(with(|one| one.url = "https://other".to_owned()), [Drift::Url]);
+    assert_eq!(with(|one| one.access_key = None), [Drift::User]);
+    assert_eq!(with(|one| one.insecure = true), [Drift::Insecure]);
+    assert_eq!(with(|one| one.health = Health::Unhealthy), [Drift::Unhealthy]);
+    assert_eq!(with(|one| one.health = Health::Unknown), [Drift::Unhealthy]);
+    let rotated = planned(
+        &pair(endpoint(|_| ()), Some(project(Some(5), false))),
+        &taken("uid/old"),
+        Ok(Some(&login("one"))),
+    );
+    let [Action::UpdateEndpoint { id: 5, drifts, .. }] = &*rotated.actions else { panic!("{rotated:?}") };
+    assert_eq!(*drifts, [Drift::Password]);
+}
+
+#[test]
+fn a_secret_that_was_touched_and_not_changed_is_not_pushed() {
+    let (mark, desired) = (mark(), Desired::compile(&spec("private")).unwrap());
+    let (observed, one) = (pair(endpoint(|_| ()), Some(project(Some(5), false))), login("one"));
+    let status = taken("uid/before");
+    let object = CacheObject { mark: &mark, status: Some(&status), stands_for_it: &|_| false };
+    let facts = Facts {
+        object,
+        desired: &desired,
+        observed: &observed,
+        login: Ok(Some(&one)),
+        taken: Some(one.hash),
+        retain: false,
+    };
+    assert_eq!(plan(&facts).actions, []);
+}
+
+#[test]
+fn projects_are_made_and_made_visible_and_never_taken_over() {
+    let own = |project: Option<Project>| {
+        planned(&pair(endpoint(|_| ()), project), &taken("uid/one"), Ok(Some(&login("one"))))
+    };
+    assert_eq!(own(None).actions, [Action::CreateProject { endpoint: 5 }]);
+    assert_eq!(own(Some(project(Some(5), true))).actions, [Action::SetVisibility { public: false }]);
+    for (endpoint, words) in [(None, "is not a proxy cache"), (Some(6), "serves from endpoint 6")] {
+        let plan = own(Some(project(endpoint, false)));
+        assert_eq!(plan.actions, []);
+        assert!(plan.problem.unwrap().0.contains(words));
+    }
+    // Before an endpoint is made, a project that is in the way is seen.
+    let blocked = Observed { project: Some(project(None, true)), ..Observed::default() };
+    let plan = planned(&blocked, &taken("x"), Ok(Some(&login("one"))));
+    assert_eq!((plan.actions, plan.problem.is_some()), (vec![], true));
+    let absent = planned(&Observed::default(), &taken("x"), Ok(Some(&login("one"))));
+    assert_eq!(absent.actions, [Action::CreateEndpoint]);
+    let missing = planned(&Observed::default(), &taken("x"), Err("Secret ns/s not found"));
+    assert_eq!((missing.actions, missing.problem.unwrap().0.as_str()), (vec![], "Secret ns/s not found"));
+}
+
+#[test]
+fn an_endpoint_is_ours_by_its_mark_or_by_an_old_status() {
+    let (of_other, of_twin, of_dead) = (
+        "Managed by Fairlead: cluster c2, ProxyCache cache",
+        "Managed by Fairlead: cluster c1, ProxyCache twin",
+        "Managed by Fairlead: cluster c1, ProxyCache gone",
+    );
+    let adopted = ProxyCacheStatus { registry_id: Some(5), ..taken("uid/one") };
+    let findings = [fairlead_api::conditions::Finding::new(OWNED, false, "Foreign", "")];
+    let conditions = merge(&[], &findings, None, Timestamp::UNIX_EPOCH);
+    let disowned = ProxyCacheStatus { conditions, ..adopted.clone() };
+    let of = |description: &str, status: &ProxyCacheStatus| {
+        let observed =
+            pair(endpoint(|one| description.clone_into(&mut one.description)), Some(project(Some(5), false)));
+        planned(&observed, status, Ok(Some(&login("one"))))
+    };
+    for (description, status, ours) in [
+        ("made by hand", &taken("uid/one"), false),
+        ("made by hand", &adopted, true),
+        ("made by hand", &disowned, false),
+        (of_other, &adopted, false),
+        (of_twin, &adopted, false),
+        (of_dead, &taken("uid/one"), true),
+    ] {
+        let plan = of(description, status);
+        assert_eq!(matches!(plan.ownership, Ownership::Foreign(_)), !ours, "{description} {status:?}");
+        // A pair that fits is used as it is.
+        assert_eq!(plan.problem, None);
+        let marks =
+            matches!(&*plan.actions, [Action::UpdateEndpoint { drifts, .. }] if *drifts == [Drift::Mark]);
+        assert_eq!(marks, ours, "{description}: {:?}", plan.actions);
+    }
+    let foreign = pair(
+        endpoint(|one| {
+            of_other.clone_into(&mut one.description);
+            one.url = "https://other".to_owned();
+            one.access_key = None;
+        }),
+        None,
+    );
+    let plan = planned(&foreign, &adopted, Ok(Some(&login("one"))));
+    let problem = plan.problem.unwrap().0;
+    assert_eq!(plan.actions, []);
+    for words in
+        ["https://other and should be https://quay.io", "no user", "no project", "cache of cluster c2"]
+    {
+        assert!(problem.contains(words), "{words}: {problem}");
+    }
+}
+
+#[test]
+fn another_type_is_a_problem_with_a_way_out() {
+    let observed = pair(endpoint(|one| one.adapter = "aws-ecr".to_owned()), Some(project(Some(5), false)));
+    let plan = planned(&observed, &taken("uid/one"), Ok(Some(&login("one"))));
+    assert!(plan.actions.is_empty() && plan.problem.unwrap().0.contains("another value"));
+}
+
+#[test]
+fn the_pair_of_a_former_name_goes_when_the_new_one_stands() {
+    let old = endpoint(|one| (one.id, one.name) = (3, "old".to_owned()));
+    let former = Some(Pair { endpoint: old, project: Some(project(Some(3), false)) });
+    let status = ProxyCacheStatus { registry_id: Some(3), ..taken("uid/one") };
+    let login = login("one");
+    let unfinished = Observed { former: former.clone(), ..pair(endpoint(|_| ()), None) };
+    let first = planned(&unfinished, &status, Ok(Some(&login)));
+    assert_eq!(first.actions, [Action::CreateProject { endpoint: 5 }]);
+    let finished = Observed { project: Some(project(Some(5), false)), ..unfinished };
+    let plan = planned(&finished, &status, Ok(Some(&login)));
+    let [Action::RemoveFormer(pair)] = &*plan.actions else { panic!("{plan:?}") };
+    assert_eq!(pair.removals().len(), 3);
+    assert_eq!(super::former(Some(&status), finished.endpoint.as_ref()), Some(3));
+
+    // It is not forgotten while it cannot be removed.
+    let seen = Seen {
+        observed: finished,
+        plan,
+        failed: Some("cannot delete project old".to_owned()),
+        refused: None,
+        taken: None,
+    };
+    let report = report(Some(&status), Some(1), &Outcome::Seen(Box::new(seen)), 0, Timestamp::UNIX_EPOCH);
+    assert_eq!((report.status.registry_id, report.status.phase), (Some(3), Some(ProxyCachePhase::Error)));
+}
+
+fn seen(health: Health, refused: Option<&str>) -> Outcome {
+    let observed = pair(endpoint(|one| one.health = health), Some(project(Some(5), false)));
+    let plan = Plan { ownership: Ownership::Ours, actions: vec![], problem: None };
+    let refused = refused.map(str::to_owned);
+    Outcome::Seen(Box::new(Seen { observed, plan, failed: None, refused, taken: Some("uid/one".to_owned()) }))
+}
+
+fn condition(report: &Report, type_: &str) -> (ConditionStatus, String) {
+    let conditions = merge(&[], &report.findings, Some(1), Timestamp::UNIX_EPOCH);
+    let one = find(&conditions, type_).unwrap();
+    (one.status, one.reason.clone())
+}
+
+#[test]
+fn statuses_say_what_harbor_says() {
+    use ConditionStatus::{False, True, Unknown};
+    let report =
+        |outcome: &Outcome, refusals| report(None, Some(1), outcome, refusals, Timestamp::UNIX_EPOCH);
+    for (outcome, phase, health, healthy, reason) in [
+        (
+            seen(Health::Healthy, None),
+            ProxyCachePhase::Ready,
+            ProxyCacheHealth::Healthy,
+            True,
+            "RegistryHealthy",
+        ),
+        (
+            seen(Health::Unhealthy, None),
+            ProxyCachePhase::Ready,
+            ProxyCacheHealth::Unhealthy,
+            False,
+            "RegistryUnhealthy",
+        ),
+        (
+            seen(Health::Unknown, None),
+            ProxyCachePhase::Ready,
+            ProxyCacheHealth::Unknown,
+            Unknown,
+            "HealthUnknown",
+        ),
+        (
+            Outcome::Failed("down".to_owned()),
+            ProxyCachePhase::Error,
+            ProxyCacheHealth::Unknown,
+            Unknown,
+            "ReconcileError",
+        ),
+    ] {
+        let report = report(&outcome, 0);
+        assert_eq!((report.status.phase, report.status.health), (Some(phase), Some(health)));
+        assert_eq!(condition(&report, HEALTHY), (healthy, reason.to_owned()));
+    }
+    let down = report(&Outcome::Failed("down".to_owned()), 0);
+    assert_eq!(condition(&down, types::READY), (False, "ReconcileError".to_owned()));
+    assert_eq!((down.healthy, down.again), (None, Duration::from_secs(30)));
+    assert_eq!((down.status.message.as_deref(), down.status.last_reconciled), (Some("down"), None));
+    let good = report(&seen(Health::Healthy, None), 0);
+    assert_eq!((good.healthy, good.again), (Some(true), Duration::from_mins(5)));
+    assert_eq!((good.status.registry_id, good.status.project_created), (Some(5), Some(true)));
+    assert_eq!(condition(&good, types::READY), (True, "Reconciled".to_owned()));
+    assert_eq!(condition(&good, OWNED).0, True);
+
+    // An upstream that refuses what the object asks for: the gauge follows Harbor, and attempts become rare.
+    let refused = report(&seen(Health::Unhealthy, Some("no")), 0);
+    assert_eq!((refused.healthy, refused.status.phase), (Some(false), Some(ProxyCachePhase::Ready)));
+    assert_eq!(condition(&refused, SYNCED), (False, "UpdateRefused".to_owned()));
+    let pauses: Vec<_> =
+        (0..6).map(|times| report(&seen(Health::Unhealthy, Some("no")), times).again.as_secs()).collect();
+    assert_eq!(pauses, [30, 60, 120, 240, 300, 300]);
+}
+
+#[test]
+fn a_status_that_says_the_same_is_not_written() {
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let first = report(None, Some(1), &seen(Health::Healthy, None), 0, at(10));
+    assert!(!says(None, &first));
+    let conditions = merge(&[], &first.findings, Some(1), at(10));
+    let stored = ProxyCacheStatus { conditions, ..first.status };
+    let later = report(Some(&stored), Some(1), &seen(Health::Healthy, None), 0, at(310));
+    assert!(says(Some(&stored), &later), "the time alone is no news");
+    let edited = report(Some(&stored), Some(2), &seen(Health::Healthy, None), 0, at(310));
+    assert!(!says(Some(&stored), &edited));
+    let ill = report(Some(&stored), Some(1), &seen(Health::Unhealthy, None), 0, at(310));
+    assert!(!says(Some(&stored), &ill));
+}
+
+#[test]
+fn what_goes_with_an_object() {
+    let (mark, deletion) = (mark(), Timestamp::UNIX_EPOCH);
+    let stands_for_it = |name: &str| name == "twin";
+    let object = CacheObject { mark: &mark, status: None, stands_for_it: &stands_for_it };
+    let own = pair(endpoint(|_| ()), Some(project(Some(5), false)));
+    let leaving = Leaving {
+        object,
+        name: "quay",
+        retain: false,
+        heir: None,
+        observed: Some(&own),
+        failing: None,
+        deletion,
+        now: deletion,
+    };
+    let all = Farewell::Remove(vec![
+        Removal::Repositories { project: "quay".to_owned() },
+        Removal::Project { name: "quay".to_owned() },
+        Removal::Endpoint { id: 5 },
+    ]);
+    let done = Farewell::Done { left: None };
+    assert_eq!(farewell(&leaving), all);
+    assert_eq!(farewell(&Leaving { retain: true, ..leaving }), done);
+    assert_eq!(farewell(&Leaving { observed: None, ..leaving }), Farewell::Look);
+    assert_eq!(farewell(&Leaving { observed: Some(&Observed::default()), ..leaving }), done);
+    let foreign = pair(endpoint(|one| one.description.clear()), Some(project(Some(5), false)));
+    assert_eq!(farewell(&Leaving { observed: Some(&foreign), ..leaving }), done);
+    let elsewhere = pair(endpoint(|_| ()), Some(project(Some(6), false)));
+    let only_endpoint = Farewell::Remove(vec![Removal::Endpoint { id: 5 }]);
+    assert_eq!(farewell(&Leaving { observed: Some(&elsewhere), ..leaving }), only_endpoint);
+    let Farewell::Done { left: Some(left) } = farewell(&Leaving { heir: Some("twin"), ..leaving }) else {
+        panic!("it stays")
+    };
+    assert!(left.contains("ProxyCache twin"), "{left}");
+    let late = deletion + GIVE_UP;
+    let given_up =
+        farewell(&Leaving { observed: None, failing: Some("Harbor is down"), now: late, ..leaving });
+    let Farewell::Done { left: Some(left) } = given_up else { panic!("{given_up:?}") };
+    assert!(left.contains("Harbor is down"), "{left}");
+    let pauses: Vec<_> = (0..6).map(|failures| next_attempt(failures).as_secs()).collect();
+    assert_eq!(pauses, [2, 4, 8, 16, 30, 30]);
+}
