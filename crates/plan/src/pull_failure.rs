@@ -162,6 +162,11 @@ impl PullFailure {
 }
 
 impl PullFailure {
+    /// Whether the registry itself may be the reason, and not this image in it.
+    pub fn is_of_registry(self) -> bool {
+        matches!(self, Self::ConnectionRefused | Self::Unavailable | Self::RateLimited | Self::Network)
+    }
+
     /// Whether the location is to blame for it, and not the node, the credentials or the image itself. A cause that the
     /// message does not tell may be any of these.
     pub fn is_of_location(self) -> bool {
@@ -227,12 +232,23 @@ pub fn failed_volume<'a>(
     (!names(message, image)).then_some(volume.0)
 }
 
-/// Whether what the kubelet says of a container is about the image that the container has now: after its image was
-/// changed, the status tells of the image before until the kubelet has looked again. A container that ran before keeps
-/// the image that it ran with in its status, and the message tells.
-pub fn is_about(image: &str, status_image: &str, message: &str) -> bool {
-    let same = || Some(Reference::parse(status_image).ok()?.is_same_image(&Reference::parse(image).ok()?));
-    status_image.is_empty() || status_image == image || same() == Some(true) || names(message, image)
+/// Whether what the kubelet says of a container is about what the container asks for now: its image, or one of the
+/// image volumes that it mounts. After its image was changed, the kubelet repeats what it said of the one before until
+/// it has tried again. The message tells, if it quotes an image. If it does not, the image in the status does.
+pub fn is_about<'a>(
+    mut wanted: impl Iterator<Item = &'a str> + Clone,
+    status_image: &str,
+    message: &str,
+) -> bool {
+    let same = |one: &str, other: &str| {
+        let parsed = || Some(Reference::parse(one).ok()?.is_same_image(&Reference::parse(other).ok()?));
+        one == other || parsed() == Some(true)
+    };
+    let mut quoted = message.split("image \"").skip(1).filter_map(|rest| rest.split_once('"')).peekable();
+    if quoted.peek().is_some() {
+        return quoted.any(|(quoted, _)| wanted.clone().any(|image| same(quoted, image)));
+    }
+    status_image.is_empty() || wanted.any(|image| same(status_image, image))
 }
 
 /// Whether a message names an image, as it is written or as runtimes write it.
@@ -393,17 +409,24 @@ mod tests {
 
     #[test]
     fn a_status_about_an_image_that_was_replaced_says_nothing() {
-        let message = r#"failed to resolve reference "docker.io/library/nginx:1": not found"#;
-        for (image, status_image, about) in [
-            ("nginx:1", "nginx:1", true),
-            ("nginx:1", "docker.io/library/nginx:1", true),
-            ("nginx:1", "", true),
-            ("m.io/nginx:1", "nginx:1", false),
+        let quoting = r#"failed to pull and unpack image "docker.io/library/nginx:1": not found"#;
+        for (image, status_image, message, about) in [
+            ("nginx:1", "nginx:1", quoting, true),
+            ("nginx:1", "", quoting, true),
             // It ran with another image before this one failed.
-            ("nginx:1", "m.io/nginx:0", true),
+            ("nginx:1", "m.io/nginx:0", quoting, true),
+            // The kubelet has not tried the new image yet.
+            ("m.io/nginx:1", "m.io/nginx:1", quoting, false),
+            ("m.io/nginx:1", "nginx:1", quoting, false),
+            ("nginx:1", "docker.io/library/nginx:1", "pull QPS exceeded", true),
+            ("nginx:1", "", "pull QPS exceeded", true),
+            ("m.io/nginx:1", "nginx:1", "pull QPS exceeded", false),
         ] {
-            assert_eq!(is_about(image, status_image, message), about, "{image}, {status_image}");
+            let wanted = [image].into_iter();
+            assert_eq!(is_about(wanted, status_image, message), about, "{image}, {status_image}, {message}");
         }
+        let volume = r#"Back-off pulling image "r.io/models/llm:3""#;
+        assert!(is_about(["r.io/web:1", "r.io/models/llm:3"].into_iter(), "r.io/web:1", volume));
     }
 
     #[test]

@@ -350,7 +350,7 @@ fn failed_pulls(pod: &Pod) -> Vec<(String, PullFailure, Timestamp)> {
         let (Some(image), Some(waiting)) = (image, waiting) else { continue };
         let message = waiting.message.unwrap_or_default();
         if let Some(failure) = PullFailure::classify(&waiting.reason.unwrap_or_default(), &message)
-            && is_about(&image, &status.image, &message)
+            && is_about([&*image].into_iter(), &status.image, &message)
         {
             failed.push((image, failure, Timestamp::now()));
         }

@@ -16,7 +16,7 @@ use futures::future::join_all;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use parking_lot::RwLock;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::secrets::Keys;
@@ -26,6 +26,13 @@ use crate::context::Context;
 
 /// How often changes are looked at, at most.
 const DEBOUNCE: Duration = Duration::from_millis(200);
+/// A registry that has just died is not known to be dead yet. What may be its fault is looked at after this time, when
+/// its last answer proves nothing any more.
+const DOUBT: Duration = Duration::from_secs(5);
+/// Failures that wait for it, at most.
+const MOST_WAITING: usize = 1024;
+/// Longest time between two looks.
+const IDLE: Duration = Duration::from_mins(1);
 /// Images that registries are asked about at once, and the time for one.
 const AT_ONCE: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -72,16 +79,27 @@ impl NodeFailures {
 pub async fn learn(context: Arc<Context>, stop: CancellationToken) {
     let mut changes = context.resources.pods.failing_changes();
     let mut seen = Seen::default();
+    let mut waiting = VecDeque::new();
     let learning = async {
         loop {
-            let pods = &context.resources.pods;
-            let news = seen.news(&pods.take_failed());
+            let (pods, now) = (&context.resources.pods, Instant::now());
+            let (mut due, wait) = seen
+                .news(&pods.take_failed())
+                .into_iter()
+                .partition::<Vec<_>, _>(|failed| !failed.failure.is_of_registry());
+            waiting.extend(wait.into_iter().map(|failed| (now + DOUBT, failed)));
+            while let Some((_, failed)) = waiting.pop_front_if(|(at, _)| *at <= now) {
+                due.push(failed);
+            }
+            waiting.truncate(MOST_WAITING);
             seen.keep(&pods.failing());
-            let lessons = news.into_iter().map(|failed| failed.learn(&context));
+            let lessons = due.into_iter().map(|failed| failed.learn(&context));
             stream::iter(lessons).buffer_unordered(AT_ONCE).collect::<()>().await;
             context.node_failures.forget();
             sleep(DEBOUNCE).await;
-            changes.next().await;
+            let next = waiting.front().map_or_else(|| now + IDLE, |(at, _)| *at);
+            // Either way it is time to look.
+            let _ = timeout_at(next, changes.next()).await;
         }
     };
     stop.run_until_cancelled(learning).await;

@@ -250,8 +250,9 @@ impl PodInterner {
                 let problem = status.and_then(|(position, status)| {
                     let mounted =
                         spec.image_volumes().filter(|(name, _)| volumes.iter().any(|one| &**one == *name));
-                    let mounted = mounted.map(|(name, source)| (name, source.reference.as_str()));
-                    self.pull_problem(container, (position, status), mounted)
+                    let mounted: Vec<_> =
+                        mounted.map(|(name, source)| (name, source.reference.as_str())).collect();
+                    self.pull_problem(container, (position, status), &mounted)
                 });
                 let status = status.map(|(_, status)| status);
                 all.push(self.container(role, container, status, problem, &volumes));
@@ -288,18 +289,19 @@ impl PodInterner {
     }
 
     /// The pull that a container waits for, if it failed. `volumes` are the image volumes that it mounts.
-    fn pull_problem<'a>(
+    fn pull_problem(
         &mut self,
         spec: &LeanContainer,
         (status_position, status): (usize, &LeanContainerStatus),
-        volumes: impl Iterator<Item = (&'a str, &'a str)>,
+        volumes: &[(&str, &str)],
     ) -> Option<PullProblem> {
         let waiting = status.waiting()?;
         let failure = PullFailure::classify(&waiting.reason, &waiting.message)?;
-        if !is_about(&spec.image, &status.image, &waiting.message) {
+        let wanted = std::iter::once(&*spec.image).chain(volumes.iter().map(|(_, image)| *image));
+        if !is_about(wanted, &status.image, &waiting.message) {
             return None;
         }
-        let volume = failed_volume(&waiting.message, &spec.image, volumes);
+        let volume = failed_volume(&waiting.message, &spec.image, volumes.iter().copied());
         Some(PullProblem {
             failure,
             message: self.texts.get(end_of(&waiting.message)),
