@@ -65,6 +65,12 @@ async fn public_cache() -> Result<()> {
         refusals.push(refusal(change("/spec/url", url), "spec.url", "write https:// and the host"));
     }
     refusals.extend([
+        refusal(change("/spec/routing", json!({})), "spec.routing.priority", "Required value"),
+        refusal(
+            change("/spec/routing", json!({ "priority": 1, "credentialSecret": { "name": "pull" } })),
+            "spec.routing.credentialSecret",
+            "namespace must name the namespace of the Secret",
+        ),
         refusal(change("/spec/type", "private"), "spec.credentials", "credentials are missing"),
         refusal(change("/spec/type", "aws-ecr-private"), "spec.ecr", "ecr is missing"),
     ]);
@@ -127,6 +133,11 @@ async fn private_cache() -> Result<()> {
             "must be of type string",
         ),
         refusal(change("/spec/credentials/username", "admin"), "spec.credentials.username", "unknown field"),
+        refusal(
+            change("/spec/routing", json!({ "priority": -1 })),
+            "spec.routing",
+            "routing.credentialSecret is missing",
+        ),
     ]);
     assert_refused(&private(), refusals).await?;
     let accepted = vec![
@@ -134,6 +145,10 @@ async fn private_cache() -> Result<()> {
         change("/spec/credentials/usernameKey", ".dockerconfigjson"),
         change("/spec/credentials/passwordKey", "API_KEY-1.x"),
         change("/spec/credentials/secretName", "team.registry-login"),
+        change(
+            "/spec/routing",
+            json!({ "priority": -1, "credentialSecret": { "name": "pull", "namespace": "harbor" } }),
+        ),
     ];
     assert_accepted(&private(), accepted).await
 }

@@ -135,7 +135,9 @@ async fn a_lock_by_another_client_is_waited_for_and_a_wrong_password_is_said() -
     let harbor = FakeHarbor::start().await?;
     let (good, bad) = (client(&harbor.url(), PASSWORD)?, client(&harbor.url(), "wrong")?);
     let (refused, found) = tokio::join!(bad.endpoint("a"), async {
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        while !harbor.is_locked("admin") {
+            tokio::task::yield_now().await;
+        }
         good.endpoint("a").await
     });
     assert_eq!(refused.unwrap_err().class(), Class::Unauthorised);

@@ -78,6 +78,11 @@ impl FakeHarbor {
         self.shared.lock().check_health();
     }
 
+    /// Whether logins of a user are refused for the moment.
+    pub fn is_locked(&self, user: &str) -> bool {
+        self.shared.lock().locked.get(user).is_some_and(|until| tokio::time::Instant::now() < *until)
+    }
+
     pub fn set_read_only(&self, read_only: bool) {
         self.shared.lock().read_only = read_only;
     }
