@@ -6,6 +6,7 @@ mod faults;
 mod images;
 mod limits;
 mod owners;
+mod proxy_cache;
 pub mod rig;
 mod tenants;
 mod transport;

@@ -24,8 +24,8 @@ const CREATED_AT_ONCE: usize = 8;
 const IDLE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_millis(250);
-/// Age at which a verdict that is in use is asked for again.
-const REFRESH: f64 = 30.0;
+/// Seconds after which a verdict that is in use is asked for again, at the earliest.
+const REFRESH: f64 = 24.0;
 const MOST_SLOWDOWN: f64 = 1.5;
 const MOST_MEMORY: f64 = 60.0;
 const PATCHED: &str = "pods_upstream_patched_total{";
@@ -61,6 +61,7 @@ impl Storm {
         stage.first.kill().await?;
         tokio::time::sleep(fails_at.duration_since(SystemTime::now()).unwrap_or_default()).await;
 
+        let probed = probes(&stage)?;
         let begun = Instant::now();
         let over = Arc::new(AtomicBool::new(false));
         let busy = admission(&stage, None, over.clone());
@@ -81,7 +82,9 @@ impl Storm {
         let (busy, took) = (busy?, took?);
         let memory = count(usize::try_from(stage.operator.process.peak_memory()?)?) / 1_048_576.0;
         let wrong = self.wrong(&stage, &namespace).await?;
-        let most_probes = probes(&stage, took)?;
+        let since = |(path, times): (&String, &usize)| times - probed.get(path).unwrap_or(&0);
+        let most_probes = probes(&stage)?.iter().map(since).max().unwrap_or_default();
+        let most_probes = count(most_probes) / (1.0 + (took / REFRESH).floor());
         println!(
             "  all patched after {took:.1} s; admission {:.2} ms, idle {:.2} ms; {memory:.1} MiB",
             1000.0 * busy,
@@ -155,21 +158,16 @@ impl Storm {
     }
 }
 
-/// The most requests for one manifest that the living registry got, for each time that verdicts are refreshed.
-fn probes(stage: &Stage, took: f64) -> Result<f64> {
+/// How often the living registry was asked by the operator for each manifest.
+fn probes(stage: &Stage) -> Result<BTreeMap<String, usize>> {
     let mut asked = BTreeMap::<String, usize>::new();
     for access in stage.second.accesses()? {
-        if access.method == "HEAD"
-            && access.path.contains("/manifests/")
-            && access.user_agent.starts_with("fairlead/")
-        {
+        let of_operator = access.user_agent.starts_with("fairlead/");
+        if access.method == "HEAD" && access.path.contains("/manifests/") && of_operator {
             *asked.entry(access.path).or_default() += 1;
         }
     }
-    let most = asked.values().copied().max().unwrap_or_default();
-    // Admission asked once before, and verdicts in use are refreshed meanwhile.
-    let refreshes = 2.0 + (took / REFRESH).floor();
-    Ok(count(most) / refreshes)
+    Ok(asked)
 }
 
 /// The median time of admission in seconds: for so long, or until it is over.
