@@ -20,6 +20,9 @@ use crate::ledger::{stored_prefix, whole_seconds};
 
 /// Time between two writes of one piece. Results come in by the hundred.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
+/// The same for an image on so many nodes that it has several pieces: each write costs the API server as much as ten
+/// Pods do, and what waits for it is only the end of Pods that are done.
+const WRITE_INTERVAL_OF_MANY: Duration = Duration::from_secs(4);
 /// Pause after a write that failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -297,9 +300,10 @@ impl Memory {
     fn draft(&mut self, shard: Shard, now: Timestamp) -> Draft {
         let (name, ticket, last_start) = (self.object_name(shard), Ticket(self.clock), self.last_start);
         let owner = self.owner.clone();
+        let interval = if self.pieces.len() > 1 { WRITE_INTERVAL_OF_MANY } else { WRITE_INTERVAL };
         let piece = self.pieces.entry(shard).or_default();
         piece.in_flight = true;
-        piece.not_before = Some(after(now, WRITE_INTERVAL));
+        piece.not_before = Some(after(now, interval));
         let content = (!piece.rows.is_empty()).then(|| {
             let rows = || piece.rows.values().map(|(row, _)| row);
             let reference = most_frequent(rows().map(|row| &*row.reference)).unwrap_or_default();

@@ -22,7 +22,9 @@ use super::time::{after, earliest};
 
 /// An action whose effect is not seen after this time is asked for again.
 pub(super) const UNSEEN: Duration = Duration::from_secs(10);
-/// Time between two statuses of an image, unless its phase changes.
+/// Time between two statuses of an image, unless its phase changes: for each node that should hold it, since a status
+/// lists them, and at least.
+const STATUS_INTERVAL_OF_NODE: Duration = Duration::from_millis(5);
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is known from round to round.
@@ -317,7 +319,8 @@ impl Warming {
             }
             let summary = status::summary(image, trouble);
             if let Some((at, phase)) = image.reported {
-                let next = after(at, STATUS_INTERVAL);
+                let nodes = u32::try_from(image.tally.targeted).unwrap_or(u32::MAX);
+                let next = after(at, STATUS_INTERVAL.max(STATUS_INTERVAL_OF_NODE.saturating_mul(nodes)));
                 if next > snapshot.now && phase == summary.phase {
                     plan.look_again = earliest(plan.look_again, Some(next));
                     continue;

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::OPERATOR;
+use crate::person::Person;
 use crate::route::rig::{Rig, annotation, image, push, replicas, route};
 
 const SOON: Duration = Duration::from_mins(2);
@@ -231,6 +232,10 @@ async fn a_place_whose_blobs_are_missing_is_left_and_not_chosen_again() -> Resul
     ensure!(image(&next) == other, "{}: {} after {said:?}", image(&next), route(&next, "app"));
     let why = route(&next, "app")["why"].clone();
     ensure!(why.as_str().is_some_and(|why| why.contains("fails-on-nodes")), "{why}");
+    let arguments = [asked.as_str(), "--namespace", &namespace, "-o", "json"];
+    let explained = Person::new()?.explain_from(&rig.cluster.kubeconfig(), &arguments)?.json();
+    let counts_as = &explained["images"][0]["alternatives"][0]["availability"]["countsAs"];
+    ensure!(counts_as == "fails-on-nodes", "{explained}");
     let (_, stranger) = Patient::create(rig, &elsewhere, &gated(&asked)).await?;
     ensure!(image(&stranger) == asked, "one namespace does not decide for others: {}", image(&stranger));
     Ok(())

@@ -29,6 +29,10 @@ use crate::controller::{Broken, Controller};
 use crate::platform::config::{Warm, WarmMethod};
 use crate::platform::leader::Term;
 
+/// Writes that end within this time are taken up by one round.
+const GATHERING: Duration = Duration::from_millis(25);
+/// What metrics show is brought up to date this often.
+const SHOWN: Duration = Duration::from_millis(500);
 /// Longest time between two looks at the clock, which may be set.
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 
@@ -48,6 +52,7 @@ pub struct ImageWarming {
     writes: Writes,
     statuses: StatusWriter,
     news: News,
+    shown: Option<Instant>,
 }
 
 impl fmt::Debug for ImageWarming {
@@ -118,6 +123,7 @@ impl Controller for ImageWarming {
             writes,
             statuses: StatusWriter::new(context.client.clone(), FIELD_MANAGER),
             news: News::default(),
+            shown: None,
             setup: setup.clone(),
         })
     }
@@ -152,7 +158,10 @@ impl Controller for ImageWarming {
         self.writes.go_on(term);
         self.report(&images, reports, term, begun).await;
         self.news.tell(&self.setup.context.events, now);
-        self.setup.metrics.show(&self.warming);
+        if self.shown.is_none_or(|at| at + SHOWN <= begun) {
+            self.setup.metrics.show(&self.warming);
+            self.shown = Some(begun);
+        }
         self.setup.metrics.reconciled("cachedimage", true);
         let look_again = [plan.look_again, self.news.next()].into_iter().flatten().min();
         let wait = look_again.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
@@ -162,25 +171,22 @@ impl Controller for ImageWarming {
     async fn progress(&mut self) -> bool {
         tokio::select! {
             done = self.writes.next() => {
-                let now = Timestamp::now();
-                match done {
-                    Done::Nothing => false,
-                    Done::NotCreated { pod, reason, message } => {
-                        let refusal = Refusal { reason: &reason, message: &message };
-                        self.warming.not_created(&pod, refusal, now);
-                        true
-                    }
-                    Done::Stored { image, shard, ticket, version } => {
-                        self.warming.written(&image, shard, ticket, version);
-                        true
-                    }
-                    Done::NotStored { image, shard, found } => {
-                        self.warming.not_written(&image, shard, found, now);
-                        true
-                    }
+                if !self.done(done) {
+                    return false;
                 }
             }
-            () = self.routes.next() => true,
+            () = self.routes.next() => return true,
+        }
+        // One round takes up what ends within a moment.
+        let gathered = tokio::time::sleep(GATHERING);
+        tokio::pin!(gathered);
+        loop {
+            tokio::select! {
+                done = self.writes.next() => {
+                    self.done(done);
+                }
+                () = &mut gathered => return true,
+            }
         }
     }
 
@@ -192,6 +198,23 @@ impl Controller for ImageWarming {
 }
 
 impl ImageWarming {
+    /// Takes up what came of a write, and tells whether the planner has to know.
+    fn done(&mut self, done: Done) -> bool {
+        let now = Timestamp::now();
+        match done {
+            Done::Nothing => return false,
+            Done::NotCreated { pod, reason, message } => {
+                let refusal = Refusal { reason: &reason, message: &message };
+                self.warming.not_created(&pod, refusal, now);
+            }
+            Done::Stored { image, shard, ticket, version } => {
+                self.warming.written(&image, shard, ticket, version);
+            }
+            Done::NotStored { image, shard, found } => self.warming.not_written(&image, shard, found, now),
+        }
+        true
+    }
+
     fn take(&mut self, action: Action, reports: &mut BTreeMap<Arc<str>, Box<CachedImageStatus>>) {
         match action {
             Action::Create(creation) => self.writes.push(Write::Create(creation)),

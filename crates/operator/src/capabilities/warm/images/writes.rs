@@ -1,7 +1,7 @@
 //! What warming writes to the cluster: Pods, ledgers, and the taint of nodes that are warm. Many at once, each asked for
 //! by the planner, and each of which can be repeated without harm.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +40,16 @@ pub(super) enum Write {
     Release { node: Arc<Node>, why: Release },
 }
 
+impl Write {
+    fn pod(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Create(creation) => Some(&creation.name),
+            Self::Delete { pod, .. } => Some(pod),
+            Self::Store { .. } | Self::Release { .. } => None,
+        }
+    }
+}
+
 /// What came of it, as far as the planner has to know.
 #[derive(Debug)]
 pub(super) enum Done {
@@ -63,7 +73,9 @@ pub(super) struct Writes {
     target: Target,
     ledger_namespace: String,
     waiting: VecDeque<Write>,
-    sending: Inflight<u64, Done>,
+    /// Names of Pods that are written, or wait to be. The planner asks again for what it does not see in time.
+    pods: HashSet<Arc<str>>,
+    sending: Inflight<(u64, Option<Arc<str>>), Done>,
     count: u64,
 }
 
@@ -79,6 +91,7 @@ impl Writes {
             target,
             ledger_namespace: ledger_namespace.to_owned(),
             waiting: VecDeque::new(),
+            pods: HashSet::new(),
             sending: Inflight::new(AT_ONCE),
             count: 0,
         }
@@ -102,6 +115,9 @@ impl Writes {
     }
 
     pub(super) fn push(&mut self, write: Write) {
+        if write.pod().is_some_and(|pod| !self.pods.insert(Arc::clone(pod))) {
+            return;
+        }
         self.waiting.push_back(write);
     }
 
@@ -115,14 +131,17 @@ impl Writes {
         while !self.sending.is_full() {
             let Some(write) = self.waiting.pop_front() else { return };
             self.count += 1;
-            self.sending
-                .start(self.count, self.target.clone().carry_out(write, self.ledger_namespace.clone()));
+            let key = (self.count, write.pod().cloned());
+            self.sending.start(key, self.target.clone().carry_out(write, self.ledger_namespace.clone()));
         }
     }
 
     /// What came of the next write that ends.
     pub(super) async fn next(&mut self) -> Done {
-        let (_, done) = self.sending.next().await;
+        let ((_, pod), done) = self.sending.next().await;
+        if let Some(pod) = pod {
+            self.pods.remove(&pod);
+        }
         self.send();
         // A task that was lost is one whose effect is not seen: the planner asks again.
         done.unwrap_or(Done::Nothing)
