@@ -37,7 +37,7 @@ impl Person {
 }
 
 impl Outcome {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.output)
             .unwrap_or_else(|error| panic!("{error}: {}{}", self.output, self.errors))
     }
