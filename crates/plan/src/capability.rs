@@ -162,21 +162,21 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_on_in_a_bare_cluster() {
-        assert_eq!(on(&[]), [""; 0]);
+    fn healing_alone_is_on_in_a_bare_cluster() {
+        assert_eq!(on(&[]), ["heal"]);
     }
 
     #[test]
     fn one_kind_of_many_is_enough_for_routing() {
-        assert_eq!(on(&["ReplicatedImageSet"]), ["route"]);
-        assert_eq!(on(&["ClusterImageSetAvailability"]), ["watch"]);
+        assert_eq!(on(&["ReplicatedImageSet"]), ["route", "heal"]);
+        assert_eq!(on(&["ClusterImageSetAvailability"]), ["watch", "heal"]);
     }
 
     #[test]
     fn mirroring_needs_its_ledger() {
-        assert_eq!(on(&["ImageSetMirror"]), ["route"]);
-        assert_eq!(on(&["ImageSetMirror", "ImageLedger"]), ["route", "mirror"]);
-        assert_eq!(on(&["ImageLedger"]), [""; 0]);
+        assert_eq!(on(&["ImageSetMirror"]), ["route", "heal"]);
+        assert_eq!(on(&["ImageSetMirror", "ImageLedger"]), ["route", "mirror", "heal"]);
+        assert_eq!(on(&["ImageLedger"]), ["heal"]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn every_node_gets_every_image_exactly_once() {
 #[test]
 fn ledgers_of_five_thousand_nodes_are_many_and_small() {
     let mut sim = warm(5000, 1);
-    sim.run(2);
+    sim.run(10);
     assert_eq!(sim.ledgers.len(), 20);
     for ledger in sim.ledgers.values() {
         assert_eq!(ledger.spec.nodes.len(), 250);
