@@ -33,7 +33,7 @@ use crate::output::{Output, write};
 
 mod asking;
 mod cluster;
-mod files;
+pub(crate) mod files;
 mod planning;
 mod policies;
 mod report;

@@ -12,6 +12,7 @@ mod logging;
 mod login;
 mod manifests;
 mod mirror;
+mod nodes;
 mod operator;
 mod output;
 mod probe;
@@ -47,6 +48,9 @@ enum Command {
     Copy(Box<copy::CopyImages>),
     Mirror(mirror::Mirror),
     Warm(warm::Warm),
+    Render(Box<nodes::Render>),
+    Resolve(Box<nodes::Resolve>),
+    Convert(nodes::Convert),
     Manifests(manifests::Manifests),
     Crds(crds::Crds),
     Config(config::Config),
@@ -80,6 +84,9 @@ impl Command {
             Self::Copy(copy) => return Ok(copy.run()),
             Self::Mirror(mirror) => return mirror.run(),
             Self::Warm(warm) => return warm.run(),
+            Self::Render(render) => return render.run(),
+            Self::Resolve(resolve) => return resolve.run(),
+            Self::Convert(convert) => return convert.run(),
             Self::Operator(operator) => operator.run(),
             Self::Manifests(manifests) => print(&manifests.render()?),
             Self::Crds(crds) => print(&crds.render()?),

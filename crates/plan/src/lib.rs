@@ -21,6 +21,7 @@ pub mod ledger;
 pub mod mirroring;
 pub mod named_registries;
 pub mod node;
+pub mod node_config;
 pub mod node_failures;
 pub mod owners;
 pub mod pod_record;

@@ -28,6 +28,7 @@ mod leader;
 mod memory;
 mod mirror;
 mod mirror_status;
+mod nodes;
 mod person;
 mod probe;
 mod probe_proxy;

@@ -1,0 +1,134 @@
+//! Commands about the configuration of nodes, which work on files: `render`, `resolve` and `convert`.
+
+mod convert;
+mod render;
+mod resolve;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use fairlead_api::openshift::{
+    ImageContentSourcePolicy, ImageDigestMirrorSet, ImageSourceDigestPolicy, ImageSourceTagPolicy,
+    ImageTagMirrorSet,
+};
+use fairlead_node::{Runtime, RuntimeName, Version};
+use fairlead_plan::node_config::{Inputs, MirrorPolicy, NodeConfig, Scope};
+use serde::Deserialize;
+use serde_json::Value;
+
+pub(crate) use self::convert::Convert;
+pub(crate) use self::render::Render;
+pub(crate) use self::resolve::Resolve;
+use crate::access::warn;
+use crate::explain::files::{Manifest, Manifests, Mismatch, text_at, title, typed};
+
+const CONFIG: &str = "config.openshift.io/v1";
+const OPERATOR: &str = "operator.openshift.io/v1alpha1";
+
+/// What decides about the configuration of nodes.
+#[derive(Debug, Args)]
+struct Given {
+    /// File or directory with mirror policies; - is standard input; may be given several times
+    #[arg(short, long = "filename", value_name = "FILE|DIR", required = true)]
+    files: Vec<PathBuf>,
+    /// Registry, or part of one, that is asked without a checked certificate or without TLS; may be given several times
+    #[arg(long = "insecure-registry", value_name = "PLACE", value_parser = Scope::parse)]
+    insecure: Vec<Scope>,
+    /// Registry, or part of one, that is never asked; may be given several times
+    #[arg(long = "blocked-registry", value_name = "PLACE", value_parser = Scope::parse)]
+    blocked: Vec<Scope>,
+    /// Container runtime of the nodes; podman's files are also skopeo's
+    #[arg(long, value_name = "RUNTIME", value_enum, default_value_t = RuntimeArgument::Crio)]
+    runtime: RuntimeArgument,
+    /// Version of the runtime [default: one of today]
+    #[arg(long, value_name = "VERSION")]
+    runtime_version: Option<Version>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum RuntimeArgument {
+    Crio,
+    Podman,
+    Containerd,
+}
+
+/// Everything read and merged.
+struct Planned {
+    config: NodeConfig,
+    runtime: Runtime,
+    /// Whether something of what was given is not used because it is wrong.
+    has_failures: bool,
+}
+
+impl Given {
+    /// Merges the policies, and says on standard error what of them does not hold.
+    fn plan(&self) -> Result<Planned> {
+        let (objects, mut has_failures) = read(&self.files)?;
+        let mut policies = Vec::new();
+        for manifest in objects {
+            match policy(&manifest.object) {
+                None => {}
+                Some(Ok(policy)) => policies.push(policy),
+                Some(Err(mismatch)) => {
+                    has_failures = true;
+                    warn(&unreadable(&manifest, &mismatch));
+                }
+            }
+        }
+        ensure!(
+            has_failures || !policies.is_empty() || !self.insecure.is_empty() || !self.blocked.is_empty(),
+            "there is nothing to do: the files hold no mirror policy"
+        );
+        let inputs = Inputs {
+            policies,
+            insecure: self.insecure.iter().cloned().collect(),
+            blocked: self.blocked.iter().cloned().collect(),
+        };
+        let config = NodeConfig::plan(&inputs);
+        for finding in &config.findings {
+            has_failures |= finding.problem.is_failure();
+            warn(&format!("{}: {finding}", finding.problem.reason()));
+        }
+        let name = match self.runtime {
+            RuntimeArgument::Crio => RuntimeName::Crio,
+            RuntimeArgument::Podman => RuntimeName::Podman,
+            RuntimeArgument::Containerd => RuntimeName::Containerd,
+        };
+        Ok(Planned { config, runtime: Runtime { name, version: self.runtime_version }, has_failures })
+    }
+}
+
+/// The objects of all files, and whether something in them cannot be read.
+fn read(paths: &[PathBuf]) -> Result<(Vec<Manifest>, bool)> {
+    let mut manifests = Manifests::default();
+    for path in paths {
+        manifests.read(path)?;
+    }
+    for broken in &manifests.broken {
+        warn(broken);
+    }
+    Ok((manifests.objects, !manifests.broken.is_empty()))
+}
+
+fn unreadable(manifest: &Manifest, Mismatch { field, message }: &Mismatch) -> String {
+    format!("Failed: {}: {}: {field}: {message}", manifest.place, title(&manifest.object))
+}
+
+/// The policy that an object is, if it is one.
+fn policy(object: &Value) -> Option<Result<MirrorPolicy, Mismatch>> {
+    fn as_policy<'v, T: Deserialize<'v> + Into<MirrorPolicy>>(
+        object: &'v Value,
+    ) -> Result<MirrorPolicy, Mismatch> {
+        typed::<T>(object).map(Into::into)
+    }
+    let policy = match (text_at(object, &["apiVersion"])?, text_at(object, &["kind"])?) {
+        (CONFIG, "ImageSourceDigestPolicy") => as_policy::<ImageSourceDigestPolicy>(object),
+        (CONFIG, "ImageSourceTagPolicy") => as_policy::<ImageSourceTagPolicy>(object),
+        (CONFIG, "ImageDigestMirrorSet") => as_policy::<ImageDigestMirrorSet>(object),
+        (CONFIG, "ImageTagMirrorSet") => as_policy::<ImageTagMirrorSet>(object),
+        (OPERATOR, "ImageContentSourcePolicy") => as_policy::<ImageContentSourcePolicy>(object),
+        _ => return None,
+    };
+    Some(policy)
+}

@@ -1,0 +1,146 @@
+//! `fairlead convert`: from the oldest kind of mirror policy to those that took its place, and back.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::{Args, ValueEnum};
+use fairlead_plan::node_config::{Location, MirrorPolicy, PolicyKind, Scope, Set};
+use serde_json::{Map, Value, json};
+
+use super::{CONFIG, OPERATOR, policy, read, unreadable};
+use crate::access::warn;
+use crate::explain::files::{Manifest, title};
+use crate::output::{FAILING, write};
+
+/// kubectl's copy of the whole old object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Turn ImageContentSourcePolicy objects in files into the kinds that took their place, or back
+///
+/// Names, labels and annotations stay. What cannot be said in the other kind is left out and named on standard error.
+/// Ends with 0 if everything was converted, with 1 if the files cannot be read, with 2 for wrong arguments, and with 3
+/// if an object was left out.
+#[derive(Debug, Args)]
+pub(crate) struct Convert {
+    /// File or directory with the objects; - is standard input; may be given several times
+    #[arg(short, long = "filename", value_name = "FILE|DIR", required = true)]
+    files: Vec<PathBuf>,
+    /// Kind to convert to
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = Target::ImageSourceDigestPolicy)]
+    to: Target,
+    /// Turn ImageSourceDigestPolicy and ImageDigestMirrorSet objects into ImageContentSourcePolicy objects
+    #[arg(long, conflicts_with = "to")]
+    back: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum Target {
+    ImageSourceDigestPolicy,
+    ImageDigestMirrorSet,
+}
+
+impl Convert {
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        let (objects, mut has_failures) = read(&self.files)?;
+        let mut documents = Vec::new();
+        for manifest in objects {
+            let converted = match policy(&manifest.object) {
+                Some(Ok(policy)) if self.takes(policy.id.kind) => self.convert(&manifest, &policy),
+                Some(Err(mismatch)) => Err(anyhow!("{}", unreadable(&manifest, &mismatch))),
+                _ => continue,
+            };
+            match converted {
+                Ok(document) => documents.push(document),
+                Err(error) => {
+                    has_failures = true;
+                    warn(&format!("{error:#}; it is left out"));
+                }
+            }
+        }
+        ensure!(
+            has_failures || !documents.is_empty(),
+            "there is nothing to convert: the files hold no {}",
+            if self.back {
+                "ImageSourceDigestPolicy and no ImageDigestMirrorSet"
+            } else {
+                "ImageContentSourcePolicy"
+            }
+        );
+        write(&documents.join("---\n"))?;
+        Ok(if has_failures { FAILING.into() } else { ExitCode::SUCCESS })
+    }
+
+    fn takes(&self, kind: PolicyKind) -> bool {
+        match kind {
+            PolicyKind::ImageContentSourcePolicy => !self.back,
+            PolicyKind::ImageSourceDigestPolicy | PolicyKind::ImageDigestMirrorSet => self.back,
+            PolicyKind::ImageSourceTagPolicy | PolicyKind::ImageTagMirrorSet => false,
+        }
+    }
+
+    fn convert(&self, manifest: &Manifest, policy: &MirrorPolicy) -> Result<String> {
+        let place = || format!("Failed: {}: {}", manifest.place, title(&manifest.object));
+        let sets = policy
+            .sets
+            .iter()
+            .enumerate()
+            .map(|(index, set)| converted_set(set).with_context(|| format!("{}: item {index}", place())));
+        let sets = sets.collect::<Result<Vec<_>>>()?;
+        let (version, kind, list) = match (self.back, self.to) {
+            (true, _) => (OPERATOR, "ImageContentSourcePolicy", "repositoryDigestMirrors"),
+            (false, Target::ImageSourceDigestPolicy) => {
+                (CONFIG, "ImageSourceDigestPolicy", "repositoryDigestMirrors")
+            }
+            (false, Target::ImageDigestMirrorSet) => (CONFIG, "ImageDigestMirrorSet", "imageDigestMirrors"),
+        };
+        let object = json!({
+            "apiVersion": version,
+            "kind": kind,
+            "metadata": metadata(&manifest.object),
+            "spec": { list: sets },
+        });
+        serde_saphyr::to_string(&object).with_context(place)
+    }
+}
+
+/// What a person wrote; the API server fills in the rest again.
+fn metadata(object: &Value) -> Value {
+    let mut kept = Map::new();
+    for field in ["name", "labels", "annotations"] {
+        if let Some(value) = object.get("metadata").and_then(|metadata| metadata.get(field)) {
+            kept.insert(field.to_owned(), value.clone());
+        }
+    }
+    if let Some(Value::Object(annotations)) = kept.get_mut("annotations") {
+        annotations.remove(LAST_APPLIED);
+    }
+    kept.retain(|_, value| value.as_object().is_none_or(|map| !map.is_empty()));
+    kept.into()
+}
+
+/// The newer kinds refuse what the oldest let pass, and duplicates.
+fn converted_set(set: &Set) -> Result<Value> {
+    Scope::parse(&set.source)?;
+    if set.never_contact_source {
+        bail!(
+            "ImageContentSourcePolicy cannot say NeverContactSource, and without it {} would be contacted",
+            set.source
+        );
+    }
+    let mut seen = BTreeSet::new();
+    let mut mirrors = Vec::new();
+    for mirror in &set.mirrors {
+        Location::parse(mirror)?;
+        if seen.insert(mirror) {
+            mirrors.push(mirror);
+        }
+    }
+    Ok(if mirrors.is_empty() {
+        json!({ "source": set.source })
+    } else {
+        json!({ "source": set.source, "mirrors": mirrors })
+    })
+}

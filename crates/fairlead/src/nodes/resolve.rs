@@ -1,0 +1,101 @@
+//! `fairlead resolve`: which places a node's runtime asks for an image.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use fairlead_domain::reference::Reference;
+use fairlead_node::Rendered;
+use fairlead_plan::node_config::{EndpointState, NodeConfig, PolicyId, PullKind, Resolution};
+
+use super::{Given, Planned};
+use crate::output::{FAILING, columns, line, write};
+
+/// Say which places a node's runtime asks for an image, in order, and why
+///
+/// Ends with 0 if there is a place to ask, with 1 if the files cannot be read, with 2 for wrong arguments, and with 3 if
+/// some image has no place that may be asked.
+#[derive(Debug, Args)]
+pub(crate) struct Resolve {
+    /// Images, as Pods name them
+    #[arg(value_name = "IMAGE", required = true, value_parser = Reference::parse)]
+    images: Vec<Reference>,
+    #[command(flatten)]
+    given: Given,
+}
+
+impl Resolve {
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        let Planned { config, runtime, has_failures: _ } = self.given.plan()?;
+        let rendered = fairlead_node::render(&config, &runtime)?;
+        let mut text = String::new();
+        let mut has_place = true;
+        for image in &self.images {
+            let resolution = config.resolve(image);
+            has_place &= resolution.endpoints.iter().any(|endpoint| endpoint.state == EndpointState::Asked);
+            show(&mut text, image, &resolution, &config, &rendered);
+        }
+        write(&text)?;
+        Ok(if has_place { ExitCode::SUCCESS } else { FAILING.into() })
+    }
+}
+
+fn show(
+    text: &mut String,
+    image: &Reference,
+    resolution: &Resolution,
+    config: &NodeConfig,
+    rendered: &Rendered,
+) {
+    let kind = match resolution.kind {
+        PullKind::Digest => "digest",
+        PullKind::Tag => "tag",
+    };
+    line(text, 0, &format!("{image}, by {kind}"));
+    let entry = resolution.scope.as_ref().and_then(|scope| config.entries.get_key_value(scope));
+    let from = entry.and_then(|(scope, entry)| {
+        let inherited = entry.mirrors(resolution.kind).inherited_from.as_ref();
+        config.entries.get_key_value(inherited.unwrap_or(scope))
+    });
+    let why_mirror =
+        from.map_or(String::new(), |(scope, entry)| format!("mirror of {scope}{}", by(&entry.policies)));
+    let mut rows = Vec::new();
+    let mut place = 0;
+    for endpoint in &resolution.endpoints {
+        let mut why = if endpoint.is_source { "source".to_owned() } else { why_mirror.clone() };
+        if endpoint.insecure {
+            why.push_str(", insecure");
+        }
+        let number = if endpoint.state == EndpointState::Asked {
+            place += 1;
+            place.to_string()
+        } else {
+            "-".to_owned()
+        };
+        match &endpoint.state {
+            EndpointState::Asked => {}
+            EndpointState::Closed { scope, never: true } => {
+                why.push_str(&["; not asked: NeverContactSource for ", scope.as_str()].concat());
+            }
+            EndpointState::Closed { scope, never: false } => {
+                why.push_str(&["; not asked: blocked with ", scope.as_str()].concat());
+            }
+            EndpointState::NoName => why.push_str("; not asked: a registry alone is no image"),
+        }
+        rows.push([number, endpoint.image.clone(), why]);
+    }
+    columns(text, 1, &rows);
+    let inexact = rendered.inexact.iter().filter(|one| Some(&one.source) == resolution.scope.as_ref());
+    for one in inexact {
+        line(text, 1, &format!("not exact: {}", one.message));
+    }
+}
+
+/// The objects that list something, the first of them by name.
+fn by(policies: &std::collections::BTreeSet<PolicyId>) -> String {
+    match (policies.first(), policies.len()) {
+        (None, _) => String::new(),
+        (Some(first), 1) => format!(", by {first}"),
+        (Some(first), count) => format!(", by {first} and {} more", count - 1),
+    }
+}

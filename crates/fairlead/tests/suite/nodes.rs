@@ -1,0 +1,198 @@
+//! `fairlead render`, `fairlead resolve` and `fairlead convert` as a person runs them, on files.
+
+use anyhow::Result;
+
+use crate::person::Person;
+use crate::yaml::{documents, repository};
+
+const POLICIES: &str = "\
+apiVersion: config.openshift.io/v1
+kind: ImageSourceDigestPolicy
+metadata: {name: team}
+spec:
+  repositoryDigestMirrors:
+  - source: hub.test/team
+    mirrors: [m.test/team]
+---
+apiVersion: config.openshift.io/v1
+kind: ImageSourceTagPolicy
+metadata: {name: hub}
+spec:
+  repositoryTagMirrors:
+  - source: docker.io
+    mirrors: [m.test/hub]
+---
+apiVersion: config.openshift.io/v1
+kind: ImageTagMirrorSet
+metadata: {name: shut}
+spec:
+  imageTagMirrors:
+  - source: shut.test
+    mirrors: [m.test/shut]
+    mirrorSourcePolicy: NeverContactSource
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: unrelated}
+";
+
+const OLD: &str = "\
+apiVersion: operator.openshift.io/v1alpha1
+kind: ImageContentSourcePolicy
+metadata:
+  name: old
+  uid: 0a1b
+  labels: {team: a}
+  annotations: {kubectl.kubernetes.io/last-applied-configuration: '{}'}
+spec:
+  repositoryDigestMirrors:
+  - source: hub.test/team
+    mirrors: [m.test/a, m.test/b, m.test/a]
+  - source: hub.test/none
+";
+
+const DIGEST: &str = "@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+#[test]
+fn files_for_crio_go_to_standard_output_or_into_a_directory() -> Result<()> {
+    let person = Person::new()?;
+    let file = person.write("policies/all.yaml", POLICIES)?;
+    let directory = file.parent().unwrap().to_str().unwrap();
+    let printed = person.run(&["render", "-f", directory], "")?;
+    printed.is(0);
+    let mirror = "location = \"hub.test/team\"\n\n  [[registry.mirror]]\n    location = \"m.test/team\"\n    pull-from-mirror = \"digest-only\"\n";
+    assert!(printed.output.contains(mirror), "{}", printed.output);
+    assert!(printed.output.contains("location = \"shut.test\"\n  blocked = true\n"), "{}", printed.output);
+    assert_eq!(printed.errors, "");
+
+    let target = person.path("out");
+    let written = person.run(&["render", "-f", "-", "--output-dir", target.to_str().unwrap()], POLICIES)?;
+    assert_eq!(written.is(0).output, "");
+    let content = std::fs::read_to_string(target.join("50-fairlead.conf"))?;
+    assert_eq!(printed.output, format!("# 50-fairlead.conf\n{content}"));
+    Ok(())
+}
+
+#[test]
+fn what_containerd_cannot_express_is_named() -> Result<()> {
+    let person = Person::new()?;
+    let target = person.path("certs.d");
+    let outcome = person.run(
+        &["render", "-f", "-", "--runtime", "containerd", "--output-dir", target.to_str().unwrap()],
+        POLICIES,
+    )?;
+    outcome.is(3);
+    let hub = std::fs::read_to_string(target.join("docker.io/hosts.toml"))?;
+    assert!(hub.contains("[host.\"https://m.test/v2/hub\"]"), "{hub}");
+    assert!(!target.join("hub.test").exists());
+    assert!(outcome.errors.contains("not exact for containerd: hub.test/team: "), "{}", outcome.errors);
+    assert!(outcome.errors.contains("not exact for containerd: shut.test: "), "{}", outcome.errors);
+
+    let old = ["render", "-f", "-", "--runtime", "containerd", "--runtime-version", "1.4.3"];
+    let refused = person.run(&old, POLICIES)?;
+    assert!(refused.is(1).errors.contains("containerd 1.4.3 is too old"), "{}", refused.errors);
+    Ok(())
+}
+
+#[test]
+fn a_wrong_policy_is_named_and_the_others_are_rendered() -> Result<()> {
+    let person = Person::new()?;
+    let wrong = OLD.replace("hub.test/none", "'*.hub.test/x'").replace("m.test/b", "https://m.test/b");
+    let outcome = person.run(&["render", "-f", "-"], &format!("{POLICIES}---\n{wrong}"))?;
+    outcome.is(3);
+    assert!(outcome.output.contains("location = \"m.test/team\""), "{}", outcome.output);
+    assert!(!outcome.output.contains("m.test/a"), "{}", outcome.output);
+    for message in [
+        "Failed: ImageContentSourcePolicy old: source \"hub.test/team\": \"https://m.test/b\"",
+        "is not a source",
+    ] {
+        assert!(outcome.errors.contains(message), "{}", outcome.errors);
+    }
+    let nothing = person.run(&["render", "-f", "-"], "")?;
+    assert!(nothing.is(1).errors.contains("no mirror policy"), "{}", nothing.errors);
+    person.run(&["render", "-f", "-", "--blocked-registry", "http://x"], POLICIES)?.is(2);
+    Ok(())
+}
+
+#[test]
+fn resolve_shows_the_places_in_order_and_why() -> Result<()> {
+    let person = Person::new()?;
+    let by_digest = format!("hub.test/team/app{DIGEST}");
+    let outcome =
+        person.run(&["resolve", &by_digest, "nginx:1", "hub.test/team/app:1", "-f", "-"], POLICIES)?;
+    let rows = outcome.is(0).rows();
+    let mirror = format!("m.test/team/app{DIGEST}");
+    assert_eq!(rows[1][..2], ["1", &mirror]);
+    assert_eq!(rows[1][2..].join(" "), "mirror of hub.test/team, by ImageSourceDigestPolicy team");
+    assert_eq!(rows[2], ["2", &by_digest, "source"]);
+    assert_eq!(rows[4][..2], ["1", "m.test/hub/library/nginx:1"]);
+    assert_eq!(rows[7], ["1", "hub.test/team/app:1", "source"]);
+
+    let closed = person.run(&["resolve", &format!("shut.test/app{DIGEST}"), "-f", "-"], POLICIES)?;
+    assert!(closed.is(3).output.contains("not asked: NeverContactSource for shut.test"), "{}", closed.output);
+    let blocked = ["resolve", "m.test/x:1", "-f", "-", "--blocked-registry", "m.test"];
+    assert!(person.run(&blocked, POLICIES)?.is(3).output.contains("not asked: blocked with m.test"));
+    Ok(())
+}
+
+#[test]
+fn old_policies_are_converted_and_back() -> Result<()> {
+    let person = Person::new()?;
+    for (arguments, kind, list) in [
+        (&[][..], "ImageSourceDigestPolicy", "repositoryDigestMirrors"),
+        (&["--to", "ImageDigestMirrorSet"], "ImageDigestMirrorSet", "imageDigestMirrors"),
+    ] {
+        let converted = person.run(&[&["convert", "-f", "-"], arguments].concat(), OLD)?;
+        let object = &documents(&converted.is(0).output)?[0];
+        assert_eq!(object["kind"], kind);
+        assert_eq!(object["metadata"], serde_json::json!({"name": "old", "labels": {"team": "a"}}));
+        let sets = serde_json::json!([
+            {"source": "hub.test/team", "mirrors": ["m.test/a", "m.test/b"]},
+            {"source": "hub.test/none"},
+        ]);
+        assert_eq!(object["spec"][list], sets);
+
+        let back = person.run(&["convert", "--back", "-f", "-"], &converted.output)?;
+        let object = &documents(&back.is(0).output)?[0];
+        assert_eq!(object["kind"], "ImageContentSourcePolicy");
+        assert_eq!(object["spec"]["repositoryDigestMirrors"], sets);
+        // The same files for nodes, before and after.
+        let rendered = |text: &str| person.run(&["render", "-f", "-"], text);
+        assert_eq!(rendered(OLD)?.output, rendered(&converted.output)?.output);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_the_other_kind_cannot_say_is_not_converted() -> Result<()> {
+    let person = Person::new()?;
+    let never =
+        POLICIES.replace("ImageTagMirrorSet", "ImageDigestMirrorSet").replace("imageTag", "imageDigest");
+    let back = person.run(&["convert", "--back", "-f", "-"], &never)?;
+    assert!(back.is(3).errors.contains("cannot say NeverContactSource"), "{}", back.errors);
+    assert_eq!(documents(&back.output)?.len(), 1);
+    let wrong = person.run(&["convert", "-f", "-"], &OLD.replace("hub.test/none", "hub.test/Upper"))?;
+    assert!(wrong.is(3).errors.contains("item 1: \"hub.test/Upper\" is not a source"), "{}", wrong.errors);
+    Ok(())
+}
+
+/// Commands of the page print what the page shows.
+#[test]
+fn the_page_shows_what_the_commands_print() -> Result<()> {
+    let person = Person::new()?;
+    let page = std::fs::read_to_string(repository().join("docs/node-configuration.md"))?;
+    let (_, policies) = page.split_once("```yaml\n").unwrap();
+    let (policies, _) = policies.split_once("```").unwrap();
+    let file = person.write("policies.yaml", policies)?;
+    let mut commands = 0;
+    for block in page.split("```console\n$ fairlead ").skip(1) {
+        let (command, shown) = block.split_once('\n').unwrap();
+        let (shown, _) = shown.split_once("```").unwrap();
+        let command = command.replace("policies.yaml", file.to_str().unwrap());
+        let outcome = person.run(&command.split_whitespace().collect::<Vec<_>>(), "")?;
+        assert_eq!(format!("{}{}", outcome.errors, outcome.output), shown, "{command}");
+        commands += 1;
+    }
+    assert_eq!(commands, 3);
+    Ok(())
+}

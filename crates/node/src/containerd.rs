@@ -1,0 +1,206 @@
+//! `hosts.toml` files of containerd, one directory for each registry.
+//!
+//! A file is about a whole registry and knows neither repositories nor domains. It restricts who may name a tag's
+//! digest, not who may serve bytes: every host of a file is asked for them. So only these are written: the same mirrors
+//! for digests and tags, mirrors for digests with a closed source, a closed registry, an insecure one. A broken or
+//! missing file makes containerd ask the source, so every file names its server and has a host table.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairlead_plan::node_config::{Entry, Mirror, NodeConfig, Scope};
+
+use crate::runtime::Runtime;
+use crate::toml::{HEADER, key, quoted};
+use crate::{File, Rendered};
+
+const PULL: &str = r#"["pull"]"#;
+const PULL_AND_RESOLVE: &str = r#"["pull", "resolve"]"#;
+/// Pushing alone: nothing is pulled from here.
+const CLOSED: &str = r#"["push"]"#;
+
+pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
+    let mut rendered = Rendered::default();
+    let closed_inside = enclosing_closed_places(config);
+    let mut registries: BTreeMap<&str, Vec<(&Scope, &Entry)>> = BTreeMap::new();
+    for (scope, entry) in &config.entries {
+        if scope.domain().is_some() {
+            report_left_out(
+                &mut rendered,
+                scope,
+                entry,
+                "containerd has no files for every host of a domain",
+            );
+        } else {
+            registries.entry(scope.host()).or_default().push((scope, entry));
+        }
+    }
+    for (host, entries) in registries {
+        let mut whole = None;
+        for (scope, entry) in &entries {
+            if scope.path().is_some() {
+                let why = "containerd's files are about whole registries";
+                report_left_out(&mut rendered, scope, entry, why);
+            } else {
+                whole = Some((*scope, *entry));
+            }
+        }
+        let Some((scope, entry)) = whole else { continue };
+        let hosts = if entries.len() > 1 {
+            Err(
+                "repositories of this registry have entries of their own, which containerd's files cannot tell apart",
+            )
+        } else {
+            hosts(config, entry, &closed_inside, runtime)
+        };
+        let hosts = match hosts {
+            Ok(hosts) => hosts,
+            Err(why) if entry.is_closed() => {
+                rendered.report(scope, format!("{why}; the registry is closed, without mirrors"));
+                Hosts::default()
+            }
+            Err(why) => {
+                report_left_out(&mut rendered, scope, entry, why);
+                continue;
+            }
+        };
+        let path = format!("{}/hosts.toml", directory(host));
+        rendered.files.push(File { path, content: hosts.file(host, entry) });
+    }
+    rendered
+}
+
+fn report_left_out(rendered: &mut Rendered, scope: &Scope, entry: &Entry, why: &str) {
+    let contacted = if entry.is_closed() { ", and its source is still contacted" } else { "" };
+    rendered.report(scope, format!("{why}; it is left out{contacted}"));
+}
+
+/// Every place that has a closed one inside it. containerd does not look mirrors up again, so such a mirror would be
+/// asked for what must not be asked there.
+fn enclosing_closed_places(config: &NodeConfig) -> BTreeSet<&str> {
+    let closed = config.entries.iter().filter(|(_, entry)| entry.is_closed());
+    closed
+        .flat_map(|(scope, _)| {
+            std::iter::successors(Some(scope.as_str()), |text| {
+                text.rsplit_once('/').map(|(parent, _)| parent)
+            })
+            .skip(1)
+        })
+        .collect()
+}
+
+/// The hosts of a file.
+#[derive(Default)]
+struct Hosts<'a> {
+    mirrors: Vec<&'a Mirror>,
+    capabilities: &'static str,
+}
+
+fn hosts<'a>(
+    config: &NodeConfig,
+    entry: &'a Entry,
+    closed_inside: &BTreeSet<&str>,
+    runtime: &Runtime,
+) -> Result<Hosts<'a>, &'static str> {
+    let capabilities = match (entry.is_same_for_both(), entry.tag.list.is_empty()) {
+        (true, _) => PULL_AND_RESOLVE,
+        (false, true) if entry.is_closed() => PULL,
+        (false, true) => {
+            return Err(
+                "containerd would also take the layers of tags from mirrors that are for digests only",
+            );
+        }
+        (false, false) => {
+            return Err("containerd cannot keep mirrors for tags and mirrors for digests apart");
+        }
+    };
+    let mut mirrors: Vec<&Mirror> = Vec::new();
+    let mut urls = BTreeSet::new();
+    for mirror in &entry.digest.list {
+        if config.entry_for(mirror.location.as_str()).is_some_and(|(_, entry)| entry.is_closed()) {
+            continue;
+        }
+        if closed_inside.contains(mirror.location.as_str()) {
+            return Err("a mirror has places that must not be contacted, and containerd would not look");
+        }
+        // Two tables of one name make the file unreadable.
+        if urls.insert(url(mirror.location.as_str(), mirror.insecure)) {
+            mirrors.push(mirror);
+        }
+    }
+    let insecure = entry.insecure || mirrors.iter().any(|mirror| mirror.insecure);
+    if insecure && !runtime.falls_back_to_http() {
+        return Err("this version of containerd does not try HTTP after HTTPS, as insecure registries need \
+                    (1.6.38, 1.7.13, 2.0 or later do)");
+    }
+    Ok(Hosts { mirrors, capabilities })
+}
+
+impl Hosts<'_> {
+    fn file(&self, registry: &str, entry: &Entry) -> String {
+        let mut text = HEADER.to_owned();
+        let mut before = self.mirrors.as_slice();
+        // The last host is asked whatever the file says. Where the source is closed, that has to be a mirror.
+        match self.mirrors.split_last() {
+            Some((last, others)) if entry.is_closed() => {
+                host_keys(
+                    &mut text,
+                    0,
+                    Some("server"),
+                    last.location.as_str(),
+                    last.insecure,
+                    Some(self.capabilities),
+                );
+                before = others;
+            }
+            _ => {
+                let capabilities = entry.is_closed().then_some(CLOSED);
+                host_keys(&mut text, 0, Some("server"), registry, entry.insecure, capabilities);
+            }
+        }
+        if before.is_empty() {
+            text.push_str("\n[host]\n");
+        }
+        for mirror in before {
+            let location = mirror.location.as_str();
+            for piece in ["\n[host.", &quoted(&url(location, mirror.insecure)), "]\n"] {
+                text.push_str(piece);
+            }
+            host_keys(&mut text, 2, None, location, mirror.insecure, Some(self.capabilities));
+        }
+        text
+    }
+}
+
+fn host_keys(
+    text: &mut String,
+    indent: usize,
+    name: Option<&str>,
+    place: &str,
+    insecure: bool,
+    capabilities: Option<&str>,
+) {
+    if let Some(name) = name {
+        key(text, indent, name, &quoted(&url(place, insecure)));
+    }
+    if let Some(capabilities) = capabilities {
+        key(text, indent, "capabilities", capabilities);
+    }
+    for (name, is_set) in [("override_path", place.contains('/')), ("skip_verify", insecure)] {
+        if is_set {
+            key(text, indent, name, "true");
+        }
+    }
+}
+
+/// A path of a mirror stands after `/v2`, as the requests have it.
+fn url(place: &str, insecure: bool) -> String {
+    let scheme = if insecure { "http" } else { "https" };
+    let (host, path) = place.split_once('/').map_or((place, None), |(host, path)| (host, Some(path)));
+    let host = if host == "docker.io" { "registry-1.docker.io" } else { host };
+    path.map_or_else(|| format!("{scheme}://{host}"), |path| format!("{scheme}://{host}/v2/{path}"))
+}
+
+/// A colon cannot be part of a directory's name everywhere.
+fn directory(host: &str) -> String {
+    host.split_once(':').map_or_else(|| host.to_owned(), |(name, port)| format!("{name}_{port}_"))
+}

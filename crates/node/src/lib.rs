@@ -1,0 +1,57 @@
+//! Files that make a container runtime do what mirror policies say.
+//!
+//! Runtimes differ in what their files can express. What a file cannot say is not approximated: it is left out, and
+//! reported with its source. A source that must not be contacted is closed in the file wherever the file can close it
+//! without closing others.
+
+mod containerd;
+mod registries_conf;
+mod runtime;
+mod toml;
+
+use fairlead_plan::node_config::{NodeConfig, Scope};
+
+pub use self::runtime::{Runtime, RuntimeError, RuntimeName, Version, VersionError};
+
+/// The file for CRI-O and podman, among the drop-ins of `registries.conf`.
+pub const DROP_IN: &str = "50-fairlead.conf";
+
+/// The files of one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rendered {
+    pub files: Vec<File>,
+    /// What the files do not express, in the order of the sources.
+    pub inexact: Vec<Inexact>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Below the directory that the runtime reads: `registries.conf.d` or `certs.d`.
+    pub path: String,
+    pub content: String,
+}
+
+/// A source that the runtime does not treat as its policies say.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Inexact {
+    pub source: Scope,
+    pub message: String,
+}
+
+/// Writes the configuration for a runtime, or refuses one that cannot be configured by files at all.
+pub fn render(config: &NodeConfig, runtime: &Runtime) -> Result<Rendered, RuntimeError> {
+    runtime.check()?;
+    let mut rendered = match runtime.name {
+        RuntimeName::Crio | RuntimeName::Podman => registries_conf::render(config, runtime),
+        RuntimeName::Containerd => containerd::render(config, runtime),
+    };
+    rendered.inexact.sort();
+    rendered.inexact.dedup();
+    Ok(rendered)
+}
+
+impl Rendered {
+    fn report(&mut self, source: &Scope, message: impl Into<String>) {
+        self.inexact.push(Inexact { source: source.clone(), message: message.into() });
+    }
+}

@@ -1,0 +1,87 @@
+//! Whole files. `FAIRLEAD_BLESS=1 cargo test -p fairlead-node` writes them again.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use fairlead_node::RuntimeName::{Containerd, Crio};
+use fairlead_plan::node_config::NodeConfig;
+
+use super::*;
+
+/// Files and reports as one text.
+fn text(rendered: &Rendered) -> String {
+    let mut text = String::new();
+    for file in &rendered.files {
+        writeln!(text, "=== {}\n{}", file.path, file.content).unwrap();
+    }
+    for one in &rendered.inexact {
+        writeln!(text, "not exact: {}: {}", one.source, one.message).unwrap();
+    }
+    text
+}
+
+fn check(name: &str, config: &NodeConfig, runtime: RuntimeName, version: Option<&str>) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    let text = text(&rendered(config, runtime, version));
+    if std::env::var_os("FAIRLEAD_BLESS").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, expected, "{}", path.display());
+}
+
+/// Nested, closed, insecure and blocked places, and domains.
+fn repositories() -> NodeConfig {
+    plan(
+        vec![
+            digest("hub.test/team", &["m.test/team", "n.test:5000/team"]),
+            tag("hub.test", &["t.test"]),
+            both("q.test/libpod", &["m.test/libpod"]),
+            digest_never("shut.test/base", &["m.test/base"]),
+            digest("*.vendor.test", &["m.test/vendor"]),
+        ],
+        &["hub.test/team/dev", "n.test:5000"],
+        &["blk.test"],
+    )
+}
+
+/// What is about whole registries.
+fn registries() -> NodeConfig {
+    plan(
+        vec![
+            both("docker.io", &["m.test/hub", "n.test:5000"]),
+            digest_never("shut.test:5000", &["m.test/shut", "n.test:5000", "blk.test"]),
+            digest("digest.test", &["m.test"]),
+            tag_never("tag.test", &["m.test"]),
+        ],
+        &["n.test:5000", "ins.test"],
+        &["blk.test"],
+    )
+}
+
+#[test]
+fn repositories_for_crio() {
+    check("repositories.crio.txt", &repositories(), Crio, None);
+}
+
+#[test]
+fn repositories_for_an_old_crio() {
+    check("repositories.crio-1.24.txt", &repositories(), Crio, Some("1.24.6"));
+}
+
+#[test]
+fn repositories_for_containerd() {
+    check("repositories.containerd.txt", &repositories(), Containerd, None);
+}
+
+#[test]
+fn registries_for_containerd() {
+    check("registries.containerd.txt", &registries(), Containerd, Some("1.7.24"));
+}
+
+#[test]
+fn no_policies_make_no_files() {
+    for runtime in [Crio, Containerd] {
+        assert_eq!(rendered(&NodeConfig::default(), runtime, None), Rendered::default());
+    }
+}

@@ -1,0 +1,109 @@
+//! What depends on the version of the runtime, and what no file can say.
+
+use fairlead_node::RuntimeName::{Containerd, Crio, Podman};
+use fairlead_node::Version;
+
+use super::*;
+
+#[test]
+fn versions_are_read_as_runtimes_print_them() {
+    for (text, version) in [
+        ("1.24", Version::new(1, 24, 0)),
+        ("v1.30.2", Version::new(1, 30, 2)),
+        ("1.7.13-k3s1", Version::new(1, 7, 13)),
+        ("2.1.0~rc.1+unknown", Version::new(2, 1, 0)),
+    ] {
+        assert_eq!(text.parse(), Ok(version), "{text}");
+    }
+    for text in ["", "1", "latest", "1.x"] {
+        assert!(text.parse::<Version>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_containerd_without_hosts_files_is_refused() {
+    let runtime = |version: &str| Runtime { name: Containerd, version: Some(version.parse().unwrap()) };
+    let refused = render(&NodeConfig::default(), &runtime("1.4.13")).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "containerd 1.4.13 is too old: it does not read hosts.toml, which needs 1.5 or later"
+    );
+    assert!(render(&NodeConfig::default(), &runtime("1.5.0")).is_ok());
+}
+
+#[test]
+fn an_old_reader_never_gets_a_mirror_that_it_would_use_for_too_much() {
+    let config = plan(vec![tag("hub.test", &["t.test"]), both("q.test", &["m.test"])], &[], &[]);
+    for (runtime, old, new) in [(Crio, "1.24.9", "1.25.0"), (Podman, "4.0.3", "4.1.0")] {
+        let before = rendered(&config, runtime, Some(old));
+        assert!(!before.files[0].content.contains("t.test"), "{}", before.files[0].content);
+        assert_eq!(reported(&before, "hub.test").len(), 1);
+        // The same mirrors for both need no restriction.
+        assert!(before.files[0].content.contains("location = \"m.test\"\n"));
+        assert!(!before.files[0].content.contains("pull-from-mirror"));
+        assert_eq!(reported(&before, "q.test"), Vec::<&str>::new());
+        let after = rendered(&config, runtime, Some(new));
+        assert!(
+            after.files[0].content.contains("location = \"t.test\"\n    pull-from-mirror = \"tag-only\"")
+        );
+        assert_eq!(after.inexact, []);
+    }
+}
+
+#[test]
+fn a_domain_that_hides_a_closed_host_is_closed() {
+    let config = plan(
+        vec![both("*.vendor.test", &["m.test/v"]), digest_never("r.vendor.test", &["m.test/r"])],
+        &[],
+        &[],
+    );
+    let rendered = rendered(&config, Crio, None);
+    assert!(rendered.files[0].content.contains("prefix = \"*.vendor.test\"\n  blocked = true"));
+    assert!(reported(&rendered, "*.vendor.test").iter().any(|message| message.contains("r.vendor.test")));
+    assert!(reported(&rendered, "r.vendor.test")[0].contains("hides it"));
+    // A longer name is not hidden.
+    let config = plan(
+        vec![both("*.vendor.test", &["m.test/v"]), digest_never("reg.vendor.test", &["m.test/r"])],
+        &[],
+        &[],
+    );
+    assert_eq!(reported(&super::rendered(&config, Crio, None), "reg.vendor.test"), Vec::<&str>::new());
+}
+
+#[test]
+fn a_registry_alone_is_no_mirror_of_a_repository() {
+    let config = plan(vec![digest("hub.test/p/app", &["m1.test", "m2.test/app"])], &[], &[]);
+    let rendered = rendered(&config, Crio, None);
+    assert!(!rendered.files[0].content.contains("m1.test"));
+    assert!(rendered.files[0].content.contains("m2.test/app"));
+    assert!(reported(&rendered, "hub.test/p/app")[0].contains("m1.test is left out"));
+}
+
+#[test]
+fn a_closed_registry_that_containerd_cannot_serve_exactly_stays_closed() {
+    for config in [
+        plan(vec![tag_never("hub.test", &["m.test"])], &[], &[]),
+        plan(vec![digest_never("hub.test", &["m.test"]), digest("hub.test/a", &["n.test/a"])], &[], &[]),
+        plan(vec![digest_never("hub.test", &["m.test"])], &[], &["m.test/secret"]),
+    ] {
+        let rendered = rendered(&config, Containerd, None);
+        let file = rendered.files.iter().find(|file| file.path == "hub.test/hosts.toml").unwrap();
+        assert!(
+            file.content.ends_with("server = \"https://hub.test\"\ncapabilities = [\"push\"]\n\n[host]\n")
+        );
+        assert!(reported(&rendered, "hub.test")[0].ends_with("the registry is closed, without mirrors"));
+    }
+}
+
+#[test]
+fn a_containerd_that_does_not_fall_back_to_http_gets_no_insecure_places() {
+    let config = plan(vec![both("hub.test", &["m.test"])], &["m.test"], &[]);
+    for (version, written) in
+        [("1.6.20", false), ("1.6.38", true), ("1.7.0", false), ("1.7.13", true), ("2.0.0", true)]
+    {
+        let rendered = rendered(&config, Containerd, Some(version));
+        let file = rendered.files.iter().find(|file| file.path == "hub.test/hosts.toml");
+        assert_eq!(file.is_some(), written, "{version}");
+        assert_eq!(reported(&rendered, "hub.test").is_empty(), written, "{version}");
+    }
+}

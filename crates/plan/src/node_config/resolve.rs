@@ -1,0 +1,72 @@
+//! Which places a runtime asks for an image, in order.
+
+use fairlead_domain::reference::Reference;
+
+use super::{NodeConfig, PullKind, Scope};
+
+/// What becomes of one image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolution {
+    pub kind: PullKind,
+    /// The entry that counts; without one, the image comes from its own registry.
+    pub scope: Option<Scope>,
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// One place that is asked, or would be if it were allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// What is asked for there.
+    pub image: String,
+    pub is_source: bool,
+    pub insecure: bool,
+    pub state: EndpointState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndpointState {
+    /// It is asked if everything before it has failed.
+    Asked,
+    /// It is not asked, because it lies in a scope that must not be contacted.
+    Closed { scope: Scope, never: bool },
+    /// The mirror is a registry alone, and the source can be a whole repository: there is no image to ask for.
+    NoName,
+}
+
+impl NodeConfig {
+    /// The places for an image, in the order in which they are tried.
+    pub fn resolve(&self, image: &Reference) -> Resolution {
+        let kind = if image.digest().is_some() { PullKind::Digest } else { PullKind::Tag };
+        let name = image.name();
+        let wanted = image.as_str().get(name.len()..).unwrap_or_default();
+        let found = self.entry_for(name);
+        let mut endpoints = Vec::new();
+        if let Some((scope, entry)) = found {
+            for mirror in &entry.mirrors(kind).list {
+                let place = mirror.location.join(scope.suffix(name));
+                let state = if scope.is_replaceable_by(&mirror.location) {
+                    self.state(place.as_str())
+                } else {
+                    EndpointState::NoName
+                };
+                let image = format!("{place}{wanted}");
+                let is_source = place.as_str() == name;
+                endpoints.push(Endpoint { image, is_source, insecure: mirror.insecure, state });
+            }
+        }
+        let insecure = found.is_some_and(|(_, entry)| entry.insecure);
+        let (image, state) = (image.as_str().to_owned(), self.state(name));
+        endpoints.push(Endpoint { image, is_source: true, insecure, state });
+        Resolution { kind, scope: found.map(|(scope, _)| scope.clone()), endpoints }
+    }
+
+    /// Runtimes look every place up again before they contact it.
+    fn state(&self, place: &str) -> EndpointState {
+        match self.entry_for(place) {
+            Some((scope, entry)) if entry.is_closed() => {
+                EndpointState::Closed { scope: scope.clone(), never: entry.never }
+            }
+            _ => EndpointState::Asked,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The places that are asked for one image, in order.
+
+use fairlead_domain::reference::Reference;
+
+use super::*;
+use crate::node_config::EndpointState;
+
+const DIGEST: &str = "@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+fn asked(config: &NodeConfig, image: &str) -> Vec<String> {
+    let resolution = config.resolve(&Reference::parse(image).unwrap());
+    let asked = resolution.endpoints.into_iter().filter(|endpoint| endpoint.state == EndpointState::Asked);
+    asked.map(|endpoint| endpoint.image.replace(DIGEST, "@")).collect()
+}
+
+#[test]
+fn mirrors_of_the_right_kind_come_before_the_source() {
+    let config =
+        plan(vec![idms("hub.test/team", &["m1.test/t", "m2.test/t"]), itms("hub.test", &["t.test"])]);
+    let by_digest = format!("hub.test/team/app{DIGEST}");
+    assert_eq!(asked(&config, &by_digest), ["m1.test/t/app@", "m2.test/t/app@", "hub.test/team/app@"]);
+    assert_eq!(asked(&config, &format!("hub.test/team/app:1{DIGEST}"))[0], "m1.test/t/app:1@");
+    assert_eq!(asked(&config, "hub.test/team/app:1"), ["t.test/team/app:1", "hub.test/team/app:1"]);
+    assert_eq!(asked(&config, "hub.test/other:1"), ["t.test/other:1", "hub.test/other:1"]);
+    assert_eq!(asked(&config, "else.test/app:1"), ["else.test/app:1"]);
+}
+
+#[test]
+fn a_closed_source_is_not_asked_and_neither_is_a_mirror_in_a_closed_place() {
+    let policies = vec![istp("hub.test", &["blk.test/b", "m.test"]), idms_never("shut.test", &["m.test"])];
+    let config = NodeConfig::plan(&inputs(policies, &[], &["blk.test"]));
+    assert_eq!(asked(&config, "hub.test/app:1"), ["m.test/app:1", "hub.test/app:1"]);
+    assert_eq!(asked(&config, "shut.test/app:1"), Vec::<String>::new());
+    assert_eq!(asked(&config, &format!("shut.test/app{DIGEST}")), ["m.test/app@"]);
+}
+
+#[test]
+fn a_domain_is_replaced_with_its_host_and_port_and_an_exact_host_wins() {
+    let config = plan(vec![
+        istp("*.vendor.test", &["m.test/vendor"]),
+        istp("r.vendor.test", &["m.test/r"]),
+        istp("docker.io", &["m.test/hub"]),
+    ]);
+    assert_eq!(
+        asked(&config, "reg.vendor.test:5000/app:1"),
+        ["m.test/vendor/app:1", "reg.vendor.test:5000/app:1"]
+    );
+    assert_eq!(asked(&config, "r.vendor.test/app:1")[0], "m.test/r/app:1");
+    assert_eq!(asked(&config, "nginx:1"), ["m.test/hub/library/nginx:1", "docker.io/library/nginx:1"]);
+}
+
+#[test]
+fn a_registry_alone_cannot_take_the_place_of_a_repository() {
+    let config = plan(vec![istp("hub.test/p/app", &["m1.test", "m2.test/app"])]);
+    assert_eq!(asked(&config, "hub.test/p/app:1"), ["m2.test/app:1", "hub.test/p/app:1"]);
+}
