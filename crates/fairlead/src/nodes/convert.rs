@@ -17,7 +17,7 @@ use crate::output::{FAILING, write};
 /// kubectl's copy of the whole old object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Turn ImageContentSourcePolicy objects in files into the kinds that took their place, or back
+/// Turn objects of `ImageContentSourcePolicy` in files into the kinds that took their place, or back
 ///
 /// Names, labels and annotations stay. What cannot be said in the other kind is left out and named on standard error.
 /// Ends with 0 if everything was converted, with 1 if the files cannot be read, with 2 for wrong arguments, and with 3
@@ -30,7 +30,7 @@ pub(crate) struct Convert {
     /// Kind to convert to
     #[arg(long, value_name = "KIND", value_enum, default_value_t = Target::ImageSourceDigestPolicy)]
     to: Target,
-    /// Turn ImageSourceDigestPolicy and ImageDigestMirrorSet objects into ImageContentSourcePolicy objects
+    /// Turn objects of `ImageSourceDigestPolicy` and `ImageDigestMirrorSet` into `ImageContentSourcePolicy`
     #[arg(long, conflicts_with = "to")]
     back: bool,
 }

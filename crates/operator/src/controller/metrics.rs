@@ -26,6 +26,7 @@ macro_rules! labels {
     (@type) => { &'static str };
     (@type $kind:ty) => { $kind };
     ($($name:ident { $($label:ident $(: $kind:ty)?),+ })+) => {$(
+        #[allow(clippy::struct_field_names, reason = "labels have the names that dashboards know")]
         #[derive(
             Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, prometheus_client::encoding::EncodeLabelSet,
         )]

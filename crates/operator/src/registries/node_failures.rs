@@ -113,9 +113,12 @@ struct Failed {
     failure: PullFailure,
 }
 
-/// The failures that were taken up, by Pod and container: the image, and the kubelet's reason.
+/// UID of a Pod, and name of a container.
+type ContainerKey = (Arc<str>, Arc<str>);
+
+/// The failures that were taken up: the image, and the kubelet's reason.
 #[derive(Default)]
-struct Seen(HashMap<(Arc<str>, Arc<str>), (Arc<str>, Option<Arc<str>>)>);
+struct Seen(HashMap<ContainerKey, (Arc<str>, Option<Arc<str>>)>);
 
 impl Seen {
     /// What failed since. A kubelet that waits before it tries again says nothing new; an attempt that failed does.

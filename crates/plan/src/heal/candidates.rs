@@ -88,8 +88,8 @@ pub fn candidates(container: &FailingContainer<'_>, known: &Background<'_>) -> C
             .filter(|place| is_new(place.reference.as_str()))
             .map(Candidate::offered)
             .collect();
-        let last = known.upstream.filter(|image| is_new(image)).map(str::to_owned);
-        return Candidates { ask, last, recorded: false, tried: 0 };
+        let original = known.upstream.filter(|image| is_new(image)).map(str::to_owned);
+        return Candidates { ask, last: original, recorded: false, tried: 0 };
     };
     let mut ask: Vec<Candidate> = Vec::new();
     let withheld = |reference: &Reference| known.planned.is_some_and(|planned| planned.withholds(reference));

@@ -79,13 +79,13 @@ pub fn repair(pod: &FailingPod<'_>, choices: &[(usize, Choice)], now: Timestamp)
     }
     // Containers before init containers, each in the order of the specification.
     moves.sort_by_key(|(container, _)| (matches!(container.place, Place::Init(_)), container.position));
-    let mut operations = vec![test("/metadata/uid", &**pod.uid)];
+    let mut operations = vec![test("/metadata/uid", pod.uid)];
     for (container, _) in &moves {
         let (spec, status) = lists(container.place)?;
         let (at, status_at) = (container.position, container.status_position);
         operations.extend([
             test(format!("/spec/{spec}/{at}/name"), container.name()),
-            test(format!("/spec/{spec}/{at}/image"), &**container.image),
+            test(format!("/spec/{spec}/{at}/image"), container.image),
             test(format!("/status/{status}/{status_at}/name"), container.name()),
             test(format!("/status/{status}/{status_at}/state/waiting/reason"), container.waiting),
         ]);
@@ -153,7 +153,7 @@ fn entry<'a>(
     let asked = route.map_or_else(|| container.image.to_string(), |route| route.asked.clone());
     let mut alternatives: Vec<_> = route.map(|route| route.alternatives.clone()).unwrap_or_default();
     alternatives.retain(|image| *image != candidate.image && *image != candidate.reference.as_str());
-    if route.is_some_and(|route| route.is_rewritten()) {
+    if route.is_some_and(Route::is_rewritten) {
         alternatives.push(container.image.to_string());
     }
     let by = if candidate.is_original { BY_ORIGINAL.to_owned() } else { candidate.by.clone() };

@@ -1,3 +1,5 @@
+#![allow(clippy::needless_pass_by_value, reason = "JSON is written where it is used")]
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -156,9 +158,12 @@ fn heal(stored: &mut Stored, incidents: &mut Incidents, available: &[&str], now:
                 let verdicts: Vec<_> = candidates
                     .ask
                     .iter()
-                    .map(|one| match available.contains(&one.image.as_str()) {
-                        true => Verdict::Available { digest: None },
-                        false => Verdict::Unreachable { reason: "it is down".into() },
+                    .map(|one| {
+                        if available.contains(&one.image.as_str()) {
+                            Verdict::Available { digest: None }
+                        } else {
+                            Verdict::Unreachable { reason: "it is down".into() }
+                        }
                     })
                     .collect();
                 (*position, choose(candidates, &verdicts))

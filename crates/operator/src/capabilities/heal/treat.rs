@@ -180,8 +180,8 @@ impl Treatment {
         deadline: Instant,
     ) -> Outcome {
         let HealSetup { context, .. } = &*self.setup;
-        let volumes = self.unpatchable.iter().filter_map(|position| failing.containers.get(*position));
-        let Some((container, volume)) = volumes.filter_map(|one| Some((one, one.volume?))).next() else {
+        let mut volumes = self.unpatchable.iter().filter_map(|position| failing.containers.get(*position));
+        let Some((container, volume)) = volumes.find_map(|one| Some((one, one.volume?))) else {
             return Outcome::Waits { notice: None };
         };
         let controller = self.pod.owner.as_ref().map(|owner| owner.controller());
