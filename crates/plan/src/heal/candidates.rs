@@ -30,16 +30,6 @@ pub struct Candidates {
     pub ask: Vec<Candidate>,
     /// Taken without asking if none of the others is available.
     pub last: Option<String>,
-    /// The Pod was admitted here, so what is written becomes part of its record.
-    pub recorded: bool,
-    /// Places that were given already.
-    pub tried: usize,
-}
-
-impl Candidates {
-    pub fn is_empty(&self) -> bool {
-        self.ask.is_empty() && self.last.is_none()
-    }
 }
 
 /// What is known about one container.
@@ -79,7 +69,7 @@ pub fn candidates(container: &FailingContainer<'_>, known: &Background<'_>) -> C
     };
     let Some(route) = known.route else {
         if known.patched {
-            return Candidates { tried: 1, ..Candidates::default() };
+            return Candidates::default();
         }
         let list = known.planned.map(Alternatives::list).unwrap_or_default();
         let ask = list
@@ -89,7 +79,7 @@ pub fn candidates(container: &FailingContainer<'_>, known: &Background<'_>) -> C
             .map(Candidate::offered)
             .collect();
         let original = known.upstream.filter(|image| is_new(image)).map(str::to_owned);
-        return Candidates { ask, last: original, recorded: false, tried: 0 };
+        return Candidates { ask, last: original };
     };
     let mut ask: Vec<Candidate> = Vec::new();
     let withheld = |reference: &Reference| known.planned.is_some_and(|planned| planned.withholds(reference));
@@ -119,9 +109,7 @@ pub fn candidates(container: &FailingContainer<'_>, known: &Background<'_>) -> C
             ask.push(Candidate::original(image, reference));
         }
     }
-    let all = 1 + route.alternatives.len();
-    let tried = all.saturating_sub(ask.len());
-    Candidates { ask, last: None, recorded: true, tried }
+    Candidates { ask, last: None }
 }
 
 impl Candidate {
@@ -169,7 +157,7 @@ pub enum Choice {
 
 /// Chooses. `verdicts` are in the order of the candidates, judged already.
 pub fn choose(candidates: Candidates, verdicts: &[Verdict]) -> Choice {
-    let Candidates { ask, last, .. } = candidates;
+    let Candidates { ask, last } = candidates;
     let answers: Vec<String> =
         ask.iter().zip(verdicts).map(|(one, verdict)| format!("{} is {verdict}", one.image)).collect();
     let usable = ask.into_iter().zip(verdicts).find(|(_, verdict)| verdict.is_usable());
