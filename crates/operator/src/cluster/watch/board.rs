@@ -293,7 +293,7 @@ mod tests {
         let board = board();
         board.served("Pod");
         board.listed("Pod");
-        for capability in [Capability::Heal, Capability::Account] {
+        for capability in [Capability::Account] {
             assert_eq!(standing(&board, capability), Some(Standing::NotImplemented));
             assert!(!board.metrics.is_enabled(capability));
         }

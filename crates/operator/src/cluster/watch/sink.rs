@@ -57,9 +57,9 @@ impl Faults {
             finalizers: unreadable.metadata.finalizers.unwrap_or_default(),
             deleting: unreadable.metadata.deletion_timestamp.is_some(),
         };
-        let known =
-            self.current.get(&key).is_some_and(|known| known.resource_version == malformed.resource_version);
-        if !known {
+        // A status that is written about it makes another version, and no news.
+        let same = |known: &Arc<Malformed>| known.uid == malformed.uid && known.error == malformed.error;
+        if !self.current.get(&key).is_some_and(same) {
             tracing::warn!(
                 kind = self.kind, object = %key, resource_version = malformed.resource_version, error = malformed.error,
                 "stored object cannot be read and is ignored; correct or delete it"
