@@ -52,8 +52,7 @@ pub struct Background<'a> {
 /// The candidates for a container.
 ///
 /// A Pod that was admitted here has the pull secrets of all its alternatives. One that was not gets only alternatives
-/// that need no other secrets than its own, and the original without asking, because whoever wrote it there wanted it
-/// used.
+/// that need no other secrets than its own, and the original without asking, because its author wants it used.
 pub fn candidates(container: &FailingContainer<'_>, known: &Background<'_>) -> Candidates {
     let present = Reference::parse(container.image).ok();
     let is_new = |image: &str| {

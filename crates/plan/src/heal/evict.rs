@@ -1,6 +1,6 @@
 //! Pods that only a new Pod can heal: the API server lets no one change the image of a volume.
 //!
-//! A Pod is evicted only where the operator is told to, only if a controller makes another one, and only if admission
+//! A Pod is evicted only where the configuration says so, only if a controller makes another one, and only if admission
 //! would give that one something else.
 
 use std::collections::HashMap;

@@ -79,7 +79,7 @@ impl FailingContainer<'_> {
 pub enum Unpatchable {
     /// Another image would fail alike, or must not be used.
     Cause(PullFailure),
-    /// The API server lets nobody change the image of a volume.
+    /// The API server refuses to change the image of a volume.
     Volume,
     /// Nor that of an ephemeral container.
     Ephemeral,
@@ -94,8 +94,8 @@ pub struct FailingPod<'a> {
 }
 
 impl FailingPod<'_> {
-    /// What was recorded for an image when the Pod was admitted, as long as that is the image that it has. A record that
-    /// there was nothing to choose from is as good as none.
+    /// What was recorded for an image when the Pod was admitted, as long as that is the image that it has. A record
+    /// that there was nothing to choose from is as good as none.
     pub fn route<'r>(&self, record: Option<&'r Record>, place: &Place<'_>, image: &str) -> Option<&'r Route> {
         let chosen =
             |route: &&Route| route.is_rewritten() || route.is_healed() || !route.alternatives.is_empty();

@@ -3,7 +3,7 @@
 //! are matched as parts, digits are numbers, lists are cut at a hundred, a failed login locks its user, and a request
 //! with a cookie needs a CSRF token.
 //!
-//! What real upstreams would answer is told by the test: see [`Upstream`].
+//! The test says what real upstreams would answer: see [`Upstream`].
 
 mod http;
 mod projects;
