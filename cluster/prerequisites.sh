@@ -65,7 +65,8 @@ if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
 fi
 
 echo "Installing ${missing[*]}" >&2
-# docker-registry, nginx and prometheus would start themselves and stay; Debian asks this script before starting any service.
+# docker-registry, nginx and prometheus would start themselves and stay; Debian asks this script before starting any
+# service.
 policy=/usr/sbin/policy-rc.d
 if [[ ! -e $policy ]]; then
   trap 'rm -f "$policy"' EXIT

@@ -263,8 +263,8 @@ impl Harbor {
     }
 }
 
-/// Whether Harbor says that the object is not there. If the path itself is not there, a proxy has changed it, or this is
-/// no Harbor: then nothing is known about the object.
+/// Whether Harbor says that the object is not there. If the path itself is not there, a proxy has changed it, or this
+/// is no Harbor: then nothing is known about the object.
 fn is_absent(error: &Error) -> bool {
     let Error::Refused { status: StatusCode::NOT_FOUND, code, text, .. } = error else { return false };
     code == "NOT_FOUND" && !text.starts_with("path ")

@@ -20,6 +20,15 @@ use crate::registries::node_failures::NodeFailures;
 use crate::registries::secrets::{self, Copies, Secrets};
 use crate::registries::verdicts::{self, VerdictSettings, Verdicts};
 
+/// Kinds that decide where images may come from.
+const ROUTING_KINDS: [&str; 5] = [
+    "ClusterImageSetMirror",
+    "ImageSetMirror",
+    "ClusterReplicatedImageSet",
+    "ReplicatedImageSet",
+    "ImageLedger",
+];
+
 /// What a context is made of.
 pub struct Basis {
     pub client: Client,
@@ -132,5 +141,12 @@ impl Context {
             errors: Errors::default(),
         };
         (context, Queues { records: recorder, events: queued })
+    }
+
+    /// Why the places of a Pod's images cannot be planned yet. Kinds that are not installed count as listed.
+    pub(crate) fn awaits_routing(&self) -> Option<String> {
+        let uncompiled =
+            || (!self.policies.is_up_to_date()).then(|| "policies are being compiled".to_owned());
+        self.board.awaits_pods_and(&ROUTING_KINDS).or_else(uncompiled)
     }
 }

@@ -259,8 +259,8 @@ impl Cluster {
         Some(exemption(&controller, &[], Some(until?))?.why)
     }
 
-    /// What nodes could not pull for Pods of a namespace, by the statuses of Pods and by what healing wrote on them. The
-    /// credentials of those Pods are not compared. What cannot be read says nothing.
+    /// What nodes could not pull for Pods of a namespace, by the statuses of Pods and by what healing wrote on them.
+    /// The credentials of those Pods are not compared. What cannot be read says nothing.
     pub(crate) async fn failures_on_nodes(&self, namespace: &str, failures: &mut NodeFailures) {
         let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
         let mut page = ListParams::default().limit(PODS);

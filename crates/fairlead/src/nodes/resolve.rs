@@ -13,8 +13,8 @@ use crate::output::{FAILING, columns, line, write};
 
 /// Say which places a node's runtime asks for an image, in order, and why
 ///
-/// Ends with 0 if there is a place to ask, with 1 if the files cannot be read, with 2 for wrong arguments, and with 3 if
-/// some image has no place that may be asked.
+/// Ends with 0 if there is a place to ask, with 1 if the files cannot be read, with 2 for wrong arguments, and with 3
+/// if some image has no place that may be asked.
 #[derive(Debug, Args)]
 pub(crate) struct Resolve {
     /// Images, as Pods name them

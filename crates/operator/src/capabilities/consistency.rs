@@ -43,15 +43,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Pull policies change the order of places, which does not matter here.
 const PULL_POLICY: &str = "IfNotPresent";
 
-/// What must be known before anything is compared.
-const KINDS: [&str; 5] = [
-    "ClusterImageSetMirror",
-    "ImageSetMirror",
-    "ClusterReplicatedImageSet",
-    "ReplicatedImageSet",
-    "ImageLedger",
-];
-
 /// What is known of places that differ, for the statuses of policies.
 pub struct Consistency {
     context: Arc<Context>,
@@ -78,9 +69,7 @@ impl Controller for ConsistencyChecks {
 
     /// What is not known yet must not be taken for something that agrees.
     fn waits_for(setup: &Consistency) -> Option<String> {
-        let Context { board, policies, .. } = &*setup.context;
-        let uncompiled = || (!policies.is_up_to_date()).then(|| "policies are being compiled".to_owned());
-        board.awaits_pods_and(&KINDS).or_else(uncompiled)
+        setup.context.awaits_routing()
     }
 
     fn changes(_setup: &Consistency) -> Vec<Changes> {

@@ -1,8 +1,8 @@
 //! Secrets of the operator's own namespace: which there are, and in which version.
 //!
 //! The one place where Secrets are listed and watched, because a password that was changed there has to reach Harbor at
-//! once. What they hold is dropped as they are decoded; those who need it read the Secret by name. They are watched only
-//! while a capability needs it.
+//! once. What they hold is dropped as they are decoded; those who need it read the Secret by name. They are watched
+//! only while a capability needs it.
 
 use std::sync::Arc;
 

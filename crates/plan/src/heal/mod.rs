@@ -27,7 +27,7 @@ pub use self::incidents::{Incidents, Look, Note};
 pub use self::patch::{Operation, Repair, repair};
 
 /// A failed patch is tried again after this time.
-pub const RETRY_SECONDS: i64 = 15;
+const RETRY_SECONDS: i64 = 15;
 
 /// A container whose image, or one of whose image volumes, cannot be pulled.
 #[derive(Debug, Clone, PartialEq, Eq)]

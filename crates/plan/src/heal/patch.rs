@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Candidate, Choice, FailingContainer, FailingPod};
-use crate::pod_record::{BY_ORIGINAL, Entry, Place, Route, amended};
+use crate::pod_record::{Entry, Place, Route, amended};
 use crate::routing::clip;
 
 /// Longest explanation in a record.
@@ -156,11 +156,10 @@ fn entry<'a>(
     if route.is_some_and(Route::is_rewritten) {
         alternatives.push(container.image.to_string());
     }
-    let by = if candidate.is_original { BY_ORIGINAL.to_owned() } else { candidate.by.clone() };
     let route = Route {
         asked,
         used: candidate.image.clone(),
-        by,
+        by: candidate.by.clone(),
         digest: digest.map(|digest| digest.to_string()).unwrap_or_default(),
         alternatives,
         ..Route::default()

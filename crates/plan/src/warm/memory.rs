@@ -342,8 +342,8 @@ impl Memory {
         }
     }
 
-    /// Forgets the rows of objects that were deleted by hand, and returns their nodes. What was written a moment ago may
-    /// not have come through the watch yet.
+    /// Forgets the rows of objects that were deleted by hand, and returns their nodes. What was written a moment ago
+    /// may not have come through the watch yet.
     pub fn miss(&mut self, is_there: impl Fn(&str) -> bool, now: Timestamp) -> Vec<Arc<str>> {
         let settled = |piece: &Piece| {
             let written = piece.not_before.is_none_or(|next| after(next, SETTLES) <= now);

@@ -1,7 +1,7 @@
 //! A double of Harbor: its API of registries, projects and repositories, with the manners that a client meets in a real
-//! one. Observed on Harbor 2.9.5: upstreams are tested when an endpoint is made or changed, a ping stores nothing, names
-//! are matched as parts, digits are numbers, lists are cut at a hundred, a failed login locks its user, and a request
-//! with a cookie needs a CSRF token.
+//! one. Observed on Harbor 2.9.5: upstreams are tested when an endpoint is made or changed, a ping stores nothing,
+//! names are matched as parts, digits are numbers, lists are cut at a hundred, a failed login locks its user, and a
+//! request with a cookie needs a CSRF token.
 //!
 //! The test says what real upstreams would answer: see [`Upstream`].
 

@@ -58,8 +58,8 @@ impl Access {
         self.context.config.harbor.url.is_none()
     }
 
-    /// A client with the administrator's password as it is now, or why there is none. A password is tried once, and only
-    /// then given to all who wait for it.
+    /// A client with the administrator's password as it is now, or why there is none. A password is tried once, and
+    /// only then given to all who wait for it.
     pub(super) async fn harbor(&self) -> Result<Arc<Harbor>, String> {
         if let Some(known) = self.known() {
             return known;

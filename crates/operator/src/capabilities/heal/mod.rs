@@ -39,15 +39,6 @@ const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 /// A Pod of which nothing is expected is looked at again after this time.
 const IDLE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
 
-/// What must be known before anything is planned; kinds that are not installed count as listed.
-const KINDS: [&str; 5] = [
-    "ClusterImageSetMirror",
-    "ImageSetMirror",
-    "ClusterReplicatedImageSet",
-    "ReplicatedImageSet",
-    "ImageLedger",
-];
-
 /// What outlives terms.
 pub struct HealSetup {
     context: Arc<Context>,
@@ -101,9 +92,7 @@ impl Controller for Healing {
     type Setup = HealSetup;
 
     fn waits_for(setup: &HealSetup) -> Option<String> {
-        let Context { board, policies, .. } = &*setup.context;
-        let uncompiled = || (!policies.is_up_to_date()).then(|| "policies are being compiled".to_owned());
-        board.awaits_pods_and(&KINDS).or_else(uncompiled)
+        setup.context.awaits_routing()
     }
 
     fn changes(setup: &HealSetup) -> Vec<Changes> {

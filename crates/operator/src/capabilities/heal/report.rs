@@ -34,7 +34,8 @@ pub(super) fn note(events: &EventQueue, pod: &PodEntry, failing: &FailingPod<'_>
                 Unpatchable::Volume => return,
             };
             let name = container.name();
-            tracing::info!(pod = %pod.key, container = name, image = %container.image, why, "a container is left alone");
+            let image = &container.image;
+            tracing::info!(pod = %pod.key, container = name, %image, why, "a container is left alone");
             let message = format!("container {name} is left alone, another image would not help: {why}");
             events.tell(notice(pod, true, "NotHealed", message));
         }

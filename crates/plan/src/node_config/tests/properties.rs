@@ -71,8 +71,8 @@ proptest! {
         prop_assert_eq!(plan(given), plan(shuffled));
     }
 
-    /// The source that counts for an image is the nearest that any set names. If one of its sets says never, the image's
-    /// own registry is not asked, whatever else is wrong with the set.
+    /// The source that counts for an image is the nearest that any set names. If one of its sets says never, the
+    /// image's own registry is not asked, whatever else is wrong with the set.
     #[test]
     fn a_source_that_must_never_be_contacted_is_not(policies in policies(), insecure in subsequence(IMAGES, 0..3)) {
         let config = NodeConfig::plan(&inputs(policies.clone(), &insecure, &[]));
