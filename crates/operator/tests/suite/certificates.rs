@@ -12,8 +12,8 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::platform::certificates::Settings;
 use fairlead_testkit::{eventually, pki::Authority};
-use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::ByteString;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::replica::{Bench, PATIENCE, Replica, SECRET, create_pod, record};
@@ -248,9 +248,8 @@ async fn damage_is_mended() -> Result<()> {
 }
 
 async fn mangle(bench: &Bench, key: &str) -> Result<()> {
-    let mut secret: Secret = bench.secrets().get(SECRET).await?;
-    secret.data.get_or_insert_default().insert(key.to_owned(), ByteString(b"mangled".to_vec()));
-    bench.secrets().replace(SECRET, &PostParams::default(), &secret).await?;
+    let patch = Patch::Merge(json!({"data": {key: ByteString(b"mangled".to_vec())}}));
+    bench.secrets().patch(SECRET, &PatchParams::default(), &patch).await?;
     Ok(())
 }
 

@@ -400,16 +400,20 @@ impl Cache {
     }
 
     fn looked(&mut self, looked: Looked, setup: &CacheSetup, now: Timestamp) {
-        let Looked { outcome, taken, done } = looked;
+        let Looked { generation, outcome, taken, done } = looked;
         self.taken = taken;
         for what in &done {
             setup.context.events.tell(events::done(&self.object, what, now));
+        }
+        // It was edited meanwhile: this says nothing about the object as it is now, and the next look is due.
+        if generation != self.basis.generation {
+            return;
         }
         let refused = match &outcome {
             Outcome::Seen(seen) => seen.refused.as_deref(),
             Outcome::Failed(_) => None,
         };
-        let report = report(self.status(), self.basis.generation, &outcome, self.failures, now);
+        let report = report(self.status(), generation, &outcome, self.failures, now);
         if let (Some(refused), 0) = (refused, self.failures) {
             setup.context.events.tell(events::refused(&self.object, refused, now));
         }

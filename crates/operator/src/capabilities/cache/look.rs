@@ -34,6 +34,8 @@ pub(super) struct Look {
 
 /// What a look came to.
 pub(super) struct Looked {
+    /// Of the object that was looked at.
+    pub(super) generation: Option<i64>,
     pub(super) outcome: Outcome,
     /// Hash of the login that Harbor has now.
     pub(super) taken: Option<u64>,
@@ -65,7 +67,7 @@ impl Look {
     pub(super) async fn take(mut self) -> Looked {
         let mut done = Vec::new();
         let outcome = self.outcome(&mut done).await.unwrap_or_else(Outcome::Failed);
-        Looked { outcome, taken: self.taken, done }
+        Looked { generation: self.object.metadata.generation, outcome, taken: self.taken, done }
     }
 
     async fn outcome(&mut self, done: &mut Vec<String>) -> Result<Outcome, String> {

@@ -44,7 +44,7 @@ async fn available(count: usize, config: &str) -> Result<(FakeRegistry, Bench, V
         images.push(reference(&registry, &format!("app:{number}"))?);
     }
     for image in &images {
-        assert!(bench.ask(image, &[]).await.is_available());
+        bench.finds(image, 20 * SECOND).await?;
     }
     Ok((registry, bench, images))
 }
@@ -62,7 +62,7 @@ async fn no_pod_gets_a_registry_that_died_while_the_cluster_was_quiet() -> Resul
     let images: Vec<Reference> =
         hosts.map(|host| Ok(Reference::parse(&format!("{host}/app:1"))?)).collect::<Result<_>>()?;
     for image in &images {
-        assert!(bench.ask(image, &[]).await.is_available());
+        bench.finds(image, 20 * SECOND).await?;
     }
     sleep(QUIET).await;
     killed.kill();
