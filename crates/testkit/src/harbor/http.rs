@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::state::{Effect, Logged, State};
-use super::{Shared, projects, registries};
+use super::robots::{self, Caller};
+use super::{Shared, projects, pull, registries};
 
 const BASE: &str = "/api/v2.0/";
 /// How long a failed login takes, and how long its user is locked.
@@ -26,7 +27,7 @@ pub(super) struct Call {
     /// Segments below the base path, decoded once.
     pub(super) segments: Vec<String>,
     pub(super) query: Vec<(String, String)>,
-    pub(super) admin: bool,
+    pub(super) caller: Caller,
     pub(super) headers: HeaderMap,
     body: Vec<u8>,
 }
@@ -68,7 +69,7 @@ impl Answer {
         Self::error_with(status, code, message)
     }
 
-    fn error_with(status: u16, code: &str, message: impl Into<String>) -> Self {
+    pub(super) fn error_with(status: u16, code: &str, message: impl Into<String>) -> Self {
         let message: String = if status == 500 { "internal server error".to_owned() } else { message.into() };
         let body = json!({"errors": [{"code": code, "message": message}]});
         Self { body: Some(body), ..Self::empty(status) }
@@ -89,6 +90,10 @@ impl Fields {
 
     pub(super) fn flag(&self, path: &str) -> Option<bool> {
         self.get(path)?.as_bool()
+    }
+
+    pub(super) fn list(&self, path: &str) -> &[Value] {
+        self.get(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     }
 
     pub(super) fn number(&self, path: &str) -> Option<i64> {
@@ -185,8 +190,12 @@ pub(super) async fn answer(Extract(shared): Extract<Arc<Shared>>, request: Reque
             page(StatusCode::GATEWAY_TIMEOUT, "")
         }
         None => {
-            let answer = serve(&shared, &parts.method, &path, &parts.headers, body).await;
-            finish(answer, &parts.headers)
+            if path.starts_with("/v2/") {
+                pull::answer(&shared, &parts.method, &path, &parts.headers).await
+            } else {
+                let answer = serve(&shared, &parts.method, &path, &parts.headers, body).await;
+                finish(answer, &parts.headers)
+            }
         }
     };
     let has = |name: HeaderName| parts.headers.contains_key(name);
@@ -209,22 +218,23 @@ async fn serve(shared: &Shared, method: &Method, path: &str, headers: &HeaderMap
         answer.headers.push(("set-cookie", "_gorilla_csrf=double; Path=/".to_owned()));
         return answer;
     }
-    let admin = match login(shared, headers) {
-        Login::Anonymous => false,
-        Login::Admin => true,
-        Login::Refused => {
+    let caller = match login(shared, headers) {
+        Some(caller) => caller,
+        None => {
             sleep(LOCK).await;
-            false
+            Caller::Anonymous
         }
     };
-    let (route, query) = path.split_once('?').unwrap_or((path, ""));
+    let route = path.split_once('?').map_or(path, |(route, _)| route);
+    if route == "/service/token" {
+        return pull::token(shared, path, headers);
+    }
     let Some(route) = route.strip_prefix(BASE) else {
         return Answer::error(404, format!("path {route} was not found"));
     };
-    let query = reqwest::Url::parse(&format!("http://double/?{query}"));
-    let query = query.map(|url| url.query_pairs().into_owned().collect()).unwrap_or_default();
     let segments = route.split('/').map(decode).collect();
-    let call = Call { method: method.clone(), segments, query, admin, headers: headers.clone(), body };
+    let query = query_of(path);
+    let call = Call { method: method.clone(), segments, query, caller, headers: headers.clone(), body };
     let mut state = shared.lock();
     if unsafe_method && state.read_only {
         return Answer::error_with(403, "DENIED", "the system is in read only mode, writing is prohibited");
@@ -242,40 +252,43 @@ fn route_to(state: &mut State, call: &Call) -> Answer {
             let parts: Vec<_> = names.iter().map(|name| json!({"name": name, "status": "healthy"})).collect();
             Answer::json(json!({"status": "healthy", "components": parts}))
         }
-        ["systeminfo"] if get && call.admin => Answer::json(
+        ["systeminfo"] if get && matches!(call.caller, Caller::Admin) => Answer::json(
             json!({"auth_mode": "db_auth", "harbor_version": "v2.9.5", "read_only": state.read_only}),
         ),
         ["systeminfo"] if get => Answer::json(json!({"auth_mode": "db_auth"})),
-        ["registries", ..] | ["replication", "adapters"] if !call.admin => Answer::error(401, "unauthorized"),
-        ["replication", "adapters"] if get => Answer::json(json!(registries::ADAPTERS)),
+        ["robots"] => robots::answer(state, call),
+        ["quotas"] if get => projects::quotas(state, call).unwrap_or_else(|refusal| refusal),
+        ["replication", "adapters"] if get => match call.caller.must("system", "registry", "list") {
+            Ok(()) => Answer::json(json!(registries::ADAPTERS)),
+            Err(refusal) => refusal,
+        },
         ["registries", rest @ ..] => registries::answer(state, call, rest),
         ["projects", rest @ ..] => projects::answer(state, call, rest),
         _ => Answer::error(404, format!("path {BASE}{} was not found", segments.join("/"))),
     }
 }
 
-enum Login {
-    Anonymous,
-    Admin,
-    /// It takes a while.
-    Refused,
-}
-
-fn login(shared: &Shared, headers: &HeaderMap) -> Login {
+/// Who calls; `None` if the login is wrong, which takes a while.
+pub(super) fn login(shared: &Shared, headers: &HeaderMap) -> Option<Caller> {
     let basic = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let pair =
         basic.and_then(|value| value.strip_prefix("Basic ")).and_then(|text| STANDARD.decode(text).ok());
-    let Some(pair) = pair.and_then(|bytes| String::from_utf8(bytes).ok()) else { return Login::Anonymous };
+    let Some(pair) = pair.and_then(|bytes| String::from_utf8(bytes).ok()) else {
+        return Some(Caller::Anonymous);
+    };
     let (user, password) = pair.split_once(':').unwrap_or((&pair, ""));
     let mut state = shared.lock();
     if state.locked.get(user).is_some_and(|until| Instant::now() < *until) {
-        return Login::Anonymous;
+        return Some(Caller::Anonymous);
     }
     if user == "admin" && password == state.password {
-        return Login::Admin;
+        return Some(Caller::Admin);
+    }
+    if let Some(robot) = state.robots.get(user).filter(|robot| robot.secret == password) {
+        return Some(Caller::Robot(robot.clone()));
     }
     state.locked.insert(user.to_owned(), Instant::now() + LOCK);
-    Login::Refused
+    None
 }
 
 impl State {
@@ -292,7 +305,7 @@ impl State {
     }
 }
 
-fn finish(answer: Answer, request: &HeaderMap) -> Response<Body> {
+pub(super) fn finish(answer: Answer, request: &HeaderMap) -> Response<Body> {
     let Answer { status, body, headers } = answer;
     let mut response = match body {
         None => Response::new(Body::empty()),
@@ -323,6 +336,13 @@ fn page(status: StatusCode, text: &'static str) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;
     response
+}
+
+/// The parameters of a path.
+pub(super) fn query_of(path: &str) -> Vec<(String, String)> {
+    let query = path.split_once('?').map_or("", |(_, query)| query);
+    let url = reqwest::Url::parse(&format!("http://double/?{query}"));
+    url.map(|url| url.query_pairs().into_owned().collect()).unwrap_or_default()
 }
 
 /// Undoes percent-encoding, once.

@@ -1,13 +1,15 @@
-//! A double of Harbor: its API of registries, projects and repositories, with the manners that a client meets in a real
-//! one. Observed on Harbor 2.9.5: upstreams are tested when an endpoint is made or changed, a ping stores nothing,
-//! names are matched as parts, digits are numbers, lists are cut at a hundred, a failed login locks its user, and a
-//! request with a cookie needs a CSRF token.
+//! A double of Harbor: its API of registries, projects, repositories and robots, and pulls through proxy projects, with
+//! the manners that a client meets in a real one. Observed on Harbor 2.9.5: upstreams are tested when an endpoint is
+//! made or changed, a ping stores nothing, names are matched as parts, digits are numbers, lists are cut at a hundred, a
+//! failed login locks its user, and a request with a cookie needs a CSRF token.
 //!
-//! The test says what real upstreams would answer: see [`Upstream`].
+//! The test says what real upstreams would answer to Harbor's own check: see [`Upstream`]. Pulls go to their addresses.
 
 mod http;
 mod projects;
+mod pull;
 mod registries;
+mod robots;
 mod state;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -37,6 +39,8 @@ pub struct FakeHarbor {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
+    /// Speaks to upstreams.
+    http: reqwest::Client,
 }
 
 impl Shared {

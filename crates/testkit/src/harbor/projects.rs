@@ -57,12 +57,13 @@ pub(super) fn answer(state: &mut State, call: &Call, rest: &[&str]) -> Answer {
 }
 
 fn list(state: &State, call: &Call) -> Answer {
-    let live = state.projects.values().filter(|one| !one.deleted && (call.admin || one.public));
+    let sees_all = call.caller.must("system", "project", "list").is_ok();
+    let live = state.projects.values().filter(|one| !one.deleted && (sees_all || one.public));
     call.page(live.filter(|one| call.selects(&one.name)).map(|one| shown(state, one)).collect())
 }
 
 fn create(state: &mut State, call: &Call) -> Result<Answer, Answer> {
-    must_be_admin(call)?;
+    call.caller.must("system", "project", "create")?;
     let body = call.json()?;
     let name = body.text("project_name").unwrap_or_default().to_owned();
     if !is_project_name(&name) {
@@ -130,7 +131,7 @@ fn one(state: &mut State, call: &Call, method: &Method, name: &str) -> Result<An
 }
 
 fn list_repositories(state: &mut State, call: &Call, name: &str) -> Result<Answer, Answer> {
-    must_be_admin(call)?;
+    call.caller.must("project", "repository", "list")?;
     // Only a name counts here, never a number.
     if state.project(name).is_none() {
         return Err(not_found(name));
@@ -149,7 +150,7 @@ fn list_repositories(state: &mut State, call: &Call, name: &str) -> Result<Answe
 }
 
 fn delete_repository(state: &mut State, call: &Call, name: &str, repository: &str) -> Result<Answer, Answer> {
-    must_be_admin(call)?;
+    call.caller.must("project", "repository", "delete")?;
     // Harbor decodes this segment once more, so that both ways of writing a slash reach it.
     let repository = decode(repository);
     let found = state.repositories.values().find(|one| one.project == name && one.name == repository);
@@ -161,7 +162,12 @@ fn delete_repository(state: &mut State, call: &Call, name: &str, repository: &st
 
 /// The project that a segment names. Digits are a number, unless the request says otherwise.
 fn named<'a>(state: &'a State, call: &Call, segment: &str) -> Result<&'a HeldProject, Answer> {
-    must_be_admin(call)?;
+    let action = match call.method {
+        Method::PUT => "update",
+        Method::DELETE => "delete",
+        _ => "read",
+    };
+    call.caller.must("project", "project", action)?;
     let number = segment.parse::<i64>().ok().filter(|_| !call.names());
     let found = match number {
         Some(id) => state.projects.get(&id).filter(|one| !one.deleted),
@@ -170,8 +176,21 @@ fn named<'a>(state: &'a State, call: &Call, segment: &str) -> Result<&'a HeldPro
     found.ok_or_else(|| not_found(segment))
 }
 
-fn must_be_admin(call: &Call) -> Result<(), Answer> {
-    if call.admin { Ok(()) } else { Err(Answer::error(401, "unauthorized")) }
+/// What projects may store and do store; -1 is without limit.
+pub(super) fn quotas(state: &State, call: &Call) -> Result<Answer, Answer> {
+    call.caller.must("system", "quota", "list")?;
+    let live = state.projects.values().filter(|one| !one.deleted);
+    let shown = live.map(|one| {
+        let used: usize = (state.cached.iter().filter(|((project, _), _)| *project == one.name))
+            .flat_map(|(_, held)| held.content.values())
+            .map(|content| content.bytes.len())
+            .sum();
+        json!({
+            "id": one.id, "ref": {"id": one.id, "name": one.name, "owner_name": "admin"},
+            "hard": {"storage": -1}, "used": {"storage": used},
+        })
+    });
+    Ok(call.page(shown.collect()))
 }
 
 fn not_found(name: &str) -> Answer {

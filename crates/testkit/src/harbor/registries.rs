@@ -23,6 +23,16 @@ pub(super) const ADAPTERS: &[&str] = &[
 const LONGEST_NAME: usize = 64;
 
 pub(super) fn answer(state: &mut State, call: &Call, rest: &[&str]) -> Answer {
+    let action = match (&call.method, rest) {
+        (&Method::GET, []) => "list",
+        (&Method::GET, _) | (_, ["ping"]) => "read",
+        (&Method::POST, _) => "create",
+        (&Method::PUT, _) => "update",
+        _ => "delete",
+    };
+    if let Err(refusal) = call.caller.must("system", "registry", action) {
+        return refusal;
+    }
     let result = match (&call.method, rest) {
         (&Method::GET, []) => Ok(list(state, call)),
         (&Method::POST, []) => create(state, call),

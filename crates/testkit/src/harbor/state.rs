@@ -20,6 +20,10 @@ pub(super) struct State {
     pub(super) registries: BTreeMap<i64, HeldRegistry>,
     pub(super) projects: BTreeMap<i64, HeldProject>,
     pub(super) repositories: BTreeMap<i64, HeldRepository>,
+    /// What was pulled, by project and repository.
+    pub(super) cached: HashMap<(String, String), Cached>,
+    /// By the full name.
+    pub(super) robots: BTreeMap<String, Robot>,
     /// Repositories whose record comes late: project and name.
     pub(super) late: Vec<(String, String)>,
     /// Endpoints that a replication policy refers to.
@@ -42,6 +46,8 @@ impl Default for State {
             registries: BTreeMap::new(),
             projects: BTreeMap::new(),
             repositories: BTreeMap::new(),
+            cached: HashMap::new(),
+            robots: BTreeMap::new(),
             late: Vec::new(),
             replicated: BTreeSet::new(),
             log: Vec::new(),
@@ -110,6 +116,29 @@ pub(super) struct HeldRepository {
     pub(super) project: String,
     pub(super) name: String,
     pub(super) created: Timestamp,
+}
+
+/// What Harbor keeps of a repository that was pulled through it.
+#[derive(Debug, Default)]
+pub(super) struct Cached {
+    /// Digests.
+    pub(super) tags: HashMap<String, String>,
+    /// Manifests and blobs, by digest.
+    pub(super) content: HashMap<String, Content>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Content {
+    pub(super) media_type: String,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// An account for programs.
+#[derive(Debug, Clone)]
+pub(super) struct Robot {
+    pub(super) secret: String,
+    /// Kind (`system` or `project`), resource and action.
+    pub(super) access: BTreeSet<(String, String, String)>,
 }
 
 /// What happens to requests instead of their answer.

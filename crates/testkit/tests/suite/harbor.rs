@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use fairlead_testkit::FakeHarbor;
+use fairlead_testkit::fake_registry::{FakeRegistry, Fault as RegistryFault};
 use fairlead_testkit::harbor::{Effect, Fault, PASSWORD, Upstream};
+use fairlead_testkit::images::holding;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
@@ -274,5 +276,133 @@ async fn faults_strike_as_often_as_they_should() -> Result<()> {
     assert_eq!(caller.get("projects").await?.0, 200);
     assert_eq!(caller.harbor.requests().len(), 4);
     assert!(caller.harbor.writes().is_empty());
+    Ok(())
+}
+
+/// A registry, and a proxy project of it that everybody may pull from.
+async fn proxied() -> Result<(Caller, FakeRegistry, String)> {
+    let (caller, registry) = (Caller::start().await?, FakeRegistry::start().await?);
+    let image = holding("a")?;
+    registry.hold("team/app", "1", &image);
+    let id = caller.harbor.hold_endpoint("hub", &format!("http://{}", registry.host()), |_| {});
+    caller.harbor.hold_project("hub", Some(id), true);
+    Ok((caller, registry, image.digest().clone()))
+}
+
+impl Caller {
+    fn pull(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}/v2/{path}", self.harbor.url())).bearer_auth("hub")
+    }
+
+    /// Status and digest.
+    async fn manifest(&self, reference: &str) -> Result<(u16, Option<String>)> {
+        let answer = self.pull(Method::GET, &format!("hub/team/app/manifests/{reference}")).send().await?;
+        let digest = answer.headers().get("docker-content-digest").and_then(|value| value.to_str().ok());
+        Ok((answer.status().as_u16(), digest.map(str::to_owned)))
+    }
+}
+
+#[tokio::test]
+async fn a_pull_goes_through_a_proxy_project_and_what_was_pulled_stays() -> Result<()> {
+    let (caller, registry, digest) = proxied().await?;
+    let url = format!("{}/v2/hub/team/app/manifests/1", caller.harbor.url());
+    let refused = caller.http.get(&url).send().await?;
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    let challenge = refused.headers()["www-authenticate"].to_str()?.to_owned();
+    assert!(challenge.contains("/service/token\",service=\"harbor-registry\""), "{challenge}");
+    assert!(challenge.contains("scope=\"repository:hub/team/app:pull\""), "{challenge}");
+    let token = format!("{}/service/token?scope=repository:hub/team/app:pull", caller.harbor.url());
+    let token: Value = caller.http.get(token).send().await?.json().await?;
+    let pulled = caller.http.get(&url).bearer_auth(token["token"].as_str().unwrap_or_default());
+    let pulled = pulled.send().await?;
+    assert_eq!((pulled.status(), &*pulled.headers()["docker-content-digest"].to_str()?), (StatusCode::OK, ""));
+
+    let head = caller.pull(Method::HEAD, "hub/team/app/manifests/1").send().await?;
+    assert_eq!(head.headers()["docker-content-digest"], *digest);
+    assert_ne!(head.headers()["content-length"], "0");
+    registry.forget_requests();
+    assert_eq!(caller.manifest("1").await?, (200, Some(digest.clone())));
+    assert_eq!(registry.count("HEAD", "/manifests/1"), 1, "a tag is compared each time");
+    assert_eq!(registry.count("GET", "/manifests/"), 0, "and fetched only if it has moved");
+    assert_eq!(caller.manifest(&digest).await?, (200, Some(digest.clone())));
+    assert_eq!(registry.requests().len(), 1, "a digest that is here is not asked for again");
+
+    let path = "projects/hub/repositories";
+    assert_eq!(names(&caller.get(path).await?.1), Vec::<&str>::new());
+    assert_eq!(names(&caller.get(path).await?.1), ["hub/team/app"], "the record comes late");
+    let (_, quotas) = caller.get("quotas?reference=project").await?;
+    assert!(quotas[0]["used"]["storage"].as_i64().is_some_and(|used| used > 0), "{quotas}");
+    let push = caller.pull(Method::PUT, "hub/team/app/manifests/1").send().await?;
+    assert_eq!(push.status(), StatusCode::FORBIDDEN);
+    let absent = caller.pull(Method::GET, "other/team/app/manifests/1").send().await?;
+    assert_eq!(absent.status(), StatusCode::UNAUTHORIZED, "that a project is absent is not said");
+
+    caller.harbor.edit_project("hub", |one| one.public = false);
+    let token = format!("{}/service/token?scope=repository:hub/team/app:pull", caller.harbor.url());
+    let token: Value = caller.http.get(token).send().await?.json().await?;
+    assert_ne!(token["token"], "hub", "a private project opens only for a login");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_proxy_project_serves_what_it_has_while_its_upstream_is_in_trouble() -> Result<()> {
+    let (caller, registry, digest) = proxied().await?;
+    assert_eq!(caller.manifest("1").await?.0, 200);
+    registry.inject(RegistryFault::status(429));
+    assert_eq!(caller.manifest("1").await?, (200, Some(digest.clone())));
+    assert_eq!(caller.manifest("2").await?.0, 429);
+    registry.heal();
+    registry.inject(RegistryFault::status(500));
+    assert_eq!(caller.manifest("1").await?, (200, Some(digest.clone())));
+    assert_eq!(caller.manifest("2").await?.0, 404, "any other error reads as absence");
+    registry.heal();
+    caller.harbor.edit_endpoint("hub", |one| one.status = "unhealthy".to_owned());
+    registry.forget_requests();
+    assert_eq!((caller.manifest("1").await?.0, caller.manifest("2").await?.0), (200, 404));
+    assert!(registry.requests().is_empty(), "nothing is asked of an unhealthy upstream");
+    caller.harbor.edit_endpoint("hub", |one| one.status = "healthy".to_owned());
+    registry.inject(RegistryFault::status(404));
+    assert_eq!(caller.manifest("1").await?.0, 404, "a tag that is gone upstream is gone here");
+
+    caller.harbor.edit_endpoint("hub", |one| one.kind = "docker-hub".to_owned());
+    let without_redirects = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+    let url = format!("{}/v2/hub/app/manifests/1", caller.harbor.url());
+    let moved = without_redirects.get(url).bearer_auth("hub").send().await?;
+    assert_eq!(moved.headers()["location"], "/v2/hub/library/app/manifests/1");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_robot_may_do_what_it_was_given_and_nothing_on_projects_beside_rights_on_the_system() -> Result<()> {
+    let caller = Caller::start().await?;
+    caller.harbor.hold_project("p", None, false);
+    let robot = |name: &str, kinds: &[&str]| {
+        let of = |kind: &&str| match *kind {
+            "system" => json!({"kind": "system", "namespace": "/", "access": [
+                {"resource": "registry", "action": "list"}, {"resource": "project", "action": "list"}]}),
+            _ => json!({"kind": "project", "namespace": "*", "access": [
+                {"resource": "project", "action": "read"}]}),
+        };
+        let permissions: Vec<_> = kinds.iter().map(of).collect();
+        json!({"name": name, "duration": -1, "level": "system", "permissions": permissions})
+    };
+    let mut logins = Vec::new();
+    for (name, kinds) in [("both", &["system", "project"][..]), ("reader", &["project"])] {
+        let (status, made) = caller.send(Method::POST, "robots", Some(robot(name, kinds))).await?;
+        assert_eq!((status, &made["name"]), (201, &json!(format!("robot${name}"))));
+        logins.push((made["name"].clone(), made["secret"].clone()));
+    }
+    let status = async |login: &(Value, Value), method: Method, path: &str| {
+        let (user, secret) = (login.0.as_str().unwrap_or_default(), login.1.as_str());
+        anyhow::Ok(finish(caller.anonymous(method, path).basic_auth(user, secret)).await?.0)
+    };
+    let [both, reader] = &logins[..] else { anyhow::bail!("two robots") };
+    assert_eq!(status(both, Method::GET, "registries").await?, 200);
+    assert_eq!(status(both, Method::GET, "projects/p").await?, 403, "as 2.9.5 has it");
+    assert_eq!(status(both, Method::DELETE, "registries/1").await?, 403);
+    assert_eq!(status(reader, Method::GET, "registries").await?, 403);
+    assert_eq!(status(reader, Method::GET, "projects/p").await?, 200);
+    let (status, _) = caller.send(Method::POST, "robots", Some(robot("both", &[]))).await?;
+    assert_eq!(status, 409);
     Ok(())
 }
