@@ -57,7 +57,7 @@ pub async fn install(
         reference.and_then(|text| text.split_once('/')).context("no image in the manifests")?;
     let (repository, tag) = name.rsplit_once(':').context("the image in the manifests has no tag")?;
     registry.endpoint().push(repository, tag, image).await?;
-    cluster.pull_from(host, registry)?;
+    cluster.pull_from(host, registry.endpoint())?;
     let file = cluster.directory().join("fairlead.yaml");
     workdir::write(&file, &manifests)?;
     cluster.kubectl(["apply", "--server-side", "--filename", &file.display().to_string()]).await?;

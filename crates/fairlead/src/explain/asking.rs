@@ -203,11 +203,11 @@ fn source(origin: &Origin) -> Source {
         Origin::Original => Source::Original,
         Origin::Mirror { policy, entry, of, .. } => Source::Mirror {
             policy: policy.to_string(),
-            entry: format!("mirrors[{entry}]"),
+            entry: policy.kind.entry(*entry),
             copy_of: of.to_string(),
         },
         Origin::Upstream { policy, entry } => {
-            Source::Upstream { policy: policy.to_string(), entry: format!("upstreams[{entry}]") }
+            Source::Upstream { policy: policy.to_string(), entry: policy.kind.entry(*entry) }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! everybody but the operator.
 
 use anyhow::{Context, Result, ensure};
+use fairlead_api::names::reef::PROXY_CACHE_FINALIZER;
 use fairlead_operator::platform::install::{CERTIFICATE_SECRET, DEFAULT_NAMESPACE, NAME};
 use fairlead_testkit::{Cluster, eventually};
 use k8s_openapi::api::{
@@ -318,24 +319,36 @@ async fn of_nodes_and_images_only_what_warming_needs_is_written(
 }
 
 async fn policies_and_webhooks_are_not_redirected(admin: &Client, operator: &Client) -> Result<()> {
-    let kind =
-        ApiResource::from_gvk(&GroupVersionKind::gvk("kuik.enix.io", "v1alpha1", "ClusterImageSetMirror"));
-    let policy: DynamicObject = serde_json::from_value(json!({
-        "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ClusterImageSetMirror", "metadata": {"name": "m"},
-        "spec": {"imageFilter": {"include": [".*"]}, "mirrors": [{"registry": "r.example.com"}]},
-    }))?;
     let params = PatchParams::default();
-    let theirs: Api<DynamicObject> = Api::all_with(admin.clone(), &kind);
-    theirs.create(&PostParams::default(), &policy).await.context("an administrator's policy")?;
-    let policies: Api<DynamicObject> = Api::all_with(operator.clone(), &kind);
-    let redirected = Patch::Merge(json!({"spec": {"mirrors": [{"registry": "evil.example.com"}]}}));
-    refused(
-        "another mirror",
-        policies.patch("m", &params, &redirected).await,
-        "no field of a policy's spec",
-    )?;
-    let held = Patch::Merge(json!({"metadata": {"finalizers": ["kuik.enix.io/mirror-cleanup"]}}));
-    policies.patch("m", &params, &held).await.context("a finalizer")?;
+    for (group, kind, spec, redirected, finalizer, owner) in [
+        (
+            "kuik.enix.io",
+            "ClusterImageSetMirror",
+            json!({"imageFilter": {"include": [".*"]}, "mirrors": [{"registry": "r.example.com"}]}),
+            json!({"mirrors": [{"registry": "evil.example.com"}]}),
+            "kuik.enix.io/mirror-cleanup",
+            "policy",
+        ),
+        (
+            "harbor-reef.nvidia.com",
+            "ProxyCache",
+            json!({"type": "public", "name": "m", "url": "https://r.example.com"}),
+            json!({"url": "https://evil.example.com"}),
+            PROXY_CACHE_FINALIZER,
+            "ProxyCache",
+        ),
+    ] {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1alpha1", kind));
+        let mut policy = DynamicObject::new("m", &resource);
+        policy.data = json!({ "spec": spec });
+        let theirs: Api<DynamicObject> = Api::all_with(admin.clone(), &resource);
+        theirs.create(&PostParams::default(), &policy).await.context("an administrator's object")?;
+        let policies: Api<DynamicObject> = Api::all_with(operator.clone(), &resource);
+        let redirected = policies.patch("m", &params, &Patch::Merge(json!({ "spec": redirected }))).await;
+        refused(kind, redirected, &format!("no field of a {owner}'s spec"))?;
+        let held = Patch::Merge(json!({"metadata": {"finalizers": [finalizer]}}));
+        policies.patch("m", &params, &held).await.context("a finalizer")?;
+    }
 
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(operator.clone());
     let change = async |change: Value| {

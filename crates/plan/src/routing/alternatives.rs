@@ -53,7 +53,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Original => f.write_str("original"),
             Self::Mirror { policy, entry, .. } | Self::Upstream { policy, entry } => {
-                write!(f, "{policy}, {}[{entry}]", policy.kind.entries())
+                write!(f, "{policy}, {}", policy.kind.entry(*entry))
             }
         }
     }

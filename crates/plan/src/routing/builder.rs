@@ -105,8 +105,10 @@ impl<'p> Builder<'p> {
         let image = self.image;
         self.notes.add(|| {
             format!(
-                "{}, upstreams[{}] does not apply to {image}: it does not lie in {}, compared by whole path segments",
-                policy.id, upstream.entry, upstream.place
+                "{}, {} does not apply to {image}: it does not lie in {}, compared by whole path segments",
+                policy.id,
+                policy.id.kind.entry(upstream.entry),
+                upstream.place
             )
         });
     }
@@ -126,8 +128,9 @@ impl<'p> Builder<'p> {
             let image = self.image;
             self.notes.add(|| {
                 format!(
-                    "{image} is not tried as such: {}, upstreams[{}] discards it",
-                    policy.id, matched.entry
+                    "{image} is not tried as such: {}, {} discards it",
+                    policy.id,
+                    policy.id.kind.entry(matched.entry)
                 )
             });
         }
@@ -318,8 +321,10 @@ impl<'a, 'p> Places<'a, 'p> {
             self.made += 1;
             match set.matched.place.moved(image, &upstream.place) {
                 Ok(reference) => return Some(Place { key: head.key, reference, upstream, set: head.policy }),
-                Err(error) => notes
-                    .add(|| format!("{}, upstreams[{}] is left out: {error}", set.policy.id, upstream.entry)),
+                Err(error) => notes.add(|| {
+                    let id = &set.policy.id;
+                    format!("{id}, {} is left out: {error}", id.kind.entry(upstream.entry))
+                }),
             }
         }
     }

@@ -4,6 +4,7 @@ use fairlead_domain::{reference::Reference, selector::PodFacts};
 
 use super::{
     alternatives::Alternatives,
+    identity::PolicyKind,
     policy::{Offer, Policy},
 };
 
@@ -60,6 +61,9 @@ impl Policy {
         let reason = match &self.offer {
             Offer::Mirrors { mirrors, .. } if mirrors.is_empty() => "it has no mirror that works".to_owned(),
             Offer::Mirrors { .. } => "its filter does not let the image pass".to_owned(),
+            Offer::Upstreams(_) if self.id.kind == PolicyKind::ProxyCache => {
+                "the image does not come from its upstream".to_owned()
+            }
             Offer::Upstreams(upstreams) if upstreams.is_empty() => "it has no upstream that works".to_owned(),
             Offer::Upstreams(upstreams) => {
                 let near = upstreams.iter().find(|one| one.place.contains(alternatives.original()));

@@ -44,12 +44,12 @@ impl PolicyKind {
         matches!(self, Self::ClusterImageSetMirror | Self::ClusterReplicatedImageSet | Self::ProxyCache)
     }
 
-    /// The list in the object's spec that alternatives come from.
-    pub(super) const fn entries(self) -> &'static str {
+    /// The field in the object's spec that an alternative comes from.
+    pub fn entry(self, number: usize) -> String {
         match self {
-            Self::ClusterImageSetMirror | Self::ImageSetMirror => "mirrors",
-            Self::ClusterReplicatedImageSet | Self::ReplicatedImageSet => "upstreams",
-            Self::ProxyCache => "routing",
+            Self::ClusterImageSetMirror | Self::ImageSetMirror => format!("mirrors[{number}]"),
+            Self::ClusterReplicatedImageSet | Self::ReplicatedImageSet => format!("upstreams[{number}]"),
+            Self::ProxyCache => "routing".to_owned(),
         }
     }
 }

@@ -117,14 +117,14 @@ impl Policy {
         if self.id.namespace.is_none() {
             return self;
         }
-        let (list, problems) = (self.id.kind.entries(), &mut self.problems);
+        let (kind, problems) = (self.id.kind, &mut self.problems);
         let mut may_name = |entry: usize, place: &Location| {
             let host = place.host();
             let is_allowed = allowed.iter().any(|pattern| pattern.matches(&host));
             if !is_allowed {
                 let patterns: Vec<String> = allowed.iter().map(ToString::to_string).collect();
                 problems.push(PolicyProblem {
-                    field: format!("spec.{list}[{entry}].registry"),
+                    field: format!("spec.{}.registry", kind.entry(entry)),
                     message: format!(
                         "{host} is not a registry that policies of namespaces may name: use one that \
                          routing.namespacedRegistries allows ({}), or have an administrator add it there",

@@ -12,7 +12,7 @@ mod registries;
 mod robots;
 mod state;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use self::state::State;
 /// The administrator's password of a new Harbor.
 pub const PASSWORD: &str = "Harbor12345";
 
-/// A Harbor on a free loopback port. It lives on the runtime that started it and ends when dropped.
+/// A Harbor on a free port. It lives on the runtime that started it and ends when dropped.
 #[derive(Debug)]
 pub struct FakeHarbor {
     address: SocketAddr,
@@ -51,7 +51,12 @@ impl Shared {
 
 impl FakeHarbor {
     pub async fn start() -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        Self::start_at(Ipv4Addr::LOCALHOST.into()).await
+    }
+
+    /// The same at another address, such as one that a node reaches.
+    pub async fn start_at(address: IpAddr) -> Result<Self> {
+        let listener = TcpListener::bind((address, 0)).await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared::default());
         let routes = Router::new().fallback(http::answer).with_state(shared.clone());

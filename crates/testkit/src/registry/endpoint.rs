@@ -23,7 +23,8 @@ impl Endpoint {
         Self::at(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
     }
 
-    pub(super) fn at(address: SocketAddrV4) -> Self {
+    /// The same at another address.
+    pub fn at(address: SocketAddrV4) -> Self {
         Self { address, credentials: None, authority: None, self_signed: false }
     }
 

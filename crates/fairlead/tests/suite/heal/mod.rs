@@ -1,6 +1,7 @@
 //! Healing as people meet it: the installed operator under its own rights, beside a real node or with statuses as a
 //! kubelet writes them.
 
+mod leader;
 mod node;
 mod reported;
 

@@ -11,7 +11,7 @@ use super::OPERATOR;
 use crate::route::rig::{Rig, SOON, annotation, image, replicas, route, shared};
 
 /// A Pod that is bound to a node that nothing runs on.
-fn bound(image: &str, annotations: &Value) -> Value {
+pub(super) fn bound(image: &str, annotations: &Value) -> Value {
     json!({
         "metadata": {"generateName": "stuck-", "annotations": annotations},
         "spec": {
@@ -21,12 +21,12 @@ fn bound(image: &str, annotations: &Value) -> Value {
     })
 }
 
-fn originals(image: &str) -> Value {
+pub(super) fn originals(image: &str) -> Value {
     json!({"harbor.rewrite/original-upstreams": json!({"app": image}).to_string()})
 }
 
 /// What a kubelet says of a Pod.
-async fn waits(pods: &Api<Pod>, pod: &Pod, reason: &str, message: &str) -> Result<()> {
+pub(super) async fn waits(pods: &Api<Pod>, pod: &Pod, reason: &str, message: &str) -> Result<()> {
     let status = json!({"status": {"phase": "Pending", "containerStatuses": [{
         "name": "app", "image": image(pod), "imageID": "", "ready": false, "restartCount": 0,
         "state": {"waiting": {"reason": reason, "message": message}},

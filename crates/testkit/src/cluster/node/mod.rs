@@ -162,7 +162,7 @@ impl Cluster {
     }
 
     /// Lets the node pull images of `host` from a registry, as administrators do where a host cannot be reached.
-    pub fn pull_from(&self, host: &str, registry: &Registry) -> Result<()> {
-        pulls_from(self.directory(), host, registry.endpoint())
+    pub fn pull_from(&self, host: &str, registry: &Endpoint) -> Result<()> {
+        pulls_from(self.directory(), host, registry)
     }
 }

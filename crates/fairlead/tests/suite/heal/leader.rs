@@ -1,0 +1,71 @@
+//! The leader is killed while many Pods are healed, and healing is limited to some namespaces.
+
+use anyhow::{Result, ensure};
+use fairlead_testkit::{Cluster, eventually};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+
+use super::OPERATOR;
+use super::reported::{bound, originals, waits};
+use crate::route::rig::{Rig, SOON, image};
+
+const PODS: usize = 60;
+/// Slow enough to be killed in the middle.
+const CONFIG: &str = "heal: {patchesPerSecond: 5}\n";
+
+#[tokio::test]
+async fn a_killed_leader_leaves_no_pod_out_and_no_pod_is_patched_twice() -> Result<()> {
+    let mut rig = Rig::install_with(Cluster::builder().audit(true).start().await?, CONFIG).await?;
+    let (healed, other) = (rig.namespace().await?, rig.namespace().await?);
+    let scope = [("WATCH_NAMESPACE".to_owned(), format!("absent,{healed}"))];
+    // The first operator has no such limit, and leads until it has gone.
+    let limited = rig.start_operator_with(&scope).await?;
+    let first = std::mem::replace(&mut rig.operator, limited);
+    first.0.process.kill().await?;
+    rig.operator.0.wait_to_lead(SOON).await?;
+    let standby = rig.start_operator_with(&scope).await?;
+    standby.0.wait_to_say("standing by", SOON).await?;
+
+    let good = "docker.io/library/app:1";
+    let outside = rig.create(&other, &bound("gone.invalid/app:1", &originals(good))).await?;
+    let elsewhere: Api<Pod> = Api::namespaced(rig.client().await?, &other);
+    waits(&elsewhere, &outside, "ErrImagePull", "no such host").await?;
+    let pods: Api<Pod> = Api::namespaced(rig.client().await?, &healed);
+    for _ in 0..PODS {
+        let pod = rig.create(&healed, &bound("gone.invalid/app:1", &originals(good))).await?;
+        waits(&pods, &pod, "ErrImagePull", "no such host").await?;
+    }
+    let count = async || {
+        let all = pods.list(&ListParams::default()).await?.items;
+        anyhow::Ok(all.iter().filter(|pod| image(pod) == good).count())
+    };
+    eventually(SOON, || async {
+        let count = count().await?;
+        ensure!(count >= 5, "{count} healed: {}", rig.operator.0.process.log_tail());
+        Ok(())
+    })
+    .await?;
+    let killed = std::mem::replace(&mut rig.operator, standby);
+    killed.0.process.kill().await?;
+    let before = count().await?;
+    ensure!(before < PODS, "everything was healed before the crash, which proves nothing");
+    eventually(SOON * 2, || async {
+        let count = count().await?;
+        ensure!(count == PODS, "{count} healed: {}", rig.operator.0.process.log_tail());
+        Ok(())
+    })
+    .await?;
+    println!("{before} of {PODS} before the crash");
+
+    let events = rig.cluster.audit_events()?;
+    let patches: Vec<_> = (events.iter())
+        .filter(|event| event.user == OPERATOR && event.verb == "patch" && event.resource == "pods")
+        .filter(|event| event.code == 200)
+        .map(|event| event.name.as_str())
+        .collect();
+    let distinct: std::collections::HashSet<_> = patches.iter().collect();
+    ensure!(patches.len() == PODS && distinct.len() == PODS, "{} of {}", distinct.len(), patches.len());
+    ensure!(image(&elsewhere.get(&outside.name_any()).await?) == "gone.invalid/app:1", "outside of the scope");
+    Ok(())
+}
