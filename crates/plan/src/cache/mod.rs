@@ -2,13 +2,13 @@
 //!
 //! An object stands for a pair in Harbor, an endpoint and a project of one name. [`plan`] compares the pair with the
 //! object and says what to do next, one step after the other, each on fresh facts; [`report`] makes the status of what
-//! came of it; [`farewell`] says what goes with a deleted object.
+//! came of it; [`finalization`] says what goes with a deleted object.
 //!
 //! Several clusters and people share a Harbor, so a pair belongs to an object only if its endpoint says so: see
 //! [`ownership`]. What belongs to others is used where it fits, and never changed.
 
 mod desired;
-mod farewell;
+mod finalize;
 mod ownership;
 mod reconcile;
 mod report;
@@ -18,7 +18,7 @@ mod tests;
 use fairlead_domain::harbor::{Endpoint, Login, Project};
 
 pub use desired::{Desired, SecretKeys, SpecError, default_key};
-pub use farewell::{Farewell, Leaving, Removal, farewell, next_attempt};
+pub use finalize::{DeletedCache, Finalization, Removal, finalization, next_attempt};
 pub use ownership::{CacheObject, Mark, Ownership, former, ownership};
 pub use reconcile::{Action, Drift, Facts, Plan, Problem, plan};
 pub use report::{Outcome, Report, Seen, leaving, not_configured, report, says};

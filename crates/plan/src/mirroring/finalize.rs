@@ -26,7 +26,7 @@ use crate::usage_list::Withheld;
 pub const GIVE_UP: SignedDuration = SignedDuration::from_mins(10);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Farewell {
+pub enum Finalization {
     /// Copies are still to be deleted; the object waits for that, at most until then.
     /// `lists_wanted`: some of them wait until the usage lists of other clusters were read.
     Clean { tasks: Vec<Task>, lists_wanted: bool, until: Timestamp, why: String },
@@ -36,9 +36,14 @@ pub enum Farewell {
 
 /// Whether an object is to be held by the finalizer: its copies are to be removed with it, and no longer. `busy`: what
 /// is under way may still write something, which is then to be deleted with the rest.
-pub fn wants_finalizer(held: bool, busy: bool, farewell: Option<&Farewell>, policy: Option<&Policy>) -> bool {
-    match (farewell, policy) {
-        (Some(farewell), _) => held && (busy || !matches!(farewell, Farewell::Done { .. })),
+pub fn wants_finalizer(
+    held: bool,
+    busy: bool,
+    finalization: Option<&Finalization>,
+    policy: Option<&Policy>,
+) -> bool {
+    match (finalization, policy) {
+        (Some(finalization), _) => held && (busy || !matches!(finalization, Finalization::Done { .. })),
         (None, Some(policy)) => policy.targets().iter().any(|target| target.cleanup.is_some()),
         (None, None) => held,
     }
@@ -47,7 +52,7 @@ pub fn wants_finalizer(held: bool, busy: bool, farewell: Option<&Farewell>, poli
 /// What the end of an object depends on.
 #[derive(Clone, Copy)]
 #[allow(missing_debug_implementations, reason = "a function has no form to print")]
-pub struct Leaving<'a> {
+pub struct DeletedCache<'a> {
     /// `None` while the object makes no sense: it is not known then what was to be cleaned up, so everything stays.
     pub policy: Option<&'a Policy>,
     /// In these the object is leaving.
@@ -65,15 +70,15 @@ pub struct Leaving<'a> {
 /// Copies go with their object only where clean-up is enabled; retention is not waited for then. What other objects and
 /// other clusters need stays, and so does what a Pod names and what Fairlead did not write.
 /// What becomes of the object's rows is returned as well.
-pub fn farewell(ledger: &Ledger, leaving: &Leaving<'_>) -> (Farewell, Vec<LedgerChange>) {
-    let Leaving { policy, deletion, failing, now, .. } = *leaving;
+pub fn finalization(ledger: &Ledger, leaving: &DeletedCache<'_>) -> (Finalization, Vec<LedgerChange>) {
+    let DeletedCache { policy, deletion, failing, now, .. } = *leaving;
     let Some(policy) = policy else {
-        return (Farewell::Done { left: None }, Vec::new());
+        return (Finalization::Done { left: None }, Vec::new());
     };
     let doomed = doomed(ledger, policy, leaving);
     let until = deletion.checked_add(GIVE_UP).unwrap_or(Timestamp::MAX);
     if doomed.is_empty() || until <= now {
-        return (Farewell::Done { left: left(&doomed, failing) }, Vec::new());
+        return (Finalization::Done { left: left(&doomed, failing) }, Vec::new());
     }
     let Doomed { mut tasks, changes, unread, .. } = doomed;
     let count = tasks.len() + unread;
@@ -88,7 +93,7 @@ pub fn farewell(ledger: &Ledger, leaving: &Leaving<'_>) -> (Farewell, Vec<Ledger
     tasks.retain(|task| {
         known.insert((task.destination.place().into_owned(), suffix(&task.destination).to_owned()))
     });
-    (Farewell::Clean { tasks, lists_wanted: unread > 0, until, why }, changes)
+    (Finalization::Clean { tasks, lists_wanted: unread > 0, until, why }, changes)
 }
 
 /// What is to go with an object.
@@ -130,8 +135,8 @@ impl Doomed {
     }
 }
 
-fn doomed(ledger: &Ledger, policy: &Policy, leaving: &Leaving<'_>) -> Doomed {
-    let Leaving { claims, direct, other_clusters, now, .. } = *leaving;
+fn doomed(ledger: &Ledger, policy: &Policy, leaving: &DeletedCache<'_>) -> Doomed {
+    let DeletedCache { claims, direct, other_clusters, now, .. } = *leaving;
     let aims = Aims::of(policy);
     let mut doomed = Doomed::default();
     for (source, entry) in ledger.iter() {

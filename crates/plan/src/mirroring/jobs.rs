@@ -7,7 +7,7 @@ use fairlead_api::kuik::AwaitedRegistry;
 use fairlead_domain::reference::Host;
 
 use super::{
-    finalize::Farewell,
+    finalize::Finalization,
     object::MirrorObject,
     tasks::{Registry, Task, Work, registries_of, tasks},
 };
@@ -23,15 +23,15 @@ pub struct Jobs {
 
 /// The tasks that may be worked on now. A copy is made only once its row is stored: the next lease holder must know of
 /// everything that may be in a registry. A removal adds nothing to one, so it need not be stored first.
-pub fn startable(object: &MirrorObject<'_>, farewell: Option<&Farewell>) -> Vec<Task> {
-    match (farewell, object.policy) {
+pub fn startable(object: &MirrorObject<'_>, finalization: Option<&Finalization>) -> Vec<Task> {
+    match (finalization, object.policy) {
         (None, Some(policy)) => {
             let mut tasks = tasks(object.ledger, policy, object.used);
             tasks.retain(|task| policy.keeps(&task.destination) && object.ledger.is_stored(&task.source));
             tasks
         }
-        (Some(Farewell::Clean { tasks, .. }), _) => tasks.clone(),
-        (Some(Farewell::Done { .. }), _) | (None, None) => Vec::new(),
+        (Some(Finalization::Clean { tasks, .. }), _) => tasks.clone(),
+        (Some(Finalization::Done { .. }), _) | (None, None) => Vec::new(),
     }
 }
 
@@ -39,14 +39,14 @@ pub fn startable(object: &MirrorObject<'_>, farewell: Option<&Farewell>) -> Vec<
 /// usage lists of other clusters; those of a registry that is down cannot be read, so they wait for the registry.
 pub fn jobs(
     object: &MirrorObject<'_>,
-    farewell: Option<&Farewell>,
+    finalization: Option<&Finalization>,
     held_back: bool,
     lists_wanted: bool,
     mut registry: impl FnMut(Host) -> Registry,
 ) -> Jobs {
     let mut waiting: BTreeMap<(Arc<str>, String), u32> = BTreeMap::new();
     let mut jobs = Vec::new();
-    for task in startable(object, farewell) {
+    for task in startable(object, finalization) {
         if held_back && task.work == Work::Delete {
             continue;
         }

@@ -35,7 +35,7 @@ pub use self::{
     adopt::adopt,
     claims::{Claimed, Claims, is_foreign},
     destination_key::{Slot, hold_tag, slot},
-    finalize::{Farewell, GIVE_UP, Leaving, farewell, wants_finalizer},
+    finalize::{DeletedCache, Finalization, GIVE_UP, finalization, wants_finalizer},
     findings::{Fault, Finding, Observed, Sighting, doubt, make_again, needed_digests, observe, record},
     jobs::{Jobs, job_key, jobs, startable},
     join::share_sources,

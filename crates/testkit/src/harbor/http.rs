@@ -11,8 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::state::{Effect, Logged, State};
 use super::robots::{self, Caller};
+use super::state::{Effect, Logged, State};
 use super::{Shared, projects, pull, registries};
 
 const BASE: &str = "/api/v2.0/";

@@ -73,12 +73,7 @@ pub(super) async fn answer(
     }
 }
 
-async fn pull(
-    shared: &Shared,
-    method: &Method,
-    path: &str,
-    headers: &HeaderMap,
-) -> Result<Pulled, Answer> {
+async fn pull(shared: &Shared, method: &Method, path: &str, headers: &HeaderMap) -> Result<Pulled, Answer> {
     let rest = path.strip_prefix("/v2/").unwrap_or_default();
     if *method != Method::GET && *method != Method::HEAD {
         return Err(Answer::error_with(403, "DENIED", "can not push artifact to a proxy project"));
@@ -159,7 +154,8 @@ async fn fetch(
     if !answer.status().is_success() {
         return Err(Some(answer.status()));
     }
-    let text = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let text =
+        |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let media_type = text("content-type").unwrap_or_else(|| "application/octet-stream".to_owned());
     let digest = text(DIGEST).unwrap_or_else(|| asked.reference.to_owned());
     let length = text("content-length").and_then(|length| length.parse().ok()).unwrap_or_default();
@@ -220,6 +216,7 @@ fn challenge(rest: &str, headers: &HeaderMap) -> Answer {
         "Bearer realm=\"http://{host}/service/token\",service=\"harbor-registry\"{}",
         scope.unwrap_or_default()
     );
-    let body: Value = json!({"errors": [{"code": "UNAUTHORIZED", "message": "unauthorized to access repository"}]});
+    let body: Value =
+        json!({"errors": [{"code": "UNAUTHORIZED", "message": "unauthorized to access repository"}]});
     Answer { body: Some(body), headers: vec![("www-authenticate", value)], ..Answer::empty(401) }
 }

@@ -315,7 +315,10 @@ async fn a_pull_goes_through_a_proxy_project_and_what_was_pulled_stays() -> Resu
     let token: Value = caller.http.get(token).send().await?.json().await?;
     let pulled = caller.http.get(&url).bearer_auth(token["token"].as_str().unwrap_or_default());
     let pulled = pulled.send().await?;
-    assert_eq!((pulled.status(), &*pulled.headers()["docker-content-digest"].to_str()?), (StatusCode::OK, ""));
+    assert_eq!(
+        (pulled.status(), &*pulled.headers()["docker-content-digest"].to_str()?),
+        (StatusCode::OK, "")
+    );
 
     let head = caller.pull(Method::HEAD, "hub/team/app/manifests/1").send().await?;
     assert_eq!(head.headers()["docker-content-digest"], *digest);
@@ -373,7 +376,8 @@ async fn a_proxy_project_serves_what_it_has_while_its_upstream_is_in_trouble() -
 }
 
 #[tokio::test]
-async fn a_robot_may_do_what_it_was_given_and_nothing_on_projects_beside_rights_on_the_system() -> Result<()> {
+async fn a_robot_may_do_what_it_was_given_and_nothing_on_projects_beside_rights_on_the_system() -> Result<()>
+{
     let caller = Caller::start().await?;
     caller.harbor.hold_project("p", None, false);
     let robot = |name: &str, kinds: &[&str]| {

@@ -66,6 +66,9 @@ async fn a_killed_leader_leaves_no_pod_out_and_no_pod_is_patched_twice() -> Resu
         .collect();
     let distinct: std::collections::HashSet<_> = patches.iter().collect();
     ensure!(patches.len() == PODS && distinct.len() == PODS, "{} of {}", distinct.len(), patches.len());
-    ensure!(image(&elsewhere.get(&outside.name_any()).await?) == "gone.invalid/app:1", "outside of the scope");
+    ensure!(
+        image(&elsewhere.get(&outside.name_any()).await?) == "gone.invalid/app:1",
+        "outside of the scope"
+    );
     Ok(())
 }

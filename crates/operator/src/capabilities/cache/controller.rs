@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::access::Access;
-use super::look::{Look, Looked, Parted, Parting};
+use super::look::{Deleted, Look, Looked, Removed};
 use super::{CacheSetup, events};
 use crate::cluster::identity;
 use crate::cluster::state::Changes;
@@ -81,7 +81,7 @@ struct Basis {
 /// How a look ended.
 enum Ended {
     Looked(Looked),
-    Parted(Parted),
+    Removed(Removed),
 }
 
 impl fmt::Debug for CacheController {
@@ -140,7 +140,7 @@ impl Controller for CacheController {
             cache.running = false;
             match ended {
                 Some(Ended::Looked(looked)) => cache.looked(looked, &self.setup, now),
-                Some(Ended::Parted(parted)) => cache.parted(parted, &self.setup, now),
+                Some(Ended::Removed(removed)) => cache.removed(removed, &self.setup, now),
                 // It panicked, which was logged.
                 None => cache.wait(next_attempt(u32::MAX), now),
             }
@@ -223,7 +223,7 @@ impl CacheController {
     /// Begins to look at objects that are due, the longest due first.
     fn start(&mut self, term: &Term, now: Timestamp) {
         let config = &self.setup.context.config.harbor;
-        let heirs: Vec<(Arc<str>, String)> = self
+        let staying: Vec<(Arc<str>, String)> = self
             .caches
             .values()
             .filter(|cache| !cache.basis.deleting)
@@ -261,14 +261,14 @@ impl CacheController {
             (cache.running, cache.due) = (true, Timestamp::MAX);
             if let Some(deletion) = &cache.object.metadata.deletion_timestamp {
                 let pair = &cache.object.spec.name;
-                let heir = heirs.iter().find(|(name, of)| *name != cache.name && of == pair);
-                let parting = Parting {
-                    heir: heir.map(|(name, _)| name.to_string()),
+                let successor = staying.iter().find(|(name, of)| *name != cache.name && of == pair);
+                let deleted = Deleted {
+                    successor: successor.map(|(name, _)| name.to_string()),
                     failing: cache.failing.clone(),
                     deletion: deletion.0,
                     now,
                 };
-                self.running.start(uid.clone(), async { Ended::Parted(look.part(parting).await) });
+                self.running.start(uid.clone(), async { Ended::Removed(look.remove_pair(deleted).await) });
             } else {
                 self.running.start(uid.clone(), async { Ended::Looked(look.take().await) });
             }
@@ -428,9 +428,9 @@ impl Cache {
         self.report = Some(report);
     }
 
-    fn parted(&mut self, parted: Parted, setup: &CacheSetup, now: Timestamp) {
-        match parted {
-            Parted::Done { left } => {
+    fn removed(&mut self, removed: Removed, setup: &CacheSetup, now: Timestamp) {
+        match removed {
+            Removed::Done { left } => {
                 if let Some(left) = &left {
                     tracing::warn!(
                         proxycache = &*self.name,
@@ -443,7 +443,7 @@ impl Cache {
                 (self.released, self.report) = (true, None);
                 self.finalizer_due = now;
             }
-            Parted::Failed(why) => {
+            Removed::Failed(why) => {
                 self.report = Some(leaving(self.status(), self.basis.generation, &why));
                 self.failing = Some(why);
                 self.wait(next_attempt(self.failures), now);

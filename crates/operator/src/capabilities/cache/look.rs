@@ -7,8 +7,8 @@ use fairlead_api::reef::ProxyCache;
 use fairlead_domain::harbor::Endpoint;
 use fairlead_harbor::{Class, EndpointUpdate, Error, Harbor, NewEndpoint};
 use fairlead_plan::cache::{
-    Action, CacheObject, Desired, Facts, Farewell, Leaving, Mark, Observed, Outcome, Pair, Plan, Removal,
-    Seen, UpstreamLogin, farewell, former, plan,
+    Action, CacheObject, DeletedCache, Desired, Facts, Finalization, Mark, Observed, Outcome, Pair, Plan,
+    Removal, Seen, UpstreamLogin, finalization, former, plan,
 };
 use jiff::Timestamp;
 
@@ -44,7 +44,7 @@ pub(super) struct Looked {
 }
 
 /// What an attempt to remove everything came to.
-pub(super) enum Parted {
+pub(super) enum Removed {
     /// The object may go.
     Done {
         left: Option<String>,
@@ -53,8 +53,8 @@ pub(super) enum Parted {
 }
 
 /// What the end of an object depends on besides.
-pub(super) struct Parting {
-    pub(super) heir: Option<String>,
+pub(super) struct Deleted {
+    pub(super) successor: Option<String>,
     pub(super) failing: Option<String>,
     pub(super) deletion: Timestamp,
     pub(super) now: Timestamp,
@@ -196,15 +196,15 @@ impl Look {
     }
 
     /// Removes what goes with a deleted object.
-    pub(super) async fn part(self, parting: Parting) -> Parted {
-        match self.farewell(&parting, None) {
-            Farewell::Done { left } => return Parted::Done { left },
-            Farewell::Look | Farewell::Remove(_) => {}
+    pub(super) async fn remove_pair(self, deleted: Deleted) -> Removed {
+        match self.finalization(&deleted, None) {
+            Finalization::Done { left } => return Removed::Done { left },
+            Finalization::Look | Finalization::Remove(_) => {}
         }
-        self.remove_all(&parting).await.unwrap_or_else(Parted::Failed)
+        self.remove_all(&deleted).await.unwrap_or_else(Removed::Failed)
     }
 
-    async fn remove_all(&self, parting: &Parting) -> Result<Parted, String> {
+    async fn remove_all(&self, deleted: &Deleted) -> Result<Removed, String> {
         if self.access.is_unconfigured() {
             return Err(
                 "no Harbor is configured: set harbor.url in the configuration, or HARBOR_URL".to_owned()
@@ -212,26 +212,26 @@ impl Look {
         }
         let harbor = self.access.harbor().await?;
         let observed = self.observe(&harbor).await?;
-        let removals = match self.farewell(parting, Some(&observed)) {
-            Farewell::Done { left } => return Ok(Parted::Done { left }),
-            Farewell::Look => return Err("Harbor could not be looked at".to_owned()),
-            Farewell::Remove(removals) => removals,
+        let removals = match self.finalization(deleted, Some(&observed)) {
+            Finalization::Done { left } => return Ok(Removed::Done { left }),
+            Finalization::Look => return Err("Harbor could not be looked at".to_owned()),
+            Finalization::Remove(removals) => removals,
         };
         self.remove(&harbor, &removals).await.map_err(|error| error.to_string())?;
-        Ok(Parted::Done { left: None })
+        Ok(Removed::Done { left: None })
     }
 
-    fn farewell(&self, parting: &Parting, observed: Option<&Observed>) -> Farewell {
+    fn finalization(&self, deleted: &Deleted, observed: Option<&Observed>) -> Finalization {
         let stands_for_it = |name: &str| self.siblings.contains(name);
-        farewell(&Leaving {
+        finalization(&DeletedCache {
             object: self.planned_for(&stands_for_it),
             name: &self.desired.name,
             retain: self.retain,
-            heir: parting.heir.as_deref(),
+            successor: deleted.successor.as_deref(),
             observed,
-            failing: parting.failing.as_deref(),
-            deletion: parting.deletion,
-            now: parting.now,
+            failing: deleted.failing.as_deref(),
+            deletion: deleted.deletion,
+            now: deleted.now,
         })
     }
 }

@@ -76,7 +76,7 @@ pub struct MirrorController {
     /// Contested places that were told of, and what was said: it is said again once it has changed.
     told: HashSet<(ImageKey, Box<str>)>,
     /// Objects whose end was told of.
-    parted: HashSet<Arc<str>>,
+    reported_left: HashSet<Arc<str>>,
     published: Arc<Notify>,
     /// What was seen of images and not compared with the ledgers yet.
     sightings: HashMap<Audience, HashMap<ImageKey, Sighting>>,
@@ -143,7 +143,7 @@ impl Controller for MirrorController {
             paused: HashMap::new(),
             verified: HashMap::new(),
             told: HashSet::new(),
-            parted: HashSet::new(),
+            reported_left: HashSet::new(),
             published: setup.executor.published(),
             sightings: HashMap::new(),
             wrong_clock: None,

@@ -8,7 +8,7 @@ use fairlead_domain::reference::{Location, Reference};
 use fairlead_plan::access;
 use fairlead_plan::credentials::Principal;
 use fairlead_plan::ledger::{Entry, Ledger, ShelfId};
-use fairlead_plan::mirroring::{self, Farewell, Finding, MirrorObject, Refusal, Task};
+use fairlead_plan::mirroring::{self, Finalization, Finding, MirrorObject, Refusal, Task};
 use fairlead_plan::usage::Used;
 use fairlead_plan::usage_list::SeenCluster;
 use jiff::Timestamp;
@@ -44,7 +44,7 @@ pub(super) struct MirrorState {
     /// When a retention ends.
     pub(super) next: Option<Timestamp>,
     /// The object is going, and this is what is left to do.
-    pub(super) farewell: Option<Farewell>,
+    pub(super) finalization: Option<Finalization>,
     /// Why the last removal of a copy failed.
     pub(super) failing: Option<String>,
     pub(super) turn: Turn,
@@ -81,7 +81,7 @@ impl MirrorState {
             to_prove: Vec::new(),
             lists_wanted: false,
             next: None,
-            farewell: None,
+            finalization: None,
             failing: None,
             turn: Turn::default(),
         }

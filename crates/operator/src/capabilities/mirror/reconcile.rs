@@ -10,7 +10,7 @@ use fairlead_api::fairlead::{CopyState, LedgerManner};
 use fairlead_domain::reference::Reference;
 use fairlead_plan::access;
 use fairlead_plan::ledger::{Ledger, Owner};
-use fairlead_plan::mirroring::{self, Claims, Farewell, Inputs, Leaving, Loops, Reconciled};
+use fairlead_plan::mirroring::{self, Claims, DeletedCache, Finalization, Inputs, Loops, Reconciled};
 use fairlead_plan::routing::{Index, Policy};
 use fairlead_plan::usage::DirectUses;
 use fairlead_plan::usage_list::{ForeignMirrors, NameHash};
@@ -159,7 +159,7 @@ impl Reconciliation {
                     let awaited = waiting.first().map(|awaited| &awaited.reason);
                     let held_back = self.held_back.as_ref();
                     let failing = held_back.or(failing.as_ref()).or(awaited).map(String::as_str);
-                    let leaving = Leaving {
+                    let leaving = DeletedCache {
                         policy: policy.as_deref(),
                         claims: &claims,
                         direct,
@@ -168,10 +168,11 @@ impl Reconciliation {
                         failing,
                         now: self.now,
                     };
-                    let (farewell, changes) = mirroring::farewell(ledger, &leaving);
+                    let (finalization, changes) = mirroring::finalization(ledger, &leaving);
                     ledger.apply(changes);
-                    mirror.lists_wanted = matches!(farewell, Farewell::Clean { lists_wanted: true, .. });
-                    mirror.farewell = Some(farewell);
+                    mirror.lists_wanted =
+                        matches!(finalization, Finalization::Clean { lists_wanted: true, .. });
+                    mirror.finalization = Some(finalization);
                 }
                 (Some(policy), None) => {
                     let inputs = Inputs {

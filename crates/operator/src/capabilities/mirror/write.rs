@@ -7,7 +7,7 @@ use fairlead_api::kuik::{
     AwaitedRegistry, ClusterImageSetMirror, ImageSetMirror, MatchingImage, MirrorSetStatus, SharingCluster,
 };
 use fairlead_plan::ledger::{Owner, OwnerKind, ShelfId, Ticket};
-use fairlead_plan::mirroring::{self, Farewell};
+use fairlead_plan::mirroring::{self, Finalization};
 use fairlead_plan::policy_status::{self, Compilation};
 use fairlead_plan::usage_list::ListStanding;
 use futures::future::BoxFuture;
@@ -227,11 +227,11 @@ fn status(mirror: &MirrorState, told: &Told<'_>, now: Timestamp) -> Option<Statu
         mirror.withheld.iter().map(|(why, count)| format!("{count} unused copies are kept: {why}"));
     let problems: Vec<String> = mirror.problems.iter().cloned().chain(awaited).chain(withheld).collect();
     let report = mirroring::report(&mirror.ledger, policy, told.secret_problems, &problems);
-    let ready = match &mirror.farewell {
-        Some(Farewell::Clean { why, .. }) => {
+    let ready = match &mirror.finalization {
+        Some(Finalization::Clean { why, .. }) => {
             Finding::new(types::READY, false, reasons::PROGRESSING, why.as_str())
         }
-        Some(Farewell::Done { .. }) => return None,
+        Some(Finalization::Done { .. }) => return None,
         None => report.ready,
     };
     let outcome = Compilation::Compiled { policy, secrets: &[] };

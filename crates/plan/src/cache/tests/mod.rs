@@ -315,39 +315,41 @@ fn what_goes_with_an_object() {
     let stands_for_it = |name: &str| name == "twin";
     let object = CacheObject { mark: &mark, status: None, stands_for_it: &stands_for_it };
     let own = pair(endpoint(|_| ()), Some(project(Some(5), false)));
-    let leaving = Leaving {
+    let leaving = DeletedCache {
         object,
         name: "quay",
         retain: false,
-        heir: None,
+        successor: None,
         observed: Some(&own),
         failing: None,
         deletion,
         now: deletion,
     };
-    let all = Farewell::Remove(vec![
+    let all = Finalization::Remove(vec![
         Removal::Repositories { project: "quay".to_owned() },
         Removal::Project { name: "quay".to_owned() },
         Removal::Endpoint { id: 5 },
     ]);
-    let done = Farewell::Done { left: None };
-    assert_eq!(farewell(&leaving), all);
-    assert_eq!(farewell(&Leaving { retain: true, ..leaving }), done);
-    assert_eq!(farewell(&Leaving { observed: None, ..leaving }), Farewell::Look);
-    assert_eq!(farewell(&Leaving { observed: Some(&Observed::default()), ..leaving }), done);
+    let done = Finalization::Done { left: None };
+    assert_eq!(finalization(&leaving), all);
+    assert_eq!(finalization(&DeletedCache { retain: true, ..leaving }), done);
+    assert_eq!(finalization(&DeletedCache { observed: None, ..leaving }), Finalization::Look);
+    assert_eq!(finalization(&DeletedCache { observed: Some(&Observed::default()), ..leaving }), done);
     let foreign = pair(endpoint(|one| one.description.clear()), Some(project(Some(5), false)));
-    assert_eq!(farewell(&Leaving { observed: Some(&foreign), ..leaving }), done);
+    assert_eq!(finalization(&DeletedCache { observed: Some(&foreign), ..leaving }), done);
     let elsewhere = pair(endpoint(|_| ()), Some(project(Some(6), false)));
-    let only_endpoint = Farewell::Remove(vec![Removal::Endpoint { id: 5 }]);
-    assert_eq!(farewell(&Leaving { observed: Some(&elsewhere), ..leaving }), only_endpoint);
-    let Farewell::Done { left: Some(left) } = farewell(&Leaving { heir: Some("twin"), ..leaving }) else {
+    let only_endpoint = Finalization::Remove(vec![Removal::Endpoint { id: 5 }]);
+    assert_eq!(finalization(&DeletedCache { observed: Some(&elsewhere), ..leaving }), only_endpoint);
+    let Finalization::Done { left: Some(left) } =
+        finalization(&DeletedCache { successor: Some("twin"), ..leaving })
+    else {
         panic!("it stays")
     };
     assert!(left.contains("ProxyCache twin"), "{left}");
     let late = deletion + GIVE_UP;
     let given_up =
-        farewell(&Leaving { observed: None, failing: Some("Harbor is down"), now: late, ..leaving });
-    let Farewell::Done { left: Some(left) } = given_up else { panic!("{given_up:?}") };
+        finalization(&DeletedCache { observed: None, failing: Some("Harbor is down"), now: late, ..leaving });
+    let Finalization::Done { left: Some(left) } = given_up else { panic!("{given_up:?}") };
     assert!(left.contains("Harbor is down"), "{left}");
     let pauses: Vec<_> = (0..6).map(|failures| next_attempt(failures).as_secs()).collect();
     assert_eq!(pauses, [2, 4, 8, 16, 30, 30]);

@@ -5,24 +5,32 @@ use super::*;
 const SOURCE: &str = "docker.io/library/nginx:1";
 const COPY: &str = "m.io/library/nginx:1";
 
-fn leaving(world: &mut World, object: usize, failing: Option<&str>, second: i64) -> Farewell {
+fn leaving(world: &mut World, object: usize, failing: Option<&str>, second: i64) -> Finalization {
     let claims = world.claims_when(&[object], second);
     let World { objects, direct, .. } = world;
     let Object { policy, ledger, .. } = &mut objects[object];
-    let leaving = Leaving { failing, ..from(policy, &claims, direct) };
-    part(ledger, &Leaving { now: at(second), ..leaving })
+    let leaving = DeletedCache { failing, ..from(policy, &claims, direct) };
+    part(ledger, &DeletedCache { now: at(second), ..leaving })
 }
 
-fn part(ledger: &mut Ledger, leaving: &Leaving<'_>) -> Farewell {
-    let (farewell, changes) = farewell(ledger, leaving);
+fn part(ledger: &mut Ledger, leaving: &DeletedCache<'_>) -> Finalization {
+    let (finalization, changes) = finalization(ledger, leaving);
     ledger.apply(changes);
-    farewell
+    finalization
 }
 
 /// An object that was deleted at 100; it is 110.
-fn from<'a>(policy: &'a Policy, claims: &'a Claims, direct: &'a DirectUses) -> Leaving<'a> {
+fn from<'a>(policy: &'a Policy, claims: &'a Claims, direct: &'a DirectUses) -> DeletedCache<'a> {
     let (deletion, now) = (at(100), at(110));
-    Leaving { policy: Some(policy), claims, direct, other_clusters: &alone, deletion, failing: None, now }
+    DeletedCache {
+        policy: Some(policy),
+        claims,
+        direct,
+        other_clusters: &alone,
+        deletion,
+        failing: None,
+        now,
+    }
 }
 
 fn in_place(spec: Value) -> World {
@@ -32,13 +40,13 @@ fn in_place(spec: Value) -> World {
     world
 }
 
-fn deletes(farewell: &Farewell) -> Vec<&str> {
-    match farewell {
-        Farewell::Clean { tasks, .. } => {
+fn deletes(finalization: &Finalization) -> Vec<&str> {
+    match finalization {
+        Finalization::Clean { tasks, .. } => {
             assert!(tasks.iter().all(|task| matches!(task.work, Work::Delete | Work::Identify)));
             tasks.iter().map(|task| task.destination.as_str()).collect()
         }
-        Farewell::Done { .. } => Vec::new(),
+        Finalization::Done { .. } => Vec::new(),
     }
 }
 
@@ -47,16 +55,16 @@ fn with_clean_up_on_the_copies_go_first() {
     let mut world = in_place(cleaned(&["m.io"], 1000));
     let first = leaving(&mut world, 0, None, 110);
     assert_eq!(deletes(&first), [COPY], "retention is not waited for, and neither are Pods");
-    let Farewell::Clean { until, why, .. } = first else { unreachable!() };
+    let Finalization::Clean { until, why, .. } = first else { unreachable!() };
     assert_eq!((until, why.as_str()), (at(700), "1 copy is still to be deleted"));
     world.record(0, SOURCE, COPY, Finding::Deleted, 111);
-    assert_eq!(leaving(&mut world, 0, None, 112), Farewell::Done { left: None });
+    assert_eq!(leaving(&mut world, 0, None, 112), Finalization::Done { left: None });
 }
 
 #[test]
 fn with_clean_up_off_everything_stays() {
     let mut world = in_place(mirrors(&["m.io"]));
-    assert_eq!(leaving(&mut world, 0, None, 110), Farewell::Done { left: None });
+    assert_eq!(leaving(&mut world, 0, None, 110), Finalization::Done { left: None });
 
     let mut partly = cleaned(&["m.io", "keep.io"], 0);
     partly["mirrors"][1]["cleanup"] = json!({ "enabled": false });
@@ -71,11 +79,11 @@ fn with_clean_up_off_everything_stays() {
 fn it_is_given_up_after_ten_minutes() {
     let mut world = in_place(cleaned(&["m.io", "n.io"], 0));
     let waiting = leaving(&mut world, 0, Some("Secret registries/push is gone"), 699);
-    let Farewell::Clean { tasks, until, why, .. } = waiting else { unreachable!() };
+    let Finalization::Clean { tasks, until, why, .. } = waiting else { unreachable!() };
     assert_eq!((tasks.len(), until), (2, at(700)), "it is tried until then");
     assert!(why.contains("2 copies") && why.ends_with("Secret registries/push is gone"), "{why}");
     assert!(why.contains("1970-01-01T00:11:40Z"), "{why}");
-    let Farewell::Done { left: Some(left) } = leaving(&mut world, 0, Some("still"), 700) else {
+    let Finalization::Done { left: Some(left) } = leaving(&mut world, 0, Some("still"), 700) else {
         unreachable!()
     };
     assert_eq!(left, "2 copies could not be deleted, the first m.io/library/nginx:1: still");
@@ -86,8 +94,8 @@ fn a_broken_object_can_be_deleted() {
     let mut world = in_place(cleaned(&["m.io"], 0));
     let (claims, direct) = (Claims::default(), DirectUses::default());
     let Object { policy, ledger, .. } = &mut world.objects[0];
-    let done = part(ledger, &Leaving { policy: None, ..from(policy, &claims, &direct) });
-    assert_eq!(done, Farewell::Done { left: None });
+    let done = part(ledger, &DeletedCache { policy: None, ..from(policy, &claims, &direct) });
+    assert_eq!(done, Finalization::Done { left: None });
 }
 
 #[test]
@@ -102,14 +110,14 @@ fn what_others_need_stays() {
     world.uses(0, &["docker.io/x:1"]).uses(1, &["quay.io/library/x:1"]).round(1);
     world.work(0, 2).round(3);
     assert_eq!(world.state(1, "quay.io/library/x:1", "m.io/library/x:1"), Some(CopyState::Refused));
-    assert_eq!(leaving(&mut world, 0, None, 110), Farewell::Done { left: None });
+    assert_eq!(leaving(&mut world, 0, None, 110), Finalization::Done { left: None });
 }
 
 #[test]
 fn of_what_was_refused_nothing_is_ours() {
     let mut world = World::new(&[("a", mirrors(&["m.io"])), ("b", cleaned(&["m.io"], 0))]);
     world.uses(0, &["docker.io/x:1"]).uses(1, &["quay.io/library/x:1"]).round(1);
-    assert_eq!(leaving(&mut world, 1, None, 110), Farewell::Done { left: None });
+    assert_eq!(leaving(&mut world, 1, None, 110), Finalization::Done { left: None });
 }
 
 #[test]
@@ -138,7 +146,7 @@ fn a_copy_that_a_pod_names_stays_and_is_told_of() {
     world.names(&[COPY]);
     assert_eq!(deletes(&leaving(&mut world, 0, None, 110)), ["n.io/library/nginx:1"]);
     world.record(0, SOURCE, "n.io/library/nginx:1", Finding::Deleted, 111);
-    let Farewell::Done { left: Some(left) } = leaving(&mut world, 0, None, 112) else { unreachable!() };
+    let Finalization::Done { left: Some(left) } = leaving(&mut world, 0, None, 112) else { unreachable!() };
     assert_eq!(left, "1 copy stay because Pods name them, the first m.io/library/nginx:1: Pod shop/web");
 }
 
@@ -148,7 +156,7 @@ fn a_copy_that_was_there_before_stays() {
     world.uses(0, &[SOURCE]).round(1);
     let digest = content(SOURCE);
     world.record(0, SOURCE, COPY, Finding::Copied { digest, source_digest: digest, written: false }, 2);
-    assert_eq!(leaving(&mut world, 0, None, 110), Farewell::Done { left: None });
+    assert_eq!(leaving(&mut world, 0, None, 110), Finalization::Done { left: None });
 }
 
 #[test]
@@ -158,17 +166,19 @@ fn what_other_clusters_use_stays_behind() {
     let World { objects, direct, .. } = &mut world;
     let Object { policy, ledger, .. } = &mut objects[0];
     let unread = |_: &Reference| Err(Withheld::NotRead);
-    let waiting = part(ledger, &Leaving { other_clusters: &unread, ..from(policy, &claims, direct) });
-    let Farewell::Clean { tasks, lists_wanted: true, why, .. } = waiting else { unreachable!("{waiting:?}") };
+    let waiting = part(ledger, &DeletedCache { other_clusters: &unread, ..from(policy, &claims, direct) });
+    let Finalization::Clean { tasks, lists_wanted: true, why, .. } = waiting else {
+        unreachable!("{waiting:?}")
+    };
     assert_eq!((tasks.len(), why.as_str()), (0, "2 copies are still to be deleted"));
     let used = |copy: &Reference| match copy.as_str() {
         COPY => Err(Withheld::Used { cluster: "east".into() }),
         _ => Ok(()),
     };
-    let leaving = Leaving { other_clusters: &used, ..from(policy, &claims, direct) };
+    let leaving = DeletedCache { other_clusters: &used, ..from(policy, &claims, direct) };
     assert_eq!(deletes(&part(ledger, &leaving)), ["n.io/library/nginx:1"]);
-    let end = Leaving { now: at(700), failing: Some("still"), ..leaving };
-    let Farewell::Done { left: Some(left) } = part(ledger, &end) else { unreachable!() };
+    let end = DeletedCache { now: at(700), failing: Some("still"), ..leaving };
+    let Finalization::Done { left: Some(left) } = part(ledger, &end) else { unreachable!() };
     assert!(
         left.ends_with(
             "1 copy stay because of other clusters, the first m.io/library/nginx:1: cluster east uses it"

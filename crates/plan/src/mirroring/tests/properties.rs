@@ -364,7 +364,7 @@ impl Run {
                 .iter()
                 .any(|copy| goes(copy) && !named(copy) && !needed.contains(&slot(&copy.destination)));
         let (deletion, now) = (at(self.now), at(self.now));
-        let leaving = Leaving {
+        let leaving = DeletedCache {
             policy: Some(policy),
             claims: &claims,
             direct,
@@ -373,12 +373,12 @@ impl Run {
             failing: None,
             now,
         };
-        match farewell(ledger, &leaving).0 {
-            Farewell::Done { left } => {
+        match finalization(ledger, &leaving).0 {
+            Finalization::Done { left } => {
                 prop_assert!(!something);
                 prop_assert!(left.is_none() || rows.iter().any(named), "{left:?}");
             }
-            Farewell::Clean { tasks, .. } => {
+            Finalization::Clean { tasks, .. } => {
                 prop_assert!(cleaned);
                 let mentioned = |task: &Task| direct.by(&task.destination, []).is_some();
                 prop_assert!(!tasks.iter().any(mentioned), "a Pod names it");

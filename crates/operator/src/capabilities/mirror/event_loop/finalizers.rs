@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fairlead_api::names::kuik::MIRROR_CLEANUP;
 use fairlead_plan::copy_queue::Key;
 use fairlead_plan::ledger::Owner;
-use fairlead_plan::mirroring::{self, Farewell};
+use fairlead_plan::mirroring::{self, Finalization};
 
 use super::MirrorController;
 use crate::capabilities::mirror::events;
@@ -22,14 +22,14 @@ impl MirrorController {
         let (mut requests, mut done) = (0, 0);
         let leaving: Vec<_> = self.mirrors.keys().cloned().collect();
         for uid in &leaving {
-            self.tell_parting(uid);
+            self.report_copies_left(uid);
         }
         for mirror in self.mirrors.values() {
             let held = mirror.object.has_finalizer(MIRROR_CLEANUP);
             let of_this = |key: &Key| key.owner == mirror.object.owner.uid;
             let busy = self.running.keys().any(of_this) || self.cancelled.iter().any(|(key, _)| of_this(key));
             let policy = mirror.object.policy.as_deref();
-            let wanted = mirroring::wants_finalizer(held, busy, mirror.farewell.as_ref(), policy);
+            let wanted = mirroring::wants_finalizer(held, busy, mirror.finalization.as_ref(), policy);
             if held == wanted || requests == AT_ONCE || !self.term.holds() {
                 continue;
             }
@@ -58,7 +58,7 @@ impl MirrorController {
                 return;
             }
             let Stuck { owner, error, .. } = stuck;
-            if self.parted.insert(Arc::clone(&owner.uid)) {
+            if self.reported_left.insert(Arc::clone(&owner.uid)) {
                 tracing::warn!(object = %owner, error, "a mirror object that cannot be read goes; its copies stay");
                 self.parts.context.events.tell(events::unreadable(owner, error));
             }
@@ -79,11 +79,11 @@ impl MirrorController {
     }
 
     /// Copies that stay behind when their object goes are told of once.
-    fn tell_parting(&mut self, uid: &Arc<str>) {
+    fn report_copies_left(&mut self, uid: &Arc<str>) {
         let Some(mirror) = self.mirrors.get(uid) else { return };
-        let Some(Farewell::Done { left: Some(left) }) = &mirror.farewell else { return };
+        let Some(Finalization::Done { left: Some(left) }) = &mirror.finalization else { return };
         let owner = &mirror.object.owner;
-        if self.parted.insert(Arc::clone(uid)) {
+        if self.reported_left.insert(Arc::clone(uid)) {
             tracing::warn!(object = %owner, left, "a mirror object goes, and copies that were to go with it stay");
             self.parts.context.events.tell(events::left_behind(owner, left));
         }

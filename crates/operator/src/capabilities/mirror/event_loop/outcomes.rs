@@ -96,7 +96,7 @@ impl MirrorController {
                 mirror.record(task, finding, now);
             }
             mirror.turn.touch();
-            if mirror.farewell.is_some() {
+            if mirror.finalization.is_some() {
                 self.look_wanted = true;
             }
         }

@@ -58,9 +58,9 @@ impl MirrorController {
         let held_back = self.wrong_clock.is_some();
         let mut to_cancel = Vec::new();
         for (uid, mirror) in &mut self.mirrors {
-            let (object, farewell) = (mirror.planned(), mirror.farewell.as_ref());
+            let (object, finalization) = (mirror.planned(), mirror.finalization.as_ref());
             let Jobs { jobs, waiting } =
-                mirroring::jobs(&object, farewell, held_back, mirror.lists_wanted, &mut registry);
+                mirroring::jobs(&object, finalization, held_back, mirror.lists_wanted, &mut registry);
             mirror.waiting = waiting;
             to_cancel.extend(self.queue.sync(&Tenant::from(&mirror.object.owner), uid, jobs, now));
         }
@@ -119,7 +119,7 @@ impl MirrorController {
         for mirror in self.mirrors.values_mut().filter(named) {
             mirror.turn.touch();
             let object = mirror.planned();
-            for task in mirroring::startable(&object, mirror.farewell.as_ref()) {
+            for task in mirroring::startable(&object, mirror.finalization.as_ref()) {
                 self.queue.hurry(&mirroring::job_key(&object, &task));
             }
         }

@@ -16,13 +16,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// What the end of an object depends on.
 #[derive(Clone, Copy)]
 #[allow(missing_debug_implementations, reason = "a function has no form to print")]
-pub struct Leaving<'a> {
+pub struct DeletedCache<'a> {
     pub object: CacheObject<'a>,
     /// The name of its pair.
     pub name: &'a str,
     pub retain: bool,
     /// Another object of this cluster that stands for the same pair and stays.
-    pub heir: Option<&'a str>,
+    pub successor: Option<&'a str>,
     pub observed: Option<&'a Observed>,
     /// Why it did not succeed so far.
     pub failing: Option<&'a str>,
@@ -32,7 +32,7 @@ pub struct Leaving<'a> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Farewell {
+pub enum Finalization {
     /// Harbor has to be looked at.
     Look,
     /// These go, in this order.
@@ -56,31 +56,33 @@ pub enum Removal {
 }
 
 /// Only a pair of the object's own goes with it.
-pub fn farewell(leaving: &Leaving<'_>) -> Farewell {
-    if leaving.retain {
-        return Farewell::Done { left: None };
+pub fn finalization(deleted: &DeletedCache<'_>) -> Finalization {
+    if deleted.retain {
+        return Finalization::Done { left: None };
     }
-    let until = leaving.deletion.checked_add(GIVE_UP).unwrap_or(Timestamp::MAX);
-    if until <= leaving.now {
-        return Farewell::Done { left: Some(given_up(leaving)) };
+    let until = deleted.deletion.checked_add(GIVE_UP).unwrap_or(Timestamp::MAX);
+    if until <= deleted.now {
+        return Finalization::Done { left: Some(given_up(deleted)) };
     }
-    let Some(observed) = leaving.observed else { return Farewell::Look };
+    let Some(observed) = deleted.observed else { return Finalization::Look };
     let mut removals = Vec::new();
-    let own = ownership(observed.endpoint.as_ref(), leaving.object);
+    let own = ownership(observed.endpoint.as_ref(), deleted.object);
     if let (Ownership::Ours | Ownership::Adoptable, Some(endpoint)) = (own, &observed.endpoint) {
-        if let Some(heir) = leaving.heir {
-            let left =
-                format!("endpoint and project {} stay, because ProxyCache {heir} uses them", leaving.name);
-            return Farewell::Done { left: Some(left) };
+        if let Some(successor) = deleted.successor {
+            let left = format!(
+                "endpoint and project {} stay, because ProxyCache {successor} uses them",
+                deleted.name
+            );
+            return Finalization::Done { left: Some(left) };
         }
         removals.extend(of_pair(endpoint.id, observed.project.as_ref()));
     }
     if let Some(former) = &observed.former
-        && ownership(Some(&former.endpoint), leaving.object) == Ownership::Ours
+        && ownership(Some(&former.endpoint), deleted.object) == Ownership::Ours
     {
         removals.extend(of_pair(former.endpoint.id, former.project.as_ref()));
     }
-    if removals.is_empty() { Farewell::Done { left: None } } else { Farewell::Remove(removals) }
+    if removals.is_empty() { Finalization::Done { left: None } } else { Finalization::Remove(removals) }
 }
 
 /// A project of the name that serves from somewhere else is not part of the pair.
@@ -107,10 +109,10 @@ pub fn next_attempt(failures: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)).min(LONGEST_PAUSE)
 }
 
-fn given_up(leaving: &Leaving<'_>) -> String {
-    let why = leaving.failing.unwrap_or("there was no time");
+fn given_up(deleted: &DeletedCache<'_>) -> String {
+    let why = deleted.failing.unwrap_or("there was no time");
     format!(
         "endpoint and project {} may be left in Harbor, because they could not be deleted: {why}",
-        leaving.name
+        deleted.name
     )
 }
