@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use fairlead_api::drop::CachedImageStatus;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 
 use super::gate::Release;
 use super::memory::Draft;
 use super::pod_state::Failure;
+use super::pull_pod::Order;
 
 /// What is to be done.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ pub enum Action {
 #[derive(Debug)]
 pub struct Creation {
     pub name: Arc<str>,
-    pub pod: Box<Pod>,
+    pub order: Order,
 }
 
 /// News of one image.

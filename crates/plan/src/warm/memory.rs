@@ -54,7 +54,7 @@ pub struct Row {
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome<'a> {
     pub attempt: u32,
-    pub reference: &'a Arc<str>,
+    pub reference: &'a str,
     pub result: Result<Option<Digest>, &'a Failure>,
     pub at: Timestamp,
     /// It was pulled because the node did not list the image any more.
@@ -99,6 +99,8 @@ pub struct Memory {
     /// In which piece a node is, by UID.
     index: HashMap<Arc<str>, Shard>,
     last_start: Option<Timestamp>,
+    /// The text that rows share: nearly all nodes have the same reference.
+    reference: Arc<str>,
     /// Counts changes.
     clock: u64,
 }
@@ -128,6 +130,7 @@ impl Memory {
             pieces: BTreeMap::new(),
             index: HashMap::new(),
             last_start: None,
+            reference: Arc::default(),
             clock: 0,
         }
     }
@@ -144,10 +147,18 @@ impl Memory {
             let piece = Piece { version, stored: Some(0), ..Piece::default() };
             memory.pieces.insert(shard, piece);
             for node in &spec.nodes {
-                memory.put_back(shard, Arc::from(node.uid.as_str()), read(spec, node));
+                let reference = memory.share(node.reference.as_deref().unwrap_or(&spec.reference));
+                memory.put_back(shard, Arc::from(node.uid.as_str()), read(spec, node, reference));
             }
         }
         memory
+    }
+
+    fn share(&mut self, reference: &str) -> Arc<str> {
+        if *self.reference != *reference {
+            self.reference = reference.into();
+        }
+        Arc::clone(&self.reference)
     }
 
     fn put_back(&mut self, shard: Shard, uid: Arc<str>, row: Row) {
@@ -204,12 +215,12 @@ impl Memory {
 
     /// A pull ended. What was known of another reference is forgotten.
     pub fn record(&mut self, node: &Arc<str>, name: &Arc<str>, outcome: &Outcome<'_>) {
-        let before = self.get(node).filter(|row| row.reference == *outcome.reference);
+        let reference = self.share(outcome.reference);
+        let before = self.get(node).filter(|row| row.reference == reference);
         let at = whole_seconds(outcome.at);
         let row = Row {
             name: Arc::clone(name),
             attempt: outcome.attempt,
-            reference: Arc::clone(outcome.reference),
             digest: before.and_then(|row| row.digest),
             pulled_at: before.and_then(|row| row.pulled_at),
             failures: 0,
@@ -217,6 +228,7 @@ impl Memory {
             reason: None,
             message: None,
             unlisted: outcome.unlisted,
+            reference,
         };
         let row = match outcome.result {
             Ok(digest) => Row { digest: digest.or(row.digest), pulled_at: Some(at), ..row },
@@ -405,13 +417,13 @@ fn write(uid: &str, row: &Row, reference: &str, digest: Option<Digest>) -> Warme
     }
 }
 
-fn read(ledger: &WarmLedgerSpec, node: &WarmedNode) -> Row {
+fn read(ledger: &WarmLedgerSpec, node: &WarmedNode, reference: Arc<str>) -> Row {
     let pulled_at = node.pulled_at.as_ref().map(|time| time.0);
     let digest = node.digest.as_ref().or(ledger.digest.as_ref().filter(|_| pulled_at.is_some()));
     Row {
         name: node.name.as_str().into(),
         attempt: node.attempt,
-        reference: node.reference.as_deref().unwrap_or(&ledger.reference).into(),
+        reference,
         digest: digest.and_then(|text| text.parse().ok()),
         pulled_at,
         failures: node.failures,

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use fairlead_api::drop::{API_VERSION, CachedImage, CachedImageSpec, ImagePullPolicy};
 use fairlead_api::names::{drop, fairlead, kubernetes};
-use fairlead_domain::reference::Reference;
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ImageVolumeSource, LocalObjectReference, Pod, PodOS, PodSecurityContext,
     PodSpec, ResourceRequirements, SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
@@ -27,54 +26,31 @@ const USER: i64 = 65_534;
 /// Where an image volume is mounted; its container never looks.
 const MOUNT_PATH: &str = "/image";
 
-/// What is to be pulled onto one node by one Pod.
-#[derive(Debug, Clone, Copy)]
-pub struct Order<'a> {
-    pub namespace: &'a str,
-    pub node: &'a Node,
-    /// More than one only if all agree in tolerations, secrets and pull policy.
-    pub images: &'a [Ordered<'a>],
+/// What is to be pulled onto one node by one Pod. Orders may wait by the thousand, so they share what they hold.
+#[derive(Debug, Clone)]
+pub struct Order {
+    pub namespace: Arc<str>,
+    pub node: Arc<Node>,
+    pub record: Arc<Record>,
+    /// Tolerations, secrets and pull policy, in which all images agree.
+    pub like: Arc<CachedImage>,
+    /// Names of Secrets besides those that the images name.
+    pub pull_secrets: Arc<[Arc<str>]>,
     /// After which the kubelet gives up.
     pub deadline: Duration,
     /// The images are volumes of containers that run this image instead.
-    pub runner: Option<&'a str>,
+    pub runner: Option<Arc<str>>,
 }
 
-/// One image of an order.
-#[derive(Debug, Clone, Copy)]
-pub struct Ordered<'a> {
-    pub object: &'a CachedImage,
-    pub reference: &'a Reference,
-    /// Names of Secrets besides those that the object names.
-    pub pull_secrets: &'a [Arc<str>],
-    pub attempt: u32,
-}
-
-impl Order<'_> {
-    pub fn record(&self) -> Record {
-        let text = |field: Option<&String>| field.map_or("", String::as_str).into();
-        let pulls = self.images.iter().map(|image| Pull {
-            image: text(image.object.metadata.name.as_ref()),
-            uid: text(image.object.metadata.uid.as_ref()),
-            reference: image.reference.as_str().into(),
-            attempt: image.attempt,
-        });
-        let pulls = pulls.collect();
-        Record { node: self.node.uid.clone(), volumes: self.runner.is_some(), pulls }
-    }
-}
-
-/// The Pod of an order. None: the order is empty.
-pub fn pull_pod(order: &Order<'_>) -> Option<Pod> {
-    let first = order.images.first()?;
-    let spec = &first.object.spec;
-    let record = order.record();
+/// The Pod of an order.
+pub fn pull_pod(order: &Order) -> Pod {
+    let (spec, record) = (&order.like.spec, &*order.record);
     let windows = &*order.node.os == "windows";
     let policy = pull_policy(spec.image_pull_policy);
-    let (containers, volumes) = match order.runner {
+    let (containers, volumes) = match &order.runner {
         None => {
             let containers =
-                record.pulls.iter().map(|pull| container(&record, pull, &pull.reference, policy, windows));
+                record.pulls.iter().map(|pull| container(record, pull, &pull.reference, policy, windows));
             (containers.collect(), None)
         }
         Some(runner) => {
@@ -85,22 +61,22 @@ pub fn pull_pod(order: &Order<'_>) -> Option<Pod> {
                     read_only: Some(true),
                     ..VolumeMount::default()
                 }]),
-                ..container(&record, pull, runner, "IfNotPresent", windows)
+                ..container(record, pull, runner, "IfNotPresent", windows)
             });
             (
                 containers.collect(),
-                Some(record.pulls.iter().map(|pull| volume(&record, pull, policy)).collect()),
+                Some(record.pulls.iter().map(|pull| volume(record, pull, policy)).collect()),
             )
         }
     };
-    Some(Pod {
-        metadata: metadata(order, &record),
+    Pod {
+        metadata: metadata(order),
         spec: Some(PodSpec {
             active_deadline_seconds: Some(i64::try_from(order.deadline.as_secs()).unwrap_or(i64::MAX).max(1)),
             automount_service_account_token: Some(false),
             containers,
             enable_service_links: Some(false),
-            image_pull_secrets: Some(pull_secrets(first)).filter(|secrets| !secrets.is_empty()),
+            image_pull_secrets: Some(pull_secrets(order)).filter(|secrets| !secrets.is_empty()),
             node_name: Some(order.node.name.to_string()),
             os: windows.then(|| PodOS { name: "windows".to_owned() }),
             restart_policy: Some("Never".to_owned()),
@@ -111,10 +87,11 @@ pub fn pull_pod(order: &Order<'_>) -> Option<Pod> {
             ..PodSpec::default()
         }),
         status: None,
-    })
+    }
 }
 
-fn metadata(order: &Order<'_>, record: &Record) -> ObjectMeta {
+fn metadata(order: &Order) -> ObjectMeta {
+    let record = &*order.record;
     let mut annotations = BTreeMap::from([(fairlead::PULLS.to_owned(), record.write())]);
     let names: Vec<&str> = record.pulls.iter().map(|pull| &*pull.image).collect();
     let (names, pod_name) = (names.join(","), record.pod_name());
@@ -142,7 +119,7 @@ fn metadata(order: &Order<'_>, record: &Record) -> ObjectMeta {
     });
     ObjectMeta {
         name: Some(pod_name),
-        namespace: Some(order.namespace.to_owned()),
+        namespace: Some(order.namespace.to_string()),
         labels: Some(labels.into()),
         owner_references: Some(owners.collect()),
         annotations: Some(annotations),
@@ -151,9 +128,9 @@ fn metadata(order: &Order<'_>, record: &Record) -> ObjectMeta {
 }
 
 /// Those that the image names, and those that the place needs where routing found it.
-fn pull_secrets(image: &Ordered<'_>) -> Vec<LocalObjectReference> {
-    let mut secrets = image.object.spec.image_pull_secrets.clone();
-    for name in image.pull_secrets {
+fn pull_secrets(order: &Order) -> Vec<LocalObjectReference> {
+    let mut secrets = order.like.spec.image_pull_secrets.clone();
+    for name in &*order.pull_secrets {
         if !secrets.iter().any(|known| known.name == **name) {
             secrets.push(LocalObjectReference { name: name.to_string() });
         }

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use super::actions::{Action, Creation, Event, EventKind, Plan};
 use super::image::{Attached, Image, Need, Rank, Stance};
 use super::pacing::{Load, Wait, slots};
-use super::pull_pod::{Order, Ordered, pull_pod};
+use super::pull_pod::Order;
+use super::record::{Pull, Record};
 use super::round::{Awaited, UNSEEN, Warming};
 use super::snapshot::Snapshot;
 use super::time::{after, earliest};
@@ -154,28 +155,37 @@ impl Warming {
     /// Creates the Pod that pulls these images onto a node.
     fn start(&mut self, images: &[Arc<str>], node: &Arc<str>, now: Timestamp, plan: &mut Plan) {
         let Some(known) = self.nodes.get(node).cloned() else { return };
-        let ordered = images.iter().filter_map(|image| {
+        let pulls = images.iter().filter_map(|image| {
             let image = self.images.get(image)?;
-            let (object, reference) = (&*image.object, image.reference()?);
-            Some(Ordered {
-                object,
-                reference,
-                pull_secrets: routed_secrets(image),
+            Some(Pull {
+                image: Arc::clone(&image.name),
+                uid: Arc::clone(&image.uid),
+                reference: image.reference()?.as_str().into(),
                 attempt: image.next_attempt(node),
             })
         });
-        let ordered: Vec<_> = ordered.collect();
+        let record = Arc::new(Record {
+            node: Arc::clone(&known.node.uid),
+            volumes: self.settings.runner.is_some(),
+            pulls: pulls.collect(),
+        });
+        let first = record.pulls.first().and_then(|pull| self.images.get(&pull.uid));
+        let Some(first) = first else { return };
         let order = Order {
-            namespace: &self.settings.namespace,
-            node: &known.node,
-            images: &ordered,
+            namespace: Arc::clone(&self.settings.namespace),
+            node: Arc::clone(&known.node),
+            record: Arc::clone(&record),
+            like: Arc::clone(&first.object),
+            pull_secrets: first
+                .routed
+                .as_ref()
+                .map(|routed| Arc::clone(&routed.pull_secrets))
+                .unwrap_or_default(),
             deadline: self.settings.pull_deadline,
-            runner: self.settings.runner.as_deref(),
+            runner: self.settings.runner.clone(),
         };
-        let Some(pod) = pull_pod(&order) else { return };
-        let record = Arc::new(order.record());
         let name: Arc<str> = record.pod_name().into();
-        plan.actions.push(Action::Create(Creation { name: Arc::clone(&name), pod: Box::new(pod) }));
+        plan.actions.push(Action::Create(Creation { name: Arc::clone(&name), order }));
         for pull in &record.pulls {
             let Some(image) = self.images.get_mut(&pull.uid) else { continue };
             let attached = Attached {

@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 
 use super::pacing::Caps;
 use super::pod_state::{Phase, PullContainer, PullPod};
+use super::pull_pod::pull_pod;
 use super::record::Record;
 use super::time::after;
 use super::*;
@@ -197,7 +198,8 @@ impl Sim {
 
     pub(super) fn act(&mut self, action: Action) {
         match action {
-            Action::Create(Creation { name, pod }) => {
+            Action::Create(Creation { name, order }) => {
+                let pod = pull_pod(&order);
                 let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap();
                 let pod = observed(&pod, self.now);
                 assert_eq!(pod.name, name);

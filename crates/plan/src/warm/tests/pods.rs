@@ -4,7 +4,8 @@ use std::slice;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::super::pull_pod::{Order, Ordered, pull_pod};
+use super::super::pull_pod::{Order, pull_pod};
+use super::super::record::Pull;
 use super::*;
 
 fn image(name: &str, spec: &Value) -> CachedImage {
@@ -20,18 +21,27 @@ fn order(images: &[CachedImage], node: &str, change: impl FnOnce(&mut Node), run
         .iter()
         .map(|image| asked(&image.spec.image, image.spec.tag.as_deref(), None).unwrap())
         .collect();
-    let ordered = images.iter().zip(&references);
-    let ordered: Vec<_> = ordered
-        .map(|(object, reference)| Ordered { object, reference, pull_secrets: &[], attempt: 1 })
-        .collect();
-    let order = Order {
-        namespace: "pulls",
-        node: &sim.nodes[node].0,
-        images: &ordered,
+    let text = |field: &Option<String>| field.as_deref().unwrap().into();
+    let pulls = images.iter().zip(&references).map(|(object, reference)| Pull {
+        image: text(&object.metadata.name),
+        uid: text(&object.metadata.uid),
+        reference: reference.as_str().into(),
+        attempt: 1,
+    });
+    let node = Arc::clone(&sim.nodes[node].0);
+    pull_pod(&Order {
+        namespace: "pulls".into(),
+        record: Arc::new(Record {
+            node: Arc::clone(&node.uid),
+            volumes: runner.is_some(),
+            pulls: pulls.collect(),
+        }),
+        node,
+        like: Arc::new(images[0].clone()),
+        pull_secrets: Arc::default(),
         deadline: Duration::from_mins(30),
-        runner,
-    };
-    pull_pod(&order).unwrap()
+        runner: runner.map(Into::into),
+    })
 }
 
 #[test]

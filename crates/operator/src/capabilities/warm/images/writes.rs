@@ -12,6 +12,7 @@ use fairlead_plan::node::Node;
 use fairlead_plan::warm::Creation;
 use fairlead_plan::warm::gate::Release;
 use fairlead_plan::warm::memory::{Draft, Found, Shard, Ticket};
+use fairlead_plan::warm::pull_pod::pull_pod;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
@@ -160,9 +161,9 @@ impl Target {
         }
     }
 
-    async fn create(&self, Creation { name, pod }: Creation) -> Done {
+    async fn create(&self, Creation { name, order }: Creation) -> Done {
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let Err(failure) = within(LIMIT, self.pods.create(&params, &pod)).await else {
+        let Err(failure) = within(LIMIT, self.pods.create(&params, &pull_pod(&order))).await else {
             return Done::Nothing;
         };
         let reason = match failure.class {
