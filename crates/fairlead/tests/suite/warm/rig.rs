@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use fairlead_api::drop::{CachedImage, CachedImageStatus, PullPolicy};
+use fairlead_api::drop::{CachedImage, CachedImageSet, CachedImageStatus, PullPolicy};
 use fairlead_operator::platform::install::{DEFAULT_NAMESPACE, LEASE};
 use fairlead_testkit::{
     Cluster, Operator, Part, Registry, RegistryConfig, cluster, eventually, images::ImageBuilder, unique,
@@ -13,8 +13,8 @@ use fairlead_testkit::{
 use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 use tokio::sync::{OnceCell, RwLock};
 
@@ -124,6 +124,33 @@ impl Pool {
         }))?;
         self.images.create(&PostParams::default(), &image).await?;
         Ok(())
+    }
+
+    /// A set of the image that holds Pods back from nodes of the pool until it is there.
+    pub async fn gate(&self) -> Result<Api<CachedImageSet>> {
+        let set: CachedImageSet = serde_json::from_value(json!({
+            "apiVersion": "drop.corewire.io/v1alpha1", "kind": "CachedImageSet", "metadata": {"name": self.name},
+            "spec": {
+                "images": [{"image": format!("{}/team/app", self.rig.registry.host()), "tag": "1"}],
+                "nodeSelector": {POOL: self.name}, "policyRef": {"name": self.name}, "gate": true,
+            },
+        }))?;
+        let sets: Api<CachedImageSet> = Api::all(self.rig.cluster.client().await?);
+        sets.create(&PostParams::default(), &set).await?;
+        Ok(sets)
+    }
+
+    /// The images of its set.
+    pub async fn children(&self) -> Result<Vec<CachedImage>> {
+        let mut all = self.images.list(&ListParams::default()).await?.items;
+        let is_of_set = |image: &CachedImage| {
+            image
+                .owner_references()
+                .iter()
+                .any(|owner| owner.kind == "CachedImageSet" && owner.name == self.name)
+        };
+        all.retain(is_of_set);
+        Ok(all)
     }
 
     /// A node that joins the pool. Its name begins with `prefix`.

@@ -279,7 +279,8 @@ pub fn namespaced_rights(certificates: Certificates) -> Vec<Right> {
             &["get", "create", "update", "delete"],
             "to remember which nodes hold which images",
         )
-        .rarely(&["get", "create", "update", "delete"], "there is no image to be warmed"),
+        .rarely(&["get"], "no such record was changed by another client")
+        .rarely(&["create", "update", "delete"], "there is no image to be warmed"),
     );
     rights
 }
