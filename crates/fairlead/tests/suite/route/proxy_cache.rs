@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::rig::{Rig, SOON, image, pod, pull_secrets, push, route};
 use crate::kubectl;
 use crate::person::Person;
+use crate::rights;
 
 /// A Harbor, and an operator that manages it.
 struct Scene {
@@ -80,7 +81,9 @@ impl Scene {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_is_given_the_cache_of_its_registry_while_harbor_calls_that_healthy() -> Result<()> {
-    let scene = Scene::start(Cluster::builder().start().await?, "").await?;
+    // Where a watch does not begin with a list, both rights are used.
+    let cluster = Cluster::builder().audit(true).feature_gate("WatchList", false).start().await?;
+    let scene = Scene::start(cluster, "").await?;
     let Scene { rig, harbor, .. } = &scene;
     let namespace = rig.namespace().await?;
     let (asked, cached) = (scene.asked(), scene.cached("hub"));
@@ -120,7 +123,8 @@ async fn a_pod_is_given_the_cache_of_its_registry_while_harbor_calls_that_health
     harbor.check_health();
     scene.password("2").await?;
     rig.create_until(&namespace, &pod(&asked), |pod| image(pod) == asked).await?;
-    Ok(())
+    let cases = ["there is no ProxyCache", "no Harbor is configured; see harbor.url"];
+    rights::check_cases(&rig.cluster, DEFAULT_NAMESPACE, &cases).await
 }
 
 #[tokio::test]
