@@ -18,6 +18,7 @@ mod output;
 mod probe;
 mod readiness;
 mod references;
+mod screen;
 mod stored;
 mod warm;
 

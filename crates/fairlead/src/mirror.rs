@@ -11,7 +11,6 @@ mod cluster;
 mod object;
 mod report;
 mod rows;
-mod screen;
 mod status;
 mod table;
 mod view;

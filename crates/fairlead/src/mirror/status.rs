@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::cluster::{Following, Scope};
 use super::object::{Kind, Object};
 use super::report::Report;
-use super::screen::Screen;
+use crate::screen::Screen;
 use super::table::{Look, table};
 use crate::access;
 use crate::api_server::operator_namespace;

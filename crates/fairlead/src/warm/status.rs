@@ -1,11 +1,13 @@
 //! `fairlead warm status`: which nodes hold which images, and what is wrong where they do not.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use jiff::Timestamp;
 use kube::Client;
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::cluster;
 use super::report::{ImageReport, Report};
@@ -13,14 +15,18 @@ use super::table::{one_image, overview};
 use crate::access;
 use crate::api_server::operator_namespace;
 use crate::connect::Server;
-use crate::ending::run_to_end;
+use crate::ending::{Interruption, run_to_end};
 use crate::output::{FAILING, Output, write};
+use crate::screen::Screen;
+
+/// How often the cluster is asked for a live view.
+const REDRAW: Duration = Duration::from_secs(2);
 
 /// Say which nodes hold the images of each `CachedImage` and `CachedImageSet`, and why others do not
 ///
-/// With a name: one `CachedImage` with all its nodes, and when those that failed are tried again. Ends with 0, with 1
-/// if the cluster cannot be asked or has no object of that name, with 2 for wrong arguments, and with 3 if something is
-/// Degraded.
+/// With a name: one `CachedImage` with all its nodes, and when those that failed are tried again. On a terminal the view
+/// is kept up to date until Ctrl-C; elsewhere it is printed once. Ends with 0, with 1 if the cluster cannot be asked or
+/// has no object of that name, with 2 for wrong arguments, and with 3 if something is Degraded.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     /// `CachedImage` to look at; all unless said
@@ -28,6 +34,9 @@ pub(crate) struct Status {
     /// How many nodes are shown in a table
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
+    /// Print once also on a terminal
+    #[arg(long)]
+    once: bool,
     /// Form of the answer
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -41,7 +50,7 @@ pub(crate) struct Status {
 
 impl Status {
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        let report = run_to_end(self.find())?;
+        let report = run_to_end(self.show())?;
         let text = match self.output {
             Output::Table => {
                 report.warnings.iter().for_each(access::warn);
@@ -53,15 +62,47 @@ impl Status {
         Ok(if report.is_troubled() { FAILING.into() } else { ExitCode::SUCCESS })
     }
 
-    async fn find(&self) -> Result<Report> {
+    /// Draws until the person has seen enough, where there is a terminal, and returns what there is to see at the end.
+    async fn show(&self) -> Result<Report> {
         let client = self.server.connect().await?.client;
         let namespace = match &self.operator_namespace {
             Some(namespace) => namespace.clone(),
             None => operator_namespace(&client).await,
         };
+        let mut report = self.find(&client, &namespace).await?;
+        if self.output != Output::Table || self.once || !Screen::is_there() {
+            return Ok(report);
+        }
+        let mut interruption = Interruption::new()?;
+        let screen = Screen::open()?;
+        let mut tick = interval(REDRAW);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        tick.reset();
+        let mut trouble = None;
+        loop {
+            let warnings = report.warnings.iter().chain(&trouble).map(|warning| format!("Warning: {warning}"));
+            let text = warnings.chain([self.text(&report, Timestamp::now())]).collect::<Vec<_>>().join("\n");
+            screen.draw(&text)?;
+            let found = async {
+                tick.tick().await;
+                self.find(&client, &namespace).await
+            };
+            tokio::select! {
+                biased;
+                () = interruption.wait() => return Ok(report),
+                found = found => match found {
+                    Ok(found) => (report, trouble) = (found, None),
+                    // What was seen last stays on the screen.
+                    Err(error) => trouble = Some(format!("{error:#}")),
+                },
+            }
+        }
+    }
+
+    async fn find(&self, client: &Client, namespace: &str) -> Result<Report> {
         match &self.name {
-            Some(name) => one(&client, &namespace, name).await,
-            None => all(&client, &namespace).await,
+            Some(name) => one(client, namespace, name).await,
+            None => all(client, namespace).await,
         }
     }
 

@@ -261,7 +261,7 @@ async fn who_may_see_less_is_told_what_is_left_out() -> Result<()> {
 }
 
 /// What a program prints, line by line or as it comes, read beside the test.
-fn read_along(mut source: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+pub(crate) fn read_along(mut source: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut piece = [0; 4096];
@@ -275,7 +275,7 @@ fn read_along(mut source: impl Read + Send + 'static) -> mpsc::Receiver<String> 
 }
 
 /// Reads until a text has come, and returns everything up to there.
-fn read_until(pieces: &mpsc::Receiver<String>, wanted: &str) -> Result<String> {
+pub(crate) fn read_until(pieces: &mpsc::Receiver<String>, wanted: &str) -> Result<String> {
     let mut all = String::new();
     while !all.contains(wanted) {
         let piece =
@@ -286,7 +286,7 @@ fn read_until(pieces: &mpsc::Receiver<String>, wanted: &str) -> Result<String> {
 }
 
 /// Ends it as Ctrl-C does, and returns its status.
-fn interrupt(mut child: Child) -> Result<Option<i32>> {
+pub(crate) fn interrupt(mut child: Child) -> Result<Option<i32>> {
     unread::signal(&child, "INT")?;
     Ok(child.wait()?.code())
 }
@@ -367,7 +367,7 @@ async fn on_a_terminal_the_view_is_live_and_cleans_up_after_itself() -> Result<(
 }
 
 /// A terminal of a size: the end of whoever sits before it, and the one that programs write to.
-fn terminal(rows: u16, columns: u16) -> Result<(File, OwnedFd)> {
+pub(crate) fn terminal(rows: u16, columns: u16) -> Result<(File, OwnedFd)> {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     use rustix::termios::{Winsize, tcsetwinsize};
     let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;

@@ -1,14 +1,16 @@
 //! `fairlead warm status` against a real API server: statuses and ledgers as the operator writes them, and rights of
 //! people who may see less.
 
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use fairlead_testkit::{Cluster, eventually, unique};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::kubectl;
+use crate::mirror_status::{interrupt, read_along, read_until, terminal};
 use crate::person::{Outcome, Person};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -151,6 +153,39 @@ async fn all_images_and_sets_are_listed_and_nodes_that_fail_are_counted() -> Res
     let row = rows.iter().find(|row| row.first() == Some(&&*name)).unwrap();
     assert_eq!(row[1..6], ["registry.example.com/team/app:v1", &name, "2/3", "0", "1"], "{}", outcome.output);
     assert!(outcome.output.contains("  4/4 "), "{}", outcome.output);
+    remove(cluster, &name).await
+}
+
+#[tokio::test]
+async fn on_a_terminal_the_view_follows_the_status() -> Result<()> {
+    let cluster = kubectl::shared_with_definitions().await?;
+    let namespace = cluster.namespace("warm-status").await?;
+    let name = failing_image(cluster, &namespace).await?;
+    let (terminal, screen) = terminal(20, 100)?;
+    let kubeconfig = cluster.kubeconfig();
+    let child = Command::new(env!("CARGO_BIN_EXE_fairlead"))
+        .args(["warm", "status", &name, "--operator-namespace", &namespace])
+        .env_clear()
+        .env("TERM", "xterm")
+        .env("KUBECONFIG", kubeconfig)
+        .stdin(Stdio::null())
+        .stdout(screen)
+        .stderr(Stdio::null())
+        .spawn()?;
+    let pieces = read_along(terminal);
+    let first = read_until(&pieces, "2 of 3 hold it")?;
+    assert!(first.contains("\x1b[?1049h"), "{first:?}");
+    let ready = json!({
+        "observedGeneration": 1, "phase": "Ready", "ready": "3/3", "nodesTargeted": 3, "nodesReady": 3,
+        "conditions": condition("True", "Ready", "3 of 3 nodes hold the image"),
+    });
+    write_status(cluster, "CachedImage", &name, &ready).await?;
+    read_until(&pieces, "3 of 3 hold it")?;
+    let ending = tokio::task::spawn_blocking(move || interrupt(child));
+    let rest: String = std::iter::from_fn(|| pieces.recv_timeout(SOON).ok()).collect();
+    let (_, last) = rest.split_once("\x1b[?1049l").with_context(|| format!("no way back in {rest:?}"))?;
+    assert!(last.contains("3 of 3 hold it") && !last.contains('\x1b'), "{last:?}");
+    assert_eq!(ending.await??, Some(0));
     remove(cluster, &name).await
 }
 
