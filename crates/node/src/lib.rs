@@ -6,6 +6,7 @@
 
 mod containerd;
 mod registries_conf;
+pub mod router;
 mod runtime;
 mod toml;
 

@@ -7,6 +7,7 @@
 )]
 
 mod golden;
+mod router;
 mod skopeo;
 mod versions;
 
