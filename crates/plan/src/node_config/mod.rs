@@ -8,6 +8,7 @@
 //! An object that is wrong affects its own sources only. A source that must never be contacted stays closed even when
 //! the set that says so is wrong in another way.
 
+mod files;
 mod finding;
 mod merge;
 mod order;
@@ -21,6 +22,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use self::files::{FileChange, FilePlan, ForeignFile, Found};
 pub use self::finding::{Finding, Problem};
 pub use self::policy::{MirrorPolicy, PolicyId, PolicyKind, Set};
 pub use self::resolve::{Endpoint, EndpointState, Resolution};

@@ -156,6 +156,11 @@ impl NodeConfig {
         deciding.any(|(_, entry)| entry.is_closed())
     }
 
+    /// Whether a router has a part in pulls from this registry, which has entries of its own.
+    pub fn is_routed(&self, registry: &str) -> bool {
+        self.entries_of(registry).any(|(_, entry)| entry.has_mirrors() || entry.is_closed())
+    }
+
     /// The entries of a registry and of what lies in it.
     fn entries_of(&self, registry: &str) -> impl Iterator<Item = (&Scope, &Entry)> {
         let inside = self.entries.range::<str, _>((Bound::Included(registry), Bound::Unbounded));
