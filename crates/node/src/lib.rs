@@ -5,6 +5,7 @@
 //! without closing others.
 
 mod containerd;
+pub mod detect;
 pub mod files;
 mod registries_conf;
 pub mod router;
