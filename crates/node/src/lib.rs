@@ -4,12 +4,14 @@
 //! reported with its source. A source that must not be contacted is closed in the file wherever the file can close it
 //! without closing others.
 
+pub mod agent;
 mod containerd;
 pub mod detect;
 pub mod files;
 mod registries_conf;
 pub mod router;
 mod runtime;
+pub mod status;
 mod toml;
 
 use std::net::SocketAddr;
