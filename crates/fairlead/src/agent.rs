@@ -6,7 +6,7 @@ mod listen;
 mod remove;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -181,16 +181,15 @@ impl Run {
         drop(rustls::crypto::ring::default_provider().install_default());
         let stop = CancellationToken::new();
         tokio::spawn(shut_down_on_signal(signals()?, stop.clone()));
-        let (policies, seen) = match &self.policies {
-            Some(path) => (directory::follow(path.clone()), None),
-            None => {
-                let client = self.server.connect().await?.client;
-                let seen = match &self.node_name {
-                    Some(name) => cluster::runtime_of(&client, name).await?,
-                    None => None,
-                };
-                (cluster::follow(&client), seen)
-            }
+        let (policies, seen) = if let Some(path) = &self.policies {
+            (directory::follow(path.clone()), None)
+        } else {
+            let client = self.server.connect().await?.client;
+            let seen = match &self.node_name {
+                Some(name) => cluster::runtime_of(&client, name).await?,
+                None => None,
+            };
+            (cluster::follow(&client), seen)
         };
         let (directory, runtime) = self.place.find(seen)?;
         let version = runtime.version.map(|version| version.to_string()).unwrap_or_default();
@@ -269,9 +268,10 @@ impl Work {
         ensure!(known, "policies can no longer be followed");
         let mut serving = None;
         let mut retry = Retry::default();
+        let mut has_changed = true;
         loop {
-            let policies = self.policies.borrow_and_update().clone().unwrap_or_default();
-            let outcome = self.follow(policies.to_vec()).await?;
+            // Writing files waits for the disk.
+            let outcome = tokio::task::block_in_place(|| self.apply(has_changed));
             if serving.is_none() {
                 let (router, address) = (Arc::clone(&self.router), self.address);
                 serving = Some(tokio::spawn(listen::serve(router, address, stop.clone())));
@@ -288,18 +288,19 @@ impl Work {
                     Some(retry.failed())
                 }
             };
-            tokio::select! {
+            has_changed = tokio::select! {
                 changed = self.policies.changed() => {
                     changed.context("policies can no longer be followed")?;
                     tokio::time::sleep(DEBOUNCE).await;
+                    true
                 }
-                () = tokio::time::sleep(pause.unwrap_or(LOOK_EVERY)) => {}
+                () = tokio::time::sleep(pause.unwrap_or(LOOK_EVERY)) => false,
                 () = stop.cancelled() => break,
                 ended = async { match &mut serving { Some(task) => task.await, None => std::future::pending().await } } => {
                     ended.context("the router has crashed")??;
                     bail!("the router has ended");
                 }
-            }
+            };
             match self.credentials.read() {
                 Ok(Some(keyring)) => self.router.use_credentials(keyring),
                 Ok(None) => {}
@@ -307,21 +308,20 @@ impl Work {
             }
         }
         if let Some(serving) = serving {
-            match tokio::time::timeout(LAST_REQUESTS, serving).await {
-                Ok(ended) => ended.context("the router has crashed")??,
-                Err(_) => tracing::warn!("pulls are still under way; the runtime asks for their rest again"),
+            if let Ok(ended) = tokio::time::timeout(LAST_REQUESTS, serving).await {
+                ended.context("the router has crashed")??;
+            } else {
+                tracing::warn!("pulls are still under way; the runtime asks for their rest again");
             }
         }
         Ok(())
     }
 
-    /// Writing files waits for the disk, so it does not run where requests are answered.
-    async fn follow(&mut self, policies: Vec<MirrorPolicy>) -> Result<Result<(), AgentError>> {
-        tokio::task::block_in_place(|| Ok(self.agent.follow(policies)))
+    fn apply(&mut self, has_changed: bool) -> Result<(), AgentError> {
+        if !has_changed {
+            return self.agent.repair();
+        }
+        let policies = self.policies.borrow_and_update().clone().unwrap_or_default();
+        self.agent.follow(policies.to_vec())
     }
-}
-
-/// A path in messages.
-fn shown(path: &Path) -> String {
-    path.display().to_string()
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use fairlead_node::files::RealDisk;
 
-use super::{Place, shown};
+use super::Place;
 use crate::output::write;
 
 /// Remove the files that agents have written on this node
@@ -22,7 +22,7 @@ impl Remove {
         let (directory, _) = self.place.find(None)?;
         let applied = directory.remove(&mut RealDisk)?;
         let removed =
-            applied.removed.iter().map(|path| format!("removed {}\n", shown(&directory.path.join(path))));
+            applied.removed.iter().map(|path| format!("removed {}\n", directory.path.join(path).display()));
         write(&removed.collect::<String>())?;
         Ok(())
     }

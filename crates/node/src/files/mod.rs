@@ -66,7 +66,7 @@ impl ConfigDir {
             wanted.iter().map(|file| (file.path.clone(), file.content.clone())).collect();
         let plan = FilePlan::new(&wanted, &self.found()?);
         let mut applied = Applied { foreign: plan.foreign, ..Applied::default() };
-        self.carry_out(disk, Steps::clear(&self.path))?;
+        carry_out(disk, Steps::clear(&self.path))?;
         for change in plan.changes {
             let (path, done) = match &change {
                 FileChange::Create { path, .. } | FileChange::Replace { path, .. } => {
@@ -75,7 +75,7 @@ impl ConfigDir {
                 FileChange::Remove { path } => (path, &mut applied.removed),
             };
             done.push(path.clone());
-            self.carry_out(disk, Steps::of(&self.path, &change))?;
+            carry_out(disk, Steps::of(&self.path, &change))?;
         }
         Ok(applied)
     }
@@ -86,17 +86,6 @@ impl ConfigDir {
             return Ok(Applied::default());
         }
         self.apply(&[], disk)
-    }
-
-    fn carry_out(&self, disk: &mut impl Disk, steps: Steps) -> Result<(), FileError> {
-        for step in steps.0 {
-            disk.carry_out(&step).map_err(|source| FileError {
-                attempt: step.attempt(),
-                path: step.path().to_owned(),
-                source,
-            })?;
-        }
-        Ok(())
     }
 
     /// What stands where our files would.
@@ -123,6 +112,17 @@ impl ConfigDir {
         let path = self.path.clone();
         move |source| FileError { attempt, path: path.clone(), source }
     }
+}
+
+fn carry_out(disk: &mut impl Disk, steps: Steps) -> Result<(), FileError> {
+    for step in steps.0 {
+        disk.carry_out(&step).map_err(|source| FileError {
+            attempt: step.attempt(),
+            path: step.path().to_owned(),
+            source,
+        })?;
+    }
+    Ok(())
 }
 
 /// An empty directory is of no use to anyone. One with other files is somebody's: certificates may be in it.

@@ -170,9 +170,10 @@ impl Step {
 
     pub(super) fn path(&self) -> &Path {
         match self {
-            Self::Keep(path, _) | Self::Rename(_, path) => path,
             Self::MakeDirectory(path)
             | Self::Write(path, _)
+            | Self::Keep(path, _)
+            | Self::Rename(_, path)
             | Self::Sync(path)
             | Self::RemoveFile(path)
             | Self::RemoveTree(path) => path,

@@ -143,7 +143,7 @@ impl Pull {
             let events = events.list(&ListParams::default()).await?;
             let failed = events.iter().filter(|event| event.reason.as_deref() == Some("Failed"));
             let failed = failed.filter_map(|event| event.message.clone()).find(|text| text.contains("pull"));
-            failed.with_context(|| events.iter().map(|event| event.name_any()).collect::<Vec<_>>().join(", "))
+            failed.with_context(|| events.iter().map(Event::name_any).collect::<Vec<_>>().join(", "))
         })
         .await
     }
@@ -164,7 +164,7 @@ fn reads(registry: &Registry, repository: &str) -> Result<Vec<Access>> {
     Ok(registry.accesses()?.into_iter().filter(is_pull).collect())
 }
 
-fn policy(kind: &str, list: &str, name: &str, item: Value) -> Value {
+fn policy(kind: &str, list: &str, name: &str, item: &Value) -> Value {
     json!({"apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": {"name": name}, "spec": {list: [item]}})
 }
 
@@ -180,7 +180,7 @@ async fn a_repository_is_pulled_from_its_mirror_and_from_the_source_when_that_is
     source.endpoint().push("team/app", "2", &second).await?;
     let (from, to) = (format!("{}/team/app", source.host()), format!("{}/copies/app", mirror.host()));
     let item = json!({"source": from, "mirrors": [to]});
-    node.apply(&policy("ImageSourceTagPolicy", "repositoryTagMirrors", "seed", item), source).await?;
+    node.apply(&policy("ImageSourceTagPolicy", "repositoryTagMirrors", "seed", &item), source).await?;
 
     node.pull(&format!("{from}:1")).await?.runs(node).await?;
     node.pull(&format!("{from}@{}", first.digest())).await?.runs(node).await?;
@@ -215,7 +215,7 @@ async fn a_source_that_must_not_be_contacted_is_not_and_the_event_names_the_poli
     source.endpoint().push("shut/app", "2", &missing).await?;
     let (from, to) = (format!("{}/shut", source.host()), format!("{}/copies", mirror.host()));
     let item = json!({"source": from, "mirrors": [to], "mirrorSourcePolicy": "NeverContactSource"});
-    node.apply(&policy("ImageDigestMirrorSet", "imageDigestMirrors", "never", item), source).await?;
+    node.apply(&policy("ImageDigestMirrorSet", "imageDigestMirrors", "never", &item), source).await?;
 
     node.pull(&format!("{from}/app@{}", wanted.digest())).await?.runs(node).await?;
     let by_tag = node.pull(&format!("{from}/app:1")).await?.fails(node).await?;
@@ -252,7 +252,7 @@ async fn mirrors_for_digests_are_not_asked_for_tags_nor_the_other_way_round() ->
         let item = json!({"source": from, "mirrors": [format!("{}/copies/app", mirror.host())],
             "mirrorSourcePolicy": "NeverContactSource"});
         // The second policy does not change the file. A Pod that comes before it is refused, and tried again.
-        node.apply(&policy(kind, list, name, item), source).await?;
+        node.apply(&policy(kind, list, name, &item), source).await?;
     }
     node.pull(&format!("{from}:1")).await?.runs(node).await?;
     ensure!(reads(digests, "copies/app")?.is_empty(), "{:?}", reads(digests, "copies/app")?);
@@ -278,9 +278,9 @@ async fn while_the_agent_is_down_closed_registries_are_closed_and_others_open() 
             "mirrorSourcePolicy": policy})
     };
     let (kind, list) = ("ImageTagMirrorSet", "imageTagMirrors");
-    node.apply(&policy(kind, list, "down-closed", item(closed, "shut", "NeverContactSource")), closed)
+    node.apply(&policy(kind, list, "down-closed", &item(closed, "shut", "NeverContactSource")), closed)
         .await?;
-    node.apply(&policy(kind, list, "down-open", item(open, "team", "AllowContactingSource")), open).await?;
+    node.apply(&policy(kind, list, "down-open", &item(open, "team", "AllowContactingSource")), open).await?;
     node.agent.kill().await?;
     node.pull(&format!("{}/team/app:1", open.host())).await?.runs(node).await?;
     let refused = node.pull(&format!("{}/shut/app:1", closed.host())).await?;
