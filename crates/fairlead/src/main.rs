@@ -1,6 +1,7 @@
 //! The program: arguments, wiring, signals. Everything it does is in the crates below it.
 
 mod access;
+mod agent;
 mod api_server;
 mod config;
 mod connect;
@@ -44,6 +45,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Operator(Box<operator::Operator>),
+    Agent(Box<agent::Agent>),
     Explain(Box<explain::Explain>),
     Probe(Box<probe::Probe>),
     Copy(Box<copy::CopyImages>),
@@ -89,6 +91,7 @@ impl Command {
             Self::Resolve(resolve) => return resolve.run(),
             Self::Convert(convert) => return convert.run(),
             Self::Operator(operator) => operator.run(),
+            Self::Agent(agent) => agent.run(),
             Self::Manifests(manifests) => print(&manifests.render()?),
             Self::Crds(crds) => print(&crds.render()?),
             Self::Config(config) => print(&config.run()?),

@@ -111,12 +111,12 @@ fn read(paths: &[PathBuf]) -> Result<(Vec<Manifest>, bool)> {
     Ok((manifests.objects, !manifests.broken.is_empty()))
 }
 
-fn unreadable(manifest: &Manifest, Mismatch { field, message }: &Mismatch) -> String {
+pub(crate) fn unreadable(manifest: &Manifest, Mismatch { field, message }: &Mismatch) -> String {
     format!("Failed: {}: {}: {field}: {message}", manifest.place, title(&manifest.object))
 }
 
 /// The policy that an object is, if it is one.
-fn policy(object: &Value) -> Option<Result<MirrorPolicy, Mismatch>> {
+pub(crate) fn policy(object: &Value) -> Option<Result<MirrorPolicy, Mismatch>> {
     fn as_policy<'v, T: Deserialize<'v> + Into<MirrorPolicy>>(
         object: &'v Value,
     ) -> Result<MirrorPolicy, Mismatch> {

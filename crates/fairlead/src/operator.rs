@@ -126,7 +126,7 @@ impl Operator {
 
 /// The allocator asks the kernel for pages of two megabytes where it can have them. That triples the memory of a
 /// process whose heap is a few megabytes in small pieces, and gains it nothing.
-fn use_small_pages() {
+pub(crate) fn use_small_pages() {
     // A kernel that cannot do this has no such pages, or the memory to spare.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
@@ -155,13 +155,16 @@ fn made_up_identity() -> String {
     format!("{host}_{:08x}", fastrand::u32(..))
 }
 
-fn signals() -> Result<[Signal; 2]> {
+pub(crate) fn signals() -> Result<[Signal; 2]> {
     let listen = |kind| signal(kind).context("cannot listen for signals");
     Ok([listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?])
 }
 
 /// The first signal asks politely, the second one does not wait.
-async fn shut_down_on_signal([mut terminate, mut interrupt]: [Signal; 2], shutdown: CancellationToken) {
+pub(crate) async fn shut_down_on_signal(
+    [mut terminate, mut interrupt]: [Signal; 2],
+    shutdown: CancellationToken,
+) {
     let mut next = async || {
         tokio::select! {
             _ = terminate.recv() => "SIGTERM",

@@ -5,6 +5,8 @@
 //! for digests and tags, mirrors for digests with a closed source, a closed registry, an insecure one. A broken or
 //! missing file makes containerd ask the source, so every file names its server and has a host table.
 
+pub(crate) mod routed;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairlead_plan::node_config::{Entry, Mirror, NodeConfig, Scope};

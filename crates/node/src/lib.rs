@@ -4,12 +4,19 @@
 //! reported with its source. A source that must not be contacted is closed in the file wherever the file can close it
 //! without closing others.
 
+pub mod agent;
 mod containerd;
+pub mod detect;
+pub mod files;
 mod registries_conf;
+pub mod router;
 mod runtime;
+pub mod status;
 mod toml;
 
-use fairlead_plan::node_config::{NodeConfig, Scope};
+use std::net::SocketAddr;
+
+use fairlead_plan::node_config::{Location, NodeConfig, Scope};
 
 pub use self::runtime::{Runtime, RuntimeError, RuntimeName, Version, VersionError};
 
@@ -38,12 +45,18 @@ pub struct Inexact {
     pub message: String,
 }
 
-/// Writes the configuration for a runtime, or refuses one that cannot be configured by files at all.
-pub fn render(config: &NodeConfig, runtime: &Runtime) -> Result<Rendered, RuntimeError> {
+/// Writes the configuration for a runtime, or refuses one that cannot be configured by files at all. With the address
+/// of a router, containerd is led there; the files of other runtimes say enough themselves.
+pub fn render(
+    config: &NodeConfig,
+    runtime: &Runtime,
+    router: Option<SocketAddr>,
+) -> Result<Rendered, RuntimeError> {
     runtime.check()?;
-    let mut rendered = match runtime.name {
-        RuntimeName::Crio | RuntimeName::Podman => registries_conf::render(config, runtime),
-        RuntimeName::Containerd => containerd::render(config, runtime),
+    let mut rendered = match (runtime.name, router) {
+        (RuntimeName::Crio | RuntimeName::Podman, _) => registries_conf::render(config, runtime),
+        (RuntimeName::Containerd, Some(router)) => containerd::routed::render(config, runtime, router),
+        (RuntimeName::Containerd, None) => containerd::render(config, runtime),
     };
     rendered.inexact.sort();
     rendered.inexact.dedup();
@@ -54,4 +67,12 @@ impl Rendered {
     fn report(&mut self, source: &Scope, message: impl Into<String>) {
         self.inexact.push(Inexact { source: source.clone(), message: message.into() });
     }
+}
+
+/// What is said about a mirror that is a registry alone, for a source that can be a whole repository.
+fn without_name(mirror: &Location) -> String {
+    format!(
+        "the mirror {mirror} is left out: the source can be a whole repository, and a registry alone is no image; \
+         write a path at the mirror"
+    )
 }

@@ -81,14 +81,7 @@ impl<'a> Table<'a> {
             let (usable, left_out): (Vec<&Mirror>, Vec<&Mirror>) =
                 entry.mirrors(kind).list.iter().partition(|mirror| scope.is_replaceable_by(&mirror.location));
             for mirror in left_out {
-                rendered.report(
-                    scope,
-                    format!(
-                        "the mirror {} is left out: the source can be a whole repository, and a registry alone is no \
-                         image; write a path at the mirror",
-                        mirror.location
-                    ),
-                );
+                rendered.report(scope, crate::without_name(&mirror.location));
             }
             usable
         };

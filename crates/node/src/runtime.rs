@@ -108,4 +108,9 @@ impl Runtime {
             (major, _) => major >= 2,
         })
     }
+
+    /// Whether containerd looks for `hosts.toml` although its configuration names no directory.
+    pub(crate) fn reads_hosts_by_default(&self) -> bool {
+        self.version.is_some_and(|version| version >= Version::new(2, 2, 0))
+    }
 }

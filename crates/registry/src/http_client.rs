@@ -19,6 +19,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use crate::transport::address::Reach;
+use crate::transport::connect::CONNECT_TIMEOUT;
 use crate::transport::failure::{Failure, NoConnection};
 use crate::transport::http::{Request, Response};
 use crate::transport::redirect::{self, Target};
@@ -181,6 +182,7 @@ impl HttpClient {
             away,
             resolver,
             connections: IDLE_CONNECTIONS,
+            connect_timeout: CONNECT_TIMEOUT,
             user_agent: settings.user_agent.clone(),
             direct: redirect::literal_reach(&base) == Some(Reach::Loopback),
             fenced: false,

@@ -57,7 +57,8 @@ impl Registry {
         // Stamped before it is read, so that a change in between is noticed later.
         let ca_file = own.ca_file.clone().map(CaFile::new);
         let is_settled = own.ca_file.is_some() || own.ca.is_some() || own.insecure_skip_verify;
-        let endpoint = Endpoint::new(host, own.plain_http, is_settled)
+        let may_fall_back = own.plain_http_fallback || (host.is_loopback() && !is_settled);
+        let endpoint = Endpoint::new(host, own.plain_http, may_fall_back)
             .ok_or_else(|| Problem::Unreachable(format!("{host} is not an address").into()))?;
         let away = match (&own.ca, &own.ca_file) {
             (Some(text), _) => trust.with_pem(text)?,
@@ -73,6 +74,7 @@ impl Registry {
             away,
             resolver: Arc::clone(resolver),
             connections: usize::try_from(own.budget.connections.get()).unwrap_or(usize::MAX),
+            connect_timeout: settings.connect_timeout,
             user_agent: settings.user_agent.clone(),
             direct: host.is_loopback(),
             fenced: false,
@@ -276,5 +278,27 @@ mod tests {
         let hub = registries.get(&host("DOCKER.io:443")).unwrap();
         assert_eq!(hub.endpoint.base().as_str(), "https://registry-1.docker.io/");
         assert!(Arc::ptr_eq(&hub, &registries.get(&host("docker.io")).unwrap()));
+    }
+
+    #[test]
+    fn only_loopback_and_what_is_called_insecure_falls_back_to_plain_http() {
+        let mut settings = Settings::default();
+        let insecure = RegistrySettings {
+            plain_http_fallback: true,
+            insecure_skip_verify: true,
+            ..RegistrySettings::default()
+        };
+        settings.set(&Host::parse("insecure.example").unwrap(), insecure);
+        let strict = RegistrySettings { insecure_skip_verify: true, ..RegistrySettings::default() };
+        settings.set(&Host::parse("localhost:5001").unwrap(), strict);
+        let registries = Registries::new(settings, Arc::new(SystemResolver));
+        let falls_back =
+            |host: &str| registries.get(&Host::parse(host).unwrap()).unwrap().endpoint.fall_back();
+        for host in ["localhost:5000", "127.0.0.1:5000", "[::1]:5000", "r.localhost", "insecure.example"] {
+            assert!(falls_back(host), "{host}");
+        }
+        for host in ["r.example.com", "10.0.0.1:5000", "localhost:5001"] {
+            assert!(!falls_back(host), "{host}");
+        }
     }
 }

@@ -68,6 +68,16 @@ impl RepositoryClient {
         &self.repository
     }
 
+    /// The address of the registry, with the scheme that it turned out to speak.
+    pub fn address(&self) -> &Url {
+        self.registry.endpoint.base()
+    }
+
+    /// Whether the registry has asked for credentials so far, of any caller.
+    pub fn wants_login(&self) -> bool {
+        self.registry.challenges(|challenges| challenges.scheme().is_some())
+    }
+
     pub(crate) fn credentials(&self) -> &[Credential] {
         &self.credentials
     }

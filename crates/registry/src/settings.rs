@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use fairlead_domain::reference::{Host, HostKey};
 use hyper::header::{HeaderMap, HeaderValue};
@@ -11,12 +12,16 @@ use crate::http_client::ClientCertificate;
 use crate::limits::budget::Budget;
 use crate::limits::circuit_breaker::BreakerSettings;
 use crate::limits::rate::Rate;
+use crate::transport::connect::CONNECT_TIMEOUT;
 
 /// Settings of one registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistrySettings {
     /// Use plain HTTP for a host that is not loopback.
     pub plain_http: bool,
+    /// Use plain HTTP if the host does not speak TLS, as runtimes do with registries that are called insecure. An
+    /// attacker on the path can then switch encryption off.
+    pub plain_http_fallback: bool,
     /// Certificate authorities to trust besides the system's, PEM.
     pub ca_file: Option<PathBuf>,
     /// The same as a text, in place of the file.
@@ -35,6 +40,7 @@ impl Default for RegistrySettings {
     fn default() -> Self {
         Self {
             plain_http: false,
+            plain_http_fallback: false,
             ca_file: None,
             ca: None,
             client_certificate: None,
@@ -57,6 +63,8 @@ pub struct Settings {
     pub default: RegistrySettings,
     registries: HashMap<HostKey, RegistrySettings>,
     pub patience: BreakerSettings,
+    /// For opening a connection, TLS included.
+    pub connect_timeout: Duration,
     pub user_agent: HeaderValue,
 }
 
@@ -66,6 +74,7 @@ impl Default for Settings {
             default: RegistrySettings::default(),
             registries: HashMap::new(),
             patience: BreakerSettings::default(),
+            connect_timeout: CONNECT_TIMEOUT,
             user_agent: HeaderValue::from_static(concat!("fairlead/", env!("CARGO_PKG_VERSION"))),
         }
     }

@@ -1,6 +1,7 @@
 //! `fairlead render`: the files for a node, from manifests.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -20,6 +21,9 @@ use crate::output::{FAILING, write};
 pub(crate) struct Render {
     #[command(flatten)]
     given: Given,
+    /// Address of the agent's router, to which containerd is then led [default: no agent]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    router: Option<SocketAddr>,
     /// Write the files into this directory instead of to standard output
     #[arg(long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
@@ -28,7 +32,7 @@ pub(crate) struct Render {
 impl Render {
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let Planned { config, runtime, has_failures } = self.given.plan()?;
-        let rendered = fairlead_node::render(&config, &runtime)?;
+        let rendered = fairlead_node::render(&config, &runtime, self.router)?;
         for one in &rendered.inexact {
             warn(&format!("not exact for {}: {}: {}", runtime.name, one.source, one.message));
         }

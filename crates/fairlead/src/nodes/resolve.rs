@@ -27,7 +27,7 @@ pub(crate) struct Resolve {
 impl Resolve {
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let Planned { config, runtime, has_failures: _ } = self.given.plan()?;
-        let rendered = fairlead_node::render(&config, &runtime)?;
+        let rendered = fairlead_node::render(&config, &runtime, None)?;
         let mut text = String::new();
         let mut has_place = true;
         for image in &self.images {

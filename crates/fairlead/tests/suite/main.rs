@@ -9,6 +9,7 @@
     reason = "a test that fails may do so by any means"
 )]
 
+mod agent;
 mod alerts;
 mod chart;
 mod cli;

@@ -21,8 +21,12 @@ fn text(rendered: &Rendered) -> String {
 }
 
 fn check(name: &str, config: &NodeConfig, runtime: RuntimeName, version: Option<&str>) {
+    check_rendered(name, &rendered(config, runtime, version));
+}
+
+fn check_rendered(name: &str, rendered: &Rendered) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    let text = text(&rendered(config, runtime, version));
+    let text = text(rendered);
     if std::env::var_os("FAIRLEAD_BLESS").is_some() {
         std::fs::write(&path, &text).unwrap();
     }
@@ -77,6 +81,21 @@ fn repositories_for_containerd() {
 #[test]
 fn registries_for_containerd() {
     check("registries.containerd.txt", &registries(), Containerd, Some("1.7.24"));
+}
+
+/// Files that lead to a router: `hub.test` is open, and what is insecure in it is not expressed; `shut.test` is closed
+/// in part; `ins.test` needs no router; the domain is open, and then closed.
+#[test]
+fn files_for_a_router() {
+    check_rendered("repositories.routed.txt", &routed(&repositories()));
+    let closed = plan(vec![tag_never("*.vendor.test", &["m.test/vendor"])], &["ins.test"], &[]);
+    check_rendered("domain.routed.txt", &routed(&closed));
+    assert_eq!(routed(&NodeConfig::default()), Rendered::default());
+}
+
+fn routed(config: &NodeConfig) -> Rendered {
+    let runtime = Runtime { name: Containerd, version: None };
+    render(config, &runtime, Some("127.0.0.1:7780".parse().unwrap())).unwrap()
 }
 
 #[test]

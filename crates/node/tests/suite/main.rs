@@ -6,7 +6,9 @@
     reason = "a test that fails may do so by any means"
 )]
 
+mod files;
 mod golden;
+mod router;
 mod skopeo;
 mod versions;
 
@@ -47,7 +49,7 @@ fn plan(policies: Vec<MirrorPolicy>, insecure: &[&str], blocked: &[&str]) -> Nod
 
 fn rendered(config: &NodeConfig, name: RuntimeName, version: Option<&str>) -> Rendered {
     let version = version.map(|text| text.parse().unwrap());
-    render(config, &Runtime { name, version }).unwrap()
+    render(config, &Runtime { name, version }, None).unwrap()
 }
 
 /// What is reported of one source.

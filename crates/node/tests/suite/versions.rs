@@ -23,12 +23,12 @@ fn versions_are_read_as_runtimes_print_them() {
 #[test]
 fn a_containerd_without_hosts_files_is_refused() {
     let runtime = |version: &str| Runtime { name: Containerd, version: Some(version.parse().unwrap()) };
-    let refused = render(&NodeConfig::default(), &runtime("1.4.13")).unwrap_err();
+    let refused = render(&NodeConfig::default(), &runtime("1.4.13"), None).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "containerd 1.4.13 is too old: it does not read hosts.toml, which needs 1.5 or later"
     );
-    assert!(render(&NodeConfig::default(), &runtime("1.5.0")).is_ok());
+    assert!(render(&NodeConfig::default(), &runtime("1.5.0"), None).is_ok());
 }
 
 #[test]

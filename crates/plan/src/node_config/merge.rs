@@ -166,27 +166,27 @@ fn entry(scope: &Scope, sources: &BTreeMap<Scope, Merged<'_>>, inputs: &Inputs) 
             .find_map(|text| sources.get_key_value(text.as_ref()).filter(|(_, source)| is_wanted(source)))
     };
     // A scope of its own has its own word about the source; one without follows the source that it lies in.
-    let mut never = match own {
+    let never = match own {
         Some(own) => own.never,
         None => nearest(&|_| true).is_some_and(|(_, source)| source.never),
     };
-    let mut mirrors = |kind| {
+    let mirrors = |kind| {
         let Some((from, source)) = nearest(&|source| !source.mirrors(kind).is_empty()) else {
-            return Mirrors::default();
+            return Mirrors { never, ..Mirrors::default() };
         };
-        never |= source.never;
         let suffix = from.suffix(scope.as_str());
         let list = source.mirrors(kind).iter().map(|mirror| {
             let location = mirror.join(suffix);
             Mirror { insecure: is_listed(&inputs.insecure, location.as_str()), location }
         });
-        Mirrors { inherited_from: (from != scope).then(|| from.clone()), list: list.collect() }
+        let inherited_from = (from != scope).then(|| from.clone());
+        Mirrors { inherited_from, list: list.collect(), never: never || source.never }
     };
     let (digest, tag) = (mirrors(PullKind::Digest), mirrors(PullKind::Tag));
     Entry {
+        never: digest.never || tag.never,
         digest,
         tag,
-        never,
         blocked: is_listed(&inputs.blocked, scope.as_str()),
         insecure: is_listed(&inputs.insecure, scope.as_str()),
         policies: own.map(|own| own.policies.iter().copied().cloned().collect()).unwrap_or_default(),

@@ -8,20 +8,26 @@
 //! An object that is wrong affects its own sources only. A source that must never be contacted stays closed even when
 //! the set that says so is wrong in another way.
 
+mod files;
 mod finding;
 mod merge;
 mod order;
 mod policy;
 mod resolve;
+mod route;
+mod route_memory;
 mod scope;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use self::files::{FileChange, FilePlan, ForeignFile, Found};
 pub use self::finding::{Finding, Problem};
 pub use self::policy::{MirrorPolicy, PolicyId, PolicyKind, Set};
 pub use self::resolve::{Endpoint, EndpointState, Resolution};
+pub use self::route::{Attempt, Delivery, End, Object, Place, Refusal, Route, Wanted};
+pub use self::route_memory::{Origin, Pull, RouteMemory};
 pub use self::scope::{Location, Scope, ScopeError};
 
 /// Everything that decides about the configuration of nodes.
@@ -46,7 +52,7 @@ pub struct NodeConfig {
 pub struct Entry {
     pub digest: Mirrors,
     pub tag: Mirrors,
-    /// A policy forbids to contact the source.
+    /// A policy forbids to contact the source, for one kind of pull at least. A file cannot close it for one alone.
     pub never: bool,
     /// The list of blocked registries covers the source.
     pub blocked: bool,
@@ -61,6 +67,8 @@ pub struct Mirrors {
     /// The source that they were listed for, if that is not the entry's own.
     pub inherited_from: Option<Scope>,
     pub list: Vec<Mirror>,
+    /// A policy forbids such pulls to contact the source.
+    pub never: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +88,11 @@ impl Entry {
     /// Whether the source must not be contacted.
     pub fn is_closed(&self) -> bool {
         self.never || self.blocked
+    }
+
+    /// Whether pulls of this kind must not contact the source.
+    pub fn is_closed_for(&self, kind: PullKind) -> bool {
+        self.blocked || self.mirrors(kind).never
     }
 
     pub fn mirrors(&self, kind: PullKind) -> &Mirrors {

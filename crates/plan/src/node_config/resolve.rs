@@ -2,7 +2,7 @@
 
 use fairlead_domain::reference::Reference;
 
-use super::{NodeConfig, PullKind, Scope};
+use super::{Entry, NodeConfig, PullKind, Scope};
 
 /// What becomes of one image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,31 +39,45 @@ impl NodeConfig {
         let kind = if image.digest().is_some() { PullKind::Digest } else { PullKind::Tag };
         let name = image.name();
         let wanted = image.as_str().get(name.len()..).unwrap_or_default();
+        let (scope, mut endpoints) = self.endpoints(name, kind, Entry::is_closed);
+        for endpoint in &mut endpoints {
+            endpoint.image.push_str(wanted);
+        }
+        Resolution { kind, scope: scope.cloned(), endpoints }
+    }
+
+    /// The places for a repository, without tag and digest. The source comes last.
+    pub(super) fn endpoints(
+        &self,
+        name: &str,
+        kind: PullKind,
+        is_closed: impl Fn(&Entry) -> bool,
+    ) -> (Option<&Scope>, Vec<Endpoint>) {
         let found = self.entry_for(name);
         let mut endpoints = Vec::new();
         if let Some((scope, entry)) = found {
             for mirror in &entry.mirrors(kind).list {
                 let place = mirror.location.join(scope.suffix(name));
                 let state = if scope.is_replaceable_by(&mirror.location) {
-                    self.state(place.as_str())
+                    self.state(place.as_str(), &is_closed)
                 } else {
                     EndpointState::NoName
                 };
-                let image = format!("{place}{wanted}");
                 let is_source = place.as_str() == name;
+                let image = place.as_str().to_owned();
                 endpoints.push(Endpoint { image, is_source, insecure: mirror.insecure, state });
             }
         }
         let insecure = found.is_some_and(|(_, entry)| entry.insecure);
-        let (image, state) = (image.as_str().to_owned(), self.state(name));
+        let (image, state) = (name.to_owned(), self.state(name, &is_closed));
         endpoints.push(Endpoint { image, is_source: true, insecure, state });
-        Resolution { kind, scope: found.map(|(scope, _)| scope.clone()), endpoints }
+        (found.map(|(scope, _)| scope), endpoints)
     }
 
     /// Runtimes look every place up again before they contact it.
-    fn state(&self, place: &str) -> EndpointState {
+    fn state(&self, place: &str, is_closed: &impl Fn(&Entry) -> bool) -> EndpointState {
         match self.entry_for(place) {
-            Some((scope, entry)) if entry.is_closed() => {
+            Some((scope, entry)) if is_closed(entry) => {
                 EndpointState::Closed { scope: scope.clone(), never: entry.never }
             }
             _ => EndpointState::Asked,

@@ -134,7 +134,7 @@ pub(super) fn enclosing(place: &str) -> impl Iterator<Item = Cow<'_, str>> {
     paths.map(Cow::Borrowed).chain(above.map(|domain| Cow::Owned(format!("*.{domain}"))))
 }
 
-fn host(text: &str) -> &str {
+pub(super) fn host(text: &str) -> &str {
     text.split_once('/').map_or(text, |(host, _)| host)
 }
 

@@ -22,6 +22,8 @@ pub struct Context {
     new_connection: bool,
     /// Requests are sent although the circuit is open.
     ignores_open_circuit: bool,
+    /// A failed request is not repeated.
+    once: bool,
     /// Receives when the current request was sent, `None` while it waits for the budget.
     sent: Option<Arc<watch::Sender<Option<Instant>>>>,
     tenant: Tenant,
@@ -36,6 +38,7 @@ impl Context {
             patience: None,
             new_connection: false,
             ignores_open_circuit: false,
+            once: false,
             sent: None,
             tenant: Tenant::default(),
         }
@@ -52,6 +55,12 @@ impl Context {
     #[must_use]
     pub fn waiting_at_most(self, limit: Duration) -> Self {
         Self { patience: Some(limit), ..self }
+    }
+
+    /// Repeats no request after a failure: for callers that have another place to ask.
+    #[must_use]
+    pub fn once(self) -> Self {
+        Self { once: true, ..self }
     }
 
     /// Names the namespace whose share of each registry the call counts against.
@@ -97,6 +106,10 @@ impl Context {
 
     pub(crate) fn wants_new_connections(&self) -> bool {
         self.new_connection
+    }
+
+    pub(crate) fn may_repeat(&self) -> bool {
+        !self.once
     }
 
     pub(crate) fn ignores_open_circuit(&self) -> bool {

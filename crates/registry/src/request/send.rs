@@ -130,8 +130,8 @@ where
     loop {
         let outcome = attempt().await;
         let remaining = context.deadline.saturating_duration_since(Instant::now());
-        let pause =
-            retry_after(&outcome).and_then(|rest| retry::pause(attempts, fastrand::f64(), rest, remaining));
+        let rest = retry_after(&outcome).filter(|_| context.may_repeat());
+        let pause = rest.and_then(|rest| retry::pause(attempts, fastrand::f64(), rest, remaining));
         let Some(pause) = pause else { return outcome };
         // A response holds a permit, which must not be kept while waiting.
         drop(outcome);

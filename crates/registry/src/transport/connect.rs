@@ -31,8 +31,9 @@ use super::address::Reach;
 use super::resolver::{FencedResolver, OffLimits, Resolve};
 use crate::size_limits;
 
-/// A host that does not accept a connection in this time counts as down, also for callers with a later deadline.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A host that does not accept a connection in this time counts as down, also for callers with a later deadline. The
+/// settings can name a shorter time.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// TCP keep-alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_AGAIN: Duration = Duration::from_secs(10);
@@ -41,7 +42,11 @@ type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Opens connections. Clones are the same.
 #[derive(Clone)]
-pub struct Connector(Arc<Inner>);
+pub struct Connector {
+    inner: Arc<Inner>,
+    /// For resolving, dialling and TLS together.
+    limit: Duration,
+}
 
 struct Inner {
     tcp: HttpConnector<Names>,
@@ -109,14 +114,24 @@ pub struct ProxyFailed {
 
 impl Connector {
     pub fn new(tls: ClientConfig, resolver: Arc<dyn Resolve>, proxies: Option<Arc<Matcher>>) -> Self {
-        Self(Arc::new(Inner { tcp: tcp(resolver), tls: Arc::new(tls), proxies, fence: None }))
+        Self::of(Inner { tcp: tcp(resolver), tls: Arc::new(tls), proxies, fence: None })
     }
 
     /// The same for connections that tenants cause.
     pub fn fenced(tls: ClientConfig, resolver: Arc<dyn Resolve>, proxies: Option<Arc<Matcher>>) -> Self {
         let fenced = tcp(Arc::new(FencedResolver(Arc::clone(&resolver))));
         let fence = Some(Fence { tcp: fenced, resolver: Arc::clone(&resolver) });
-        Self(Arc::new(Inner { tcp: tcp(resolver), tls: Arc::new(tls), proxies, fence }))
+        Self::of(Inner { tcp: tcp(resolver), tls: Arc::new(tls), proxies, fence })
+    }
+
+    fn of(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner), limit: CONNECT_TIMEOUT }
+    }
+
+    /// The same with another limit for opening a connection.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 
     /// The proxy's credentials for each forwarded request. For a tunnel they are sent when it is opened.
@@ -128,18 +143,18 @@ impl Connector {
     }
 
     fn proxy_for(&self, target: &Uri) -> Option<Intercept> {
-        self.0.proxies.as_ref()?.intercept(target)
+        self.inner.proxies.as_ref()?.intercept(target)
     }
 
     async fn connect(self, target: Uri) -> Result<Conn, BoxError> {
         let opened = Opened(Instant::now());
         let proxy = self.proxy_for(&target);
-        if let Some(fence) = &self.0.fence {
+        if let Some(fence) = &self.inner.fence {
             fence.check(&target, proxy.is_some()).await?;
         }
         let (stream, route) = match proxy {
             None => {
-                let tcp = self.0.fence.as_ref().map_or(&self.0.tcp, |fence| &fence.tcp);
+                let tcp = self.inner.fence.as_ref().map_or(&self.inner.tcp, |fence| &fence.tcp);
                 let stream = dial(tcp, target.clone()).await?;
                 let reach = stream.peer_addr().ok().map(|address| Reach::of(address.ip()));
                 (Box::new(stream) as Stream, Route::Direct(reach))
@@ -155,7 +170,7 @@ impl Connector {
         if !is_secure(&target) {
             return Ok(Conn { io: TokioIo::new(stream), route, opened, speaks_h2: false });
         }
-        let stream = secured(Arc::clone(&self.0.tls), &target, stream).await?;
+        let stream = secured(Arc::clone(&self.inner.tls), &target, stream).await?;
         let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Ok(Conn { io: TokioIo::new(Box::new(stream)), route, opened, speaks_h2 })
     }
@@ -235,8 +250,8 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, target: Uri) -> Self::Future {
-        let connecting = self.clone().connect(target);
-        async { timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| TooLate)? }.boxed()
+        let (connecting, limit) = (self.clone().connect(target), self.limit);
+        async move { timeout(limit, connecting).await.map_err(|_| TooLate)? }.boxed()
     }
 }
 
@@ -262,12 +277,12 @@ impl Service<Uri> for ProxyDial {
     fn call(&mut self, address: Uri) -> Self::Future {
         let Self(connector) = self.clone();
         async move {
-            let stream = dial(&connector.0.tcp, address.clone()).await?;
+            let stream = dial(&connector.inner.tcp, address.clone()).await?;
             if !is_secure(&address) {
                 return Ok(TokioIo::new(Box::new(stream) as Stream));
             }
             // A proxy is spoken to in HTTP/1.
-            let mut tls = ClientConfig::clone(&connector.0.tls);
+            let mut tls = ClientConfig::clone(&connector.inner.tls);
             tls.alpn_protocols.clear();
             let stream = secured(Arc::new(tls), &address, stream).await?;
             Ok(TokioIo::new(Box::new(stream) as Stream))

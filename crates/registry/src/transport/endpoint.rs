@@ -2,7 +2,7 @@
 //!
 //! TLS, except where plain HTTP is configured and on loopback hosts. A loopback registry may speak either, so the first
 //! handshake decides: if the server does not speak TLS, plain HTTP is used from then on. For other hosts such a
-//! fallback would let an attacker on the path switch encryption off.
+//! fallback would let an attacker on the path switch encryption off, so the settings have to ask for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,15 +18,14 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// `None` if the host is not a valid address, for example because of a port beyond 65535. `is_settled`: the
-    /// settings decide the scheme (a private authority, verification switched off).
-    pub fn new(host: &Host, plain_http: bool, is_settled: bool) -> Option<Self> {
+    /// `None` if the host is not a valid address, for example because of a port beyond 65535.
+    pub fn new(host: &Host, plain_http: bool, may_fall_back: bool) -> Option<Self> {
         let at = |scheme: &str| Url::parse(&format!("{scheme}://{}/", host.endpoint())).ok();
         Some(Self {
             secure: at("https")?,
             plain: at("http")?,
             use_plain: AtomicBool::new(plain_http),
-            may_fall_back: host.is_loopback() && !plain_http && !is_settled,
+            may_fall_back: may_fall_back && !plain_http,
         })
     }
 
@@ -52,31 +51,29 @@ impl Endpoint {
 mod tests {
     use super::*;
 
-    fn endpoint(host: &str, plain_http: bool, settled: bool) -> Endpoint {
-        Endpoint::new(&Host::parse(host).unwrap(), plain_http, settled).unwrap()
+    fn endpoint(host: &str, plain_http: bool, may_fall_back: bool) -> Endpoint {
+        Endpoint::new(&Host::parse(host).unwrap(), plain_http, may_fall_back).unwrap()
     }
 
     #[test]
-    fn tls_unless_configured_or_on_this_machine() {
+    fn tls_unless_configured() {
         assert_eq!(endpoint("docker.io", false, false).base().as_str(), "https://registry-1.docker.io/");
         assert_eq!(
             endpoint("r.example.com:5000", false, false).base().as_str(),
             "https://r.example.com:5000/"
         );
         assert_eq!(endpoint("r.example.com:5000", true, false).base().as_str(), "http://r.example.com:5000/");
-        assert_eq!(endpoint("[::1]:5000", false, false).base().as_str(), "https://[::1]:5000/");
+        assert_eq!(endpoint("[::1]:5000", false, true).base().as_str(), "https://[::1]:5000/");
         assert!(Endpoint::new(&Host::parse("r.example.com:99999").unwrap(), false, false).is_none());
     }
 
     #[test]
-    fn only_loopback_falls_back() {
-        for host in ["localhost:5000", "127.0.0.1:5000", "[::1]:5000", "r.localhost"] {
-            let endpoint = endpoint(host, false, false);
-            assert!(endpoint.fall_back(), "{host}");
-            assert_eq!(endpoint.base().scheme(), "http");
-        }
-        assert!(!endpoint("r.example.com", false, false).fall_back());
-        assert!(!endpoint("10.0.0.1:5000", false, false).fall_back());
-        assert!(!endpoint("localhost:5000", false, true).fall_back(), "a configured authority means TLS");
+    fn plain_http_is_fallen_back_to_only_where_that_is_allowed() {
+        let open = endpoint("r.example.com:5000", false, true);
+        assert!(open.fall_back());
+        assert_eq!(open.base().scheme(), "http");
+        let strict = endpoint("r.example.com:5000", false, false);
+        assert!(!strict.fall_back());
+        assert_eq!(strict.base().scheme(), "https");
     }
 }

@@ -41,6 +41,8 @@ pub struct Profile {
     pub away: ClientConfig,
     pub resolver: Arc<dyn Resolve>,
     pub connections: usize,
+    /// For opening one connection.
+    pub connect_timeout: Duration,
     pub user_agent: HeaderValue,
     /// Without proxies: for loopback hosts.
     pub direct: bool,
@@ -142,7 +144,7 @@ impl Transport {
 
 impl Profile {
     fn pool(&self, connector: Connector) -> Pool {
-        Pool::new(connector, self.user_agent.clone(), self.connections)
+        Pool::new(connector.within(self.connect_timeout), self.user_agent.clone(), self.connections)
     }
 }
 
@@ -185,6 +187,7 @@ mod tests {
             away: trust,
             resolver: Arc::new(Fixed(address)),
             connections: 1,
+            connect_timeout: connect::CONNECT_TIMEOUT,
             user_agent: HeaderValue::from_static("test"),
             direct: false,
             fenced: false,

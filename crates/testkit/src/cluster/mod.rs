@@ -175,6 +175,11 @@ impl Cluster {
         self.part(part)?.wait_ready(part, READY_DEADLINE).await
     }
 
+    /// Starts a program beside the parts of the cluster; where there is a node, in the namespaces of the node.
+    pub async fn start_beside(&self, program: crate::Program, name: &str) -> Result<Process> {
+        program.start_under(self.own()?.supervisor(), name).await
+    }
+
     /// A registry that lives as long as the cluster.
     pub async fn registry(&self, config: RegistryConfig) -> Result<Registry> {
         self.named_registry(config, &crate::unique("registry")).await

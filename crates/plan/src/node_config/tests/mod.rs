@@ -2,6 +2,7 @@
 
 mod properties;
 mod resolving;
+mod routing;
 mod scopes;
 mod sorting;
 mod validation;

@@ -1,14 +1,16 @@
 //! What holds for any policies.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Reference;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::*;
 use crate::node_config::scope::enclosing;
-use crate::node_config::{EndpointState, PullKind};
+use crate::node_config::{End, EndpointState, Object, PullKind, RouteMemory, Wanted};
 
 const SOURCES: &[&str] = &[
     "*.v.test",
@@ -64,6 +66,38 @@ fn mirrors_of(lists: &[Vec<&str>]) -> Vec<String> {
 }
 
 proptest! {
+    /// Whatever the router remembers, also of a time before the policies.
+    #[test]
+    fn a_router_never_asks_a_closed_source_nor_leaves_it_to_the_runtime(
+        policies in policies(),
+        image in select(IMAGES),
+        remembered in (any::<bool>(), any::<bool>(), select(vec![PullKind::Digest, PullKind::Tag])),
+        (head, by_tag) in (any::<bool>(), any::<bool>()),
+    ) {
+        let config = plan(policies);
+        let digest = Digest::sha256(b"content");
+        let (left_to_source, served_by_source, kind) = remembered;
+        let mut memory = RouteMemory::default();
+        if left_to_source {
+            memory.left_to_source(image, Duration::ZERO);
+        }
+        if served_by_source {
+            memory.served(image, [digest], kind, image, Duration::ZERO);
+        }
+        let object = if by_tag { Object::Tag("1") } else { Object::Manifest(digest) };
+        let wanted = Wanted { name: image, object, head };
+        let pull = memory.pull(&wanted, Duration::ZERO);
+        let route = config.route(&wanted, &pull, &memory, Duration::ZERO);
+        let is_closed = |place: &str| {
+            config.entry_for(place).is_some_and(|(_, entry)| entry.is_closed_for(pull.kind))
+        };
+        prop_assert_eq!(matches!(route.end, End::Refuse(_)), is_closed(image));
+        for place in &route.places {
+            prop_assert!(!is_closed(&place.name), "{:?}", place);
+            prop_assert_eq!(place.is_source, place.name == image);
+        }
+    }
+
     #[test]
     fn the_order_of_objects_does_not_matter(
         (given, shuffled) in policies().prop_flat_map(|given| (Just(given.clone()), Just(given).prop_shuffle()))

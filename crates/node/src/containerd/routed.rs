@@ -1,0 +1,115 @@
+//! `hosts.toml` files that lead to the router.
+//!
+//! The router knows all entries, so a file says only when it is asked. A registry with nothing closed has its source
+//! after the router, and stays open while the router is not there. A registry with something closed has the router
+//! alone. Domains share one file with every registry that has none of its own.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use fairlead_plan::node_config::{Entry, NodeConfig, PullKind, Scope};
+
+use super::{PULL_AND_RESOLVE, directory, host_keys};
+use crate::runtime::Runtime;
+use crate::toml::{HEADER, key, quoted};
+use crate::{File, Rendered};
+
+/// The directory that containerd looks into for registries without one of their own.
+const DEFAULT: &str = "_default";
+
+pub(crate) fn render(config: &NodeConfig, runtime: &Runtime, router: SocketAddr) -> Rendered {
+    let mut rendered = Rendered::default();
+    let router = quoted(&format!("http://{router}"));
+    for (scope, entry) in &config.entries {
+        report(config, scope, entry, runtime, &mut rendered);
+    }
+    let registries = config.entries.keys().filter(|scope| scope.domain().is_none()).map(Scope::host);
+    for registry in registries.collect::<BTreeSet<_>>() {
+        let insecure = config.entry_for(registry).is_some_and(|(_, entry)| entry.insecure);
+        let insecure = insecure && runtime.falls_back_to_http();
+        let is_routed = config.is_routed(registry);
+        let is_closed = config.leads_to_router_only(registry);
+        let mut text = HEADER.to_owned();
+        if is_closed {
+            only_router(&mut text, &router, insecure);
+        } else {
+            host_keys(&mut text, 0, Some("server"), registry, insecure, None);
+            if is_routed {
+                router_first(&mut text, &router);
+            } else {
+                text.push_str("\n[host]\n");
+            }
+        }
+        rendered.files.push(File { path: format!("{}/hosts.toml", directory(registry)), content: text });
+    }
+    let domains =
+        || config.entries.iter().filter(|(scope, _)| scope.domain().is_some()).map(|(_, entry)| entry);
+    if domains().any(|entry| entry.has_mirrors() || entry.is_closed()) {
+        let mut text = HEADER.to_owned();
+        if domains().any(Entry::is_closed) {
+            only_router(&mut text, &router, false);
+        } else {
+            router_first(&mut text, &router);
+        }
+        rendered.files.push(File { path: format!("{DEFAULT}/hosts.toml"), content: text });
+    }
+    rendered
+}
+
+/// What is not as the policies say, although a router is there.
+fn report(config: &NodeConfig, scope: &Scope, entry: &Entry, runtime: &Runtime, rendered: &mut Rendered) {
+    if entry.is_closed() && scope.domain().is_some() {
+        rendered.report(
+            scope,
+            "while the agent is not there, nothing can be pulled from registries without a policy of their own: \
+             containerd has no files for a domain",
+        );
+    } else if entry.is_closed() && !is_closed_for_good(config, scope, entry) {
+        let message = format!("while the agent is not there, nothing can be pulled from {}", scope.host());
+        rendered.report(scope, message);
+    }
+    let whole = config.entry_for(scope.host()).filter(|_| scope.domain().is_none());
+    if entry.insecure && !entry.is_closed() {
+        if !runtime.falls_back_to_http() {
+            rendered.report(
+                scope,
+                "this version of containerd does not try HTTP after HTTPS, as insecure registries need (1.6.38, \
+                 1.7.13, 2.0 or later do); the source is asked with a checked certificate",
+            );
+        } else if !whole.is_some_and(|(_, whole)| whole.insecure) {
+            rendered.report(
+                scope,
+                "containerd's files are about whole registries; the source is asked with a checked certificate",
+            );
+        }
+    }
+    for mirror in [PullKind::Digest, PullKind::Tag].iter().flat_map(|kind| &entry.mirrors(*kind).list) {
+        if !scope.is_replaceable_by(&mirror.location) {
+            rendered.report(scope, crate::without_name(&mirror.location));
+        }
+    }
+}
+
+/// Whether nothing of a registry can be pulled anyway.
+fn is_closed_for_good(config: &NodeConfig, scope: &Scope, entry: &Entry) -> bool {
+    let others = config.entries.keys().filter(|other| other.host() == scope.host()).count();
+    scope.path().is_none() && !entry.has_mirrors() && others == 1
+}
+
+/// The router, and what the rest of the file says after it.
+fn router_first(text: &mut String, router: &str) {
+    for piece in ["\n[host.", router, "]\n"] {
+        text.push_str(piece);
+    }
+    key(text, 2, "capabilities", PULL_AND_RESOLVE);
+}
+
+/// `skip_verify` is for the source, to which the router sends the runtime for what is open.
+fn only_router(text: &mut String, router: &str, skip_verify: bool) {
+    key(text, 0, "server", router);
+    key(text, 0, "capabilities", PULL_AND_RESOLVE);
+    if skip_verify {
+        key(text, 0, "skip_verify", "true");
+    }
+    text.push_str("\n[host]\n");
+}

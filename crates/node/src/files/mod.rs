@@ -1,0 +1,145 @@
+//! Files on a node: found, written and removed so that the runtime sees the old state or the new one, whatever happens
+//! in between.
+//!
+//! A file is ours if it begins with our header. Everything is done in steps of one system call each, in an order in
+//! which a stop after any of them leaves nothing half-done where a runtime looks; the next run clears away the rest. A
+//! new directory appears with its file in it, because containerd takes an empty one for a registry without mirrors.
+
+mod steps;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use fairlead_plan::node_config::{FileChange, FilePlan, ForeignFile, Found};
+use thiserror::Error;
+
+use self::steps::Steps;
+pub use self::steps::{Disk, RealDisk, Step};
+use crate::toml::HEADER;
+use crate::{DROP_IN, File as Wanted, RuntimeName};
+
+const HOSTS: &str = "hosts.toml";
+
+/// The directory in which a runtime looks for its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigDir {
+    pub path: PathBuf,
+    pub runtime: RuntimeName,
+}
+
+/// What has become of the files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    pub written: Vec<String>,
+    pub removed: Vec<String>,
+    pub foreign: Vec<ForeignFile>,
+}
+
+#[derive(Debug, Error)]
+#[error("cannot {attempt} {}: {source}; {}", path.display(), remedy(source))]
+pub struct FileError {
+    attempt: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// What a person can do about it. The files are as they were.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free space on this file system",
+        ErrorKind::ReadOnlyFilesystem => "mount it writable, or name another directory with --config-dir",
+        ErrorKind::PermissionDenied => "let the agent write there",
+        _ => "the files are as they were; it is tried again",
+    }
+}
+
+impl ConfigDir {
+    /// Makes the directory hold exactly the wanted files of ours.
+    pub fn apply(&self, wanted: &[Wanted], disk: &mut impl Disk) -> Result<Applied, FileError> {
+        fs::create_dir_all(&self.path).map_err(self.failed("make the directory"))?;
+        // Two agents run while one takes over from the other.
+        let directory = File::open(&self.path).map_err(self.failed("open"))?;
+        directory.lock().map_err(self.failed("lock"))?;
+        let wanted: BTreeMap<String, String> =
+            wanted.iter().map(|file| (file.path.clone(), file.content.clone())).collect();
+        let plan = FilePlan::new(&wanted, &self.found()?);
+        let mut applied = Applied { foreign: plan.foreign, ..Applied::default() };
+        carry_out(disk, Steps::clear(&self.path))?;
+        for change in plan.changes {
+            let (path, done) = match &change {
+                FileChange::Create { path, .. } | FileChange::Replace { path, .. } => {
+                    (path, &mut applied.written)
+                }
+                FileChange::Remove { path } => (path, &mut applied.removed),
+            };
+            done.push(path.clone());
+            carry_out(disk, Steps::of(&self.path, &change))?;
+        }
+        Ok(applied)
+    }
+
+    /// Removes every file of ours.
+    pub fn remove(&self, disk: &mut impl Disk) -> Result<Applied, FileError> {
+        if !self.path.exists() {
+            return Ok(Applied::default());
+        }
+        self.apply(&[], disk)
+    }
+
+    /// What stands where our files would.
+    fn found(&self) -> Result<BTreeMap<String, Found>, FileError> {
+        let mut found = BTreeMap::new();
+        for entry in fs::read_dir(&self.path).map_err(self.failed("list"))? {
+            let entry = entry.map_err(self.failed("list"))?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let one = match self.runtime {
+                RuntimeName::Containerd if !name.starts_with('.') => {
+                    (format!("{name}/{HOSTS}"), in_directory(&entry.path()))
+                }
+                RuntimeName::Crio | RuntimeName::Podman if name == DROP_IN => (name, in_file(&entry.path())),
+                _ => continue,
+            };
+            if let (path, Some(one)) = one {
+                found.insert(path, one);
+            }
+        }
+        Ok(found)
+    }
+
+    fn failed(&self, attempt: &'static str) -> impl Fn(io::Error) -> FileError {
+        let path = self.path.clone();
+        move |source| FileError { attempt, path: path.clone(), source }
+    }
+}
+
+fn carry_out(disk: &mut impl Disk, steps: Steps) -> Result<(), FileError> {
+    for step in steps.0 {
+        disk.carry_out(&step).map_err(|source| FileError {
+            attempt: step.attempt(),
+            path: step.path().to_owned(),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// An empty directory is of no use to anyone. One with other files is somebody's: certificates may be in it.
+fn in_directory(path: &Path) -> Option<Found> {
+    match in_file(&path.join(HOSTS)) {
+        Some(found) => Some(found),
+        None => {
+            fs::read_dir(path).map_or(true, |mut entries| entries.next().is_some()).then_some(Found::Foreign)
+        }
+    }
+}
+
+/// What cannot be read is not ours.
+fn in_file(path: &Path) -> Option<Found> {
+    match fs::read_to_string(path) {
+        Ok(content) if content.starts_with(HEADER) => Some(Found::Ours { content }),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        _ => Some(Found::Foreign),
+    }
+}

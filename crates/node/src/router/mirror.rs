@@ -1,0 +1,201 @@
+//! Asking mirrors, with the registry client that all of Fairlead shares.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use fairlead_domain::digest::Digest;
+use fairlead_domain::keyring::Credential;
+use fairlead_domain::reference::{Reference, Repository};
+use fairlead_plan::node_config::{Delivery, Place};
+use fairlead_registry::manifest::{Content, Descriptor, Manifest, Resolved, Selector};
+use fairlead_registry::{
+    BlobReader, Budget, Class, Client, Context, Error, Problem, RegistrySettings, RepositoryClient, Right,
+    Settings,
+};
+use tokio::time::Instant;
+use url::Url;
+
+use super::request::{Asked, AskedObject};
+use super::{Router, RouterSettings};
+
+/// For opening a connection to a mirror. containerd alone waits 30 s, for every layer.
+const DIAL: Duration = Duration::from_secs(2);
+/// For headers and manifests of one mirror. A cache may have to fetch them first.
+const ANSWER: Duration = Duration::from_secs(15);
+/// For a layer. One that stands still is given up much sooner.
+const TRANSFER: Duration = Duration::from_hours(24);
+/// Connections to one mirror. The runtime limits how many layers it pulls at the same time.
+const CONNECTIONS: NonZeroU32 = NonZeroU32::MIN.saturating_add(63);
+
+/// What a mirror has.
+#[derive(Debug)]
+pub(super) enum Served {
+    Head(Resolved),
+    Manifest(Manifest, Vec<Digest>),
+    BlobHead(Digest, u64),
+    Blob(Box<Blob>),
+    /// The address of a blob, to which the runtime is sent.
+    Elsewhere(Digest, Url),
+}
+
+/// A blob of which the first piece has arrived.
+#[derive(Debug)]
+pub(super) struct Blob {
+    pub(super) digest: Digest,
+    pub(super) size: u64,
+    pub(super) first: Option<Bytes>,
+    pub(super) rest: BlobReader,
+    pub(super) context: Context,
+}
+
+impl Served {
+    /// Everything that belongs to the same pull: what was asked for, and what it refers to.
+    pub(super) fn digests(&self) -> Vec<Digest> {
+        match self {
+            Self::Head(resolved) => vec![resolved.digest],
+            Self::Manifest(manifest, children) => children.iter().copied().chain([manifest.digest]).collect(),
+            Self::BlobHead(digest, _) | Self::Elsewhere(digest, _) => vec![*digest],
+            Self::Blob(blob) => vec![blob.digest],
+        }
+    }
+}
+
+/// A client for mirrors. Insecure ones may have any certificate, or speak plain HTTP.
+pub(super) fn client(settings: &RouterSettings, insecure: bool) -> Client {
+    let default = RegistrySettings {
+        plain_http_fallback: insecure,
+        insecure_skip_verify: insecure,
+        ca_file: settings.authorities.clone(),
+        budget: Budget { rate: None, connections: CONNECTIONS },
+        ..RegistrySettings::default()
+    };
+    let mut settings = Settings::default();
+    settings.default = default;
+    settings.connect_timeout = DIAL;
+    Client::new(settings)
+}
+
+fn context(limit: Duration) -> Context {
+    Context::new(Class::Admission, Instant::now() + limit).once()
+}
+
+impl Router {
+    /// Asks a mirror for what the runtime asked for.
+    pub(super) async fn ask(&self, asked: &Asked, place: &Place) -> Result<Served, Problem> {
+        let repository = repository(place)?;
+        let credentials = self.keyring.load().lookup(&repository);
+        let remote = self.remote(place, &repository, credentials)?;
+        let context = context(ANSWER);
+        match &asked.object {
+            AskedObject::Tag(tag) => manifest(&remote, &tag.into(), asked.head, &context).await,
+            AskedObject::Manifest(digest) => manifest(&remote, &(*digest).into(), asked.head, &context).await,
+            AskedObject::Blob(digest) => self.blob(&remote, *digest, asked.head, place, &context).await,
+        }
+    }
+
+    async fn blob(
+        &self,
+        remote: &RepositoryClient,
+        digest: Digest,
+        head: bool,
+        place: &Place,
+        context: &Context,
+    ) -> Result<Served, Problem> {
+        let size = remote.blob_size(&digest, context).await.map_err(problem)?;
+        let size = size.ok_or_else(|| Problem::NotFound("it lacks the blob".into()))?;
+        if head {
+            return Ok(Served::BlobHead(digest, size));
+        }
+        if Delivery::of(place, self.settings.redirects, remote.wants_login()) == Delivery::Redirect {
+            let path = format!("v2/{}/blobs/{digest}", remote.repository().path());
+            let address = remote.address().join(&path);
+            return Ok(Served::Elsewhere(
+                digest,
+                address.map_err(|error| Problem::Malformed(error.to_string().into()))?,
+            ));
+        }
+        let descriptor = Descriptor {
+            media_type: String::new(),
+            digest,
+            size,
+            artifact_type: None,
+            platform: None,
+            annotations: None,
+            urls: None,
+        };
+        let mut rest = remote.blob(&descriptor);
+        // The deadline of a blob is that of its transfer; its first piece has to come as soon as an answer.
+        let context = self::context(TRANSFER).answered_within(ANSWER);
+        let first = rest.next(&context).await.map_err(problem)?;
+        Ok(Served::Blob(Box::new(Blob { digest, size, first, rest, context })))
+    }
+
+    /// Whether the source answers, so that it takes its place in the list. It may want the runtime's credentials.
+    pub(super) async fn source_has(&self, asked: &Asked, place: &Place) -> Result<(), Problem> {
+        let remote = self.remote(place, &repository(place)?, Vec::new())?;
+        let context = context(ANSWER);
+        let found = match &asked.object {
+            AskedObject::Tag(tag) => remote.resolve(&tag.into(), &context).await.map(|_| ()),
+            AskedObject::Manifest(digest) => remote.resolve(&(*digest).into(), &context).await.map(|_| ()),
+            AskedObject::Blob(digest) => remote.blob_size(digest, &context).await.map(|_| ()),
+        };
+        match found.map_err(problem) {
+            Err(Problem::Unauthorised(_) | Problem::Forbidden(_)) | Ok(()) => Ok(()),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// The address of the source's registry. Whether an insecure one speaks TLS is found out by asking.
+    pub(super) async fn source_address(&self, asked: &Asked, insecure: bool) -> Result<Url, Problem> {
+        let place = Place { name: asked.name.clone(), insecure, is_source: true };
+        let repository = repository(&place)?;
+        if insecure || repository.host().is_loopback() {
+            // Any answer tells the scheme.
+            let _ = self.source_has(asked, &place).await;
+        }
+        Ok(self.remote(&place, &repository, Vec::new())?.address().clone())
+    }
+
+    fn remote(
+        &self,
+        place: &Place,
+        repository: &Repository,
+        credentials: Vec<Credential>,
+    ) -> Result<RepositoryClient, Problem> {
+        let client = if place.insecure { &self.insecure } else { &self.verifying };
+        client.repository(repository, credentials, Right::Pull).map_err(problem)
+    }
+}
+
+/// The repository of a place. A name without dot and port is a mirror's host in policies, and Docker Hub's in images.
+fn repository(place: &Place) -> Result<Repository, Problem> {
+    let parsed = Reference::parse(&place.name).ok().filter(|parsed| parsed.host().as_str() == place.host());
+    let parsed = parsed.ok_or_else(|| {
+        Problem::Misconfigured(
+            format!("{} is not the name of an image; write the registry with a port", place.name).into(),
+        )
+    })?;
+    Ok(parsed.repository())
+}
+
+async fn manifest(
+    remote: &RepositoryClient,
+    selector: &Selector,
+    head: bool,
+    context: &Context,
+) -> Result<Served, Problem> {
+    if head {
+        return remote.resolve(selector, context).await.map(Served::Head).map_err(problem);
+    }
+    let manifest = remote.manifest(selector, context).await.map_err(problem)?;
+    let children = match manifest.content().map_err(problem)? {
+        Content::Index(index) => index.manifests.iter().map(|one| one.digest).collect(),
+        Content::Image(image) => image.layers.iter().chain([&image.config]).map(|one| one.digest).collect(),
+    };
+    Ok(Served::Manifest(manifest, children))
+}
+
+fn problem(error: Error) -> Problem {
+    error.problem
+}

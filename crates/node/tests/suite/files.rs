@@ -1,0 +1,226 @@
+//! Files on a node, under every interruption.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use fairlead_node::files::{Applied, ConfigDir, Disk, RealDisk, Step};
+use fairlead_node::{File, RuntimeName};
+use tempfile::TempDir;
+
+const HEADER: &str = "# Written by Fairlead from mirror policies: edit those, not this file.\n";
+
+fn file(path: &str, content: &str) -> File {
+    File { path: path.to_owned(), content: format!("{HEADER}{content}\n") }
+}
+
+fn hosts(path: &Path) -> ConfigDir {
+    ConfigDir { path: path.to_owned(), runtime: RuntimeName::Containerd }
+}
+
+fn drop_ins(path: &Path) -> ConfigDir {
+    ConfigDir { path: path.to_owned(), runtime: RuntimeName::Crio }
+}
+
+/// What a runtime finds: for containerd the file of each registry, and whether a directory is there without one.
+fn seen(root: &Path) -> BTreeMap<String, Option<String>> {
+    let mut seen = BTreeMap::new();
+    for entry in fs::read_dir(root).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if name.starts_with('.') {
+            continue;
+        }
+        let path = if entry.path().is_dir() { entry.path().join("hosts.toml") } else { entry.path() };
+        seen.insert(name, fs::read_to_string(path).ok());
+    }
+    seen
+}
+
+/// Stops at a step, as a process does that is killed: what comes after it does not happen.
+struct Killed {
+    steps_left: usize,
+    /// Bytes of a file that were written when it happened.
+    torn_after: Option<usize>,
+}
+
+impl Disk for Killed {
+    fn carry_out(&mut self, step: &Step) -> io::Result<()> {
+        if self.steps_left > 0 {
+            self.steps_left -= 1;
+            return RealDisk.carry_out(step);
+        }
+        if let (Step::Write(path, content), Some(length)) = (step, self.torn_after) {
+            fs::write(path, content.get(..length).unwrap_or(content)).unwrap();
+        }
+        Err(io::Error::other("killed"))
+    }
+}
+
+/// Registries `kept` and `gone` with files of ours, and one of an administrator.
+fn before(root: &Path) {
+    hosts(root)
+        .apply(&[file("kept/hosts.toml", "old"), file("gone/hosts.toml", "old")], &mut RealDisk)
+        .unwrap();
+    fs::create_dir(root.join("admin")).unwrap();
+    fs::write(root.join("admin/hosts.toml"), "server = \"https://admin\"\n").unwrap();
+}
+
+#[test]
+fn a_kill_at_any_step_leaves_the_old_state_or_the_new_one_and_the_next_run_finishes() {
+    let wanted = [file("kept/hosts.toml", "new"), file("added/hosts.toml", "new")];
+    let text = |content: &str| Some(format!("{HEADER}{content}\n"));
+    let mut stops = 0;
+    for steps_left in 0.. {
+        let mut is_done = false;
+        for torn_after in [None, Some(0), Some(1), Some(HEADER.len() + 1)] {
+            let directory = TempDir::new().unwrap();
+            let root = directory.path();
+            before(root);
+            is_done = hosts(root).apply(&wanted, &mut Killed { steps_left, torn_after }).is_ok();
+            let seen_then = seen(root);
+            let states = [("kept", vec![text("old"), text("new")])];
+            for (name, allowed) in states {
+                assert!(allowed.contains(&seen_then[name]), "{name} at {steps_left}: {seen_then:?}");
+            }
+            // A directory without a file would hide the file for all registries.
+            assert!(seen_then.values().all(Option::is_some), "at {steps_left}: {seen_then:?}");
+            assert!(seen_then.get("added").is_none_or(|found| *found == text("new")));
+            assert!(seen_then.get("gone").is_none_or(|found| *found == text("old")));
+            hosts(root).apply(&wanted, &mut RealDisk).unwrap();
+            let expected = BTreeMap::from([
+                ("added".to_owned(), text("new")),
+                ("admin".to_owned(), Some("server = \"https://admin\"\n".to_owned())),
+                ("kept".to_owned(), text("new")),
+            ]);
+            assert_eq!(seen(root), expected, "at {steps_left}");
+            let left: Vec<_> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(left.len(), 3, "{left:?}");
+            stops += 1;
+        }
+        if is_done {
+            break;
+        }
+    }
+    assert!(stops > 60, "{stops} stops");
+}
+
+#[test]
+fn the_previous_version_is_kept_beside_the_file() {
+    let directory = TempDir::new().unwrap();
+    before(directory.path());
+    hosts(directory.path()).apply(&[file("kept/hosts.toml", "new")], &mut RealDisk).unwrap();
+    let previous = fs::read_to_string(directory.path().join("kept/.hosts.toml.previous")).unwrap();
+    assert_eq!(previous, format!("{HEADER}old\n"));
+}
+
+#[test]
+fn nothing_is_written_when_nothing_changed() {
+    let directory = TempDir::new().unwrap();
+    let wanted = [file("kept/hosts.toml", "old"), file("gone/hosts.toml", "old")];
+    before(directory.path());
+    assert_eq!(hosts(directory.path()).apply(&wanted, &mut RealDisk).unwrap(), Applied::default());
+}
+
+#[test]
+fn files_of_others_are_left_alone_and_named() {
+    let directory = TempDir::new().unwrap();
+    let root = directory.path();
+    before(root);
+    // Certificates without a file of hosts, the other spelling of a port, and a file that cannot be a directory.
+    fs::create_dir(root.join("certs")).unwrap();
+    fs::write(root.join("certs/ca.crt"), "PEM").unwrap();
+    fs::create_dir(root.join("port:5000")).unwrap();
+    fs::write(root.join("port:5000/hosts.toml"), "# mine").unwrap();
+    fs::write(root.join("odd"), "not a directory").unwrap();
+    let wanted =
+        ["admin", "certs", "port_5000_", "odd"].map(|name| file(&format!("{name}/hosts.toml"), "new"));
+    let before = seen(root);
+    let applied = hosts(root).apply(&wanted, &mut RealDisk).unwrap();
+    let found: Vec<&str> = applied.foreign.iter().map(|one| one.found.as_str()).collect();
+    assert_eq!(found, ["admin/hosts.toml", "certs/hosts.toml", "odd/hosts.toml", "port:5000/hosts.toml"]);
+    assert_eq!(applied.removed, ["gone/hosts.toml", "kept/hosts.toml"]);
+    let mut expected = before;
+    expected.retain(|name, _| name != "gone" && name != "kept");
+    assert_eq!(seen(root), expected);
+}
+
+#[test]
+fn removing_leaves_what_others_put_beside_our_files() {
+    let directory = TempDir::new().unwrap();
+    let root = directory.path();
+    before(root);
+    fs::write(root.join("kept/ca.crt"), "PEM").unwrap();
+    let applied = hosts(root).remove(&mut RealDisk).unwrap();
+    assert_eq!(applied.removed, ["gone/hosts.toml", "kept/hosts.toml"]);
+    let mut left: Vec<_> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["admin", "kept"]);
+    assert!(root.join("kept/ca.crt").exists() && !root.join("kept/hosts.toml").exists());
+    assert_eq!(hosts(root).remove(&mut RealDisk).unwrap(), Applied::default());
+    assert_eq!(hosts(&root.join("missing")).remove(&mut RealDisk).unwrap(), Applied::default());
+}
+
+#[test]
+fn a_drop_in_is_replaced_and_removed_among_those_of_others() {
+    let directory = TempDir::new().unwrap();
+    let root = directory.path();
+    fs::write(root.join("10-admin.conf"), "# mine").unwrap();
+    let wanted = |content| [file("50-fairlead.conf", content)];
+    for content in ["old", "new"] {
+        drop_ins(root).apply(&wanted(content), &mut RealDisk).unwrap();
+        assert_eq!(seen(root)["50-fairlead.conf"], Some(format!("{HEADER}{content}\n")));
+    }
+    drop_ins(root).remove(&mut RealDisk).unwrap();
+    let left: Vec<_> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["10-admin.conf"]);
+    fs::write(root.join("50-fairlead.conf"), "# somebody else's").unwrap();
+    let applied = drop_ins(root).apply(&wanted("new"), &mut RealDisk).unwrap();
+    assert_eq!(applied.foreign.len(), 1);
+    assert_eq!(seen(root)["50-fairlead.conf"].as_deref(), Some("# somebody else's"));
+}
+
+/// A small file system of its own.
+struct Mounted(TempDir);
+
+impl Mounted {
+    fn new() -> Self {
+        let directory = TempDir::new().unwrap();
+        let mounted = Self(directory);
+        mounted.mount(&["-t", "tmpfs", "-o", "size=64k", "tmpfs"]);
+        mounted
+    }
+
+    fn mount(&self, arguments: &[&str]) {
+        let status = Command::new("mount").args(arguments).arg(self.0.path()).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+#[ignore = "needs root; `make test` as root runs it"]
+fn a_full_disk_and_a_read_only_one_leave_the_files_as_they_were() {
+    let mounted = Mounted::new();
+    let root = mounted.0.path();
+    before(root);
+    let state = seen(root);
+    let large = file("kept/hosts.toml", &"x".repeat(100 * 1024));
+    let error = hosts(root).apply(&[large], &mut RealDisk).unwrap_err().to_string();
+    assert!(error.contains("No space left") && error.ends_with("free space on this file system"), "{error}");
+    assert_eq!(seen(root), state);
+    mounted.mount(&["-o", "remount,ro"]);
+    let error = hosts(root).apply(&[file("kept/hosts.toml", "new")], &mut RealDisk).unwrap_err().to_string();
+    assert!(error.contains("mount it writable, or name another directory with --config-dir"), "{error}");
+    assert_eq!(seen(root), state);
+    mounted.mount(&["-o", "remount,rw"]);
+    hosts(root).apply(&[file("kept/hosts.toml", "new")], &mut RealDisk).unwrap();
+    assert_eq!(seen(root)["kept"], Some(format!("{HEADER}new\n")));
+}

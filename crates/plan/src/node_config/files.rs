@@ -1,0 +1,123 @@
+//! Which files an agent writes, removes and leaves alone.
+//!
+//! The agent owns what it wrote and nothing else. Where a file of somebody else stands, or one that the runtime would
+//! read in place of ours, nothing is written, and the reason is reported.
+
+use std::collections::BTreeMap;
+
+/// What is found where a file belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Written by an agent.
+    Ours { content: String },
+    /// Not written by an agent.
+    Foreign,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilePlan {
+    /// In the order in which they are carried out.
+    pub changes: Vec<FileChange>,
+    /// Files that are wanted and not written, because they would take the place of others.
+    pub foreign: Vec<ForeignFile>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileChange {
+    Create { path: String, content: String },
+    Replace { path: String, content: String },
+    Remove { path: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ForeignFile {
+    pub path: String,
+    /// What stands in its way.
+    pub found: String,
+}
+
+impl FilePlan {
+    /// Compares what is wanted with what is there, by paths. What is no longer wanted goes last, so that a registry is
+    /// never without a file because another one gets its own.
+    pub fn new(wanted: &BTreeMap<String, String>, found: &BTreeMap<String, Found>) -> Self {
+        let mut plan = Self::default();
+        for (path, content) in wanted {
+            let other = other_spelling(path).filter(|other| found.get(other) == Some(&Found::Foreign));
+            let (path, content) = (path.clone(), content.clone());
+            match (found.get(&path), other) {
+                (Some(Found::Foreign), _) => plan.foreign.push(ForeignFile { found: path.clone(), path }),
+                (_, Some(found)) => plan.foreign.push(ForeignFile { path, found }),
+                (None, None) => plan.changes.push(FileChange::Create { path, content }),
+                (Some(Found::Ours { content: old }), None) if *old == content => {}
+                (Some(Found::Ours { .. }), None) => plan.changes.push(FileChange::Replace { path, content }),
+            }
+        }
+        let kept =
+            |path: &String| wanted.contains_key(path) && !plan.foreign.iter().any(|one| one.path == *path);
+        let ours = found.iter().filter(|(_, found)| matches!(found, Found::Ours { .. }));
+        let gone: Vec<&String> = ours.map(|(path, _)| path).filter(|path| !kept(path)).collect();
+        plan.changes.extend(gone.into_iter().map(|path| FileChange::Remove { path: path.clone() }));
+        plan
+    }
+}
+
+/// containerd looks for `host_port_` before `host:port`, so a directory of ours would hide one of an administrator.
+fn other_spelling(path: &str) -> Option<String> {
+    let (directory, file) = path.split_once('/')?;
+    let (host, port) = directory.strip_suffix('_')?.rsplit_once('_')?;
+    Some(format!("{host}:{port}/{file}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map<V: Clone>(items: &[(&str, V)]) -> BTreeMap<String, V> {
+        items.iter().map(|(path, value)| ((*path).to_owned(), value.clone())).collect()
+    }
+
+    fn ours(content: &str) -> Found {
+        Found::Ours { content: content.to_owned() }
+    }
+
+    fn plan(wanted: &[(&str, &str)], found: &[(&str, Found)]) -> Vec<String> {
+        let wanted: Vec<(&str, String)> =
+            wanted.iter().map(|(path, text)| (*path, (*text).to_owned())).collect();
+        let FilePlan { changes, foreign } = FilePlan::new(&map(&wanted), &map(found));
+        let changes = changes.into_iter().map(|change| match change {
+            FileChange::Create { path, .. } => format!("create {path}"),
+            FileChange::Replace { path, .. } => format!("replace {path}"),
+            FileChange::Remove { path } => format!("remove {path}"),
+        });
+        changes
+            .chain(foreign.into_iter().map(|one| format!("{} is in the way of {}", one.found, one.path)))
+            .collect()
+    }
+
+    #[test]
+    fn only_what_differs_changes_and_removals_come_last() {
+        let found = [("a/hosts.toml", ours("1")), ("b/hosts.toml", ours("1")), ("c/hosts.toml", ours("1"))];
+        let wanted = [("b/hosts.toml", "1"), ("c/hosts.toml", "2"), ("d/hosts.toml", "2")];
+        assert_eq!(
+            plan(&wanted, &found),
+            ["replace c/hosts.toml", "create d/hosts.toml", "remove a/hosts.toml"]
+        );
+    }
+
+    #[test]
+    fn files_of_others_are_left_alone() {
+        let found = [("a/hosts.toml", Found::Foreign), ("z/hosts.toml", Found::Foreign)];
+        assert_eq!(plan(&[("a/hosts.toml", "1")], &found), ["a/hosts.toml is in the way of a/hosts.toml"]);
+        assert!(plan(&[], &found).is_empty());
+    }
+
+    /// Also if ours was there first: the administrator's counts from then on.
+    #[test]
+    fn a_file_that_ours_would_hide_is_left_alone() {
+        let found = [("a:5000/hosts.toml", Found::Foreign), ("a_5000_/hosts.toml", ours("1"))];
+        assert_eq!(
+            plan(&[("a_5000_/hosts.toml", "1")], &found),
+            ["remove a_5000_/hosts.toml", "a:5000/hosts.toml is in the way of a_5000_/hosts.toml"]
+        );
+    }
+}

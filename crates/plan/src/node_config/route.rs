@@ -1,0 +1,218 @@
+//! What a node's router does with one request of the runtime: which mirrors it asks, in which order, and what it
+//! answers if none of them serves.
+//!
+//! The router stands between a runtime whose files know whole registries only and the entries, which know repositories,
+//! domains, digests and tags. It never leaves the mirrors of a source that must not be contacted.
+
+use std::fmt;
+use std::ops::Bound;
+use std::time::Duration;
+
+use fairlead_domain::digest::Digest;
+
+use super::resolve::EndpointState;
+use super::route_memory::{Origin, Pull, RouteMemory};
+use super::scope::{enclosing, host};
+use super::{Entry, NodeConfig, PolicyId, PullKind, Scope};
+
+/// Longest text of a refusal. It travels in a status line and ends up in an event.
+const LONGEST_REFUSAL: usize = 700;
+
+/// What a runtime asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted<'a> {
+    /// The repository, with its registry, as images name it.
+    pub name: &'a str,
+    pub object: Object<'a>,
+    /// The headers alone are asked for. A runtime that pulls by digest begins with that; one that pulls by tag does so
+    /// for the tag only, and then asks for the content of digests.
+    pub head: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Object<'a> {
+    Tag(&'a str),
+    Manifest(Digest),
+    Blob(Digest),
+}
+
+impl Object<'_> {
+    pub fn digest(&self) -> Option<Digest> {
+        match self {
+            Self::Tag(_) => None,
+            Self::Manifest(digest) | Self::Blob(digest) => Some(*digest),
+        }
+    }
+}
+
+/// What a router does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Asked one after another until one serves.
+    pub places: Vec<Place>,
+    /// What follows if none does.
+    pub end: End,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The repository there: `host[:port]/path`.
+    pub name: String,
+    pub insecure: bool,
+    /// The source itself, which a list names before other mirrors.
+    pub is_source: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The runtime asks the source itself, with its own credentials.
+    Source {
+        insecure: bool,
+    },
+    Refuse(Refusal),
+}
+
+/// Why a source is not asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    name: String,
+    scope: Scope,
+    never: Option<Vec<PolicyId>>,
+    kind: PullKind,
+}
+
+/// A place that did not serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    pub place: String,
+    pub why: String,
+}
+
+/// How the content of a mirror reaches the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The runtime is sent to the mirror.
+    Redirect,
+    /// The router reads from the mirror and passes on.
+    Proxy,
+}
+
+impl Delivery {
+    /// A runtime gives the credentials of the source to every host that asks for some, and trusts only what the node
+    /// trusts. So it is sent to a mirror only if that is permitted, and if the mirror asked the router for nothing.
+    pub fn of(place: &Place, redirects: bool, wants_login: bool) -> Self {
+        if redirects && !place.insecure && !wants_login { Self::Redirect } else { Self::Proxy }
+    }
+}
+
+impl Place {
+    pub fn host(&self) -> &str {
+        host(&self.name)
+    }
+}
+
+impl NodeConfig {
+    /// The route of a request that belongs to a pull.
+    pub fn route(&self, wanted: &Wanted<'_>, pull: &Pull, memory: &RouteMemory, now: Duration) -> Route {
+        let name = wanted.name;
+        let (_, mut endpoints) = self.endpoints(name, pull.kind, |entry| entry.is_closed_for(pull.kind));
+        let source = endpoints.pop();
+        let insecure = source.as_ref().is_some_and(|source| source.insecure);
+        let end = match source.map(|source| source.state) {
+            Some(EndpointState::Closed { scope, never }) => {
+                End::Refuse(self.refusal(name, scope, never, pull.kind))
+            }
+            _ => End::Source { insecure },
+        };
+        let is_open = matches!(end, End::Source { .. });
+        if is_open && pull.origin == Origin::Source {
+            return Route { places: Vec::new(), end };
+        }
+        let asked = endpoints.into_iter().filter(|endpoint| endpoint.state == EndpointState::Asked);
+        let mut places: Vec<Place> = asked
+            .map(|one| Place { name: one.image, insecure: one.insecure, is_source: one.is_source })
+            .filter(|place| {
+                wanted.object.digest().is_none_or(|digest| !memory.is_spoiled(&place.name, digest))
+            })
+            .collect();
+        let is_failing = |place: &Place| !place.is_source && memory.is_failing(place.host(), now);
+        if is_open {
+            places.retain(|place| !is_failing(place));
+        }
+        // Sorting is stable. What failed is asked last where nothing else may be, and what served this pull so far first.
+        places.sort_by_key(|place| (!pull.origin.is(&place.name), is_failing(place)));
+        while places.pop_if(|place| is_open && place.is_source).is_some() {}
+        Route { places, end }
+    }
+
+    /// Whether the files of a runtime that has a router lead to the router only, for images of this registry: some of
+    /// it must not be contacted, and it has to stay closed while the router is not there. A registry without entries of
+    /// its own shares one file with all others of its kind.
+    pub fn leads_to_router_only(&self, registry: &str) -> bool {
+        let has_own = self.entries_of(registry).next().is_some();
+        let whole = self.entry_for(registry).filter(|_| has_own);
+        let domains = self.entries.iter().filter(|(scope, _)| !has_own && scope.domain().is_some());
+        let mut deciding = self.entries_of(registry).chain(whole).chain(domains);
+        deciding.any(|(_, entry)| entry.is_closed())
+    }
+
+    /// Whether a router has a part in pulls from this registry, which has entries of its own.
+    pub fn is_routed(&self, registry: &str) -> bool {
+        self.entries_of(registry).any(|(_, entry)| entry.has_mirrors() || entry.is_closed())
+    }
+
+    /// The entries of a registry and of what lies in it.
+    fn entries_of(&self, registry: &str) -> impl Iterator<Item = (&Scope, &Entry)> {
+        let inside = self.entries.range::<str, _>((Bound::Included(registry), Bound::Unbounded));
+        let inside = inside.take_while(move |(scope, _)| scope.as_str().starts_with(registry));
+        inside.filter(move |(scope, _)| scope.host() == registry)
+    }
+
+    fn refusal(&self, name: &str, scope: Scope, never: bool, kind: PullKind) -> Refusal {
+        let policies = || {
+            let around = enclosing(scope.as_str()).filter_map(|text| self.entries.get(text.as_ref()));
+            let named = around.filter(|entry| entry.never).find(|entry| !entry.policies.is_empty());
+            named.map(|entry| entry.policies.iter().cloned().collect()).unwrap_or_default()
+        };
+        let never = never.then(policies);
+        Refusal { name: name.to_owned(), scope, never, kind }
+    }
+}
+
+impl Refusal {
+    /// The whole reason on one line of printable ASCII, the places that were asked in vain included.
+    pub fn message(&self, attempts: &[Attempt]) -> String {
+        let mut text = self.to_string();
+        if attempts.is_empty() {
+            let what = match self.kind {
+                PullKind::Digest => "digests",
+                PullKind::Tag => "tags",
+            };
+            text.push_str("; no mirror of it can be used for ");
+            text.push_str(what);
+        }
+        for Attempt { place, why } in attempts {
+            for piece in ["; ", place, ": ", why] {
+                text.push_str(piece);
+            }
+        }
+        let printable =
+            text.chars().map(|letter| if letter == ' ' || letter.is_ascii_graphic() { letter } else { '?' });
+        printable.take(LONGEST_REFUSAL).collect()
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, scope, never, .. } = self;
+        let Some(policies) = never else {
+            return write!(formatter, "{name} is not pulled: {scope} is a blocked registry");
+        };
+        write!(formatter, "{name} is not pulled from its source: NeverContactSource for {scope}")?;
+        match policies.as_slice() {
+            [] => Ok(()),
+            [one] => write!(formatter, " in {one}"),
+            [first, others @ ..] => write!(formatter, " in {first} and {} more", others.len()),
+        }
+    }
+}
