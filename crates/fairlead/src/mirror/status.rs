@@ -12,13 +12,13 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::cluster::{Following, Scope};
 use super::object::{Kind, Object};
 use super::report::Report;
-use crate::screen::Screen;
 use super::table::{Look, table};
 use crate::access;
 use crate::api_server::operator_namespace;
 use crate::connect::Server;
 use crate::ending::{Interruption, run_to_end};
 use crate::output::{FAILING, Output, write};
+use crate::screen::Screen;
 
 /// How often the view is drawn anew. Ages move with it.
 const REDRAW: Duration = Duration::from_secs(1);

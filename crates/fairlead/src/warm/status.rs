@@ -80,7 +80,8 @@ impl Status {
         tick.reset();
         let mut trouble = None;
         loop {
-            let warnings = report.warnings.iter().chain(&trouble).map(|warning| format!("Warning: {warning}"));
+            let warnings =
+                report.warnings.iter().chain(&trouble).map(|warning| format!("Warning: {warning}"));
             let text = warnings.chain([self.text(&report, Timestamp::now())]).collect::<Vec<_>>().join("\n");
             screen.draw(&text)?;
             let found = async {

@@ -218,12 +218,11 @@ async fn serve(shared: &Shared, method: &Method, path: &str, headers: &HeaderMap
         answer.headers.push(("set-cookie", "_gorilla_csrf=double; Path=/".to_owned()));
         return answer;
     }
-    let caller = match login(shared, headers) {
-        Some(caller) => caller,
-        None => {
-            sleep(LOCK).await;
-            Caller::Anonymous
-        }
+    let caller = if let Some(caller) = login(shared, headers) {
+        caller
+    } else {
+        sleep(LOCK).await;
+        Caller::Anonymous
     };
     let route = path.split_once('?').map_or(path, |(route, _)| route);
     if route == "/service/token" {

@@ -41,7 +41,8 @@ async fn warming_uses_each_of_its_rights() -> Result<()> {
     edit(json!({"imagePullPolicy": "IfNotPresent"})).await?;
     eventually(SOON, || async {
         let children = pool.children().await?;
-        let follows = children.iter().all(|child| child.spec.image_pull_policy == ImagePullPolicy::IfNotPresent);
+        let follows =
+            children.iter().all(|child| child.spec.image_pull_policy == ImagePullPolicy::IfNotPresent);
         ensure!(children.len() == 1 && follows, "{children:?}");
         Ok(())
     })
