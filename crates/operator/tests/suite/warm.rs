@@ -42,10 +42,15 @@ struct Bench {
 
 impl Bench {
     async fn start(cluster: (Cluster, Client), config: &str) -> Result<Self> {
+        Self::start_with(cluster, "", config).await
+    }
+
+    /// With another setting of warming.
+    async fn start_with(cluster: (Cluster, Client), setting: &str, config: &str) -> Result<Self> {
         let (cluster, client) = cluster;
         let (own, namespace) = (cluster.namespace("operator").await?, cluster.namespace("pulls").await?);
         let mut replica = Candidate::start(&client, &own, "one");
-        let config = format!("warm: {{namespace: {namespace}, maxPullsPerNode: 10}}\n{config}");
+        let config = format!("warm: {{namespace: {namespace}, maxPullsPerNode: 10{setting}}}\n{config}");
         let mut page = Page::default();
         let (context, _) = replica.context(Config::parse(&config)?.config, &mut Page::default());
         let context = Arc::new(context);
@@ -283,5 +288,63 @@ async fn a_real_node_gets_images_of_every_kind() -> Result<()> {
     // It is there later, and found with the next attempt.
     registry.endpoint().push("missing", "1", &holding("here I am")?).await?;
     bench.status("missing", "Cached", "1/1").await?;
+    bench.replica.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root; `make test` as root runs it"]
+async fn a_registry_that_dies_during_a_pull_costs_a_node_nothing_but_time() -> Result<()> {
+    let cluster = cluster_with_definitions(Cluster::builder().node(true)).await?;
+    let registry = cluster.0.registry(RegistryConfig::new()).await?;
+    let bytes: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(64 << 20).collect();
+    let large = ImageBuilder::pause()?.file("/large", &bytes, 0o644)?.build()?;
+    let digest = registry.endpoint().push("large", "1", &large).await?;
+    let bench = Bench::start(cluster, &insecure(&[&registry])).await?;
+    bench.create("PullPolicy", "quick", json!({"failureBackoff": {"initial": "1s", "max": "2s"}})).await?;
+    let image = format!("{}/large", registry.host());
+    let spec = json!({"image": image, "tag": "1", "policyRef": {"name": "quick"}});
+    bench.create("CachedImage", "large", spec).await?;
+    // Once the manifest is read, the layers follow.
+    eventually(SOON, || async {
+        let read = registry.accesses()?;
+        let read = read
+            .iter()
+            .any(|one| one.user_agent.contains("containerd") && one.path.contains("/large/manifests/"));
+        ensure!(read, "the pull has not begun");
+        registry.pause().await
+    })
+    .await?;
+    registry.kill().await?;
+    eventually(SOON, || async {
+        let status = bench.images().get("large").await?.status.context("no status yet")?;
+        let ready = find(&status.conditions, types::READY).context("no condition yet")?;
+        ensure!(["ErrImagePull", "ImagePullBackOff"].contains(&ready.reason.as_str()), "{status:?}");
+        Ok(())
+    })
+    .await?;
+    registry.start_again().await?;
+    let status = bench.status("large", "Cached", "1/1").await?;
+    assert_eq!(status.resolved_digest, Some(digest));
+    bench.no_pull_pod_is_left().await?;
+    bench.replica.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root; `make test` as root runs it"]
+async fn a_real_node_gets_images_as_volumes() -> Result<()> {
+    let cluster = cluster_with_definitions(Cluster::builder().node(true)).await?;
+    let registry = cluster.0.registry(RegistryConfig::new()).await?;
+    registry.endpoint().push("run", "1", &images::succeed()?).await?;
+    registry.endpoint().push("data", "1", &holding("nothing that could be run")?).await?;
+    let runner = format!(", runner: '{}/run:1'", registry.host());
+    let bench = Bench::start_with(cluster, &runner, &insecure(&[&registry])).await?;
+    let spec = json!({"image": format!("{}/data", registry.host()), "tag": "1"});
+    bench.create("CachedImage", "data", spec).await?;
+    bench.status("data", "Cached", "1/1").await?;
+    bench.no_pull_pod_is_left().await?;
+    let pulled = registry.accesses()?;
+    let by_node =
+        pulled.iter().any(|one| one.user_agent.contains("containerd") && one.path.contains("/data/blobs/"));
+    assert!(by_node, "the node has not pulled it: {pulled:?}");
     bench.replica.stop().await
 }
