@@ -34,6 +34,37 @@ fn every_node_gets_every_image_exactly_once() {
     assert_eq!(names.len(), 1000);
 }
 
+/// How long 180 good nodes take to get an image beside 20 others.
+fn time_beside(fate: &Fate) -> Duration {
+    let mut sim = Sim::new(settings());
+    sim.policy("p", &json!({"maxConcurrentNodes": 50, "minDelayBetweenPulls": "100ms"}));
+    sim.image("i", &json!({"image": "r.io/i", "policyRef": {"name": "p"}}));
+    for number in 0..200 {
+        let name = format!("n{number}");
+        sim.node(&name, |_| {});
+        if number % 10 == 0 {
+            sim.fates.insert(name, fate.clone());
+        }
+    }
+    sim.pull_time = Duration::from_secs(3);
+    let begun = sim.now;
+    let good = |sim: &Sim| sim.status("i").cached_nodes.iter().filter(|name| !name.ends_with('0')).count();
+    while good(&sim) < 180 {
+        sim.step(Duration::from_millis(100));
+        assert!(sim.now < after(begun, Duration::from_mins(10)), "{} good nodes", good(&sim));
+    }
+    sim.now.duration_since(begun).unsigned_abs()
+}
+
+#[test]
+fn a_tenth_of_bad_nodes_slows_the_others_by_a_tenth_at_most() {
+    let alone = time_beside(&Fate::Pulled);
+    for message in ["connection refused", "manifest unknown", "no space left on device"] {
+        let beside = time_beside(&Fate::Waits("ErrImagePull", message));
+        assert!(beside <= alone * 11 / 10, "{message}: {beside:?} instead of {alone:?}");
+    }
+}
+
 #[test]
 fn ledgers_of_five_thousand_nodes_are_many_and_small() {
     let mut sim = warm(5000, 1);
