@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
-use crate::cluster::state::{Key, Malformed};
+use crate::cluster::state::{Key, Malformed, Snapshot};
 use crate::platform::api_error::{Class, Failure, within};
 
 /// One request never holds up the next for longer.
@@ -124,8 +124,17 @@ impl Draft {
         Self { object, manner, status, essence }
     }
 
-    /// Says of an object that it cannot be read, unless its status says so already.
-    pub(crate) fn of_malformed(object: ObjectId, malformed: &Malformed) -> Option<Self> {
+    /// Says of objects that they cannot be read, unless their statuses say so already.
+    pub(crate) fn of_all_malformed<K: Resource<DynamicType = ()>>(
+        snapshot: &Snapshot<K>,
+    ) -> impl Iterator<Item = Self> {
+        let staying = snapshot.malformed.iter().filter(|(_, malformed)| !malformed.deleting);
+        staying.filter_map(|(key, malformed)| {
+            Self::of_malformed(ObjectId::malformed::<K>(key, malformed), malformed)
+        })
+    }
+
+    fn of_malformed(object: ObjectId, malformed: &Malformed) -> Option<Self> {
         let message = format!("the object cannot be read: {}", malformed.error);
         let finding = Finding::new(types::READY, false, reasons::INVALID_SPEC, message);
         let says = find(&malformed.conditions, finding.type_).is_some_and(|one| {

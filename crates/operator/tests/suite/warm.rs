@@ -12,7 +12,7 @@ use fairlead_operator::capabilities::warm::sets::SetKeeper;
 use fairlead_operator::capabilities::warm::{Metrics, WarmSetup};
 use fairlead_operator::platform::config::Config;
 use fairlead_testkit::images::{self, ImageBuilder, holding};
-use fairlead_testkit::{Cluster, Registry, RegistryConfig, eventually};
+use fairlead_testkit::{Cluster, Registry, RegistryConfig, definitions, eventually};
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
@@ -346,5 +346,40 @@ async fn a_real_node_gets_images_as_volumes() -> Result<()> {
     let by_node =
         pulled.iter().any(|one| one.user_agent.contains("containerd") && one.path.contains("/data/blobs/"));
     assert!(by_node, "the node has not pulled it: {pulled:?}");
+    bench.replica.stop().await
+}
+
+/// As stored by a cluster whose definitions were others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_cannot_be_read_say_so_and_hold_no_other_up() -> Result<()> {
+    let registry = Registry::start(RegistryConfig::new()).await?;
+    registry.endpoint().push("web", "1", &holding("web")?).await?;
+    let cluster = cluster_with_definitions(Cluster::builder()).await?;
+    let bench = Bench::start(cluster, &insecure(&[&registry])).await?;
+    bench.cluster.start_kwok(Some(STAGES)).await?;
+    bench.cluster.simulated_nodes("n", 1).await?;
+    let kinds = ["CachedImage", "CachedImageSet", "PullPolicy"];
+    let definitions = fairlead_api::crds::all();
+    for crd in definitions.into_iter().filter(|crd| kinds.contains(&&*crd.spec.names.kind)) {
+        definitions::install(&bench.client, &definitions::without_rules(crd)?).await?;
+    }
+    let odd = json!({"image": 5, "images": 5, "maxConcurrentNodes": "many"});
+    for kind in kinds {
+        eventually(SOON, || bench.create(kind, "odd", odd.clone())).await?;
+    }
+    for kind in kinds {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("drop.corewire.io", "v1alpha1", kind));
+        let api: Api<DynamicObject> = Api::all_with(bench.client.clone(), &resource);
+        eventually(SOON, || async {
+            let object = api.get("odd").await?;
+            let ready = &object.data["status"]["conditions"][0];
+            ensure!(ready["type"] == "Ready" && ready["reason"] == "InvalidSpec", "{kind}: {}", object.data);
+            Ok(())
+        })
+        .await?;
+    }
+    let good = json!({"image": format!("{}/web", registry.host()), "tag": "1"});
+    bench.create("CachedImage", "good", good).await?;
+    bench.status("good", "Cached", "1/1").await?;
     bench.replica.stop().await
 }

@@ -314,11 +314,9 @@ impl CacheController {
                 {
                     tracing::warn!(%object, error = %failure, "cannot remove the finalizer; trying again");
                 }
-                continue;
             }
-            let Some(draft) = Draft::of_malformed(object, malformed).filter(|_| !malformed.deleting) else {
-                continue;
-            };
+        }
+        for draft in Draft::of_all_malformed(&snapshot) {
             if self.statuses.may(&draft, begun) && term.holds() {
                 // A failure is logged, and tried again with back-off.
                 drop(self.statuses.write(&draft).await);

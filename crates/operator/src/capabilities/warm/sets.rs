@@ -84,6 +84,10 @@ impl Controller for SetKeeper {
         let (begun, now) = (Instant::now(), Timestamp::now());
         let mut drafts = self.keep_children(term, begun, now).await;
         drafts.extend(self.policies(now));
+        let resources = &self.setup.context.resources;
+        drafts.extend(Draft::of_all_malformed(&resources.cached_images.snapshot()));
+        drafts.extend(Draft::of_all_malformed(&resources.cached_image_sets.snapshot()));
+        drafts.extend(Draft::of_all_malformed(&resources.pull_policies.snapshot()));
         let mut open = HashSet::new();
         for draft in drafts {
             open.insert(draft.object.uid.clone());

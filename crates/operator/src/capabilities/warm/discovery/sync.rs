@@ -218,9 +218,7 @@ impl DiscoverySync {
             }
         }
         let snapshot = self.setup.context.resources.discovery_policies.snapshot();
-        for (key, malformed) in snapshot.malformed.iter().filter(|(_, one)| !one.deleting) {
-            let object = ObjectId::malformed::<DiscoveryPolicy>(key, malformed);
-            let Some(draft) = Draft::of_malformed(object, malformed) else { continue };
+        for draft in Draft::of_all_malformed(&snapshot) {
             open.insert(draft.object.uid.clone());
             if self.statuses.may(&draft, begun) && term.holds() {
                 // A failure is logged, and tried again with back-off.
