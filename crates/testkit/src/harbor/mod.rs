@@ -56,6 +56,7 @@ impl FakeHarbor {
 
     /// The same at another address, such as one that a node reaches.
     pub async fn start_at(address: IpAddr) -> Result<Self> {
+        crate::install_crypto();
         let listener = TcpListener::bind((address, 0)).await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared::default());
