@@ -8,6 +8,10 @@ NODE_TESTS := $(if $(filter 0,$(shell id -u)),--include-ignored)
 # Most tests wait for a cluster or a clock more than they compute.
 export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
 
+# Property tests draw the same cases every time, so that a change is judged by what it changes. Another seed explores
+# others; `cargo test` alone draws new ones each time.
+export PROPTEST_RNG_SEED ?= 1
+
 # The whole workspace, so that programs and tests share what is compiled: features are chosen by what is built together.
 BUILD := cargo build --workspace --bins --locked
 PROGRAMS := $(or $(CARGO_TARGET_DIR),target)/debug
@@ -52,19 +56,22 @@ lint: ## Formatting and lints
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
 
 .PHONY: bench
-bench: prerequisites assets ## Measure beside other programs: copies, mirroring, warming, healing, admission, probes, filters, memory; fails if a bar is not held
+bench: prerequisites assets ## Measure beside other programs: copies, mirroring, warming, healing, nodes, inventory, admission, probes, filters, merging, memory; fails if a bar is not held
 	@cluster/prerequisites.sh bench
 	@cluster/build.sh crane >/dev/null
 	cargo build --release --workspace --bin fairlead --bin bench --locked
-	cargo bench --workspace --bench filters --bench probes --no-run --locked
+	cargo bench --workspace --bench filters --bench merge --bench probes --no-run --locked
 	@failed=0; \
 	  TMPDIR=$(BENCH_DIR) $(RELEASED)/bench copies || failed=1; \
 	  TMPDIR=$(BENCH_DIR) $(RELEASED)/bench mirror || failed=1; \
 	  TMPDIR=$(BENCH_DIR) $(RELEASED)/bench warm || failed=1; \
 	  TMPDIR=$(BENCH_DIR) $(RELEASED)/bench heal || failed=1; \
+	  TMPDIR=$(BENCH_DIR) $(RELEASED)/bench inventory || failed=1; \
 	  TMPDIR=$(BENCH_DIR) $(RELEASED)/bench admission || failed=1; \
 	  TMPDIR=$(BENCH_DIR) cargo bench --quiet --workspace --bench probes || failed=1; \
 	  cargo bench --quiet --workspace --bench filters || failed=1; \
+	  cargo bench --quiet --workspace --bench merge || failed=1; \
+	  TMPDIR=$(BENCH_DIR) $(RELEASED)/bench nodes || failed=1; \
 	  FAIRLEAD_TEST_PODS=10000 cargo test --quiet --release -p fairlead --test suite memory -- --nocapture || failed=1; \
 	  if ((failed)); then echo "Something above was not held or could not be measured."; exit 1; fi
 

@@ -12,9 +12,11 @@ readonly NODE_PACKAGES=(
   "iptables /usr/sbin/iptables"                          # the node: kube-proxy translates the addresses of Services
 )
 readonly TEST_PACKAGES=(
+  "containerd /usr/bin/containerd"                       # containerd 1.6, which reads hosts.toml by older rules
   "docker-registry /usr/bin/docker-registry"             # registry 2.8, which deletes differently from 3
   "musl-tools /usr/bin/musl-gcc"                         # the static binary of the image
   "nginx /usr/sbin/nginx"                                # decodes paths in front of Harbor
+  "podman /usr/bin/podman"                               # reads registries.conf, also for names with tag and digest
   "prometheus /usr/bin/promtool"                         # checks the alerts of the chart; what discovery asks
   "skopeo /usr/bin/skopeo"                               # what copies are compared with
 )
@@ -65,8 +67,8 @@ if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
 fi
 
 echo "Installing ${missing[*]}" >&2
-# docker-registry, nginx and prometheus would start themselves and stay; Debian asks this script before starting any
-# service.
+# containerd, docker-registry, nginx and prometheus would start themselves and stay; Debian asks this script before
+# starting any service.
 policy=/usr/sbin/policy-rc.d
 if [[ ! -e $policy ]]; then
   trap 'rm -f "$policy"' EXIT

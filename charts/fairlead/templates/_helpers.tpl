@@ -18,6 +18,25 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{/* The labels that select the Pods of agents. */}}
+{{- define "fairlead.agentSelector" -}}
+app.kubernetes.io/name: fairlead
+app.kubernetes.io/component: agent
+{{- end }}
+
+{{- define "fairlead.agentPodLabels" -}}
+{{ include "fairlead.agentSelector" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/part-of: fairlead
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end }}
+
+{{- define "fairlead.agentLabels" -}}
+{{ include "fairlead.agentPodLabels" . }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
 {{- define "fairlead.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{ .Values.serviceAccount.name | default "fairlead" }}

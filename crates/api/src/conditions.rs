@@ -17,6 +17,9 @@ pub mod types {
     /// The places that are declared to hold the same image hold the same, as far as registries told. Present once they
     /// did not.
     pub const CONSISTENT: &str = "Consistent";
+    /// The tags of pinned images still name what is pinned, and the Pods of the revision run the same content, as far as
+    /// registries and kubelets told. Present once they did not.
+    pub const CURRENT: &str = "Current";
     /// Pods receive only Secrets that are named for pulling, none that is also used to push.
     pub const ISOLATED: &str = "Isolated";
     /// Every mirror holds the usage list of this cluster, and shows those of others.
@@ -25,6 +28,8 @@ pub mod types {
     pub const APPLIED: &str = "Applied";
     /// The container runtimes can express all of it.
     pub const EXACT: &str = "Exact";
+    /// Nothing stands in the way of doing without this kind.
+    pub const UPGRADEABLE: &str = "Upgradeable";
 }
 
 /// Reasons that several kinds give. Reasons of one kind alone stand beside that kind.

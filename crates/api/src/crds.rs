@@ -5,7 +5,8 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResourceExt, Resource};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::names::kubernetes::PART_OF;
@@ -26,6 +27,7 @@ const KINDS: &[Kind] = &[
     Kind::of::<drop::PullPolicy>(),
     Kind::in_one_piece::<fairlead::ImageLedger>(),
     Kind::of::<fairlead::ImagePin>(),
+    Kind::in_one_piece::<fairlead::NodeMirrorReport>(),
     Kind::in_one_piece::<fairlead::WarmLedger>(),
     Kind::of::<kuik::ClusterImageSetAvailability>(),
     Kind::of::<kuik::ClusterImageSetMirror>(),

@@ -6,6 +6,11 @@
 pub mod fairlead {
     /// Pod annotation: what was asked for, what is used instead, by which rule and why, per image.
     pub const ROUTES: &str = "fairlead.dev/routes";
+    /// Annotation or label of a Pod or namespace, `true` or `false`: whether tags are held to digests.
+    pub const PIN: &str = "fairlead.dev/pin";
+    /// Pod annotation: JSON object, name of an image volume to the image that is expected in it, as
+    /// `repository@digest`.
+    pub const VOLUME_DIGESTS: &str = "fairlead.dev/volume-digests";
     /// Pod annotation: alternatives that healing has already tried.
     pub const HEALED: &str = "fairlead.dev/healed";
 
@@ -23,6 +28,10 @@ pub mod fairlead {
 
     /// Annotation on a pull Pod: which images it pulls, for which objects, and onto which node.
     pub const PULLS: &str = "fairlead.dev/pulls";
+    /// Annotation on a mirror policy: the `ImageContentSourcePolicy` that it was made from, by UID.
+    pub const MIGRATED_FROM: &str = "fairlead.dev/migrated-from";
+    /// Value of [`super::kubernetes::COMPONENT`] on the Pods of agents.
+    pub const AGENT: &str = "agent";
     /// Taint of a node that is to get its images before Pods.
     pub const WARMING: &str = "fairlead.dev/warming";
 }

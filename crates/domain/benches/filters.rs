@@ -4,16 +4,12 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what a benchmark is for")]
 
-use std::{
-    error::Error,
-    hint::black_box,
-    time::{Duration, Instant},
-};
+use std::error::Error;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
 
-use fairlead_domain::{
-    reference::Reference,
-    selector::{FilterSet, ImageFilter},
-};
+use fairlead_domain::reference::Reference;
+use fairlead_domain::selector::{FilterSet, ImageFilter};
 use regex::RegexSet;
 
 const FILTERS: usize = 1000;

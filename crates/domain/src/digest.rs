@@ -2,7 +2,8 @@
 //!
 //! Kept as bytes, so that they are cheap to compare, hash and store, and have one spelling.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::Digest as _;
@@ -42,9 +43,9 @@ impl Algorithm {
 
     pub fn hasher(self) -> Hasher {
         Hasher(match self {
-            Self::Sha256 => State::Sha256(sha2::Sha256::new()),
-            Self::Sha384 => State::Sha384(sha2::Sha384::new()),
-            Self::Sha512 => State::Sha512(sha2::Sha512::new()),
+            Self::Sha256 => HasherState::Sha256(sha2::Sha256::new()),
+            Self::Sha384 => HasherState::Sha384(sha2::Sha384::new()),
+            Self::Sha512 => HasherState::Sha512(sha2::Sha512::new()),
         })
     }
 
@@ -173,10 +174,10 @@ impl<'de> Deserialize<'de> for Digest {
 
 /// Computes a digest of content that arrives in pieces.
 #[derive(Clone)]
-pub struct Hasher(State);
+pub struct Hasher(HasherState);
 
 #[derive(Clone)]
-enum State {
+enum HasherState {
     Sha256(sha2::Sha256),
     Sha384(sha2::Sha384),
     Sha512(sha2::Sha512),
@@ -185,9 +186,9 @@ enum State {
 impl Hasher {
     pub fn update(&mut self, content: &[u8]) {
         match &mut self.0 {
-            State::Sha256(state) => state.update(content),
-            State::Sha384(state) => state.update(content),
-            State::Sha512(state) => state.update(content),
+            HasherState::Sha256(state) => state.update(content),
+            HasherState::Sha384(state) => state.update(content),
+            HasherState::Sha512(state) => state.update(content),
         }
     }
 
@@ -198,9 +199,9 @@ impl Hasher {
             Digest { algorithm, bytes }
         }
         match self.0 {
-            State::Sha256(state) => padded(Algorithm::Sha256, &state.finalize()),
-            State::Sha384(state) => padded(Algorithm::Sha384, &state.finalize()),
-            State::Sha512(state) => padded(Algorithm::Sha512, &state.finalize()),
+            HasherState::Sha256(state) => padded(Algorithm::Sha256, &state.finalize()),
+            HasherState::Sha384(state) => padded(Algorithm::Sha384, &state.finalize()),
+            HasherState::Sha512(state) => padded(Algorithm::Sha512, &state.finalize()),
         }
     }
 }

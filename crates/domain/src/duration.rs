@@ -3,7 +3,10 @@
 //! The text is kept as it was written, so that a value read from a manifest and written back is the same value
 //! to a person and to a diff. Arithmetic is checked: no text, however long or large, panics or wraps around.
 
-use std::{borrow::Cow, cmp::Ordering, fmt, hash, str::FromStr};
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::str::FromStr;
+use std::{fmt, hash};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};

@@ -4,12 +4,12 @@
 //! fields that come twice the last counts, their names are compared without regard to case, `null` is like a field that
 //! is missing, and invalid Unicode inside strings is replaced. What they accept must be accepted here.
 
-use std::{collections::BTreeMap, fmt, marker::PhantomData};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
-use serde::{
-    Deserializer,
-    de::{DeserializeOwned, DeserializeSeed, MapAccess, Visitor},
-};
+use serde::Deserializer;
+use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, Visitor};
 use zeroize::Zeroizing;
 
 const REPLACEMENT: &str = "\u{fffd}";

@@ -13,13 +13,12 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-pub use self::{
-    config::ConfigError,
-    credential::{Credential, CredentialId, IdentityKey},
-    glob::matches as glob_matches,
-    scope::shown as shown_place,
-};
-use self::{config::Login, scope::CredentialScope};
+pub use self::config::ConfigError;
+use self::config::Login;
+pub use self::credential::{Credential, CredentialId, IdentityKey};
+pub use self::glob::matches as glob_matches;
+use self::scope::CredentialScope;
+pub use self::scope::shown as shown_place;
 use crate::reference::Repository;
 
 /// The kinds of Secret that hold registry credentials.

@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows Kubernetes' client, the network or the clock, so every rule can be tested by itself.
 
+pub mod backoff;
 pub mod cause;
 pub mod digest;
 pub mod duration;

@@ -1,6 +1,7 @@
 //! Platforms of images, and the platforms a configuration asks for.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

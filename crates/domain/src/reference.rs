@@ -14,25 +14,21 @@ mod pattern;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    cmp::Ordering,
-    fmt,
-    hash::{Hash, Hasher},
-    str::FromStr,
-    sync::Arc,
-};
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-pub use self::{
-    any::AnyReference,
-    error::{Part, Problem, ReferenceError},
-    forms::Forms,
-    key::{HostKey, ImageKey, PlaceKey},
-    location::{Location, LocationError, clean_join},
-    parts::{Host, Repository, Tag},
-    pattern::HostPattern,
-};
+pub use self::any::AnyReference;
+pub use self::error::{Part, ReferenceError, ReferenceProblem};
+pub use self::forms::Forms;
+pub use self::key::{HostKey, ImageKey, PlaceKey};
+pub use self::location::{Location, LocationError, clean_join};
+pub use self::parts::{Host, Repository, Tag};
+pub use self::pattern::HostPattern;
 use crate::digest::Digest;
 
 /// The tag that runtimes pull when a reference has neither tag nor digest.
@@ -205,12 +201,6 @@ impl Reference {
         }
     }
 
-    /// The same repository and digest under another tag.
-    #[must_use]
-    pub fn with_tag(&self, tag: &Tag) -> Self {
-        self.rebuilt(Some(tag.as_str()), self.digest_text())
-    }
-
     /// The same repository and tag, pinned to a digest.
     #[must_use]
     pub fn with_digest(&self, digest: &Digest) -> Self {
@@ -241,18 +231,6 @@ impl Reference {
         }
         let end = text.len();
         Self::assembled(text, [self.host_end(), self.name_end(), tag_end, end])
-    }
-
-    /// The short spelling people use for images on Docker Hub; other references keep their normalised text.
-    pub fn familiar(&self) -> &str {
-        if self.host_text() != parse::DOCKER_HUB {
-            return self.as_str();
-        }
-        let short = self.slice(self.host_end() + 1, self.end());
-        match self.path().strip_prefix(parse::OFFICIAL) {
-            Some(name) if !name.contains('/') => short.get(parse::OFFICIAL.len()..).unwrap_or(short),
-            _ => short,
-        }
     }
 
     /// The texts that filters are matched against: any of them counts.

@@ -9,11 +9,9 @@ pub mod pattern;
 pub mod pods;
 pub mod set;
 
-pub use self::{
-    bits::Bits,
-    filter::{FilterError, FilterItem, ImageFilter, ItemError, PodFacts, PodMatcher, Rules, Scope},
-    label::{Labels, Selector, SelectorError},
-    pattern::{Pattern, PatternError, PatternProblem, Search},
-    pods::PodMatcherSet,
-    set::{FilterSet, Matched, PatternId, PatternSet},
-};
+pub use self::bits::Bits;
+pub use self::filter::{FilterError, FilterItem, ImageFilter, ItemError, PodFacts, PodMatcher, Rules, Scope};
+pub use self::label::{Labels, Selector, SelectorError};
+pub use self::pattern::{Pattern, PatternError, PatternProblem, Search};
+pub use self::pods::PodMatcherSet;
+pub use self::set::{FilterSet, Matched, PatternId, PatternSet};

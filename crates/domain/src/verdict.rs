@@ -3,7 +3,9 @@
 //! Kept apart as finely as decisions need: a missing image, a refused credential, a registry that wants us to wait and
 //! one that cannot be reached are four different things to a person and to a plan.
 
-use std::{fmt, sync::Arc, time::SystemTime};
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::digest::Digest;
 

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::fmt::Display;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
@@ -12,6 +11,7 @@ use fairlead_domain::keyring::{Credential, IdentityKey};
 use fairlead_domain::reference::{Host, Repository};
 use fairlead_registry::Settings;
 use fairlead_registry::transport::tls::Trust;
+use parking_lot::Mutex;
 
 use crate::login::{Environment, Logins};
 use crate::output::tell;
@@ -126,7 +126,7 @@ pub(crate) struct Person {
 }
 
 impl Person {
-    /// The credentials for a repository. What was wrong on the way is told once, however often it is met.
+    /// The credentials for a repository. What was wrong on the way is reported once, however often it is met.
     pub(crate) async fn credentials(
         &self,
         repository: &Repository,
@@ -138,7 +138,7 @@ impl Person {
         let found = logins.find(repository).await;
         for problem in found.problems {
             let problem = problem.to_string();
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut told = self.told.lock();
             if !told.contains(&problem) {
                 warn(&problem);
                 told.insert(problem);

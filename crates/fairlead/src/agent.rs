@@ -1,44 +1,51 @@
 //! `fairlead agent`: makes the runtime of one node follow mirror policies, until a signal ends it.
 
-mod cluster;
+pub(crate) mod cluster;
+mod credentials;
 mod directory;
+mod every_node;
 mod listen;
+mod ready;
 mod remove;
+mod report;
+mod work;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand, ValueEnum};
-use fairlead_domain::keyring::{IdentityKey, Keyring, SecretKind};
-use fairlead_node::agent::{AgentError, AgentSettings, NodeAgent};
-use fairlead_node::detect::detect;
+use fairlead_domain::reference::Reference;
+use fairlead_node::agent::{AgentSettings, FollowedPolicy, NodeAgent};
+use fairlead_node::detect::{DetectError, detect};
 use fairlead_node::files::ConfigDir;
 use fairlead_node::router::{Router, RouterSettings};
 use fairlead_node::status;
 use fairlead_node::{Runtime, RuntimeName, Version};
-use fairlead_operator::controller::backoff::Retry;
-use fairlead_plan::node_config::{MirrorPolicy, Scope};
+use fairlead_plan::node_config::Scope;
+use fairlead_plan::node_config::report::Reporter;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use self::cluster::Seen;
+use self::credentials::{Credentials, keyring};
+use self::report::Reports;
+use self::work::Work;
 use crate::connect::Server;
 use crate::logging;
 use crate::operator::{shut_down_on_signal, signals, use_small_pages};
 
 /// How often files and credentials are looked at, whether they are as they should be.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// Changes that come together are written together.
-const DEBOUNCE: Duration = Duration::from_millis(200);
 /// For requests at hand when the agent is asked to stop.
 const LAST_REQUESTS: Duration = Duration::from_secs(20);
 
 /// Policies as they are now; `None` until all of them are known.
-type Policies = watch::Receiver<Option<Arc<[MirrorPolicy]>>>;
+type Policies = watch::Receiver<Option<Arc<[FollowedPolicy]>>>;
 
 /// Make the container runtime of this node follow mirror policies
 ///
@@ -55,7 +62,8 @@ pub(crate) struct Agent {
 
 #[derive(Debug, Subcommand)]
 enum AgentCommand {
-    Remove(remove::Remove),
+    Remove(Box<remove::Remove>),
+    Ready(ready::Ready),
 }
 
 #[derive(Debug, Args)]
@@ -65,7 +73,7 @@ struct Run {
     policies: Option<PathBuf>,
     #[command(flatten)]
     server: Server,
-    /// Name of this node, whose object names the runtime and its version
+    /// Name of this node, whose object names the runtime and its version; what is in force is reported under it
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node_name: Option<String>,
     #[command(flatten)]
@@ -79,19 +87,31 @@ struct Run {
     /// Loopback address on which containerd reaches the router
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7780")]
     router: SocketAddr,
+    /// Write what the files of the runtime can express, and no more
+    #[arg(long, conflicts_with_all = ["router", "redirect"])]
+    without_router: bool,
     /// Send containerd to mirrors for layers, instead of passing them on. It then gives the credentials of an image to
     /// a mirror that asks for some
     #[arg(long)]
     redirect: bool,
-    /// File of the form of ~/.docker/config.json with credentials for mirrors
+    /// File of the form of ~/.docker/config.json with credentials for mirrors; it may come later
     #[arg(long, value_name = "FILE")]
     mirror_credentials: Option<PathBuf>,
-    /// File with certificate authorities of mirrors, PEM
+    /// File with certificate authorities of mirrors, PEM; it may come later
     #[arg(long, value_name = "FILE")]
     mirror_ca: Option<PathBuf>,
+    /// Token server of another domain that may have the passwords of mirrors; may be given several times
+    #[arg(long = "mirror-token-host", value_name = "HOST[:PORT]")]
+    mirror_token_hosts: Vec<String>,
+    /// Image that the agent is started from; a warning says if policies close the registry that it is pulled from
+    #[arg(long, value_name = "REF", value_parser = Reference::parse)]
+    own_image: Option<Reference>,
     /// Address of /metrics, /healthz and /readyz
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7781")]
     status: SocketAddr,
+    /// File that says whether the agent is ready, for `fairlead agent ready`
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
     /// Form of log lines [default: text at a terminal, else json]
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<logging::Format>,
@@ -134,18 +154,22 @@ impl From<NodeRuntime> for RuntimeName {
 
 impl Place {
     /// The runtime and its directory; `seen` is what the Node object says of it.
-    fn find(&self, seen: Option<Runtime>) -> Result<(ConfigDir, Runtime)> {
+    fn find(&self, seen: Option<&Seen>) -> Result<(ConfigDir, Runtime), DetectError> {
+        if let (None, Some(distribution)) = (&self.config_dir, seen.and_then(|seen| seen.distribution)) {
+            return Err(distribution.error(&self.host_root));
+        }
+        let seen = seen.and_then(|seen| seen.runtime);
         let name = self.runtime.map(RuntimeName::from).or(seen.map(|seen| seen.name));
         let version = self.runtime_version.or(seen.and_then(|seen| seen.version));
         let directory = match (&self.config_dir, name) {
-            (Some(path), Some(runtime)) => ConfigDir { path: path.clone(), runtime },
+            (Some(path), Some(runtime)) => ConfigDir::new(path.clone(), runtime),
             (Some(path), None) => {
                 let runtime = if path.ends_with("registries.conf.d") {
                     RuntimeName::Crio
                 } else {
                     RuntimeName::Containerd
                 };
-                ConfigDir { path: path.clone(), runtime }
+                ConfigDir::new(path.clone(), runtime)
             }
             (None, _) => detect(&self.host_root, name, version)?,
         };
@@ -155,11 +179,13 @@ impl Place {
 }
 
 impl Agent {
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(self) -> Result<ExitCode> {
         match self.command {
-            Some(AgentCommand::Remove(remove)) => remove.run(),
-            None => self.run.run(),
+            Some(AgentCommand::Remove(remove)) => remove.run()?,
+            Some(AgentCommand::Ready(ready)) => return Ok(ready.run()),
+            None => self.run.run()?,
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -181,147 +207,120 @@ impl Run {
         drop(rustls::crypto::ring::default_provider().install_default());
         let stop = CancellationToken::new();
         tokio::spawn(shut_down_on_signal(signals()?, stop.clone()));
-        let (policies, seen) = if let Some(path) = &self.policies {
-            (directory::follow(path.clone()), None)
-        } else {
-            let client = self.server.connect().await?.client;
-            let seen = match &self.node_name {
-                Some(name) => cluster::runtime_of(&client, name).await?,
-                None => None,
-            };
-            (cluster::follow(&client), seen)
+        let client = match &self.policies {
+            Some(_) => None,
+            None => Some(self.server.connect().await?.client),
         };
-        let (directory, runtime) = self.place.find(seen)?;
+        let (seen, mut reports) = match (&client, &self.node_name) {
+            (Some(client), Some(name)) => {
+                let seen = Seen::read(client, name).await?;
+                tokio::spawn(cluster::end_after_upgrade(
+                    client.clone(),
+                    name.clone(),
+                    seen.clone(),
+                    stop.clone(),
+                ));
+                let reports = Reports::start(client, name, &seen.uid, &stop);
+                (Some(seen), reports)
+            }
+            _ => (None, Reports::default()),
+        };
+        let (ready, readiness) = watch::channel(Some("policies are being read".to_owned()));
+        if let Some(file) = &self.ready_file {
+            tokio::spawn(ready::keep(file.clone(), readiness.clone()));
+        }
+        let Some((directory, runtime)) = self.find(seen.as_ref(), &mut reports, &ready, &stop).await? else {
+            return Ok(());
+        };
+        let policies = match (&self.policies, &client) {
+            (None, Some(client)) => {
+                cluster::follow(client, directory.ours().is_ok_and(|ours| ours.is_empty()))
+            }
+            (path, _) => directory::follow(path.clone().unwrap_or_default()),
+        };
         let version = runtime.version.map(|version| version.to_string()).unwrap_or_default();
         tracing::info!(runtime = %runtime.name, version, directory = %directory.path.display(), "starting");
-        let settings = RouterSettings { redirects: self.redirect, authorities: self.mirror_ca.clone() };
-        let mut credentials = Credentials { file: self.mirror_credentials.clone(), content: Vec::new() };
-        let router = Arc::new(Router::new(settings, credentials.read()?.unwrap_or_else(keyring)));
+        let shown = directory.path.strip_prefix(&self.place.host_root).unwrap_or(&directory.path);
+        reports.about(Reporter {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            runtime: format!("{} {version}", runtime.name).trim_end().to_owned(),
+            directory: PathBuf::from("/").join(shown).display().to_string(),
+        });
+        let settings = RouterSettings {
+            redirects: self.redirect,
+            authorities: self.mirror_ca.clone(),
+            token_hosts: self.mirror_token_hosts.clone(),
+        };
         let mut registry = Registry::default();
+        let mut credentials = Credentials::new(self.mirror_credentials.clone(), &mut registry);
+        let router = Arc::new(Router::new(settings, credentials.read().unwrap_or_else(keyring)));
         router.register_metrics(&mut registry);
+        let address = (!self.without_router).then_some(self.router);
         let settings = AgentSettings {
             directory,
             runtime,
             host_root: self.place.host_root.clone(),
-            router: self.router,
+            router: address,
             insecure: self.insecure.iter().cloned().collect(),
             blocked: self.blocked.iter().cloned().collect(),
+            own_image: self.own_image.clone(),
         };
         let agent = NodeAgent::new(settings, Arc::clone(&router), &mut registry);
-        let (ready, readiness) = watch::channel(Some("policies are being read".to_owned()));
-        let listener = TcpListener::bind(self.status).await;
-        let listener =
-            listener.with_context(|| format!("cannot listen on {}; choose another --status", self.status))?;
-        tracing::info!(endpoint = "status", address = %listener.local_addr()?, "listening");
-        let status = tokio::spawn(status::serve(listener, registry, readiness, stop.clone()));
-        let work = Work { agent, router, address: self.router, policies, credentials, ready };
+        let status = tokio::spawn(serve_status(self.status, registry, readiness, stop.clone()));
+        let work = Work { agent, router, address, policies, credentials, ready, reports };
         let worked = work.run(stop.clone()).await;
         stop.cancel();
         // A page that is being read must not hold up the end.
         let _ = tokio::time::timeout(LAST_REQUESTS, status).await;
         worked
     }
-}
 
-/// Credentials for mirrors, read again when the file changes.
-struct Credentials {
-    file: Option<PathBuf>,
-    content: Vec<u8>,
-}
-
-impl Credentials {
-    /// `None` if nothing has changed.
-    fn read(&mut self) -> Result<Option<Keyring>> {
-        let Some(file) = &self.file else { return Ok(None) };
-        let content = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-        if content == self.content {
-            return Ok(None);
-        }
-        let mut keyring = keyring();
-        let added = keyring.add(SecretKind::DockerConfigJson, &content);
-        added.with_context(|| format!("{} holds no credentials", file.display()))?;
-        self.content = content;
-        Ok(Some(keyring))
-    }
-}
-
-fn keyring() -> Keyring {
-    Keyring::new(IdentityKey::new(std::array::from_fn(|_| fastrand::u8(..))))
-}
-
-struct Work {
-    agent: NodeAgent,
-    router: Arc<Router>,
-    address: SocketAddr,
-    policies: Policies,
-    credentials: Credentials,
-    ready: watch::Sender<Option<String>>,
-}
-
-impl Work {
-    async fn run(mut self, stop: CancellationToken) -> Result<()> {
-        // Before all policies are known the router would leave closed sources to the runtime, so it does not listen.
-        let known = tokio::select! {
-            known = self.policies.wait_for(Option::is_some) => known.is_ok(),
-            () = stop.cancelled() => return Ok(()),
-        };
-        ensure!(known, "policies can no longer be followed");
-        let mut serving = None;
-        let mut retry = Retry::default();
-        let mut has_changed = true;
+    /// Finds the runtime. On a node of a cluster, the log says what to do, and an administrator may do it later.
+    async fn find(
+        &self,
+        seen: Option<&Seen>,
+        reports: &mut Reports,
+        ready: &watch::Sender<Option<String>>,
+        stop: &CancellationToken,
+    ) -> Result<Option<(ConfigDir, Runtime)>> {
+        let mut told = None;
         loop {
-            // Writing files waits for the disk.
-            let outcome = tokio::task::block_in_place(|| self.apply(has_changed));
-            if serving.is_none() {
-                let (router, address) = (Arc::clone(&self.router), self.address);
-                serving = Some(tokio::spawn(listen::serve(router, address, stop.clone())));
+            let error = match self.place.find(seen) {
+                Ok(found) => return Ok(Some(found)),
+                Err(error) if seen.is_none() => return Err(error.into()),
+                Err(error) => error.to_string(),
+            };
+            if told.as_ref() != Some(&error) {
+                tracing::error!(error, "this node cannot be configured; looking again");
+                reports.tell(Err(&error));
             }
-            let pause = match outcome {
-                Ok(()) => {
-                    retry.reset();
-                    self.ready.send_if_modified(|reason| reason.take().is_some());
-                    None
-                }
-                Err(error) => {
-                    tracing::error!(%error, "the files of the runtime are not current");
-                    self.ready.send_replace(Some(error.to_string()));
-                    Some(retry.failed())
-                }
-            };
-            has_changed = tokio::select! {
-                changed = self.policies.changed() => {
-                    changed.context("policies can no longer be followed")?;
-                    tokio::time::sleep(DEBOUNCE).await;
-                    true
-                }
-                () = tokio::time::sleep(pause.unwrap_or(LOOK_EVERY)) => false,
-                () = stop.cancelled() => break,
-                ended = async { match &mut serving { Some(task) => task.await, None => std::future::pending().await } } => {
-                    ended.context("the router has crashed")??;
-                    bail!("the router has ended");
-                }
-            };
-            match self.credentials.read() {
-                Ok(Some(keyring)) => self.router.use_credentials(keyring),
-                Ok(None) => {}
-                Err(error) => tracing::warn!("{error:#}; the credentials known so far stay in use"),
+            ready.send_replace(Some(error.clone()));
+            told = Some(error);
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = stop.cancelled() => return Ok(None),
             }
         }
-        if let Some(serving) = serving {
-            if let Ok(ended) = tokio::time::timeout(LAST_REQUESTS, serving).await {
-                ended.context("the router has crashed")??;
-            } else {
-                tracing::warn!("pulls are still under way; the runtime asks for their rest again");
-            }
-        }
-        Ok(())
     }
+}
 
-    fn apply(&mut self, has_changed: bool) -> Result<(), AgentError> {
-        if !has_changed {
-            return self.agent.repair();
+/// Serves metrics and readiness as soon as the address is free: the agent before this one may have it.
+async fn serve_status(
+    address: SocketAddr,
+    registry: Registry,
+    readiness: status::Readiness,
+    stop: CancellationToken,
+) -> Result<()> {
+    let served = match listen::bind(address, "--status", &stop).await {
+        Ok(None) => return Ok(()),
+        Ok(Some(listener)) => {
+            tracing::info!(endpoint = "status", address = %listener.local_addr()?, "listening");
+            status::serve(listener, registry, readiness, stop).await.context("cannot serve metrics")
         }
-        let policies = self.policies.borrow_and_update().clone().unwrap_or_default();
-        self.agent.follow(policies.to_vec())
+        Err(error) => Err(error),
+    };
+    if let Err(error) = &served {
+        tracing::error!("{error:#}");
     }
+    served
 }

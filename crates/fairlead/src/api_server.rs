@@ -3,10 +3,13 @@
 use std::error::Error;
 use std::time::Duration;
 
+use fairlead_operator::cluster::watch::pod::LeanPod;
 use fairlead_operator::platform::install::{DEFAULT_NAMESPACE, WEBHOOK_NAME};
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
-use kube::{Api, Client};
+use kube::core::{ObjectList, Request};
+use kube::{Api, Client, Resource};
 use tokio::time::sleep;
 
 pub(crate) const FORBIDDEN: u16 = 403;
@@ -45,6 +48,39 @@ where
             result => return result,
         }
     }
+}
+
+/// All items of a list, page by page.
+pub(crate) async fn pages<K: Clone, F>(
+    mut page: ListParams,
+    list: impl Fn(ListParams) -> F,
+) -> kube::Result<Vec<K>>
+where
+    F: Future<Output = kube::Result<ObjectList<K>>>,
+{
+    let mut items = Vec::new();
+    loop {
+        let listed = patiently(|| list(page.clone())).await?;
+        items.extend(listed.items);
+        match listed.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(items),
+        }
+    }
+}
+
+/// The Pods of a namespace, or of all, as far as the operator looks at them.
+pub(crate) async fn pods(
+    client: &Client,
+    namespace: Option<&str>,
+    page: ListParams,
+) -> kube::Result<Vec<LeanPod>> {
+    let request = &Request::new(Pod::url_path(&(), namespace));
+    pages(page, |page| async move {
+        let request = request.list(&page).map_err(kube::Error::BuildRequest)?;
+        client.request::<ObjectList<LeanPod>>(request).await
+    })
+    .await
 }
 
 /// What to say of a kind that the cluster does not know.

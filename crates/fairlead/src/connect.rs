@@ -57,7 +57,7 @@ impl Server {
         config.connect_timeout = Some(CONNECT_LIMIT);
         config.read_timeout = Some(SILENCE_LIMIT);
         config.reset_reader_on_write = true;
-        // Whoever asks knows how long an answer is worth waiting for; retries below would hide an outage from them.
+        // Callers know how long an answer is worth waiting for; retries below would hide an outage from them.
         config.default_retry = false;
         let clock = Clock::default();
         let client =

@@ -14,14 +14,15 @@ use fairlead_domain::platform::PlatformFilter;
 use fairlead_domain::reference::Reference;
 use fairlead_registry::copy::{Copier, CopyEndpoint, CopyOptions, Observer};
 use fairlead_registry::{Budget, Class, Client, Context, Settings};
-use futures::{StreamExt, future::join, stream};
+use futures::future::join;
+use futures::{StreamExt, stream};
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, timeout};
 
 use self::display::Display;
 use self::list::{Origin, Pair};
 use self::progress::{Meter, Progress};
-use self::report::Report;
+use self::report::CopyResult;
 use crate::access::{self, Access, Person};
 use crate::ending::Interruption;
 use crate::output::{MISUSED, tell};
@@ -33,11 +34,11 @@ mod report;
 
 /// A person's command does not share a registry's budget with Pods that wait. It leaves the pace to the registry.
 const CONNECTIONS: u32 = 24;
-/// A registry that is away is tried again at least so often, since somebody is waiting for it.
+/// A registry that is away is tried again at least so often, since a person waits for it.
 const LONGEST_PAUSE: std::time::Duration = std::time::Duration::from_secs(10);
 /// More threads would wait for the network, too.
 const MOST_THREADS: usize = 8;
-/// After an interruption, whoever reads gets so long for the lines that are left.
+/// After an interruption, the reader gets so long for the lines that are left.
 const LAST_LINES: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Copy images from registry to registry, and print a line for each
@@ -198,7 +199,7 @@ impl Worker {
         };
         tokio::select! {
             (printed, ()) = join(printed, self.copier.cancellations_sent()) => printed.and(end),
-            // Whoever interrupts again does not want to wait.
+            // A second interruption ends the wait.
             () = interruption.wait() => Ok(End::Interrupted),
         }
     }
@@ -213,18 +214,18 @@ impl Worker {
         Ok(if self.progress.failed() == 0 { End::AllCopied } else { End::SomeFailed })
     }
 
-    async fn copy(&self, pair: Pair, display: &Display) -> Report {
+    async fn copy(&self, pair: Pair, display: &Display) -> CopyResult {
         let started = Instant::now();
         let (source, destination) =
             tokio::join!(self.place(&pair.source, display), self.place(&pair.destination, display));
-        // Helpers have their own time; somebody may have to type a passphrase.
+        // Helpers have their own time: a passphrase may have to be typed.
         let context = Context::new(Class::Background, Instant::now() + self.timeout.as_std());
         let meter = Arc::new(Meter::new(&self.progress));
         let observer: Arc<dyn Observer> = Arc::clone(&meter) as _;
         let result = self.copier.copy(&source, &destination, &self.options, &observer, &context).await;
         meter.close();
         let exceeded = context.has_passed().then_some(&self.timeout);
-        Report::new(&pair, result, started.elapsed(), exceeded)
+        CopyResult::new(&pair, result, started.elapsed(), exceeded)
     }
 
     async fn place(&self, image: &Reference, display: &Display) -> CopyEndpoint {

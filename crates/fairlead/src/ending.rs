@@ -1,4 +1,4 @@
-//! How commands for people end: with their work, or when somebody has had enough.
+//! How commands for people end: with their work, or when they are interrupted.
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -10,7 +10,7 @@ pub(crate) fn run_to_end<T>(work: impl Future<Output = Result<T>>) -> Result<T> 
         .build()
         .context("cannot start the runtime")?;
     let done = runtime.block_on(work)?;
-    // Probes that nobody waits for any more, and names that are still being resolved, must not hold up the end.
+    // Abandoned probes, and names that are still being resolved, must not hold up the end.
     runtime.shutdown_background();
     Ok(done)
 }

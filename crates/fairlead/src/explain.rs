@@ -3,48 +3,51 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use fairlead_domain::duration::Duration;
 use fairlead_domain::reference::Reference;
-use fairlead_operator::cluster::ledgers::Claims;
-use fairlead_operator::platform::config::Config;
+use fairlead_operator::admission::exclusions::Skip;
+use fairlead_operator::admission::survey::{self, Login, Scope};
+use fairlead_operator::admission::{Rewrites, Router};
+use fairlead_operator::context::Context as OperatorContext;
+use fairlead_operator::platform::config::{Config, Pinning};
 use fairlead_operator::platform::install::DEFAULT_NAMESPACE;
 use fairlead_operator::registries::verdicts;
-use fairlead_plan::node_failures::NodeFailures;
 use fairlead_plan::routing::Index;
 use fairlead_registry::Client;
-use jiff::Timestamp;
+use futures::FutureExt;
+use futures::future::join_all;
 use serde_json::Value;
+use tokio::time::Instant;
 
-use self::asking::Asker;
 use self::cluster::{Cluster, Installation};
 use self::files::{Manifests, Mismatch};
-use self::planning::Planner;
+use self::image::Reporter;
+use self::observe::Observer;
 use self::policies::Policies;
-use self::report::Report;
-use self::secrets::Secrets;
+use self::report::Explanation;
 use self::subject::{MadeUp, Subject};
 use crate::access::{self, Access};
 use crate::connect::Server;
 use crate::ending::run_to_end;
 use crate::output::{Output, write};
 
-mod asking;
 mod cluster;
 pub(crate) mod files;
-mod planning;
+mod image;
+mod observe;
 mod policies;
 mod report;
-mod secrets;
 mod subject;
 mod table;
 
 /// The status for "there is an image that can be had from nowhere".
 const NOTHING_AVAILABLE: u8 = 3;
 
-/// Where Pods go that nobody puts anywhere.
+/// The namespace of Pods that name none.
 const DEFAULT_POD_NAMESPACE: &str = "default";
 
 /// Say from where an image is pulled and why: every alternative in order, whether it is available, and the choice
@@ -150,15 +153,20 @@ impl Explain {
         Ok(status)
     }
 
-    async fn explain(&self, targets: &[Target<'_>], given: &Manifests, beside: Manifests) -> Result<Report> {
+    async fn explain(
+        &self,
+        targets: &[Target<'_>],
+        given: &Manifests,
+        beside: Manifests,
+    ) -> Result<Explanation> {
         let cluster = self.cluster(targets).await?;
         let namespace = self.namespace.as_deref();
         let namespace = namespace
             .or(cluster.as_ref().map(Cluster::namespace))
             .unwrap_or(DEFAULT_POD_NAMESPACE)
             .to_owned();
-        let subjects = self.subjects(targets, given, cluster.as_ref(), &namespace).await?;
-        let mut report = Report::default();
+        let mut subjects = self.subjects(targets, given, cluster.as_ref(), &namespace).await?;
+        let mut report = Explanation::default();
         report.warnings.extend(self.unused_policies(given));
         // Without policies there is nothing to explain, so a cluster that does not answer is found out here.
         let listed = self.listed_policies(&subjects, cluster.as_ref(), &mut report).await?;
@@ -171,52 +179,80 @@ impl Explain {
         let config = self.configuration(cluster.as_ref(), operator_namespace, &mut report.warnings).await?;
         let policies = all_policies(listed, beside, &config, &namespace, &mut report);
 
-        let mut secrets = self.secrets(cluster.as_ref())?;
-        secrets.add_manifests(&given.objects, &namespace);
-        secrets.add_manifests(&policies.manifests, &namespace);
-        if let Some(cluster) = &cluster
-            && !self.no_probe
-        {
-            report.warnings.extend(secrets.load_accounts(&subjects, cluster).await);
-        }
+        let context = self.context(cluster.as_ref(), operator_namespace, &config, policies.index)?;
+        let mut observer = Observer::new(context.clone());
+        observer.manifests(&given.objects, &namespace);
+        observer.manifests(&policies.manifests, &namespace);
+        let ledgers = match &cluster {
+            Some(cluster) => self.observe(&mut observer, cluster, &subjects, &mut report.warnings).await,
+            None => false,
+        };
+        observer.complete(&mut subjects);
 
-        let index = &policies.index;
-        let ledgers = self.ledgers(index, operator_namespace, cluster.as_ref(), &mut report.warnings).await;
-        let ledgers = ledgers.as_ref();
-        let planner = Planner { index, config: &config, operator_namespace, ledgers };
-        let mut images = Vec::new();
+        let registries = !self.no_probe;
+        let scope = Scope { registries, ledgers, every_place: true, login: self.login(cluster.is_some())? };
+        let router = |scope| Router::new(context.clone(), Rewrites::default()).within(scope);
+        let planner = router(Scope { registries: false, ..scope.clone() });
+        let (router, skip) = (router(scope), Skip::from(&config));
+        let mut pods = Vec::with_capacity(subjects.len());
         for subject in &subjects {
-            let mut exempt = None;
-            if let (Some(cluster), Some(installation)) = (&cluster, &installation) {
-                exempt = cluster.exempt(installation, &subject.namespace).await;
-                if exempt.is_none() {
-                    exempt = cluster.paused(subject, Timestamp::now()).await;
-                }
+            let pod = subject.pod();
+            let mut left_alone = skip.reason_for(&pod, &subject.namespace, operator_namespace);
+            if let (Some(cluster), Some(installation)) = (&cluster, &installation)
+                && let Some(metadata) = cluster.metadata_of(&subject.namespace).await
+            {
+                left_alone = left_alone.or_else(|| installation.leaves_out(&metadata));
+                context.resources.namespaces.learn(metadata);
             }
-            images.extend(planner.plan(subject, exempt));
+            let exempt = || router.exemption(&subject.namespace, &pod).map(|exempt| exempt.why);
+            left_alone = left_alone.or_else(exempt);
+            pods.push((subject, pod, left_alone));
         }
-        if let Some(installation) = installation {
-            report.warnings.extend(installation.warnings);
-        }
-        if let Some(cluster) = &cluster
-            && !self.no_probe
-        {
-            let names = asking::needed_secrets(&images, &secrets, &config);
-            secrets.load(names, cluster).await;
-        }
-        let mut failures = NodeFailures::default();
-        if let Some(cluster) = cluster.as_ref().filter(|_| !self.no_probe) {
-            let namespaces: BTreeSet<_> = images.iter().map(|one| &one.subject.namespace).collect();
-            for namespace in namespaces {
-                cluster.failures_on_nodes(namespace, &mut failures).await;
+        report.warnings.extend(installation.into_iter().flat_map(|installation| installation.warnings));
+
+        let deadline = Instant::now() + self.timeout.as_std();
+        let surveys = pods.iter().map(|(subject, pod, left_alone)| {
+            // Registries have no part in what is left alone.
+            let router = if left_alone.is_some() { &planner } else { &router };
+            router.survey(&subject.namespace, pod, deadline)
+        });
+        let (index, cluster) = (context.policies.current(), cluster.is_some());
+        let reporter = Reporter { index: &index, config: &config, registries, ledgers, cluster };
+        for ((subject, pod, left_alone), survey) in pods.iter().zip(join_all(surveys).await) {
+            let left_alone = left_alone.as_deref();
+            if left_alone.is_none() {
+                report.warnings.extend(image::warnings(subject, &survey));
             }
+            let images = survey.images.iter();
+            let reports = images.map(|one| reporter.report(subject, pod, one, left_alone, &survey.remarks));
+            report.images.extend(reports);
         }
-        let client = if self.no_probe { None } else { Some(self.client(&config)?) };
-        let timeout = self.timeout.as_std();
-        let failures = &failures;
-        let asker = Asker { client, timeout, config: &config, secrets: &secrets, index, failures, ledgers };
-        report.images = asker.ask(images).await;
         Ok(report)
+    }
+
+    /// Reads what admission would know of the cluster; and says whether that holds the ledgers, which are read where
+    /// policies of the cluster make copies.
+    async fn observe(
+        &self,
+        observer: &mut Observer,
+        cluster: &Cluster,
+        subjects: &[Subject],
+        warnings: &mut Vec<String>,
+    ) -> bool {
+        let context = observer.context.clone();
+        if !self.no_probe {
+            warnings.extend(observer.accounts(subjects, cluster).await);
+        }
+        if context.config.account.pinning != Pinning::Off {
+            warnings.extend(observer.pins(subjects, cluster).await);
+        }
+        observer.pods(subjects, cluster, !self.no_probe).await;
+        let index = context.policies.current();
+        if !self.policies.is_empty() || index.policies().all(|policy| policy.targets().is_empty()) {
+            return false;
+        }
+        let read = cluster.ledgers(&context.claims, &context.namespace).await;
+        read.map_err(|warning| warnings.push(warning)).is_ok()
     }
 }
 
@@ -232,7 +268,7 @@ fn all_policies(
     beside: Manifests,
     config: &Config,
     namespace: &str,
-    report: &mut Report,
+    report: &mut Explanation,
 ) -> AllPolicies {
     let mut policies =
         Policies::new(&config.routing.namespaced_registries).pulling_from(config.harbor.pull_host());
@@ -247,7 +283,7 @@ fn all_policies(
 }
 
 impl Explain {
-    /// A cluster is needed for its policies or for its Pods; whoever brings both needs none.
+    /// A cluster is needed for its policies or for its Pods, and not where files bring both.
     async fn cluster(&self, targets: &[Target<'_>]) -> Result<Option<Cluster>> {
         let names_pod = targets.iter().any(|target| matches!(target, Target::Pod(_)));
         if !self.policies.is_empty() && !names_pod {
@@ -302,7 +338,7 @@ impl Explain {
             "there is nothing to explain: {} no Pod and no workload that makes Pods",
             if self.files.len() == 1 { "the file holds" } else { "the files hold" }
         );
-        if let Some(subject) = subjects.iter().find(|subject| subject.images.is_empty()) {
+        if let Some(subject) = subjects.iter().find(|subject| subject.pod().images().is_empty()) {
             bail!("there is nothing to explain: {subject} names no image");
         }
         Ok(subjects)
@@ -325,7 +361,7 @@ impl Explain {
         &self,
         subjects: &[Subject],
         cluster: Option<&Cluster>,
-        report: &mut Report,
+        report: &mut Explanation,
     ) -> Result<Vec<Value>> {
         if !self.policies.is_empty() {
             return Ok(Vec::new());
@@ -335,19 +371,6 @@ impl Explain {
         let listed = cluster.policies(&namespaces).await?;
         report.warnings.extend(listed.warnings);
         Ok(listed.objects)
-    }
-
-    /// What ledgers say of copies, where policies of the cluster make some.
-    async fn ledgers(
-        &self,
-        index: &Index,
-        operator_namespace: &str,
-        cluster: Option<&Cluster>,
-        warnings: &mut Vec<String>,
-    ) -> Option<Claims> {
-        let copied = index.policies().any(|policy| !policy.targets().is_empty());
-        let cluster = cluster.filter(|_| copied && self.policies.is_empty())?;
-        cluster.ledgers(operator_namespace).await.map_err(|warning| warnings.push(warning)).ok()
     }
 
     fn operator_namespace<'a>(&'a self, installation: Option<&'a Installation>) -> &'a str {
@@ -377,19 +400,36 @@ impl Explain {
         Ok(config)
     }
 
+    /// What admission would work with. Registries have the time that the person gives them.
+    fn context(
+        &self,
+        cluster: Option<&Cluster>,
+        operator_namespace: &str,
+        config: &Config,
+        index: Index,
+    ) -> Result<Arc<OperatorContext>> {
+        let mut settings = self.access.settings(verdicts::settings(config))?;
+        settings.fenced = false;
+        let mut config = config.clone();
+        config.routing.active_check.timeout = Some(self.timeout.clone());
+        let client = cluster.map_or_else(survey::no_cluster, Cluster::client);
+        Ok(survey::context(client, operator_namespace, config, Client::new(settings), index))
+    }
+
     /// In a cluster the Secrets decide, as for the operator; a user who names a file of logins wants them to count,
     /// too.
-    fn secrets(&self, cluster: Option<&Cluster>) -> Result<Secrets> {
-        let is_wanted = !self.no_probe && (cluster.is_none() || self.access.names_logins());
-        let person = if is_wanted { Some(self.access.person()?) } else { None };
-        Ok(Secrets::new(access::identity_key()?, person))
+    fn login(&self, in_cluster: bool) -> Result<Option<Login>> {
+        if self.no_probe || in_cluster && !self.access.names_logins() {
+            return Ok(None);
+        }
+        let person = Arc::new(self.access.person()?);
+        Ok(Some(Arc::new(move |image: Reference| {
+            let person = person.clone();
+            async move { person.credentials(&image.repository(), access::warn).await }.boxed()
+        })))
     }
 
-    fn client(&self, config: &Config) -> Result<Client> {
-        Ok(Client::new(self.access.settings(verdicts::settings(config))?))
-    }
-
-    fn print(&self, report: &Report) -> Result<()> {
+    fn print(&self, report: &Explanation) -> Result<()> {
         let text = match self.output {
             Output::Json => {
                 let json = serde_json::to_string_pretty(report).context("cannot write the explanation")?;

@@ -1,5 +1,5 @@
 //! The logins a person already has: what docker and podman wrote when that person logged in, and what credential
-//! helpers keep for them. Commands use them so that nobody has to log in a second time.
+//! helpers keep for them. Commands use them so that people need not log in a second time.
 //!
 //! Everything here serves people at a command line. The operator's credentials come from Secrets and never from here.
 

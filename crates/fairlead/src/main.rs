@@ -9,6 +9,7 @@ mod copy;
 mod crds;
 mod ending;
 mod explain;
+mod inventory;
 mod logging;
 mod login;
 mod manifests;
@@ -16,6 +17,7 @@ mod mirror;
 mod nodes;
 mod operator;
 mod output;
+mod pin;
 mod probe;
 mod readiness;
 mod references;
@@ -49,7 +51,9 @@ enum Command {
     Explain(Box<explain::Explain>),
     Probe(Box<probe::Probe>),
     Copy(Box<copy::CopyImages>),
-    Mirror(mirror::Mirror),
+    Inventory(Box<inventory::Inventory>),
+    Pin(Box<pin::Pin>),
+    Mirror(mirror::MirrorArguments),
     Warm(warm::Warm),
     Render(Box<nodes::Render>),
     Resolve(Box<nodes::Resolve>),
@@ -85,13 +89,15 @@ impl Command {
             Self::Explain(explain) => return explain.run(),
             Self::Probe(probe) => return Ok(probe.run()),
             Self::Copy(copy) => return Ok(copy.run()),
+            Self::Inventory(inventory) => return inventory.run(),
+            Self::Pin(pin) => return pin.run(),
             Self::Mirror(mirror) => return mirror.run(),
             Self::Warm(warm) => return warm.run(),
             Self::Render(render) => return render.run(),
             Self::Resolve(resolve) => return resolve.run(),
             Self::Convert(convert) => return convert.run(),
+            Self::Agent(agent) => return agent.run(),
             Self::Operator(operator) => operator.run(),
-            Self::Agent(agent) => agent.run(),
             Self::Manifests(manifests) => print(&manifests.render()?),
             Self::Crds(crds) => print(&crds.render()?),
             Self::Config(config) => print(&config.run()?),
@@ -100,7 +106,7 @@ impl Command {
     }
 }
 
-/// Writes a result to standard output. Whoever reads it may have seen enough before the end, which is no error.
+/// Writes a result to standard output. A reader that leaves before the end is no error.
 fn print(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -1,19 +1,21 @@
 //! `fairlead manifests`: prints everything an installation needs, for `kubectl apply -f -` or a repository of
 //! manifests.
 
-use std::{fs, path::PathBuf};
+use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use fairlead_api::crds;
 use fairlead_operator::platform::config::Config;
-use fairlead_operator::platform::install::{self, Certificates, Manifest, Settings};
+use fairlead_operator::platform::install::{self, Certificates, InstallSettings, Manifest};
 use kube::ResourceExt;
 
 use crate::output::tell;
 
 /// Print the Kubernetes objects of an installation, in the order to apply them
 #[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Manifests {
     /// Namespace to install into
     #[arg(long, value_name = "NS", default_value = install::DEFAULT_NAMESPACE)]
@@ -27,6 +29,12 @@ pub(crate) struct Manifests {
     /// Who makes the webhook's certificate
     #[arg(long, value_name = "WHO", value_enum, default_value_t = CertificatesArgument::SelfMade)]
     certificates: CertificatesArgument,
+    /// Also install agents, which make the container runtime of every node follow mirror policies
+    #[arg(long)]
+    agents: bool,
+    /// Let agents see the processes of their node, to have a CRI-O without `auto_reload_registries` read changed files
+    #[arg(long, requires = "agents")]
+    crio: bool,
     /// Configuration file to check and to install along
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -69,9 +77,9 @@ impl Manifests {
         Ok(install::render(&manifests)?)
     }
 
-    fn settings(&self) -> Result<Settings> {
-        let defaults = Settings::default();
-        Ok(Settings {
+    fn settings(&self) -> Result<InstallSettings> {
+        let defaults = InstallSettings::default();
+        Ok(InstallSettings {
             namespace: self.namespace.clone(),
             image: self.image.clone().unwrap_or(defaults.image),
             replicas: self.replicas,
@@ -79,6 +87,8 @@ impl Manifests {
                 CertificatesArgument::SelfMade => Certificates::Own,
                 CertificatesArgument::CertManager => Certificates::CertManager,
             },
+            agents: self.agents,
+            agents_signal_crio: self.crio,
             configuration: self.config.as_ref().map(read_configuration).transpose()?,
         })
     }

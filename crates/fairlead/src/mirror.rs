@@ -17,7 +17,7 @@ mod view;
 
 /// Look at mirrors and their copies
 #[derive(Debug, Args)]
-pub(crate) struct Mirror {
+pub(crate) struct MirrorArguments {
     #[command(subcommand)]
     command: MirrorCommand,
 }
@@ -27,7 +27,7 @@ enum MirrorCommand {
     Status(Box<Status>),
 }
 
-impl Mirror {
+impl MirrorArguments {
     pub(crate) fn run(&self) -> Result<ExitCode> {
         match &self.command {
             MirrorCommand::Status(status) => status.run(),

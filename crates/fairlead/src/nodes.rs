@@ -1,9 +1,11 @@
-//! Commands about the configuration of nodes, which work on files: `render`, `resolve` and `convert`.
+//! Commands about the configuration of nodes: `render` and `resolve` on files or a cluster, `convert` on files.
 
+mod cluster;
 mod convert;
 mod render;
 mod resolve;
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
@@ -21,17 +23,28 @@ pub(crate) use self::convert::Convert;
 pub(crate) use self::render::Render;
 pub(crate) use self::resolve::Resolve;
 use crate::access::warn;
+use crate::connect::Server;
+use crate::ending::run_to_end;
 use crate::explain::files::{Manifest, Manifests, Mismatch, text_at, title, typed};
 
 const CONFIG: &str = "config.openshift.io/v1";
 const OPERATOR: &str = "operator.openshift.io/v1alpha1";
 
+/// Where agents listen unless told otherwise.
+const ROUTER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7780);
+
 /// What decides about the configuration of nodes.
 #[derive(Debug, Args)]
 struct Given {
-    /// File or directory with mirror policies; - is standard input; may be given several times
-    #[arg(short, long = "filename", value_name = "FILE|DIR", required = true)]
+    /// File or directory with mirror policies, in place of those of the cluster; - is standard input; may be given
+    /// several times
+    #[arg(short, long = "filename", value_name = "FILE|DIR", conflicts_with_all = ["kubeconfig", "context", "node"])]
     files: Vec<PathBuf>,
+    #[command(flatten)]
+    server: Server,
+    /// Node of the cluster whose runtime and version are meant, with an agent on it, whose arguments count as well
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["runtime", "runtime_version"])]
+    node: Option<String>,
     /// Registry, or part of one, that is asked without a checked certificate or without TLS; may be given several times
     #[arg(long = "insecure-registry", value_name = "PLACE", value_parser = Scope::parse)]
     insecure: Vec<Scope>,
@@ -44,6 +57,9 @@ struct Given {
     /// Version of the runtime [default: one of today]
     #[arg(long, value_name = "VERSION")]
     runtime_version: Option<Version>,
+    /// Address of the agent's router, to which containerd is then led [default: none, with --node that of its agent]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    router: Option<SocketAddr>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -57,6 +73,7 @@ enum RuntimeArgument {
 struct Planned {
     config: NodeConfig,
     runtime: Runtime,
+    router: Option<SocketAddr>,
     /// Whether something of what was given is not used because it is wrong.
     has_failures: bool,
 }
@@ -64,7 +81,21 @@ struct Planned {
 impl Given {
     /// Merges the policies, and says on standard error what of them does not hold.
     fn plan(&self) -> Result<Planned> {
-        let (objects, mut has_failures) = read(&self.files)?;
+        let name = match self.runtime {
+            RuntimeArgument::Crio => RuntimeName::Crio,
+            RuntimeArgument::Podman => RuntimeName::Podman,
+            RuntimeArgument::Containerd => RuntimeName::Containerd,
+        };
+        let mut runtime = Runtime { name, version: self.runtime_version };
+        let mut agent = cluster::Arguments::default();
+        let (objects, mut has_failures) = if self.files.is_empty() {
+            let found = run_to_end(cluster::read(&self.server, self.node.as_deref()))?;
+            runtime = found.runtime.unwrap_or(runtime);
+            agent = found.agent;
+            (found.objects, false)
+        } else {
+            read(&self.files)?
+        };
         let mut policies = Vec::new();
         for manifest in objects {
             match policy(&manifest.object) {
@@ -77,25 +108,26 @@ impl Given {
             }
         }
         ensure!(
-            has_failures || !policies.is_empty() || !self.insecure.is_empty() || !self.blocked.is_empty(),
+            has_failures
+                || !policies.is_empty()
+                || !self.insecure.is_empty()
+                || !self.blocked.is_empty()
+                || self.files.is_empty(),
             "there is nothing to do: the files hold no mirror policy"
         );
         let inputs = Inputs {
             policies,
-            insecure: self.insecure.iter().cloned().collect(),
-            blocked: self.blocked.iter().cloned().collect(),
+            insecure: self.insecure.iter().chain(&agent.insecure).cloned().collect(),
+            blocked: self.blocked.iter().chain(&agent.blocked).cloned().collect(),
         };
         let config = NodeConfig::plan(&inputs);
         for finding in &config.findings {
             has_failures |= finding.problem.is_failure();
             warn(&format!("{}: {finding}", finding.problem.reason()));
         }
-        let name = match self.runtime {
-            RuntimeArgument::Crio => RuntimeName::Crio,
-            RuntimeArgument::Podman => RuntimeName::Podman,
-            RuntimeArgument::Containerd => RuntimeName::Containerd,
-        };
-        Ok(Planned { config, runtime: Runtime { name, version: self.runtime_version }, has_failures })
+        let installed = self.node.as_ref().filter(|_| !agent.without_router);
+        let router = self.router.or(installed.map(|_| agent.router.unwrap_or(ROUTER)));
+        Ok(Planned { config, runtime, router, has_failures })
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Writes to standard output at once. Whether somebody still reads.
+/// Writes to standard output at once. Returns whether the reader is still there.
 pub(crate) fn write(text: &str) -> Result<bool> {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
@@ -29,7 +29,7 @@ pub(crate) fn write(text: &str) -> Result<bool> {
     }
 }
 
-/// Says something on standard error, beside the result. Nothing depends on whether somebody listens.
+/// Says something on standard error, beside the result. A closed standard error is no failure.
 pub(crate) fn tell(text: &str) {
     drop(io::stderr().lock().write_all(format!("{text}\n").as_bytes()));
 }

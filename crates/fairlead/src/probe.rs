@@ -11,7 +11,7 @@ use fairlead_registry::{Class, Client, Context, ProbeOptions, Settings};
 use futures::{Stream, StreamExt, stream};
 use tokio::time::Instant;
 
-use self::report::Report;
+use self::report::ProbeReport;
 use crate::access::{self, Access, Person};
 use crate::ending::run_to_end;
 use crate::output::{MISUSED, tell, write};
@@ -64,7 +64,7 @@ impl Probe {
         }
     }
 
-    /// Everything that can be wrong before anybody is asked.
+    /// Everything that can be wrong before a registry is asked.
     fn prepare(&mut self) -> Result<(Asker, Vec<Reference>)> {
         let mut images = std::mem::take(&mut self.references);
         if let Some(file) = &self.file {
@@ -102,21 +102,21 @@ struct Asker {
 }
 
 impl Asker {
-    fn questions(&self, images: &[Reference]) -> impl Stream<Item: Future<Output = Report>> {
+    fn questions(&self, images: &[Reference]) -> impl Stream<Item: Future<Output = ProbeReport>> {
         stream::iter(images.iter().cloned()).map(|image| self.ask(image))
     }
 
-    async fn ask(&self, image: Reference) -> Report {
+    async fn ask(&self, image: Reference) -> ProbeReport {
         let credentials = self.person.credentials(&image.repository(), access::warn).await;
         // A person waits, which is as urgent as a Pod that waits.
         let started = Instant::now();
         let context = Context::new(Class::Admission, started + self.timeout);
         let verdict = self.client.probe(&image, &credentials, self.options, &context).await;
-        Report::new(image, verdict, started.elapsed())
+        ProbeReport::new(image, verdict, started.elapsed())
     }
 }
 
-async fn print_json(reports: impl Stream<Item = Report>) -> Result<bool> {
+async fn print_json(reports: impl Stream<Item = ProbeReport>) -> Result<bool> {
     let mut reports = std::pin::pin!(reports);
     let mut all_available = true;
     while let Some(report) = reports.next().await {
@@ -130,8 +130,8 @@ async fn print_json(reports: impl Stream<Item = Report>) -> Result<bool> {
     Ok(all_available)
 }
 
-async fn print_table(reports: impl Stream<Item = Report>) -> Result<bool> {
-    let reports: Vec<Report> = reports.collect().await;
+async fn print_table(reports: impl Stream<Item = ProbeReport>) -> Result<bool> {
+    let reports: Vec<ProbeReport> = reports.collect().await;
     write(&report::table(&reports))?;
-    Ok(reports.iter().all(Report::is_available))
+    Ok(reports.iter().all(ProbeReport::is_available))
 }

@@ -10,7 +10,7 @@ use fairlead_domain::reference::Reference;
 
 /// Room for a hundred thousand references of the usual length.
 const LONGEST_LIST: u64 = 16 * 1024 * 1024;
-/// One mistake is told, so are a few; nobody reads thousands.
+/// A few mistakes are listed; thousands would not be read.
 const MOST_MISTAKES: usize = 10;
 
 /// The image references of a file, or of standard input where it is `-`.

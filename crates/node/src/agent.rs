@@ -8,18 +8,37 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fairlead_plan::node_config::{Finding, ForeignFile, Inputs, MirrorPolicy, NodeConfig, Scope};
+use fairlead_domain::reference::Reference;
+use fairlead_plan::node_config::report::InForce;
+use fairlead_plan::node_config::{Entry, Finding, ForeignFile, Inputs, MirrorPolicy, NodeConfig, Scope};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use thiserror::Error;
 
+use crate::containerd;
+use crate::crio::{Crio, ReloadError};
 use crate::detect::{DetectError, foreign_prefixes};
-use crate::files::{ConfigDir, FileError, RealDisk};
-use crate::router::Router;
+use crate::files::{Applied, ConfigDir, FileError, RealDisk};
+use crate::router::{CanaryError, Router, canary, is_free_for_router};
 use crate::runtime::{Runtime, RuntimeError, RuntimeName};
-use crate::{Inexact, Rendered, render};
+use crate::{DROP_IN, File, Inexact, Rendered, render};
+
+/// A policy that an agent follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FollowedPolicy {
+    pub policy: MirrorPolicy,
+    /// False if the object cannot be read any more: then this is what it said before. What cannot be read must not open
+    /// a source that a policy closed.
+    pub is_current: bool,
+}
+
+impl From<MirrorPolicy> for FollowedPolicy {
+    fn from(policy: MirrorPolicy) -> Self {
+        Self { policy, is_current: true }
+    }
+}
 
 #[derive(Clone, Debug)]
 pub struct AgentSettings {
@@ -27,10 +46,12 @@ pub struct AgentSettings {
     pub runtime: Runtime,
     /// Where the file system of the node is mounted.
     pub host_root: PathBuf,
-    /// Where the runtime reaches the router.
-    pub router: SocketAddr,
+    /// Where the runtime reaches the router; without one, files say as much as they can.
+    pub router: Option<SocketAddr>,
     pub insecure: BTreeSet<Scope>,
     pub blocked: BTreeSet<Scope>,
+    /// The image that agents are started from, which has to be pulled before an agent can route anything.
+    pub own_image: Option<Reference>,
 }
 
 #[derive(Debug, Error)]
@@ -41,14 +62,24 @@ pub enum AgentError {
     Runtime(#[from] RuntimeError),
     #[error(transparent)]
     Detect(#[from] DetectError),
+    #[error(transparent)]
+    Reload(#[from] ReloadError),
+    #[error(transparent)]
+    Canary(#[from] CanaryError),
 }
 
 #[derive(Debug)]
 pub struct NodeAgent {
     settings: AgentSettings,
+    crio: Option<Crio>,
     router: Arc<Router>,
     config: Arc<NodeConfig>,
+    /// Hashes of what the node should follow.
+    hashes: (String, String),
+    in_force: InForce,
     reported: BTreeSet<String>,
+    /// Files as they were before the last change, until that is verified.
+    before: Option<Vec<File>>,
     metrics: Metrics,
 }
 
@@ -85,38 +116,168 @@ impl NodeAgent {
             "What is not as the policies say: wrong policies, what the files cannot express, files of others",
             problems.clone(),
         );
-        Self { settings, router, config: Arc::default(), reported: BTreeSet::new(), metrics }
+        let is_crio = settings.runtime.name == RuntimeName::Crio;
+        Self {
+            crio: is_crio.then(|| Crio::new(&settings.host_root, settings.runtime)),
+            settings,
+            router,
+            config: Arc::default(),
+            hashes: Default::default(),
+            in_force: InForce::default(),
+            reported: BTreeSet::new(),
+            before: None,
+            metrics,
+        }
     }
 
-    /// Follows these policies from now on.
-    pub fn follow(&mut self, policies: Vec<MirrorPolicy>) -> Result<(), AgentError> {
-        let (insecure, blocked) = (self.settings.insecure.clone(), self.settings.blocked.clone());
+    /// Follows these policies from now on: the router does at once, the files after [`Self::repair`].
+    ///
+    /// What is reported is about objects that can be read. Nobody else knows which agents know an earlier version of
+    /// the others, and what other policies come to must not depend on that.
+    pub fn follow(&mut self, policies: Vec<FollowedPolicy>) {
         gauge(&self.metrics.policies, policies.len());
-        self.config = Arc::new(NodeConfig::plan(&Inputs { policies, insecure, blocked }));
-        gauge(&self.metrics.sources, self.config.entries.len());
+        let (current, former): (Vec<_>, Vec<_>) = policies.into_iter().partition(|policy| policy.is_current);
+        let mut inputs = Inputs {
+            policies: current.into_iter().map(|followed| followed.policy).collect(),
+            insecure: self.settings.insecure.clone(),
+            blocked: self.settings.blocked.clone(),
+        };
+        let config = NodeConfig::plan(&inputs);
+        self.hashes = (inputs.hash(), config.hash());
+        self.config = Arc::new(if former.is_empty() {
+            config
+        } else {
+            inputs.policies.extend(former.into_iter().map(|followed| followed.policy));
+            NodeConfig::plan(&inputs)
+        });
+        gauge(&self.metrics.sources, self.config.named().count());
         self.router.follow(Arc::clone(&self.config));
-        self.repair()
+    }
+
+    /// Asks the router's address before files lead there, so that containerd is never led to another program.
+    pub async fn check_address(&self) -> Result<(), AgentError> {
+        let Some(router) = self.leads_to() else { return Ok(()) };
+        let answered = is_free_for_router(router).await;
+        if answered.is_err() {
+            self.metrics.applied.set(0);
+        }
+        Ok(answered?)
     }
 
     /// Brings the files in line again, whatever has happened to them.
     pub fn repair(&mut self) -> Result<(), AgentError> {
         let outcome = self.write();
         self.metrics.applied.set(outcome.is_ok().into());
+        if outcome.is_ok() {
+            self.router.files_follow(Arc::clone(&self.config));
+        }
         outcome
+    }
+
+    /// Asks the router as the runtime would, if files lead to it. If another program answers, the files of before the
+    /// last change come back.
+    pub async fn verify(&mut self) -> Result<(), AgentError> {
+        let answered = match self.leads_to() {
+            Some(router) => canary(router).await,
+            None => Ok(()),
+        };
+        match &answered {
+            Ok(()) => self.before = None,
+            Err(CanaryError::Stranger(_)) => {
+                if let Some(before) = self.before.take() {
+                    self.settings.directory.apply(&before, &mut RealDisk)?;
+                }
+            }
+            Err(CanaryError::Silent(_)) => {}
+        }
+        self.metrics.applied.set(answered.is_ok().into());
+        Ok(answered?)
+    }
+
+    /// Where files lead, if they lead anywhere.
+    fn leads_to(&self) -> Option<SocketAddr> {
+        let is_led = self.settings.runtime.name == RuntimeName::Containerd && !self.config.entries.is_empty();
+        self.settings.router.filter(|_| is_led)
+    }
+
+    /// What the files hold since the last call that succeeded.
+    pub fn in_force(&self) -> &InForce {
+        &self.in_force
     }
 
     fn write(&mut self) -> Result<(), AgentError> {
         let (config, elsewhere) = self.without_foreign_prefixes()?;
-        let Rendered { files, inexact } =
-            render(&config, &self.settings.runtime, Some(self.settings.router))?;
-        let applied = self.settings.directory.apply(&files, &mut RealDisk)?;
-        if !applied.written.is_empty() || !applied.removed.is_empty() {
+        let Rendered { files, mut inexact } = render(&config, &self.settings.runtime, self.settings.router)?;
+        inexact.extend(self.own_image_in_closed_place());
+        let applied = match &mut self.crio {
+            Some(crio) => crio.apply(&self.settings.directory, &files)?,
+            None => self.settings.directory.apply(&files, &mut RealDisk)?,
+        };
+        if applied.has_changes() {
             let (written, removed) = (applied.written.join(", "), applied.removed.join(", "));
             tracing::info!(written, removed, "the files of the runtime have changed");
+            self.before.get_or_insert(applied.before.clone());
         }
-        let foreign = applied.foreign.into_iter().chain(elsewhere).collect();
-        self.report(&config.findings, &inexact, foreign);
+        let hidden = self.hidden_from_domains(&applied);
+        let foreign: Vec<ForeignFile> = applied.foreign.into_iter().chain(elsewhere).collect();
+        let (policies, config_hash) = self.hashes.clone();
+        self.in_force = InForce {
+            policies,
+            config: config_hash,
+            skipped: foreign.iter().flat_map(|file| self.skipped(file)).chain(hidden.clone()).collect(),
+            inexact: inexact.iter().map(|one| (one.source.clone(), one.message.clone())).collect(),
+        };
+        self.report(&config.findings, &inexact, foreign, &hidden);
         Ok(())
+    }
+
+    /// Domains whose file containerd does not look at for a host, because that has a directory of another owner.
+    fn hidden_from_domains(&self, applied: &Applied) -> Vec<(Scope, String)> {
+        let is_led = self.leads_to().is_some();
+        let directories = applied.of_others.iter().filter(|_| is_led);
+        let hidden = directories.filter_map(|directory| {
+            let host = containerd::host_of(directory);
+            let (scope, entry) = self.config.entry_for(&host).filter(|(scope, _)| scope.domain().is_some())?;
+            let counts = entry.has_mirrors() || entry.is_closed();
+            counts.then(|| {
+                let message = format!(
+                    "{host} is left alone, because {directory} in the directory of containerd's files is not Fairlead's"
+                );
+                (scope.clone(), message)
+            })
+        });
+        hidden.collect()
+    }
+
+    /// A registry that has a closed part is pulled from through the agent alone. If the agent's own image is there, a
+    /// node that has lost it, or never had it, cannot start an agent again.
+    fn own_image_in_closed_place(&self) -> Option<Inexact> {
+        let image = self.settings.own_image.as_ref().filter(|_| self.leads_to().is_some())?;
+        let registry = image.host();
+        if !self.config.leads_to_router_only(registry.as_str()) {
+            return None;
+        }
+        let is_closed = |scope: &Scope, entry: &Entry| {
+            entry.is_closed() && (scope.host() == registry.as_str() || scope.domain().is_some())
+        };
+        let source = self.config.entries.iter().find(|(scope, entry)| is_closed(scope, entry))?.0.clone();
+        let message = format!(
+            "the agent's own image, {image}, is pulled from there: a node without it cannot start an agent, and \
+             without an agent it cannot be pulled; have it elsewhere, or on the nodes from the start"
+        );
+        Some(Inexact { source, message })
+    }
+
+    /// The sources that a file of another owner decides about.
+    fn skipped(&self, ForeignFile { path, found }: &ForeignFile) -> Vec<(Scope, String)> {
+        let directory = path.split('/').next().unwrap_or_default();
+        let is_concerned = |scope: &&Scope| match self.settings.directory.runtime {
+            RuntimeName::Containerd => containerd::directory_of(scope) == directory,
+            RuntimeName::Crio | RuntimeName::Podman => path == DROP_IN || scope.as_str() == path,
+        };
+        let message = format!("it is left alone, because {found} on the node is not Fairlead's");
+        let scopes = self.config.entries.keys().filter(is_concerned);
+        scopes.map(|scope| (scope.clone(), message.clone())).collect()
     }
 
     /// A drop-in replaces whole tables of other files, so sources that have one there are left out.
@@ -136,8 +297,15 @@ impl NodeAgent {
     }
 
     /// Logs what is new.
-    fn report(&mut self, findings: &[Finding], inexact: &[Inexact], foreign: Vec<ForeignFile>) {
-        let counts = [("policy", findings.len()), ("inexact", inexact.len()), ("foreign", foreign.len())];
+    fn report(
+        &mut self,
+        findings: &[Finding],
+        inexact: &[Inexact],
+        foreign: Vec<ForeignFile>,
+        hidden: &[(Scope, String)],
+    ) {
+        let of_others = foreign.len() + hidden.len();
+        let counts = [("policy", findings.len()), ("inexact", inexact.len()), ("foreign", of_others)];
         for (kind, count) in counts {
             gauge(&self.metrics.problems.get_or_create(&Kind { kind }), count);
         }
@@ -146,7 +314,8 @@ impl NodeAgent {
         let foreign = foreign.into_iter().map(|ForeignFile { path, found }| {
             format!("{path} is not written, because {found} is not Fairlead's; remove that to have policies followed")
         });
-        let all: BTreeSet<String> = findings.chain(inexact).chain(foreign).collect();
+        let hidden = hidden.iter().map(|(scope, message)| format!("not followed: {scope}: {message}"));
+        let all: BTreeSet<String> = findings.chain(inexact).chain(foreign).chain(hidden).collect();
         for message in all.difference(&self.reported) {
             tracing::warn!("{message}");
         }

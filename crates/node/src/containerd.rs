@@ -9,7 +9,7 @@ pub(crate) mod routed;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairlead_plan::node_config::{Entry, Mirror, NodeConfig, Scope};
+use fairlead_plan::node_config::{Entry, Mirror, NodeConfig, PullKind, Scope};
 
 use crate::runtime::Runtime;
 use crate::toml::{HEADER, key, quoted};
@@ -47,13 +47,7 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
             }
         }
         let Some((scope, entry)) = whole else { continue };
-        let hosts = if entries.len() > 1 {
-            Err(
-                "repositories of this registry have entries of their own, which containerd's files cannot tell apart",
-            )
-        } else {
-            hosts(config, entry, &closed_inside, runtime)
-        };
+        let hosts = hosts_of_registry(config, entry, entries.len(), &closed_inside, runtime);
         let hosts = match hosts {
             Ok(hosts) => hosts,
             Err(why) if entry.is_closed() => {
@@ -69,6 +63,39 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
         rendered.files.push(File { path, content: hosts.file(host, entry) });
     }
     rendered
+}
+
+/// The hosts of a registry's file, if one can be written; `entries` is how many there are about the registry.
+fn hosts_of_registry<'a>(
+    config: &NodeConfig,
+    entry: &'a Entry,
+    entries: usize,
+    closed_inside: &BTreeSet<&str>,
+    runtime: &Runtime,
+) -> Result<Hosts<'a>, &'static str> {
+    if entries > 1 {
+        return Err(
+            "repositories of this registry have entries of their own, which containerd's files cannot tell apart",
+        );
+    }
+    hosts(config, entry, closed_inside, runtime)
+}
+
+/// What the file of a registry says about pulls of one kind: the mirrors that are asked, and whether the source is.
+/// Without a file, containerd asks the source.
+pub(crate) fn asked<'a>(
+    config: &'a NodeConfig,
+    runtime: &Runtime,
+    registry: &str,
+    kind: PullKind,
+) -> (Vec<&'a Mirror>, bool) {
+    let Some(entry) = config.entries.get(registry) else { return (Vec::new(), true) };
+    let entries = config.entries.keys().filter(|scope| scope.host() == registry).count();
+    match hosts_of_registry(config, entry, entries, &enclosing_closed_places(config), runtime) {
+        Ok(hosts) if kind == PullKind::Tag && hosts.capabilities == PULL => (Vec::new(), !entry.is_closed()),
+        Ok(hosts) => (hosts.mirrors, !entry.is_closed()),
+        Err(_) => (Vec::new(), !entry.is_closed()),
+    }
 }
 
 fn report_left_out(rendered: &mut Rendered, scope: &Scope, entry: &Entry, why: &str) {
@@ -202,7 +229,19 @@ fn url(place: &str, insecure: bool) -> String {
     path.map_or_else(|| format!("{scheme}://{host}"), |path| format!("{scheme}://{host}/v2/{path}"))
 }
 
+/// The directory of the file that decides about a source where containerd is led to a router.
+pub(crate) fn directory_of(scope: &Scope) -> String {
+    if scope.domain().is_some() { routed::DEFAULT.to_owned() } else { directory(scope.host()) }
+}
+
 /// A colon cannot be part of a directory's name everywhere.
 fn directory(host: &str) -> String {
     host.split_once(':').map_or_else(|| host.to_owned(), |(name, port)| format!("{name}_{port}_"))
+}
+
+/// The registry that a directory is for.
+pub(crate) fn host_of(directory: &str) -> String {
+    let port = directory.strip_suffix('_').and_then(|name| name.rsplit_once('_'));
+    let port = port.filter(|(_, port)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()));
+    port.map_or_else(|| directory.to_owned(), |(name, port)| format!("{name}:{port}"))
 }

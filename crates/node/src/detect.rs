@@ -1,5 +1,7 @@
 //! Which runtime a node has, where it reads its files, and what an administrator has to do first if it reads none.
 
+mod containerd_config;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,13 +9,15 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use toml_edit::{ArrayOfTables, DocumentMut, Item};
 
+use self::containerd_config::ContainerdConfig;
 use crate::DROP_IN;
 use crate::files::ConfigDir;
-use crate::runtime::{Runtime, RuntimeName, Version};
+use crate::runtime::{RuntimeName, Version};
 
 const CONTAINERD: &str = "etc/containerd/config.toml";
 const CERTS: &str = "etc/containerd/certs.d";
-const CRIO: &str = "etc/crio";
+const CRIO: &str = "etc/crio/crio.conf";
+const CRIO_DROP_INS: &str = "etc/crio/crio.conf.d";
 const REGISTRIES: &str = "etc/containers/registries.conf";
 const DROP_INS: &str = "etc/containers/registries.conf.d";
 /// Distributions that write the configuration of their containerd at every start.
@@ -31,10 +35,15 @@ pub enum DetectError {
     )]
     Distribution { distribution: &'static str, directory: PathBuf },
     #[error(
-        "containerd reads no hosts.toml: set config_path = \"/{CERTS}\" in {table} of {}, and restart containerd once",
-        file.display()
+        "{distribution} starts containerd with a configuration of its own: set config_path = \"/{CERTS}\" in {place}, \
+         restart it once, and name that directory with --config-dir"
     )]
-    NoConfigPath { file: PathBuf, table: &'static str },
+    OwnConfig { distribution: &'static str, place: &'static str },
+    #[error(
+        "{why}: set config_path = \"/{CERTS}\" in {table} of {}, and restart containerd once; if it reads another file, \
+         set it there and name the directory with --config-dir", file.display()
+    )]
+    NoConfigPath { why: &'static str, file: PathBuf, table: &'static str },
     #[error("cannot read {}: {message}", file.display())]
     Unreadable { file: PathBuf, message: String },
     #[error("there is neither containerd nor CRI-O below {}: mount the node's /etc there, or name the runtime and the \
@@ -52,7 +61,9 @@ pub fn detect(
     name: Option<RuntimeName>,
     version: Option<Version>,
 ) -> Result<ConfigDir, DetectError> {
-    let has_crio = root.join(CRIO).is_dir();
+    // The directories themselves are there on every node with an agent.
+    let has_crio = root.join(CRIO).is_file()
+        || fs::read_dir(root.join(CRIO_DROP_INS)).is_ok_and(|mut entries| entries.next().is_some());
     let containerd = root.join(CONTAINERD);
     let distribution =
         DISTRIBUTIONS.iter().find(|(_, directory)| root.join(directory).join("config.toml").is_file());
@@ -65,43 +76,21 @@ pub fn detect(
         None => return Err(DetectError::Nothing { root: root.to_owned() }),
     };
     if runtime != RuntimeName::Containerd {
-        return Ok(ConfigDir { path: root.join(DROP_INS), runtime });
+        return Ok(ConfigDir::new(root.join(DROP_INS), runtime));
     }
     if let Some((distribution, directory)) = distribution {
         let directory = root.join(directory).join("certs.d");
         return Err(DetectError::Distribution { distribution, directory });
     }
-    let unreadable = |message: String| DetectError::Unreadable { file: containerd.clone(), message };
-    let text = match fs::read_to_string(&containerd) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(unreadable(error.to_string())),
-    };
-    let config: DocumentMut =
-        text.parse().map_err(|error: toml_edit::TomlError| unreadable(error.to_string()))?;
-    let runtime = Runtime { name: RuntimeName::Containerd, version };
-    match config_path(&config, &runtime) {
-        Some(path) => Ok(ConfigDir { path: root.join(path.trim_start_matches('/')), runtime: runtime.name }),
-        None => Err(DetectError::NoConfigPath { file: containerd, table: registry_table(&config) }),
-    }
-}
-
-/// The first directory of `config_path`: containerd takes the first in which it finds a registry.
-fn config_path(config: &DocumentMut, runtime: &Runtime) -> Option<String> {
-    let plugins = ["io.containerd.cri.v1.images", "io.containerd.grpc.v1.cri"];
-    let path = plugins
-        .iter()
-        .find_map(|plugin| config.get("plugins")?.get(plugin)?.get("registry")?.get("config_path")?.as_str());
-    let first = path.and_then(|path| path.split(':').next()).filter(|path| !path.is_empty());
-    first.map(str::to_owned).or_else(|| runtime.reads_hosts_by_default().then(|| format!("/{CERTS}")))
-}
-
-/// The table in which the path stands, by the version of the configuration's form.
-fn registry_table(config: &DocumentMut) -> &'static str {
-    match config.get("version").and_then(Item::as_integer) {
-        Some(3..) => "[plugins.'io.containerd.cri.v1.images'.registry]",
-        _ => "[plugins.'io.containerd.grpc.v1.cri'.registry]",
-    }
+    let config = ContainerdConfig::read(root, version)?;
+    let roots = config.roots().map_err(|why| DetectError::NoConfigPath {
+        why,
+        file: containerd,
+        table: config.table(),
+    })?;
+    let mut roots = roots.iter().map(|path| root.join(path.trim_start_matches('/')));
+    let first = roots.next().unwrap_or_else(|| root.join(CERTS));
+    Ok(ConfigDir { later_roots: roots.collect(), ..ConfigDir::new(first, runtime) })
 }
 
 /// The prefixes that other files of `registries.conf` have tables for. A drop-in replaces whole tables, so ours would
@@ -161,21 +150,77 @@ mod tests {
         let found = detect(node.path(), name, version);
         let below = |path: &Path| path.strip_prefix(node.path()).unwrap().display().to_string();
         found
-            .map(|found| format!("{} {}", found.runtime, below(&found.path)))
+            .map(|found| {
+                let roots = [&found.path].into_iter().chain(&found.later_roots);
+                format!("{} {}", found.runtime, roots.map(|root| below(root)).collect::<Vec<_>>().join(", "))
+            })
             .map_err(|error| error.to_string().replace(&format!("{}/", node.path().display()), "/"))
     }
 
-    const CONTAINERD_3: &str =
-        "version = 3\n[plugins.'io.containerd.cri.v1.images'.registry]\nconfig_path = '/etc/certs:/b'\n";
+    /// A configuration of containerd with this in its plugin for images.
+    fn version_3(text: &str) -> String {
+        format!("version = 3\n[plugins.'io.containerd.cri.v1.images']\n{text}\n")
+    }
+
+    fn containerd(text: &str, version: &str) -> Result<String, String> {
+        found(&[(CONTAINERD, text)], None, Some(version))
+    }
 
     #[test]
-    fn containerd_is_found_with_the_first_directory_that_it_reads() {
-        let containerd = |text| found(&[(CONTAINERD, text)], None, Some("2.1.0"));
-        assert_eq!(containerd(CONTAINERD_3), Ok("containerd etc/certs".to_owned()));
+    fn containerd_is_found_with_the_directory_that_it_reads() {
+        let one = version_3("registry.config_path = '/etc/certs'");
+        assert_eq!(containerd(&one, "2.2.0"), Ok("containerd etc/certs".to_owned()));
         let old = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.registry]\nconfig_path = '/etc/containerd/certs.d'\n";
-        assert_eq!(containerd(old), Ok("containerd etc/containerd/certs.d".to_owned()));
-        let since = found(&[(CONTAINERD, "version = 3\n")], None, Some("2.2.0"));
-        assert_eq!(since, Ok("containerd etc/containerd/certs.d".to_owned()), "its default since 2.2");
+        assert_eq!(containerd(old, "2.1.0"), Ok("containerd etc/containerd/certs.d".to_owned()));
+    }
+
+    /// As the node's own containerd shows.
+    #[test]
+    fn a_list_of_directories_counts_where_containerd_reads_it() {
+        let list = "registry.config_path = '/etc/certs:/etc/docker/certs.d'";
+        let both = Ok("containerd etc/certs, etc/docker/certs.d".to_owned());
+        let empty = "registry.config_path = ''";
+        let default = Ok("containerd etc/containerd/certs.d, etc/docker/certs.d".to_owned());
+        for version in ["1.7.13", "2.0.5"] {
+            assert_eq!(containerd(&version_3(list), version), both);
+        }
+        for local in
+            ["use_local_image_pull = true", "discard_unpacked_layers = true", "max_concurrent_downloads = 10"]
+        {
+            assert_eq!(containerd(&version_3(&format!("{local}\n{list}")), "2.2.0"), both, "{local}");
+            assert_eq!(containerd(&version_3(&format!("{local}\n{empty}")), "2.2.0"), default, "{local}");
+        }
+        for unread in [list, empty, ""] {
+            let said = containerd(&version_3(unread), "2.2.0").unwrap_err();
+            assert!(
+                said.contains("where config_path is a list, as it is by default: set config_path"),
+                "{said}"
+            );
+        }
+        assert!(found(&[(CONTAINERD, &version_3(list))], None, None).is_err(), "as for one of today");
+    }
+
+    #[test]
+    fn imported_files_count_as_they_do_for_containerd() {
+        let main = "version = 3\nimports = ['conf.d/*.toml', '/etc/containerd/absent.d/*.toml']\n";
+        let (sets, other) =
+            (version_3("registry.config_path = '/etc/certs'"), version_3("snapshotter = 'overlayfs'"));
+        let files = [
+            (CONTAINERD, main),
+            ("etc/containerd/conf.d/10-a.toml", sets.as_str()),
+            ("etc/containerd/conf.d/20-b.toml", other.as_str()),
+            ("etc/containerd/conf.d/30-c.toml.bak", "torn = "),
+        ];
+        assert_eq!(found(&files, None, Some("2.2.0")), Ok("containerd etc/certs".to_owned()));
+        let said = found(&files, None, Some("1.7.13")).unwrap_err();
+        assert!(
+            said.starts_with("containerd reads no hosts.toml"),
+            "the last table replaces the others: {said}"
+        );
+        for elsewhere in ["/opt/a.toml", "/opt/*.toml"] {
+            let said = containerd(&format!("version = 3\nimports = ['{elsewhere}']\n"), "2.2.0").unwrap_err();
+            assert!(said.starts_with(&format!("cannot read {elsewhere}: ")), "{said}");
+        }
     }
 
     #[test]
@@ -184,15 +229,16 @@ mod tests {
             [("version = 3\n", "io.containerd.cri.v1.images"), ("", "io.containerd.grpc.v1.cri")]
         {
             assert_eq!(
-                found(&[(CONTAINERD, text)], None, Some("2.1.4")),
+                containerd(text, "2.1.4"),
                 Err(format!(
                     "containerd reads no hosts.toml: set config_path = \"/etc/containerd/certs.d\" in \
-                     [plugins.'{table}'.registry] of /etc/containerd/config.toml, and restart containerd once"
+                     [plugins.'{table}'.registry] of /etc/containerd/config.toml, and restart containerd once; if it \
+                     reads another file, set it there and name the directory with --config-dir"
                 ))
             );
         }
         let k3s =
-            found(&[("var/lib/rancher/k3s/agent/etc/containerd/config.toml", CONTAINERD_3)], None, None);
+            found(&[("var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n")], None, None);
         assert_eq!(
             k3s,
             Err("k3s writes /var/lib/rancher/k3s/agent/etc/containerd/certs.d itself: name it with --config-dir to \
@@ -208,11 +254,16 @@ mod tests {
 
     #[test]
     fn a_node_with_both_runtimes_is_asked_about() {
-        let both = [(CONTAINERD, CONTAINERD_3), ("etc/crio/crio.conf", "")];
+        let config = version_3("registry.config_path = '/etc/certs'");
+        let both = [(CONTAINERD, config.as_str()), ("etc/crio/crio.conf.d/10-crio.conf", "")];
         assert!(found(&both, None, None).unwrap_err().contains("with --runtime"));
         let crio = Ok("CRI-O etc/containers/registries.conf.d".to_owned());
         assert_eq!(found(&both, Some(RuntimeName::Crio), None), crio);
         assert_eq!(found(&both[1..], None, None), crio);
+        // Directories that the installation of agents makes say nothing.
+        let node = node(&[("etc/crio/crio.conf.d/10-crio.conf", "")]);
+        fs::remove_file(node.path().join("etc/crio/crio.conf.d/10-crio.conf")).unwrap();
+        assert!(matches!(detect(node.path(), None, None), Err(DetectError::Nothing { .. })));
     }
 
     #[test]

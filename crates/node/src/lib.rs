@@ -5,7 +5,9 @@
 //! without closing others.
 
 pub mod agent;
+mod contacts;
 mod containerd;
+pub mod crio;
 pub mod detect;
 pub mod files;
 mod registries_conf;
@@ -18,6 +20,8 @@ use std::net::SocketAddr;
 
 use fairlead_plan::node_config::{Location, NodeConfig, Scope};
 
+pub use self::contacts::resolve;
+pub use self::registries_conf::read_as;
 pub use self::runtime::{Runtime, RuntimeError, RuntimeName, Version, VersionError};
 
 /// The file for CRI-O and podman, among the drop-ins of `registries.conf`.
@@ -58,6 +62,8 @@ pub fn render(
         (RuntimeName::Containerd, Some(router)) => containerd::routed::render(config, runtime, router),
         (RuntimeName::Containerd, None) => containerd::render(config, runtime),
     };
+    // What holds for a source holds under the other names of its registry.
+    rendered.inexact.retain(|one| config.entries.get(&one.source).is_none_or(|entry| !entry.is_alias));
     rendered.inexact.sort();
     rendered.inexact.dedup();
     Ok(rendered)
@@ -69,10 +75,12 @@ impl Rendered {
     }
 }
 
-/// What is said about a mirror that is a registry alone, for a source that can be a whole repository.
-fn without_name(mirror: &Location) -> String {
-    format!(
-        "the mirror {mirror} is left out: the source can be a whole repository, and a registry alone is no image; \
-         write a path at the mirror"
-    )
+/// What is said about a mirror that leaves images of the source without a full name.
+fn without_name(source: &Scope, mirror: &Location) -> String {
+    let why = if source.path().is_some() && mirror.path().is_none() {
+        "the source can be a whole repository, and a registry alone is no image; write a path at the mirror"
+    } else {
+        "images of the source have no full name there; write a host with a dot or a port, and a path if it is docker.io"
+    };
+    format!("the mirror {mirror} is left out: {why}")
 }

@@ -15,23 +15,70 @@ use crate::{DROP_IN, File, Rendered};
 
 pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
     let mut rendered = Rendered::default();
-    let closed_by_force = hidden_hosts(config, &mut rendered);
+    let mut closed_by_force = hidden_hosts(config, &mut rendered);
+    closed_by_force.extend(hosts_with_closed_ports(config, &mut rendered));
     let mut text = HEADER.to_owned();
     for (scope, entry) in &config.entries {
-        let table = Table::new(scope, entry, runtime, &mut rendered);
-        if scope.domain().is_some() && entry.has_mirrors() {
+        if let Some(named) = named_with_port(config, scope, entry) {
             rendered.report(
-                scope,
-                "images that are named with a port keep the port after the mirror, so their pulls fail or ask another \
-                 port of the mirror",
+                named,
+                format!("images named {scope}/… still contact the source: the file would close every port of the host"),
             );
+            continue;
         }
+        let table = Table::new(scope, entry, runtime, &mut rendered);
+        report_ports(scope, entry, closed_by_force.contains(scope), &mut rendered);
         table.write(&mut text, closed_by_force.contains(scope));
     }
     if !config.entries.is_empty() {
         rendered.files.push(File { path: DROP_IN.to_owned(), content: text });
     }
     rendered
+}
+
+/// The registry with its port that this is another name of, without one.
+fn named_with_port<'a>(config: &'a NodeConfig, scope: &Scope, entry: &Entry) -> Option<&'a Scope> {
+    let is_host = entry.is_alias && entry.is_closed() && !scope.as_str().contains(['/', ':']);
+    let named = config.entries.get_key_value(format!("{scope}:443").as_str());
+    named.filter(|(_, named)| is_host && !named.is_alias).map(|(named, _)| named)
+}
+
+/// A host without a port is one with any port as well.
+fn report_ports(scope: &Scope, entry: &Entry, closed_by_force: bool, rendered: &mut Rendered) {
+    // Docker Hub has no other port.
+    let is_host =
+        scope.domain().is_some() || !scope.as_str().contains(['/', ':']) && scope.as_str() != "docker.io";
+    if is_host && entry.has_mirrors() {
+        rendered.report(
+            scope,
+            "images that are named with a port keep the port after the mirror, so their pulls fail or ask another \
+             port of the mirror",
+        );
+    } else if is_host && scope.domain().is_none() && entry.is_closed() && !closed_by_force {
+        rendered.report(scope, "other ports of the host are closed as well");
+    }
+}
+
+/// The entry by which readers of the file judge a place, if it is another than policies mean. They compare texts: a
+/// host without a port matches every port of it, and what is longer hides what is more specific.
+pub fn read_as<'a>(config: &'a NodeConfig, place: &str) -> Option<&'a Scope> {
+    let mut longest: Option<&Scope> = None;
+    for scope in config.entries.keys().filter(|scope| matches(scope, place)) {
+        if longest.is_none_or(|longest| longest.as_str().len() < scope.as_str().len()) {
+            longest = Some(scope);
+        }
+    }
+    longest.filter(|longest| config.entry_for(place).is_none_or(|(scope, _)| scope != *longest))
+}
+
+fn matches(scope: &Scope, place: &str) -> bool {
+    let rest = match scope.domain() {
+        None => place.strip_prefix(scope.as_str()),
+        Some(domain) => {
+            place.split_once(domain).filter(|(before, _)| !before.contains('/')).map(|(_, rest)| rest)
+        }
+    };
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':', '@']))
 }
 
 /// Finds hosts whose entries are hidden by that of their domain, and the domains that have to be closed because such a
@@ -66,6 +113,52 @@ fn hidden_hosts<'a>(config: &'a NodeConfig, rendered: &mut Rendered) -> BTreeSet
     closed
 }
 
+/// Finds open hosts in closed domains. Their entries are also those of all their ports, about which only the domain
+/// says something.
+fn hosts_with_closed_ports<'a>(config: &'a NodeConfig, rendered: &mut Rendered) -> Vec<&'a Scope> {
+    let mut closed = Vec::new();
+    for (scope, entry) in &config.entries {
+        if entry.is_closed() || scope.domain().is_some() || scope.as_str().contains(['/', ':']) {
+            continue;
+        }
+        // A port that no entry names stands for all of those.
+        let over = config.entry_for(&format!("{scope}:0")).filter(|(over, _)| over.domain().is_some());
+        if let Some((domain, _)) = over.filter(|(_, over)| over.is_closed()) {
+            rendered.report(
+                scope,
+                format!(
+                    "its source is closed as well: {domain} must not be contacted, and {scope} hides it for names with \
+                     a port"
+                ),
+            );
+            closed.push(scope);
+        }
+    }
+    closed
+}
+
+/// What the table of a scope says about pulls of one kind: the mirrors that are asked, and whether the source is closed
+/// because of another scope.
+pub(crate) fn asked<'a>(
+    config: &'a NodeConfig,
+    runtime: &Runtime,
+    scope: &'a Scope,
+    entry: &'a Entry,
+    kind: PullKind,
+) -> (Vec<&'a Mirror>, bool) {
+    let mut unused = Rendered::default();
+    let mut closed = hidden_hosts(config, &mut unused);
+    closed.extend(hosts_with_closed_ports(config, &mut unused));
+    let table = Table::new(scope, entry, runtime, &mut unused);
+    let is_asked = |restriction: Option<&str>| match (kind, restriction) {
+        (PullKind::Digest, restriction) => restriction != Some("tag-only"),
+        (PullKind::Tag, None) => !table.by_digest_only,
+        (PullKind::Tag, restriction) => restriction != Some("digest-only"),
+    };
+    let mirrors = table.mirrors.iter().filter(|(_, restriction)| is_asked(*restriction));
+    (mirrors.map(|(mirror, _)| *mirror).collect(), closed.contains(scope) && !entry.is_closed())
+}
+
 /// One `[[registry]]` table.
 struct Table<'a> {
     scope: &'a Scope,
@@ -81,7 +174,7 @@ impl<'a> Table<'a> {
             let (usable, left_out): (Vec<&Mirror>, Vec<&Mirror>) =
                 entry.mirrors(kind).list.iter().partition(|mirror| scope.is_replaceable_by(&mirror.location));
             for mirror in left_out {
-                rendered.report(scope, crate::without_name(&mirror.location));
+                rendered.report(scope, crate::without_name(scope, &mirror.location));
             }
             usable
         };

@@ -109,8 +109,23 @@ impl Runtime {
         })
     }
 
+    /// Whether CRI-O can be configured to read drop-ins when they change.
+    pub(crate) fn can_watch_drop_ins(&self) -> bool {
+        self.version.is_none_or(|version| version >= Version::new(1, 30, 0))
+    }
+
     /// Whether containerd looks for `hosts.toml` although its configuration names no directory.
     pub(crate) fn reads_hosts_by_default(&self) -> bool {
-        self.version.is_some_and(|version| version >= Version::new(2, 2, 0))
+        self.version.is_none_or(|version| version >= Version::new(2, 2, 0))
+    }
+
+    /// Whether containerd pulls by its transfer service, which knows one directory of `hosts.toml` only.
+    pub(crate) fn pulls_by_transfer(&self) -> bool {
+        self.version.is_none_or(|version| version >= Version::new(2, 1, 0))
+    }
+
+    /// Whether the table of a plugin in an imported file replaces the one of the main file, instead of adding to it.
+    pub(crate) fn replaces_imported_tables(&self) -> bool {
+        self.version.is_some_and(|version| version < Version::new(2, 0, 0))
     }
 }

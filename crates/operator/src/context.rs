@@ -7,7 +7,7 @@ use kube::Client;
 use prometheus_client::registry::Registry;
 
 use crate::admission::{Recorder, Records};
-use crate::cluster::ledgers::{Claims, Findings, Shelves};
+use crate::cluster::ledgers::{Claims, Findings, LedgerStore};
 use crate::cluster::policies::{self, Policies};
 use crate::cluster::service_accounts::Accounts;
 use crate::cluster::state::Owners;
@@ -17,8 +17,9 @@ use crate::platform::certificates::system_clock;
 use crate::platform::clock::Clock;
 use crate::platform::config::Config;
 use crate::registries::node_failures::NodeFailures;
+use crate::registries::pins::{self, Pins};
 use crate::registries::secrets::{self, Copies, Secrets};
-use crate::registries::verdicts::{self, VerdictSettings, Verdicts};
+use crate::registries::verdicts::{self, NodeTrust, VerdictSettings, Verdicts};
 
 /// Kinds that decide where images may come from.
 const ROUTING_KINDS: [&str; 5] = [
@@ -57,8 +58,12 @@ pub struct Context {
     /// The client that every function shares, with one budget for each registry.
     pub registries: fairlead_registry::Client,
     pub verdicts: Verdicts,
+    /// Of which registries nodes may hold credentials that the operator does not see.
+    pub node_trust: NodeTrust,
     /// What nodes could not pull although its registry has it.
     pub node_failures: NodeFailures,
+    /// Digests that workload revisions are held to.
+    pub pins: Pins,
     pub secrets: Secrets,
     pub copies: Copies,
     pub accounts: Accounts,
@@ -67,7 +72,7 @@ pub struct Context {
     /// Controllers whose Pods are not rewritten for a while.
     pub owners: Owners,
     /// Where ledgers are stored.
-    pub shelves: Shelves,
+    pub ledger_store: LedgerStore,
     /// What probes say against the ledgers; to be run for as long as Pods are admitted.
     pub findings: Findings,
     /// Takes what could not be written at admission.
@@ -100,14 +105,25 @@ impl fmt::Debug for Context {
 impl Context {
     /// Makes everything and starts nothing.
     pub fn new(basis: Basis, registry: &mut Registry) -> (Self, Queues) {
+        let registries = verdicts::client(&basis.config);
+        Self::with_registries(basis, registries, registry)
+    }
+
+    /// The same with a client that reaches registries in its own way.
+    pub fn with_registries(
+        basis: Basis,
+        registries: fairlead_registry::Client,
+        registry: &mut Registry,
+    ) -> (Self, Queues) {
         let Basis { client, identity, namespace, config, resources, board, clock } = basis;
         let policies = Policies::new(&resources, &config, policies::Metrics::register(registry));
         let (accounts, claims) = (resources.accounts.clone(), resources.claims.clone());
-        let registries = verdicts::client(&config);
         let metrics = verdicts::Metrics::register(registry, &registries);
         let findings = Findings::new(claims.clone(), &config.routing.active_check.stale_mirror_cleanup);
         let verdicts = Verdicts::new(registries.clone(), VerdictSettings::from(&config), metrics)
             .heard_by(findings.clone());
+        let metrics = pins::Metrics::register(registry);
+        let pins = Pins::new(client.clone(), verdicts.clone(), resources.image_pins.clone(), metrics);
         let metrics = secrets::Metrics::register(registry);
         let secrets = Secrets::new(client.clone(), metrics.clone());
         let copying = config.routing.pull_secrets.copy;
@@ -118,8 +134,9 @@ impl Context {
         let (records, recorder) = Records::new(client.clone(), registry);
         let (events, queued) = EventQueue::new(events::Metrics::register(registry));
         let context = Self {
-            shelves: Shelves::new(client.clone(), &namespace),
+            ledger_store: LedgerStore::new(client.clone(), &namespace),
             owners: resources.pods.owners().clone(),
+            node_trust: NodeTrust::from(&config),
             client,
             identity,
             namespace,
@@ -131,6 +148,7 @@ impl Context {
             registries,
             verdicts,
             node_failures: NodeFailures::default(),
+            pins,
             secrets,
             copies,
             accounts,

@@ -17,11 +17,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::exclusions::Skip;
 use crate::admission::{self, Recorder, Rewrites, Router};
+use crate::capabilities::account;
+use crate::capabilities::account::inventory::{DriftBoard, Inventory, InventorySetup};
+use crate::capabilities::account::pins::{PinKeeper, PinSetup};
 use crate::capabilities::availability::{self, AvailabilitySetup, AvailabilityWatch};
 use crate::capabilities::cache::{self, CacheController, CacheSetup};
 use crate::capabilities::consistency::{Consistency, ConsistencyChecks};
 use crate::capabilities::heal::{self, HealSetup, Healing};
 use crate::capabilities::mirror::{self, Inbox, MirrorController, MirrorSetup};
+use crate::capabilities::nodes::{self, NodesSetup, PolicyReporter};
 use crate::capabilities::warm::discovery::{self, DiscoverySetup, DiscoverySync};
 use crate::capabilities::warm::images::ImageWarming;
 use crate::capabilities::warm::sets::SetKeeper;
@@ -42,7 +46,7 @@ use crate::platform::health::{Check, Health, Probe};
 use crate::platform::http::{self, BindError, Endpoint};
 use crate::platform::leader::{self, Election, Leader};
 use crate::platform::settings::{CertificateSource, LEASE, Settings};
-use crate::platform::telemetry::{self, Pulse, Pulses};
+use crate::platform::telemetry::{self, Heartbeat, Heartbeats};
 use crate::registries::node_failures;
 use crate::registries::secrets::copies::CopyKeeper;
 
@@ -50,15 +54,15 @@ const WEBHOOK: Endpoint = Endpoint { name: "webhook", flags: "--listen and --web
 const HEALTH: Endpoint = Endpoint { name: "health", flags: "--listen and --health-port" };
 const METRICS: Endpoint = Endpoint { name: "metrics", flags: "--listen and --metrics-port" };
 
-/// Everything has ended this long after the wish to shut down.
+/// Everything has ended this long after shutdown is requested.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
 const BEAT: Duration = Duration::from_secs(1);
 
-/// What one part has found out and another has not taken up yet; beyond that it is found out again later.
+/// Channel capacity; what overflows is rediscovered.
 const NEWS: usize = 1024;
 
-/// Why the operator ended although nobody asked it to.
+/// Why the operator ended without a request to.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
@@ -82,8 +86,8 @@ struct Assembly {
     client: Client,
     settings: Settings,
     registry: Registry,
-    pulses: Pulses,
-    /// What changes the cluster or answers it. These end first, by themselves, after the wish to shut down.
+    heartbeats: Heartbeats,
+    /// What changes the cluster or answers it. These end first, by themselves, after shutdown is requested.
     acting: Tasks,
     shutdown: CancellationToken,
     /// What sees and tells. These end when the others have.
@@ -103,7 +107,7 @@ pub async fn run(
         client,
         settings,
         registry: Registry::default(),
-        pulses: Pulses::default(),
+        heartbeats: Heartbeats::default(),
         acting: Tasks::default(),
         shutdown,
         telling: Tasks::default(),
@@ -133,15 +137,23 @@ pub async fn run(
     let context = Arc::new(context);
     let policies = policies_check(context.policies.clone(), board.clone());
     parts.follow(&context, queues.records);
-    parts.control(&context, &leader, queues.events);
-    parts.mirror(&context, &leader);
+    let consistency = Arc::new(Consistency::new(context.clone()));
+    let compared = Compared { consistency, board: Arc::default() };
+    parts.control(&context, &leader, queues.events, &compared);
+    parts.mirror(&context, &leader, compared);
     parts.warm(&context, &leader);
     parts.heal(&context, &leader);
     parts.cache(&context, &leader);
     parts.admit(webhook, entrance, &context)?;
     let probes: Vec<Probe> = checks.into_iter().chain([policies]).collect();
-    let beat = parts.pulses.add("run loop");
+    let beat = parts.heartbeats.add("run loop");
     parts.tell(health, metrics, board, probes).supervise(&beat).await
+}
+
+/// What controllers tell each other about images that are not the same.
+struct Compared {
+    consistency: Arc<Consistency>,
+    board: Arc<DriftBoard>,
 }
 
 impl Assembly {
@@ -171,7 +183,7 @@ impl Assembly {
             LEASE,
             &self.settings.identity,
             leader::Metrics::register(&mut self.registry),
-            self.pulses.add("election"),
+            self.heartbeats.add("election"),
         );
         self.acting.spawn("election", election.run(self.shutdown.clone()));
         leader
@@ -180,20 +192,20 @@ impl Assembly {
     /// Starts what keeps the webhook's certificate and its path.
     fn keep_certificates(&mut self, leader: Leader) -> Entrance {
         let metrics = certificates::Metrics::register(&mut self.registry);
-        let pulse = self.pulses.add("certificates");
+        let heartbeat = self.heartbeats.add("certificates");
         let leads: Leads = Arc::new(move || leader.term().is_some());
         let client = self.client.clone();
         match self.settings.certificates.clone() {
             CertificateSource::Own(settings) => {
-                let keeper = Keeper::new(client, settings, leads, system_clock(), metrics, pulse);
+                let keeper = Keeper::new(client, settings, leads, system_clock(), metrics, heartbeat);
                 let entrance = Entrance { resolver: keeper.resolver(), paths: keeper.paths() };
                 self.acting.spawn("certificates", keeper.run(self.shutdown.clone()));
                 entrance
             }
             CertificateSource::Files(directory, settings) => {
-                let files = Files::new(&directory, system_clock(), metrics.clone(), pulse);
-                let (resolver, pulse) = (files.resolver(), self.pulses.add("webhook path"));
-                let keeper = PathKeeper::new(client, settings, leads, resolver.clone(), metrics, pulse);
+                let files = Files::new(&directory, system_clock(), metrics.clone(), heartbeat);
+                let (resolver, heartbeat) = (files.resolver(), self.heartbeats.add("webhook path"));
+                let keeper = PathKeeper::new(client, settings, leads, resolver.clone(), metrics, heartbeat);
                 let entrance = Entrance { resolver, paths: keeper.paths() };
                 self.acting.spawn("certificates", files.run(self.shutdown.clone()));
                 self.acting.spawn("webhook path", keeper.run(self.shutdown.clone()));
@@ -242,8 +254,8 @@ impl Assembly {
     }
 
     /// Starts the controllers whose setup is the context, or little more.
-    fn control(&mut self, context: &Arc<Context>, leader: &Leader, queued: Queued) {
-        let consistency = Arc::new(Consistency::new(context.clone()));
+    fn control(&mut self, context: &Arc<Context>, leader: &Leader, queued: Queued, compared: &Compared) {
+        let Compared { consistency, board } = compared;
         let problems = context.secrets.problems().clone();
         let problems = move |policy: &PolicyId| problems.of(policy);
         let differences = {
@@ -252,19 +264,20 @@ impl Assembly {
         };
         let statuses = Statuses::new(context.clone(), problems, differences, policies::RATE);
         self.run::<PolicyStatus>(Arc::new(statuses), leader);
-        self.run::<ConsistencyChecks>(consistency, leader);
+        self.run::<ConsistencyChecks>(consistency.clone(), leader);
         self.run::<CopyKeeper>(context.clone(), leader);
+        self.run::<PinKeeper>(Arc::new(PinSetup::new(context.clone()).with_board(board.clone())), leader);
         self.run::<EventWriter>(Arc::new(Events::new(context.clone(), queued)), leader);
     }
 
     fn run<C: Controller>(&mut self, setup: Arc<C::Setup>, leader: &Leader) {
-        let pulse = self.pulses.add(C::NAME);
-        self.acting.spawn(C::NAME, controller::run::<C>(setup, leader.clone(), pulse));
+        let heartbeat = self.heartbeats.add(C::NAME);
+        self.acting.spawn(C::NAME, controller::run::<C>(setup, leader.clone(), heartbeat));
     }
 
-    /// Starts what copies images to mirrors and what looks at images in registries. They tell each other what they
-    /// find.
-    fn mirror(&mut self, context: &Arc<Context>, leader: &Leader) {
+    /// Starts what copies images to mirrors, what looks at images in registries, what says in mirror policies how far
+    /// nodes have come, and what keeps the inventory. They tell each other what they find.
+    fn mirror(&mut self, context: &Arc<Context>, leader: &Leader, consistency: Compared) {
         let (to_mirrors, missed) = mpsc::channel(NEWS);
         let (seeing, seen) = mpsc::channel(NEWS);
         let (looks, mirrors) = tokio::sync::watch::channel(Arc::default());
@@ -275,8 +288,21 @@ impl Assembly {
         let mirroring = MirrorSetup::new(context.clone(), Inbox { missed, seen }, looks, metrics);
         self.run::<MirrorController>(Arc::new(mirroring), leader);
         let metrics = availability::Metrics::register(&mut self.registry, &context.config);
-        let watch = AvailabilitySetup::new(context.clone(), mirrors, seeing, metrics);
+        let (wishes, accounts) = tokio::sync::watch::channel(Arc::default());
+        let (finding, found) = mpsc::channel(NEWS);
+        let (comparing, compared) = tokio::sync::watch::channel(Arc::default());
+        let (telling, told) = mpsc::channel(NEWS);
+        let watch = AvailabilitySetup::new(context.clone(), mirrors, seeing, metrics)
+            .with_accounts(accounts, finding)
+            .with_policies(compared, telling);
         self.run::<AvailabilityWatch>(Arc::new(watch), leader);
+        let metrics = nodes::Metrics::register(&mut self.registry);
+        let nodes = NodesSetup::new(context.clone(), metrics, comparing, told);
+        self.run::<PolicyReporter>(Arc::new(nodes), leader);
+        let metrics = account::Metrics::register(&mut self.registry);
+        let inventory = InventorySetup::new(context.clone(), metrics, wishes, found)
+            .beside(consistency.consistency, consistency.board);
+        self.run::<Inventory>(Arc::new(inventory), leader);
     }
 
     /// Starts what finds images to warm, and what warms them.
@@ -333,7 +359,7 @@ impl Assembly {
         board: Arc<Board>,
         probes: Vec<Probe>,
     ) -> Running {
-        let probes = Health { pulses: self.pulses, board, probes, shutdown: self.shutdown.clone() };
+        let probes = Health { heartbeats: self.heartbeats, board, probes, shutdown: self.shutdown.clone() };
         let page = telemetry::page::routes(self.registry);
         self.telling.spawn_fallible("health", http::serve(health, probes.routes(), self.stop.clone()));
         self.telling.spawn_fallible("metrics", http::serve(metrics, page, self.stop.clone()));
@@ -350,8 +376,8 @@ struct Running {
 }
 
 impl Running {
-    /// Waits for the wish to shut down, or for a task that ends without it, and then ends everything in order.
-    async fn supervise(mut self, beat: &Pulse) -> Result<(), RunError> {
+    /// Waits until shutdown is requested, or a task ends without it, and then ends everything in order.
+    async fn supervise(mut self, beat: &Heartbeat) -> Result<(), RunError> {
         let mut ticks = tokio::time::interval(BEAT);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let outcome = loop {

@@ -5,15 +5,14 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what a benchmark is for")]
 
-use std::{
-    collections::BTreeMap,
-    error::Error,
-    hint::black_box,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use fairlead_domain::{reference::Reference, selector::PodFacts};
+use fairlead_domain::reference::Reference;
+use fairlead_domain::selector::PodFacts;
 use fairlead_plan::routing::{Index, Policy, PullPolicy, Rules};
 use serde_json::{Value, json};
 

@@ -22,8 +22,6 @@ pub enum Capability {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     On,
-    /// This version carries its kinds and its configuration, but no code that acts on them.
-    NotImplemented,
     /// These kinds cannot be read: one of them would do where `any` is set, all are needed otherwise.
     Off {
         missing: Vec<&'static str>,
@@ -61,15 +59,7 @@ impl Capability {
         }
     }
 
-    /// Whether this version acts on the kinds and settings of the capability.
-    fn is_implemented(self) -> bool {
-        match self {
-            Self::Route | Self::Mirror | Self::Watch | Self::Warm | Self::Heal | Self::Cache => true,
-            Self::SteerNodes | Self::Account => false,
-        }
-    }
-
-    /// Kinds are told by name alone: no two groups that Fairlead speaks share one. Healing and accounting read Pods
+    /// Kinds are known by name alone: no two groups that Fairlead speaks share one. Healing and accounting read Pods
     /// only and need no kind of their own.
     fn needs(self) -> Needs {
         match self {
@@ -87,7 +77,8 @@ impl Capability {
                 Needs { all: &["ImageLedger"], any: &["ClusterImageSetMirror", "ImageSetMirror"] }
             }
             Self::Watch => Needs { all: &["ClusterImageSetAvailability"], any: &[] },
-            // Sets and discovery work by making CachedImages. What was pulled must outlive the process, hence the ledger.
+            // Sets and discovery work by making CachedImages. What was pulled must outlive the process, hence the
+            // ledger.
             Self::Warm => Needs { all: &["CachedImage", "PullPolicy", "WarmLedger"], any: &[] },
             Self::Cache => Needs { all: &["ProxyCache"], any: &[] },
             Self::SteerNodes => Needs {
@@ -110,12 +101,8 @@ impl Capability {
         all.iter().chain(any).copied()
     }
 
-    /// Judges by which kinds can be read. A capability without an implementation is never on, whatever the cluster
-    /// serves and the configuration says.
+    /// Judges by which kinds can be read.
     pub fn standing(self, readable: impl Fn(&str) -> bool) -> Standing {
-        if !self.is_implemented() {
-            return Standing::NotImplemented;
-        }
         let Needs { all, any } = self.needs();
         let missing: Vec<_> = all.iter().copied().filter(|kind| !readable(kind)).collect();
         if !missing.is_empty() {
@@ -138,7 +125,6 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::On => f.write_str("on"),
-            Self::NotImplemented => f.write_str("not implemented"),
             Self::Off { missing, any: true } => {
                 write!(f, "off: waits for one of {}", missing.join(", "))
             }
@@ -162,33 +148,21 @@ mod tests {
     }
 
     #[test]
-    fn healing_alone_is_on_in_a_bare_cluster() {
-        assert_eq!(on(&[]), ["heal"]);
+    fn what_needs_pods_alone_is_on_in_a_bare_cluster() {
+        assert_eq!(on(&[]), ["heal", "account"]);
     }
 
     #[test]
     fn one_kind_of_many_is_enough_for_routing() {
-        assert_eq!(on(&["ReplicatedImageSet"]), ["route", "heal"]);
-        assert_eq!(on(&["ClusterImageSetAvailability"]), ["watch", "heal"]);
+        assert_eq!(on(&["ReplicatedImageSet"]), ["route", "heal", "account"]);
+        assert_eq!(on(&["ClusterImageSetAvailability"]), ["watch", "heal", "account"]);
     }
 
     #[test]
     fn mirroring_needs_its_ledger() {
-        assert_eq!(on(&["ImageSetMirror"]), ["route", "heal"]);
-        assert_eq!(on(&["ImageSetMirror", "ImageLedger"]), ["route", "mirror", "heal"]);
-        assert_eq!(on(&["ImageLedger"]), ["heal"]);
-    }
-
-    #[test]
-    fn what_does_nothing_yet_says_so_whatever_the_cluster_serves() {
-        for readable in [true, false] {
-            let unimplemented: Vec<_> = Capability::ALL
-                .into_iter()
-                .filter(|capability| capability.standing(|_| readable).to_string() == "not implemented")
-                .map(Capability::name)
-                .collect();
-            assert_eq!(unimplemented, ["steer-nodes", "account"]);
-        }
+        assert_eq!(on(&["ImageSetMirror"]), ["route", "heal", "account"]);
+        assert_eq!(on(&["ImageSetMirror", "ImageLedger"]), ["route", "mirror", "heal", "account"]);
+        assert_eq!(on(&["ImageLedger"]), ["heal", "account"]);
     }
 
     #[test]

@@ -12,7 +12,8 @@
 //! process has seen it unchanged, so any replica can take over in the middle, and waiting never depends on clocks that
 //! disagree. Validity is judged by the wall clock, so that a machine that slept does not outlive a certificate.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 mod path;
 #[cfg(test)]
@@ -33,7 +34,7 @@ pub const SHORTEST_VALIDITY: Duration = Duration::from_secs(20);
 /// Longer ones end after the year 9999, which certificates cannot express in time.
 pub const LONGEST_VALIDITY: Duration = Duration::from_hours(10 * 365 * 24);
 
-/// More authorities than this are never kept beside the own ones: they would be somebody's mistake.
+/// More authorities than this are never kept beside the own ones: they would be a mistake.
 const MOST_KEPT: usize = 8;
 
 /// The fingerprint of an authority's certificate.
@@ -96,7 +97,7 @@ pub struct Kept {
     pub tokens: Tokens,
 }
 
-/// What API servers are told to trust.
+/// What API servers have to trust.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
     /// It could not be read.
@@ -388,7 +389,7 @@ fn why_renew(view: &View, kept: &Kept, issuer: &Authority, settings: &Settings) 
     }
 }
 
-/// How long the bundle still needs to reach every API server; none if it has, or if waiting would help nobody.
+/// How long the bundle still needs to reach every API server; none if it has, or if waiting would not help.
 fn left_to_settle(view: &View, kept: &Kept, settings: &Settings) -> Option<Duration> {
     let broken_anyway = kept.leaf.as_ref().is_some_and(|leaf| leaf.window.is_over(view.now));
     let left = match &view.trust {

@@ -14,17 +14,18 @@ use crate::fair_share::make_room;
 use crate::pod_record::Difference;
 use crate::routing::{Alternative, Alternatives, Origin, PolicyId};
 
-/// Differing places that are told for one image.
+/// Differing places that are listed for one image.
 const MOST_DIFFERENCES: usize = 4;
 
 /// Images that are kept in mind.
 const MOST_IMAGES: usize = 1024;
 
-/// An image that no new Pod asked for in this time is forgotten.
-const FORGET_SECONDS: i64 = 60 * 60;
+/// An image that a Pod asked for in this time is looked at more often.
+const RECENT_SECONDS: i64 = 60 * 60;
 
-/// How often an image is looked at again while its places agree, and while they do not.
+/// How often an image is looked at again while its places agree, lately asked for or not, and while they do not.
 const AGREEING_SECONDS: i64 = 10 * 60;
+const SETTLED_SECONDS: i64 = 60 * 60;
 const DIFFERING_SECONDS: i64 = 30;
 
 /// A copy and the source that it may have been made of.
@@ -159,26 +160,30 @@ pub struct ImageKey {
 }
 
 #[derive(Debug)]
-struct Check<P> {
+struct DueCheck<P> {
     pod: P,
-    /// When the latest Pod came that asked for it.
+    /// When the latest Pod came that asks for it.
     seen: i64,
     looked: Option<i64>,
     mismatches: Vec<Mismatch>,
 }
 
-impl<P> Check<P> {
+impl<P> DueCheck<P> {
     fn is_due(&self, now: i64) -> bool {
-        let pause = if self.mismatches.is_empty() { AGREEING_SECONDS } else { DIFFERING_SECONDS };
+        let pause = match self.mismatches.is_empty() {
+            false => DIFFERING_SECONDS,
+            true if now.saturating_sub(self.seen) < RECENT_SECONDS => AGREEING_SECONDS,
+            true => SETTLED_SECONDS,
+        };
         self.looked.is_none_or(|looked| now.saturating_sub(looked) >= pause)
     }
 }
 
-/// The images of new Pods, and what comparing their places found. `P` is a Pod that asks for the image, with whose eyes
+/// The images of Pods, and what comparing their places found. `P` is a Pod that asks for the image, with whose eyes
 /// it is looked at. All times are seconds since 1970.
 #[derive(Debug)]
 pub struct Checks<P> {
-    images: BTreeMap<ImageKey, Check<P>>,
+    images: BTreeMap<ImageKey, DueCheck<P>>,
     /// Every image was looked at at least once.
     settled: bool,
 }
@@ -187,11 +192,6 @@ impl<P> Default for Checks<P> {
     fn default() -> Self {
         Self { images: BTreeMap::new(), settled: false }
     }
-}
-
-/// Whether a Pod is young enough to count.
-pub fn is_recent(created: i64, now: i64) -> bool {
-    now.saturating_sub(created) < FORGET_SECONDS
 }
 
 impl<P: Clone> Checks<P> {
@@ -204,12 +204,16 @@ impl<P: Clone> Checks<P> {
             return;
         }
         make_room(&mut self.images, MOST_IMAGES, |key| &key.namespace, |check| check.seen);
-        self.images.insert(key, Check { pod, seen: created, looked: None, mismatches: Vec::new() });
+        self.images.insert(key, DueCheck { pod, seen: created, looked: None, mismatches: Vec::new() });
+    }
+
+    /// Forgets images that no Pod asks for any more.
+    pub fn keep(&mut self, asked: impl Fn(&ImageKey) -> bool) {
+        self.images.retain(|key, _| asked(key));
     }
 
     /// What to look at now, so many at most, and what was never looked at first.
-    pub fn due(&mut self, most: usize, now: i64) -> Vec<(ImageKey, P)> {
-        self.images.retain(|_, check| is_recent(check.seen, now));
+    pub fn due(&self, most: usize, now: i64) -> Vec<(ImageKey, P)> {
         let mut due: Vec<_> = self.images.iter().filter(|(_, check)| check.is_due(now)).collect();
         due.sort_by_key(|(_, check)| check.looked);
         let due = due.into_iter().take(most).map(|(key, check)| (key.clone(), check.pod.clone()));
@@ -234,6 +238,16 @@ impl<P: Clone> Checks<P> {
     /// There is nothing to look at.
     pub fn idle(&mut self) {
         self.settled = true;
+    }
+
+    /// What differs of each image that was looked at, by namespace; nothing where its places agree.
+    pub fn compared(&self) -> BTreeMap<Arc<str>, BTreeMap<Arc<str>, Vec<String>>> {
+        let mut compared: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+        for (key, check) in self.images.iter().filter(|(_, check)| check.looked.is_some()) {
+            let texts = check.mismatches.iter().map(|found| found.text.clone()).collect();
+            compared.entry(Arc::clone(&key.namespace)).or_default().insert(Arc::clone(&key.image), texts);
+        }
+        compared
     }
 
     /// What is known against a policy, each once; nothing before every image was looked at.

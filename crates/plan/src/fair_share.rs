@@ -1,6 +1,7 @@
 //! Bounds for what many namespaces fill together.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Makes room for one more entry where there is none. Of the namespace that takes the most room the oldest entry gives
 /// way, so that no namespace can push out what belongs to others.

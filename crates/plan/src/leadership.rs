@@ -4,8 +4,8 @@
 //!
 //! - A record is held until its duration has passed *since this process first saw it in its present form*. Times
 //!   written by others are compared for equality only, so clocks that disagree do no harm.
-//! - A leader counts from the *start* of its last successful write. Whoever takes over has seen that write at that
-//!   moment or later, and waits longer than the leader does.
+//! - A leader counts from the *start* of its last successful write. A replica that takes over has seen that write at
+//!   that moment or later, and waits longer than the leader does.
 //! - Every write names the version it replaces; of two writers one is refused.
 //! - A process never assumes a term that it did not acquire itself, even when the record carries its name: names may
 //!   be given twice by mistake, and a restarted process knows nothing of what its predecessor left in flight.
@@ -27,7 +27,7 @@ pub struct Stamp(pub i64);
 /// How long things take. The defaults let a standby take over about 12 s after a leader was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// What a holder promises: nobody else acts for this long after its last write was seen.
+    /// The lease: no other replica acts for this long after the holder's last write was seen.
     pub lease: Duration,
     pub renew_every: Duration,
     /// A leader that has not renewed for this long stops. The distance to `lease` pays for clocks that run at
@@ -57,7 +57,7 @@ impl Default for Timing {
 /// What the shared record says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Nobody holds a record without a holder, or with an empty one.
+    /// A record without a holder, or with an empty one, is free.
     pub holder: Option<String>,
     pub acquired: Option<Stamp>,
     pub renewed: Option<Stamp>,
@@ -92,7 +92,7 @@ pub struct Write {
 pub enum Loss {
     /// No renewal succeeded within [`Timing::renew_deadline`].
     OutOfTime,
-    /// The record names another term, or nobody.
+    /// The record names another term, or no holder.
     Taken { by: Option<String> },
     /// The record was deleted.
     Vanished,
@@ -178,7 +178,7 @@ impl Elector {
         }
     }
 
-    /// Whoever the record named when it was last read.
+    /// The holder when the record was last read.
     pub fn holder(&self) -> Option<&str> {
         self.observation.as_ref()?.stored.as_ref()?.record.holder()
     }

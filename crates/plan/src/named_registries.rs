@@ -4,11 +4,9 @@
 //! (policies of a namespace) and from images of Pods. What the operator keeps about a registry (connections, trials
 //! while it is down, metrics) lasts no longer than the reason for it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_domain::reference::Host;
 
@@ -20,7 +18,7 @@ const UNNAMED: Duration = Duration::from_secs(10);
 /// The same for a registry that nothing ever named but images of Pods.
 const UNUSED: Duration = Duration::from_mins(10);
 
-/// The registries that somebody names on purpose, by the keys of their hosts.
+/// The registries that configuration or policies name, by the keys of their hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Named {
     by_administrators: BTreeSet<Arc<str>>,

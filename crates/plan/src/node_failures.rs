@@ -23,6 +23,9 @@ pub const LIFETIME: SignedDuration = SignedDuration::from_mins(10);
 const MOST_IMAGES: usize = 4096;
 const MOST_FAILURES: usize = 16;
 
+/// What may have passed by itself, such as a registry that restarts, has to happen again after this time.
+const AGAIN: SignedDuration = SignedDuration::from_secs(5);
+
 /// Credentials in the order in which a kubelet tries them.
 pub type Credentials = Arc<[CredentialId]>;
 
@@ -56,11 +59,53 @@ pub fn teaches(failure: PullFailure, verdict: &Verdict) -> bool {
 #[derive(Debug, Clone, Default)]
 pub struct NodeFailures {
     images: HashMap<Reference, Vec<NodeFailure>>,
+    /// What happened once and may have passed, the first of each namespace and credentials. It counts for nothing yet.
+    once: HashMap<Reference, Vec<NodeFailure>>,
 }
 
 impl NodeFailures {
     pub fn is_empty(&self) -> bool {
-        self.images.is_empty()
+        self.images.is_empty() && self.once.is_empty()
+    }
+
+    /// Takes up a failure that was just seen, and tells whether it counts. A registry or a network that fails may be
+    /// back in the next moment, so that counts when it has happened before, to whichever Pod.
+    pub fn observe(&mut self, image: &Reference, failure: NodeFailure) -> bool {
+        if failure.failure.is_of_registry() {
+            self.forget(failure.at);
+            let key = image.pulled();
+            if self.once.len() >= MOST_IMAGES && !self.once.contains_key(&key) {
+                return false;
+            }
+            let before = self.once.entry(key).or_default();
+            let same = |known: &&NodeFailure| {
+                (&known.namespace, &known.credentials) == (&failure.namespace, &failure.credentials)
+            };
+            match before.iter().find(same) {
+                Some(first) if failure.at.duration_since(first.at) >= AGAIN => {}
+                Some(_) => return false,
+                None if before.len() >= MOST_FAILURES => return false,
+                None => {
+                    before.push(failure);
+                    return false;
+                }
+            }
+        }
+        self.learn(image, failure);
+        true
+    }
+
+    /// The node has pulled the image after all, for a Pod of this namespace.
+    pub fn pulled(&mut self, image: &Reference, namespace: &str, node: &str) {
+        let image = image.pulled();
+        for known in [&mut self.images, &mut self.once] {
+            if let Some(failures) = known.get_mut(&image) {
+                failures.retain(|failure| (&*failure.namespace, &*failure.node) != (namespace, node));
+                if failures.is_empty() {
+                    known.remove(&image);
+                }
+            }
+        }
     }
 
     /// Takes up a failure; a later one of the same source takes the place of an earlier one.
@@ -79,10 +124,12 @@ impl NodeFailures {
 
     /// Drops what is too old.
     pub fn forget(&mut self, now: Timestamp) {
-        self.images.retain(|_, failures| {
-            failures.retain(|failure| failure.counts(now));
-            !failures.is_empty()
-        });
+        for known in [&mut self.images, &mut self.once] {
+            known.retain(|_, failures| {
+                failures.retain(|failure| failure.counts(now));
+                !failures.is_empty()
+            });
+        }
     }
 
     /// Why Pods of a namespace with these credentials should not be given an image.
@@ -197,6 +244,37 @@ mod tests {
         assert_eq!(known.against(&image(), "b", &[], at(600)), None);
         assert!(known.against(&image(), "a", &[], at(899)).is_some(), "it failed again");
         known.forget(at(900));
+        assert!(known.is_empty());
+    }
+
+    #[test]
+    fn what_may_pass_counts_when_it_has_happened_again() {
+        let mut known = NodeFailures::default();
+        let cut = |namespace: &str, node: &str, seconds| NodeFailure {
+            failure: PullFailure::Network,
+            ..failure(namespace, node, seconds)
+        };
+        assert!(!known.observe(&image(), cut("team", "n1", 0)));
+        assert!(!known.observe(&image(), cut("team", "n2", 4)), "it is the same outage");
+        assert!(!known.observe(&image(), cut("shop", "n2", 9)), "another tenant's count for themselves");
+        assert_eq!(known.against(&image(), "team", &[], at(9)), None);
+        assert!(known.observe(&image(), cut("team", "n2", 10)));
+        assert!(known.against(&image(), "team", &[], at(10)).is_some_and(|why| why.contains("node n2")));
+        assert!(!known.observe(&image(), cut("team", "n1", 700)), "the first one was long ago");
+        let mut known = NodeFailures::default();
+        assert!(
+            known.observe(&image(), failure("team", "n1", 0)),
+            "a missing blob does not come back by itself"
+        );
+    }
+
+    #[test]
+    fn a_node_that_has_pulled_the_image_after_all_says_so() {
+        let mut known = after(&[("team", "n1"), ("shop", "n2")]);
+        known.pulled(&image(), "team", "n1");
+        assert_eq!(known.against(&image(), "team", &[], at(1)), None);
+        assert!(known.against(&image(), "shop", &[], at(1)).is_some(), "it speaks for its own namespace");
+        known.pulled(&image(), "shop", "n2");
         assert!(known.is_empty());
     }
 

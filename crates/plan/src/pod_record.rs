@@ -1,9 +1,9 @@
 //! What admission writes on a Pod: for every image, what was asked for, what is used instead, by whose decision and
 //! why; and, for those who read kuik's and harbor-reef's annotations, the originals of the images that changed.
 //!
-//! Anybody may write annotations, so what is found on an incoming Pod is a claim: it counts only as far as it agrees
-//! with the Pod itself and with the policies of today. And a record must never cost a Pod its creation: the API server
-//! refuses Pods with too many annotations, so the records give way first.
+//! Authors of Pods may write annotations, so what is found on an incoming Pod is a claim: it counts only as far as it
+//! agrees with the Pod itself and with the policies of today. And a record must never cost a Pod its creation: the API
+//! server refuses Pods with too many annotations, so the records give way first.
 
 mod claims;
 mod originals;
@@ -15,10 +15,11 @@ mod tests;
 use std::collections::BTreeMap;
 
 use fairlead_api::names;
+use fairlead_domain::{digest::Digest, reference::Reference};
 use serde::{Deserialize, Serialize};
 
 pub use self::{claims::Claims, size::Room};
-use crate::routing::Failure;
+use crate::routing::RoutingFailure;
 
 /// The only version there is. A record of another version is replaced.
 pub const VERSION: u32 = 1;
@@ -32,7 +33,7 @@ pub const MOST_BYTES: usize = 64 * 1024;
 /// The API server refuses a Pod whose annotations are larger than this, all keys and values counted.
 const MOST_ANNOTATION_BYTES: usize = 256 * 1024;
 
-/// Left free for whoever annotates the Pod later.
+/// Left free for annotations that come later.
 const SPARED_BYTES: usize = 16 * 1024;
 
 /// Begins the reason of an image that was given after admission.
@@ -84,9 +85,12 @@ pub struct Route {
     /// The container's key in harbor-reef's annotation was written here, so it is ours to correct.
     #[serde(default, skip_serializing_if = "std::ops::Not::not", rename = "wroteUpstream")]
     pub wrote_upstream: bool,
+    /// The Pod was not admitted here: healing gave it the image, and gives it no other.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bypassed: bool,
     /// What the locations answered, for the warning. It is not recorded.
     #[serde(skip)]
-    pub failure: Option<Failure>,
+    pub failure: Option<RoutingFailure>,
 }
 
 /// A place that holds another image than the one that is used.
@@ -123,6 +127,19 @@ impl Route {
     pub fn is_rewritten(&self) -> bool {
         self.asked != self.used
     }
+
+    /// The digest that the tag which was asked for is held to.
+    pub fn pin(&self) -> Option<Digest> {
+        // Most are not pinned, and are not worth parsing.
+        let pinned = self.used.contains('@') && !self.asked.contains('@');
+        let used = pinned.then(|| Reference::parse(&self.used).ok())??;
+        used.digest().filter(|_| used.tag().is_some())
+    }
+
+    /// Nothing but a digest distinguishes what is used from what was asked for.
+    fn is_pinned_original(&self) -> bool {
+        self.by == BY_ORIGINAL && self.is_rewritten() && self.pin().is_some()
+    }
 }
 
 /// The annotations of an incoming Pod, as far as they matter here.
@@ -139,7 +156,7 @@ pub struct Found<'a> {
 }
 
 /// What an annotation takes of the API server's limit: key and value.
-fn size_of(name: &str, text: Option<&str>) -> usize {
+pub(crate) fn size_of(name: &str, text: Option<&str>) -> usize {
     text.map_or(0, |text| name.len() + text.len())
 }
 
@@ -157,8 +174,14 @@ impl<'a> Found<'a> {
         found
     }
 
+    /// The same after another annotation has joined; none where that leaves no room for others.
+    pub fn joined_by(self, name: &str, text: &str) -> Option<Self> {
+        let other_bytes = self.other_bytes + size_of(name, Some(text));
+        (other_bytes <= MOST_ANNOTATION_BYTES - SPARED_BYTES).then_some(Self { other_bytes, ..self })
+    }
+
     /// Bytes of the annotations that are written here.
-    fn own_bytes(&self) -> usize {
+    pub(crate) fn own_bytes(&self) -> usize {
         size_of(names::fairlead::ROUTES, self.routes)
             + size_of(names::kuik::ORIGINAL_IMAGES, self.originals)
             + size_of(names::reef::ORIGINAL_UPSTREAMS, self.upstreams)

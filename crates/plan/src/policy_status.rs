@@ -70,7 +70,7 @@ pub fn wanted(
     // The rest of its status is written by the one who copies its images.
     let is_copied = is_mirror(kind) && matches!(outcome, Compilation::Compiled { .. });
     let mut findings = if is_copied { Vec::new() } else { findings(kind, outcome) };
-    findings.extend(differences.and_then(|differences| consistent(differences, stored)));
+    findings.extend(differences.and_then(|differences| consistent(differences, stored.conditions)));
     if is_copied && findings.is_empty() {
         return None;
     }
@@ -103,14 +103,14 @@ fn findings(kind: PolicyKind, outcome: &Compilation<'_>) -> Vec<Finding> {
 }
 
 /// Whether the places of each image hold the same. Most objects are never found otherwise, and say nothing about it.
-fn consistent(differences: &[String], stored: &Stored<'_>) -> Option<Finding> {
+pub fn consistent(differences: &[String], stored: &[Condition]) -> Option<Finding> {
     if !differences.is_empty() {
         let sentence = "places of one image hold different digests, so which one a Pod runs depends on which place is \
             available; push the same image to both, or refer to it by digest";
         let message = joined(sentence, differences);
         return Some(Finding::new(types::CONSISTENT, false, reasons::DIGESTS_DIFFER, message));
     }
-    conditions::find(stored.conditions, types::CONSISTENT)?;
+    conditions::find(stored, types::CONSISTENT)?;
     let message = "no places of one image are known to hold different digests";
     Some(Finding::new(types::CONSISTENT, true, reasons::DIGESTS_AGREE, message))
 }

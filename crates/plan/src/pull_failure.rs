@@ -1,8 +1,9 @@
 //! Why a kubelet could not pull an image, read from the reason and the message of a waiting container.
 //!
 //! The kubelet passes on what the runtime wrote, and runtimes pass on what a registry wrote, so the cause has to be
-//! recognised by its words. Causes that another image cannot fix are recognised first: a message may quote several
-//! attempts, and a full disk stays full whatever the other attempts met.
+//! recognised by its words. Names of images and addresses are left out before, because any word may be a part of one.
+//! Causes that another image cannot fix are recognised first: a message may quote several attempts, and a full disk
+//! stays full whatever the other attempts met.
 
 use std::fmt;
 
@@ -23,6 +24,8 @@ pub enum PullFailure {
     ConnectionRefused,
     /// The name of the registry cannot be resolved.
     NoSuchHost,
+    /// The node cannot ask for the address of the registry at the moment.
+    Resolver,
     /// The registry answered with a status of 500 or more, or the runtime calls it unavailable.
     Unavailable,
     /// The registry asks for fewer requests.
@@ -67,15 +70,26 @@ impl PullFailure {
     }
 
     fn of_message(message: &str) -> Self {
-        let text = message.to_ascii_lowercase();
+        let text = without_names(message);
         let contains = |words: &[&str]| words.iter().any(|word| text.contains(word));
-        if contains(&["signaturevalidationfailed", "signature validation failed"]) {
+        if contains(&[
+            "signaturevalidationfailed",
+            "signature validation failed",
+            "source image rejected",
+            "rejected by policy",
+            "a signature was required",
+        ]) {
             Self::Signature
         } else if contains(&["no space left on device", "disk quota exceeded"]) {
             Self::DiskFull
         } else if contains(&["pull qps exceeded"]) {
             Self::TooManyPulls
-        } else if contains(&["no match for platform", "no image found in image index for architecture"]) {
+        } else if contains(&[
+            "no match for platform",
+            "no image found in image index for architecture",
+            "no image found in manifest list for architecture",
+            "no matching manifest for",
+        ]) {
             Self::Platform
         } else if contains(&["invalidimagename", "invalid reference format", "couldn't parse image name"]) {
             Self::InvalidName
@@ -83,27 +97,42 @@ impl PullFailure {
             "mismatched image rootfs",
             "failed to extract layer",
             "failed to unpack",
+            "extraction snapshot",
             "wrong diff id",
         ]) {
             Self::Content
+        } else if contains(&["imageref of image"]) {
+            Self::Inspect
         } else if contains(&["unexpected commit digest", "failed size validation"]) {
             Self::Corrupt
         } else if contains(&["registryunavailable", "registry is unavailable"]) || has_server_error(&text) {
             Self::Unavailable
-        } else if contains(&["429 too many requests", "toomanyrequests"]) {
+        } else if contains(&["429 too many requests", "toomanyrequests:"]) {
             Self::RateLimited
+        } else if contains(&["no such host", "name or service not known", "server misbehaving"]) {
+            Self::NoSuchHost
+        } else if contains(&["dial tcp: lookup ", "failure in name resolution"]) {
+            Self::Resolver
         } else if contains(&["connection refused"]) {
             Self::ConnectionRefused
-        } else if contains(&["no such host", "server misbehaving"]) {
-            Self::NoSuchHost
-        } else if contains(&["x509:", "certificate", "server gave http response to https client"]) {
+        } else if contains(&[
+            "x509:",
+            "tls: ",
+            "certificate signed by",
+            "verify certificate",
+            "certificate has expired",
+            "bad certificate",
+            "server gave http response to https client",
+        ]) {
             Self::Certificate
         } else if contains(&[
             "401 unauthorized",
             "403 forbidden",
-            "unauthorized",
+            "unauthorized: ",
+            "unauthorized to access",
             "access denied",
-            "denied:",
+            "denied: ",
+            "access to the resource is denied",
             "authentication required",
             "authorization failed",
             "insufficient_scope",
@@ -113,7 +142,11 @@ impl PullFailure {
         } else if contains(&["not found", "manifest unknown", "name unknown", "code = notfound"]) {
             Self::NotFound
         } else if contains(&[
-            "timeout",
+            "i/o timeout",
+            "handshake timeout",
+            "timeout exceeded",
+            "timeout awaiting",
+            "timed out",
             "deadline exceeded",
             "connection reset",
             "network is unreachable",
@@ -143,6 +176,7 @@ impl PullFailure {
             | Self::Denied
             | Self::ConnectionRefused
             | Self::NoSuchHost
+            | Self::Resolver
             | Self::Unavailable
             | Self::RateLimited
             | Self::Certificate
@@ -180,6 +214,7 @@ impl PullFailure {
             | Self::Corrupt => true,
             Self::Denied
             | Self::NoSuchHost
+            | Self::Resolver
             | Self::TooManyPulls
             | Self::DiskFull
             | Self::Platform
@@ -201,6 +236,7 @@ impl fmt::Display for PullFailure {
             Self::Denied => "access denied: check imagePullSecrets",
             Self::ConnectionRefused => "the registry refuses connections",
             Self::NoSuchHost => "the name of the registry cannot be resolved",
+            Self::Resolver => "the node could not look up the address of the registry",
             Self::Unavailable => "the registry is unavailable",
             Self::RateLimited => "the registry asks for fewer pulls",
             Self::Certificate => "the certificate of the registry is not trusted",
@@ -279,16 +315,35 @@ pub fn end_of(message: &str) -> &str {
     message.get(start..).unwrap_or_default()
 }
 
-/// Whether a status of 500 or more is quoted: `503 Service Unavailable`, `status code 502`, `status: 500`.
+/// A message in small letters without what it quotes as one word, and without references and addresses.
+fn without_names(message: &str) -> String {
+    let parts = message.split('"').enumerate();
+    // What stands between two quotation marks is every second part.
+    let kept = parts.filter(|(at, part)| at % 2 == 0 || part.contains(char::is_whitespace));
+    let is_name = |word: &str| {
+        let host = word.split_once('/').map(|(host, _)| host);
+        host.is_some_and(|host| host.contains(['.', ':']) || host == "localhost")
+    };
+    let mut text = String::with_capacity(message.len());
+    for (_, part) in kept {
+        for word in part.split_whitespace().filter(|word| !is_name(word)) {
+            text.push_str(&word.to_ascii_lowercase());
+            text.push(' ');
+        }
+    }
+    text
+}
+
+/// Whether a status of 500 or more is quoted: `status from HEAD request to …: 503 Service Unavailable`, `status code
+/// from registry 502`, `status: 500`. Numbers within addresses and references do not stand by themselves.
 fn has_server_error(text: &str) -> bool {
     let named = ["500 internal server error", "502 bad gateway", "503 service", "504 gateway time"];
-    let numbered = ["status code ", "status: ", "response status code "];
-    named.iter().any(|words| text.contains(words))
-        || numbered.iter().any(|words| {
-            text.match_indices(words)
-                .filter_map(|(at, found)| text.get(at + found.len()..))
-                .any(|rest| rest.starts_with('5') && rest.chars().take(3).all(|digit| digit.is_ascii_digit()))
-        })
+    let is_code = |word: &str| {
+        let code = word.trim_matches(|character: char| !character.is_ascii_alphanumeric());
+        code.len() == 3 && code.starts_with('5') && code.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let after = text.find("status").and_then(|at| text.get(at..)).unwrap_or_default();
+    named.iter().any(|words| text.contains(words)) || after.split_ascii_whitespace().any(is_code)
 }
 
 #[cfg(test)]
@@ -323,10 +378,22 @@ mod tests {
                 F::Unavailable,
             ),
             ("received unexpected HTTP status: 502 Bad Gateway", F::Unavailable),
+            ("invalid status code from registry 503 (Service Unavailable)", F::Unavailable),
             (
-                "invalid status code from registry 500 (Internal Server Error): status code 500",
+                "unexpected status from HEAD request to https://r.io/v2/a/manifests/503: 521 <none>",
                 F::Unavailable,
             ),
+            (
+                "unexpected status from GET request to https://r.io:500/v2/a/manifests/502: 404 Not Found",
+                F::NotFound,
+            ),
+            ("dial tcp: lookup r.io on 10.96.0.10:53: read udp 10.0.0.9:53: i/o timeout", F::Resolver),
+            ("dial tcp: lookup r.io on 127.0.0.53:53: read: connection refused", F::Resolver),
+            ("Source image rejected: A signature was required, but no signature exists", F::Signature),
+            ("Source image rejected: Running image docker://r.io/a:1 is rejected by policy.", F::Signature),
+            ("no matching manifest for linux/arm64/v8 in the manifest list entries", F::Platform),
+            ("failed to prepare extraction snapshot \"extract-1 sha256:2\": no such file", F::Content),
+            ("imageRef of image \"r.io/a:1\" is not set", F::Inspect),
             (
                 "429 Too Many Requests - Server message: toomanyrequests: You have reached your limit",
                 F::RateLimited,
@@ -355,6 +422,47 @@ mod tests {
         ] {
             for reason in ["ErrImagePull", "ImagePullBackOff"] {
                 assert_eq!(F::classify(reason, message), Some(cause), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_in_the_name_of_an_image_are_no_causes() {
+        use PullFailure as F;
+        let names = [
+            "r.io/certificate-manager:1",
+            "r.io/x/timeout:unauthorized",
+            "r.io/denied:toomanyrequests",
+            "registryunavailable.io/a:1",
+            "r.io:5000/status/500:503",
+            "docker.io/library/signaturevalidationfailed:1",
+        ];
+        for name in names {
+            let (repository, tag) = name.rsplit_once(':').unwrap();
+            for (message, cause) in [
+                (
+                    format!(
+                        "rpc error: code = NotFound desc = failed to pull and unpack image \"{name}\": failed to \
+                         resolve reference \"{name}\": {name}: not found"
+                    ),
+                    F::NotFound,
+                ),
+                (
+                    format!(
+                        "initializing source docker://{name}: reading manifest {tag} in {repository}: manifest unknown"
+                    ),
+                    F::NotFound,
+                ),
+                (
+                    format!(
+                        "unexpected status from HEAD request to https://{repository}/manifests/{tag}: 401 Unauthorized"
+                    ),
+                    F::Denied,
+                ),
+                (format!("Head \"https://{repository}/manifests/{tag}\": dial tcp: i/o timeout"), F::Network),
+                (format!("Back-off pulling image \"{name}\""), F::Unknown),
+            ] {
+                assert_eq!(F::classify("ErrImagePull", &message), Some(cause), "{message}");
             }
         }
     }

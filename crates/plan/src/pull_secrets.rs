@@ -9,16 +9,18 @@ mod receiver;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use fairlead_api::{kuik::GROUP, names};
+use fairlead_api::kuik::GROUP;
+use fairlead_api::names;
 use twox_hash::XxHash64;
 
 use crate::routing::{PolicyId, SecretName};
 
 pub use self::plan::{
-    Action, Content, Copy, Found, GRACE, Owner, Place, Plan, Selection, Sighting, SourceSecret, VERIFY_AFTER,
-    View, plan_copies,
+    Action, Content, Copy, CopyPlace, FoundSecret, GRACE, Owner, Plan, Selection, Sighting, SourceSecret,
+    VERIFY_AFTER, View, plan_copies,
 };
 pub use self::receiver::{NotAdded, NotCopied, Receiver, local_name};
 

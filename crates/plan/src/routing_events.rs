@@ -16,17 +16,17 @@ const LONGEST_MESSAGE: usize = 1024;
 /// What it takes as a name.
 const LONGEST_NAME: usize = 253;
 
-/// Each part of a message that somebody else wrote gets at most this much of it.
+/// Each part of a message that comes from outside gets at most this much of it.
 const LONGEST_PART: usize = 300;
 
 /// What an event says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum EventKind {
     ImageRewritten,
     NoAlternativeAvailable,
 }
 
-impl Kind {
+impl EventKind {
     pub const ALL: [Self; 2] = [Self::ImageRewritten, Self::NoAlternativeAvailable];
 
     /// The word by which people and programs know the event.
@@ -37,7 +37,7 @@ impl Kind {
         }
     }
 
-    /// Whether somebody should look.
+    /// Whether it is a warning.
     pub fn is_warning(self) -> bool {
         self == Self::NoAlternativeAvailable
     }
@@ -65,7 +65,7 @@ pub struct Pod<'a> {
 pub struct Event {
     /// The same for the same Pod, image and kind.
     pub name: String,
-    pub kind: Kind,
+    pub kind: EventKind,
     /// The part of the Pod that it is about, as the kubelet writes it: `spec.containers{web}`.
     pub field: String,
     pub message: String,
@@ -78,7 +78,7 @@ pub fn is_recent(created: i64, now: i64) -> bool {
 }
 
 /// The events of a Pod, in the order of its images. An entry of the record counts only while the Pod uses the image
-/// that it names, since anybody may write annotations.
+/// that it names, since every author of a Pod may write annotations.
 pub fn events(pod: &Pod<'_>) -> Vec<Event> {
     let Some(record) = Record::parse(pod.record) else {
         return Vec::new();
@@ -90,10 +90,10 @@ pub fn events(pod: &Pod<'_>) -> Vec<Event> {
         };
         // What healing did is reported by healing.
         let rewritten = route.by != BY_ORIGINAL && route.is_rewritten() && !route.is_healed();
-        for kind in Kind::ALL {
+        for kind in EventKind::ALL {
             let applies = match kind {
-                Kind::ImageRewritten => rewritten,
-                Kind::NoAlternativeAvailable => route.unavailable,
+                EventKind::ImageRewritten => rewritten,
+                EventKind::NoAlternativeAvailable => route.unavailable,
             };
             if applies {
                 events.push(Event {
@@ -109,7 +109,7 @@ pub fn events(pod: &Pod<'_>) -> Vec<Event> {
 }
 
 /// Names of Pods may be as long as names of events; then the first part gives way. The UID keeps them apart.
-fn name(pod: &Pod<'_>, place: &Place<'_>, kind: Kind) -> String {
+fn name(pod: &Pod<'_>, place: &Place<'_>, kind: EventKind) -> String {
     let what = match place {
         Place::Container(name) | Place::Init(name) | Place::Ephemeral(name) => (*name).to_owned(),
         Place::Volume(name) => format!("volume.{name}"),
@@ -130,7 +130,7 @@ fn field(place: &Place<'_>) -> String {
     }
 }
 
-fn message(kind: Kind, place: &Place<'_>, route: &Route) -> String {
+fn message(kind: EventKind, place: &Place<'_>, route: &Route) -> String {
     let subject = match place {
         Place::Container(name) => format!("container {name}"),
         Place::Init(name) => format!("init container {name}"),
@@ -140,14 +140,14 @@ fn message(kind: Kind, place: &Place<'_>, route: &Route) -> String {
     let asked = shortened(&route.asked, LONGEST_PART);
     let used = shortened(&route.used, LONGEST_PART);
     let text = match kind {
-        Kind::ImageRewritten => {
+        EventKind::ImageRewritten => {
             let by = shortened(&route.by, LONGEST_PART);
             format!("{subject} uses {used} instead of {asked}, by {by}")
         }
-        Kind::NoAlternativeAvailable if route.is_rewritten() => {
+        EventKind::NoAlternativeAvailable if route.is_rewritten() => {
             format!("{subject}: no place that holds {asked} answered; it uses {used} all the same")
         }
-        Kind::NoAlternativeAvailable => {
+        EventKind::NoAlternativeAvailable => {
             format!("{subject}: no place that holds {asked} answered; it is left as it is")
         }
     };

@@ -2,13 +2,11 @@
 //!
 //! What the operator can do at once is shared between tenants, not between objects or requests: a namespace with a
 //! thousand objects gets what one with a single object gets. Cluster-scoped objects are made by administrators and
-//! serve everybody, so each is a tenant of its own: a large one delays neither namespaces nor the other cluster-scoped
-//! objects.
+//! serve all namespaces, so each is a tenant of its own: a large one delays neither namespaces nor the other
+//! cluster-scoped objects.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use crate::ledger::Owner;
 use crate::routing::PolicyId;

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use fairlead_domain::verdict::Verdict;
 
-/// Refusals and absences: whoever just pushed the image or repaired the secret must not wait.
+/// Refusals and absences: an image that was just pushed, or a secret that was repaired, must not wait.
 const REFUSED: Duration = Duration::from_secs(2);
 /// Failures of a registry that is not known to be down as a whole are looked at again after this.
 const FAILED: Duration = Duration::from_secs(1);
@@ -124,7 +124,7 @@ pub fn proof(age: Option<Duration>, ages: Ages) -> Standing {
 
 /// Whether what a refresh found takes the place of what is known.
 ///
-/// A refresh yields to everybody else, so it may be told to wait, or may not get its turn in time (`late`), where
+/// A refresh yields to all other callers, so it may be told to wait, or may not get its turn in time (`late`), where
 /// admission would have got an answer. That is no news about an image that was there, unless the whole registry is
 /// down.
 pub fn replaces(known: &Verdict, found: &Verdict, late: bool, registry_is_down: bool) -> bool {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::routing::{Failure, LocationAnswer, clip};
+use crate::routing::{LocationAnswer, RoutingFailure, clip};
 
 /// Bytes of one line, the prefix included.
 const LONGEST_LINE: usize = 240;
@@ -27,7 +27,7 @@ const PREFIX: &str = "fairlead: ";
 /// What the author of a Pod should know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Warnings {
-    failures: Vec<(String, Failure)>,
+    failures: Vec<(String, RoutingFailure)>,
     remarks: BTreeSet<String>,
 }
 
@@ -38,8 +38,13 @@ impl Warnings {
     }
 
     /// Nothing that an image may come from is available. `name` is that of the container or volume.
-    pub fn unavailable(&mut self, name: &str, failure: Failure) {
+    pub fn unavailable(&mut self, name: &str, failure: RoutingFailure) {
         self.failures.push((name.to_owned(), failure));
+    }
+
+    /// What was said beside failures, in full: for people who read it elsewhere.
+    pub fn remarks(self) -> Vec<String> {
+        self.remarks.into_iter().collect()
     }
 
     /// The lines to send.
@@ -65,7 +70,7 @@ pub fn line(text: &str) -> String {
 }
 
 /// The headline of each failure and the answers of its locations, on as few lines as hold them.
-fn written(failures: &[(String, Failure)], form: fn(&LocationAnswer) -> &str) -> Vec<String> {
+fn written(failures: &[(String, RoutingFailure)], form: fn(&LocationAnswer) -> &str) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, failure) in failures {
         let mut current = format!("{PREFIX}{name}: {}", failure.headline);
@@ -103,18 +108,18 @@ fn size(lines: &[String]) -> usize {
 mod tests {
     use super::*;
 
-    fn failure(count: usize, reason: &str) -> Failure {
+    fn failure(count: usize, reason: &str) -> RoutingFailure {
         let answer = |number: usize| {
             let brief = format!("registry-{number}.example.com/team/app:1 is unreachable");
             LocationAnswer { full: format!("{brief}: {reason}"), brief }
         };
-        Failure {
+        RoutingFailure {
             headline: format!("none of {count} is available"),
             answers: (0..count).map(answer).collect(),
         }
     }
 
-    fn lines(failure: Failure) -> Vec<String> {
+    fn lines(failure: RoutingFailure) -> Vec<String> {
         let mut warnings = Warnings::default();
         warnings.unavailable("web", failure);
         warnings.lines()

@@ -27,28 +27,22 @@ pub mod transport;
 #[cfg(test)]
 mod testing;
 
-pub use self::{
-    auth::scope::Right,
-    client::Client,
-    error::{Detail, Error, ErrorClass, Outage, OutageKind, Problem},
-    limits::{
-        budget::Budget,
-        circuit_breaker::BreakerSettings,
-        health::RegistryHealth,
-        liveness::Check,
-        rate::{Class, Rate},
-    },
-    ops::{
-        artifact::Artifact,
-        blob::BlobReader,
-        delete::Deleted,
-        probe::{ProbeMethod, ProbeOptions},
-        referrers::{Referrers, fallback_tag},
-        tag_usage::TagUsage,
-        tags::Tags,
-        upload::{Mount, Upload},
-    },
-    repository::RepositoryClient,
-    request::context::Context,
-    settings::{RegistrySettings, Settings},
-};
+pub use self::auth::scope::Right;
+pub use self::client::Client;
+pub use self::error::{Detail, Error, ErrorClass, Outage, OutageKind, Problem};
+pub use self::limits::budget::Budget;
+pub use self::limits::circuit_breaker::BreakerSettings;
+pub use self::limits::health::RegistryHealth;
+pub use self::limits::liveness::Check;
+pub use self::limits::rate::{Class, Rate};
+pub use self::ops::artifact::Artifact;
+pub use self::ops::blob::BlobReader;
+pub use self::ops::delete::Deleted;
+pub use self::ops::probe::{ProbeMethod, ProbeOptions};
+pub use self::ops::referrers::{Referrers, fallback_tag};
+pub use self::ops::tag_usage::TagUsage;
+pub use self::ops::tags::Tags;
+pub use self::ops::upload::{Mount, Upload};
+pub use self::repository::RepositoryClient;
+pub use self::request::context::Context;
+pub use self::settings::{RegistrySettings, Settings};

@@ -93,7 +93,7 @@ impl Registry {
             challenges: Arc::default(),
             token_servers: Arc::new(TokenServers::new(settings)),
             ca_file,
-            is_configured: settings.are_set_for(host),
+            is_configured: !settings.fenced || settings.are_set_for(host),
             fenced: OnceLock::new(),
         })
     }

@@ -66,6 +66,9 @@ pub struct Settings {
     /// For opening a connection, TLS included.
     pub connect_timeout: Duration,
     pub user_agent: HeaderValue,
+    /// Whether some addresses are off limits where tenants are the cause. Not for a person, who reaches what they
+    /// reach.
+    pub fenced: bool,
 }
 
 impl Default for Settings {
@@ -76,6 +79,7 @@ impl Default for Settings {
             patience: BreakerSettings::default(),
             connect_timeout: CONNECT_TIMEOUT,
             user_agent: HeaderValue::from_static(concat!("fairlead/", env!("CARGO_PKG_VERSION"))),
+            fenced: true,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use jiff::Timestamp;
 use serde::Deserialize;
 
 /// Everything is recorded, without bodies. The start of a request is left out: its end says more.
@@ -16,7 +17,7 @@ rules:
 ";
 
 /// One request, once it was answered; a watch also when it began (`stage` is then `ResponseStarted`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditEvent {
     pub stage: String,
     pub user: String,
@@ -30,6 +31,7 @@ pub struct AuditEvent {
     pub name: String,
     pub uri: String,
     pub code: u16,
+    pub received: Timestamp,
 }
 
 #[derive(Default, Deserialize)]
@@ -43,6 +45,7 @@ struct Line {
     user_agent: String,
     object_ref: ObjectRef,
     response_status: ResponseStatus,
+    request_received_timestamp: Timestamp,
 }
 
 #[derive(Default, Deserialize)]
@@ -81,6 +84,7 @@ impl From<Line> for AuditEvent {
             name: line.object_ref.name,
             uri: line.request_uri,
             code: line.response_status.code,
+            received: line.request_received_timestamp,
         }
     }
 }

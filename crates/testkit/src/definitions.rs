@@ -2,10 +2,8 @@
 
 use anyhow::{Context, Result};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
 use serde_json::json;
 
 /// Installs a definition, or changes it to this one. The API server knows its kind a moment later.

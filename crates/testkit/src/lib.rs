@@ -6,6 +6,7 @@
 pub mod assets;
 pub mod audit;
 pub mod cluster;
+pub mod containerd;
 pub mod definitions;
 pub mod fake_registry;
 pub mod harbor;
@@ -17,6 +18,7 @@ pub mod measure;
 pub mod mutation;
 pub mod nginx;
 pub mod operator;
+pub mod oracle;
 pub mod pki;
 pub mod poll;
 pub mod process;
@@ -26,6 +28,7 @@ pub mod registry;
 pub mod service;
 pub mod standing;
 pub mod supervisor;
+pub mod webhook;
 
 mod kubeconfig;
 mod names;
@@ -33,6 +36,7 @@ mod ports;
 mod workdir;
 
 pub use cluster::{Cluster, ClusterBuilder, Part, shared};
+pub use containerd::OldContainerd;
 pub use harbor::FakeHarbor;
 pub use loki::Loki;
 pub use names::unique;

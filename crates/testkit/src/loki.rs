@@ -1,7 +1,7 @@
 //! A double of Loki: lines of one stream, given out as Loki's API does, and a record of what was asked.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Result;
 use axum::extract::{Query, State};
@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -55,12 +56,12 @@ impl Loki {
 
     /// Takes a line of a moment, in nanoseconds since 1970.
     pub fn push(&self, at: i128, line: impl Into<String>) {
-        self.held.lines.lock().unwrap_or_else(PoisonError::into_inner).push((at, line.into()));
+        self.held.lines.lock().push((at, line.into()));
     }
 
     /// The tenant of every request so far.
     pub fn tenants(&self) -> Vec<String> {
-        self.held.tenants.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.held.tenants.lock().clone()
     }
 }
 
@@ -72,11 +73,11 @@ impl Drop for Loki {
 
 async fn range(State(held): State<Arc<Held>>, headers: HeaderMap, Query(range): Query<Range>) -> Response {
     let tenant = headers.get("x-scope-orgid").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    held.tenants.lock().unwrap_or_else(PoisonError::into_inner).push(tenant.to_owned());
+    held.tenants.lock().push(tenant.to_owned());
     if range.limit > 5000 {
         return (StatusCode::BAD_REQUEST, "max entries limit per query exceeded").into_response();
     }
-    let mut lines = held.lines.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let mut lines = held.lines.lock().clone();
     lines.retain(|(at, _)| (range.start.into()..range.end.into()).contains(at));
     lines.sort();
     if range.direction == "backward" {

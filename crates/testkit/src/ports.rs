@@ -4,9 +4,10 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 
 use crate::names::random;
 
@@ -30,7 +31,7 @@ static BLOCKS_TAKEN: Mutex<Vec<Block>> = Mutex::new(Vec::new());
 
 /// A port of 127.0.0.1 on which nobody listens, and which no other test is given.
 pub(crate) fn free() -> Result<u16> {
-    let mut blocks = BLOCKS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut blocks = BLOCKS_TAKEN.lock();
     for _ in 0..ATTEMPTS {
         if let Some(block) = blocks.last_mut() {
             while block.next < block.end {
@@ -65,7 +66,7 @@ static REGISTRY_PORTS: LazyLock<Mutex<Vec<Block>>> = LazyLock::new(|| {
 
 /// The same for a registry: one of [`of_registries`] while there are any left.
 pub(crate) fn registry() -> Result<u16> {
-    let mut blocks = REGISTRY_PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut blocks = REGISTRY_PORTS.lock();
     for block in blocks.iter_mut() {
         while block.next < block.end {
             let port = block.next;
@@ -80,7 +81,7 @@ pub(crate) fn registry() -> Result<u16> {
 
 /// The ports that the first few hundred registries of this process have or will have.
 pub(crate) fn of_registries() -> Vec<u16> {
-    let blocks = REGISTRY_PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let blocks = REGISTRY_PORTS.lock();
     blocks.iter().flat_map(|block| block.end - BLOCK_SIZE..block.end).collect()
 }
 

@@ -183,8 +183,15 @@ impl Process {
 
     /// Starts it again after its end, with the same arguments and the same log.
     pub async fn start_again(&self) -> Result<()> {
+        self.start_again_with(&[]).await
+    }
+
+    /// The same with further arguments, for this life only.
+    pub async fn start_again_with(&self, args: &[&str]) -> Result<()> {
         ensure!(!self.is_running(), "{} is running", self.name);
-        self.supervisor.launch(&self.name, &self.launch).await?;
+        let mut launch = self.launch.clone();
+        launch.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+        self.supervisor.launch(&self.name, &launch).await?;
         Ok(())
     }
 

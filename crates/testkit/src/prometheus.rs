@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 use tokio::process::Command;
 
-use crate::pki::Authority;
+use crate::pki::{Authority, Identity};
 use crate::process::{Process, Program};
 use crate::supervisor::Supervisor;
 use crate::{ports, unique, workdir};
@@ -23,6 +23,7 @@ pub struct PrometheusConfig {
     samples: String,
     user: Option<(String, String)>,
     tls: bool,
+    client_certificates: bool,
     prefix: String,
 }
 
@@ -54,6 +55,13 @@ impl PrometheusConfig {
         self
     }
 
+    /// Also wants certificates of its clients, by the same authority.
+    #[must_use]
+    pub fn client_certificates(mut self) -> Self {
+        (self.tls, self.client_certificates) = (true, true);
+        self
+    }
+
     /// Serves below this path, as behind a gateway.
     #[must_use]
     pub fn prefix(mut self, path: &str) -> Self {
@@ -68,6 +76,7 @@ pub struct Prometheus {
     process: Process,
     url: String,
     authority: Option<String>,
+    client: Option<Identity>,
 }
 
 impl Prometheus {
@@ -83,8 +92,15 @@ impl Prometheus {
             let identity = authority.issue(&["127.0.0.1", "localhost"])?;
             workdir::write(&directory.join("tls.crt"), &identity.certificate)?;
             workdir::write(&directory.join("tls.key"), &identity.key)?;
-            let files = json!({"cert_file": "tls.crt", "key_file": "tls.key"});
-            web.insert("tls_server_config".to_owned(), files);
+            let mut files = vec![("cert_file", "tls.crt"), ("key_file", "tls.key")];
+            if config.client_certificates {
+                workdir::write(&directory.join("clients.crt"), authority.certificate())?;
+                files.push(("client_ca_file", "clients.crt"));
+                files.push(("client_auth_type", "RequireAndVerifyClientCert"));
+            }
+            let files: serde_json::Map<_, _> =
+                files.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
+            web.insert("tls_server_config".to_owned(), files.into());
         }
         if let Some((user, password)) = &config.user {
             let users = json!({user: bcrypt::hash(password, BCRYPT_COST)?});
@@ -104,8 +120,10 @@ impl Prometheus {
             .arg(format!("--web.external-url={url}"));
         let process = program.start_under(supervisor, &name).await?;
         process.wait_for_log("Server is ready to receive web requests", READY_DEADLINE).await?;
+        let wanted = authority.as_ref().filter(|_| config.client_certificates);
+        let client = wanted.map(|authority| authority.issue_to_client("reader", "readers")).transpose()?;
         let authority = authority.map(|authority| authority.certificate().to_owned());
-        Ok(Self { process, url, authority })
+        Ok(Self { process, url, authority, client })
     }
 
     /// Its address, with the path below which it serves.
@@ -116,6 +134,11 @@ impl Prometheus {
     /// PEM certificate of the authority, where it speaks TLS.
     pub fn authority(&self) -> Option<&str> {
         self.authority.as_deref()
+    }
+
+    /// A certificate for clients, where it wants one.
+    pub fn client(&self) -> Option<&Identity> {
+        self.client.as_ref()
     }
 
     pub async fn kill(&self) -> Result<()> {

@@ -9,10 +9,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, anyhow, bail};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
@@ -168,11 +169,6 @@ impl std::fmt::Debug for Supervisor {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every section under these locks leaves them consistent, also when a test thread panics in one.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Supervisor {
     /// Starts one that owns `directory` and removes it at the end.
     pub(crate) fn start(directory: PathBuf, options: &Options) -> Result<Self> {
@@ -203,10 +199,10 @@ impl Supervisor {
         std::thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
             for line in BufReader::new(messages).lines().map_while(Result::ok) {
                 if let Ok(message) = serde_json::from_str(&line) {
-                    lock(&reader).receive(message);
+                    reader.lock().receive(message);
                 }
             }
-            lock(&reader).close();
+            reader.lock().close();
         })?;
         Ok(Self { directory, child, commands: Mutex::new(commands), detached: AtomicBool::new(false), table })
     }
@@ -214,7 +210,7 @@ impl Supervisor {
     /// The supervisor for processes that belong to this test process as a whole.
     pub(crate) fn of_this_process() -> Result<Arc<Self>> {
         static SHARED: Mutex<Option<Arc<Supervisor>>> = Mutex::new(None);
-        let mut shared = lock(&SHARED);
+        let mut shared = SHARED.lock();
         if let Some(supervisor) = &*shared {
             return Ok(Arc::clone(supervisor));
         }
@@ -268,7 +264,7 @@ impl Supervisor {
     }
 
     pub(crate) fn watch(&self, name: &str) -> watch::Receiver<Status> {
-        lock(&self.table).part(name).subscribe()
+        self.table.lock().part(name).subscribe()
     }
 
     async fn call(&self, request: Request<'_>, starts: Option<&str>) -> Result<u32> {
@@ -284,7 +280,7 @@ impl Supervisor {
     fn send(&self, mut request: Request<'_>, starts: Option<&str>) -> Result<oneshot::Receiver<Result<u32>>> {
         let (reply, receiver) = oneshot::channel();
         {
-            let mut table = lock(&self.table);
+            let mut table = self.table.lock();
             if table.gone {
                 bail!("the supervisor has ended; see {}", self.directory.join("supervisor.log").display());
             }
@@ -295,7 +291,7 @@ impl Supervisor {
         }
         let mut line = serde_json::to_vec(&request)?;
         line.push(b'\n');
-        let mut commands = lock(&self.commands);
+        let mut commands = self.commands.lock();
         let commands = commands.as_mut().context("the supervisor was closed")?;
         commands.write_all(&line).context("cannot reach the supervisor")?;
         Ok(receiver)
@@ -304,7 +300,7 @@ impl Supervisor {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        lock(&self.commands).take();
+        self.commands.lock().take();
         // Waited for, so that nothing is running, mounted or on disk any more when this returns. A detached one stays.
         if !self.is_detached() {
             drop(self.child.wait());

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::core::v1::{LocalObjectReference, Toleration},
-    apimachinery::pkg::apis::meta::v1::Time,
-};
+use k8s_openapi::api::core::v1::{LocalObjectReference, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -78,7 +76,7 @@ pub struct CachedImageSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::tolerations")]
     pub tolerations: Vec<Toleration>,
-    /// Order between images that wait for a slot: lower numbers first, then by name.
+    /// Order between images that wait for a slot: lower numbers first, and equal ones take turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
     /// `PullPolicy` that paces the pulls. Left out: one node at a time.
@@ -118,7 +116,7 @@ pub struct CachedImageStatus {
     /// Names of the nodes that hold it, in order: the first 1,000 of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cached_nodes: Vec<String>,
-    /// Failed rounds since the image was last on every node.
+    /// The most failures in a row that one node has had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consecutive_failures: Option<i32>,
     /// When a node last got the image.

@@ -58,8 +58,8 @@ pub struct CachedImageSetSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub images: Vec<ImageEntry>,
-    /// Nodes that join with the taint `fairlead.dev/warming` keep it until the images of the set are there, or until the
-    /// configured `warm.gateDeadline` has passed.
+    /// Nodes that join with the taint `fairlead.dev/warming` keep it until the images of the set are there, or until
+    /// the configured `warm.gateDeadline` has passed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gate: bool,
 }

@@ -5,16 +5,15 @@
 
 use fairlead_domain::duration::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{CustomResource, KubeSchema, core::Rule};
+use kube::core::Rule;
+use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    queries::{Query, QueryType},
-    ranking::Ranking,
-    signals::Signal,
-    sources::Source,
-};
+use super::queries::{Query, QueryType};
+use super::ranking::Ranking;
+use super::signals::Signal;
+use super::sources::Source;
 use crate::conditions::Condition;
 
 /// Condition that says whether every one of the `sources` answered.

@@ -1,6 +1,7 @@
 //! `PullPolicy`: how fast images may be pulled onto nodes.
 
-use std::{collections::BTreeMap, time::Duration as Span};
+use std::collections::BTreeMap;
+use std::time::Duration as Span;
 
 use fairlead_domain::duration::Duration;
 use k8s_openapi::api::core::v1::Toleration;

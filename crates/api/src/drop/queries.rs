@@ -1,7 +1,8 @@
 //! Queries of a `DiscoveryPolicy`: raw data about images from Prometheus, Loki or a registry.
 
 use fairlead_domain::duration::Duration;
-use kube::{KubeSchema, core::Rule};
+use kube::KubeSchema;
+use kube::core::Rule;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 

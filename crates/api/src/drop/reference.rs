@@ -4,7 +4,8 @@
 //! the tag is `latest` when it is left out. The rules accept exactly what gives a reference in that way, so a tag
 //! inside `image` is refused only where a second tag would be appended to it.
 
-use kube::{KubeSchema, core::Rule};
+use kube::KubeSchema;
+use kube::core::Rule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,8 @@
 
 use fairlead_domain::duration::Duration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::{KubeSchema, core::Rule};
+use kube::KubeSchema;
+use kube::core::Rule;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 

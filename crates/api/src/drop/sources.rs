@@ -5,10 +5,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    queries::{self, PrometheusQueryType, block_fits_type},
-    reference::SecretRef,
-};
+use super::queries::{self, PrometheusQueryType, block_fits_type};
+use super::reference::SecretRef;
 
 /// One backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]

@@ -7,7 +7,8 @@
 //! rewritten often must not cost two writes each time.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{CustomResource, KubeSchema, core::Rule};
+use kube::core::Rule;
+use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

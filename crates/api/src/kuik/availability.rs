@@ -6,10 +6,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Filter, ImageFilter,
-    filter::{of_images_in_cluster, one_filter_only},
-};
+use super::filter::{of_images_in_cluster, one_filter_only};
+use super::{Filter, ImageFilter};
 use crate::conditions::Condition;
 use crate::schema::{rules, spec_may_be_absent};
 

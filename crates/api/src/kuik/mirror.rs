@@ -6,11 +6,9 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    CredentialSecret, Filter, ImageFilter, MAX_PRIORITY,
-    credential::namespace_is_named,
-    filter::{of_images_in_cluster, of_images_in_namespace, one_filter_only},
-};
+use super::credential::namespace_is_named;
+use super::filter::{of_images_in_cluster, of_images_in_namespace, one_filter_only};
+use super::{CredentialSecret, Filter, ImageFilter, MAX_PRIORITY};
 use crate::conditions::Condition;
 use crate::is_default;
 use crate::schema::{rules, spec_may_be_absent};

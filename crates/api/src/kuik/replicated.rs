@@ -4,11 +4,9 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    CredentialSecret, Filter, ImageFilter, MAX_PRIORITY,
-    credential::namespace_is_named,
-    filter::{of_pods_in_cluster, of_pods_in_namespace},
-};
+use super::credential::namespace_is_named;
+use super::filter::{of_pods_in_cluster, of_pods_in_namespace};
+use super::{CredentialSecret, Filter, ImageFilter, MAX_PRIORITY};
 use crate::conditions::Condition;
 use crate::schema::spec_may_be_absent;
 

@@ -34,7 +34,8 @@ pub const SOURCE_PATTERN: &str =
 #[serde(rename_all = "camelCase")]
 pub struct RepositoryMirrors {
     /// Where images are asked from: `host[:port]`, `host[:port]/path`, or `*.host` for every host below a domain. Where
-    /// several sources cover an image, the longest one counts.
+    /// several sources cover an image, the most specific one counts: a path before its registry, a host before its
+    /// domain.
     #[schemars(schema_with = "source")]
     pub source: String,
     /// Where the images can be had instead, best first: `host[:port]` or `host[:port]/path`. The part of the image that
@@ -55,7 +56,8 @@ pub struct RepositoryMirrors {
 )]
 pub struct MirrorSet {
     /// Where images are asked from: `host[:port]`, `host[:port]/path`, or `*.host` for every host below a domain. Where
-    /// several sources cover an image, the longest one counts.
+    /// several sources cover an image, the most specific one counts: a path before its registry, a host before its
+    /// domain.
     #[schemars(schema_with = "source")]
     pub source: String,
     /// Where the images can be had instead, best first: `host[:port]` or `host[:port]/path`. The part of the image that
@@ -64,7 +66,7 @@ pub struct MirrorSet {
     #[schemars(schema_with = "mirrors")]
     pub mirrors: Vec<String>,
     /// What happens when every mirror fails: `AllowContactingSource` (when left out) tries the source,
-    /// `NeverContactSource` fails. All objects must agree about one source.
+    /// `NeverContactSource` fails. Where objects differ about one source, `NeverContactSource` wins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirror_source_policy: Option<MirrorSourcePolicy>,
 }

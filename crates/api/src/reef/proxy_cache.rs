@@ -3,7 +3,8 @@
 //! What Harbor would refuse, or would never reach, is refused when the object is applied.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{CustomResource, KubeSchema, core::Rule};
+use kube::core::Rule;
+use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 

@@ -149,11 +149,9 @@ mod tests {
 
     use std::sync::LazyLock;
 
-    use fairlead_domain::{
-        digest::Digest,
-        reference::{Location, Reference},
-        selector::Selector,
-    };
+    use fairlead_domain::digest::Digest;
+    use fairlead_domain::reference::{Location, Reference};
+    use fairlead_domain::selector::Selector;
     use proptest::prelude::*;
     use regex::Regex;
 

@@ -1,6 +1,7 @@
 //! Every example can be read by the types, and nothing in it is lost.
 
-use std::{fs, path::Path};
+use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 

@@ -1,9 +1,7 @@
 //! The committed definitions are the generated ones.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 
 use super::repository;
 use crate::crds;

@@ -1,15 +1,14 @@
 //! The definitions themselves: the API server takes all of them, without a word.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use fairlead_api::crds;
 use fairlead_testkit::eventually;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{
-    Api, Client, ResourceExt,
-    api::{Patch, PatchParams},
-};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
 use tokio::sync::OnceCell;
 
 const DEADLINE: Duration = Duration::from_mins(1);

@@ -1,17 +1,13 @@
 //! Every file below `examples/` can be applied as it stands.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use kube::{
-    Api,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams},
-    core::GroupVersionKind,
-    discovery::{self, Scope},
-};
+use kube::Api;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::{self, Scope};
 use serde_json::Value;
 
 fn files(directory: &Path, found: &mut Vec<PathBuf>) -> Result<()> {

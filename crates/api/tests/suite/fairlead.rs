@@ -2,10 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::fairlead::{ImageLedger, ImageLedgerStatus, ImagePin, MAX_WARMED_NODES, WarmLedger};
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::refused::{assert_accepted, assert_refused, change, refusal, without};

@@ -8,12 +8,10 @@ use std::sync::LazyLock;
 use anyhow::{Context, Result, bail, ensure};
 use fairlead_api::crds::{self, Kind};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{
-    Client, Resource,
-    api::{DynamicObject, PostParams},
-    core::{GroupVersionKind, Request},
-    discovery::{self, Scope},
-};
+use kube::api::{DynamicObject, PostParams};
+use kube::core::{GroupVersionKind, Request};
+use kube::discovery::{self, Scope};
+use kube::{Client, Resource};
 use serde_json::{Value, json};
 
 /// One change to the good object.

@@ -5,12 +5,12 @@ use std::fmt::Debug;
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::{drop, openshift, reef};
-use kube::{
-    Api, Resource, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-    core::{ClusterResourceScope, object::HasStatus},
-};
-use serde::{Serialize, de::DeserializeOwned};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::ClusterResourceScope;
+use kube::core::object::HasStatus;
+use kube::{Api, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// Stores an object with its status, lets `kubectl` print it, and takes it away. Returns what was printed.

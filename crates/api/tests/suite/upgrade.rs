@@ -4,17 +4,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use fairlead_api::{crds, kuik::ImageSetMirror};
-use fairlead_testkit::{
-    definitions::{install, without_rules},
-    eventually,
-};
+use fairlead_api::crds;
+use fairlead_api::kuik::ImageSetMirror;
+use fairlead_testkit::definitions::{install, without_rules};
+use fairlead_testkit::eventually;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{
-    Api, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
-    core::{DeserializeGuard, GroupVersionKind},
-};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{DeserializeGuard, GroupVersionKind};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 const DEADLINE: Duration = Duration::from_secs(30);

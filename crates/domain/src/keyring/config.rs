@@ -3,20 +3,18 @@
 //! Go's decoder ignores the case of field names, lets the last of several equal keys win and takes `null` for absence;
 //! so does this one. Errors name the registry and never quote the value.
 
-use std::{collections::BTreeMap, fmt, mem};
+use std::collections::BTreeMap;
+use std::{fmt, mem};
 
-use base64::{
-    Engine as _, alphabet,
-    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
-};
-use serde::{
-    Deserialize, Deserializer,
-    de::{self, DeserializeSeed, IgnoredAny, MapAccess, Visitor},
-};
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine as _, alphabet};
+use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use super::{SecretKind, scope::shown};
+use super::SecretKind;
+use super::scope::shown;
 use crate::json::{self, is_field};
 
 /// Why a Secret's data is not a usable docker configuration.

@@ -1,9 +1,11 @@
 //! A user and a password that are hard to leak: never printed, wiped when dropped, and logged by an identity from which
 //! neither can be computed.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
+use std::sync::Arc;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 

@@ -1,6 +1,7 @@
 //! Texts that name an image with or without a repository, as container statuses carry them.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
 use super::{Reference, ReferenceError, parse};
 use crate::digest::Digest;

@@ -53,7 +53,7 @@ impl Part {
 
 /// What is wrong with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Problem {
+pub enum ReferenceProblem {
     /// The part is there but empty.
     Empty,
     /// This character never occurs in this part.
@@ -84,7 +84,7 @@ pub struct ReferenceError {
     read_as: Part,
     part: Part,
     position: usize,
-    problem: Problem,
+    problem: ReferenceProblem,
 }
 
 /// Longer texts are cut in messages, so that a hostile Pod cannot flood logs and conditions.
@@ -116,7 +116,7 @@ impl ReferenceError {
         self.position
     }
 
-    pub fn problem(&self) -> Problem {
+    pub fn problem(&self) -> ReferenceProblem {
         self.problem
     }
 }
@@ -136,35 +136,35 @@ impl fmt::Display for ReferenceError {
         let name = part.name();
         write!(f, "{text:?} is not a valid {}", read_as.name())?;
         match problem {
-            Problem::Empty => write!(f, ": the {name} is empty at character {position}")?,
-            Problem::NotAllowed(found) => {
+            ReferenceProblem::Empty => write!(f, ": the {name} is empty at character {position}")?,
+            ReferenceProblem::NotAllowed(found) => {
                 write!(f, ": {found:?} at character {position} is not allowed in the {name}")?;
             }
-            Problem::Misplaced(found) => {
+            ReferenceProblem::Misplaced(found) => {
                 write!(f, ": {found:?} at character {position} is not allowed at this place of the {name}")?;
             }
-            Problem::TooLong { length, limit } => {
+            ReferenceProblem::TooLong { length, limit } => {
                 return write!(f, ": the {name} has {length} characters, of which {limit} are allowed");
             }
-            Problem::Scheme => {
+            ReferenceProblem::Scheme => {
                 return f
                     .write_str(": it starts with a scheme; remove everything up to and including \"://\"");
             }
-            Problem::Identifier => {
+            ReferenceProblem::Identifier => {
                 return f.write_str(
                     ": 64 hexadecimal digits are an image's identifier, not a name; write name@sha256:…",
                 );
             }
-            Problem::UnknownAlgorithm => {
+            ReferenceProblem::UnknownAlgorithm => {
                 return write!(
                     f,
                     ": the digest algorithm at character {position} is not known; use sha256, sha384 or sha512"
                 );
             }
-            Problem::DigestLength { expected, found } => {
+            ReferenceProblem::DigestLength { expected, found } => {
                 return write!(f, ": the digest has {found} hexadecimal digits instead of {expected}");
             }
-            Problem::AboveRegistry => {
+            ReferenceProblem::AboveRegistry => {
                 return f.write_str(": \"..\" leads out of the registry; remove it");
             }
         }
@@ -177,11 +177,11 @@ impl fmt::Display for ReferenceError {
 pub(super) struct Fault {
     pub(super) part: Part,
     pub(super) offset: usize,
-    pub(super) problem: Problem,
+    pub(super) problem: ReferenceProblem,
 }
 
 impl Fault {
-    pub(super) fn new(part: Part, offset: usize, problem: Problem) -> Self {
+    pub(super) fn new(part: Part, offset: usize, problem: ReferenceProblem) -> Self {
         Self { part, offset, problem }
     }
 

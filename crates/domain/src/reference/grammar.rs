@@ -1,6 +1,6 @@
 //! The grammar of each part of a reference, as container runtimes enforce it. Every check is one pass over the bytes.
 
-use super::error::{Fault, Part, Problem};
+use super::error::{Fault, Part, ReferenceProblem};
 use crate::digest::{Digest, DigestError};
 
 /// Limits of the distribution specification.
@@ -14,11 +14,11 @@ fn char_at(text: &str, offset: usize) -> char {
 }
 
 fn not_allowed(part: Part, text: &str, offset: usize) -> Fault {
-    Fault::new(part, offset, Problem::NotAllowed(char_at(text, offset)))
+    Fault::new(part, offset, ReferenceProblem::NotAllowed(char_at(text, offset)))
 }
 
 fn misplaced(part: Part, text: &str, offset: usize) -> Fault {
-    Fault::new(part, offset, Problem::Misplaced(char_at(text, offset)))
+    Fault::new(part, offset, ReferenceProblem::Misplaced(char_at(text, offset)))
 }
 
 /// A host name, IPv4 address or bracketed IPv6 address, with an optional port.
@@ -26,7 +26,7 @@ pub(super) fn host(text: &str) -> Check {
     let name_end = if text.starts_with('[') { ipv6_literal(text)? } else { domain_name(text)? };
     match text.get(name_end..).unwrap_or_default().strip_prefix(':') {
         None => Ok(()),
-        Some("") => Err(Fault::new(Part::Port, name_end + 1, Problem::Empty)),
+        Some("") => Err(Fault::new(Part::Port, name_end + 1, ReferenceProblem::Empty)),
         Some(port) => match port.bytes().position(|byte| !byte.is_ascii_digit()) {
             Some(at) => Err(not_allowed(Part::Port, text, name_end + 1 + at)),
             None => Ok(()),
@@ -41,7 +41,7 @@ fn ipv6_literal(text: &str) -> Result<usize, Fault> {
     let length = inner.bytes().position(|byte| !address(byte)).unwrap_or(inner.len());
     let close = 1 + length;
     match (inner.as_bytes().get(length), length) {
-        (Some(b']'), 0) => Err(Fault::new(Part::Host, 1, Problem::Empty)),
+        (Some(b']'), 0) => Err(Fault::new(Part::Host, 1, ReferenceProblem::Empty)),
         (Some(b']'), _) => match text.as_bytes().get(close + 1) {
             None | Some(b':') => Ok(close + 1),
             Some(_) => Err(misplaced(Part::Host, text, close + 1)),
@@ -65,7 +65,7 @@ fn domain_name(text: &str) -> Result<usize, Fault> {
         previous = byte;
     }
     match previous {
-        _ if end == 0 => Err(Fault::new(Part::Host, 0, Problem::Empty)),
+        _ if end == 0 => Err(Fault::new(Part::Host, 0, ReferenceProblem::Empty)),
         b'.' | b'-' => Err(misplaced(Part::Host, text, end - 1)),
         _ => Ok(end),
     }
@@ -79,7 +79,9 @@ pub(super) fn path(text: &str) -> Check {
     for (offset, byte) in text.bytes().enumerate() {
         let after_text = previous.is_ascii_alphanumeric();
         let fine = match byte {
-            b'/' if previous == b'/' => return Err(Fault::new(Part::Repository, offset, Problem::Empty)),
+            b'/' if previous == b'/' => {
+                return Err(Fault::new(Part::Repository, offset, ReferenceProblem::Empty));
+            }
             b'/' if !after_text => return Err(misplaced(Part::Repository, text, offset - 1)),
             b'/' | b'a'..=b'z' | b'0'..=b'9' => true,
             b'.' => after_text,
@@ -94,7 +96,7 @@ pub(super) fn path(text: &str) -> Check {
         previous = byte;
     }
     match previous {
-        b'/' => Err(Fault::new(Part::Repository, text.len(), Problem::Empty)),
+        b'/' => Err(Fault::new(Part::Repository, text.len(), ReferenceProblem::Empty)),
         b'.' | b'_' | b'-' => Err(misplaced(Part::Repository, text, text.len() - 1)),
         _ => Ok(()),
     }
@@ -102,7 +104,7 @@ pub(super) fn path(text: &str) -> Check {
 
 pub(super) fn path_length(length: usize) -> Check {
     if length > REPOSITORY_LIMIT {
-        let problem = Problem::TooLong { length, limit: REPOSITORY_LIMIT };
+        let problem = ReferenceProblem::TooLong { length, limit: REPOSITORY_LIMIT };
         return Err(Fault::new(Part::Repository, 0, problem));
     }
     Ok(())
@@ -110,7 +112,7 @@ pub(super) fn path_length(length: usize) -> Check {
 
 pub(super) fn tag(text: &str) -> Check {
     if text.is_empty() {
-        return Err(Fault::new(Part::Tag, 0, Problem::Empty));
+        return Err(Fault::new(Part::Tag, 0, ReferenceProblem::Empty));
     }
     for (offset, byte) in text.bytes().enumerate() {
         match byte {
@@ -121,7 +123,7 @@ pub(super) fn tag(text: &str) -> Check {
         }
     }
     if text.len() > TAG_LIMIT {
-        let problem = Problem::TooLong { length: text.len(), limit: TAG_LIMIT };
+        let problem = ReferenceProblem::TooLong { length: text.len(), limit: TAG_LIMIT };
         return Err(Fault::new(Part::Tag, TAG_LIMIT, problem));
     }
     Ok(())
@@ -129,13 +131,13 @@ pub(super) fn tag(text: &str) -> Check {
 
 pub(super) fn digest(text: &str) -> Result<Digest, Fault> {
     text.parse().map_err(|error| match error {
-        DigestError::NoSeparator if text.is_empty() => Fault::new(Part::Digest, 0, Problem::Empty),
+        DigestError::NoSeparator if text.is_empty() => Fault::new(Part::Digest, 0, ReferenceProblem::Empty),
         DigestError::NoSeparator | DigestError::UnknownAlgorithm => {
-            Fault::new(Part::Digest, 0, Problem::UnknownAlgorithm)
+            Fault::new(Part::Digest, 0, ReferenceProblem::UnknownAlgorithm)
         }
         DigestError::NotHexadecimal { offset } => not_allowed(Part::Digest, text, offset),
         DigestError::WrongLength { expected, found, .. } => {
-            Fault::new(Part::Digest, text.len() - found, Problem::DigestLength { expected, found })
+            Fault::new(Part::Digest, text.len() - found, ReferenceProblem::DigestLength { expected, found })
         }
     })
 }

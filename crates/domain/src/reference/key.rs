@@ -5,14 +5,12 @@
 //!
 //! `:80` stays a registry of its own: whether a registry is spoken to over plain HTTP is not known from its name.
 
-use std::{
-    borrow::{Borrow, Cow},
-    cmp::Ordering,
-    fmt,
-    hash::{Hash, Hasher},
-    net::Ipv6Addr,
-    sync::Arc,
-};
+use std::borrow::{Borrow, Cow};
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::net::Ipv6Addr;
+use std::sync::Arc;
 
 use super::{Reference, parse};
 

@@ -3,17 +3,14 @@
 //! Destinations are joined like paths, so that the copies which kuik made are found under the same names. Unlike there,
 //! only whole segments count as a prefix, and a path cannot climb out of its registry.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::{
-    Host, Reference, ReferenceError,
-    error::{Fault, Part, Problem},
-    grammar,
-    key::{PlaceKey, is_same_host},
-    parse,
-};
+use super::error::{Fault, Part, ReferenceProblem};
+use super::key::{PlaceKey, is_same_host};
+use super::{Host, Reference, ReferenceError, grammar, parse};
 
 /// A registry with an optional path, normalised: `host[:port][/path]`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,19 +41,19 @@ impl Location {
             ReferenceError::new(&written, Part::Location, fault)
         };
         if registry.trim_matches('/').is_empty() {
-            return Err(refuse(Fault::new(Part::Host, 0, Problem::Empty)));
+            return Err(refuse(Fault::new(Part::Host, 0, ReferenceProblem::Empty)));
         }
         // The rest of a registry that carries a path is path; it may not be climbed out of either.
         let (first, below) = registry.split_once('/').unwrap_or((registry, ""));
         if first.is_empty() {
-            return Err(refuse(Fault::new(Part::Host, 0, Problem::Empty)));
+            return Err(refuse(Fault::new(Part::Host, 0, ReferenceProblem::Empty)));
         }
         // The join would swallow a scheme's slash and take the scheme for a host.
         if let Some(at) = registry.find("://") {
-            return Err(refuse(Fault::new(Part::Host, at, Problem::Scheme)));
+            return Err(refuse(Fault::new(Part::Host, at, ReferenceProblem::Scheme)));
         }
         let below = contained_join(&[below, path])
-            .ok_or_else(|| refuse(Fault::new(Part::Location, 0, Problem::AboveRegistry)))?;
+            .ok_or_else(|| refuse(Fault::new(Part::Location, 0, ReferenceProblem::AboveRegistry)))?;
         let (host, path) = if parse::names_host(first) {
             parse::plain_host(first).map_err(refuse)?;
             (parse::canonical_host(first), below)

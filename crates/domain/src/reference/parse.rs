@@ -3,10 +3,8 @@
 //! Total and linear: every part is cut out by its delimiter and checked in one pass. The rules are those of
 //! distribution/reference, the library of containerd, CRI-O's tools and the kubelet; a test compares both.
 
-use super::{
-    error::{Fault, Part, Problem},
-    grammar,
-};
+use super::error::{Fault, Part, ReferenceProblem};
+use super::grammar;
 
 pub(super) const DOCKER_HUB: &str = "docker.io";
 const DOCKER_HUB_OLD: &str = "index.docker.io";
@@ -34,14 +32,14 @@ pub(super) fn is_identifier(text: &str) -> bool {
 
 pub(super) fn parse(written: &str) -> Result<Parts<'_>, Fault> {
     if written.is_empty() {
-        return Err(Fault::new(Part::Reference, 0, Problem::Empty));
+        return Err(Fault::new(Part::Reference, 0, ReferenceProblem::Empty));
     }
     if written.len() > LENGTH_LIMIT {
-        let problem = Problem::TooLong { length: written.len(), limit: LENGTH_LIMIT };
+        let problem = ReferenceProblem::TooLong { length: written.len(), limit: LENGTH_LIMIT };
         return Err(Fault::new(Part::Reference, 0, problem));
     }
     if is_identifier(written) {
-        return Err(Fault::new(Part::Reference, 0, Problem::Identifier));
+        return Err(Fault::new(Part::Reference, 0, ReferenceProblem::Identifier));
     }
     let (host, rest) = match written.split_once('/') {
         Some((first, rest)) if names_host(first) => (Some(first), rest),
@@ -49,7 +47,7 @@ pub(super) fn parse(written: &str) -> Result<Parts<'_>, Fault> {
     };
     let base = written.len() - rest.len();
     if let Some(scheme) = host.filter(|host| host.ends_with(':') && rest.starts_with('/')) {
-        return Err(Fault::new(Part::Host, scheme.len() - 1, Problem::Scheme));
+        return Err(Fault::new(Part::Host, scheme.len() - 1, ReferenceProblem::Scheme));
     }
     let plain = host.map_or(Ok(false), plain_host)?;
     let host = canonical_host(host.unwrap_or(DOCKER_HUB));

@@ -1,21 +1,15 @@
 //! The parts of a reference that are values of their own: registry host, repository and tag.
 
-use std::{
-    cmp::Ordering,
-    fmt,
-    hash::{Hash, Hasher},
-    net::IpAddr,
-    str::FromStr,
-    sync::Arc,
-};
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
 
-use super::{
-    Reference,
-    error::{Part, ReferenceError},
-    grammar,
-    key::{HostKey, PlaceKey},
-    parse,
-};
+use super::error::{Part, ReferenceError};
+use super::key::{HostKey, PlaceKey};
+use super::{Reference, grammar, parse};
 
 /// A registry's host with its optional port. The case is kept: it is what the runtime uses as a name.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -68,39 +68,39 @@ fn all_digest_algorithms_of_runtimes() {
 #[test]
 fn refusals_name_part_character_and_remedy() {
     for (written, part, position, problem) in [
-        ("", Part::Reference, 1, Problem::Empty),
-        (HEX, Part::Reference, 1, Problem::Identifier),
-        ("Nginx", Part::Repository, 1, Problem::NotAllowed('N')),
-        ("ghcr.io/Team/app", Part::Repository, 9, Problem::NotAllowed('T')),
-        ("nginx:la test", Part::Tag, 9, Problem::NotAllowed(' ')),
-        ("nginx:", Part::Tag, 7, Problem::Empty),
-        ("nginx:.x", Part::Tag, 7, Problem::Misplaced('.')),
-        ("a//b", Part::Repository, 3, Problem::Empty),
-        ("a/", Part::Repository, 3, Problem::Empty),
-        ("/a", Part::Repository, 1, Problem::Empty),
-        ("a/b..c", Part::Repository, 5, Problem::Misplaced('.')),
-        ("a/b___c", Part::Repository, 6, Problem::Misplaced('_')),
-        ("a/b-/c", Part::Repository, 4, Problem::Misplaced('-')),
-        ("a/-b", Part::Repository, 3, Problem::Misplaced('-')),
-        ("a/b.", Part::Repository, 4, Problem::Misplaced('.')),
-        ("r.io:80x/a", Part::Port, 8, Problem::NotAllowed('x')),
-        ("r.io:/a", Part::Port, 6, Problem::Empty),
-        ("r..io/a", Part::Host, 3, Problem::Misplaced('.')),
-        ("-r.io/a", Part::Host, 1, Problem::Misplaced('-')),
-        ("r-.io/a", Part::Host, 2, Problem::Misplaced('-')),
-        ("https://r.io/a", Part::Host, 6, Problem::Scheme),
-        ("https:/r.io/a", Part::Port, 7, Problem::Empty),
-        ("user@r.io/a", Part::Host, 5, Problem::NotAllowed('@')),
-        ("[::1/a", Part::Host, 1, Problem::Misplaced('[')),
-        ("[::g]/a", Part::Host, 4, Problem::NotAllowed('g')),
-        ("[::1]x/a", Part::Host, 6, Problem::Misplaced('x')),
-        ("[.]/a", Part::Host, 2, Problem::NotAllowed('.')),
-        ("é/a:é", Part::Repository, 1, Problem::NotAllowed('é')),
-        ("a:é", Part::Tag, 3, Problem::NotAllowed('é')),
-        ("a@", Part::Digest, 3, Problem::Empty),
-        ("a@md5:00", Part::Digest, 3, Problem::UnknownAlgorithm),
-        ("a@sha256:xyz", Part::Digest, 10, Problem::NotAllowed('x')),
-        ("a@sha256:00", Part::Digest, 10, Problem::DigestLength { expected: 64, found: 2 }),
+        ("", Part::Reference, 1, ReferenceProblem::Empty),
+        (HEX, Part::Reference, 1, ReferenceProblem::Identifier),
+        ("Nginx", Part::Repository, 1, ReferenceProblem::NotAllowed('N')),
+        ("ghcr.io/Team/app", Part::Repository, 9, ReferenceProblem::NotAllowed('T')),
+        ("nginx:la test", Part::Tag, 9, ReferenceProblem::NotAllowed(' ')),
+        ("nginx:", Part::Tag, 7, ReferenceProblem::Empty),
+        ("nginx:.x", Part::Tag, 7, ReferenceProblem::Misplaced('.')),
+        ("a//b", Part::Repository, 3, ReferenceProblem::Empty),
+        ("a/", Part::Repository, 3, ReferenceProblem::Empty),
+        ("/a", Part::Repository, 1, ReferenceProblem::Empty),
+        ("a/b..c", Part::Repository, 5, ReferenceProblem::Misplaced('.')),
+        ("a/b___c", Part::Repository, 6, ReferenceProblem::Misplaced('_')),
+        ("a/b-/c", Part::Repository, 4, ReferenceProblem::Misplaced('-')),
+        ("a/-b", Part::Repository, 3, ReferenceProblem::Misplaced('-')),
+        ("a/b.", Part::Repository, 4, ReferenceProblem::Misplaced('.')),
+        ("r.io:80x/a", Part::Port, 8, ReferenceProblem::NotAllowed('x')),
+        ("r.io:/a", Part::Port, 6, ReferenceProblem::Empty),
+        ("r..io/a", Part::Host, 3, ReferenceProblem::Misplaced('.')),
+        ("-r.io/a", Part::Host, 1, ReferenceProblem::Misplaced('-')),
+        ("r-.io/a", Part::Host, 2, ReferenceProblem::Misplaced('-')),
+        ("https://r.io/a", Part::Host, 6, ReferenceProblem::Scheme),
+        ("https:/r.io/a", Part::Port, 7, ReferenceProblem::Empty),
+        ("user@r.io/a", Part::Host, 5, ReferenceProblem::NotAllowed('@')),
+        ("[::1/a", Part::Host, 1, ReferenceProblem::Misplaced('[')),
+        ("[::g]/a", Part::Host, 4, ReferenceProblem::NotAllowed('g')),
+        ("[::1]x/a", Part::Host, 6, ReferenceProblem::Misplaced('x')),
+        ("[.]/a", Part::Host, 2, ReferenceProblem::NotAllowed('.')),
+        ("é/a:é", Part::Repository, 1, ReferenceProblem::NotAllowed('é')),
+        ("a:é", Part::Tag, 3, ReferenceProblem::NotAllowed('é')),
+        ("a@", Part::Digest, 3, ReferenceProblem::Empty),
+        ("a@md5:00", Part::Digest, 3, ReferenceProblem::UnknownAlgorithm),
+        ("a@sha256:xyz", Part::Digest, 10, ReferenceProblem::NotAllowed('x')),
+        ("a@sha256:00", Part::Digest, 10, ReferenceProblem::DigestLength { expected: 64, found: 2 }),
     ] {
         let error = Reference::parse(written).unwrap_err();
         assert_eq!((error.part(), error.position(), error.problem()), (part, position, problem), "{written}");
@@ -134,13 +134,13 @@ fn length_limits() {
     let path = |length: usize| "a".repeat(length);
     assert!(Reference::parse(&format!("r.io/{}", path(255))).is_ok());
     let error = Reference::parse(&format!("r.io/{}", path(256))).unwrap_err();
-    assert_eq!(error.problem(), Problem::TooLong { length: 256, limit: 255 });
+    assert_eq!(error.problem(), ReferenceProblem::TooLong { length: 256, limit: 255 });
     // What normalisation adds counts.
     assert!(Reference::parse(&path(247)).is_ok());
     assert!(Reference::parse(&path(248)).is_err());
     assert!(Reference::parse(&format!("a:{}", path(128))).is_ok());
     let error = Reference::parse(&format!("a:{}", path(129))).unwrap_err();
-    assert_eq!(error.problem(), Problem::TooLong { length: 129, limit: 128 });
+    assert_eq!(error.problem(), ReferenceProblem::TooLong { length: 129, limit: 128 });
 }
 
 #[test]
@@ -169,29 +169,14 @@ fn what_is_pulled() {
 
 #[test]
 fn tags_and_digests_can_be_changed() {
-    let tag = Tag::parse("v2").unwrap();
     let digest: Digest = format!("sha256:{HEX}").parse().unwrap();
     let reference = parse("r.io/a:v1");
-    assert_eq!(reference.with_tag(&tag).as_str(), "r.io/a:v2");
     let pinned = reference.with_digest(&digest);
     assert_eq!(pinned.as_str(), format!("r.io/a:v1@{digest}"));
-    assert_eq!(pinned.with_tag(&tag).as_str(), format!("r.io/a:v2@{digest}"));
     assert_eq!(pinned.without_tag().as_str(), format!("r.io/a@{digest}"));
     assert_eq!(pinned.without_digest(), reference);
     assert_eq!(parse(pinned.as_str()).tag(), pinned.tag());
     assert!(Tag::parse("-x").is_err());
-}
-
-#[test]
-fn familiar_names() {
-    for (written, familiar) in [
-        ("docker.io/library/nginx:1", "nginx:1"),
-        ("docker.io/bitnami/redis", "bitnami/redis"),
-        ("docker.io/library/a/b", "library/a/b"),
-        ("ghcr.io/library/x", "ghcr.io/library/x"),
-    ] {
-        assert_eq!(parse(written).familiar(), familiar);
-    }
 }
 
 #[test]

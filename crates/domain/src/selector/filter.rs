@@ -8,10 +8,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{
-    label::{Labels, Selector, SelectorError},
-    pattern::{Pattern, PatternError},
-};
+use super::label::{Labels, Selector, SelectorError};
+use super::pattern::{Pattern, PatternError};
 
 /// One item of a unified filter, as written. An empty text belongs to no group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,11 +7,9 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt,
-    str::FromStr,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::str::FromStr;
 
 pub use self::parse::{Expected, SelectorError};
 

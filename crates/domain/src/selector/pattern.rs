@@ -15,21 +15,17 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    fmt,
-    hash::{Hash, Hasher},
-    str::FromStr,
-    sync::Arc,
-};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
 use thiserror::Error;
 
+use self::ascii::AsciiSet;
+use self::node::{Look, Needles, Node};
 pub use self::search::Search;
-use self::{
-    ascii::AsciiSet,
-    node::{Look, Needles, Node},
-};
 
 /// Longest pattern, in bytes. Custom resources allow 128 characters.
 pub const PATTERN_LIMIT: usize = 1024;

@@ -6,12 +6,10 @@
 
 use std::collections::HashMap;
 
-use super::{
-    bits::{Bits, Numbers},
-    filter::{PodFacts, PodMatcher},
-    label::{Labels, NoLabels, Selector, Sign},
-    set::{FilterSet, Member},
-};
+use super::bits::{Bits, Numbers};
+use super::filter::{PodFacts, PodMatcher};
+use super::label::{Labels, NoLabels, Selector, Sign};
+use super::set::{FilterSet, Member};
 
 /// Compiled Pod matchers by number, matched together.
 #[derive(Debug, Default)]
@@ -155,10 +153,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{
-        super::filter::{FilterItem, Rules},
-        *,
-    };
+    use super::super::filter::{FilterItem, Rules};
+    use super::*;
 
     fn matcher(include: &[FilterItem<'_>], exclude: &[FilterItem<'_>]) -> PodMatcher {
         PodMatcher::compile(Rules { include, exclude }).unwrap()

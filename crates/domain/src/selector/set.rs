@@ -8,11 +8,9 @@ use std::collections::HashMap;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
-use super::{
-    bits::{Bits, Numbers},
-    filter::ImageFilter,
-    pattern::Pattern,
-};
+use super::bits::{Bits, Numbers};
+use super::filter::ImageFilter;
+use super::pattern::Pattern;
 
 /// A pattern's place in a [`PatternSet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,12 +1,10 @@
 //! Arbitrary bytes into everything that reads foreign bytes: nothing may panic, hang or grow without bound.
 
-use fairlead_domain::{
-    digest::Digest,
-    keyring::{IdentityKey, Keyring, SecretKind, glob_matches},
-    platform::PlatformFilter,
-    reference::{AnyReference, Host, Location, Reference, Tag},
-    selector::{Pattern, Selector},
-};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::keyring::{IdentityKey, Keyring, SecretKind, glob_matches};
+use fairlead_domain::platform::PlatformFilter;
+use fairlead_domain::reference::{AnyReference, Host, Location, Reference, Tag};
+use fairlead_domain::selector::{Pattern, Selector};
 
 use crate::random::{Random, cases};
 
@@ -76,9 +74,7 @@ fn nothing_panics() {
         let other = String::from_utf8_lossy(&input(&mut random)).into_owned();
         if let Ok(reference) = Reference::parse(&text) {
             assert_eq!(Reference::parse(reference.as_str()).unwrap(), reference);
-            assert!(
-                !reference.familiar().is_empty() && reference.pulled().as_str().starts_with(reference.name())
-            );
+            assert!(reference.pulled().as_str().starts_with(reference.name()));
         }
         if let Err(error) = AnyReference::parse(&text) {
             assert!(error.to_string().len() < 1000);

@@ -1,10 +1,9 @@
 //! The keyring against the kubelet's own.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use fairlead_domain::{
-    keyring::{IdentityKey, Keyring, SecretKind},
-    reference::Reference,
-};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use fairlead_domain::keyring::{IdentityKey, Keyring, SecretKind};
+use fairlead_domain::reference::Reference;
 use serde::{Deserialize, Serialize};
 
 use crate::oracle;

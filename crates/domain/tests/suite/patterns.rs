@@ -1,9 +1,7 @@
 //! Regular expressions and shell patterns against Go's own.
 
-use fairlead_domain::{
-    keyring::glob_matches,
-    selector::{FilterSet, ImageFilter, Pattern, PatternSet},
-};
+use fairlead_domain::keyring::glob_matches;
+use fairlead_domain::selector::{FilterSet, ImageFilter, Pattern, PatternSet};
 use serde::Serialize;
 
 use crate::oracle;

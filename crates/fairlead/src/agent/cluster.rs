@@ -5,9 +5,13 @@
 //! that a policy closes.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use fairlead_node::agent::FollowedPolicy;
+use fairlead_node::detect::DetectError;
 use fairlead_node::{Runtime, RuntimeName};
 use fairlead_operator::controller::backoff::Retry;
 use fairlead_operator::platform::api_error::{Class, Failure};
@@ -20,37 +24,120 @@ use kube::{Api, Client, ResourceExt as _};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::Policies;
 use crate::nodes::policy;
 
 /// Kinds and their plurals.
-const KINDS: [(&str, &str, &str, &str); 5] = [
+pub(crate) const KINDS: [(&str, &str, &str, &str); 5] = [
     ("config.openshift.io", "v1", "ImageSourceDigestPolicy", "imagesourcedigestpolicies"),
     ("config.openshift.io", "v1", "ImageSourceTagPolicy", "imagesourcetagpolicies"),
     ("config.openshift.io", "v1", "ImageDigestMirrorSet", "imagedigestmirrorsets"),
     ("config.openshift.io", "v1", "ImageTagMirrorSet", "imagetagmirrorsets"),
     ("operator.openshift.io", "v1alpha1", "ImageContentSourcePolicy", "imagecontentsourcepolicies"),
 ];
-/// A kind counts as not served at the start after this many requests in a row that did not find it.
-const ABSENT_AFTER: u32 = 3;
+/// A kind counts as not served at the start if it was not found for so long. An API server that has just started does
+/// not know its custom resources yet, and files of an agent before this one must not go because of that.
+const ABSENT_AFTER: Duration = Duration::from_secs(2);
+const ABSENT_AFTER_WITH_FILES: Duration = Duration::from_mins(1);
+/// How often it is looked whether the node has another runtime than at the start.
+const LOOK_AT_NODE_EVERY: Duration = Duration::from_mins(5);
 const WATCH_SECONDS: u32 = 60;
+
+/// Objects of one kind, by name.
+type Objects = BTreeMap<String, FollowedPolicy>;
 
 /// What is known of all kinds.
 struct Known {
-    /// By kind and name; `None` until a kind was listed.
-    kinds: Mutex<[Option<BTreeMap<String, MirrorPolicy>>; KINDS.len()]>,
-    policies: watch::Sender<Option<Arc<[MirrorPolicy]>>>,
+    /// `None` until a kind was listed.
+    kinds: Mutex<[Option<Objects>; KINDS.len()]>,
+    policies: watch::Sender<Option<Arc<[FollowedPolicy]>>>,
 }
 
-/// The runtime that the kubelet of a node reports: `containerd://2.2.0`.
-pub(super) async fn runtime_of(client: &Client, node: &str) -> Result<Option<Runtime>> {
-    let nodes: Api<Node> = Api::all(client.clone());
-    let node = nodes.get(node).await.with_context(|| format!("cannot read Node {node}"))?;
-    let reported = node.status.and_then(|status| status.node_info).map(|info| info.container_runtime_version);
-    Ok(reported.as_deref().and_then(runtime))
+/// Distributions that do not start containerd with the usual configuration, by the version of the kubelet.
+const DISTRIBUTIONS: [Distribution; 3] = [
+    Distribution {
+        mark: "+k3s",
+        name: "k3s",
+        place: Place::Directory("var/lib/rancher/k3s/agent/etc/containerd/certs.d"),
+    },
+    Distribution {
+        mark: "+rke2",
+        name: "RKE2",
+        place: Place::Directory("var/lib/rancher/rke2/agent/etc/containerd/certs.d"),
+    },
+    Distribution { mark: "+k0s", name: "k0s", place: Place::Config("a file of /etc/k0s/containerd.d") },
+];
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Distribution {
+    mark: &'static str,
+    name: &'static str,
+    place: Place,
 }
 
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    /// The distribution writes this one at every start. Below the root of the node's file system.
+    Directory(&'static str),
+    /// An administrator names a directory here.
+    Config(&'static str),
+}
+
+impl Distribution {
+    /// What an administrator has to do.
+    pub(super) fn error(&self, root: &Path) -> DetectError {
+        let distribution = self.name;
+        match self.place {
+            Place::Directory(below) => {
+                DetectError::Distribution { distribution, directory: root.join(below) }
+            }
+            Place::Config(place) => DetectError::OwnConfig { distribution, place },
+        }
+    }
+}
+
+/// What the Node object says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(super) uid: String,
+    pub(crate) runtime: Option<Runtime>,
+    pub(super) distribution: Option<&'static Distribution>,
+}
+
+impl Seen {
+    pub(crate) async fn read(client: &Client, node: &str) -> Result<Self> {
+        let nodes: Api<Node> = Api::all(client.clone());
+        let node = nodes.get(node).await.with_context(|| format!("cannot read Node {node}"))?;
+        let info = node.status.and_then(|status| status.node_info);
+        let distribution = info.as_ref().and_then(|info| {
+            DISTRIBUTIONS.iter().find(|distribution| info.kubelet_version.contains(distribution.mark))
+        });
+        let runtime = info.and_then(|info| runtime(&info.container_runtime_version));
+        Ok(Self { uid: node.metadata.uid.unwrap_or_default(), runtime, distribution })
+    }
+}
+
+/// Ends the agent when the node has another runtime, or another version of it, than at the start: what it can read, and
+/// where, may be different. The agent is started again.
+pub(super) async fn end_after_upgrade(client: Client, node: String, seen: Seen, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_AT_NODE_EVERY) => {}
+            () = stop.cancelled() => return,
+        }
+        if let Ok(now) = Seen::read(&client, &node).await
+            && now.runtime.is_some()
+            && now != seen
+        {
+            tracing::info!(before = ?seen.runtime, now = ?now.runtime, "another runtime; ending to start anew");
+            stop.cancel();
+        }
+    }
+}
+
+/// As the kubelet reports it: `containerd://2.2.0`.
 fn runtime(reported: &str) -> Option<Runtime> {
     let (name, version) = reported.split_once("://")?;
     let name = match name {
@@ -61,36 +148,49 @@ fn runtime(reported: &str) -> Option<Runtime> {
     Some(Runtime { name, version: version.parse().ok() })
 }
 
-pub(super) fn follow(client: &Client) -> Policies {
+/// Follows all kinds. `is_new`: no agent has written files on this node before.
+pub(super) fn follow(client: &Client, is_new: bool) -> Policies {
+    let absent_after = if is_new { ABSENT_AFTER } else { ABSENT_AFTER_WITH_FILES };
     let (policies, receiver) = watch::channel(None);
     let known = Arc::new(Known { kinds: Mutex::default(), policies });
     for (index, (group, version, kind, plural)) in KINDS.into_iter().enumerate() {
         let names = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
         let api = Api::all_with(client.clone(), &names);
-        tokio::spawn(follow_kind(api, kind, index, Arc::clone(&known)));
+        tokio::spawn(follow_kind(api, kind, index, Arc::clone(&known), absent_after));
     }
     receiver
 }
 
-async fn follow_kind(api: Api<DynamicObject>, kind: &'static str, index: usize, known: Arc<Known>) {
+async fn follow_kind(
+    api: Api<DynamicObject>,
+    kind: &'static str,
+    index: usize,
+    known: Arc<Known>,
+    absent_after: Duration,
+) {
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
     let mut events = Box::pin(watcher(api, config));
     let mut retry = Retry::default();
     let mut listed = BTreeMap::new();
-    let (mut absent, mut last_class) = (0, None);
+    let (mut absent_since, mut last_class): (Option<Instant>, _) = (None, None);
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
                 if !matches!(event, Event::Init) {
-                    (absent, last_class) = (0, None);
+                    (absent_since, last_class) = (None, None);
                     retry.reset();
                 }
                 known.take(index, event, &mut listed);
             }
             Err(error) => {
                 let failure = Failure::from(&error);
-                absent = if failure.class == Class::Absent { absent + 1 } else { 0 };
-                if absent == ABSENT_AFTER && known.is_absent(index) {
+                absent_since = match absent_since {
+                    _ if failure.class != Class::Absent => None,
+                    None => Some(Instant::now()),
+                    since => since,
+                };
+                let is_absent = absent_since.is_some_and(|since| since.elapsed() >= absent_after);
+                if is_absent && known.is_absent(index) {
                     tracing::info!(kind, "the cluster does not serve this kind; it is looked for further");
                 } else if failure.class != Class::Absent
                     && last_class.replace(failure.class) != Some(failure.class)
@@ -104,23 +204,26 @@ async fn follow_kind(api: Api<DynamicObject>, kind: &'static str, index: usize, 
 }
 
 impl Known {
-    fn take(&self, index: usize, event: Event<DynamicObject>, listed: &mut BTreeMap<String, MirrorPolicy>) {
+    fn take(&self, index: usize, event: Event<DynamicObject>, listed: &mut Objects) {
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(object) => {
                 let name = object.name_any();
-                // What cannot be read any more stays as it was.
-                let former = || self.kinds.lock().get(index)?.as_ref()?.get(&name).cloned();
-                if let Some(policy) = read(object).or_else(former) {
+                let known = || self.kinds.lock().get(index)?.as_ref()?.get(&name).cloned();
+                let former = || known().map(|known| FollowedPolicy { is_current: false, ..known });
+                if let Some(policy) = read(object).map(FollowedPolicy::from).or_else(former) {
                     listed.insert(name, policy);
                 }
             }
             Event::InitDone => self.change(index, |objects| *objects = std::mem::take(listed)),
             Event::Apply(object) => {
                 let name = object.name_any();
-                if let Some(policy) = read(object) {
-                    self.change(index, |objects| _ = objects.insert(name, policy));
-                }
+                let policy = read(object);
+                self.change(index, |objects| match (policy, objects.get_mut(&name)) {
+                    (Some(policy), _) => _ = objects.insert(name, policy.into()),
+                    (None, Some(known)) => known.is_current = false,
+                    (None, None) => {}
+                });
             }
             Event::Delete(object) => self.change(index, |objects| _ = objects.remove(&object.name_any())),
         }
@@ -135,14 +238,14 @@ impl Known {
         is_new
     }
 
-    fn change(&self, index: usize, change: impl FnOnce(&mut BTreeMap<String, MirrorPolicy>)) {
+    fn change(&self, index: usize, change: impl FnOnce(&mut Objects)) {
         let mut kinds = self.kinds.lock();
         if let Some(kind) = kinds.get_mut(index) {
             change(kind.get_or_insert_default());
         }
         if kinds.iter().all(Option::is_some) {
             let all = kinds.iter().flatten().flat_map(BTreeMap::values).cloned();
-            let all: Arc<[MirrorPolicy]> = all.collect();
+            let all: Arc<[FollowedPolicy]> = all.collect();
             self.policies.send_if_modified(|known| {
                 let is_new = known.as_ref() != Some(&all);
                 *known = Some(all);

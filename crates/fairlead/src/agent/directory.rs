@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use fairlead_plan::node_config::MirrorPolicy;
+use fairlead_node::agent::FollowedPolicy;
 use tokio::sync::watch;
 
 use super::Policies;
@@ -47,7 +47,7 @@ pub(super) fn follow(path: PathBuf) -> Policies {
     receiver
 }
 
-fn read(path: &Path) -> Result<Vec<MirrorPolicy>> {
+fn read(path: &Path) -> Result<Vec<FollowedPolicy>> {
     let mut manifests = Manifests::default();
     manifests.read(path)?;
     if let Some(broken) = manifests.broken.first() {
@@ -57,7 +57,7 @@ fn read(path: &Path) -> Result<Vec<MirrorPolicy>> {
     for manifest in &manifests.objects {
         match policy(&manifest.object) {
             None => {}
-            Some(Ok(policy)) => policies.push(policy),
+            Some(Ok(policy)) => policies.push(policy.into()),
             Some(Err(mismatch)) => bail!("{}", unreadable(manifest, &mismatch)),
         }
     }

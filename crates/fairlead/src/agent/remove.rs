@@ -1,29 +1,113 @@
 //! `fairlead agent remove`: takes everything off a node that an agent has put there.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::Args;
-use fairlead_node::files::RealDisk;
+use fairlead_node::files::{ConfigDir, RealDisk};
+use fairlead_node::{Runtime, RuntimeName, crio};
+use tokio::sync::watch;
 
-use super::Place;
+use super::{Place, every_node, ready};
+use crate::access::warn;
+use crate::connect::Server;
+use crate::ending::{Interruption, run_to_end};
 use crate::output::write;
+
+/// Where agents write unless an option says otherwise or they find something else.
+const USUAL: [(&str, RuntimeName); 2] = [
+    ("etc/containerd/certs.d", RuntimeName::Containerd),
+    ("etc/containers/registries.conf.d", RuntimeName::Crio),
+];
 
 /// Remove the files that agents have written on this node
 ///
 /// Files of others stay. Images are then pulled from their sources, also where policies forbid it. Stop the agent
-/// first: one that runs writes its files again.
+/// first: one that runs writes its files again. With --every-node, the Pods of the agents' `DaemonSet` do it instead of
+/// what they did before, on all nodes of the cluster.
 #[derive(Debug, Args)]
 pub(crate) struct Remove {
     #[command(flatten)]
     place: Place,
+    /// Name the files, and keep them
+    #[arg(long)]
+    keep: bool,
+    /// Stay when it is done, until a signal, as a Pod of a `DaemonSet` has to
+    #[arg(long, conflicts_with = "every_node")]
+    stay: bool,
+    /// File that says whether it is done, for `fairlead agent ready`
+    #[arg(long, value_name = "FILE", requires = "stay")]
+    ready_file: Option<PathBuf>,
+    /// Have the files removed from every node of a cluster by its agents, which end with it
+    #[arg(long, conflicts_with_all = ["keep", "host_root", "runtime", "runtime_version", "config_dir"])]
+    every_node: bool,
+    #[command(flatten)]
+    everywhere: every_node::EveryNode,
+    #[command(flatten)]
+    server: Server,
 }
 
 impl Remove {
     pub(super) fn run(&self) -> Result<()> {
-        let (directory, _) = self.place.find(None)?;
-        let applied = directory.remove(&mut RealDisk)?;
-        let removed =
-            applied.removed.iter().map(|path| format!("removed {}\n", directory.path.join(path).display()));
-        write(&removed.collect::<String>())?;
+        if self.every_node {
+            return run_to_end(self.everywhere.remove(&self.server));
+        }
+        for directory in self.directories() {
+            self.remove(&directory)?;
+        }
+        if self.stay { run_to_end(self.wait()) } else { Ok(()) }
+    }
+
+    /// All directories in which an agent may have written: a runtime may have been exchanged since, or lost its
+    /// `config_path`.
+    fn directories(&self) -> Vec<ConfigDir> {
+        let found = self.place.find(None).ok().map(|(directory, _)| directory);
+        if self.place.config_dir.is_some() {
+            return found.into_iter().collect();
+        }
+        let usual = USUAL.map(|(path, runtime)| ConfigDir::new(self.place.host_root.join(path), runtime));
+        let mut all: Vec<ConfigDir> = found.into_iter().collect();
+        for directory in usual {
+            if !all.iter().any(|found| found.path == directory.path) {
+                all.push(directory);
+            }
+        }
+        all
+    }
+
+    fn remove(&self, directory: &ConfigDir) -> Result<()> {
+        let (verb, paths) = if self.keep {
+            ("kept", directory.ours()?)
+        } else {
+            ("removed", directory.remove(&mut RealDisk)?.removed)
+        };
+        let said = paths.iter().map(|path| format!("{verb} {}\n", directory.path.join(path).display()));
+        write(&said.collect::<String>())?;
+        if directory.runtime == RuntimeName::Crio && !self.keep && !paths.is_empty() {
+            let runtime = Runtime { name: RuntimeName::Crio, version: self.place.runtime_version };
+            if let Err(error) = crio::tell(&self.place.host_root, runtime) {
+                warn(&format!("until CRI-O starts again, it follows the removed file: {error}"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait(&self) -> Result<()> {
+        let mut interruption = Interruption::new()?;
+        let (beat, readiness) = watch::channel(None);
+        if let Some(file) = &self.ready_file {
+            tokio::spawn(ready::keep(file.clone(), readiness));
+        }
+        let beating = async {
+            loop {
+                beat.send_replace(None);
+                tokio::time::sleep(super::LOOK_EVERY).await;
+            }
+        };
+        tokio::select! {
+            () = interruption.wait() => {}
+            () = beating => {}
+        }
         Ok(())
     }
 }

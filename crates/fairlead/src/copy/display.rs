@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 
 use super::list::Pair;
 use super::progress::Progress;
-use super::report::Report;
+use super::report::CopyResult;
 use crate::output::{tell, write};
 
 /// The bytes to copy become known on the way, so the bar shows them beside its length.
@@ -50,9 +50,9 @@ impl Display {
     }
 
     /// Prints the result of a copy.
-    pub(crate) fn finished(&self, report: &Report) -> Result<()> {
+    pub(crate) fn finished(&self, report: &CopyResult) -> Result<()> {
         let line = if self.json { report.json()? } else { report.line() };
-        // What can no longer be printed has ended the printing, and whoever waits for that knows why.
+        // What can no longer be printed has ended the printing task, whose result says why.
         drop(self.results.send(line + "\n"));
         Ok(())
     }
@@ -63,7 +63,7 @@ impl Display {
     }
 }
 
-/// Prints results as they come. If nobody reads any more, the copies go on all the same.
+/// Prints results as they come. If the reader leaves, the copies go on all the same.
 fn print(results: &Receiver<String>, bar: Option<&ProgressBar>) -> Result<()> {
     for line in results {
         beside(bar, || write(&line))?;

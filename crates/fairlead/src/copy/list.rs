@@ -16,7 +16,7 @@ pub(crate) struct Pair {
     pub(crate) origin: Origin,
 }
 
-/// Where somebody wrote a pair.
+/// Where a pair was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Arguments,

@@ -1,11 +1,12 @@
 //! How far all copies together are, in bytes and images.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlead_domain::digest::Digest;
 use fairlead_registry::copy::{Event, Observer};
+use parking_lot::{Mutex, MutexGuard};
 
 /// All copies together. Both numbers of bytes grow while manifests are read and blobs move, and shrink when a transfer
 /// begins anew or a copy fails.
@@ -69,7 +70,7 @@ impl Meter {
     }
 
     fn blobs(&self) -> MutexGuard<'_, HashMap<Digest, Blob>> {
-        self.blobs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.blobs.lock()
     }
 
     fn is_at(&self, digest: Digest, done: u64, size: u64) {

@@ -15,18 +15,18 @@ use crate::access::hint;
 use crate::output::one_line;
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct CopyResult {
     /// Both as they were given.
     source: String,
     destination: String,
     seconds: f64,
     #[serde(flatten)]
-    outcome: Outcome,
+    outcome: CopyOutcome,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Outcome {
+enum CopyOutcome {
     Good(Good),
     Bad { error: String },
 }
@@ -51,7 +51,7 @@ struct Blobs {
     skipped: u64,
 }
 
-impl Report {
+impl CopyResult {
     /// `exceeded` is the time that the copy had, if that is over.
     pub(crate) fn new(
         pair: &Pair,
@@ -60,7 +60,7 @@ impl Report {
         exceeded: Option<&Timeout>,
     ) -> Self {
         let outcome = match result {
-            Ok(copied) => Outcome::Good(Good {
+            Ok(copied) => CopyOutcome::Good(Good {
                 digest: copied.digest.to_string(),
                 changed: copied.changed,
                 bytes: copied.bytes_sent,
@@ -72,7 +72,7 @@ impl Report {
             }),
             Err(error) => {
                 let text = error.to_string();
-                Outcome::Bad {
+                CopyOutcome::Bad {
                     error: one_line(&text) + &hint(&text) + &until(&error) + &late(&error, exceeded),
                 }
             }
@@ -86,7 +86,7 @@ impl Report {
     }
 
     pub(crate) fn is_good(&self) -> bool {
-        matches!(self.outcome, Outcome::Good(_))
+        matches!(self.outcome, CopyOutcome::Good(_))
     }
 
     pub(crate) fn json(&self) -> Result<String> {
@@ -96,9 +96,9 @@ impl Report {
     /// Words with spaces only at the end, so that lines can be cut by programs.
     pub(crate) fn line(&self) -> String {
         let (state, digest, words) = match &self.outcome {
-            Outcome::Good(good) if good.changed => ("copied", good.digest.as_str(), good.words()),
-            Outcome::Good(good) => ("unchanged", good.digest.as_str(), good.words()),
-            Outcome::Bad { error } => ("failed", "-", error.clone()),
+            CopyOutcome::Good(good) if good.changed => ("copied", good.digest.as_str(), good.words()),
+            CopyOutcome::Good(good) => ("unchanged", good.digest.as_str(), good.words()),
+            CopyOutcome::Bad { error } => ("failed", "-", error.clone()),
         };
         let line = format!(
             "{state:9}  {}  {}  {digest}  {:.1}s  {words}",
@@ -115,7 +115,7 @@ fn until(error: &CopyError) -> String {
     Timestamp::try_from(until).map_or_else(|_| String::new(), |until| format!(" (until {until:.0})"))
 }
 
-/// Whoever runs out of time while bytes move must not look for the fault at a registry.
+/// A copy that runs out of time while bytes move does not blame a registry.
 fn late(error: &CopyError, exceeded: Option<&Timeout>) -> String {
     match exceeded {
         Some(timeout) if error.class() == ErrorClass::Retry => {
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    fn reports() -> [Report; 3] {
+    fn reports() -> [CopyResult; 3] {
         let pair = pair();
         let copied = Copied {
             digest: Digest::sha256(b"x"),
@@ -173,7 +173,7 @@ mod tests {
         let problem = Problem::Tls("its\x1b name; see registries.<host>.caFile".into());
         let error = fairlead_registry::Error { attempt: "read it".into(), problem };
         [Ok(copied), Ok(there), Err(CopyError::Source(error))]
-            .map(|result| Report::new(&pair, result, Duration::from_micros(1_234_567), None))
+            .map(|result| CopyResult::new(&pair, result, Duration::from_micros(1_234_567), None))
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         let failed = |until| {
             let problem = Problem::RateLimited { until, detail: "".into() };
             let error = fairlead_registry::Error { attempt: "read it".into(), problem };
-            Report::new(&pair(), Err(CopyError::Destination(error)), Duration::ZERO, None).line()
+            CopyResult::new(&pair(), Err(CopyError::Destination(error)), Duration::ZERO, None).line()
         };
         let told = failed(Some(SystemTime::UNIX_EPOCH + Duration::from_secs(90)));
         assert!(told.ends_with("quota is used up (until 1970-01-01T00:01:30Z)"), "{told}");
@@ -208,7 +208,7 @@ mod tests {
         let timeout: Timeout = "90s".parse().unwrap();
         let failed = |problem, exceeded| {
             let error = fairlead_registry::Error { attempt: "read it".into(), problem };
-            Report::new(&pair(), Err(CopyError::Source(error)), Duration::ZERO, exceeded).line()
+            CopyResult::new(&pair(), Err(CopyError::Source(error)), Duration::ZERO, exceeded).line()
         };
         let late = failed(Problem::TimedOut("".into()), Some(&timeout));
         assert!(late.ends_with("deadline (--timeout 90s was not enough)"), "{late}");

@@ -1,39 +1,31 @@
-//! What a cluster is asked, with the rights of the person who asks. Whatever they may not see is named, so that nobody
-//! takes half an explanation for a whole one.
+//! What a cluster is asked, with the rights of the person who asks. Whatever they may not see is named, so that half an
+//! explanation is not taken for a whole one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, anyhow};
-use fairlead_api::fairlead::ImageLedger;
+use fairlead_api::fairlead::{ImageLedger, ImagePin};
 use fairlead_api::kuik::{
     ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror, ReplicatedImageSet,
 };
-use fairlead_api::names::fairlead::{HEALED, ROUTES};
 use fairlead_api::reef::ProxyCache;
-use fairlead_domain::reference::Reference;
 use fairlead_operator::cluster::ledgers::Claims;
+use fairlead_operator::cluster::watch::pod::LeanPod;
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::platform::install::{CONFIG_KEY, CONFIG_MAP, WEBHOOK_NAME};
-use fairlead_plan::heal::Written;
-use fairlead_plan::node_failures::{NodeFailure, NodeFailures};
-use fairlead_plan::owners::{exemption, recorded_pause};
-use fairlead_plan::pull_failure::{PullFailure, is_about};
-use fairlead_plan::routing::SecretName;
 use futures::future::join_all;
-use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
+use kube::api::{ApiResource, DynamicObject, ListParams, ObjectMeta};
 use kube::core::{Selector, SelectorExt};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::subject::Subject;
-use crate::api_server::{FORBIDDEN, NOT_FOUND, code, patiently, told, unknown_kind, webhook};
+use crate::api_server::{FORBIDDEN, NOT_FOUND, code, pages, patiently, pods, told, unknown_kind, webhook};
 
 /// Ledgers per request. One may have half a megabyte.
 const LEDGERS: u32 = 16;
-/// Metadata of Pods per request.
+/// Pods, and other small objects, per request.
 const PODS: u32 = 500;
 
 pub(crate) struct Cluster {
@@ -58,6 +50,10 @@ pub(crate) struct Listed {
 impl Cluster {
     pub(crate) fn new(client: Client) -> Self {
         Self { client }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
     }
 
     /// The namespace that the kubeconfig prefers.
@@ -137,15 +133,14 @@ impl Cluster {
     }
 
     /// What the ledgers say of copies. Where they cannot be read, that is said.
-    pub(crate) async fn ledgers(&self, operator_namespace: &str) -> Result<Claims, String> {
+    pub(crate) async fn ledgers(&self, ledgers: &Claims, operator_namespace: &str) -> Result<(), String> {
         let kind = ApiResource::erase::<ImageLedger>(&());
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
-        let ledgers = Claims::default();
         let mut page = ListParams::default().limit(LEDGERS);
         loop {
             let list = match patiently(|| api.list(&page)).await {
                 // Nothing was ever copied.
-                Err(error) if code(&error) == NOT_FOUND => return Ok(ledgers),
+                Err(error) if code(&error) == NOT_FOUND => return Ok(()),
                 Err(error) => {
                     return Err(format!(
                         "cannot read ImageLedgers, so copies of other images may be offered here that admission would not \
@@ -158,7 +153,7 @@ impl Cluster {
             list.items.iter().for_each(|ledger| ledgers.learn(ledger, operator_namespace));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
-                None => return Ok(ledgers),
+                None => return Ok(()),
             }
         }
     }
@@ -175,14 +170,6 @@ impl Cluster {
                 "cannot read ServiceAccount {namespace}/{name}, so Secrets that it names are not used: {}",
                 told(&error)
             )
-        })
-    }
-
-    pub(crate) async fn secret(&self, name: &SecretName) -> Result<Option<Secret>, String> {
-        let secrets = Api::<Secret>::namespaced(self.client.clone(), &name.namespace);
-        secrets.get_opt(&name.name).await.map_err(|error| match code(&error) {
-            FORBIDDEN => "you may not read it".to_owned(),
-            _ => format!("it cannot be read: {}", told(&error)),
         })
     }
 
@@ -233,74 +220,58 @@ impl Cluster {
         }
     }
 
-    /// Why the Pods of its controller are not rewritten at present: the record of some Pod of that controller says so.
-    /// What cannot be read says nothing.
-    pub(crate) async fn paused(&self, subject: &Subject, now: Timestamp) -> Option<String> {
-        let controller = subject.controller().filter(|controller| !controller.uid.is_empty())?;
-        let pause = |annotations: &BTreeMap<String, String>| {
-            recorded_pause(annotations.get(ROUTES)?).filter(|until| *until > now)
-        };
-        let mut until = pause(&subject.annotations);
-        let pods = Api::<Pod>::namespaced(self.client.clone(), &subject.namespace);
-        let mut page = ListParams::default().limit(PODS);
-        while until.is_none() {
-            let list = pods.list_metadata(&page).await.ok()?;
-            let siblings = list.items.into_iter().filter(|pod| {
-                pod.owner_references()
-                    .iter()
-                    .any(|owner| owner.controller == Some(true) && owner.uid == controller.uid)
-            });
-            until = siblings.filter_map(|pod| pause(pod.annotations())).max();
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => break,
-            }
+    /// The Pods that this person may see: of all namespaces, else of these. What cannot be read says nothing.
+    pub(crate) async fn pods(&self, namespaces: &BTreeSet<&str>, everywhere: bool) -> Vec<LeanPod> {
+        let page = || ListParams::default().limit(PODS);
+        if everywhere && let Ok(found) = pods(&self.client, None, page()).await {
+            return found;
         }
-        Some(exemption(&controller, &[], Some(until?))?.why)
+        let lists = namespaces.iter().map(|namespace| pods(&self.client, Some(namespace), page()));
+        join_all(lists).await.into_iter().filter_map(Result::ok).flatten().collect()
     }
 
-    /// What nodes could not pull for Pods of a namespace, by the statuses of Pods and by what healing wrote on them.
-    /// The credentials of those Pods are not compared. What cannot be read says nothing.
-    pub(crate) async fn failures_on_nodes(&self, namespace: &str, failures: &mut NodeFailures) {
-        let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
-        let mut page = ListParams::default().limit(PODS);
-        while let Ok(list) = pods.list(&page).await {
-            for pod in &list.items {
-                for (image, failure, at) in failed_pulls(pod) {
-                    if let Ok(image) = Reference::parse(&image)
-                        && failure.is_of_location()
-                    {
-                        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-                        let failure = NodeFailure {
-                            namespace: namespace.into(),
-                            credentials: [].into(),
-                            node: node.unwrap_or_default().into(),
-                            failure,
-                            at,
-                        };
-                        failures.learn(&image, failure);
-                    }
-                }
-            }
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => break,
-            }
+    /// The pins of a namespace.
+    pub(crate) async fn pins(&self, namespace: &str) -> Result<Vec<ImagePin>, String> {
+        let pins = &Api::<ImagePin>::namespaced(self.client.clone(), namespace);
+        let page = ListParams::default().limit(PODS);
+        match pages(page, |page| async move { pins.list(&page).await }).await {
+            Err(error) if code(&error) == NOT_FOUND => Ok(Vec::new()),
+            listed => listed.map_err(|error| {
+                format!(
+                    "cannot read the ImagePins of namespace {namespace}, so tags may be pinned to other digests: {}",
+                    told(&error)
+                )
+            }),
         }
     }
 
+    /// A namespace, as far as that can be seen; none if it is not there.
+    pub(crate) async fn metadata_of(&self, namespace: &str) -> Option<ObjectMeta> {
+        match Api::<Namespace>::all(self.client.clone()).get_opt(namespace).await {
+            Ok(found) => Some(found?.metadata),
+            // Every namespace has this label.
+            Err(_) => Some(ObjectMeta {
+                name: Some(namespace.to_owned()),
+                labels: Some(BTreeMap::from([(
+                    "kubernetes.io/metadata.name".to_owned(),
+                    namespace.to_owned(),
+                )])),
+                ..ObjectMeta::default()
+            }),
+        }
+    }
+}
+
+impl Installation {
     /// Why the API server does not ask the operator about Pods of a namespace, as far as that can be seen.
-    pub(crate) async fn exempt(&self, installation: &Installation, namespace: &str) -> Option<String> {
-        let selector = installation.webhook.as_ref()?.namespace_selector.clone()?;
+    pub(crate) fn leaves_out(&self, namespace: &ObjectMeta) -> Option<String> {
+        let selector = self.webhook.as_ref()?.namespace_selector.clone()?;
         let selector = Selector::try_from(selector).ok()?;
-        let labels = match Api::<Namespace>::all(self.client.clone()).get_opt(namespace).await {
-            Ok(found) => found?.metadata.labels.unwrap_or_default(),
-            // Every namespace has this one.
-            Err(_) => BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), namespace.to_owned())]),
-        };
+        let name = namespace.name.as_deref().unwrap_or_default();
+        let labels = namespace.labels.clone().unwrap_or_default();
         (!selector.matches(&labels)).then(|| {
             format!(
-                "the namespaceSelector of the webhook {WEBHOOK_NAME} leaves namespace {namespace} out, so the operator \
+                "the namespaceSelector of the webhook {WEBHOOK_NAME} leaves namespace {name} out, so the operator \
                  never sees its Pods"
             )
         })
@@ -333,27 +304,4 @@ impl Listed {
 
 fn without(kind: &ApiResource, where_: &str, error: &kube::Error) -> String {
     format!("objects of kind {}{where_} are left out of this explanation: {}", kind.kind, told(error))
-}
-
-/// The images that could not be pulled for a Pod: now, or before it was given others.
-fn failed_pulls(pod: &Pod) -> Vec<(String, PullFailure, Timestamp)> {
-    let written = Written { healed: pod.annotations().get(HEALED).map(String::as_str), ..Written::default() };
-    let tried = written.tried();
-    let mut failed: Vec<_> =
-        tried.failures().map(|(image, failure, at)| (image.to_owned(), failure, at)).collect();
-    let (spec, status) = (pod.spec.clone().unwrap_or_default(), pod.status.clone().unwrap_or_default());
-    let statuses = status.container_statuses.into_iter().chain(status.init_container_statuses).flatten();
-    for status in statuses {
-        let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-        let image = containers.filter(|one| one.name == status.name).find_map(|one| one.image.clone());
-        let waiting = status.state.and_then(|state| state.waiting);
-        let (Some(image), Some(waiting)) = (image, waiting) else { continue };
-        let message = waiting.message.unwrap_or_default();
-        if let Some(failure) = PullFailure::classify(&waiting.reason.unwrap_or_default(), &message)
-            && is_about([&*image].into_iter(), &status.image, &message)
-        {
-            failed.push((image, failure, Timestamp::now()));
-        }
-    }
-    failed
 }

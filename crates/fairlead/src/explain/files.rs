@@ -141,11 +141,11 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn name(file: &Path) -> String {
+pub(crate) fn name(file: &Path) -> String {
     if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() }
 }
 
-fn text(file: &Path) -> Result<String> {
+pub(crate) fn text(file: &Path) -> Result<String> {
     let mut text = String::new();
     let source: Box<dyn Read> =
         if file == Path::new("-") { Box::new(io::stdin().lock()) } else { Box::new(File::open(file)?) };

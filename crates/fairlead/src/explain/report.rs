@@ -7,7 +7,7 @@ use super::subject::{Role, Subject};
 
 /// Everything that was found out.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct Explanation {
     pub(crate) images: Vec<ImageReport>,
     /// Policies and other manifests that could not be used.
     pub(crate) broken: Vec<Broken>,
@@ -39,6 +39,9 @@ pub(crate) struct ImageReport {
     pub(crate) alternatives: Vec<AlternativeReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) choice: Option<Choice>,
+    /// The digest that the tag is held to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pinned: Option<PinReport>,
     /// Places that hold another digest than the one that is used.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) differs: Vec<Difference>,
@@ -172,6 +175,14 @@ pub(crate) struct Choice {
     pub(crate) available: Option<bool>,
 }
 
+/// What a tag is pinned to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct PinReport {
+    pub(crate) digest: String,
+    /// What says so.
+    pub(crate) by: String,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct PassedOver {
     pub(crate) policy: String,
@@ -215,7 +226,7 @@ impl std::fmt::Display for Broken {
     }
 }
 
-impl Report {
+impl Explanation {
     /// Whether some image can be had from nowhere, as far as registries were asked.
     pub(crate) fn has_unavailable(&self) -> bool {
         self.images

@@ -4,13 +4,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use fairlead_api::names;
-use fairlead_domain::selector::Labels;
-use fairlead_operator::admission::{Pairs, PodImage, PodObject};
-use fairlead_plan::owners::Controller;
-use fairlead_plan::pod_record::{Found, Place};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use serde_json::Value;
+use fairlead_operator::admission::PodObject;
+use fairlead_operator::cluster::watch::pod::LeanPod;
+use fairlead_plan::pod_record::Place;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use serde_json::{Value, json};
 
 use super::files::{self, Manifest, Mismatch, text_at};
 use super::report::Broken;
@@ -29,7 +27,7 @@ const TEMPLATES: &[(&str, &[&str])] = &[
 /// The `ServiceAccount` of Pods that name none.
 const DEFAULT_ACCOUNT: &str = "default";
 
-/// A Pod, as far as routing looks at it.
+/// A Pod that is asked about.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     /// Of the object that was given: `Pod`, `Deployment`, …; none for a bare image.
@@ -38,24 +36,8 @@ pub(crate) struct Subject {
     pub(crate) namespace: String,
     /// File and line; none for what the cluster holds and for a bare image.
     pub(crate) place: Option<String>,
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) annotations: BTreeMap<String, String>,
-    /// The owner reference with `controller: true`.
-    pub(crate) owner: Option<OwnerReference>,
-    pub(crate) account: String,
-    /// Names of the Secrets that the Pod itself pulls with; none: those of its `ServiceAccount`.
-    pub(crate) pull_secrets: Vec<String>,
-    pub(crate) images: Vec<Image>,
-}
-
-/// One image of a Pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Image {
-    pub(crate) role: Role,
-    /// Of the container or volume; empty for a bare image.
-    pub(crate) name: String,
-    pub(crate) written: String,
-    pub(crate) pull_policy: Option<String>,
+    /// As the API server shows it to the webhook.
+    object: Value,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -80,32 +62,14 @@ impl fmt::Display for Role {
     }
 }
 
-impl Image {
-    /// Where the records of a Pod keep it; a bare image is in none.
-    pub(crate) fn place(&self) -> Option<Place<'_>> {
-        match self.role {
-            Role::Image => None,
-            Role::InitContainer => Some(Place::Init(&self.name)),
-            Role::Container => Some(Place::Container(&self.name)),
-            Role::EphemeralContainer => Some(Place::Ephemeral(&self.name)),
-            Role::Volume => Some(Place::Volume(&self.name)),
-        }
-    }
-}
-
-impl From<&PodImage<'_>> for Image {
-    fn from(image: &PodImage<'_>) -> Self {
-        let (role, name) = match image.place {
-            Place::Init(name) => (Role::InitContainer, name),
-            Place::Container(name) => (Role::Container, name),
-            Place::Ephemeral(name) => (Role::EphemeralContainer, name),
-            Place::Volume(name) => (Role::Volume, name),
-        };
-        Self {
-            role,
-            name: name.to_owned(),
-            written: image.reference.to_owned(),
-            pull_policy: image.pull_policy.map(str::to_owned),
+impl Role {
+    /// With the name of the container or volume.
+    pub(crate) fn of<'p>(place: &Place<'p>) -> (Self, &'p str) {
+        match place {
+            Place::Init(name) => (Self::InitContainer, name),
+            Place::Container(name) => (Self::Container, name),
+            Place::Ephemeral(name) => (Self::EphemeralContainer, name),
+            Place::Volume(name) => (Self::Volume, name),
         }
     }
 }
@@ -120,23 +84,11 @@ pub(crate) struct MadeUp {
 
 impl MadeUp {
     pub(crate) fn with(&self, image: &str, namespace: &str) -> Subject {
-        Subject {
-            kind: None,
-            name: None,
-            namespace: namespace.to_owned(),
-            place: None,
-            labels: self.labels.clone(),
-            annotations: self.annotations.clone(),
-            owner: None,
-            account: DEFAULT_ACCOUNT.to_owned(),
-            pull_secrets: Vec::new(),
-            images: vec![Image {
-                role: Role::Image,
-                name: String::new(),
-                written: image.to_owned(),
-                pull_policy: self.pull_policy.clone(),
-            }],
-        }
+        let object = json!({
+            "metadata": {"labels": self.labels, "annotations": self.annotations},
+            "spec": {"containers": [{"name": "image", "image": image, "imagePullPolicy": self.pull_policy}]},
+        });
+        Subject { kind: None, name: None, namespace: namespace.to_owned(), place: None, object }
     }
 }
 
@@ -148,7 +100,7 @@ impl Subject {
         let kind = text_at(object, &["kind"])?;
         let of_group = |group: &str| text_at(object, &["apiVersion"]).is_some_and(|version| version == group);
         let read = if kind == "Pod" && of_group("v1") {
-            files::typed(object)
+            checked(object)
         } else {
             let (_, path) = TEMPLATES.iter().find(|(one, _)| *one == kind)?;
             read_template(object, path)
@@ -156,13 +108,13 @@ impl Subject {
         Some(
             read.map(|pod| {
                 let own = |key| text_at(object, &["metadata", key]).map(str::to_owned);
-                Self::new(
-                    kind,
-                    own("name").or_else(|| own("generateName")),
-                    own("namespace").unwrap_or_else(|| namespace.to_owned()),
-                    Some(manifest.place.clone()),
-                    &pod,
-                )
+                Self {
+                    kind: Some(kind.to_owned()),
+                    name: own("name").or_else(|| own("generateName")),
+                    namespace: own("namespace").unwrap_or_else(|| namespace.to_owned()),
+                    place: Some(manifest.place.clone()),
+                    object: pod.clone(),
+                }
             })
             .map_err(|Mismatch { field, message }| Broken {
                 place: Some(manifest.place.clone()),
@@ -176,58 +128,35 @@ impl Subject {
     /// A Pod of the cluster.
     pub(crate) fn running(object: &Value) -> Result<Self, Mismatch> {
         let own = |key| text_at(object, &["metadata", key]).map(str::to_owned);
-        let pod = files::typed(object)?;
-        Ok(Self::new("Pod", own("name"), own("namespace").unwrap_or_default(), None, &pod))
+        let (kind, name) = (Some("Pod".to_owned()), own("name"));
+        let (namespace, object) = (own("namespace").unwrap_or_default(), checked(object)?.clone());
+        Ok(Self { kind, name, namespace, place: None, object })
     }
 
-    fn new(
-        kind: &str,
-        name: Option<String>,
-        namespace: String,
-        place: Option<String>,
-        pod: &PodObject<'_>,
-    ) -> Self {
-        let owned = |pairs: Option<&Pairs<'_>>| {
-            let mut map = BTreeMap::new();
-            if let Some(pairs) = pairs {
-                pairs.each(&mut |key, value| drop(map.insert(key.to_owned(), value.to_owned())));
-            }
-            map
-        };
-        let account = Some(pod.service_account()).filter(|name| !name.is_empty());
-        Self {
-            kind: Some(kind.to_owned()),
-            name,
-            namespace,
-            place,
-            labels: owned(pod.labels()),
-            annotations: owned(pod.annotations()),
-            owner: pod.controller().map(|controller| OwnerReference {
-                api_version: controller.api_version.to_owned(),
-                kind: controller.kind.to_owned(),
-                name: controller.name.to_owned(),
-                uid: controller.uid.to_owned(),
-                ..OwnerReference::default()
-            }),
-            images: pod.images().iter().map(Image::from).collect(),
-            account: account.unwrap_or(DEFAULT_ACCOUNT).to_owned(),
-            pull_secrets: pod.pull_secrets().map(str::to_owned).collect(),
+    /// The Pod, as admission reads it.
+    pub(crate) fn pod(&self) -> PodObject<'_> {
+        // It was read before.
+        files::typed(&self.object).unwrap_or_default()
+    }
+
+    /// The same as the watch of Pods reads it, if it is one of the cluster.
+    pub(crate) fn listed(&self) -> Option<LeanPod> {
+        let is_stored = self.kind.as_deref() == Some("Pod") && self.place.is_none();
+        files::typed(&self.object).ok().filter(|_| is_stored)
+    }
+
+    /// Namespace and name of its `ServiceAccount`.
+    pub(crate) fn account(&self) -> (String, String) {
+        let name = text_at(&self.object, &["spec", "serviceAccountName"]).unwrap_or(DEFAULT_ACCOUNT);
+        (self.namespace.clone(), name.to_owned())
+    }
+
+    /// Gives it the pull secrets of its account where it has none, as the API server does before it asks.
+    pub(crate) fn complete(&mut self, account: &ServiceAccount) {
+        let has_some = self.pod().pull_secrets().next().is_some();
+        if let Some(spec) = self.object.get_mut("spec").and_then(Value::as_object_mut).filter(|_| !has_some) {
+            spec.insert("imagePullSecrets".to_owned(), json!(account.image_pull_secrets));
         }
-    }
-
-    pub(crate) fn controller(&self) -> Option<Controller<'_>> {
-        let owner = self.owner.as_ref()?;
-        let OwnerReference { api_version, kind, name, uid, .. } = owner;
-        Some(Controller { api_version, kind, name, uid })
-    }
-
-    /// What its annotations say about its images.
-    pub(crate) fn records(&self) -> Found<'_> {
-        Found::of(self.annotations.iter().map(|(name, text)| (name.as_str(), text.as_str())))
-    }
-
-    pub(crate) fn is_mirror_of_static(&self) -> bool {
-        self.annotations.contains_key(names::kubernetes::CONFIG_MIRROR)
     }
 }
 
@@ -243,19 +172,24 @@ impl fmt::Display for Subject {
     }
 }
 
-fn read_template<'v>(object: &'v Value, path: &[&str]) -> Result<PodObject<'v>, Mismatch> {
+/// A Pod that can be read.
+fn checked(object: &Value) -> Result<&Value, Mismatch> {
+    files::typed::<PodObject<'_>>(object).map(|_| object)
+}
+
+fn read_template<'v>(object: &'v Value, path: &[&str]) -> Result<&'v Value, Mismatch> {
     let field = path.join(".");
     let template = path.iter().try_fold(object, |value, key| value.get(key)).ok_or_else(|| Mismatch {
         field: field.clone(),
         message: "it is missing: this is where the Pod stands".to_owned(),
     })?;
-    files::typed(template)
+    checked(template)
         .map_err(|Mismatch { field: inner, message }| Mismatch { field: format!("{field}.{inner}"), message })
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use fairlead_domain::selector::Labels as _;
 
     use super::*;
 
@@ -277,15 +211,28 @@ mod tests {
         }))
         .unwrap()
         .unwrap();
-        let places: Vec<_> = pod.images.iter().filter_map(Image::place).collect();
+        assert_eq!((pod.namespace.as_str(), pod.to_string().as_str()), ("here", "Pod here/p (f.yaml:1)"));
+        assert_eq!(pod.account(), ("here".to_owned(), "default".to_owned()));
+        let pod = pod.pod();
+        let places: Vec<_> = pod.images().iter().map(|image| image.place).collect();
         assert_eq!(
             places,
             [Place::Init("i"), Place::Container("c"), Place::Ephemeral("e"), Place::Volume("v")]
         );
-        assert_eq!(pod.images[1].pull_policy.as_deref(), Some("Never"));
-        assert_eq!((pod.namespace.as_str(), pod.account.as_str()), ("here", "default"));
-        assert_eq!(pod.pull_secrets, ["s"]);
-        assert_eq!(pod.to_string(), "Pod here/p (f.yaml:1)");
+        assert_eq!(pod.images()[1].pull_policy, Some("Never"));
+        assert_eq!(pod.pull_secrets().collect::<Vec<_>>(), ["s"]);
+    }
+
+    #[test]
+    fn a_pod_without_pull_secrets_has_those_of_its_account() {
+        let account: ServiceAccount =
+            serde_json::from_value(json!({"imagePullSecrets": [{"name": "a"}, {"name": "b"}]})).unwrap();
+        for (own, expected) in [(json!([]), &["a", "b"][..]), (json!([{"name": "own"}]), &["own"])] {
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"imagePullSecrets": own}});
+            let mut pod = subject(pod).unwrap().unwrap();
+            pod.complete(&account);
+            assert_eq!(pod.pod().pull_secrets().collect::<Vec<_>>(), expected);
+        }
     }
 
     #[test]
@@ -298,8 +245,9 @@ mod tests {
         ] {
             let object = json!({"apiVersion": "x/v1", "kind": kind, "metadata": {"name": "w", "namespace": "n", "labels": {"own": "1"}}, "spec": spec});
             let subject = subject(object).unwrap().unwrap();
-            assert_eq!(subject.labels, BTreeMap::from([("app".to_owned(), "x".to_owned())]), "{kind}");
-            assert_eq!(subject.images.len(), 1);
+            let pod = subject.pod();
+            assert_eq!((pod.labels().value("app"), pod.labels().value("own")), (Some("x"), None), "{kind}");
+            assert_eq!(pod.images().len(), 1);
             assert_eq!(subject.to_string(), format!("{kind} n/w (f.yaml:1)"));
         }
         assert!(subject(json!({"apiVersion": "v1", "kind": "ConfigMap"})).is_none());

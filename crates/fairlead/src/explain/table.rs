@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use fairlead_plan::pod_record::Difference;
 
-use super::report::{AlternativeReport, ImageReport, PassedOver, Report, Source};
+use super::report::{AlternativeReport, Explanation, ImageReport, PassedOver, Source};
 use crate::output::{columns, line};
 
 /// Of policies that have no part in it people read a few; JSON has them all.
@@ -13,7 +13,7 @@ const MOST_PASSED_OVER: usize = 20;
 
 const HEADER: [&str; 6] = ["", "IMAGE", "AVAILABLE", "TIME", "FROM", "DETAILS"];
 
-pub(crate) fn table(report: &Report) -> String {
+pub(crate) fn table(report: &Explanation) -> String {
     let mut text = String::new();
     for images in report.images.chunk_by(|one, other| one.pod == other.pod) {
         pod(&mut text, images);
@@ -64,6 +64,9 @@ fn one_image(text: &mut String, image: &ImageReport) {
         let rewritten = if choice.rewritten { "" } else { ", as it was asked for" };
         facts(text, "choice", &format!("{}{rewritten}", choice.image));
         facts(text, "why", &choice.why);
+    }
+    if let Some(pinned) = &image.pinned {
+        facts(text, "pinned", &format!("to {}, by {}", pinned.digest, pinned.by));
     }
     for other in &image.differs {
         facts(text, "differs", &difference(image, other));
@@ -206,6 +209,7 @@ mod tests {
             pull_policy: Some("IfNotPresent"),
             not_routed: None,
             alternatives,
+            pinned: None,
             choice: Some(Choice {
                 image: "m.io/a:1".to_owned(),
                 rewritten: true,
@@ -218,7 +222,7 @@ mod tests {
             dropped: 0,
             record: None,
         };
-        table(&Report { images: vec![image], ..Report::default() })
+        table(&Explanation { images: vec![image], ..Explanation::default() })
     }
 
     #[test]

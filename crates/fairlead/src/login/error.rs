@@ -54,7 +54,7 @@ pub(crate) enum HelperProblem {
     NotStarted(String),
     #[error("it did not answer within {} s; run `{program} get` yourself and type the registry's name", .after.as_secs())]
     TimedOut { program: String, after: Duration },
-    // Its words are not repeated: nobody knows what a program that fails prints.
+    // Its words are not repeated: a program that fails may print secrets.
     #[error("it failed with {status}; run `{program} get` yourself and type the registry's name")]
     Failed { program: String, status: String },
     #[error("it answered with more than {0} bytes, which no credential has")]

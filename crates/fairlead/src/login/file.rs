@@ -51,7 +51,7 @@ impl LoginFile {
         let Some(bytes) = bytes_of(path).map_err(refuse)? else {
             return Ok(None);
         };
-        let written = Written::parse(&bytes, shape).map_err(refuse)?;
+        let written = AuthsEntry::parse(&bytes, shape).map_err(refuse)?;
         let mut file = Self {
             path: path.to_owned(),
             keyring: Keyring::new(identity.clone()),
@@ -68,7 +68,7 @@ impl LoginFile {
     }
 
     /// Takes over everything that makes sense and returns what does not.
-    fn fill(&mut self, written: Written) -> Vec<FileProblem> {
+    fn fill(&mut self, written: AuthsEntry) -> Vec<FileProblem> {
         let mut problems = Vec::new();
         for (place, entry) in written.auths {
             if let Err(problem) = self.add(&place, entry.unwrap_or_default()) {
@@ -124,17 +124,17 @@ fn bytes_of(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, FileProblem> {
 
 /// The file as written.
 #[derive(Default)]
-struct Written {
+struct AuthsEntry {
     auths: Entries,
     creds_store: Option<String>,
     cred_helpers: BTreeMap<String, Option<String>>,
 }
 
-json_object!(Written { "auths" => auths, "credsStore" => creds_store, "credHelpers" => cred_helpers });
+json_object!(AuthsEntry { "auths" => auths, "credsStore" => creds_store, "credHelpers" => cred_helpers });
 
 type Entries = BTreeMap<String, Option<FileEntry>>;
 
-impl Written {
+impl AuthsEntry {
     fn parse(bytes: &[u8], shape: Shape) -> Result<Self, FileProblem> {
         // Tools leave an empty file behind when they are stopped while writing, and read it as no logins.
         if bytes.trim_ascii().is_empty() {
@@ -252,7 +252,7 @@ mod tests {
 
     fn read(bytes: &[u8]) {
         for shape in [Shape::Config, Shape::Entries] {
-            let Ok(written) = Written::parse(bytes, shape) else { continue };
+            let Ok(written) = AuthsEntry::parse(bytes, shape) else { continue };
             let mut file = LoginFile {
                 path: PathBuf::new(),
                 keyring: Keyring::new(IdentityKey::new([0; 32])),

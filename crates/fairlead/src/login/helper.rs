@@ -9,10 +9,11 @@ use std::fmt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_domain::{json, json_object};
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use tokio::sync::{OnceCell, Semaphore};
@@ -80,7 +81,7 @@ impl Helpers {
     /// The login for a registry; `None` if the helper has none.
     pub(super) async fn get(&self, helper: &HelperName, server: &str) -> HelperResult {
         let cell = {
-            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut asked = self.asked.lock();
             Arc::clone(asked.entry((helper.clone(), server.to_owned())).or_default())
         };
         cell.get_or_init(|| self.ask(helper.program(), server)).await.clone()

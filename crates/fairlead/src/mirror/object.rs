@@ -106,7 +106,7 @@ impl Object {
             .map(|(number, _)| number)
     }
 
-    /// What becomes of a copy that nobody uses.
+    /// What becomes of a copy that is not in use.
     pub(crate) fn cleanup_of(&self, destination: &str) -> &Cleanup {
         let place = self.place_of(destination).and_then(|number| self.places.get(number));
         place.map_or(&self.cleanup, |place| &place.cleanup)

@@ -117,7 +117,7 @@ pub(crate) struct CopyReport {
     pub(crate) image: String,
     pub(crate) destination: String,
     pub(crate) state: CopyState,
-    /// None: nobody wrote it down.
+    /// None: it is not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) since: Option<Timestamp>,
     pub(crate) error: String,

@@ -1,4 +1,4 @@
-//! One image and its copies, whoever wrote it down: a ledger, or the status of the object.
+//! One image and its copies, from a ledger or from the status of the object.
 
 use fairlead_api::fairlead::{CopyState, LedgerEntry};
 use fairlead_api::kuik::MatchingImage;
@@ -13,7 +13,7 @@ pub(crate) struct Row<'a> {
 pub(crate) struct CopyRow<'a> {
     pub(crate) destination: &'a str,
     pub(crate) state: CopyState,
-    /// None: nobody wrote it down.
+    /// None: it is not recorded.
     pub(crate) since: Option<Timestamp>,
     pub(crate) error: &'a str,
     /// Fairlead or kube-image-keeper wrote it, as far as is known.

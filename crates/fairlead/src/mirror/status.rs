@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::cluster::{Following, Scope};
 use super::object::{Kind, Object};
 use super::report::Report;
-use super::table::{Look, table};
+use super::table::{TableStyle, table};
 use crate::access;
 use crate::api_server::operator_namespace;
 use crate::connect::Server;
@@ -62,7 +62,7 @@ pub(crate) struct Status {
     operator_namespace: Option<String>,
 }
 
-/// An object that somebody asks for.
+/// An object that is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Wanted {
     kind: Option<Kind>,
@@ -110,7 +110,7 @@ struct Words {
 }
 
 impl Words {
-    /// Whether somebody still reads.
+    /// Whether the reader is still there.
     fn print(&self) -> Result<bool> {
         for warning in &self.warnings {
             access::warn(warning);
@@ -155,7 +155,7 @@ impl Status {
         [Kind::ClusterImageSetMirror, Kind::ImageSetMirror].into_iter().filter(is_wanted).collect()
     }
 
-    /// Whoever names an object wants that one, and not nothing.
+    /// An object that was named and is not there is an error.
     fn find_all(&self, following: &Following, scope: &Scope) -> Result<()> {
         for wanted in &self.names {
             if following.view.objects().any(|object| wanted.is(object)) {
@@ -186,9 +186,9 @@ impl Status {
         if self.failed { report.only_failing() } else { report }
     }
 
-    fn look(&self, bars: bool) -> Look {
+    fn look(&self, bars: bool) -> TableStyle {
         let usual = if self.failed { usize::MAX } else { 10 };
-        Look { most: self.limit.unwrap_or(usual), bars, now: Timestamp::now() }
+        TableStyle { most: self.limit.unwrap_or(usual), bars, now: Timestamp::now() }
     }
 
     /// What to say where there is nothing to show.
@@ -225,7 +225,7 @@ impl Status {
         Ok(Words { warnings, text })
     }
 
-    /// Draws until somebody has seen enough.
+    /// Draws until the program is interrupted.
     async fn live(&self, following: &mut Following, scope: &Scope) -> Result<()> {
         let mut interruption = Interruption::new()?;
         let screen = Screen::open()?;
@@ -246,7 +246,7 @@ impl Status {
         }
     }
 
-    /// Prints again after each change, at most once a second, until the program is ended or nobody reads any more.
+    /// Prints again after each change, at most once a second, until the program is ended or its reader leaves.
     async fn print_changes(&self, following: &mut Following, scope: &Scope) -> Result<Report> {
         let mut interruption = Interruption::new()?;
         let mut tick = interval(REDRAW);
@@ -263,7 +263,7 @@ impl Status {
                         if self.output == Output::Table && shown.is_some() {
                             words.text.insert(0, '\n');
                         }
-                        // Somebody who has stopped reading may still want an end.
+                        // A reader that stalls may still interrupt.
                         let read = tokio::select! {
                             biased;
                             () = interruption.wait() => break,

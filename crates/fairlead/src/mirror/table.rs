@@ -15,15 +15,15 @@ const BAR: u32 = 30;
 
 /// How much of it is shown.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub(crate) struct TableStyle {
     /// Rows of each list; the rest is counted.
     pub(crate) most: usize,
-    /// With a bar for the copies, where somebody watches it grow.
+    /// With a bar for the copies, on a terminal that is kept up to date.
     pub(crate) bars: bool,
     pub(crate) now: Timestamp,
 }
 
-pub(crate) fn table(report: &Report, look: Look) -> String {
+pub(crate) fn table(report: &Report, look: TableStyle) -> String {
     let mut text = String::new();
     for (number, object) in report.objects.iter().enumerate() {
         if number > 0 {
@@ -34,7 +34,7 @@ pub(crate) fn table(report: &Report, look: Look) -> String {
     text
 }
 
-fn one_object(text: &mut String, object: &ObjectReport, look: Look) {
+fn one_object(text: &mut String, object: &ObjectReport, look: TableStyle) {
     let ready = object.ready.as_ref();
     let state = readiness::words(ready, object.observed, object.deleting_since, look.now);
     line(text, 0, &format!("{}: {state}", object.title));

@@ -1,7 +1,6 @@
-//! `fairlead render`: the files for a node, from manifests.
+//! `fairlead render`: the files for a node, from manifests or a cluster.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,6 +13,8 @@ use crate::output::{FAILING, write};
 
 /// Print the configuration that makes a node's runtime follow mirror policies
 ///
+/// Policies come from files, or from the cluster that kubectl would use; nothing is changed there.
+///
 /// What the runtime's files cannot express is left out and named on standard error. Ends with 0 if the files say all of
 /// it, with 1 if nothing could be written, with 2 for wrong arguments, and with 3 if something is not exact or a policy
 /// is wrong.
@@ -21,9 +22,6 @@ use crate::output::{FAILING, write};
 pub(crate) struct Render {
     #[command(flatten)]
     given: Given,
-    /// Address of the agent's router, to which containerd is then led [default: no agent]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    router: Option<SocketAddr>,
     /// Write the files into this directory instead of to standard output
     #[arg(long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
@@ -31,8 +29,8 @@ pub(crate) struct Render {
 
 impl Render {
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        let Planned { config, runtime, has_failures } = self.given.plan()?;
-        let rendered = fairlead_node::render(&config, &runtime, self.router)?;
+        let Planned { config, runtime, router, has_failures } = self.given.plan()?;
+        let rendered = fairlead_node::render(&config, &runtime, router)?;
         for one in &rendered.inexact {
             warn(&format!("not exact for {}: {}: {}", runtime.name, one.source, one.message));
         }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use fairlead_domain::reference::Reference;
-use fairlead_node::Rendered;
+use fairlead_node::{Rendered, RuntimeName, read_as};
 use fairlead_plan::node_config::{EndpointState, NodeConfig, PolicyId, PullKind, Resolution};
 
 use super::{Given, Planned};
@@ -13,7 +13,9 @@ use crate::output::{FAILING, columns, line, write};
 
 /// Say which places a node's runtime asks for an image, in order, and why
 ///
-/// Ends with 0 if there is a place to ask, with 1 if the files cannot be read, with 2 for wrong arguments, and with 3
+/// Policies come from files, or from the cluster that kubectl would use.
+///
+/// Ends with 0 if there is a place to ask, with 1 if policies cannot be read, with 2 for wrong arguments, and with 3
 /// if some image has no place that may be asked.
 #[derive(Debug, Args)]
 pub(crate) struct Resolve {
@@ -26,14 +28,17 @@ pub(crate) struct Resolve {
 
 impl Resolve {
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        let Planned { config, runtime, has_failures: _ } = self.given.plan()?;
-        let rendered = fairlead_node::render(&config, &runtime, None)?;
+        let Planned { config, runtime, router, has_failures: _ } = self.given.plan()?;
+        let rendered = fairlead_node::render(&config, &runtime, router)?;
         let mut text = String::new();
         let mut has_place = true;
         for image in &self.images {
-            let resolution = config.resolve(image);
+            let resolution = fairlead_node::resolve(&config, &runtime, router, image);
             has_place &= resolution.endpoints.iter().any(|endpoint| endpoint.state == EndpointState::Asked);
             show(&mut text, image, &resolution, &config, &rendered);
+            if runtime.name != RuntimeName::Containerd {
+                show_readings(&mut text, image, &resolution, &config, runtime.name);
+            }
         }
         write(&text)?;
         Ok(if has_place { ExitCode::SUCCESS } else { FAILING.into() })
@@ -81,6 +86,10 @@ fn show(
                 why.push_str(&["; not asked: blocked with ", scope.as_str()].concat());
             }
             EndpointState::NoName => why.push_str("; not asked: a registry alone is no image"),
+            EndpointState::LeftOut => why.push_str("; not asked: the runtime's files leave it out"),
+            EndpointState::ClosedByFile => {
+                why.push_str("; not asked: the runtime's files close it because of another scope");
+            }
         }
         rows.push([number, endpoint.image.clone(), why]);
     }
@@ -88,6 +97,27 @@ fn show(
     let inexact = rendered.inexact.iter().filter(|one| Some(&one.source) == resolution.scope.as_ref());
     for one in inexact {
         line(text, 1, &format!("not exact: {}", one.message));
+    }
+}
+
+/// Readers of `registries.conf` compare texts, and so may take a place for a part of another scope than policies mean.
+fn show_readings(
+    text: &mut String,
+    image: &Reference,
+    resolution: &Resolution,
+    config: &NodeConfig,
+    runtime: RuntimeName,
+) {
+    let wanted = image.as_str().get(image.name().len()..).unwrap_or_default();
+    for endpoint in &resolution.endpoints {
+        let place = endpoint.image.strip_suffix(wanted).unwrap_or(&endpoint.image);
+        if let Some(scope) = read_as(config, place) {
+            line(
+                text,
+                1,
+                &format!("not exact: {runtime} takes {place} for a part of {scope} and treats it so"),
+            );
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::access::hint;
 use crate::output::{columns, one_line};
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct ProbeReport {
     /// As it was given.
     reference: String,
     /// What the registry was asked for.
@@ -27,7 +27,7 @@ pub(crate) struct Report {
     until: Option<Timestamp>,
 }
 
-impl Report {
+impl ProbeReport {
     #[expect(clippy::needless_pass_by_value, reason = "a report replaces what it is made of")]
     pub(crate) fn new(image: Reference, verdict: Verdict, time: Duration) -> Self {
         let until = match &verdict {
@@ -65,8 +65,8 @@ impl Report {
 }
 
 /// One line for each report.
-pub(crate) fn table(reports: &[Report]) -> String {
-    let rows: Vec<_> = reports.iter().map(Report::row).collect();
+pub(crate) fn table(reports: &[ProbeReport]) -> String {
+    let rows: Vec<_> = reports.iter().map(ProbeReport::row).collect();
     let mut text = String::new();
     columns(&mut text, 0, &rows);
     text
@@ -80,9 +80,9 @@ mod tests {
 
     use super::*;
 
-    fn reports() -> Vec<Report> {
+    fn reports() -> Vec<ProbeReport> {
         let report = |image: &str, verdict, time| {
-            Report::new(Reference::parse(image).unwrap(), verdict, Duration::from_millis(time))
+            ProbeReport::new(Reference::parse(image).unwrap(), verdict, Duration::from_millis(time))
         };
         let until = Some(UNIX_EPOCH + Duration::from_millis(86_400_500));
         vec![

@@ -22,7 +22,7 @@ use crate::stored::part;
 
 /// Everything that was found.
 #[derive(Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct WarmReport {
     pub(crate) images: Vec<ImageReport>,
     pub(crate) sets: Vec<SetReport>,
     /// Whatever makes the report less than whole.
@@ -123,7 +123,7 @@ impl LedgerLine {
     }
 }
 
-impl Report {
+impl WarmReport {
     pub(crate) fn is_troubled(&self) -> bool {
         self.images.iter().any(ImageReport::is_troubled) || self.sets.iter().any(SetReport::is_troubled)
     }
@@ -191,7 +191,8 @@ impl ImageReport {
 
     /// What the ledgers say of each node. Without a policy its defaults hold, as they do for the operator.
     pub(crate) fn add_nodes(&mut self, policy: Option<&PullPolicySpec>, ledgers: &[WarmLedger]) {
-        let (pace, memory) = (Pace::new(policy), Memory::load(&self.name, &self.uid, ledgers));
+        let (pace, memory) =
+            (Pace::new(policy), Memory::load(&self.name, &self.uid, ledgers, Timestamp::now()));
         let mut nodes: Vec<_> = memory.iter().map(|(_, row)| NodeReport::of(row, &pace)).collect();
         nodes.sort_by(|one, other| {
             (Reverse(one.failures), &one.node).cmp(&(Reverse(other.failures), &other.node))

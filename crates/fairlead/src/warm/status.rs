@@ -10,7 +10,7 @@ use kube::Client;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::cluster;
-use super::report::{ImageReport, Report};
+use super::report::{ImageReport, WarmReport};
 use super::table::{one_image, overview};
 use crate::access;
 use crate::api_server::operator_namespace;
@@ -24,9 +24,9 @@ const REDRAW: Duration = Duration::from_secs(2);
 
 /// Say which nodes hold the images of each `CachedImage` and `CachedImageSet`, and why others do not
 ///
-/// With a name: one `CachedImage` with all its nodes, and when those that failed are tried again. On a terminal the view
-/// is kept up to date until Ctrl-C; elsewhere it is printed once. Ends with 0, with 1 if the cluster cannot be asked or
-/// has no object of that name, with 2 for wrong arguments, and with 3 if something is Degraded.
+/// With a name: one `CachedImage` with all its nodes, and when those that failed are tried again. On a terminal the
+/// view is kept up to date until Ctrl-C; elsewhere it is printed once. Ends with 0, with 1 if the cluster cannot be
+/// asked or has no object of that name, with 2 for wrong arguments, and with 3 if something is Degraded.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     /// `CachedImage` to look at; all unless said
@@ -63,7 +63,7 @@ impl Status {
     }
 
     /// Draws until the person has seen enough, where there is a terminal, and returns what there is to see at the end.
-    async fn show(&self) -> Result<Report> {
+    async fn show(&self) -> Result<WarmReport> {
         let client = self.server.connect().await?.client;
         let namespace = match &self.operator_namespace {
             Some(namespace) => namespace.clone(),
@@ -100,14 +100,14 @@ impl Status {
         }
     }
 
-    async fn find(&self, client: &Client, namespace: &str) -> Result<Report> {
+    async fn find(&self, client: &Client, namespace: &str) -> Result<WarmReport> {
         match &self.name {
             Some(name) => one(client, namespace, name).await,
             None => all(client, namespace).await,
         }
     }
 
-    fn text(&self, report: &Report, now: Timestamp) -> String {
+    fn text(&self, report: &WarmReport, now: Timestamp) -> String {
         match report.images.as_slice() {
             [image] if self.name.is_some() => one_image(image, self.limit, now),
             _ => overview(report, now),
@@ -115,8 +115,8 @@ impl Status {
     }
 }
 
-async fn all(client: &Client, namespace: &str) -> Result<Report> {
-    let mut report = Report { images: cluster::images(client).await?, ..Report::default() };
+async fn all(client: &Client, namespace: &str) -> Result<WarmReport> {
+    let mut report = WarmReport { images: cluster::images(client).await?, ..WarmReport::default() };
     match cluster::sets(client).await? {
         Ok(sets) => report.sets = sets,
         Err(warning) => report.warnings.push(warning),
@@ -129,7 +129,7 @@ async fn all(client: &Client, namespace: &str) -> Result<Report> {
     Ok(report)
 }
 
-async fn one(client: &Client, namespace: &str, name: &str) -> Result<Report> {
+async fn one(client: &Client, namespace: &str, name: &str) -> Result<WarmReport> {
     let object = cluster::image(client, name).await?;
     let (mut image, mut warnings) = (ImageReport::of(&object), Vec::new());
     let policy = match &image.policy {
@@ -148,5 +148,5 @@ async fn one(client: &Client, namespace: &str, name: &str) -> Result<Report> {
             warnings.extend(broken);
         }
     }
-    Ok(Report { images: vec![image], sets: Vec::new(), warnings })
+    Ok(WarmReport { images: vec![image], sets: Vec::new(), warnings })
 }

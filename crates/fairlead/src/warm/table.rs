@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::report::{ImageReport, NodeReport, Report};
+use super::report::{ImageReport, NodeReport, WarmReport};
 use crate::output::{age, columns, fact, line, list, short};
 use crate::readiness::{self, Readiness};
 
@@ -12,7 +12,7 @@ use crate::readiness::{self, Readiness};
 const DIGEST: usize = 19;
 
 /// A line for each object.
-pub(super) fn overview(report: &Report, now: Timestamp) -> String {
+pub(super) fn overview(report: &WarmReport, now: Timestamp) -> String {
     let mut text = String::new();
     if report.images.is_empty() && report.sets.is_empty() {
         line(&mut text, 0, "There is no CachedImage and no CachedImageSet.");

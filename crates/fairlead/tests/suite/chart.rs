@@ -1,16 +1,14 @@
 //! The Helm chart through the real helm: its defaults are the plain manifests, its values are checked, and its switches
 //! do what the documentation says.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-    process::Command,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Result, ensure};
 use fairlead_operator::platform::install::{
-    Certificates, PullSecrets, cluster_rights, eviction_rights, explanation, guard, namespaced_rights,
-    warm_rights,
+    Certificates, PullSecrets, agent_rights, cluster_rights, deletion_rights, eviction_rights, explanation,
+    guard, migration_rights, namespaced_rights, warm_rights,
 };
 use fairlead_testkit::assets::{Assets, Group};
 use serde_json::{Map, Value, json};
@@ -75,6 +73,9 @@ fn generated_files_of_the_chart_are_up_to_date() {
             "namespaced": role(namespaced_rights(certificates)),
             "warm": role(warm_rights()),
             "evictions": role(eviction_rights()),
+            "migrations": role(migration_rights()),
+            "deletions": role(deletion_rights()),
+            "agent": role(agent_rights()),
         })
     };
     let rights = |certificates| json!({ "copied": rights(certificates, PullSecrets::Copied), "kept": rights(certificates, PullSecrets::Kept) });
@@ -87,7 +88,13 @@ fn generated_files_of_the_chart_are_up_to_date() {
     assert_generated("charts/fairlead/files/rights.yaml", &text);
 
     let operator = guard::Account { namespace: "@namespace@", name: "@serviceAccount@" };
-    let guards = [guard::of_operator(operator), guard::of_records(operator)].map(|guard| {
+    let guards = [
+        guard::of_operator(operator),
+        guard::of_deletions(operator),
+        guard::of_records(operator),
+        guard::of_reports(),
+    ];
+    let guards = guards.map(|guard| {
         let name = guard.policy.metadata.name.unwrap();
         (name, json!({ "policy": guard.policy.spec, "binding": guard.binding.spec }))
     });
@@ -108,14 +115,14 @@ fn writes_are_limited_for_the_account_that_the_values_name() {
     let objects = template(&values).unwrap();
     let policies = objects.iter().filter(|object| object["kind"] == "ValidatingAdmissionPolicy");
     let conditions: Vec<_> =
-        policies.map(|policy| policy["spec"]["matchConditions"][0]["expression"].to_string()).collect();
-    assert_eq!(conditions.len(), 2);
+        policies.filter_map(|policy| policy["spec"]["matchConditions"][0]["expression"].as_str()).collect();
+    assert_eq!(conditions.len(), 3, "what protects reports of agents is not about the operator");
     for condition in conditions {
         assert!(condition.contains("'system:serviceaccount:fairlead-system:mine'"), "{condition}");
     }
     let bindings = objects.iter().filter(|object| object["kind"] == "ValidatingAdmissionPolicyBinding");
     assert!(
-        bindings.count() == 2 && !objects.iter().any(|object| object.to_string().contains("@namespace@"))
+        bindings.count() == 4 && !objects.iter().any(|object| object.to_string().contains("@namespace@"))
     );
 }
 
@@ -160,6 +167,62 @@ fn defaults_of_the_chart_are_the_plain_manifests() {
             );
         }
     }
+}
+
+#[test]
+fn agents_of_the_chart_are_those_of_the_plain_manifests_and_leave_no_files_behind() {
+    let configuration = json!({"nodes": {
+        "insecureRegistries": ["a.test"], "blockedRegistries": ["b.test/x"], "router": false,
+    }});
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), configuration.to_string()).unwrap();
+    let config = format!("--config={}", file.path().display());
+    let plain = fairlead(&["manifests", "--without-namespace", "--agents", &config]).unwrap();
+    let plain = by_title(documents(&plain).unwrap());
+    let values = |keep: bool| json!({"agent": {"enabled": true, "keepFiles": keep}, "configuration": configuration.clone()});
+    let chart = by_title(template(&values(false)).unwrap());
+    for (name, object) in &plain {
+        if !name.starts_with("ConfigMap/") {
+            assert_eq!(first_difference("", object, &chart[name]), None, "{name}");
+        }
+    }
+    let only_chart = |chart: &BTreeMap<String, Value>| {
+        chart.keys().filter(|name| !plain.contains_key(*name)).cloned().collect::<Vec<_>>()
+    };
+    let removal = only_chart(&chart);
+    assert_eq!(removal.len(), 4, "{removal:?}");
+    let job = removal.iter().find(|name| name.starts_with("Job/")).expect("a Job");
+    assert_eq!(chart[job]["metadata"]["annotations"]["helm.sh/hook"], "pre-delete");
+    assert!(only_chart(&by_title(template(&values(true)).unwrap())).is_empty());
+}
+
+#[test]
+fn registries_that_agents_would_refuse_are_refused_by_the_chart() {
+    for (place, is_right) in
+        [("a.test:5000/x", true), ("*.a.test", true), ("https://a.test", false), ("a b", false)]
+    {
+        let values =
+            json!({"agent": {"enabled": true}, "configuration": {"nodes": {"blockedRegistries": [place]}}});
+        let rendered = template(&values);
+        assert_eq!(rendered.is_ok(), is_right, "{place}: {:?}", rendered.err());
+    }
+}
+
+#[test]
+fn metrics_of_agents_are_read_where_they_can_be_reached() {
+    let values = |address: &str| {
+        let metrics = json!({"address": address, "podMonitor": {"create": true}});
+        json!({"agent": {"enabled": true, "metrics": metrics}})
+    };
+    let error = template(&values("127.0.0.1:7781")).unwrap_err().to_string();
+    assert!(error.contains("needs an agent.metrics.address that Prometheus reaches"), "{error}");
+    let chart = by_title(template(&values("0.0.0.0:7790")).unwrap());
+    let monitor = chart.iter().find(|(name, _)| name.starts_with("PodMonitor/")).expect("a PodMonitor").1;
+    let endpoint = &monitor["spec"]["podMetricsEndpoints"][0];
+    assert_eq!(endpoint["relabelings"][0]["replacement"], "${1}:7790");
+    let agents = chart.iter().find(|(name, _)| name.starts_with("DaemonSet/")).expect("a DaemonSet").1;
+    let container = &agents["spec"]["template"]["spec"]["containers"][0];
+    assert!(container["args"].as_array().unwrap().contains(&json!("--status=0.0.0.0:7790")), "{container}");
 }
 
 /// Where two values part, and what either has there.
@@ -371,6 +434,7 @@ fn a_values_file_of_kuik_is_understood() {
         .map(|one| &one["values"][0])
         .collect::<Vec<_>>();
     assert_eq!(excluded, ["fairlead-system", "kube-system"]);
+    assert_eq!(selector["matchExpressions"][0]["values"], json!(["fairlead-system", "fairlead-nodes"]));
     assert_eq!(selector["matchLabels"], json!({ "team": "a" }));
 
     let text = find(&objects, "ConfigMap")["data"]["config.yaml"].as_str().unwrap();

@@ -3,11 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use fairlead_testkit::{
-    Registry, RegistryConfig, eventually,
-    fake_registry::{Effect, FakeRegistry, Fault, Route},
-    images::{self, Image, ImageBuilder},
-};
+use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
+use fairlead_testkit::images::{self, Image, ImageBuilder};
+use fairlead_testkit::{Registry, RegistryConfig, eventually};
 use serde_json::{Value, json};
 
 use crate::person::{Outcome, PASSWORD, Person, login};

@@ -1,18 +1,17 @@
 //! Fairlead as users run it, on a real node: the plain manifests as they are, the image of the Containerfile, Pods on
 //! the Pod network behind the Service, and the API server that reaches them through it.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::platform::install::{DEFAULT_NAMESPACE, LEASE, NAME};
 use fairlead_testkit::{Cluster, Part, RegistryConfig, eventually, installation};
-use k8s_openapi::api::{
-    admissionregistration::v1::MutatingWebhookConfiguration, coordination::v1::Lease, core::v1::Pod,
-};
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, PostParams},
-};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt};
 
 use crate::image;
 use crate::route::rig::{image as image_of, pod, push, replicas};

@@ -230,6 +230,31 @@ async fn the_first_that_answers_is_chosen_and_the_rest_is_told() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn a_tag_that_is_pinned_is_shown_with_its_digest() -> Result<()> {
+    let registry = registry_with(RegistryConfig::new(), "team/app").await?;
+    let person = Person::new()?;
+    let (policies, image) = (person.policies("")?, format!("{}/team/app:1", registry.host()));
+    let ask = |more: &[&str]| -> Result<Value> {
+        let pinned =
+            [&image, "--policies", &policies, "--annotations", "fairlead.dev/pin=true", "-o", "json"];
+        Ok(person.explain(&[&pinned[..], more].concat())?.is(0).json()["images"][0].clone())
+    };
+    let explained = ask(&[])?;
+    let digest = explained["alternatives"][0]["availability"]["digest"].as_str().unwrap();
+    assert_eq!(explained["choice"]["image"], json!(format!("{image}@{digest}")));
+    assert_eq!(explained["pinned"], json!({"digest": digest, "by": "what is there now"}));
+    let planned = ask(&["--no-probe"])?;
+    assert_eq!((&planned["choice"]["image"], &planned["pinned"]), (&json!(image), &Value::Null));
+    assert!(planned["notes"].to_string().contains("its tag is pinned"), "{planned}");
+
+    registry.kill().await?;
+    let arguments = [&image, "--policies", &policies, "--annotations", "fairlead.dev/pin=true"];
+    let told = person.explain(&arguments)?.is(3).output.clone();
+    assert!(told.contains("is not pinned: its digest could not be looked up"), "{told}");
+    Ok(())
+}
+
 /// The registry lives in this process, which must not stand still while the program runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registry_that_is_slow_or_silent_is_not_waited_for_long() -> Result<()> {

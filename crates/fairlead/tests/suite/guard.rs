@@ -107,6 +107,7 @@ async fn a_compromised_operator_writes_no_secret_but_copies_and_of_pods_only_its
     policies_and_webhooks_are_not_redirected(&admin, &operator).await?;
     pull_pods_can_do_nothing_but_pull(&operator, &namespace).await?;
     of_nodes_and_images_only_what_warming_needs_is_written(&admin, &operator).await?;
+    pins_belong_to_their_workload(&operator, &namespace).await?;
 
     // Nobody else is limited by any of it.
     let post = PostParams::default();
@@ -294,6 +295,8 @@ async fn of_nodes_and_images_only_what_warming_needs_is_written(
         ("an annotation", json!([{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}])),
         ("a cordon", json!([{"op": "add", "path": "/spec/unschedulable", "value": true}])),
         ("another taint", json!([{"op": "remove", "path": "/spec/taints/1"}])),
+        ("another effect", json!([{"op": "replace", "path": "/spec/taints/0/effect", "value": "NoExecute"}])),
+        ("a value", json!([{"op": "add", "path": "/spec/taints/0/value", "value": "x"}])),
         (
             "a new taint",
             json!([{"op": "add", "path": "/spec/taints/-", "value": {"key": "x", "effect": "NoExecute"}}]),
@@ -315,6 +318,28 @@ async fn of_nodes_and_images_only_what_warming_needs_is_written(
         "apiVersion": "drop.corewire.io/v1alpha1", "kind": "CachedImageSet", "name": "set", "uid": "u",
     }))?]);
     images.create(&PostParams::default(), &image).await.context("a child of a set")?;
+    Ok(())
+}
+
+/// Pins are what Pods run, so one that no workload owns, and that would outlast all of them, is refused.
+async fn pins_belong_to_their_workload(operator: &Client, namespace: &str) -> Result<()> {
+    let pin = |owner: &str| {
+        let workload = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u"});
+        let mut reference = workload.clone();
+        reference["uid"] = json!(owner);
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let image = json!({"asked": "docker.io/library/nginx:1", "digest": digest, "resolvedAt": "2026-01-01T00:00:00Z"});
+        serde_json::from_value(json!({
+            "apiVersion": "fairlead.dev/v1alpha1", "kind": "ImagePin",
+            "metadata": {"name": "web", "ownerReferences": [reference]},
+            "spec": {"workload": workload, "revision": "1", "images": [image]},
+        }))
+    };
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("fairlead.dev", "v1alpha1", "ImagePin"));
+    let pins: Api<DynamicObject> = Api::namespaced_with(operator.clone(), namespace, &kind);
+    let foreign = pins.create(&PostParams::default(), &pin("another")?).await;
+    refused("a pin that its workload does not own", foreign, "only ImagePins that their workload owns")?;
+    pins.create(&PostParams::default(), &pin("u")?).await.context("a pin")?;
     Ok(())
 }
 

@@ -1,10 +1,8 @@
 //! The image of the Containerfile, around the static program.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use fairlead_operator::platform::install::NAME;

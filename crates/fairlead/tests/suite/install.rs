@@ -2,12 +2,14 @@
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::platform::install::{DEFAULT_NAMESPACE, NAME};
-use fairlead_testkit::{Cluster, operator::webhook_path, pki::Authority};
-use k8s_openapi::{
-    ByteString,
-    api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Pod},
-};
-use kube::{Api, api::PostParams};
+use fairlead_testkit::Cluster;
+use fairlead_testkit::operator::webhook_path;
+use fairlead_testkit::pki::Authority;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::Value;
 
 use crate::installed::{Operator, pod};

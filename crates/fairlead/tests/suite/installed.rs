@@ -3,24 +3,20 @@
 //! A control plane without a node has no Pods, so the program runs beside it, and the installed webhook is told to
 //! look for it by address instead of by Service.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use fairlead_api::names::{fairlead::ROUTES, kubernetes::CONFIG_MIRROR};
+use fairlead_api::names::fairlead::ROUTES;
+use fairlead_api::names::kubernetes::CONFIG_MIRROR;
 use fairlead_operator::platform::install::{CERTIFICATE_SECRET, LEASE, NAME, PATH_SECRET, WEBHOOK_SERVICE};
-use fairlead_testkit::{
-    Cluster, eventually,
-    operator::{point_webhook_at, webhook_path},
-};
-use k8s_openapi::api::{
-    admissionregistration::v1::MutatingWebhookConfiguration,
-    coordination::v1::Lease,
-    core::v1::{Pod, Secret},
-};
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-};
+use fairlead_testkit::operator::{point_webhook_at, webhook_path};
+use fairlead_testkit::{Cluster, eventually};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 const DEADLINE: Duration = Duration::from_mins(1);

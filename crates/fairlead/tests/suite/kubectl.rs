@@ -1,12 +1,14 @@
 //! kubectl as a person uses it, on objects that a test holds as values.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::platform::install::{DEFAULT_NAMESPACE, NAME};
 use fairlead_testkit::{Cluster, eventually};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::yaml::{documents, fairlead, title};
@@ -24,18 +26,39 @@ pub async fn delete(cluster: &Cluster, objects: &[Value]) -> Result<()> {
     run(cluster, &["delete", "--ignore-not-found"], objects, &[]).await
 }
 
+pub async fn annotate(cluster: &Cluster, objects: &[Value], annotation: &str) -> Result<()> {
+    run(cluster, &["annotate", "--overwrite"], objects, &[annotation]).await
+}
+
 async fn run(cluster: &Cluster, command: &[&str], objects: &[Value], options: &[&str]) -> Result<()> {
+    said(cluster, command, objects, options).await.map(drop)
+}
+
+async fn said(cluster: &Cluster, command: &[&str], objects: &[Value], options: &[&str]) -> Result<String> {
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
     let file = tempfile::Builder::new().suffix(".json").tempfile()?;
     std::fs::write(file.path(), serde_json::to_vec(&list)?)?;
     let path = file.path().to_str().context("the temporary file has an odd name")?;
-    cluster.kubectl(command.iter().chain(&["--filename", path]).chain(options)).await.map(drop)
+    cluster.kubectl(command.iter().chain(&["--filename", path]).chain(options)).await
 }
 
 pub async fn get(cluster: &Cluster, object: &Value) -> Result<Value> {
     let mut arguments = vec!["get".to_owned(), "--output=json".to_owned()];
     arguments.extend(address(object));
     Ok(serde_json::from_str(&cluster.kubectl(arguments).await?)?)
+}
+
+/// The same for many of them, in their order. Each must be there.
+pub async fn get_all(cluster: &Cluster, objects: &[Value]) -> Result<Vec<Value>> {
+    let mut found: Value =
+        serde_json::from_str(&said(cluster, &["get", "--output=json"], objects, &[]).await?)?;
+    let found = match found["items"].take() {
+        // One object is not wrapped in a list.
+        Value::Null => vec![found],
+        items => serde_json::from_value(items)?,
+    };
+    ensure!(found.len() == objects.len(), "{} of {} objects are there", found.len(), objects.len());
+    Ok(found)
 }
 
 /// The cluster that tests share, once it knows our kinds.
@@ -66,8 +89,8 @@ pub async fn definitions_are_served(cluster: &Cluster) -> Result<()> {
 /// Versions of the stored objects: any write that changed something shows here.
 pub async fn versions(cluster: &Cluster, objects: &[Value]) -> Result<BTreeMap<String, String>> {
     let mut versions = BTreeMap::new();
-    for object in objects {
-        let metadata = &get(cluster, object).await?["metadata"];
+    for object in get_all(cluster, objects).await? {
+        let metadata = &object["metadata"];
         // The status of some kinds moves by itself; their generation counts changes of the specification.
         let moves =
             ["Deployment", "PodDisruptionBudget", "CustomResourceDefinition", "ValidatingAdmissionPolicy"];
@@ -77,7 +100,7 @@ pub async fn versions(cluster: &Cluster, objects: &[Value]) -> Result<BTreeMap<S
         } else {
             &metadata["resourceVersion"]
         };
-        versions.insert(title(object), version.to_string());
+        versions.insert(title(&object), version.to_string());
     }
     Ok(versions)
 }

@@ -9,6 +9,7 @@
     reason = "a test that fails may do so by any means"
 )]
 
+mod account;
 mod agent;
 mod alerts;
 mod chart;
@@ -31,6 +32,7 @@ mod mirror;
 mod mirror_status;
 mod nodes;
 mod person;
+mod pinning;
 mod probe;
 mod probe_proxy;
 mod release;

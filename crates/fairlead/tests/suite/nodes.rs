@@ -59,15 +59,17 @@ fn files_for_crio_go_to_standard_output_or_into_a_directory() -> Result<()> {
     let file = person.write("policies/all.yaml", POLICIES)?;
     let directory = file.parent().unwrap().to_str().unwrap();
     let printed = person.run(&["render", "-f", directory], "")?;
-    printed.is(0);
+    // Of a whole host, names with another port are treated the same.
+    printed.is(3);
     let mirror = "location = \"hub.test/team\"\n\n  [[registry.mirror]]\n    location = \"m.test/team\"\n    pull-from-mirror = \"digest-only\"\n";
     assert!(printed.output.contains(mirror), "{}", printed.output);
     assert!(printed.output.contains("location = \"shut.test\"\n  blocked = true\n"), "{}", printed.output);
-    assert_eq!(printed.errors, "");
+    let told: Vec<&str> = printed.errors.lines().collect();
+    assert!(told.len() == 1 && told[0].contains("not exact for CRI-O: shut.test: "), "{}", printed.errors);
 
     let target = person.path("out");
     let written = person.run(&["render", "-f", "-", "--output-dir", target.to_str().unwrap()], POLICIES)?;
-    assert_eq!(written.is(0).output, "");
+    assert_eq!(written.is(3).output, "");
     let content = std::fs::read_to_string(target.join("50-fairlead.conf"))?;
     assert_eq!(printed.output, format!("# 50-fairlead.conf\n{content}"));
     Ok(())
@@ -132,6 +134,41 @@ fn resolve_shows_the_places_in_order_and_why() -> Result<()> {
     assert!(closed.is(3).output.contains("not asked: NeverContactSource for shut.test"), "{}", closed.output);
     let blocked = ["resolve", "m.test/x:1", "-f", "-", "--blocked-registry", "m.test"];
     assert!(person.run(&blocked, POLICIES)?.is(3).output.contains("not asked: blocked with m.test"));
+    Ok(())
+}
+
+#[test]
+fn resolve_shows_what_the_files_of_the_runtime_make_of_it() -> Result<()> {
+    let person = Person::new()?;
+    let by_digest = format!("hub.test/team/app{DIGEST}");
+    let resolve =
+        |image: &str, more: &[&str]| person.run(&[&["resolve", image, "-f", "-"], more].concat(), POLICIES);
+    // Without a router, containerd's files know no repositories, and nothing closes part of a registry.
+    let containerd = ["--runtime", "containerd"];
+    let closed = resolve(&by_digest, &containerd)?;
+    let rows = closed.is(0).rows();
+    assert_eq!(rows[1][0], "-");
+    assert!(rows[1].join(" ").ends_with("not asked: the runtime's files leave it out"), "{rows:?}");
+    assert_eq!(rows[2][..2], ["1", &by_digest]);
+    let routed = ["--runtime", "containerd", "--router", "127.0.0.1:7780"];
+    assert_eq!(resolve(&by_digest, &routed)?.is(0).rows()[1][0], "1");
+
+    // An old CRI-O has no mirrors for tags alone.
+    let old = ["--runtime-version", "1.24.0"];
+    let tag = resolve("shut.test/app:1", &old)?;
+    assert!(tag.is(3).output.contains("not asked: the runtime's files leave it out"), "{}", tag.output);
+    assert_eq!(resolve("shut.test/app:1", &[])?.is(0).rows()[1][0], "1");
+
+    // A digest of a source that is closed for tags: files close it for both, the router does not.
+    let parts = "apiVersion: config.openshift.io/v1\nkind: ImageTagMirrorSet\nmetadata: {name: tags}\nspec:\n  \
+         imageTagMirrors:\n  - {source: part.test, mirrors: [m.test/part], mirrorSourcePolicy: NeverContactSource}\n---\n\
+         apiVersion: config.openshift.io/v1\nkind: ImageDigestMirrorSet\nmetadata: {name: digests}\nspec:\n  \
+         imageDigestMirrors:\n  - {source: part.test/team, mirrors: [m.test/team]}\n";
+    let image = format!("part.test/team/app{DIGEST}");
+    for (arguments, number) in [(&routed[..], "2"), (&[], "-")] {
+        let shown = person.run(&[&["resolve", &image, "-f", "-"], arguments].concat(), parts)?;
+        assert_eq!(shown.is(0).rows()[2][0], number, "{}", shown.output);
+    }
     Ok(())
 }
 

@@ -1,10 +1,8 @@
 //! A person at a command line, for the commands that people run: a home, login files, what they see.
 
-use std::{
-    io::Write,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};

@@ -3,11 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use fairlead_testkit::{
-    Registry, RegistryConfig,
-    fake_registry::{Auth, Bearer, Effect, FakeRegistry, Fault},
-    images,
-};
+use fairlead_testkit::fake_registry::{Auth, Bearer, Effect, FakeRegistry, Fault};
+use fairlead_testkit::{Registry, RegistryConfig, images};
 use serde_json::{Value, json};
 
 use crate::person::{Outcome, PASSWORD, Person, base64, login};

@@ -3,7 +3,8 @@
 
 use anyhow::{Context, Result};
 use fairlead_operator::platform::install::{DEFAULT_NAMESPACE, NAME};
-use fairlead_testkit::{Cluster, operator::webhook_path};
+use fairlead_testkit::Cluster;
+use fairlead_testkit::operator::webhook_path;
 use serde_json::json;
 
 use crate::install::{is_uninstalled, manifests};

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use anyhow::Result;
-pub use fairlead_testkit::{Operator as Replica, operator::SOON};
+pub use fairlead_testkit::Operator as Replica;
+pub use fairlead_testkit::operator::SOON;
 
 pub async fn start(kubeconfig: &Path, namespace: &str, identity: &str) -> Result<Replica> {
     Replica::of(env!("CARGO_BIN_EXE_fairlead"))

@@ -1,11 +1,12 @@
 //! Compares what the installed roles grant with what the operator did, by the API server's audit log: nothing it needs
 //! may be missing, and nothing may be granted that it does not use, unless the role itself says what it is for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::platform::install::{NAME, RARELY_USED, WARM_ROLE};
-use fairlead_testkit::{Cluster, audit::AuditEvent};
+use fairlead_testkit::Cluster;
+use fairlead_testkit::audit::AuditEvent;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::{Api, ResourceExt};
 
@@ -73,8 +74,20 @@ pub async fn check_cases(cluster: &Cluster, namespace: &str, cases: &[&str]) -> 
     Ok(())
 }
 
+/// The same for a `ServiceAccount` and the `ClusterRole` of its name, which is all that it has.
+pub async fn check_role(cluster: &Cluster, namespace: &str, name: &str) -> Result<()> {
+    let roles: Api<ClusterRole> = Api::all(cluster.client().await?);
+    let role = roles.get(name).await.context("no ClusterRole")?;
+    let grants = expand(role.rules.as_deref().unwrap_or_default(), "");
+    judge(&grants, &explained(role.annotations(), |_| true), &requests_of(cluster, namespace, name)?)
+}
+
 fn requests(cluster: &Cluster, namespace: &str) -> Result<Vec<AuditEvent>> {
-    let user = format!("system:serviceaccount:{namespace}:{NAME}");
+    requests_of(cluster, namespace, NAME)
+}
+
+fn requests_of(cluster: &Cluster, namespace: &str, name: &str) -> Result<Vec<AuditEvent>> {
+    let user = format!("system:serviceaccount:{namespace}:{name}");
     let events = cluster.audit_events()?.into_iter().filter(|event| event.user == user).collect::<Vec<_>>();
     ensure!(!events.is_empty(), "the audit log knows no request of {user}");
     Ok(events)
@@ -114,13 +127,19 @@ async fn granted(
     }
     let explained = [cluster_role.annotations(), role.annotations(), warm.annotations()]
         .into_iter()
-        .filter_map(|annotations| annotations.get(RARELY_USED))
-        .flat_map(|text| text.lines())
+        .flat_map(|annotations| explained(annotations, &counts))
+        .collect();
+    Ok((grants, explained))
+}
+
+/// The rights that a role explains by a case that counts.
+fn explained(annotations: &BTreeMap<String, String>, counts: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    let lines = annotations.get(RARELY_USED).map(String::as_str).unwrap_or_default().lines();
+    lines
         .filter_map(|line| line.split_once(": "))
         .filter(|(_, case)| counts(case))
         .flat_map(|(rare, _)| single_titles(rare))
-        .collect();
-    Ok((grants, explained))
+        .collect()
 }
 
 /// `list pods a,b/status.example.com` is `list pods`, `list a.example.com` and `list b/status.example.com`.
@@ -184,6 +203,7 @@ fn a_missing_right_and_a_right_too_many_are_both_found() {
         name: name.to_owned(),
         uri: format!("/{name}"),
         code,
+        ..AuditEvent::default()
     };
     let nothing = BTreeSet::new();
     let used = [event("get", "one", 404), event("update", "one", 200)];

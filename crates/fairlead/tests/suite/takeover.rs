@@ -72,9 +72,8 @@ impl Legacy {
 
     /// What people wrote is there, whatever has been said and done about it since.
     async fn is_still_there(&self, cluster: &Cluster) -> Result<()> {
-        for object in &self.objects {
-            let found =
-                kubectl::get(cluster, object).await.with_context(|| format!("{} is gone", title(object)))?;
+        let found = kubectl::get_all(cluster, &self.objects).await.context("something is gone")?;
+        for (object, found) in self.objects.iter().zip(&found) {
             let (found, before) = (&found["spec"], &object["spec"]);
             ensure!(holds(found, before), "spec of {} is {found}, was {before}", title(object));
         }
@@ -84,13 +83,13 @@ impl Legacy {
     /// Everything that was there is there. Defaults may have joined it.
     async fn is_untouched(&self, cluster: &Cluster) -> Result<()> {
         self.is_still_there(cluster).await?;
-        for object in &self.objects {
-            let found = kubectl::get(cluster, object).await?;
+        let found = kubectl::get_all(cluster, &self.objects).await?;
+        for (object, found) in self.objects.iter().zip(&found) {
             let (status, before) = (&found["status"], &object["status"]);
             ensure!(holds(status, before), "status of {} is {status}, was {before}", title(object));
             let finalizers = |object: &Value| object["metadata"]["finalizers"].clone();
             ensure!(
-                finalizers(&found) == finalizers(object),
+                finalizers(found) == finalizers(object),
                 "{} has other finalizers: {found}",
                 title(object)
             );
@@ -100,13 +99,7 @@ impl Legacy {
 
     /// A stricter rule is no obstacle to a change of something else.
     async fn can_still_be_changed(&self, cluster: &Cluster) -> Result<()> {
-        for object in &self.objects {
-            let mut arguments = vec!["annotate".to_owned(), "--overwrite".to_owned()];
-            arguments.extend(kubectl::address(object));
-            arguments.push("example.com/seen=yes".to_owned());
-            cluster.kubectl(arguments).await.with_context(|| title(object))?;
-        }
-        Ok(())
+        kubectl::annotate(cluster, &self.objects, "example.com/seen=yes").await
     }
 
     /// Values that kuik could not act on are refused in new objects, with the name of each field.

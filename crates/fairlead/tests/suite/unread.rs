@@ -1,18 +1,13 @@
 //! Commands whose words nobody reads: the reader is gone, or is there and does not read.
 
-use std::{
-    fs::{self, File},
-    io::{PipeReader, PipeWriter, Read, Write, pipe},
-    process::{Child, Command},
-    time::{Duration, Instant},
-};
+use std::fs::{self, File};
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use fairlead_testkit::{
-    eventually,
-    fake_registry::{Effect, FakeRegistry, Fault, Route},
-    images,
-};
+use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
+use fairlead_testkit::{eventually, images};
 
 use crate::person::{Outcome, Person};
 

@@ -67,10 +67,13 @@ async fn definitions_that_come_and_go_and_objects_that_cannot_be_read() -> Resul
     ensure!(page.contains("[+] watch ClusterImageSetMirror: not served by the cluster"), "{page}");
     ensure!(page.contains("[ ] capability watch: off: waits for ClusterImageSetAvailability"), "{page}");
     ensure!(page.contains("[ ] capability warm: off: waits for CachedImage"), "{page}");
-    for unimplemented in ["steer-nodes", "account"] {
-        ensure!(page.contains(&format!("[ ] capability {unimplemented}: not implemented\n")), "{page}");
-        let enabled = format!("fairlead_capability_enabled{{capability=\"{unimplemented}\"}}");
-        ensure!(replica.metric(&enabled).await? == Some(0.0), "{unimplemented}");
+    ensure!(
+        page.contains("[ ] capability steer-nodes: off: waits for one of ImageSourceDigestPolicy"),
+        "{page}"
+    );
+    for (capability, enabled) in [("steer-nodes", 0.0), ("account", 1.0)] {
+        let series = format!("fairlead_capability_enabled{{capability=\"{capability}\"}}");
+        ensure!(replica.metric(&series).await? == Some(enabled), "{capability}");
     }
     let route = "fairlead_capability_enabled{capability=\"route\"}";
     ensure!(replica.metric(route).await? == Some(0.0));

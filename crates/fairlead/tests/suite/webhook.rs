@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::platform::install::{CERTIFICATE_SECRET, DEFAULT_NAMESPACE, NAME};
-use fairlead_testkit::{
-    Cluster, Operator, eventually,
-    operator::{SOON, point_webhook_at, webhook_path},
-};
+use fairlead_testkit::operator::{SOON, point_webhook_at, webhook_path};
+use fairlead_testkit::{Cluster, Operator, eventually};
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::{Api, api::PostParams};
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::install::manifests;

@@ -1,11 +1,9 @@
 //! Rules about the workspace itself: which crate may use which, what may be linked into the program,
 //! under which licences, and how long a file may grow. They are tests because nobody rereads a page of rules.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 

@@ -1,9 +1,7 @@
 //! Reading YAML the way Kubernetes does, and running the program under test for what it prints.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;

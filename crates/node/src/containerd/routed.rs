@@ -15,7 +15,7 @@ use crate::toml::{HEADER, key, quoted};
 use crate::{File, Rendered};
 
 /// The directory that containerd looks into for registries without one of their own.
-const DEFAULT: &str = "_default";
+pub(super) const DEFAULT: &str = "_default";
 
 pub(crate) fn render(config: &NodeConfig, runtime: &Runtime, router: SocketAddr) -> Rendered {
     let mut rendered = Rendered::default();
@@ -85,7 +85,7 @@ fn report(config: &NodeConfig, scope: &Scope, entry: &Entry, runtime: &Runtime, 
     }
     for mirror in [PullKind::Digest, PullKind::Tag].iter().flat_map(|kind| &entry.mirrors(*kind).list) {
         if !scope.is_replaceable_by(&mirror.location) {
-            rendered.report(scope, crate::without_name(&mirror.location));
+            rendered.report(scope, crate::without_name(scope, &mirror.location));
         }
     }
 }

@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use fairlead_plan::node_config::{FileChange, FilePlan, ForeignFile, Found};
+use fairlead_plan::node_config::{FileChange, FilePlan, ForeignFile, Found, LaterDirectories};
 use thiserror::Error;
 
 use self::steps::Steps;
@@ -27,6 +27,8 @@ const HOSTS: &str = "hosts.toml";
 pub struct ConfigDir {
     pub path: PathBuf,
     pub runtime: RuntimeName,
+    /// Directories in which containerd looks for a registry that it does not find here. Nothing is written there.
+    pub later_roots: Vec<PathBuf>,
 }
 
 /// What has become of the files.
@@ -35,6 +37,16 @@ pub struct Applied {
     pub written: Vec<String>,
     pub removed: Vec<String>,
     pub foreign: Vec<ForeignFile>,
+    /// Directories of registries that have another owner, whether a file of ours belongs there or not.
+    pub of_others: Vec<String>,
+    /// What was there of ours, if something has changed.
+    pub before: Vec<Wanted>,
+}
+
+impl Applied {
+    pub fn has_changes(&self) -> bool {
+        !self.written.is_empty() || !self.removed.is_empty()
+    }
 }
 
 #[derive(Debug, Error)]
@@ -56,6 +68,10 @@ fn remedy(error: &io::Error) -> &'static str {
 }
 
 impl ConfigDir {
+    pub fn new(path: PathBuf, runtime: RuntimeName) -> Self {
+        Self { path, runtime, later_roots: Vec::new() }
+    }
+
     /// Makes the directory hold exactly the wanted files of ours.
     pub fn apply(&self, wanted: &[Wanted], disk: &mut impl Disk) -> Result<Applied, FileError> {
         fs::create_dir_all(&self.path).map_err(self.failed("make the directory"))?;
@@ -64,8 +80,20 @@ impl ConfigDir {
         directory.lock().map_err(self.failed("lock"))?;
         let wanted: BTreeMap<String, String> =
             wanted.iter().map(|file| (file.path.clone(), file.content.clone())).collect();
-        let plan = FilePlan::new(&wanted, &self.found()?);
+        let found = self.found()?;
+        let plan = FilePlan::new(&wanted, &found, &self.later());
         let mut applied = Applied { foreign: plan.foreign, ..Applied::default() };
+        for (path, found) in found {
+            match found {
+                Found::Foreign => {
+                    applied.of_others.extend(path.split_once('/').map(|(name, _)| name.to_owned()));
+                }
+                Found::Ours { content } if !plan.changes.is_empty() => {
+                    applied.before.push(Wanted { path, content });
+                }
+                Found::Ours { .. } => {}
+            }
+        }
         carry_out(disk, Steps::clear(&self.path))?;
         for change in plan.changes {
             let (path, done) = match &change {
@@ -88,6 +116,15 @@ impl ConfigDir {
         self.apply(&[], disk)
     }
 
+    /// The files of ours.
+    pub fn ours(&self) -> Result<Vec<String>, FileError> {
+        if !self.path.exists() {
+            return Ok(Vec::new());
+        }
+        let found = self.found()?.into_iter();
+        Ok(found.filter(|(_, found)| matches!(found, Found::Ours { .. })).map(|(path, _)| path).collect())
+    }
+
     /// What stands where our files would.
     fn found(&self) -> Result<BTreeMap<String, Found>, FileError> {
         let mut found = BTreeMap::new();
@@ -108,6 +145,17 @@ impl ConfigDir {
         Ok(found)
     }
 
+    /// Directories of registries in later roots.
+    fn later(&self) -> LaterDirectories {
+        let roots = self.later_roots.iter().rev();
+        let entries = roots.flat_map(|root| fs::read_dir(root).into_iter().flatten().flatten());
+        let directories = entries.filter(|entry| entry.path().is_dir());
+        let named = |entry: fs::DirEntry| {
+            Some((entry.file_name().into_string().ok()?, entry.path().display().to_string()))
+        };
+        directories.filter_map(named).collect()
+    }
+
     fn failed(&self, attempt: &'static str) -> impl Fn(io::Error) -> FileError {
         let path = self.path.clone();
         move |source| FileError { attempt, path: path.clone(), source }
@@ -125,7 +173,7 @@ fn carry_out(disk: &mut impl Disk, steps: Steps) -> Result<(), FileError> {
     Ok(())
 }
 
-/// An empty directory is of no use to anyone. One with other files is somebody's: certificates may be in it.
+/// An empty directory is of no use. One with other files has another owner: certificates may be in it.
 fn in_directory(path: &Path) -> Option<Found> {
     match in_file(&path.join(HOSTS)) {
         Some(found) => Some(found),

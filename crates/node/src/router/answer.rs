@@ -18,9 +18,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::metrics::Outcome;
 use super::mirror::{Blob, Served};
 use super::request::{Asked, AskedObject};
-use super::{Router, is_outage};
+use super::{Router, is_outage, label};
 
 const DIGEST_HEADER: HeaderName = HeaderName::from_static("docker-content-digest");
+/// By which an agent knows that it is a router that answers.
+pub(super) const ROUTER_HEADER: HeaderName = HeaderName::from_static("fairlead-router");
 const OCTETS: &str = "application/octet-stream";
 
 impl Router {
@@ -96,8 +98,11 @@ impl Router {
         if matches!(asked.object, AskedObject::Tag(_)) {
             self.memory.lock().left_to_source(&asked.name, self.now());
         }
-        self.metrics.count(Outcome::Source, &asked.registry);
-        if !config.leads_to_router_only(&asked.registry) {
+        self.metrics.count(Outcome::Source, label(config, &asked.registry));
+        // A file that could not be written yet may still name no source.
+        let files = self.files.load();
+        let is_only = |config: &NodeConfig| config.leads_to_router_only(&asked.registry);
+        if !is_only(config) && files.as_deref().is_some_and(|files| !is_only(files)) {
             return error(404, "NAME_UNKNOWN", "this is left to the source");
         }
         let address = self.source_address(asked, insecure).await;
@@ -111,7 +116,7 @@ impl Router {
 }
 
 pub(super) fn base() -> Response {
-    ([(CONTENT_TYPE, "application/json")], "{}").into_response()
+    ([(CONTENT_TYPE, "application/json"), (ROUTER_HEADER, env!("CARGO_PKG_VERSION"))], "{}").into_response()
 }
 
 /// containerd reports the status line of an answer and not its body, so the text stands in both.

@@ -30,7 +30,7 @@ impl Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     outcome: &'static str,
-    /// Registry of the mirror; of the image where no mirror has a part in the outcome.
+    /// Registry of the mirror; of the image, as policies name it, where no mirror has a part in the outcome.
     registry: String,
 }
 

@@ -1,6 +1,7 @@
 //! Asking mirrors, with the registry client that all of Fairlead shares.
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -8,7 +9,7 @@ use fairlead_domain::digest::Digest;
 use fairlead_domain::keyring::Credential;
 use fairlead_domain::reference::{Reference, Repository};
 use fairlead_plan::node_config::{Delivery, Place};
-use fairlead_registry::manifest::{Content, Descriptor, Manifest, Resolved, Selector};
+use fairlead_registry::manifest::{Content, Manifest, Resolved, Selector};
 use fairlead_registry::{
     BlobReader, Budget, Class, Client, Context, Error, Problem, RegistrySettings, RepositoryClient, Right,
     Settings,
@@ -61,19 +62,41 @@ impl Served {
     }
 }
 
-/// A client for mirrors. Insecure ones may have any certificate, or speak plain HTTP.
-pub(super) fn client(settings: &RouterSettings, insecure: bool) -> Client {
-    let default = RegistrySettings {
-        plain_http_fallback: insecure,
-        insecure_skip_verify: insecure,
-        ca_file: settings.authorities.clone(),
-        budget: Budget { rate: None, connections: CONNECTIONS },
-        ..RegistrySettings::default()
-    };
-    let mut settings = Settings::default();
-    settings.default = default;
-    settings.connect_timeout = DIAL;
-    Client::new(settings)
+/// Clients for mirrors.
+#[derive(Debug)]
+pub(super) struct Clients {
+    /// File with certificate authorities that are trusted besides the system's.
+    pub(super) authorities: Option<PathBuf>,
+    verifying: Client,
+    /// For mirrors that may have any certificate, or speak plain HTTP.
+    insecure: Client,
+}
+
+impl Clients {
+    pub(super) fn new(settings: &RouterSettings) -> Self {
+        let authorities = settings.authorities.clone().filter(|file| file.exists());
+        let client = |insecure| {
+            let default = RegistrySettings {
+                plain_http_fallback: insecure,
+                insecure_skip_verify: insecure,
+                ca_file: authorities.clone(),
+                token_hosts: settings.token_hosts.clone(),
+                budget: Budget { rate: None, connections: CONNECTIONS },
+                ..RegistrySettings::default()
+            };
+            let mut settings = Settings::default();
+            settings.default = default;
+            settings.connect_timeout = DIAL;
+            Client::new(settings)
+        };
+        Self { verifying: client(false), insecure: client(true), authorities }
+    }
+}
+
+fn elsewhere(remote: &RepositoryClient, digest: Digest) -> Result<Served, Problem> {
+    let path = format!("v2/{}/blobs/{digest}", remote.repository().path());
+    let address = remote.address().join(&path);
+    Ok(Served::Elsewhere(digest, address.map_err(|error| Problem::Malformed(error.to_string().into()))?))
 }
 
 fn context(limit: Duration) -> Context {
@@ -102,31 +125,28 @@ impl Router {
         place: &Place,
         context: &Context,
     ) -> Result<Served, Problem> {
-        let size = remote.blob_size(&digest, context).await.map_err(problem)?;
-        let size = size.ok_or_else(|| Problem::NotFound("it lacks the blob".into()))?;
+        let redirects = self.settings.redirects && self.clients.load().authorities.is_none();
+        if head || redirects {
+            match remote.blob_size(&digest, context).await.map_err(problem) {
+                Ok(None) => return Err(Problem::NotFound("it lacks the blob".into())),
+                Ok(Some(size)) if head && size > 0 => return Ok(Served::BlobHead(digest, size)),
+                Ok(Some(_))
+                    if !head
+                        && Delivery::of(place, redirects, remote.wants_login()) == Delivery::Redirect =>
+                {
+                    return elsewhere(remote, digest);
+                }
+                // Storage may permit GET alone, or name no length.
+                Ok(Some(_)) | Err(Problem::Forbidden(_) | Problem::Rejected { .. }) => {}
+                Err(problem) => return Err(problem),
+            }
+        }
+        // The deadline of a blob is that of its transfer; its first piece has to come as soon as an answer.
+        let context = self::context(TRANSFER).answered_within(ANSWER);
+        let (size, mut rest) = remote.open_blob(digest, &context).await.map_err(problem)?;
         if head {
             return Ok(Served::BlobHead(digest, size));
         }
-        if Delivery::of(place, self.settings.redirects, remote.wants_login()) == Delivery::Redirect {
-            let path = format!("v2/{}/blobs/{digest}", remote.repository().path());
-            let address = remote.address().join(&path);
-            return Ok(Served::Elsewhere(
-                digest,
-                address.map_err(|error| Problem::Malformed(error.to_string().into()))?,
-            ));
-        }
-        let descriptor = Descriptor {
-            media_type: String::new(),
-            digest,
-            size,
-            artifact_type: None,
-            platform: None,
-            annotations: None,
-            urls: None,
-        };
-        let mut rest = remote.blob(&descriptor);
-        // The deadline of a blob is that of its transfer; its first piece has to come as soon as an answer.
-        let context = self::context(TRANSFER).answered_within(ANSWER);
         let first = rest.next(&context).await.map_err(problem)?;
         Ok(Served::Blob(Box::new(Blob { digest, size, first, rest, context })))
     }
@@ -163,7 +183,8 @@ impl Router {
         repository: &Repository,
         credentials: Vec<Credential>,
     ) -> Result<RepositoryClient, Problem> {
-        let client = if place.insecure { &self.insecure } else { &self.verifying };
+        let clients = self.clients.load();
+        let client = if place.insecure { &clients.insecure } else { &clients.verifying };
         client.repository(repository, credentials, Right::Pull).map_err(problem)
     }
 }

@@ -5,31 +5,43 @@
 //! router never asks the runtime for credentials, so it never sees any, and mirrors get none of them.
 
 mod answer;
+mod canary;
 mod metrics;
 mod mirror;
 mod request;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use fairlead_domain::keyring::Keyring;
 use fairlead_plan::node_config::{Attempt, End, NodeConfig, Place, Pull, PullKind, RouteMemory};
-use fairlead_registry::{Client, OutageKind, Problem};
+use fairlead_registry::{OutageKind, Problem};
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+pub use self::canary::{CanaryError, canary, is_free_for_router};
 use self::metrics::{Metrics, Outcome};
-use self::mirror::Served;
+use self::mirror::{Clients, Served};
 use self::request::{Asked, AskedObject, RequestError};
 
 /// Requests that are answered at the same time; others wait. containerd sends a few for each pull.
 const MOST_AT_ONCE: usize = 128;
+/// What a connection may hold that the runtime has not taken yet. Every piece of it keeps the buffer alive that it was
+/// read into, which may be several times as large.
+const UNSENT: usize = 32 * 1024;
+/// After a connection could not be taken, such as for want of file descriptors.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// What does not change while a router runs.
 #[derive(Debug, Default)]
@@ -37,20 +49,22 @@ pub struct RouterSettings {
     /// Whether the runtime is sent to mirrors for layers, where that is possible. It then gives the credentials of the
     /// source to a mirror that asks for some.
     pub redirects: bool,
-    /// PEM file with certificate authorities of mirrors, besides the system's.
-    pub authorities: Option<std::path::PathBuf>,
+    /// PEM file with certificate authorities of mirrors, besides the system's. It may come later.
+    pub authorities: Option<PathBuf>,
+    /// Token servers of other domains that may have the passwords of mirrors.
+    pub token_hosts: Vec<String>,
 }
 
 /// Answers a runtime.
 #[derive(Debug)]
 pub struct Router {
     config: ArcSwap<NodeConfig>,
+    /// What the files say that lead here; `None` until that is known.
+    files: ArcSwapOption<NodeConfig>,
     /// Credentials for mirrors.
     keyring: ArcSwap<Keyring>,
     memory: Mutex<RouteMemory>,
-    /// For places with a certificate that is checked, and for those that are called insecure.
-    verifying: Client,
-    insecure: Client,
+    clients: ArcSwap<Clients>,
     settings: RouterSettings,
     metrics: Metrics,
     slots: Arc<Semaphore>,
@@ -61,10 +75,10 @@ impl Router {
     pub fn new(settings: RouterSettings, keyring: Keyring) -> Self {
         Self {
             config: ArcSwap::default(),
+            files: ArcSwapOption::default(),
             keyring: ArcSwap::from_pointee(keyring),
             memory: Mutex::default(),
-            verifying: mirror::client(&settings, false),
-            insecure: mirror::client(&settings, true),
+            clients: ArcSwap::from_pointee(Clients::new(&settings)),
             settings,
             metrics: Metrics::default(),
             slots: Arc::new(Semaphore::new(MOST_AT_ONCE)),
@@ -81,18 +95,46 @@ impl Router {
         self.config.store(config);
     }
 
+    /// The files of the runtime say the same as these entries from now on.
+    pub fn files_follow(&self, config: Arc<NodeConfig>) {
+        self.files.store(Some(config));
+    }
+
     pub fn use_credentials(&self, keyring: Keyring) {
         self.keyring.store(Arc::new(keyring));
     }
 
+    /// Looks whether the file with certificate authorities has come or gone. What changes in it is noticed anyway.
+    pub fn look_for_authorities(&self) {
+        let is_there = self.settings.authorities.as_ref().is_some_and(|file| file.exists());
+        if is_there != self.clients.load().authorities.is_some() {
+            tracing::info!(is_there, "certificate authorities of mirrors have come or gone");
+            self.clients.store(Arc::new(Clients::new(&self.settings)));
+        }
+    }
+
     /// Serves until `stop`, then finishes the requests at hand.
-    pub async fn serve(
-        self: Arc<Self>,
-        listener: TcpListener,
-        stop: CancellationToken,
-    ) -> std::io::Result<()> {
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
         let routes = axum::Router::new().fallback(handle).with_state(self);
-        axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await
+        let connections = GracefulShutdown::new();
+        while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
+            match accepted {
+                Ok((stream, _)) => {
+                    let service = TowerToHyperService::new(routes.clone());
+                    let serving = http1::Builder::new()
+                        .header_read_timeout(None)
+                        .max_buf_size(UNSENT)
+                        .serve_connection(TokioIo::new(stream), service);
+                    tokio::spawn(connections.watch(serving));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection of the runtime could not be taken");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+        drop(listener);
+        connections.shutdown().await;
     }
 
     fn now(&self) -> Duration {
@@ -130,7 +172,7 @@ impl Router {
             End::Refuse(refusal) => {
                 let message = refusal.message(&attempts);
                 tracing::warn!(image = asked.name, message, "refused");
-                self.metrics.count(Outcome::Refused, &asked.registry);
+                self.metrics.count(Outcome::Refused, label(&config, &asked.registry));
                 answer::refused(&message)
             }
         }
@@ -159,6 +201,15 @@ impl Router {
             self.memory.lock().failed(place.host(), self.now(), fastrand::f64());
         }
     }
+}
+
+/// How an image counts that no mirror has a part in. Images of registries without an entry count as one: with a
+/// domain's policy, any name that a Pod has arrives here.
+fn label<'a>(config: &'a NodeConfig, registry: &'a str) -> &'a str {
+    if config.is_routed(registry) {
+        return registry;
+    }
+    config.entry_for(registry).map_or("other", |(scope, _)| scope.as_str())
 }
 
 /// Whether the next request to the same registry would fail as well, after the same wait. An error about one image is

@@ -17,11 +17,11 @@ fn file(path: &str, content: &str) -> File {
 }
 
 fn hosts(path: &Path) -> ConfigDir {
-    ConfigDir { path: path.to_owned(), runtime: RuntimeName::Containerd }
+    ConfigDir::new(path.to_owned(), RuntimeName::Containerd)
 }
 
 fn drop_ins(path: &Path) -> ConfigDir {
-    ConfigDir { path: path.to_owned(), runtime: RuntimeName::Crio }
+    ConfigDir::new(path.to_owned(), RuntimeName::Crio)
 }
 
 /// What a runtime finds: for containerd the file of each registry, and whether a directory is there without one.
@@ -121,7 +121,8 @@ fn nothing_is_written_when_nothing_changed() {
     let directory = TempDir::new().unwrap();
     let wanted = [file("kept/hosts.toml", "old"), file("gone/hosts.toml", "old")];
     before(directory.path());
-    assert_eq!(hosts(directory.path()).apply(&wanted, &mut RealDisk).unwrap(), Applied::default());
+    let applied = hosts(directory.path()).apply(&wanted, &mut RealDisk).unwrap();
+    assert_eq!(applied, Applied { of_others: vec!["admin".to_owned()], ..Applied::default() });
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn removing_leaves_what_others_put_beside_our_files() {
     left.sort();
     assert_eq!(left, ["admin", "kept"]);
     assert!(root.join("kept/ca.crt").exists() && !root.join("kept/hosts.toml").exists());
-    assert_eq!(hosts(root).remove(&mut RealDisk).unwrap(), Applied::default());
+    assert!(!hosts(root).remove(&mut RealDisk).unwrap().has_changes());
     assert_eq!(hosts(&root.join("missing")).remove(&mut RealDisk).unwrap(), Applied::default());
 }
 
@@ -223,4 +224,19 @@ fn a_full_disk_and_a_read_only_one_leave_the_files_as_they_were() {
     mounted.mount(&["-o", "remount,rw"]);
     hosts(root).apply(&[file("kept/hosts.toml", "new")], &mut RealDisk).unwrap();
     assert_eq!(seen(root)["kept"], Some(format!("{HEADER}new\n")));
+}
+
+/// containerd looks no further than the first directory with a registry, so ours would hide what is in later ones.
+#[test]
+fn directories_in_later_places_of_config_path_are_not_hidden() {
+    let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fs::create_dir(second.path().join("admin.test")).unwrap();
+    let directory = ConfigDir { later_roots: vec![second.path().to_owned()], ..hosts(first.path()) };
+    let wanted =
+        ["_default", "admin.test", "other.test"].map(|name| file(&format!("{name}/hosts.toml"), "new"));
+    let applied = directory.apply(&wanted, &mut RealDisk).unwrap();
+    assert_eq!(applied.written, ["other.test/hosts.toml"]);
+    let foreign: Vec<&str> = applied.foreign.iter().map(|one| one.path.as_str()).collect();
+    assert_eq!(foreign, ["_default/hosts.toml", "admin.test/hosts.toml"]);
+    assert!(second.path().join("admin.test").exists());
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use fairlead_domain::keyring::{IdentityKey, Keyring};
 use fairlead_node::router::{Router, RouterSettings};
 use fairlead_plan::node_config::NodeConfig;
-use fairlead_testkit::fake_registry::{Auth, Effect, FakeRegistry, Fault, Route};
+use fairlead_testkit::fake_registry::{Auth, Bearer, Effect, FakeRegistry, Fault, Route};
 use fairlead_testkit::images::{self, Image};
 use prometheus_client::registry::Registry;
 use reqwest::{Method, Response, StatusCode, redirect};
@@ -36,7 +36,7 @@ impl Node {
     async fn start_with(config: NodeConfig, settings: RouterSettings, keyring: Keyring) -> Result<Self> {
         fairlead_testkit::install_crypto();
         let router = Arc::new(Router::new(settings, keyring));
-        router.follow(Arc::new(config));
+        follow(&router, config);
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
         let stop = CancellationToken::new();
@@ -105,6 +105,13 @@ impl Node {
         prometheus_client::encoding::text::encode(&mut page, &registry)?;
         Ok(page)
     }
+}
+
+/// Router and files follow other entries.
+fn follow(router: &Router, config: NodeConfig) {
+    let config = Arc::new(config);
+    router.follow(Arc::clone(&config));
+    router.files_follow(config);
 }
 
 impl Drop for Node {
@@ -242,6 +249,86 @@ async fn the_open_part_of_a_registry_with_closed_parts_is_redirected_to_the_sour
     Ok(())
 }
 
+/// containerd has no other server than the router until the file changes, and takes 404 for the end of the pull.
+#[tokio::test]
+async fn an_opened_registry_is_redirected_to_its_source_until_its_file_is_written() -> Result<()> {
+    let node = Node::start(plan(vec![digest_never("hub.test", &["m.test"])], &[], &[])).await?;
+    let open = Arc::new(plan(vec![digest("hub.test/team", &["m.test/team"])], &[], &[]));
+    node.router.follow(Arc::clone(&open));
+    let sent = node.head("open/app/manifests/1").await?;
+    ensure!(sent.status() == StatusCode::TEMPORARY_REDIRECT, "{}", sent.status());
+    ensure!(sent.headers()["location"] == "https://hub.test/v2/open/app/manifests/1", "{:?}", sent.headers());
+    node.router.files_follow(open);
+    ensure!(is_left_to_source(&node.head("open/app/manifests/1").await?));
+    Ok(())
+}
+
+#[tokio::test]
+async fn registries_without_a_policy_count_as_one() -> Result<()> {
+    let node = Node::start(plan(vec![tag("*.vendor.test", &["m.test/x"])], &[], &["shut.test"])).await?;
+    for registry in ["one.test", "two.test", "a.vendor.test", "b.vendor.test", "shut.test"] {
+        let url =
+            format!("http://{}/v2/app/manifests/{}?ns={registry}", node.address, images::empty()?.digest());
+        node.client.head(url).send().await?;
+    }
+    let page = node.metrics()?;
+    for (outcome, registry, count) in
+        [("source", "other", 2), ("source", "*.vendor.test", 2), ("refused", "shut.test", 1)]
+    {
+        let line = format!(
+            "fairlead_router_requests_total{{outcome=\"{outcome}\",registry=\"{registry}\"}} {count}\n"
+        );
+        ensure!(page.contains(&line), "{line} {page}");
+    }
+    Ok(())
+}
+
+/// Storage behind a registry may answer HEAD otherwise than GET.
+#[tokio::test]
+async fn a_mirror_that_answers_get_alone_serves_layers() -> Result<()> {
+    let image = images::holding("served to GET alone")?;
+    for fault in [Fault::status(403), Fault::status(405), Fault::new(Effect::WithoutHeader("content-length"))]
+    {
+        let (registry, place) = mirror(&image).await?;
+        registry.inject(fault.on(Route::Blobs).method("HEAD"));
+        for redirects in [false, true] {
+            let settings = RouterSettings { redirects, ..RouterSettings::default() };
+            let config = plan(vec![tag_never("hub.test/team", &[&place])], &[], &[]);
+            let node = Node::start_with(config, settings, keyring()).await?;
+            if !redirects {
+                node.pull("team/app", "1", &image).await?;
+            }
+            for blob in image.blobs() {
+                // Blobs are known by the pull of their tag.
+                node.head("team/app/manifests/1").await?;
+                node.get(&format!("team/app/manifests/{}", image.digest())).await?;
+                let found = node.head(&format!("team/app/blobs/{}", blob.digest())).await?;
+                ensure!(found.status() == StatusCode::OK, "{}", found.status());
+                ensure!(found.headers()["content-length"] == blob.bytes.len().to_string().as_str());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The runtime trusts only what the node trusts.
+#[tokio::test]
+async fn layers_of_mirrors_with_own_authorities_are_not_redirected() -> Result<()> {
+    let image = images::holding("behind an authority of its own")?;
+    let registry = fairlead_testkit::Registry::start(fairlead_testkit::RegistryConfig::new().tls()).await?;
+    registry.endpoint().push("copies/app", "1", &image).await?;
+    let directory = tempfile::TempDir::new()?;
+    let file = directory.path().join("ca.pem");
+    let settings =
+        RouterSettings { redirects: true, authorities: Some(file.clone()), ..RouterSettings::default() };
+    let config = plan(vec![both("hub.test/team", &[&format!("{}/copies", registry.host())])], &[], &[]);
+    let node = Node::start_with(config, settings, keyring()).await?;
+    ensure!(is_left_to_source(&node.head("team/app/manifests/1").await?), "the file may come later");
+    std::fs::write(&file, registry.endpoint().authority.clone().context("an authority")?)?;
+    node.router.look_for_authorities();
+    fairlead_testkit::eventually(Duration::from_secs(30), || node.pull("team/app", "1", &image)).await
+}
+
 #[tokio::test]
 async fn wrong_content_never_ends_well_and_is_not_asked_for_again() -> Result<()> {
     let image = images::holding("spoiled on its way")?;
@@ -284,6 +371,28 @@ async fn mirrors_get_their_own_credentials_and_none_of_the_runtime() -> Result<(
 }
 
 #[tokio::test]
+async fn a_token_server_elsewhere_gets_the_password_of_a_mirror_only_if_it_is_listed() -> Result<()> {
+    let image = images::holding("behind a token server")?;
+    let (registry, place) = mirror(&image).await?;
+    registry.require(Auth::Bearer(Bearer {
+        users: HashMap::from([("robot".to_owned(), "secret".to_owned())]),
+        anonymous_pull: false,
+        realm: Some(format!("http://localhost:{}/token", registry.address().port())),
+        ..Bearer::default()
+    }));
+    for (token_hosts, is_served) in [(vec![], false), (vec!["localhost".to_owned()], true)] {
+        let mut own = keyring();
+        own.add_login(&registry.host(), b"robot", b"secret");
+        let settings = RouterSettings { token_hosts, ..RouterSettings::default() };
+        let config = plan(vec![both("hub.test/team", &[&place])], &[], &[]);
+        let node = Node::start_with(config, settings, own).await?;
+        let found = node.head("team/app/manifests/1").await?;
+        ensure!((found.status() == StatusCode::OK) == is_served, "{}", found.status());
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn layers_are_redirected_where_that_is_permitted() -> Result<()> {
     let image = images::holding("fetched by the runtime itself")?;
     let (registry, place) = mirror(&image).await?;
@@ -315,6 +424,37 @@ async fn entries_can_change_between_two_requests() -> Result<()> {
     let (_registry, place) = mirror(&image).await?;
     let node = Node::start(plan(Vec::new(), &[], &[])).await?;
     ensure!(is_left_to_source(&node.head("team/app/manifests/1").await?));
-    node.router.follow(Arc::new(plan(vec![both("hub.test/team", &[&place])], &[], &[])));
+    follow(&node.router, plan(vec![both("hub.test/team", &[&place])], &[], &[]));
     node.pull("team/app", "1", &image).await
+}
+
+/// Under every policy a pull may meet on its way: it goes on with what is permitted then, and never goes to a source
+/// that has been closed meanwhile.
+#[tokio::test]
+async fn a_pull_goes_on_by_the_policies_that_hold_when_they_change_in_between() -> Result<()> {
+    let image = images::holding("while policies change")?;
+    let (first, first_place) = mirror(&image).await?;
+    let (second, second_place) = mirror(&image).await?;
+    let blob = format!("team/app/blobs/{}", image.blobs()[0].digest());
+    let manifest = format!("team/app/manifests/{}", image.digest());
+    let node = Node::start(plan(vec![both("hub.test/team", &[&first_place])], &[], &[])).await?;
+    let begin = async || -> Result<()> {
+        follow(&node.router, plan(vec![both("hub.test/team", &[&first_place])], &[], &[]));
+        ensure!(node.head("team/app/manifests/1").await?.status() == StatusCode::OK);
+        ensure!(node.get(&manifest).await?.status() == StatusCode::OK);
+        first.forget_requests();
+        Ok(())
+    };
+    begin().await?;
+    follow(&node.router, plan(vec![tag_never("hub.test/team", &[&second_place])], &[], &[]));
+    ensure!(node.get(&blob).await?.bytes().await? == image.blobs()[0].bytes, "the new mirror serves");
+    ensure!(first.requests().is_empty(), "{:?}", first.requests());
+    begin().await?;
+    follow(&node.router, plan(Vec::new(), &[], &["hub.test"]));
+    ensure!(node.get(&blob).await?.status() == StatusCode::FORBIDDEN, "closed in the middle of the pull");
+    begin().await?;
+    follow(&node.router, plan(Vec::new(), &[], &[]));
+    ensure!(is_left_to_source(&node.get(&blob).await?), "the policy is gone");
+    ensure!(first.requests().is_empty() && !second.requests().is_empty());
+    Ok(())
 }

@@ -46,8 +46,34 @@ fn an_old_reader_never_gets_a_mirror_that_it_would_use_for_too_much() {
         assert!(
             after.files[0].content.contains("location = \"t.test\"\n    pull-from-mirror = \"tag-only\"")
         );
-        assert_eq!(after.inexact, []);
+        for source in ["hub.test", "q.test"] {
+            assert_eq!(reported(&after, source), Vec::<&str>::new());
+            let told: Vec<_> = after.inexact.iter().filter(|one| one.source.as_str() == source).collect();
+            assert!(told.len() == 1 && told[0].message.starts_with(OTHER_PORTS[0]), "{told:?}");
+        }
     }
+}
+
+#[test]
+fn a_registry_is_closed_under_its_other_names_where_that_closes_no_other() {
+    let config =
+        plan(vec![digest_never("hub.test", &["m.test"]), tag_never("port.test:443", &["m.test"])], &[], &[]);
+    let routed = render(
+        &config,
+        &Runtime { name: Containerd, version: None },
+        Some("127.0.0.1:7780".parse().unwrap()),
+    );
+    let routed = routed.unwrap();
+    for directory in ["hub.test", "hub.test_443_", "port.test", "port.test_443_"] {
+        let path = format!("{directory}/hosts.toml");
+        let file = routed.files.iter().find(|file| file.path == path).unwrap();
+        assert!(file.content.contains("server = \"http://127.0.0.1:7780\""), "{path}: {}", file.content);
+    }
+    let file = rendered(&config, Crio, None);
+    assert!(file.files[0].content.contains("location = \"hub.test:443\"\n  blocked = true"));
+    // A table for the host would be one for all its ports.
+    assert!(!file.files[0].content.contains("location = \"port.test\"\n"));
+    assert!(reported(&file, "port.test:443")[0].contains("still contact the source"));
 }
 
 #[test]
@@ -68,6 +94,19 @@ fn a_domain_that_hides_a_closed_host_is_closed() {
         &[],
     );
     assert_eq!(reported(&super::rendered(&config, Crio, None), "reg.vendor.test"), Vec::<&str>::new());
+}
+
+/// Readers take `reg.vendor.test:5000` for a part of `reg.vendor.test`, and would contact it.
+#[test]
+fn an_open_host_in_a_closed_domain_is_closed() {
+    let config = plan(
+        vec![tag_never("*.vendor.test", &["m.test/v"]), both("reg.vendor.test", &["m.test/r"])],
+        &[],
+        &[],
+    );
+    let rendered = rendered(&config, Crio, None);
+    assert!(rendered.files[0].content.contains("location = \"reg.vendor.test\"\n  blocked = true"));
+    assert!(reported(&rendered, "reg.vendor.test")[0].contains("names with a port"));
 }
 
 #[test]

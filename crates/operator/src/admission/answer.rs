@@ -1,26 +1,21 @@
 //! From the bytes of a request to the bytes of its answer.
 
-use std::{
-    future::{Future, poll_fn},
-    panic::AssertUnwindSafe,
-    pin::pin,
-    time::Duration,
-};
+use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::time::Duration;
 
 use fairlead_plan::warnings;
 use futures::FutureExt;
-use serde::{Serialize, de::IgnoredAny};
-use tokio::{
-    sync::{AcquireError, SemaphorePermit},
-    time::{Instant, sleep_until, timeout_at},
-};
+use serde::Serialize;
+use serde::de::IgnoredAny;
+use tokio::sync::{AcquireError, SemaphorePermit};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{
-    decide::{AdmissionOutcome, PodRequest, Subject},
-    metrics::Outcome,
-    review::{PodObject, Request, Review, uid_of_prefix},
-    state::State,
-};
+use super::decide::{AdmissionOutcome, PodRequest, Subject};
+use super::metrics::AnswerKind;
+use super::review::{PodObject, Request, Review, uid_of_prefix};
+use super::state::State;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 
@@ -32,23 +27,23 @@ const CROWDED: &str =
 
 /// An answer, and what to count it as.
 pub(super) struct Answer {
-    pub(super) outcome: Outcome,
+    pub(super) outcome: AnswerKind,
     /// The `AdmissionReview` to send; none if the request told no identity to answer to.
     pub(super) review: Option<Vec<u8>>,
 }
 
 impl Answer {
-    fn new(uid: &str, api_version: &str, outcome: Outcome, verdict: &AdmissionOutcome) -> Self {
-        let review = render(uid, api_version, verdict);
+    fn new(uid: &str, api_version: &str, outcome: AnswerKind, decided: &AdmissionOutcome) -> Self {
+        let review = render(uid, api_version, decided);
         Self { outcome, review }
     }
 
     /// Allowed and unchanged, with a word about why.
-    fn open(uid: &str, api_version: &str, outcome: Outcome, warning: impl Into<String>) -> Self {
+    fn open(uid: &str, api_version: &str, outcome: AnswerKind, warning: impl Into<String>) -> Self {
         Self::new(uid, api_version, outcome, &warned(warning))
     }
 
-    pub(super) fn without_identity(outcome: Outcome) -> Self {
+    pub(super) fn without_identity(outcome: AnswerKind) -> Self {
         Self { outcome, review: None }
     }
 }
@@ -59,10 +54,10 @@ pub(super) fn to_oversized(prefix: &[u8]) -> Answer {
         Some(uid) => Answer::open(
             &uid,
             API_VERSION,
-            Outcome::TooLarge,
+            AnswerKind::TooLarge,
             "this Pod is too large to be looked at; its images stay as they are",
         ),
-        None => Answer::without_identity(Outcome::TooLarge),
+        None => Answer::without_identity(AnswerKind::TooLarge),
     }
 }
 
@@ -73,13 +68,13 @@ pub(super) async fn to(state: &State, body: &[u8], deadline: Instant) -> Answer 
         Err(error) => return to_unreadable(body, &error),
     };
     let Some(request) = review.request.filter(|request| !request.uid.is_empty()) else {
-        return Answer::without_identity(Outcome::Malformed);
+        return Answer::without_identity(AnswerKind::Malformed);
     };
-    let (outcome, verdict) = match answer_request(state, &request, body.len(), deadline).await {
+    let (outcome, decided) = match answer_request(state, &request, body.len(), deadline).await {
         Ok(answer) => answer,
         Err((outcome, warning)) => (outcome, warned(warning)),
     };
-    Answer::new(&request.uid, answer_version(&review.api_version), outcome, &verdict)
+    Answer::new(&request.uid, answer_version(&review.api_version), outcome, &decided)
 }
 
 /// A caller of another version gets an answer that it can at least recognise.
@@ -96,15 +91,15 @@ fn to_unreadable(body: &[u8], error: &serde_json::Error) -> Answer {
         tracing::debug!(%error, "a request is no AdmissionReview");
         let warning = "the request about this Pod could not be read";
         return match uid_of_prefix(body) {
-            Some(uid) => Answer::open(&uid, API_VERSION, Outcome::Malformed, warning),
-            None => Answer::without_identity(Outcome::Malformed),
+            Some(uid) => Answer::open(&uid, API_VERSION, AnswerKind::Malformed, warning),
+            None => Answer::without_identity(AnswerKind::Malformed),
         };
     };
-    if let Asked::Other(what) = what_is_asked(request) {
-        return Answer::open(&request.uid, version, Outcome::Odd, not_for_us(&what));
+    if let RequestKind::Other(what) = what_is_asked(request) {
+        return Answer::open(&request.uid, version, AnswerKind::Odd, not_for_us(&what));
     }
     tracing::warn!(%error, namespace = &*request.namespace, "a Pod could not be read and was left as it is");
-    Answer::open(&request.uid, version, Outcome::Malformed, format!("this Pod could not be read: {error}"))
+    Answer::open(&request.uid, version, AnswerKind::Malformed, format!("this Pod could not be read: {error}"))
 }
 
 fn not_for_us(what: &str) -> String {
@@ -120,23 +115,22 @@ async fn answer_request(
     request: &Request<'_, PodObject<'_>>,
     body_bytes: usize,
     deadline: Instant,
-) -> Result<(Outcome, AdmissionOutcome), (Outcome, String)> {
-    let missing = || (Outcome::Odd, "the request came without its Pod".to_owned());
+) -> Result<(AnswerKind, AdmissionOutcome), (AnswerKind, String)> {
+    let missing = || (AnswerKind::Odd, "the request came without its Pod".to_owned());
     let pod = || request.object.as_ref().ok_or_else(missing);
     let (pod, subject) = match what_is_asked(request) {
-        Asked::NewPod => (pod()?, Subject::NewPod),
-        Asked::EphemeralContainers => {
+        RequestKind::NewPod => (pod()?, Subject::NewPod),
+        RequestKind::EphemeralContainers => {
             let before = request.old_object.as_ref().ok_or_else(missing)?;
             (pod()?, Subject::EphemeralContainers { before })
         }
-        Asked::Other(what) => return Err((Outcome::Odd, not_for_us(&what))),
+        RequestKind::Other(what) => return Err((AnswerKind::Odd, not_for_us(&what))),
     };
-    let is_own = *request.namespace == *state.own_namespace;
-    if is_own || pod.is_mirror_pod() || state.skip.reason(&pod.labels(), &pod.annotations()).is_some() {
-        return Ok((Outcome::Skipped, AdmissionOutcome::default()));
+    if state.skip.reason_for(pod, &request.namespace, &state.own_namespace).is_some() {
+        return Ok((AnswerKind::Skipped, AdmissionOutcome::default()));
     }
     let share = state.shares.of(&request.namespace, &state.limits);
-    let _memory = share.hold(body_bytes).ok_or_else(|| (Outcome::Overload, CROWDED.to_owned()))?;
+    let _memory = share.hold(body_bytes).ok_or_else(|| (AnswerKind::Overload, CROWDED.to_owned()))?;
     let question = PodRequest {
         namespace: &request.namespace,
         subject,
@@ -149,20 +143,20 @@ async fn answer_request(
     Ok(decide(state, &question).await)
 }
 
-/// The Pod stays as it is, and whoever creates it is told something.
+/// The Pod stays as it is, and its author gets a warning.
 fn warned(warning: impl Into<String>) -> AdmissionOutcome {
     AdmissionOutcome { warnings: vec![warnings::line(&warning.into())], ..AdmissionOutcome::default() }
 }
 
 /// Decides within the deadline, and survives whatever happens meanwhile.
-async fn decide(state: &State, question: &PodRequest<'_>) -> (Outcome, AdmissionOutcome) {
+async fn decide(state: &State, question: &PodRequest<'_>) -> (AnswerKind, AdmissionOutcome) {
     let open = |outcome, warning: &str| (outcome, warned(warning));
     let Ok(own) = timeout_at(question.deadline, turn(state, question)).await else {
-        return open(Outcome::Overload, CROWDED);
+        return open(AnswerKind::Overload, CROWDED);
     };
     let Ok(permit) = timeout_at(question.deadline, state.deciding.acquire()).await else {
         return open(
-            Outcome::Overload,
+            AnswerKind::Overload,
             "too many Pods are being created at once; the images of this one stay as they are",
         );
     };
@@ -177,25 +171,13 @@ async fn decide(state: &State, question: &PodRequest<'_>) -> (Outcome, Admission
     let result = timeout_at(question.deadline, charged).await;
     drop((permit, own));
     match result {
-        Ok(Ok(Ok(verdict))) => {
-            let outcome = match &verdict {
-                verdict if verdict.rewritten => Outcome::Rewritten,
-                verdict if verdict.patch.is_empty() => Outcome::Unchanged,
-                _ => Outcome::Recorded,
+        Ok(Ok(decided)) => {
+            let outcome = match &decided {
+                decided if decided.rewritten => AnswerKind::Rewritten,
+                decided if decided.patch.is_empty() => AnswerKind::Unchanged,
+                _ => AnswerKind::Recorded,
             };
-            (outcome, verdict)
-        }
-        Ok(Ok(Err(error))) => {
-            state.errors.note(&format!("deciding about a Pod failed: {error}"));
-            tracing::warn!(
-                error,
-                namespace = question.namespace,
-                "deciding about a Pod failed, it was left as it is"
-            );
-            open(
-                Outcome::Error,
-                "an internal error kept the images of this Pod as they are; the operator's log has more",
-            )
+            (outcome, decided)
         }
         Ok(Err(_panic)) => {
             state.errors.note("deciding about a Pod panicked, which is a bug");
@@ -204,13 +186,13 @@ async fn decide(state: &State, question: &PodRequest<'_>) -> (Outcome, Admission
                 "deciding about a Pod panicked, it was left as it is; this is a bug"
             );
             open(
-                Outcome::Panic,
+                AnswerKind::Panic,
                 "an internal error kept the images of this Pod as they are; the operator's log has more",
             )
         }
         Err(_late) => {
             state.errors.note("deciding about a Pod took too long");
-            open(Outcome::Late, "deciding about this Pod took too long; its images stay as they are")
+            open(AnswerKind::Late, "deciding about this Pod took too long; its images stay as they are")
         }
     }
 }
@@ -228,21 +210,21 @@ async fn turn<'a>(state: &State, question: &PodRequest<'a>) -> Result<SemaphoreP
 }
 
 /// What a request is about.
-enum Asked {
+enum RequestKind {
     NewPod,
     EphemeralContainers,
     Other(String),
 }
 
-fn what_is_asked<O>(request: &Request<'_, O>) -> Asked {
+fn what_is_asked<O>(request: &Request<'_, O>) -> RequestKind {
     let kind = &request.kind;
     let is_pod = kind.group.is_empty() && &*kind.version == "v1" && &*kind.kind == "Pod";
     match (is_pod, &*request.operation, &*request.sub_resource) {
-        (true, "CREATE", "") => Asked::NewPod,
-        (true, "UPDATE", "ephemeralcontainers") => Asked::EphemeralContainers,
+        (true, "CREATE", "") => RequestKind::NewPod,
+        (true, "UPDATE", "ephemeralcontainers") => RequestKind::EphemeralContainers,
         (_, operation, subresource) => {
             let slash = if subresource.is_empty() { "" } else { "/" };
-            Asked::Other(format!(
+            RequestKind::Other(format!(
                 "{operation} of {} {}/{}{slash}{subresource}",
                 &*kind.kind, &*kind.group, &*kind.version
             ))
@@ -250,7 +232,7 @@ fn what_is_asked<O>(request: &Request<'_, O>) -> Asked {
     }
 }
 
-fn render(uid: &str, api_version: &str, verdict: &AdmissionOutcome) -> Option<Vec<u8>> {
+fn render(uid: &str, api_version: &str, decided: &AdmissionOutcome) -> Option<Vec<u8>> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Review<'a> {
@@ -272,9 +254,9 @@ fn render(uid: &str, api_version: &str, verdict: &AdmissionOutcome) -> Option<Ve
         warnings: &'a [String],
     }
 
-    let patch = if verdict.patch.is_empty() { None } else { verdict.patch.encode().ok() };
+    let patch = if decided.patch.is_empty() { None } else { decided.patch.encode().ok() };
     let patch_type = patch.is_some().then_some("JSONPatch");
-    let response = Response { uid, allowed: true, patch_type, patch, warnings: &verdict.warnings };
+    let response = Response { uid, allowed: true, patch_type, patch, warnings: &decided.warnings };
     serde_json::to_vec(&Review { api_version, kind: "AdmissionReview", response }).ok()
 }
 

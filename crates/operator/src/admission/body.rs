@@ -1,7 +1,8 @@
 //! Reading request bodies within bounds of size, memory and time.
 
 use axum::body::Body;
-use axum::http::{HeaderMap, header::CONTENT_LENGTH};
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_LENGTH;
 use futures::StreamExt;
 use tokio::sync::{Semaphore, SemaphorePermit};
 

@@ -1,28 +1,24 @@
 //! One connection: handshake, requests, and its end, each bounded in time.
 
-use std::{
-    convert::Infallible,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use axum::{
-    body::Body,
-    http::{HeaderValue, Request, Response, Version, header::CONNECTION},
-};
+use axum::body::Body;
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Request, Response, Version};
 use hyper::body::Incoming;
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::Watcher},
-};
-use tokio::{net::TcpStream, time::Instant};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::Watcher;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::{handle::handle, state::State};
+use super::handle::handle;
+use super::state::State;
 
 /// Requests at once on one HTTP/2 connection.
 const STREAMS: u32 = 128;
@@ -91,7 +87,7 @@ pub(super) async fn serve(
     }
 }
 
-/// HTTP/1.1 clients that are told so send nothing more on this connection, so nothing is lost when it closes. HTTP/2
+/// HTTP/1.1 clients that get this send nothing more on this connection, so nothing is lost when it closes. HTTP/2
 /// has its own way to say it.
 fn close_after(response: &mut Response<Body>, version: Version) {
     if version < Version::HTTP_2 {

@@ -1,17 +1,13 @@
 //! What is decided about a Pod, behind one small trait, so that everything around it (deadlines, panics, load) is the
 //! same whatever the decision costs.
 
-use std::error::Error;
-
 use fairlead_plan::pod_record::Place;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::{
-    patch::Patch,
-    review::{PodImage, PodObject},
-    shares::Share,
-};
+use super::patch::Patch;
+use super::review::{PodImage, PodObject};
+use super::shares::Share;
 
 /// A Pod about which the API server asks.
 #[derive(Debug)]
@@ -25,7 +21,7 @@ pub struct PodRequest<'a> {
     pub body_bytes: usize,
     /// What its namespace may take at once.
     pub share: &'a Share,
-    /// An answer after this moment reaches nobody.
+    /// The API server has stopped waiting at this moment.
     pub deadline: Instant,
 }
 
@@ -64,12 +60,7 @@ pub struct AdmissionOutcome {
     pub warnings: Vec<String>,
 }
 
-pub type DecideError = Box<dyn Error + Send + Sync>;
-
-/// Decides about Pods. An error, a panic and a missed deadline all leave the Pod as it is.
+/// Decides about Pods. A panic and a missed deadline leave the Pod as it is.
 pub trait Decide: Send + Sync + 'static {
-    fn decide<'a>(
-        &'a self,
-        request: &'a PodRequest<'a>,
-    ) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>>;
+    fn decide<'a>(&'a self, request: &'a PodRequest<'a>) -> BoxFuture<'a, AdmissionOutcome>;
 }

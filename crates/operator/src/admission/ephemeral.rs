@@ -4,21 +4,24 @@
 //! images is written onto the Pod afterwards: from a bounded queue, best effort, and only once the Pod really has the
 //! container with that image.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_plan::pod_record::{self, Entry, Found, Place, Route};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
-use prometheus_client::{metrics::counter::Counter, registry::Registry};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use serde_json::json;
-use tokio::{sync::mpsc, time::sleep};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{decide::PodRequest, patch::pointer};
+use super::decide::PodRequest;
+use super::patch::pointer;
 
 use crate::controller::backoff::Backoff;
 
@@ -119,7 +122,7 @@ async fn write(client: Client, notice: &Notice) -> Result<(), kube::Error> {
         };
         let Some(patch) = amendment(&pod, notice) else { continue };
         match pods.patch(&notice.pod, &PatchParams::default(), &Patch::Json::<()>(patch)).await {
-            // Somebody else has changed the Pod since it was read.
+            // The Pod has changed since it was read.
             Err(kube::Error::Api(status)) if matches!(status.code, 409 | 422) => {}
             done => return done.map(|_| ()),
         }

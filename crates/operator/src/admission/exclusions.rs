@@ -5,6 +5,7 @@ use fairlead_domain::selector::{Labels, Selector};
 
 use fairlead_plan::usage::is_warming;
 
+use super::PodObject;
 use crate::platform::config::Config;
 
 /// Which Pods are left alone. The empty one leaves none alone.
@@ -21,7 +22,19 @@ impl From<&Config> for Skip {
 }
 
 impl Skip {
-    /// Why a Pod is left alone.
+    /// Why a new Pod is left alone. `own`: the namespace of the operator.
+    pub fn reason_for(&self, pod: &PodObject<'_>, namespace: &str, own: &str) -> Option<String> {
+        if namespace == own {
+            return Some(format!("Pods of the operator's own namespace, {own}, are never routed"));
+        }
+        if pod.is_mirror_pod() {
+            let why = "it mirrors a static Pod: the kubelet runs what the file on its node says";
+            return Some(why.to_owned());
+        }
+        self.reason(&pod.labels(), &pod.annotations())
+    }
+
+    /// Why a Pod is left alone on account of what it says.
     pub fn reason(&self, labels: &dyn Labels, annotations: &dyn Labels) -> Option<String> {
         if is_warming(labels) {
             return Some(
@@ -41,7 +54,6 @@ impl Skip {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::PodObject;
 
     fn matches(skip: &Skip, pod: &PodObject<'_>) -> bool {
         skip.reason(&pod.labels(), &pod.annotations()).is_some()

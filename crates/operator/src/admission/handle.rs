@@ -1,17 +1,14 @@
 //! HTTP around the answers: which path, which method, which status.
 
-use axum::{
-    body::Body,
-    http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE},
-};
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, Request, Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use super::{
-    answer::{self, Answer},
-    body::{Received, receive},
-    metrics::Outcome,
-    state::State,
-};
+use super::answer::{self, Answer};
+use super::body::{Received, receive};
+use super::metrics::AnswerKind;
+use super::state::State;
 
 /// Answers one HTTP request.
 pub(super) async fn handle(state: &State, request: Request<Body>) -> Response<Body> {
@@ -28,8 +25,8 @@ pub(super) async fn handle(state: &State, request: Request<Body>) -> Response<Bo
     state.metrics.answered(answer.outcome, arrival.elapsed());
     match (answer.review, answer.outcome) {
         (Some(review), _) => json(review),
-        (None, Outcome::TooLarge) => plain(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large\n"),
-        (None, Outcome::Late | Outcome::Overload) => {
+        (None, AnswerKind::TooLarge) => plain(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large\n"),
+        (None, AnswerKind::Late | AnswerKind::Overload) => {
             plain(StatusCode::SERVICE_UNAVAILABLE, "the request could not be received in time\n")
         }
         (None, _) => plain(
@@ -45,8 +42,8 @@ async fn answer_within(state: &State, request: Request<Body>, arrival: Instant) 
     match timeout_at(deadline, receive(&head.headers, body, state.limits.body, &state.bodies)).await {
         Ok(Received::Whole(bytes, _memory)) => answer::to(state, &bytes, deadline).await,
         Ok(Received::TooLarge(prefix)) => answer::to_oversized(&prefix),
-        Ok(Received::Broken) => Answer::without_identity(Outcome::Malformed),
-        Err(_) => Answer::without_identity(Outcome::Late),
+        Ok(Received::Broken) => Answer::without_identity(AnswerKind::Malformed),
+        Err(_) => Answer::without_identity(AnswerKind::Late),
     }
 }
 

@@ -1,7 +1,8 @@
 //! How much the webhook takes on at once. Each bound is far above what an API server sends and far below what would
 //! bring this process down.
 
-use std::{thread::available_parallelism, time::Duration};
+use std::thread::available_parallelism;
+use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::Registry,
-};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
 
 /// How a request ended. Every one but the first four is worth a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum AnswerKind {
     /// The Pod got another image.
     Rewritten,
     /// The Pod got its record and kept its images.
@@ -25,7 +26,6 @@ pub(super) enum Outcome {
     TooLarge,
     Overload,
     Late,
-    Error,
     Panic,
 }
 
@@ -34,7 +34,7 @@ struct ResultLabel {
     result: &'static str,
 }
 
-impl Outcome {
+impl AnswerKind {
     fn name(self) -> &'static str {
         match self {
             Self::Rewritten => "rewritten",
@@ -46,7 +46,6 @@ impl Outcome {
             Self::TooLarge => "too_large",
             Self::Overload => "overload",
             Self::Late => "late",
-            Self::Error => "error",
             Self::Panic => "panic",
         }
     }
@@ -143,7 +142,7 @@ impl Metrics {
         self.handshake_failures.inc();
     }
 
-    pub(super) fn answered(&self, outcome: Outcome, after: Duration) {
+    pub(super) fn answered(&self, outcome: AnswerKind, after: Duration) {
         self.requests.get_or_create(&ResultLabel { result: outcome.name() }).inc();
         self.duration.observe(after.as_secs_f64());
     }

@@ -21,17 +21,15 @@ mod server;
 mod shares;
 mod state;
 
-pub use self::{
-    decide::{AdmissionOutcome, Decide, DecideError, PodRequest, Subject},
-    ephemeral::{Notice, Recorder, Records},
-    limits::Limits,
-    metrics::{Metrics, Rewrites},
-    patch::{Operation, Patch},
-    review::{
-        Container, ImageVolume, Pairs, PodImage, PodMetadata, PodObject, PodSpec, SecretName, Text, Volume,
-    },
-    route::Router,
-    server::serve,
-    shares::Share,
-    state::State,
+pub use self::decide::{AdmissionOutcome, Decide, PodRequest, Subject};
+pub use self::ephemeral::{Notice, Recorder, Records};
+pub use self::limits::Limits;
+pub use self::metrics::{Metrics, Rewrites};
+pub use self::patch::{Operation, Patch};
+pub use self::review::{
+    Container, ImageVolume, Pairs, PodImage, PodMetadata, PodObject, PodSpec, SecretName, Text, Volume,
 };
+pub use self::route::{Router, survey};
+pub use self::server::serve;
+pub use self::shares::Share;
+pub use self::state::State;

@@ -1,6 +1,7 @@
 //! A JSON patch that touches only what changes.
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use fairlead_plan::pod_record::Place;
 use serde::Serialize;
 use serde_json::{Map, Value, json};

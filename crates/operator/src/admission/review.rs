@@ -2,16 +2,16 @@
 //!
 //! Nothing is ever written back from these types: the answer is a patch, so fields that are not known here survive.
 
-use std::{borrow::Cow, fmt, ops::Deref};
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
 
 use fairlead_api::names;
 use fairlead_domain::selector::Labels;
 use fairlead_plan::owners::Controller;
 use fairlead_plan::pod_record::{Found, Place};
-use serde::{
-    Deserialize, Deserializer,
-    de::{self, MapAccess, Visitor},
-};
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 /// Text borrowed from the request where it needs no unescaping. Absent and null are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,10 +5,13 @@
 //! same, and a warning informs its author.
 
 mod choose;
+mod pin;
 mod prove;
 mod pull_secrets;
+pub mod survey;
 #[cfg(test)]
 pub(super) mod tests;
+mod volume_digests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,19 +22,20 @@ use fairlead_plan::owners::{ApiGroup, Exemption, exemption};
 use fairlead_plan::pod_record::{self, Claims, Entry, Room};
 use fairlead_plan::routing::{Alternatives, Rules};
 use fairlead_plan::warnings::Warnings;
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use tokio::time::{Instant, timeout_at};
 
-use super::{
-    decide::{AdmissionOutcome, Decide, DecideError, PodRequest, Subject},
-    ephemeral::Notice,
-    metrics::Rewrites,
-    patch::Patch,
-    review::PodImage,
-};
+use self::pin::Pinning;
+use self::pull_secrets::PullSecrets;
+use self::survey::Scope;
+use super::decide::{AdmissionOutcome, Decide, PodRequest, Subject};
+use super::ephemeral::Notice;
+use super::metrics::Rewrites;
+use super::patch::Patch;
+use super::review::{PodImage, PodObject};
 use crate::context::Context;
-use crate::registries::verdicts::NodeTrust;
 
 /// Kept back of a request's time for putting the answer together.
 const RESERVE: Duration = Duration::from_millis(100);
@@ -49,31 +53,35 @@ const TOO_LARGE: &str = "this Pod is about as large as the API server can store;
 /// Decides about every image of a Pod.
 #[derive(Debug)]
 pub struct Router {
-    around: Arc<Context>,
+    context: Arc<Context>,
     rules: Rules,
     skip_owners: Vec<ApiGroup>,
-    trust: NodeTrust,
     /// How long proof of access counts.
     proof_lifetime: SignedDuration,
     rewrites: Rewrites,
+    scope: Scope,
+}
+
+/// The images of a Pod, with all that is known before places are chosen from.
+struct Prepared {
+    planned: Vec<Planned>,
+    secrets: PullSecrets,
+    /// None: the Pod is not pinned.
+    pinning: Option<Pinning>,
 }
 
 impl Router {
-    pub fn new(around: Arc<Context>, rewrites: Rewrites) -> Self {
-        let routing = &around.config.routing;
-        let rules = Rules {
-            rewrite_on_never: routing.rewrite_on_never_image_pull_policy,
-            honor_priorities_on_always: routing.honor_priorities_on_always_image_pull_policy,
-        };
-        let skip_owners = routing.skip_owners.clone();
-        let (trust, proof_lifetime) = (NodeTrust::from(&around.config), routing.proof_lifetime());
-        Self { around, rules, skip_owners, trust, proof_lifetime, rewrites }
+    pub fn new(context: Arc<Context>, rewrites: Rewrites) -> Self {
+        let routing = &context.config.routing;
+        let (rules, skip_owners) = (routing.rules(), routing.skip_owners.clone());
+        let (proof_lifetime, scope) = (routing.proof_lifetime(), Scope::default());
+        Self { context, rules, skip_owners, proof_lifetime, rewrites, scope }
     }
 
     /// Why the images of the Pod stay as its controller wrote them.
-    fn exemption(&self, request: &PodRequest<'_>) -> Option<Exemption> {
-        let controller = request.pod.controller()?;
-        let paused_until = self.around.owners.paused_until(request.namespace, controller.uid);
+    pub fn exemption(&self, namespace: &str, pod: &PodObject<'_>) -> Option<Exemption> {
+        let controller = pod.controller()?;
+        let paused_until = self.context.owners.paused_until(namespace, controller.uid);
         exemption(&controller, &self.skip_owners, paused_until)
     }
 
@@ -86,7 +94,7 @@ impl Router {
         deadline: Instant,
     ) -> Vec<Planned> {
         let _turn = timeout_at(deadline, request.share.planning.acquire()).await;
-        let index = self.around.policies.current();
+        let index = self.context.policies.current();
         let policies = {
             let (labels, annotations) = (request.pod.labels(), request.pod.annotations());
             let facts = PodFacts { namespace: request.namespace, labels: &labels, annotations: &annotations };
@@ -100,11 +108,11 @@ impl Router {
             let now = Instant::now();
             let left_alone = [(now >= deadline, NO_TIME), (places >= MOST_PLACES, TOO_MANY_PLACES)];
             if let Some((_, why)) = left_alone.into_iter().find(|(applies, _)| *applies) {
-                planned.push(Planned { asked: image.reference.to_owned(), places: Err(why.to_owned()) });
+                planned.push(Planned::left_alone(image.reference, why));
                 continue;
             }
             let claimed = claims.asked(&image.place, image.reference);
-            let foreign = |source: &_, copy: &_| self.around.claims.refuses(source, copy, &index);
+            let foreign = |source: &_, copy: &_| self.context.claims.refuses(source, copy, &index);
             let plan =
                 admission::plan(&policies, image.reference, claimed, image.pull_policy, &self.rules, foreign);
             places += plan.to_ask().map_or(0, |alternatives| alternatives.list().len());
@@ -117,19 +125,41 @@ impl Router {
         planned
     }
 
+    /// Finds out, and has decided, everything that comes before the choice.
+    async fn prepare(
+        &self,
+        request: &PodRequest<'_>,
+        images: &[PodImage<'_>],
+        deadline: Instant,
+        warnings: &mut Warnings,
+    ) -> Prepared {
+        let mut planned = self.plan(request, images, deadline).await;
+        self.prove(request, &mut planned, deadline).await;
+        let pinning = self.known_pins(request, images, &mut planned, deadline, warnings).await;
+        let resolves = pinning.as_ref().is_some_and(Pinning::resolves);
+        let asks = resolves || self.resolves_volumes(request, images);
+        let secrets = self.pull_secrets(request, &planned, asks, deadline, warnings).await;
+        if let Some(pinning) = pinning.as_ref().filter(|_| resolves && self.scope.registries) {
+            self.pin(request, pinning, &mut planned, &secrets, deadline, warnings).await;
+        }
+        Prepared { planned, secrets, pinning }
+    }
+
     async fn route(&self, request: &PodRequest<'_>) -> AdmissionOutcome {
         let images = request.images();
         let mut warnings = Warnings::default();
         let mut planned = Vec::new();
-        let (mut routes, to_add) = if let Some(exempt) = self.exemption(request) {
+        let (mut routes, to_add) = if let Some(exempt) = self.exemption(request.namespace, request.pod) {
             // Its controller may compare more than images, so pull secrets are not added, either.
             (images.iter().map(|image| exempt.route(image.reference)).collect(), Vec::new())
         } else {
             let deadline = request.deadline.checked_sub(RESERVE).unwrap_or_else(Instant::now);
-            planned = self.plan(request, &images, deadline).await;
-            self.prove(request, &mut planned, deadline).await;
-            let secrets = self.pull_secrets(request, &planned, deadline, &mut warnings).await;
-            (self.choose(&planned, &secrets, request, deadline).await, secrets.to_add)
+            let prepared = self.prepare(request, &images, deadline, &mut warnings).await;
+            let secrets = prepared.secrets;
+            planned = prepared.planned;
+            let mut routes = self.choose(&planned, &secrets, request, deadline).await;
+            self.resolve_volumes(request, &images, &planned, &mut routes, &secrets, deadline).await;
+            (routes, secrets.to_add)
         };
 
         let mut patch = Patch::default();
@@ -160,29 +190,28 @@ impl Router {
                 warnings.add(format!("{}: {cut}", image.place.key()));
             }
         }
-        let entries =
+        let entries: Vec<_> =
             images.iter().zip(routes).map(|(image, route)| Entry { place: image.place, route }).collect();
         match request.subject {
             Subject::NewPod => {
                 patch.pull_secrets(request.pod, to_add);
-                let annotations = pod_record::annotations(&request.pod.found(), entries, room);
+                let (digests, found, room) = self.volume_digests(request, &entries, room);
+                let mut annotations = pod_record::annotations(&found, entries, room);
+                annotations.changes.extend(digests);
                 patch.annotations(request.pod, annotations.changes);
                 for name in annotations.left_out {
                     warnings.add(format!("this Pod has no room for the annotation {name}"));
                 }
             }
             Subject::EphemeralContainers { .. } if request.dry_run => {}
-            Subject::EphemeralContainers { .. } => self.around.records.note(Notice::new(request, entries)),
+            Subject::EphemeralContainers { .. } => self.context.records.note(Notice::new(request, entries)),
         }
         AdmissionOutcome { patch, rewritten, warnings: warnings.lines() }
     }
 }
 
 impl Decide for Router {
-    fn decide<'a>(
-        &'a self,
-        request: &'a PodRequest<'a>,
-    ) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
-        self.route(request).map(Ok).boxed()
+    fn decide<'a>(&'a self, request: &'a PodRequest<'a>) -> BoxFuture<'a, AdmissionOutcome> {
+        self.route(request).boxed()
     }
 }

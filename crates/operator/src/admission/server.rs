@@ -1,14 +1,18 @@
 //! Takes connections, and ends them without losing a request.
 
-use std::{io, sync::Arc, time::Duration};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use hyper_util::server::graceful::GracefulShutdown;
 use rustls::ServerConfig;
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::{connection, state::State};
+use super::connection;
+use super::state::State;
 
 /// Pause after a connection could not be taken; the usual cause, too many open files, needs time to pass.
 const PAUSE: Duration = Duration::from_millis(100);

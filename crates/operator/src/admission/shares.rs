@@ -1,17 +1,14 @@
 //! What one namespace may take of the webhook at once, so that a namespace that asks for too much waits for itself and
 //! not the others for it.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use super::limits::Limits;
 
@@ -115,10 +112,10 @@ impl Drop for Held<'_> {
 
 /// The shares of all namespaces.
 #[derive(Debug, Default)]
-pub(super) struct Shares(Mutex<Known>);
+pub(super) struct Shares(Mutex<NamespaceShare>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct NamespaceShare {
     shares: HashMap<Box<str>, Arc<Share>>,
     /// Of the latest request.
     latest: Option<Arc<Share>>,
@@ -126,7 +123,7 @@ struct Known {
     switched: Option<Instant>,
 }
 
-impl Known {
+impl NamespaceShare {
     fn share(&mut self, namespace: &str, limits: &Limits) -> Arc<Share> {
         if let Some(share) = self.shares.get(namespace) {
             return Arc::clone(share);

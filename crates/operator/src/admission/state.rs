@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::{decide::Decide, limits::Limits, metrics::Metrics, shares::Shares};
+use super::decide::Decide;
+use super::limits::Limits;
+use super::metrics::Metrics;
+use super::shares::Shares;
 use crate::admission::exclusions::Skip;
 use crate::controller::events::Errors;
 use crate::platform::certificates::Paths;

@@ -1,11 +1,11 @@
-//! Compares the places of images that new Pods ask for, on the lease holder alone, so that a policy can say which of
-//! its places hold different digests.
+//! Compares the places of images that Pods ask for, on the lease holder alone, so that a policy can say which of its
+//! places hold different digests, and the inventory which workloads are concerned.
 //!
 //! Admission sees only the places that it has to ask. The records on Pods tell which images have several; these are
 //! asked for here, a few at a time, with the pull secrets of the Pod. `fairlead_plan::consistency` decides what to look
 //! at and what differs.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use fairlead_api::names;
 use fairlead_domain::selector::PodFacts;
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::admission;
-use fairlead_plan::consistency::{Checks, ImageKey, Look, compare, is_recent};
+use fairlead_plan::consistency::{Checks, ImageKey, Look, compare};
 use fairlead_plan::pod_record::Record;
 use fairlead_plan::routing::{PolicyId, Rules};
 use futures::{StreamExt, future::join_all, stream};
@@ -27,8 +27,6 @@ use crate::cluster::usage::{AnnotationsOf, LabelsOf};
 use crate::context::Context;
 use crate::controller::{Broken, Controller};
 use crate::platform::leader::Term;
-use crate::registries::node_failures::pull_secrets;
-use crate::registries::secrets::Keys;
 
 /// How often new Pods are looked for.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -59,8 +57,8 @@ impl fmt::Debug for Consistency {
 #[derive(Debug)]
 pub struct ConsistencyChecks {
     setup: Arc<Consistency>,
-    /// UIDs of Pods whose record was read.
-    read: HashSet<Arc<str>>,
+    /// UIDs of Pods whose record was read, with the images in it that have several places.
+    read: HashMap<Arc<str>, Vec<ImageKey>>,
 }
 
 impl Controller for ConsistencyChecks {
@@ -77,7 +75,7 @@ impl Controller for ConsistencyChecks {
     }
 
     async fn begin(setup: &Arc<Consistency>, _term: &Term) -> Result<Self, Broken> {
-        Ok(Self { setup: setup.clone(), read: HashSet::new() })
+        Ok(Self { setup: setup.clone(), read: HashMap::new() })
     }
 
     async fn round(&mut self, _term: &Term) -> Result<Instant, Broken> {
@@ -114,30 +112,33 @@ impl Consistency {
         self.checks.lock().of(policy)
     }
 
+    /// What differs of each image that was looked at, by namespace.
+    pub fn compared(&self) -> BTreeMap<Arc<str>, BTreeMap<Arc<str>, Vec<String>>> {
+        self.checks.lock().compared()
+    }
+
     /// Takes up the images of Pods whose record was not read yet.
-    fn observe(&self, read: &mut HashSet<Arc<str>>) {
-        let now = now();
-        let recent = self.context.resources.pods.select(|pod| {
-            is_recent(pod.created, now) && !pod.deleting && pod.annotation(names::fairlead::ROUTES).is_some()
-        });
-        let present: HashSet<&Arc<str>> = recent.iter().map(|pod| &pod.uid).collect();
-        read.retain(|uid| present.contains(uid));
-        for pod in &recent {
-            if !read.insert(pod.uid.clone()) {
+    fn observe(&self, read: &mut HashMap<Arc<str>, Vec<ImageKey>>) {
+        let is_asked = |pod: &PodEntry| !pod.deleting && pod.annotation(names::fairlead::ROUTES).is_some();
+        let recorded = self.context.resources.pods.select(is_asked);
+        let present: HashSet<&Arc<str>> = recorded.iter().map(|pod| &pod.uid).collect();
+        let before = read.len();
+        read.retain(|uid, _| present.contains(uid));
+        let some_went = read.len() < before;
+        let mut checks = self.checks.lock();
+        for pod in &recorded {
+            if read.contains_key(&pod.uid) {
                 continue;
             }
-            let record = pod.annotation(names::fairlead::ROUTES).and_then(|record| Record::parse(record));
-            let Some(record) = record else { continue };
-            for (place, image) in pod.places() {
-                let route = record.images.get(&place.key());
-                let Some(route) = route.filter(|route| route.used == image && !route.alternatives.is_empty())
-                else {
-                    continue;
-                };
-                let key =
-                    ImageKey { namespace: pod.key.namespace.clone(), image: route.asked.as_str().into() };
-                self.checks.lock().asked(key, pod.clone(), pod.created);
+            let images = several_places(pod);
+            for key in &images {
+                checks.asked(key.clone(), pod.clone(), pod.created);
             }
+            read.insert(pod.uid.clone(), images);
+        }
+        if some_went {
+            let asked: BTreeSet<&ImageKey> = read.values().flatten().collect();
+            checks.keep(|key| asked.contains(key));
         }
     }
 
@@ -156,9 +157,9 @@ impl Consistency {
             return Look::default();
         }
         let deadline = Instant::now() + PATIENCE;
-        let keys = pull_secrets(&self.context, pod, deadline).await;
+        let keys = self.context.secrets.of_pod(pod, deadline).await;
         let asked = places.list().iter().map(|place| {
-            let credentials = Keys::lookup(keys.iter().map(Arc::as_ref), &place.reference.repository());
+            let credentials = keys.credentials(&place.reference);
             async move {
                 let verdicts = self.context.verdicts.caused_by(place.cause());
                 verdicts.recall(&place.reference, &credentials, &key.namespace, deadline).await
@@ -168,6 +169,18 @@ impl Consistency {
         let digests: Vec<_> = verdicts.iter().map(Verdict::digest).collect();
         compare(&places, &digests, |pair| self.context.claims.has_pair(pair, &index))
     }
+}
+
+/// The images of a Pod that have several places.
+fn several_places(pod: &PodEntry) -> Vec<ImageKey> {
+    let record = pod.annotation(names::fairlead::ROUTES).and_then(|record| Record::parse(record));
+    let Some(record) = record else { return Vec::new() };
+    let asked = pod.places().filter_map(|(place, image)| {
+        let route = record.images.get(&place.key())?;
+        let several = route.used == image && !route.alternatives.is_empty();
+        several.then(|| ImageKey { namespace: pod.key.namespace.clone(), image: route.asked.as_str().into() })
+    });
+    asked.collect()
 }
 
 fn now() -> i64 {

@@ -1,15 +1,11 @@
 //! Which cluster this is, for what is shared between clusters: mirrors, and Harbor.
 
-use std::time::Duration;
-
 use fairlead_domain::reference::Tag;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 
 use crate::controller::Broken;
-use crate::platform::api_error::within;
-
-const LIMIT: Duration = Duration::from_secs(10);
+use crate::platform::api_error::{LIMIT, within};
 
 /// The UID of the namespace `kube-system`, which lives as long as its cluster and tells it from others.
 pub async fn of_cluster(client: &Client) -> Result<Tag, Broken> {

@@ -1,5 +1,6 @@
 //! What the operator knows of the cluster: watches, and the caches and indexes that they fill.
 
+pub mod agents;
 pub mod identity;
 pub mod ledgers;
 pub mod namespaces;

@@ -1,4 +1,4 @@
-//! Which images are in use, as far as the Pods that this replica sees tell.
+//! Images in use, from the Pod cache.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use fairlead_domain::selector::{Labels, PodFacts};
 use fairlead_plan::usage::{self, DirectUses, ImageUse, PodUse, Selection, Used};
 
 use crate::admission::exclusions::Skip;
-use crate::cluster::state::{Annotation, Container, Label, PodEntry};
+use crate::cluster::state::{Annotation, Container, Label, PodEntry, Role};
 use crate::platform::config::Config;
 
 /// Stands for the value of an annotation that was too long to keep. No selector can name it.
@@ -40,13 +40,13 @@ pub fn gather(pods: &[Arc<PodEntry>], ignored: &Ignored, selections: &[Selection
             namespace: &pod.key.namespace,
             name: &pod.key.name,
             pull_secrets: &pod.pull_secrets,
-            images: pod.containers.iter().map(image_use).collect(),
+            images: pod.containers.iter().map(|container| image_use(pod, container)).collect(),
         })
     });
     usage::gather(selections, uses)
 }
 
-/// What Pods name as their images, whoever they are; those that only warm a node do not count.
+/// What Pods name as their images; those that only warm a node do not count.
 pub fn direct(pods: &[Arc<PodEntry>]) -> DirectUses {
     let counting = pods.iter().filter(|pod| !usage::is_warming(&LabelsOf(&pod.labels)));
     DirectUses::of(counting.flat_map(|pod| {
@@ -55,8 +55,13 @@ pub fn direct(pods: &[Arc<PodEntry>]) -> DirectUses {
     }))
 }
 
-fn image_use(container: &Container) -> ImageUse<'_> {
-    ImageUse { place: container.place(), image: &container.image, running: container.image_id.as_deref() }
+fn image_use<'p>(pod: &'p PodEntry, container: &'p Container) -> ImageUse<'p> {
+    let mounted = || pod.mounts_of(&container.name).find_map(|mount| mount.reported.as_deref());
+    let running = match container.role {
+        Role::Volume => mounted(),
+        Role::Init | Role::Container | Role::Ephemeral => container.image_id.as_deref(),
+    };
+    ImageUse { place: container.place(), image: &container.image, running }
 }
 
 pub(crate) struct LabelsOf<'a>(pub(crate) &'a [Label]);

@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use tokio::task::{AbortHandle, Id, JoinSet};
 
-/// Tasks by key, at most one for each key. All end when this is dropped.
+/// Tasks by key. All end when this is dropped.
 #[derive(Debug)]
 pub struct Inflight<K, T> {
     tasks: JoinSet<T>,
@@ -24,6 +24,14 @@ impl<K: Clone + Eq + Hash, T: Send + 'static> Inflight<K, T> {
 
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
+    }
+
+    /// Whether a task of this key is under way.
+    pub fn contains<Q: Eq + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        self.keys.values().any(|known| known.borrow() == key)
     }
 
     pub fn is_full(&self) -> bool {
@@ -66,8 +74,9 @@ mod tests {
     async fn a_task_that_panics_frees_its_place_and_its_key() {
         let mut inflight = Inflight::<u8, u8>::new(1);
         inflight.start(1, async { panic!("oh") });
-        assert!(inflight.is_full());
+        assert!(inflight.is_full() && inflight.contains(&1));
         assert_eq!(inflight.next().await, (1, None));
+        assert!(!inflight.contains(&1));
         inflight.start(2, async { 7 });
         assert_eq!(inflight.next().await, (2, Some(7)));
         assert!(inflight.is_empty());

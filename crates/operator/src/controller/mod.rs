@@ -10,6 +10,7 @@ pub mod backoff;
 pub mod events;
 pub mod finalizers;
 mod inflight;
+pub(crate) mod ledger_writes;
 pub(crate) mod metrics;
 pub mod rate_limit;
 mod runner;
@@ -20,6 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 pub use inflight::Inflight;
@@ -64,6 +66,16 @@ pub trait Controller: Sized + Send + 'static {
 
     /// The term is over, or the controller begins anew.
     fn end(_setup: &Self::Setup) {}
+}
+
+/// Longest time between two looks at the wall clock, which may be set.
+pub const LONGEST_SLEEP: Duration = Duration::from_mins(1);
+
+/// The instant of a round that has to follow at a time of the wall clock, where `now` was at `begun`; a minute later at
+/// the latest.
+pub fn wake_at(time: Option<Timestamp>, now: Timestamp, begun: Instant) -> Instant {
+    let wait = time.map(|time| Duration::try_from(time.duration_since(now)).unwrap_or_default());
+    begun + wait.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP)
 }
 
 /// Why a controller cannot go on with what it knows, and begins anew.

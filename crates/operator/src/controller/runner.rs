@@ -13,7 +13,7 @@ use super::backoff::{Backoff, Retry};
 use super::{Broken, Controller};
 use crate::cluster::state::Changes;
 use crate::platform::leader::{Leader, Term};
-use crate::platform::telemetry::Pulse;
+use crate::platform::telemetry::Heartbeat;
 
 /// Between two attempts of a controller that breaks.
 const RESTART: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30)).with_jitter(0.5);
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const BEAT: Duration = Duration::from_secs(5);
 
 /// Runs a controller whenever this replica leads, until the election is over.
-pub async fn run<C: Controller>(setup: Arc<C::Setup>, leader: Leader, pulse: Pulse) {
+pub async fn run<C: Controller>(setup: Arc<C::Setup>, leader: Leader, heartbeat: Heartbeat) {
     let terms = leader.while_leading(|term| {
         let setup = Arc::clone(&setup);
         async move {
@@ -42,7 +42,7 @@ pub async fn run<C: Controller>(setup: Arc<C::Setup>, leader: Leader, pulse: Pul
     // One task polls both: a round that blocks its thread stops the beat.
     let beating = async {
         loop {
-            pulse.beat();
+            heartbeat.beat();
             sleep(BEAT).await;
         }
     };

@@ -21,15 +21,17 @@ use tokio::time::Instant;
 
 use super::backoff::Backoff;
 use crate::cluster::state::{Key, Malformed, Snapshot};
-use crate::platform::api_error::{Class, Failure, within};
-
-/// One request never holds up the next for longer.
-const LIMIT: Duration = Duration::from_secs(10);
+use crate::platform::api_error::{Class, Failure, LIMIT, within};
+use crate::platform::leader::Term;
 
 /// The first pause is the time for a write to come back through the watch, also through one that has to be begun anew.
 const SETTLES: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_mins(5));
 
-const DENIED_FOR: Duration = Duration::from_mins(1);
+/// What the API server says of a kind whose definition has no conditions, or no status.
+const KEEPS_NONE: [&str; 2] = ["field not declared in schema", "could not find the requested resource"];
+
+/// Short at first: an API server that starts denies everything until it has read its roles.
+const DENIED: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_mins(1));
 
 /// Which object a status belongs to.
 #[derive(Debug, Clone)]
@@ -163,24 +165,34 @@ impl Draft {
     }
 
     pub(crate) async fn send(self, client: Client, manager: &'static str) -> Result<(), Failure> {
+        self.send_to(client, manager).await.map(drop)
+    }
+
+    /// Whether the API server has kept the conditions: it drops what the definition of the kind does not know.
+    async fn send_to(self, client: Client, manager: &'static str) -> Result<bool, Failure> {
         let (api, name) = (self.object.api(&client), &*self.object.name);
         let applying = PatchParams::apply(manager).force();
         let merging = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
         let body = self.body();
         if let Manner::Replace { .. } = self.manner {
-            return within(LIMIT, api.patch_status(name, &merging, &Patch::Merge(body))).await.map(drop);
+            let stored = within(LIMIT, api.patch_status(name, &merging, &Patch::Merge(body))).await?;
+            return Ok(has_conditions(&stored));
         }
         let applied = Patch::Apply(body);
         let stored = within(LIMIT, api.patch_status(name, &applying, &applied)).await?;
-        let Manner::ApplyList(list) = self.manner else { return Ok(()) };
+        let Manner::ApplyList(list) = self.manner else { return Ok(has_conditions(&stored)) };
         let listed = |status: &Value| status.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
         if stored.data.get("status").map(listed).unwrap_or_default() == listed(&self.status) {
-            return Ok(());
+            return Ok(true);
         }
         let emptied = Self { status: json!({list: null}), ..self.clone() }.body();
         within(LIMIT, api.patch_status(name, &merging, &Patch::Merge(emptied))).await?;
-        within(LIMIT, api.patch_status(name, &applying, &applied)).await.map(drop)
+        within(LIMIT, api.patch_status(name, &applying, &applied)).await.map(|stored| has_conditions(&stored))
     }
+}
+
+fn has_conditions(stored: &DynamicObject) -> bool {
+    stored.data.pointer("/status/conditions").and_then(Value::as_array).is_some_and(|all| !all.is_empty())
 }
 
 fn essence(status: &Value, conditions: &[Condition]) -> u64 {
@@ -194,7 +206,7 @@ fn essence(status: &Value, conditions: &[Condition]) -> u64 {
 }
 
 #[derive(Debug)]
-struct Attempt {
+struct WriteAttempt {
     essence: u64,
     times: u32,
     not_before: Instant,
@@ -205,8 +217,9 @@ pub struct StatusWriter {
     client: Client,
     manager: &'static str,
     /// By UID.
-    attempts: HashMap<Arc<str>, Attempt>,
-    denied: HashMap<String, Instant>,
+    attempts: HashMap<Arc<str>, WriteAttempt>,
+    /// By kind: how often in a row, and until when nothing is tried.
+    denied: HashMap<String, (u32, Instant)>,
     /// Refusals that were logged.
     logged: HashSet<(Arc<str>, u64)>,
 }
@@ -224,7 +237,7 @@ impl StatusWriter {
 
     /// Whether to write this now.
     pub fn may(&self, draft: &Draft, now: Instant) -> bool {
-        let denied = self.denied.get(&draft.object.resource.kind).is_some_and(|until| now < *until);
+        let denied = self.denied.get(&draft.object.resource.kind).is_some_and(|(_, until)| now < *until);
         let tried = self.attempts.get(&draft.object.uid);
         !denied && !tried.is_some_and(|one| one.essence == draft.essence && now < one.not_before)
     }
@@ -241,12 +254,50 @@ impl StatusWriter {
         result
     }
 
+    /// Writes what may be written now, and forgets every other object: its status is as it should be, or it is gone.
+    /// Failures are logged, and tried again with back-off. Returns the UIDs of objects that were written, and whether
+    /// a write failed.
+    pub async fn write_all(
+        &mut self,
+        drafts: Vec<Draft>,
+        term: &Term,
+        begun: Instant,
+    ) -> (HashSet<Arc<str>>, bool) {
+        let open: HashSet<_> = drafts.iter().map(|draft| draft.object.uid.clone()).collect();
+        self.keep(|uid| open.contains(uid));
+        let (mut written, mut failed) = (HashSet::new(), false);
+        for draft in drafts {
+            if self.may(&draft, begun) && term.holds() {
+                match self.write(&draft).await {
+                    Ok(()) => _ = written.insert(draft.object.uid),
+                    Err(_) => failed = true,
+                }
+            }
+        }
+        (written, failed)
+    }
+
+    /// Writes and takes note. False: the definition of the kind, which is not ours, knows no conditions.
+    pub(crate) async fn write_if_kept(&mut self, draft: &Draft) -> Result<bool, Failure> {
+        match draft.clone().send_to(self.client.clone(), self.manager).await {
+            Err(failure) if KEEPS_NONE.iter().any(|text| failure.to_string().contains(text)) => Ok(false),
+            result => {
+                self.note(draft, result.as_ref().err(), Instant::now());
+                result
+            }
+        }
+    }
+
     /// Takes note of an attempt and logs its failure, once.
     pub fn note(&mut self, draft: &Draft, failure: Option<&Failure>, now: Instant) {
         let Draft { object, essence, .. } = draft;
         match failure {
             Some(failure) if failure.class == Class::Denied => {
-                if self.denied.insert(object.resource.kind.clone(), now + DENIED_FOR).is_none() {
+                let before = self.denied.get(&object.resource.kind).map(|(times, _)| *times);
+                let times = before.map_or(0, |times| times.saturating_add(1));
+                let until = now + DENIED.pause(times, 0.5);
+                self.denied.insert(object.resource.kind.clone(), (times, until));
+                if before.is_none() {
                     tracing::error!(
                         kind = object.resource.kind, error = %failure,
                         "not allowed to write the status of objects of this kind; grant patch on it"
@@ -273,7 +324,7 @@ impl StatusWriter {
         let before = self.attempts.get(&object.uid).filter(|one| one.essence == *essence);
         let times = before.map_or(0, |one| one.times.saturating_add(1));
         let not_before = now + SETTLES.pause(times, 0.5);
-        self.attempts.insert(object.uid.clone(), Attempt { essence: *essence, times, not_before });
+        self.attempts.insert(object.uid.clone(), WriteAttempt { essence: *essence, times, not_before });
     }
 
     /// Forgets objects whose status is as it should be, or that are gone.
@@ -291,13 +342,13 @@ impl StatusWriter {
     /// When the status of an object may be written again, whatever it says, if it was tried before.
     pub fn waits_until(&self, uid: &str) -> Option<Instant> {
         let tried = self.attempts.get(uid).map(|one| one.not_before);
-        tried.into_iter().chain(self.denied.values().copied()).max()
+        tried.into_iter().chain(self.denied.values().map(|(_, until)| *until)).max()
     }
 
     /// When something may be written that had to wait at `begun`, `latest` at the latest.
     pub fn next_due(&self, begun: Instant, latest: Instant) -> Instant {
         let open = self.attempts.values().map(|one| one.not_before);
-        let waiting = open.chain(self.denied.values().copied()).filter(|due| *due > begun);
+        let waiting = open.chain(self.denied.values().map(|(_, until)| *until)).filter(|due| *due > begun);
         waiting.fold(latest, Instant::min)
     }
 }
@@ -351,12 +402,23 @@ mod tests {
     async fn a_missing_right_stops_its_kind_only() {
         let (mut writer, now) = (writer(), Instant::now());
         let denied = Failure::from(&kube::core::Status::failure("no", "Forbidden").with_code(403));
-        writer.note(&set("u", "a", 0), Some(&denied), now);
-        assert!(!writer.may(&set("u", "b", 0), now + DENIED_FOR / 2));
-        let (later, latest) = (now + DENIED_FOR, now + 2 * DENIED_FOR);
-        assert!(writer.may(&set("u", "a", 0), later));
-        assert_eq!(writer.next_due(now, latest), later);
-        assert_eq!(writer.next_due(later, latest), latest, "what is over is not waited for");
+        let mut later = now;
+        for seconds in [2, 4, 8, 16, 32, 60, 60] {
+            let refused = later;
+            writer.note(&set("u", "a", 0), Some(&denied), refused);
+            later = refused + Duration::from_secs(seconds);
+            assert!(!writer.may(&set("u", "b", 0), later - Duration::from_millis(1)));
+            assert!(writer.may(&set("u", "a", 0), later));
+            let latest = later + Duration::from_secs(1);
+            assert_eq!(writer.next_due(refused, latest), later);
+            assert_eq!(writer.next_due(later, latest), latest, "what is over is not waited for");
+        }
         assert!(writer.may(&draft::<ImageSetMirror>("u", "a", 0), now));
+        writer.note(&set("u", "a", 0), None, later);
+        writer.note(&set("u", "b", 0), Some(&denied), later);
+        assert!(
+            writer.may(&set("u", "c", 0), later + Duration::from_secs(2)),
+            "it begins anew after a success"
+        );
     }
 }

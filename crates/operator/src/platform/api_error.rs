@@ -10,6 +10,9 @@ use std::time::Duration;
 use futures::FutureExt;
 use kube::runtime::watcher;
 
+/// The time for one request to the API server: no request holds up the next for longer.
+pub const LIMIT: Duration = Duration::from_secs(10);
+
 /// What kind of trouble a failed request met; each is handled in its own way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
@@ -17,7 +20,7 @@ pub enum Class {
     Denied,
     /// Neither the object nor perhaps its kind is there.
     Absent,
-    /// Somebody else changed or created the object first.
+    /// Another writer changed or created the object first.
     Conflict,
     /// The API server asks for a new list, which is part of normal operation.
     Expired,
@@ -78,7 +81,7 @@ impl Failure {
 
 /// What the API server answers to a request, if it does within the limit. (As an `async fn` it would hold the request
 /// twice.)
-pub(crate) fn within<T>(
+pub fn within<T>(
     limit: Duration,
     request: impl Future<Output = kube::Result<T>>,
 ) -> impl Future<Output = Result<T, Failure>> {

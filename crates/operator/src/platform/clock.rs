@@ -22,11 +22,11 @@ use tower::{Layer, Service};
 /// What was last seen of the API server's clock. Clones share everything.
 #[derive(Debug, Clone, Default)]
 pub struct Clock {
-    seen: Arc<Mutex<Option<Seen>>>,
+    seen: Arc<Mutex<Option<ServerDate>>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct ServerDate {
     date: Timestamp,
     asked: Instant,
     answered: Instant,
@@ -35,7 +35,7 @@ struct Seen {
 impl Clock {
     /// What time it is.
     pub fn read(&self) -> Reading {
-        let seen = self.lock().map(|Seen { date, asked, answered }| Sighting {
+        let seen = self.lock().map(|ServerDate { date, asked, answered }| Sighting {
             date,
             took: answered.saturating_duration_since(asked),
             age: answered.elapsed(),
@@ -54,10 +54,10 @@ impl Clock {
     }
 
     fn saw(&self, date: Timestamp, asked: Instant) {
-        *self.lock() = Some(Seen { date, asked, answered: Instant::now() });
+        *self.lock() = Some(ServerDate { date, asked, answered: Instant::now() });
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Seen>> {
+    fn lock(&self) -> MutexGuard<'_, Option<ServerDate>> {
         self.seen.lock()
     }
 }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::watch::{Board, Presence, WatchRow};
-use crate::platform::telemetry::Pulses;
+use crate::platform::telemetry::Heartbeats;
 
 /// One thing that readiness asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub type Probe = Box<dyn Fn() -> Check + Send + Sync>;
 
 /// Everything that probes look at.
 pub struct Health {
-    pub pulses: Pulses,
+    pub heartbeats: Heartbeats,
     pub board: Arc<Board>,
     pub probes: Vec<Probe>,
     /// Cancelled when the process begins to shut down.
@@ -64,7 +64,7 @@ pub struct Health {
 
 impl fmt::Debug for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Health").field("pulses", &self.pulses).finish_non_exhaustive()
+        f.debug_struct("Health").field("heartbeats", &self.heartbeats).finish_non_exhaustive()
     }
 }
 
@@ -90,7 +90,7 @@ impl Health {
 }
 
 async fn live(State(health): State<Arc<Health>>) -> (StatusCode, String) {
-    let stuck = health.pulses.stuck();
+    let stuck = health.heartbeats.stuck();
     if stuck.is_empty() {
         return (StatusCode::OK, "ok\n".to_owned());
     }

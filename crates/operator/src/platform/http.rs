@@ -25,7 +25,7 @@ pub struct Endpoint {
 }
 
 /// Listens on `address`, or without one on all addresses of the machine: IPv6 and IPv4 where there is IPv6, else IPv4.
-/// Port 0 takes any free port; the log line is where it is told.
+/// Port 0 takes any free port; the log line names it.
 pub async fn listen(
     endpoint: Endpoint,
     address: Option<IpAddr>,

@@ -3,17 +3,17 @@
 //! Its keys belong to namespaces, and come from Pods. What was not used for longest makes room, of the namespace that
 //! holds most: a namespace with thousands of Secrets displaces its own.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
-    hash::Hash,
-    sync::Arc,
-};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::Hash;
+use std::sync::Arc;
 
-use fairlead_plan::{pull_secrets::Place, routing::SecretName};
+use fairlead_plan::pull_secrets::CopyPlace;
+use fairlead_plan::routing::SecretName;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::single_flight::SingleFlight;
+use crate::cluster::state::Key;
 
 /// A key that belongs to a namespace.
 pub(super) trait Namespaced {
@@ -26,7 +26,13 @@ impl Namespaced for SecretName {
     }
 }
 
-impl Namespaced for Place {
+impl Namespaced for Key {
+    fn namespace(&self) -> &Arc<str> {
+        &self.namespace
+    }
+}
+
+impl Namespaced for CopyPlace {
     fn namespace(&self) -> &Arc<str> {
         &self.namespace
     }

@@ -1,27 +1,26 @@
 //! What nodes could not pull although its registry has it, on every replica: learnt from the Pod watch, heeded by
 //! admission and healing. What counts is decided in [`fairlead_plan::node_failures`].
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fairlead_api::names::fairlead::HEALED;
 use fairlead_domain::keyring::{Credential, CredentialId};
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
+use fairlead_plan::heal::Written;
 use fairlead_plan::node_failures::{NodeFailure, NodeFailures as Known, teaches};
 use fairlead_plan::pull_failure::PullFailure;
-use fairlead_plan::routing::SecretName;
-use futures::future::join_all;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::secrets::Keys;
 use crate::capabilities::heal::cause_of;
-use crate::cluster::state::PodEntry;
+use crate::cluster::state::{Container, Key, PodEntry, Pods, PullProblem, Role};
 use crate::context::Context;
 
 /// How often changes are looked at, at most.
@@ -33,6 +32,8 @@ const DOUBT: Duration = Duration::from_secs(5);
 const MOST_WAITING: usize = 1024;
 /// Longest time between two looks.
 const IDLE: Duration = Duration::from_mins(1);
+/// The same while a Pod that failed is about to start.
+const START: Duration = Duration::from_secs(5);
 /// Images that registries are asked about at once, and the time for one.
 const AT_ONCE: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -61,9 +62,22 @@ impl NodeFailures {
         self.known.read().judge(image, namespace, &credentials, Timestamp::now(), verdict)
     }
 
-    pub(crate) fn learn(&self, image: &Reference, failure: NodeFailure) {
+    pub fn learn(&self, image: &Reference, failure: NodeFailure) {
         self.known.write().learn(image, failure);
         self.any.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes up a failure, and tells whether it counts.
+    fn observe(&self, image: &Reference, failure: NodeFailure) -> bool {
+        let counts = self.known.write().observe(image, failure);
+        self.any.store(true, Ordering::Relaxed);
+        counts
+    }
+
+    fn pulled(&self, image: &Reference, namespace: &str, node: &str) {
+        if self.any.load(Ordering::Relaxed) {
+            self.known.write().pulled(image, namespace, node);
+        }
     }
 
     fn forget(&self) {
@@ -92,12 +106,16 @@ pub async fn learn(context: Arc<Context>, stop: CancellationToken) {
                 due.push(failed);
             }
             waiting.truncate(MOST_WAITING);
-            seen.keep(&pods.failing());
+            for (pod, image) in seen.over(pods) {
+                let node = pod.node.as_deref().unwrap_or_default();
+                context.node_failures.pulled(&image, &pod.key.namespace, node);
+            }
             let lessons = due.into_iter().map(|failed| failed.learn(&context));
             stream::iter(lessons).buffer_unordered(AT_ONCE).collect::<()>().await;
             context.node_failures.forget();
             sleep(DEBOUNCE).await;
-            let next = waiting.front().map_or_else(|| now + IDLE, |(at, _)| *at);
+            let idle = now + if seen.awaits_start { START } else { IDLE };
+            let next = waiting.front().map_or(idle, |(at, _)| idle.min(*at));
             // Either way it is time to look.
             let _ = timeout_at(next, changes.next()).await;
         }
@@ -118,7 +136,19 @@ type ContainerKey = (Arc<str>, Arc<str>);
 
 /// The failures that were taken up: the image, and the kubelet's reason.
 #[derive(Default)]
-struct Seen(HashMap<ContainerKey, (Arc<str>, Option<Arc<str>>)>);
+struct Seen {
+    containers: HashMap<ContainerKey, SeenContainer>,
+    /// Some Pod fails no more and has not started either.
+    awaits_start: bool,
+}
+
+struct SeenContainer {
+    pod: Key,
+    /// What the container names, and the kubelet's reason.
+    state: (Arc<str>, Option<Arc<str>>),
+    /// What could not be pulled.
+    failed: Option<Reference>,
+}
 
 impl Seen {
     /// What failed since. A kubelet that waits before it tries again says nothing new; an attempt that failed does.
@@ -130,28 +160,64 @@ impl Seen {
                 let Some(problem) = &container.pull_problem else { continue };
                 let key = (pod.uid.clone(), container.name.clone());
                 let state = (container.image.clone(), container.waiting.clone());
-                let before = self.0.insert(key, state.clone());
+                let failed = failed_image(pod, container, problem);
+                let seen =
+                    SeenContainer { pod: pod.key.clone(), state: state.clone(), failed: failed.clone() };
+                let before = self.containers.insert(key, seen).map(|before| before.state);
                 let tried = state.1.as_deref() == Some("ErrImagePull") && before.as_ref() != Some(&state);
                 let is_new = before.is_none_or(|before| before.0 != state.0);
                 if !(is_new || tried) || !problem.failure.is_of_location() {
                     continue;
                 }
-                let image = match &problem.volume {
-                    Some(name) => pod.volume(name),
-                    None => Some(&container.image),
-                };
-                let Some(Ok(image)) = image.map(|image| Reference::parse(image)) else { continue };
+                let Some(image) = failed else { continue };
                 news.push(Failed { pod: pod.clone(), node: node.clone(), image, failure: problem.failure });
             }
         }
         news
     }
 
-    /// Forgets Pods that do not fail any more.
-    fn keep(&mut self, failing: &[Arc<PodEntry>]) {
-        let present: HashSet<_> = failing.iter().map(|pod| &pod.uid).collect();
-        self.0.retain(|(uid, _), _| present.contains(uid));
+    /// Forgets Pods that are gone, were given another image, or have started; the last with what they pulled after all.
+    fn over(&mut self, pods: &Pods) -> Vec<(Arc<PodEntry>, Reference)> {
+        let (mut pulled, mut awaits_start) = (Vec::new(), false);
+        self.containers.retain(|(uid, name), seen| {
+            let Some(pod) = pods.get(&seen.pod).filter(|pod| pod.uid == *uid && !pod.deleting) else {
+                return false;
+            };
+            let container = pod.containers.iter().find(|one| one.name == *name && one.role != Role::Volume);
+            let Some(container) = container.filter(|one| one.image == seen.state.0) else { return false };
+            let waits = container.pull_problem.is_some() || !container.created;
+            awaits_start |= waits && container.pull_problem.is_none();
+            if !waits && let Some(image) = seen.failed.take() {
+                pulled.push((pod.clone(), image));
+            }
+            waits
+        });
+        self.awaits_start = awaits_start;
+        pulled
     }
+}
+
+/// The image that could not be pulled: the container's, or that of a volume of it.
+fn failed_image(pod: &PodEntry, container: &Container, problem: &PullProblem) -> Option<Reference> {
+    let image = match &problem.volume {
+        Some(name) => pod.volume(name)?,
+        None => &container.image,
+    };
+    Reference::parse(image).ok()
+}
+
+/// What a node could not pull for a Pod: now, or before healing gave it other images.
+pub fn failed_pulls(pod: &PodEntry) -> Vec<(Reference, PullFailure, Timestamp)> {
+    let written = Written { healed: pod.annotation(HEALED).map(|text| &**text), ..Written::default() };
+    let tried = written.tried();
+    let before = tried
+        .failures()
+        .filter_map(|(image, failure, at)| Some((Reference::parse(image).ok()?, failure, at)));
+    let now = pod.containers.iter().filter_map(|container| {
+        let problem = container.pull_problem.as_ref()?;
+        Some((failed_image(pod, container, problem)?, problem.failure, Timestamp::now()))
+    });
+    before.chain(now).filter(|(_, failure, _)| failure.is_of_location()).collect()
 }
 
 impl Failed {
@@ -159,28 +225,20 @@ impl Failed {
     async fn learn(self, context: &Context) {
         let Self { pod, node, image, failure } = self;
         let deadline = Instant::now() + PATIENCE;
-        let keys = pull_secrets(context, &pod, deadline).await;
-        let credentials = Keys::lookup(keys.iter().map(Arc::as_ref), &image.repository());
+        let credentials = context.secrets.of_pod(&pod, deadline).await.credentials(&image);
         let verdicts = context.verdicts.caused_by(cause_of(context, &pod, &image));
         let verdict = verdicts.ask(&image, &credentials, &pod.key.namespace, deadline).await;
         if teaches(failure, &verdict) {
-            tracing::info!(%image, %node, pod = %pod.key, %failure, "a node cannot pull what its registry has");
-            let failure = NodeFailure {
+            let learnt = NodeFailure {
                 namespace: pod.key.namespace.clone(),
                 credentials: credentials.iter().map(Credential::id).collect(),
-                node,
+                node: node.clone(),
                 failure,
                 at: Timestamp::now(),
             };
-            context.node_failures.learn(&image, failure);
+            if context.node_failures.observe(&image, learnt) {
+                tracing::info!(%image, %node, pod = %pod.key, %failure, "a node cannot pull what its registry has");
+            }
         }
     }
-}
-
-/// What is in the pull secrets of a Pod. One that cannot be read is the kubelet's to complain about.
-pub(crate) async fn pull_secrets(context: &Context, pod: &PodEntry, deadline: Instant) -> Vec<Arc<Keys>> {
-    let name = |name: &Arc<str>| SecretName { namespace: pod.key.namespace.clone(), name: name.clone() };
-    let names: Vec<_> = pod.pull_secrets.iter().map(name).collect();
-    let reads = join_all(names.iter().map(|name| context.secrets.read(name, deadline))).await;
-    reads.iter().filter_map(|read| read.keys().cloned()).collect()
 }

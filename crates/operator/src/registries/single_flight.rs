@@ -2,14 +2,16 @@
 //!
 //! It runs in a task of its own: a caller whose time is up leaves, and the result still serves the next.
 
-use std::{collections::HashMap, fmt::Debug, future::Future, hash::Hash, sync::Arc};
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::{
-    runtime::Handle,
-    sync::watch,
-    time::{Instant, timeout_at},
-};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
 type UnderWay<K, V> = HashMap<K, watch::Receiver<Option<V>>>;
 
@@ -42,11 +44,11 @@ where
         // Outside of a runtime nothing can be started; callers get `NoResult::Lost`.
         if let Ok(runtime) = Handle::try_current() {
             under_way.insert(key.clone(), outcome.clone());
-            let landing = Landing { under_way: Arc::clone(&self.under_way), key: key.clone() };
+            let guard = WorkGuard { under_way: Arc::clone(&self.under_way), key: key.clone() };
             let work = work();
             runtime.spawn(async move {
                 let value = work.await;
-                drop(landing);
+                drop(guard);
                 told.send_replace(Some(value));
             });
         }
@@ -78,12 +80,12 @@ impl<V: Clone> Joined<V> {
 }
 
 /// Takes the work off the list, also when it ends by a panic.
-struct Landing<K: Eq + Hash, V> {
+struct WorkGuard<K: Eq + Hash, V> {
     under_way: Arc<Mutex<UnderWay<K, V>>>,
     key: K,
 }
 
-impl<K: Eq + Hash, V> Drop for Landing<K, V> {
+impl<K: Eq + Hash, V> Drop for WorkGuard<K, V> {
     fn drop(&mut self) {
         lock(&self.under_way).remove(&self.key);
     }
@@ -95,10 +97,8 @@ fn lock<K, V>(under_way: &Mutex<UnderWay<K, V>>) -> MutexGuard<'_, UnderWay<K, V
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        sync::atomic::{AtomicUsize, Ordering},
-        time::Duration,
-    };
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use super::*;
 

@@ -1,32 +1,28 @@
 //! The webhook as its callers see it: the API server, and whoever else opens a connection.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    path::Path,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::admission::exclusions::Skip;
-use fairlead_operator::admission::{
-    self, AdmissionOutcome, Decide, DecideError, Limits, Metrics, PodRequest, State,
-};
+use fairlead_operator::admission::{self, AdmissionOutcome, Decide, Limits, Metrics, PodRequest, State};
 use fairlead_operator::controller::events::Errors;
 use fairlead_operator::platform::certificates::{self, ClientAuthorities, Files, Paths, Token, system_clock};
-use fairlead_operator::platform::telemetry::{Pulses, page};
-use fairlead_testkit::{eventually, install_crypto, pki::Authority};
+use fairlead_operator::platform::telemetry::{Heartbeats, page};
+use fairlead_testkit::pki::Authority;
+use fairlead_testkit::{eventually, install_crypto};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::PostParams};
+use kube::Api;
+use kube::api::PostParams;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::Notify,
-    task::JoinHandle,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::replica::{Bench, Replica, record, router};
@@ -121,7 +117,7 @@ impl Webhook {
         let directory = tempfile::tempdir()?;
         write_certificate(directory.path(), "first")?;
         let metrics = certificates::Metrics::default();
-        let files = Files::new(directory.path(), system_clock(), metrics, Pulses::default().add("files"));
+        let files = Files::new(directory.path(), system_clock(), metrics, Heartbeats::default().add("files"));
         let (resolver, mut ready) = (files.resolver(), files.ready());
         let shutdown = CancellationToken::new();
         tokio::spawn(files.run(shutdown.clone()));
@@ -261,7 +257,7 @@ async fn what_the_wire_says() -> Result<()> {
 struct Unreachable;
 
 impl Decide for Unreachable {
-    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, AdmissionOutcome> {
         panic!("a request without the token was decided about");
     }
 }
@@ -378,11 +374,11 @@ struct Gate {
 }
 
 impl Decide for Gate {
-    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, AdmissionOutcome> {
         Box::pin(async {
             self.reached.notify_one();
             self.open.notified().await;
-            Ok(AdmissionOutcome::default())
+            AdmissionOutcome::default()
         })
     }
 }
@@ -504,7 +500,7 @@ async fn certificates_from_files_are_followed() -> Result<()> {
     let directory = root.path().join("..data");
     let mut registry = prometheus_client::registry::Registry::default();
     let metrics = certificates::Metrics::register(&mut registry);
-    let files = Files::new(&directory, system_clock(), metrics, Pulses::default().add("files"));
+    let files = Files::new(&directory, system_clock(), metrics, Heartbeats::default().add("files"));
     let (resolver, mut ready) = (files.resolver(), files.ready());
     let shutdown = CancellationToken::new();
     let following = tokio::spawn(files.run(shutdown.clone()));

@@ -20,7 +20,7 @@ use fairlead_operator::context::Context;
 use fairlead_operator::controller::events::{EventWriter, Events};
 use fairlead_operator::platform::config::Config;
 use fairlead_testkit::harbor::{PASSWORD, Upstream};
-use fairlead_testkit::{Cluster, FakeHarbor, eventually};
+use fairlead_testkit::{Cluster, ClusterBuilder, FakeHarbor, eventually};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -50,13 +50,21 @@ struct Bench {
 
 impl Bench {
     async fn start(config: &str) -> Result<Self> {
-        let (cluster, client) = cluster_with_definitions(Cluster::builder()).await?;
-        let own = cluster.namespace("operator").await?;
         let harbor = FakeHarbor::start().await?;
+        let config = config.replace("HARBOR", &harbor.url());
+        Self::start_with(&config, harbor).await
+    }
+
+    async fn start_with(config: &str, harbor: FakeHarbor) -> Result<Self> {
+        Self::start_on(Cluster::builder(), config, harbor).await
+    }
+
+    async fn start_on(cluster: ClusterBuilder, config: &str, harbor: FakeHarbor) -> Result<Self> {
+        let (cluster, client) = cluster_with_definitions(cluster).await?;
+        let own = cluster.namespace("operator").await?;
         harbor.upstream(QUAY, Upstream::Open);
         harbor.upstream(PRIVATE, Upstream::login("robot", "one"));
-        let Replica { candidate, setup, context, page } =
-            replica(&client, &own, "one", &config.replace("HARBOR", &harbor.url()))?;
+        let Replica { candidate, setup, context, page } = replica(&client, &own, "one", config)?;
         let bench = Self { cluster, client, harbor, own, page, setup, context, replica: candidate };
         bench.secret(ADMIN, json!({"HARBOR_ADMIN_PASSWORD": format!("{PASSWORD}\n")})).await?;
         Ok(bench)

@@ -1,7 +1,8 @@
 //! What every replica in this process does, whatever else a test wants of it: it watches the cluster and stands for
 //! election.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use fairlead_operator::cluster::watch::{self, Board, Resources, Watches};
@@ -10,7 +11,7 @@ use fairlead_operator::controller::{self, Controller};
 use fairlead_operator::platform::clock::Clock;
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::platform::leader::{self, Election, Leader};
-use fairlead_operator::platform::telemetry::Pulses;
+use fairlead_operator::platform::telemetry::Heartbeats;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinHandle;
@@ -47,9 +48,10 @@ impl Candidate {
         let stop = CancellationToken::new();
         let metrics = watch::Metrics::default();
         let watches = Watches::new(client.clone(), namespace, &resources, webhook, metrics);
-        let pulse = Pulses::default().add("election");
+        let heartbeat = Heartbeats::default().add("election");
         let metrics = leader::Metrics::default();
-        let (election, leader) = Election::new(client.clone(), namespace, LEASE, identity, metrics, pulse);
+        let (election, leader) =
+            Election::new(client.clone(), namespace, LEASE, identity, metrics, heartbeat);
         let mut candidate = Self {
             resources,
             board: watches.board,
@@ -87,8 +89,8 @@ impl Candidate {
 
     /// Lets the replica run a controller whenever it leads.
     pub fn control<C: Controller>(&mut self, setup: Arc<C::Setup>) {
-        let pulse = Pulses::default().add(C::NAME);
-        self.spawn(controller::run::<C>(setup, self.leader.clone(), pulse));
+        let heartbeat = Heartbeats::default().add(C::NAME);
+        self.spawn(controller::run::<C>(setup, self.leader.clone(), heartbeat));
     }
 
     /// Cancelled when the replica is to end.

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 use fairlead_api::crds;
-use fairlead_testkit::{Cluster, ClusterBuilder, definitions::install, install_crypto};
+use fairlead_testkit::definitions::install;
+use fairlead_testkit::{Cluster, ClusterBuilder, install_crypto};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 

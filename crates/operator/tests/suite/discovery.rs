@@ -9,7 +9,7 @@ use fairlead_api::drop::{DiscoveryPolicy, DiscoveryPolicyStatus};
 use fairlead_operator::capabilities::warm;
 use fairlead_operator::capabilities::warm::discovery::{DiscoverySetup, DiscoverySync, Metrics};
 use fairlead_operator::platform::config::Config;
-use fairlead_testkit::images::holding;
+use fairlead_testkit::images::{ImageBuilder, holding, index};
 use fairlead_testkit::{Cluster, Loki, Prometheus, PrometheusConfig, Registry, RegistryConfig, eventually};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -105,6 +105,32 @@ fn minutes(value: impl Fn(i64) -> f64) -> Vec<(i64, f64)> {
     (0..120).rev().map(|ago| (now - 60 * ago, value(ago))).collect()
 }
 
+/// As samples of Drop have it: more than one answer may hold.
+async fn a_week_by_the_minute(bench: &Bench, prometheus: &Prometheus) -> Result<()> {
+    let week = json!({"endpoint": prometheus.url(), "query": "running", "queryType": "range", "lookback": "168h",
+        "step": "1m", "aggregationMethod": "max"});
+    let week = json!({"type": "prometheus", "secretRef": {"name": "access"}, "prometheus": week});
+    bench.create("week", json!({"sources": [week]})).await?;
+    let status = bench.status("week", "Synced").await?;
+    let scores: Vec<_> = status.discovered_images.iter().map(|one| one.score).collect();
+    assert_eq!(scores, [Some(9), Some(7), Some(3)]);
+    Ok(())
+}
+
+/// What an end of the connection is called depends on who is faster.
+async fn is_refused_without_a_certificate(bench: &Bench) -> Result<()> {
+    eventually(SOON, || async {
+        let policy = bench.policies.get("usage").await?;
+        let status = policy.status.context("no status yet")?;
+        let ready = find(&status.conditions, types::READY).context("no condition yet")?;
+        let of_edit = ready.observed_generation == policy.metadata.generation;
+        ensure!(of_edit && ready.status == ConditionStatus::False, "{ready:?}");
+        ensure!(["TLSError", "SyncFailed"].contains(&ready.reason.as_str()), "{ready:?}");
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_real_prometheus_is_asked_with_password_and_certificate() -> Result<()> {
     let bench = Bench::start().await?;
@@ -120,9 +146,14 @@ async fn a_real_prometheus_is_asked_with_password_and_certificate() -> Result<()
             minutes(|ago| if ago > 60 { 7.0 } else { 0.0 }),
         )
         .series(r#"running{pod="no-image"}"#, minutes(|_| 99.0));
-    let prometheus = Prometheus::start(samples.tls().user("reader", "pa55").prefix("/base")).await?;
+    let samples = samples.client_certificates().user("reader", "pa55").prefix("/base");
+    let prometheus = Prometheus::start(samples).await?;
     let ca = prometheus.authority().context("it speaks TLS")?;
-    bench.secret("access", json!({"username": "reader", "password": "pa55", "ca.crt": ca})).await?;
+    let client = prometheus.client().context("it wants certificates")?;
+    let access = json!({
+        "username": "reader", "password": "pa55", "ca.crt": ca, "tls.crt": client.certificate, "tls.key": client.key,
+    });
+    bench.secret("access", access.clone()).await?;
     let query = json!({
         "name": "running", "type": "prometheus", "secretRef": {"name": "access"},
         "prometheus": {
@@ -162,8 +193,15 @@ async fn a_real_prometheus_is_asked_with_password_and_certificate() -> Result<()
     bench.edit("usage", json!({"maxImages": 1, "imageFilter": "often|before"})).await?;
     assert_eq!(images(&bench.status("usage", "Synced").await?), ["r.example/often:1"]);
 
-    bench.secret("wrong", json!({"username": "reader", "password": "guess", "ca.crt": ca})).await?;
-    bench.secret("blind", json!({"username": "reader", "password": "pa55"})).await?;
+    a_week_by_the_minute(&bench, &prometheus).await?;
+    let secrets: [(&str, &[&str]); 3] =
+        [("wrong", &["password"]), ("blind", &["ca.crt"]), ("nameless", &["tls.crt", "tls.key"])];
+    for (secret, left_out) in secrets {
+        let mut less = access.as_object().context("keys")?.clone();
+        less.retain(|key, _| !left_out.contains(&key.as_str()));
+        less.entry("password").or_insert("guess".into());
+        bench.secret(secret, less.into()).await?;
+    }
     let mut queries = json!([query]);
     for (secret, reason) in
         [("wrong", "Unauthorized"), ("blind", "TLSError"), ("missing", "SecretUnavailable")]
@@ -177,6 +215,9 @@ async fn a_real_prometheus_is_asked_with_password_and_certificate() -> Result<()
             "the list stays"
         );
     }
+    queries[0]["secretRef"]["name"] = "nameless".into();
+    bench.edit("usage", json!({"queries": queries})).await?;
+    is_refused_without_a_certificate(&bench).await?;
     prometheus.kill().await?;
     queries[0]["secretRef"]["name"] = "access".into();
     bench.edit("usage", json!({"queries": queries})).await?;
@@ -251,6 +292,44 @@ async fn sources_are_merged_and_one_that_fails_keeps_its_images() -> Result<()> 
         (images(&status), find(&status.conditions, "SourceHealthy")),
         (vec!["r.example/used:1"], None)
     );
+    bench.replica.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tags_without_a_version_are_ordered_by_the_age_of_their_images() -> Result<()> {
+    let bench = Bench::start().await?;
+    let registry = Registry::start(RegistryConfig::new()).await?;
+    let made = |tag: &str, day: u8| {
+        ImageBuilder::new().label("tag", tag).created(&format!("2026-01-0{day}T00:00:00Z")).build()
+    };
+    for (tag, day) in [("aaa", 3), ("bbb", 1), ("ccc", 2)] {
+        registry.endpoint().push("team/app", tag, &made(tag, day)?).await?;
+    }
+    let index = index(vec![("amd64", made("bcd", 4)?)])?;
+    registry.endpoint().push("team/app", "bcd", &index).await?;
+    let source = |top: usize| {
+        json!({"sources": [{"type": "registry", "registry": {
+            "url": registry.endpoint().url(), "repositories": ["team/app"], "topX": top,
+        }}]})
+    };
+    bench.create("newest", source(3)).await?;
+    let image = |tag: &str| format!("{}/team/app:{tag}", registry.host());
+    let status = bench.status("newest", "Synced").await?;
+    assert_eq!(images(&status), [image("bcd"), image("aaa"), image("ccc")]);
+    let reads = || {
+        let accesses = registry.accesses()?;
+        let reads = accesses.iter().filter(|one| one.method == "GET" && one.path.contains("/manifests/"));
+        anyhow::Ok(reads.count())
+    };
+    let before = reads()?;
+    bench.edit("newest", source(2)).await?;
+    eventually(SOON, || async {
+        let status = bench.status("newest", "Synced").await?;
+        ensure!(images(&status).len() == 2, "{status:?}");
+        Ok(())
+    })
+    .await?;
+    assert_eq!(reads()?, before, "registries count what is read");
     bench.replica.stop().await
 }
 

@@ -3,18 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::controller::events::Fate;
-use fairlead_plan::routing_events::Kind;
+use fairlead_operator::controller::events::SendOutcome;
+use fairlead_plan::routing_events::EventKind;
 use fairlead_testkit::{Cluster, eventually, install_crypto, shared};
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::{
-    apps::v1::Deployment,
-    core::v1::{Event, Namespace, Pod},
-};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, PostParams},
-};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use crate::leading::{Leading, SOON};
@@ -144,7 +140,7 @@ async fn a_pod_gets_each_event_once_whoever_leads() -> Result<()> {
         let events = bench.wait_for_events(&later, 2).await?;
         ensure!(events[0].reporting_instance.as_deref() == Some(identity), "{events:?}");
         eventually(SOON, || async {
-            let known = next.event_metrics.counted(Kind::ImageRewritten.reason(), Fate::Exists);
+            let known = next.event_metrics.counted(EventKind::ImageRewritten.reason(), SendOutcome::Exists);
             ensure!(known >= 2, "{known} events were found to exist");
             Ok(())
         })
@@ -183,9 +179,14 @@ async fn pods_and_namespaces_that_go_before_their_events_hold_nothing_up() -> Re
     let pod = bench.create_pod("survivor").await?;
     let events = bench.wait_for_events(&pod, 2).await?;
     ensure!(events.len() == 2);
-    let count = |fate| replica.event_metrics.counted(Kind::ImageRewritten.reason(), fate);
-    ensure!(count(Fate::Failed) == 0 && count(Fate::Dropped) == 0);
-    ensure!(count(Fate::Late) > 0, "created {}, late {}", count(Fate::Created), count(Fate::Late));
+    let count = |fate| replica.event_metrics.counted(EventKind::ImageRewritten.reason(), fate);
+    ensure!(count(SendOutcome::Failed) == 0 && count(SendOutcome::Dropped) == 0);
+    ensure!(
+        count(SendOutcome::Late) > 0,
+        "created {}, late {}",
+        count(SendOutcome::Created),
+        count(SendOutcome::Late)
+    );
     replica.stop().await
 }
 
@@ -278,6 +279,6 @@ async fn no_event_is_lost_or_doubled_by_an_outage() -> Result<()> {
         let found = bench.events(pod).await?;
         ensure!(found.len() == 2 && found.iter().all(|one| one.count == Some(1)), "{found:?}");
     }
-    ensure!(replica.event_metrics.counted(Kind::ImageRewritten.reason(), Fate::Failed) == 0);
+    ensure!(replica.event_metrics.counted(EventKind::ImageRewritten.reason(), SendOutcome::Failed) == 0);
     replica.stop().await
 }

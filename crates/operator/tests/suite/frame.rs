@@ -1,6 +1,5 @@
 //! What a capability costs on the frame: a small controller, complete, that reports on every `ImagePin`.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -70,21 +69,16 @@ impl Controller for PinReports {
         let begun = Instant::now();
         assert!(!self.setup.breaks.swap(false, Ordering::SeqCst), "a bug");
         let pins = self.setup.context.resources.image_pins.snapshot();
-        let mut open = HashSet::new();
-        for pin in pins.objects.values() {
-            let Some(finding) = plan(pin) else { continue };
+        let drafts = pins.objects.values().filter_map(|pin| {
+            let finding = plan(pin)?;
             let stored = pin.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
             let generation = pin.metadata.generation;
             let conditions = merge(stored, &[finding], generation, Timestamp::now());
             let status = json!({"observedGeneration": generation, "imageCount": pin.spec.images.len()});
-            let draft = Draft::new(ObjectId::of(&**pin), Manner::Apply, status, &conditions, &[]);
-            open.insert(draft.object.uid.clone());
-            if self.statuses.may(&draft, begun) && term.holds() {
-                // A failure is logged, and tried again with back-off.
-                drop(self.statuses.write(&draft).await);
-            }
-        }
-        self.statuses.keep(|uid| open.contains(uid));
+            Some(Draft::new(ObjectId::of(&**pin), Manner::Apply, status, &conditions, &[]))
+        });
+        let drafts: Vec<_> = drafts.collect();
+        self.statuses.write_all(drafts, term, begun).await;
         Ok(self.statuses.next_due(begun, begun + Duration::from_mins(1)))
     }
 }

@@ -1,6 +1,7 @@
 //! Replicas that follow policies and emit events in this process, under an election of their own.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use fairlead_operator::cluster::policies::{self, Policies, PolicyStatus, Statuses};
@@ -9,10 +10,8 @@ use fairlead_operator::controller::rate_limit::Rate;
 use fairlead_operator::platform::config::Config;
 use fairlead_plan::routing::PolicyId;
 use fairlead_testkit::{ApiProxy, Cluster, eventually};
-use kube::{
-    Client,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use prometheus_client::registry::Registry;
 
 use crate::candidate::Candidate;

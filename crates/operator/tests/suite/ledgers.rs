@@ -4,25 +4,25 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use fairlead_api::{
-    fairlead::{CopyState, ImageLedger},
-    kuik::ClusterImageSetMirror,
-    names::fairlead::LOOK_AGAIN,
-};
-use fairlead_domain::{digest::Digest, reference::Reference, verdict::VerdictKind};
-use fairlead_operator::cluster::ledgers::{Claims, Findings, Missed, Shelves, WriteError};
+use fairlead_api::fairlead::{CopyState, ImageLedger};
+use fairlead_api::kuik::ClusterImageSetMirror;
+use fairlead_api::names::fairlead::LOOK_AGAIN;
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::VerdictKind;
+use fairlead_operator::cluster::ledgers::{Claims, Findings, LedgerStore, Missed, WriteError};
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::registries::verdicts::{self, VerdictSettings, Verdicts};
 use fairlead_plan::ledger::{Copy, Draft, Entry, Ledger, Owner, OwnerKind};
 use fairlead_plan::routing::Index;
-use fairlead_testkit::{Cluster, eventually, fake_registry::FakeRegistry, images};
-use kube::{
-    Api, Client,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
+use fairlead_testkit::fake_registry::FakeRegistry;
+use fairlead_testkit::{Cluster, eventually, images};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 use serde_json::json;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::candidate::Candidate;
 use crate::definitions::cluster_with_definitions;
@@ -33,19 +33,19 @@ struct Bench {
     cluster: Cluster,
     client: Client,
     namespace: String,
-    shelves: Shelves,
+    store: LedgerStore,
 }
 
 impl Bench {
     async fn new() -> Result<Self> {
         let (cluster, client) = cluster_with_definitions(Cluster::builder()).await?;
         let namespace = cluster.namespace("operator").await?;
-        let shelves = Shelves::new(client.clone(), &namespace);
+        let store = LedgerStore::new(client.clone(), &namespace);
         eventually(SOON, || async {
-            shelves.list(|_, _| None::<()>).await.map_err(anyhow::Error::msg).map(drop)
+            store.list(|_, _| None::<()>).await.map_err(anyhow::Error::msg).map(drop)
         })
         .await?;
-        Ok(Self { cluster, client, namespace, shelves })
+        Ok(Self { cluster, client, namespace, store })
     }
 
     /// A mirror object, without which the garbage collector would take its ledgers away.
@@ -72,7 +72,7 @@ impl Bench {
     async fn store(&self, ledger: &mut Ledger) -> Result<()> {
         for shelf in ledger.dirty() {
             let draft = ledger.draft(shelf);
-            let stored = self.shelves.write(ledger.owner(), &draft).await?;
+            let stored = self.store.write(ledger.owner(), &draft).await?;
             ledger.written(shelf, draft.ticket(), stored.version);
         }
         Ok(())
@@ -120,7 +120,7 @@ async fn ledgers_are_written_over_the_version_that_is_known() -> Result<()> {
     ensure!(stored.metadata.labels == Some(owner.labels()));
 
     // Created by somebody before us: they are told what is there.
-    let version = match bench.shelves.write(&owner, &first).await {
+    let version = match bench.store.write(&owner, &first).await {
         Err(WriteError::Conflict { version }) => version,
         other => bail!("{other:?}"),
     };
@@ -131,7 +131,7 @@ async fn ledgers_are_written_over_the_version_that_is_known() -> Result<()> {
     let changed =
         bench.ledgers().patch(first.name(), &PatchParams::default(), &Patch::Merge(annotation)).await?;
     ledger.edit(&reference("docker.io/team/app:7"), |entry| entry.copies[0].state = CopyState::Deleting);
-    match bench.shelves.write(&owner, &ledger.draft(shelf)).await {
+    match bench.store.write(&owner, &ledger.draft(shelf)).await {
         Err(WriteError::Conflict { version }) if version == changed.metadata.resource_version => {
             ledger.lost(shelf, version);
         }
@@ -145,7 +145,7 @@ async fn ledgers_are_written_over_the_version_that_is_known() -> Result<()> {
     // Deleted by somebody.
     bench.ledgers().delete(first.name(), &DeleteParams::default()).await?;
     ledger.edit(&reference("docker.io/team/app:8"), |entry| entry.copies[0].state = CopyState::Deleting);
-    match bench.shelves.write(&owner, &ledger.draft(shelf)).await {
+    match bench.store.write(&owner, &ledger.draft(shelf)).await {
         Err(WriteError::Gone) => ledger.lost(shelf, None),
         other => bail!("{other:?}"),
     }
@@ -159,10 +159,10 @@ async fn ledgers_are_written_over_the_version_that_is_known() -> Result<()> {
     let last = ledger.draft(shelf);
     ensure!(matches!(last, Draft::Delete { .. }), "{last:?}");
     for _ in 0..2 {
-        let stored = bench.shelves.write(&owner, &last).await?;
+        let stored = bench.store.write(&owner, &last).await?;
         ensure!(stored.version.is_none());
     }
-    ensure!(bench.shelves.list(|owner, _| Some(owner)).await.map_err(anyhow::Error::msg)?.is_empty());
+    ensure!(bench.store.list(|owner, _| Some(owner)).await.map_err(anyhow::Error::msg)?.is_empty());
     Ok(())
 }
 
@@ -175,7 +175,7 @@ async fn all_ledgers_are_listed_however_many_there_are() -> Result<()> {
         ledger.insert(reference("docker.io/team/app:1"), mirrored(&copy, Digest::sha256(b"")));
         bench.store(&mut ledger).await?;
     }
-    let listed = bench.shelves.list(|owner, _| Some(owner)).await.map_err(anyhow::Error::msg)?;
+    let listed = bench.store.list(|owner, _| Some(owner)).await.map_err(anyhow::Error::msg)?;
     ensure!(listed.len() == 40, "{}", listed.len());
 
     let replica = Replica::start(&bench, "follower").await?;
@@ -236,6 +236,17 @@ impl Replica {
         .await
     }
 
+    /// Its watch has brought what is stored, such as its own latest write.
+    async fn has_seen(&self, stored: &ImageLedger) -> Result<()> {
+        let version = stored.metadata.resource_version.as_deref();
+        eventually(SOON, || async {
+            let known = self.claims.objects();
+            ensure!(known.iter().any(|object| Some(&*object.version) == version), "{known:?}");
+            Ok(())
+        })
+        .await
+    }
+
     async fn probe(&self, image: &Reference, finds: VerdictKind) -> Result<()> {
         let verdict = self.verdicts.ask(image, &[], "team", Instant::now() + Duration::from_secs(5)).await;
         ensure!(verdict.kind() == finds, "{image}: {verdict:?}");
@@ -282,6 +293,7 @@ async fn a_copy_that_is_gone_is_told_to_the_lease_holder_by_whoever_finds_out() 
     // Another replica writes it down, each once.
     other.probe(&copy("lost"), VerdictKind::NotFound).await?;
     ensure!(holder.hears().await? == copy("lost"));
+    other.has_seen(&bench.ledgers().get(&name).await?).await?;
     other.probe(&copy("moved"), VerdictKind::Available).await?;
     let heard = [holder.hears().await?, holder.hears().await?];
     ensure!(heard == [copy("moved"), copy("lost")], "{heard:?}");

@@ -8,6 +8,7 @@
     reason = "a failed expectation is how a test, and what helps it, reports"
 )]
 
+mod account;
 mod admission;
 mod availability;
 mod cache;
@@ -21,6 +22,7 @@ mod frame;
 mod leading;
 mod ledgers;
 mod nodes;
+mod pins;
 mod policies;
 mod replica;
 mod secrets;

@@ -1,19 +1,15 @@
 //! Policy objects on a real API server: what routing uses of them, and what they are told about themselves.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use fairlead_testkit::{
-    Cluster,
-    definitions::{install, without_rules},
-    eventually,
-};
+use fairlead_testkit::definitions::{install, without_rules};
+use fairlead_testkit::{Cluster, eventually};
 use futures::{StreamExt, TryStreamExt, stream};
-use kube::{
-    Api, Client,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
-    core::{ApiResource, GroupVersionKind},
-};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::definitions::{cluster_with_definitions, definition};

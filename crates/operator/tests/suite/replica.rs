@@ -1,14 +1,10 @@
 //! Replicas of the webhook in this process, called by the real API server.
 
-use std::{
-    net::Ipv4Addr,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use fairlead_operator::admission::exclusions::Skip;
@@ -21,19 +17,16 @@ use fairlead_operator::platform::certificates::{
 };
 use fairlead_operator::platform::clock::Clock;
 use fairlead_operator::platform::config::Config;
-use fairlead_operator::platform::telemetry::{Pulses, page};
+use fairlead_operator::platform::telemetry::{Heartbeats, page};
 use fairlead_testkit::{Cluster, Part, eventually, install_crypto, shared, unique};
-use k8s_openapi::api::{
-    admissionregistration::v1::MutatingWebhookConfiguration,
-    core::v1::{Pod, Secret},
-};
-use kube::{
-    Api, Client,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::candidate::wait_for_end;
@@ -250,8 +243,8 @@ impl Replica {
         // A client of its own, as a process of its own would have.
         let client = bench.cluster.client().await?;
         let metrics = certificates::Metrics::register(&mut registry);
-        let pulse = Pulses::default().add("certificates");
-        let keeper = Keeper::new(client.clone(), settings, asks, system_clock(), metrics, pulse);
+        let heartbeat = Heartbeats::default().add("certificates");
+        let keeper = Keeper::new(client.clone(), settings, asks, system_clock(), metrics, heartbeat);
         let (resolver, paths) = (keeper.resolver(), keeper.paths());
         let tasks = vec![tokio::spawn(keeper.run(shutdown.clone()))];
         Self { port: 0, shutdown, registry, leads, tasks }.serve(bench, &client, &resolver, paths).await
@@ -271,11 +264,11 @@ impl Replica {
             move || leads.load(Ordering::SeqCst)
         });
         let client = bench.cluster.client().await?;
-        let (metrics, mut pulses) = (certificates::Metrics::default(), Pulses::default());
-        let files = Files::new(directory, system_clock(), metrics.clone(), pulses.add("files"));
+        let (metrics, mut heartbeats) = (certificates::Metrics::default(), Heartbeats::default());
+        let files = Files::new(directory, system_clock(), metrics.clone(), heartbeats.add("files"));
         let settings = Settings::of_path(&bench.own_namespace, &bench.configuration, validity)?;
-        let (resolver, pulse) = (files.resolver(), pulses.add("path"));
-        let keeper = PathKeeper::new(client.clone(), settings, asks, resolver.clone(), metrics, pulse);
+        let (resolver, heartbeat) = (files.resolver(), heartbeats.add("path"));
+        let keeper = PathKeeper::new(client.clone(), settings, asks, resolver.clone(), metrics, heartbeat);
         let paths = keeper.paths();
         let tasks =
             vec![tokio::spawn(files.run(shutdown.clone())), tokio::spawn(keeper.run(shutdown.clone()))];

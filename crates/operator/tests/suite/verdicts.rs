@@ -2,28 +2,22 @@
 
 mod liveness;
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use fairlead_domain::{
-    keyring::{Credential, IdentityKey, Keyring},
-    reference::Reference,
-    verdict::{Verdict, VerdictKind},
-};
+use fairlead_domain::keyring::{Credential, IdentityKey, Keyring};
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::{Verdict, VerdictKind};
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::platform::telemetry::page;
-use fairlead_operator::registries::verdicts::{Known, Metrics, VerdictSettings, Verdicts, client};
+use fairlead_operator::registries::verdicts::{KnownVerdict, Metrics, VerdictSettings, Verdicts, client};
 use fairlead_plan::named_registries::Named;
 use fairlead_registry::Client;
-use fairlead_testkit::{
-    eventually,
-    fake_registry::{Auth, Effect, FakeRegistry, Fault, Route},
-    images::{ImageBuilder, holding},
-};
+use fairlead_testkit::eventually;
+use fairlead_testkit::fake_registry::{Auth, Effect, FakeRegistry, Fault, Route};
+use fairlead_testkit::images::{ImageBuilder, holding};
 use futures::future::join_all;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -87,10 +81,10 @@ impl Bench {
     }
 }
 
-fn remembered(known: Known) -> Option<Verdict> {
+fn remembered(known: KnownVerdict) -> Option<Verdict> {
     match known {
-        Known::Verdict(verdict) | Known::Unproven(verdict) => Some(verdict),
-        Known::Nothing => None,
+        KnownVerdict::Verdict(verdict) | KnownVerdict::Unproven(verdict) => Some(verdict),
+        KnownVerdict::Nothing => None,
     }
 }
 
@@ -144,7 +138,7 @@ async fn what_one_namespace_may_see_is_not_told_to_another() -> Result<()> {
     let (bench, image) = (Bench::start("{}")?, reference(&registry, "app:1")?);
     let (ada, bob) = (login(&image, "ada"), login(&image, "bob"));
     assert!(bench.ask(&image, &ada).await.is_available());
-    assert_eq!(bench.verdicts.known(&image, &bob), Known::Nothing);
+    assert_eq!(bench.verdicts.known(&image, &bob), KnownVerdict::Nothing);
     assert_eq!(bench.known(&image), None);
     assert_eq!(bench.ask(&image, &bob).await.kind(), VerdictKind::Unauthorised);
     assert_eq!(bench.ask(&image, &[]).await.kind(), VerdictKind::Unauthorised);

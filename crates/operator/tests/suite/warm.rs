@@ -1,5 +1,7 @@
 //! Warming on a real API server: on simulated nodes, where kwok does what a kubelet would, and on a real one.
 
+mod by_hand;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +13,10 @@ use fairlead_operator::capabilities::warm::images::ImageWarming;
 use fairlead_operator::capabilities::warm::sets::SetKeeper;
 use fairlead_operator::capabilities::warm::{Metrics, WarmSetup};
 use fairlead_operator::platform::config::Config;
+use fairlead_testkit::cluster::pull_stages;
 use fairlead_testkit::images::{self, ImageBuilder, holding};
 use fairlead_testkit::{Cluster, Registry, RegistryConfig, definitions, eventually};
-use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{Node, Pod, ResourceQuota, Secret};
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
 };
@@ -179,12 +182,16 @@ async fn a_set_is_warmed_on_every_node_under_the_names_that_pods_will_ask_for() 
         Ok(())
     })
     .await?;
-    let metrics = bench.metrics()?;
-    for line in
-        ["drop_active_pulls 0", "drop_reconcile_total{controller=\"cachedimageset\",result=\"success\"}"]
-    {
-        assert!(metrics.contains(line), "{line} is missing:\n{metrics}");
-    }
+    let metrics = eventually(SOON, || async {
+        let metrics = bench.metrics()?;
+        for line in
+            ["drop_active_pulls 0", "drop_reconcile_total{controller=\"cachedimageset\",result=\"success\"}"]
+        {
+            ensure!(metrics.contains(line), "{line} is missing:\n{metrics}");
+        }
+        Ok(metrics)
+    })
+    .await?;
     assert_eq!(metrics.matches("drop_images_cached_total{").count(), 12, "{metrics}");
 
     // A node that joins is warmed, and one that is replaced under its name is warmed again.
@@ -204,7 +211,33 @@ async fn a_set_is_warmed_on_every_node_under_the_names_that_pods_will_ask_for() 
     })
     .await?;
     a_gate_opens_once_the_images_are_there(&bench, &children[0].spec.image).await?;
+    policies_about_other_images_have_nothing_pulled_again(&bench, &first, &second).await?;
     bench.replica.stop().await
+}
+
+/// Even if a registry is down just then, so that Pods would be sent elsewhere.
+async fn policies_about_other_images_have_nothing_pulled_again(
+    bench: &Bench,
+    first: &Registry,
+    second: &Registry,
+) -> Result<()> {
+    second.kill().await?;
+    let upstream =
+        |path: &str| json!({"registry": first.host(), "path": path, "imageFilter": {"include": [path]}});
+    let others = json!({"upstreams": [upstream("/others"), upstream("/elsewhere")]});
+    bench.create("ClusterReplicatedImageSet", "others", others).await?;
+    // By the time that this one is there, all others have been looked at.
+    let tool = format!("{}/other/tool", first.host());
+    bench
+        .create("CachedImage", "late", json!({"image": tool, "tag": "1", "policyRef": {"name": "fast"}}))
+        .await?;
+    bench.status("late", "Cached", "8/8").await?;
+    let ledgers = bench.ledgers().await?;
+    let of_mirror = format!("{}/team/web:1", second.host());
+    ensure!(ledgers.iter().any(|ledger| ledger.spec.reference == of_mirror), "{ledgers:?}");
+    let mut nodes = ledgers.iter().flat_map(|ledger| &ledger.spec.nodes);
+    ensure!(nodes.all(|node| node.attempt == 1), "something was pulled again: {ledgers:?}");
+    Ok(())
 }
 
 /// A node with the taint gets its images first, and is opened then.
@@ -239,6 +272,75 @@ async fn a_gate_opens_once_the_images_are_there(bench: &Bench, image: &str) -> R
     let status = bench.status("gate", "Cached", "8/8").await?;
     ensure!(status.cached_nodes.contains(&"gated".to_owned()), "{status:?}");
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_that_a_quota_refuses_are_tried_again_and_every_metric_moves() -> Result<()> {
+    let cluster = cluster_with_definitions(Cluster::builder()).await?;
+    let registry = Registry::start(RegistryConfig::new()).await?;
+    registry.endpoint().push("team/web", "1", &holding("web")?).await?;
+    let bench = Bench::start(cluster, &insecure(&[&registry])).await?;
+    let quotas: Api<ResourceQuota> = Api::namespaced(bench.client.clone(), &bench.namespace);
+    let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}});
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota)?).await?;
+    eventually(SOON, || async {
+        let status = quotas.get("none").await?.status;
+        ensure!(status.is_some_and(|status| status.hard.is_some()), "nothing counts the Pods yet");
+        Ok(())
+    })
+    .await?;
+    bench.cluster.start_kwok(Some(&pull_stages(Duration::from_millis(500)))).await?;
+    bench.cluster.simulated_nodes("n", 2).await?;
+    bench.cluster.simulated_nodes("bad", 1).await?;
+    let image = format!("{}/team/web", registry.host());
+    let spec = json!({"image": image, "tag": "1", "policyRef": {"name": "quick"}});
+    let quick = json!({"maxConcurrentNodes": 3, "minDelayBetweenPulls": "10ms"});
+    bench.create("PullPolicy", "quick", quick).await?;
+    bench.create("CachedImage", "web", spec).await?;
+    let status = bench.status("web", "Forbidden", "0/3").await?;
+    let ready = find(&status.conditions, types::READY).context("it has the condition")?;
+    assert!(ready.message.contains("exceeded quota: none"), "{ready:?}");
+    assert_eq!(status.consecutive_failures, None, "no node is to blame");
+
+    quotas.delete("none", &DeleteParams::default()).await?;
+    eventually(SOON, || async {
+        let metrics = bench.metrics()?;
+        ensure!(metrics.contains("\ndrop_active_pulls 3\n"), "{metrics}");
+        Ok(())
+    })
+    .await?;
+    // The kubelet of the third node gets some time to succeed by itself.
+    bench.status("web", "ImagePullBackOff", "2/3").await?;
+    let of_image = format!("image=\"{image}\"");
+    eventually(SOON, || async {
+        let metrics = bench.metrics()?;
+        for line in [
+            &*format!("drop_images_cached_total{{{of_image},node=\"n-0\"}} 1"),
+            &*format!("drop_images_cached_total{{{of_image},node=\"n-1\"}} 1"),
+            &*format!("drop_pull_errors_total{{{of_image},node=\"bad-0\"}} 1"),
+            &*format!("drop_pull_duration_seconds_count{{{of_image}}} 2"),
+            "drop_active_pulls 0",
+            "drop_nodes_targeted{cachedimage=\"web\"} 3",
+            "drop_nodes_cached{cachedimage=\"web\"} 2",
+            &*format!("drop_consecutive_failures{{cachedimage=\"web\",{of_image}}} 1"),
+            "drop_reconcile_total{controller=\"cachedimage\",result=\"error\"}",
+            "drop_reconcile_total{controller=\"cachedimage\",result=\"success\"}",
+            "drop_reconcile_total{controller=\"pullpolicy\",result=\"success\"}",
+        ] {
+            ensure!(metrics.contains(line), "{line} is missing:\n{metrics}");
+        }
+        Ok(())
+    })
+    .await?;
+    bench.images().delete("web", &DeleteParams::default()).await?;
+    eventually(SOON, || async {
+        let metrics = bench.metrics()?;
+        ensure!(!metrics.contains("cachedimage=\"web\""), "gauges go with their object:\n{metrics}");
+        Ok(())
+    })
+    .await?;
+    bench.replica.stop().await?;
+    by_hand::tests((bench.cluster, bench.client), &registry).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

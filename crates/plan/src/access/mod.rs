@@ -12,27 +12,26 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
-use fairlead_api::{
-    fairlead::{CopyState, MAX_PROOFS},
-    kuik::MirrorAccess,
-};
-use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_api::fairlead::{CopyState, MAX_PROOFS};
+use fairlead_api::kuik::MirrorAccess;
+use fairlead_domain::backoff::Backoff;
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{
-    ledger::{Entry, Ledger, whole_seconds},
-    routing::Withheld,
-    usage::Used,
-};
+use crate::ledger::{Entry, Ledger, whole_seconds};
+use crate::routing::Withheld;
+use crate::usage::Used;
 
 /// A proof is renewed at this age, or when a quarter of its lifetime is over.
 const RENEW_AFTER: SignedDuration = SignedDuration::from_hours(24);
 
 /// Originals that did not open are tried again after this time, then after twice that each time.
-const FIRST_RETRY: SignedDuration = SignedDuration::from_mins(1);
-const LAST_RETRY: SignedDuration = SignedDuration::from_hours(1);
+const RETRY: Backoff = Backoff::new(Duration::from_mins(1), Duration::from_hours(1));
 
 /// Longest name of a namespace.
 const LONGEST_NAMESPACE: usize = 63;
@@ -187,8 +186,15 @@ pub fn proven(known: &Proofs, namespace: &Arc<str>, now: Timestamp) -> Proofs {
 
 /// How long it is waited after so many failures in a row.
 pub fn retry_after(failures: u32) -> SignedDuration {
-    let doubled = FIRST_RETRY.checked_mul(1i32.checked_shl(failures.min(16)).unwrap_or(i32::MAX));
-    doubled.unwrap_or(LAST_RETRY).min(LAST_RETRY)
+    SignedDuration::try_from(RETRY.plain(failures)).unwrap_or(SignedDuration::MAX)
+}
+
+/// The namespaces on whose behalf an original is opened in one round. Where there are many, others have their turn in
+/// the next.
+pub fn turn_of(namespaces: &[Arc<str>], round: u32) -> &[Arc<str>] {
+    let turns = namespaces.chunks(MAX_PROOFS);
+    let turn = usize::try_from(round).unwrap_or_default() % turns.len().max(1);
+    namespaces.chunks(MAX_PROOFS).nth(turn).unwrap_or_default()
 }
 
 /// An original that has to be opened on behalf of namespaces.

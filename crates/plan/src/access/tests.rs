@@ -2,10 +2,8 @@ use fairlead_api::fairlead::LedgerManner;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    ledger::{Owner, OwnerKind},
-    usage::Holder,
-};
+use crate::ledger::{Owner, OwnerKind};
+use crate::usage::Holder;
 
 const LIFETIME: SignedDuration = SignedDuration::from_hours(720);
 const HOUR: i64 = 3600;
@@ -136,7 +134,7 @@ fn proofs_expire_also_while_access_is_shared() {
 
 /// One thing that happens.
 #[derive(Debug, Clone)]
-enum Step {
+enum AccessStep {
     /// Seconds pass.
     Wait(i64),
     /// Namespaces use the image; those of the second list ran it.
@@ -145,13 +143,13 @@ enum Step {
     Open(u8),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = AccessStep> {
     let some =
         || prop::collection::btree_set(0u8..90, 0..90).prop_map(|set| set.into_iter().collect::<Vec<_>>());
     prop_oneof![
-        (0i64..400 * HOUR).prop_map(Step::Wait),
-        (some(), some()).prop_map(|(users, ran)| Step::Use(users, ran)),
-        (0u8..90).prop_map(Step::Open),
+        (0i64..400 * HOUR).prop_map(AccessStep::Wait),
+        (some(), some()).prop_map(|(users, ran)| AccessStep::Use(users, ran)),
+        (0u8..90).prop_map(AccessStep::Open),
     ]
 }
 
@@ -164,12 +162,12 @@ proptest! {
         let mut reasons: BTreeMap<Arc<str>, i64> = BTreeMap::new();
         for step in steps {
             match step {
-                Step::Wait(seconds) => now += seconds,
-                Step::Open(number) => {
+                AccessStep::Wait(seconds) => now += seconds,
+                AccessStep::Open(number) => {
                     known = proven(&known, &name(number), at(now));
                     reasons.insert(name(number), now);
                 }
-                Step::Use(users, ran) => {
+                AccessStep::Use(users, ran) => {
                     let users: Vec<User> =
                         users.into_iter().map(|one| User { namespace: name(one), ran: ran.contains(&one) }).collect();
                     let Reviewed { proofs, to_try } = review(&known, &users, LIFETIME, at(now));
@@ -217,4 +215,13 @@ fn a_registrys_word_counts_only_where_the_copy_was_made_of_its_image_alone() {
         let expected = if expected == Standing::NotCopied { expected } else { Standing::Proven };
         assert_eq!(proven, expected, "{source} {rows:?}");
     }
+}
+
+#[test]
+fn many_namespaces_have_their_turns() {
+    let namespaces: Vec<Arc<str>> = (0..=MAX_PROOFS).map(|number| number.to_string().into()).collect();
+    assert_eq!(turn_of(&namespaces, 0), &namespaces[..MAX_PROOFS]);
+    assert_eq!(turn_of(&namespaces, 1), &namespaces[MAX_PROOFS..]);
+    assert_eq!(turn_of(&namespaces, 2), turn_of(&namespaces, 0));
+    assert!(turn_of(&[], 7).is_empty());
 }

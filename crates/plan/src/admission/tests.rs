@@ -1,4 +1,5 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fairlead_api::kuik::ClusterImageSetMirror;
 use fairlead_domain::digest::Digest;
@@ -111,4 +112,54 @@ fn what_cannot_be_read_stays() {
     let route = planned.kept();
     assert_eq!(route.used, "Not a Reference");
     assert!(route.why.starts_with("it cannot be read: "), "{}", route.why);
+}
+
+#[test]
+fn a_pinned_image_is_held_to_its_digest_wherever_it_comes_from() {
+    let digest = Digest::sha256(b"x");
+    let mut planned = planned(&index(-1), "nginx:1", None);
+    planned.hold(digest);
+    let route = decided(&planned, &[Some(available()), None]);
+    assert_eq!(route.used, format!("{MIRROR}/library/nginx:1@{digest}"));
+    assert_eq!((route.asked.as_str(), route.digest), ("nginx:1", digest.to_string()));
+    assert_eq!(route.alternatives, [format!("docker.io/library/nginx:1@{digest}")]);
+
+    let route = decided(&planned, &[Some(missing()), Some(available())]);
+    assert_eq!((route.used.as_str(), route.by.as_str()), (&*format!("nginx:1@{digest}"), "original"));
+    let route = decided(&planned, &[Some(missing()), Some(missing())]);
+    assert_eq!(route.used, format!("nginx:1@{digest}"), "it stays the same image when nothing answers");
+    assert!(route.unavailable);
+}
+
+#[test]
+fn an_image_without_alternatives_is_pinned_without_a_question() {
+    let digest = Digest::sha256(b"x");
+    for (asked, used) in
+        [("nginx:1", format!("nginx:1@{digest}")), ("nginx", format!("nginx:latest@{digest}"))]
+    {
+        let mut planned = planned(&Index::new([]), asked, None);
+        assert_eq!(planned.unpinned_tag(None).map(Reference::written), Some(asked));
+        planned.hold(digest);
+        assert!(planned.to_ask().is_none() && planned.unpinned_tag(None).is_none());
+        let route = planned.kept();
+        assert_eq!((route.used, route.digest), (used, digest.to_string()));
+    }
+}
+
+#[test]
+fn what_was_pinned_stays_pinned_when_the_pod_comes_again() {
+    let digest = Digest::sha256(b"x");
+    for (image, by) in [
+        (format!("nginx:1@{digest}"), "original"),
+        (format!("{MIRROR}/library/nginx:1@{digest}"), "ClusterImageSetMirror//m"),
+    ] {
+        let mut planned = planned(&index(-1), &image, Some("nginx:1"));
+        assert_eq!((planned.asked.as_str(), planned.pin), ("nginx:1", Some(digest)), "{image}");
+        planned.hold(digest);
+        let first = if by == "original" { missing() } else { available() };
+        let route = decided(&planned, &[Some(first), Some(available())]);
+        assert_eq!((route.used.as_str(), route.by.as_str(), route.pin()), (&*image, by, Some(digest)));
+    }
+    let other = format!("evil.example.com/x:1@{digest}");
+    assert_eq!(planned(&index(-1), &other, Some("nginx:1")).asked, other);
 }

@@ -1,12 +1,12 @@
 //! Which image is looked at next, and when: for each registry by itself, one at a time and evenly spread.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
 
-use fairlead_domain::{reference::Reference, verdict::Verdict};
+use fairlead_domain::backoff::Backoff;
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
 use jiff::Timestamp;
 
 /// However long a registry asks to be left alone, it is asked again after this.
@@ -218,7 +218,7 @@ impl Host {
                 order.remove(&(last, image.clone()));
                 return false;
             }
-            // Where the record has become older, somebody tracks the image now who knows less.
+            // Where the record has become older, another object tracks the image now.
             known.last = if known.told < known.recorded { known.told } else { last.max(known.told) };
             known.recorded = known.told;
             if known.last != last {
@@ -253,7 +253,7 @@ impl Host {
         let pause = match self.failures {
             0 => tick,
             failures => {
-                let longer = tick.saturating_mul(1 << failures.min(16)).min(pace.interval.max(tick));
+                let longer = Backoff::new(tick, pace.interval.max(tick)).plain(failures);
                 longer.mul_f64(0.8 + 0.2 * self.jitter).max(tick)
             }
         };

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use fairlead_api::fairlead::CopyState;
-use fairlead_domain::{cause::Cause, reference::Reference};
+use fairlead_domain::cause::Cause;
+use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
 use crate::credentials::Principal;
@@ -88,6 +89,15 @@ impl MirrorLooks {
             }
         }
         Self::new(looks)
+    }
+
+    /// These and those of others, which come second where both want the same.
+    #[must_use]
+    pub fn and(self: Arc<Self>, others: &Self) -> Arc<Self> {
+        if others.list.is_empty() {
+            return self;
+        }
+        Arc::new(Self::new(self.list.iter().chain(&others.list).cloned().collect()))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &MirrorLook> {

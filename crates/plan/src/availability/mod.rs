@@ -1,9 +1,9 @@
 //! Which images are looked at in their registries, when, and what that tells.
 //!
-//! An image may vanish while everything runs from what nodes have pulled; nobody notices until the next node needs it.
-//! So images in use are looked at now and then, at the slow pace that registries bear: one registry at a time has one
-//! look under way, each at its own pace, so that one that hangs holds up no other. What a look found is kept in the
-//! ledger of the object that watches the image.
+//! An image may vanish while everything runs from what nodes have pulled, unnoticed until the next node needs it. So
+//! images in use are looked at now and then, at the slow pace that registries bear: one registry at a time has one look
+//! under way, each at its own pace, so that one that hangs holds up no other. What a look found is kept in the ledger
+//! of the object that watches the image.
 
 mod looks;
 mod mirror_looks;
@@ -17,12 +17,12 @@ mod tests;
 mod track;
 mod watched;
 
-pub use self::{
-    looks::{Looks, Pace, RegistryAnswer},
-    mirror_looks::{LookAccess, MirrorLook, MirrorLooks},
-    news::{News, Noted, note},
-    question::{Looked, MOST_PRINCIPALS, Question, Wish, is_refusal, question, settles},
-    report::{WatchReport, refused, report},
-    track::{Tracked, adopt, track},
-    watched::Watched,
+pub use self::looks::{Looks, Pace, RegistryAnswer};
+pub use self::mirror_looks::{LookAccess, MirrorLook, MirrorLooks};
+pub use self::news::{News, Noted, note};
+pub use self::question::{
+    Looked, MOST_PRINCIPALS, Question, Wish, about_image, is_refusal, question, settles,
 };
+pub use self::report::{WatchReport, refused, report};
+pub use self::track::{Tracked, adopt, track};
+pub use self::watched::Watched;

@@ -1,7 +1,8 @@
 //! What a look at an image tells.
 
 use fairlead_api::kuik::Availability;
-use fairlead_domain::{reference::Reference, verdict::Verdict};
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
 use jiff::Timestamp;
 
 use crate::ledger::{Entry, Ledger, LedgerChange, Watch};

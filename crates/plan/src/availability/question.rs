@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fairlead_domain::{cause::Cause, reference::Reference, verdict::Verdict};
+use fairlead_domain::cause::Cause;
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
 
 use super::mirror_looks::{LookAccess, MirrorLooks};
 use crate::credentials::Principal;
@@ -24,7 +26,7 @@ pub struct Question {
     pub partial: bool,
 }
 
-/// What one principal may look with. No other principal learns what it is told.
+/// What one principal may look with. No other principal learns the answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wish {
     pub principal: Principal,
@@ -34,6 +36,15 @@ pub struct Wish {
     pub cause: Cause,
     /// Whether a mirror wants to know.
     pub for_mirror: bool,
+}
+
+/// What a verdict says about the image. That a registry does not answer counts against the image only if the registry
+/// was asked, or is known to be down.
+pub fn about_image(verdict: Verdict, was_asked: bool) -> Verdict {
+    match verdict {
+        Verdict::Unreachable { .. } if !was_asked => Verdict::Unknown { reason: verdict.reason().into() },
+        verdict => verdict,
+    }
 }
 
 /// Who is to look at an image, and how. `watchers` are the users of the image as each object sees them that watches it,
@@ -111,7 +122,7 @@ impl Looked {
 
     /// What the answers to logins come to, in the order in which these were tried; `None` without any. Registries hide
     /// what they have from those who may not see it, so an image is missing only if no login gets to see it. A login
-    /// that is told so needs no other Secret to know it.
+    /// that gets this answer needs no other Secret to know it.
     pub fn sum_up(answers: Vec<Verdict>, secret_problem: Option<String>) -> Option<Self> {
         let is_missing = |verdict: &Verdict| matches!(verdict, Verdict::NotFound { .. });
         let missing = answers.iter().rposition(is_missing);

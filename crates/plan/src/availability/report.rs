@@ -1,9 +1,7 @@
 //! What an object that watches images says about them in its status.
 
-use fairlead_api::{
-    conditions::{ConditionStatus, Finding, reasons, types},
-    kuik::{Availability, ClusterImageSetAvailabilityStatus, MonitoredImage},
-};
+use fairlead_api::conditions::{ConditionStatus, Finding, reasons, types};
+use fairlead_api::kuik::{Availability, ClusterImageSetAvailabilityStatus, MonitoredImage};
 use fairlead_domain::reference::Reference;
 
 use super::track::status;

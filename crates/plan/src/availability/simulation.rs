@@ -1,10 +1,8 @@
 //! Days of looks on a clock of its own: registries of all sizes and tempers, images that come and go, a process that is
 //! restarted with nothing but what the ledgers hold.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use fairlead_domain::reference::Reference;
 use jiff::Timestamp;

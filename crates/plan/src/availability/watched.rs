@@ -1,9 +1,11 @@
 //! One `ClusterImageSetAvailability`, compiled.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_api::kuik::ClusterImageSetAvailability;
-use fairlead_domain::{reference::Reference, selector::Scope};
+use fairlead_domain::reference::Reference;
+use fairlead_domain::selector::Scope;
 
 use crate::ledger::{Owner, OwnerKind};
 use crate::routing::{self, PolicyError, PolicyKind};
@@ -48,7 +50,7 @@ impl Watched {
         self.expiry
     }
 
-    /// Whether the filter takes an image, whoever uses it.
+    /// Whether the filter takes an image, regardless of the Pods that use it.
     pub fn takes(&self, image: &Reference) -> bool {
         self.scope.images.matches(image.forms().iter())
     }

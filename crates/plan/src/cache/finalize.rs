@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fairlead_domain::backoff::Backoff;
 use jiff::Timestamp;
 
 use super::Observed;
@@ -10,8 +11,7 @@ use crate::mirroring::GIVE_UP;
 
 /// Attempts to remove a pair: the first pause, doubled up to the longest. Repositories of pulls that have just ended
 /// appear within half a minute, and keep their project from being deleted.
-const FIRST_PAUSE: Duration = Duration::from_secs(2);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const RETRY: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(30));
 
 /// What the end of an object depends on.
 #[derive(Clone, Copy)]
@@ -61,8 +61,9 @@ pub fn finalization(deleted: &DeletedCache<'_>) -> Finalization {
         return Finalization::Done { left: None };
     }
     let until = deleted.deletion.checked_add(GIVE_UP).unwrap_or(Timestamp::MAX);
-    if until <= deleted.now {
-        return Finalization::Done { left: Some(given_up(deleted)) };
+    // What was not tried, because no replica led for all that time, is not given up.
+    if let Some(failing) = deleted.failing.filter(|_| until <= deleted.now) {
+        return Finalization::Done { left: Some(given_up(deleted.name, failing)) };
     }
     let Some(observed) = deleted.observed else { return Finalization::Look };
     let mut removals = Vec::new();
@@ -106,13 +107,9 @@ impl super::Pair {
 
 /// When to try again after so many failures in a row.
 pub fn next_attempt(failures: u32) -> Duration {
-    FIRST_PAUSE.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)).min(LONGEST_PAUSE)
+    RETRY.plain(failures)
 }
 
-fn given_up(deleted: &DeletedCache<'_>) -> String {
-    let why = deleted.failing.unwrap_or("there was no time");
-    format!(
-        "endpoint and project {} may be left in Harbor, because they could not be deleted: {why}",
-        deleted.name
-    )
+fn given_up(name: &str, why: &str) -> String {
+    format!("endpoint and project {name} may be left in Harbor, because they could not be deleted: {why}")
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fairlead_api::conditions::{Condition, ConditionStatus, Finding, find, types};
 use fairlead_api::reef::{HEALTHY, OWNED, ProxyCacheHealth, ProxyCachePhase, ProxyCacheStatus, SYNCED};
+use fairlead_domain::backoff::Backoff;
 use fairlead_domain::harbor::Health;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -152,9 +153,7 @@ fn of_seen(kept: ProxyCacheStatus, seen: &Seen, refusals: u32, now: Timestamp) -
     let (phase, again) = match (&problem, &refused) {
         (Some(_), _) => (ProxyCachePhase::Error, AFTER_ERROR),
         // Each attempt is a login at the upstream, which may lock users.
-        (None, Some(_)) => {
-            (ProxyCachePhase::Ready, AFTER_ERROR.saturating_mul(1 << refusals.min(8)).min(STEADY))
-        }
+        (None, Some(_)) => (ProxyCachePhase::Ready, Backoff::new(AFTER_ERROR, STEADY).plain(refusals)),
         (None, None) => (ProxyCachePhase::Ready, STEADY),
     };
     status.phase = Some(phase);

@@ -42,11 +42,6 @@ impl Tokens {
     pub fn is_settled(&self) -> bool {
         self.current.is_some() && self.next.is_none() && self.previous.is_none()
     }
-
-    /// Whether no token is stored at all.
-    pub fn is_empty(&self) -> bool {
-        self.current.is_none() && self.next.is_none() && self.previous.is_none()
-    }
 }
 
 /// What API servers call.
@@ -73,15 +68,18 @@ pub struct PathView {
     /// The certificate that is served now.
     pub leaf: Option<LeafId>,
     pub registration: Registration,
+    /// The tokens that this replica accepts: those that it read last, also when the Secret has lost them.
+    pub accepted: Vec<TokenId>,
 }
 
 /// The one thing to do next about the path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathStep {
     /// Make a token and store it as the current one.
     Begin,
-    /// Store the registered token as the current one.
-    Adopt,
+    /// Store the registered token as the current one. A token that was accepted beside it stays accepted as the
+    /// previous one: it may have been registered a moment ago, and API servers may still use it.
+    Adopt { previous: Option<TokenId> },
     /// Make a token and store it as the next one.
     Stage,
     /// Make the next token the current one, and the current one the previous.
@@ -102,7 +100,7 @@ pub struct PathDecision {
 }
 
 impl PathDecision {
-    const fn new(step: PathStep, reason: &'static str) -> Self {
+    fn new(step: PathStep, reason: &'static str) -> Self {
         Self { step, reason }
     }
 
@@ -119,8 +117,12 @@ pub fn decide_path(view: &PathView, settings: &Settings) -> PathDecision {
         Registration::Unknown => {
             return PathDecision::wait(settings.poll_busy, "the webhook configuration could not be read");
         }
-        Registration::Held { token: Some(_), .. } if tokens.current.is_none() => {
-            return PathDecision::new(PathStep::Adopt, "API servers use a token that the Secret has lost");
+        Registration::Held { token: Some(token), .. } if tokens.current.is_none() => {
+            let mut beside =
+                view.accepted.iter().filter(|one| *one != token && Some(*one) != tokens.next.as_ref());
+            let previous = tokens.previous.clone().or_else(|| beside.next().cloned());
+            let step = PathStep::Adopt { previous };
+            return PathDecision::new(step, "API servers use a token that the Secret has lost");
         }
         _ if tokens.current.is_none() && view.leaf.is_none() => {
             return PathDecision::wait(settings.poll_busy, "there is no certificate yet");
@@ -189,6 +191,7 @@ mod tests {
             seen_for: Duration::from_mins(seen_minutes),
             leaf: Some(leaf("one")),
             registration,
+            accepted: vec![token("a"), token("b")],
         }
     }
 
@@ -215,11 +218,15 @@ mod tests {
                 view(Tokens::default(), 0, Registration::Unknown),
                 None,
             ),
-            ("the Secret was lost", view(Tokens::default(), 0, registered("a", None)), Some(PathStep::Adopt)),
+            (
+                "the Secret was lost: a token that was accepted beside the registered one may still be in use",
+                view(Tokens::default(), 0, registered("a", None)),
+                Some(PathStep::Adopt { previous: Some(token("b")) }),
+            ),
             (
                 "only the current token was lost",
                 view(Tokens { current: None, ..staged() }, 0, registered("a", None)),
-                Some(PathStep::Adopt),
+                Some(PathStep::Adopt { previous: None }),
             ),
             (
                 "the path was overwritten",

@@ -2,7 +2,8 @@
 //! go, writes that fail. At every moment every leaf that is served must verify wherever it may be looked at, and every
 //! replica must accept the token in every path that an API server may call.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -43,7 +44,7 @@ struct Memory {
 
 /// What the webhook configuration says.
 #[derive(Debug, Clone, Default)]
-struct Written {
+struct Registered {
     bundle: Vec<Authority>,
     token: Option<TokenId>,
 }
@@ -53,7 +54,7 @@ struct World {
     settings: Settings,
     secret: Option<Kept>,
     /// The webhook configuration, with the time from which it held.
-    history: Vec<(WallTime, Written)>,
+    history: Vec<(WallTime, Registered)>,
     replicas: Vec<Replica>,
     api_servers: Vec<ApiServer>,
     leader: usize,
@@ -73,7 +74,7 @@ impl World {
         Self {
             now,
             secret: None,
-            history: vec![(now, Written::default())],
+            history: vec![(now, Registered::default())],
             replicas: (0..3).map(|_| Replica { serves: None, accepts: Vec::new(), next_look: now }).collect(),
             api_servers: lags
                 .iter()
@@ -92,11 +93,11 @@ impl World {
         }
     }
 
-    fn written(&self) -> Written {
+    fn written(&self) -> Registered {
         self.history.last().map(|(_, written)| written.clone()).unwrap_or_default()
     }
 
-    fn written_at(&self, time: WallTime) -> Written {
+    fn written_at(&self, time: WallTime) -> Registered {
         let held = self.history.iter().rev().find(|(since, _)| *since <= time);
         held.map(|(_, written)| written.clone()).unwrap_or_default()
     }
@@ -166,6 +167,7 @@ impl World {
         let now = self.now;
         let tokens = self.secret.as_ref().map(|kept| kept.tokens.clone()).unwrap_or_default();
         let (token, leaf) = (self.written().token, self.leaf_id());
+        let accepted = self.replicas[self.leader].accepts.clone();
         let memory = &mut self.memories[self.leader];
         if memory.tokens.as_ref().map(|(known, _)| known) != Some(&tokens) {
             memory.tokens = Some((tokens.clone(), now));
@@ -184,6 +186,7 @@ impl World {
             },
             tokens,
             leaf,
+            accepted,
         }
     }
 
@@ -204,7 +207,7 @@ impl World {
             PathStep::Begin => {
                 *tokens = Tokens { current: Some(self.make_token()), made_for, ..Tokens::default() };
             }
-            PathStep::Adopt => tokens.current = written.token,
+            PathStep::Adopt { previous } => (tokens.current, tokens.previous) = (written.token, previous),
             PathStep::Stage => (tokens.next, tokens.made_for) = (Some(self.make_token()), made_for),
             PathStep::Promote => {
                 tokens.previous = tokens.current.take();
@@ -252,7 +255,7 @@ impl World {
             }
             Step::Bundle { keep } => kept.bundle = self.known(&keep),
             Step::Trust => {
-                let written = Written { bundle: kept.bundle.clone(), ..self.written() };
+                let written = Registered { bundle: kept.bundle.clone(), ..self.written() };
                 self.history.push((self.now, written));
                 return;
             }
@@ -279,9 +282,9 @@ impl World {
                     self.authorities.iter().find(|known| Some(&known.id) == leaf.signed_by.as_ref());
                 replica.serves = Some(Served { window: leaf.window, signed_by: signed_by.unwrap().clone() });
             }
-            // A Secret without tokens leaves a replica with those that it has.
+            // A Secret without the current token leaves a replica with those that it has.
             if let Some(tokens) =
-                self.secret.as_ref().map(|kept| &kept.tokens).filter(|kept| !kept.is_empty())
+                self.secret.as_ref().map(|kept| &kept.tokens).filter(|kept| kept.current.is_some())
             {
                 let stored = [&tokens.previous, &tokens.current, &tokens.next];
                 replica.accepts = stored.into_iter().flatten().cloned().collect();
@@ -335,7 +338,7 @@ impl World {
 
 /// What happens to the cluster from outside.
 #[derive(Debug, Clone)]
-enum Event {
+enum Disturbance {
     Nothing,
     OtherLeader,
     NoLeaderFor(u64),
@@ -343,13 +346,13 @@ enum Event {
     RotationAsked,
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = Disturbance> {
     prop_oneof![
-        6 => Just(Event::Nothing),
-        2 => Just(Event::OtherLeader),
-        1 => (1_u64..6).prop_map(Event::NoLeaderFor),
-        1 => (1_u64..4).prop_map(Event::WritesFailFor),
-        2 => Just(Event::RotationAsked),
+        6 => Just(Disturbance::Nothing),
+        2 => Just(Disturbance::OtherLeader),
+        1 => (1_u64..6).prop_map(Disturbance::NoLeaderFor),
+        1 => (1_u64..4).prop_map(Disturbance::WritesFailFor),
+        2 => Just(Disturbance::RotationAsked),
     ]
 }
 
@@ -393,14 +396,14 @@ proptest! {
         for (turn, event) in events.iter().enumerate() {
             let (mut rest, mut fail) = (world.now, world.now);
             match event {
-                Event::Nothing => {}
-                Event::OtherLeader => {
+                Disturbance::Nothing => {}
+                Disturbance::OtherLeader => {
                     world.leader = (world.leader + 1) % LEADERS;
                     world.memories[world.leader] = Memory::default();
                 }
-                Event::NoLeaderFor(seconds) => rest += Duration::from_secs(*seconds),
-                Event::WritesFailFor(seconds) => fail += Duration::from_secs(*seconds),
-                Event::RotationAsked => {
+                Disturbance::NoLeaderFor(seconds) => rest += Duration::from_secs(*seconds),
+                Disturbance::WritesFailFor(seconds) => fail += Duration::from_secs(*seconds),
+                Disturbance::RotationAsked => {
                     if let Some(kept) = &mut world.secret {
                         kept.rotation_requested = true;
                     }
@@ -431,7 +434,7 @@ proptest! {
                 4 => { kept.bundle.clear(); kept.bundle_is_damaged = true; }
                 5 => kept.tokens = Tokens::default(),
                 7 => kept.tokens.current = Some(TokenId("of somebody else".to_owned())),
-                _ => world.history.push((now, Written::default())),
+                _ => world.history.push((now, Registered::default())),
             }
         }
         let now = world.now;
@@ -448,6 +451,20 @@ proptest! {
         let now = world.now;
         run(&mut world, Duration::from_mins(1), now, now, jitter, true);
         prop_assert!(world.settled());
+    }
+}
+
+/// The Secret is lost at some moment of the first rotation, when API servers may still call a path that is not
+/// registered any more.
+#[test]
+fn losing_the_secret_amid_a_rotation_drops_no_request() {
+    for (lost_after, emptied) in (250..450).map(|tenths| (TICK * tenths, tenths % 2 == 0)) {
+        let mut world = start(&[0, 1_000, 3_000]);
+        let now = world.now;
+        run(&mut world, lost_after, now, now, 3, true);
+        world.secret = emptied.then(Kept::default);
+        let now = world.now;
+        run(&mut world, Duration::from_secs(20), now, now, 5, true);
     }
 }
 

@@ -1,4 +1,5 @@
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::*;
 

@@ -135,8 +135,20 @@ fn a_policy_is_told_what_differs_until_it_agrees_or_is_not_seen_any_more() {
     withdrawn.looked(&key(1), Look::default(), 30);
     assert_eq!(withdrawn.of(&set), Some(vec![]));
 
-    assert!(checks.due(9, FORGET_SECONDS).is_empty());
-    assert_eq!(checks.of(&set), Some(vec![]), "no Pod asked for it lately");
+    let compared = checks.compared();
+    assert_eq!(compared["shop"]["1"].len(), 1, "{compared:?}");
+    checks.keep(|_| false);
+    assert!(checks.due(9, 1000).is_empty());
+    assert_eq!(checks.of(&set), Some(vec![]), "no Pod asks for it any more");
+}
+
+#[test]
+fn an_image_of_old_pods_is_looked_at_less_often_and_not_forgotten() {
+    let mut checks = Checks::default();
+    checks.asked(key(1), (), 0);
+    checks.looked(&key(1), compared(&[("a.example", "x"), ("b.example", "x")]), RECENT_SECONDS);
+    assert!(checks.due(9, RECENT_SECONDS + AGREEING_SECONDS).is_empty());
+    assert_eq!(checks.due(9, RECENT_SECONDS + SETTLED_SECONDS).len(), 1);
 }
 
 #[test]

@@ -1,11 +1,9 @@
 //! The jobs of one owner, indexed by the registries that they need: with sixty thousand jobs for a registry that is
 //! down, finding one for another registry must not mean looking at all of them.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::tenant::Tenant;
 

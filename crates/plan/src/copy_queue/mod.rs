@@ -12,19 +12,17 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_domain::backoff::Backoff;
 
 use self::line::{Hosts, JobState, Line, Next, QueuedJob, Share};
 use crate::tenant::Tenant;
 
-/// Back-off after the first failure; it doubles from there.
-pub const FIRST_BACKOFF: Duration = Duration::from_secs(2);
-/// Longest back-off: people who repair a registry wait for that long at most.
-pub const LONGEST_BACKOFF: Duration = Duration::from_mins(10);
+/// After failures in a row. People who repair a registry wait for the longest pause at most.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_mins(10)).with_jitter(0.2);
 /// However long a registry asks to be left alone. Quotas are counted over six hours at most.
 const LONGEST_WAIT: Duration = Duration::from_hours(6);
 
@@ -393,10 +391,8 @@ impl<T: Clone> Queue<T> {
     }
 }
 
-/// How long a job rests after so many failures in a row: doubling, and a fifth more or less by chance.
+/// How long a job rests after so many failures in a row.
 fn backoff(failures: u32, wait: Option<Duration>, jitter: f64) -> Duration {
-    let doublings = failures.saturating_sub(1).min(16);
-    let plain = FIRST_BACKOFF.saturating_mul(1 << doublings).min(LONGEST_BACKOFF);
-    let spread = plain.mul_f64(0.8 + 0.4 * jitter.clamp(0.0, 1.0));
-    spread.max(wait.unwrap_or_default().min(LONGEST_WAIT))
+    let pause = BACKOFF.pause(failures.saturating_sub(1), jitter);
+    pause.max(wait.unwrap_or_default().min(LONGEST_WAIT))
 }

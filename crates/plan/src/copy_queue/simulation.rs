@@ -10,7 +10,7 @@ use super::*;
 const REGISTRIES: [&str; 4] = ["mirror-a", "mirror-b", "docker.io", "quay.io"];
 const OWNERS: [&str; 3] = ["u1", "u2", "u3"];
 const DESTINATIONS: u64 = 12;
-/// Seconds after which all registries work, no copy fails and nobody changes their mind.
+/// Seconds after which all registries work, no copy fails and no object changes.
 const TROUBLE_ENDS: u64 = 900;
 const END: u64 = 2400;
 

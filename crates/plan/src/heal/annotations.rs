@@ -7,7 +7,7 @@ use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::pod_record::{Found, MOST_BYTES, Record};
+use crate::pod_record::{Found, MOST_BYTES, Record, size_of};
 use crate::pull_failure::PullFailure;
 
 /// The only version there is. An annotation of another version is replaced.
@@ -21,6 +21,8 @@ const MOST_TRIED: usize = 32;
 pub struct Written<'a> {
     /// The Pod has annotations, whichever.
     pub any: bool,
+    /// Bytes of all annotations, keys and values.
+    pub bytes: usize,
     /// `fairlead.dev/routes`
     pub routes: Option<&'a str>,
     /// `fairlead.dev/healed`
@@ -45,18 +47,33 @@ impl<'a> Written<'a> {
         Record::parse(self.routes?)
     }
 
-    pub(super) fn found(&self) -> Found<'a> {
-        Found { routes: self.routes, originals: self.originals, upstreams: self.upstreams, other_bytes: 0 }
+    /// The annotations that a record consists of. `healed` and `patched` are what the others of healing come to.
+    pub(super) fn found(&self, healed: &str, patched: &str) -> Found<'a> {
+        let found = Found {
+            routes: self.routes,
+            originals: self.originals,
+            upstreams: self.upstreams,
+            other_bytes: 0,
+        };
+        let before = found.own_bytes()
+            + size_of(names::fairlead::HEALED, self.healed)
+            + size_of(names::reef::PATCHED_CONTAINERS, self.patched_containers);
+        let after = size_of(names::fairlead::HEALED, Some(healed))
+            + size_of(names::reef::PATCHED_CONTAINERS, Some(patched));
+        Found { other_bytes: self.bytes.saturating_sub(before) + after, ..found }
     }
 
-    /// The original of each container, as the program that rewrote the images wrote it. Empty ones say nothing.
+    /// The original of each container, as the program that rewrote the images wrote it. Empty ones say nothing, and
+    /// ones with blanks around them would be refused together with what is written beside them.
     pub fn upstreams(&self) -> BTreeMap<String, String> {
-        read_upstreams(self.upstreams).unwrap_or_default()
+        let mut upstreams = read_upstreams(self.upstreams).unwrap_or_default();
+        upstreams.retain(|_, image| is_trimmed(image));
+        upstreams
     }
 
     /// Containers that were patched, in the order in which they were.
     pub fn patched_containers(&self) -> Vec<String> {
-        self.patched_containers.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+        read_patched(self.patched_containers).unwrap_or_default()
     }
 
     pub fn tried(&self) -> Tried {
@@ -65,15 +82,41 @@ impl<'a> Written<'a> {
 
     /// What cannot be read.
     pub(super) fn malformed(&self) -> Vec<Malformed> {
-        let mut malformed = Vec::new();
-        if let Err(error) = read_upstreams(self.upstreams) {
-            malformed.push(Malformed { annotation: names::reef::ORIGINAL_UPSTREAMS, error });
-        }
-        if self.routes.is_some() && self.record().is_none() {
-            let error = "it is not a record that this version reads".to_owned();
-            malformed.push(Malformed { annotation: names::fairlead::ROUTES, error });
-        }
-        malformed
+        let upstreams = match read_upstreams(self.upstreams) {
+            Ok(upstreams) => {
+                let blank = upstreams.iter().find(|(_, image)| !is_trimmed(image));
+                blank.map(|(name, image)| {
+                    format!("the image of container {name} has blanks around it: {image:?}")
+                })
+            }
+            Err(error) => Some(error),
+        };
+        let unread = |is_unread: bool, what: &str| is_unread.then(|| format!("it is not {what}"));
+        let patched = read_patched(self.patched_containers).is_none();
+        let routes = self.routes.is_some() && self.record().is_none();
+        let healed = self.healed.is_some_and(|text| Tried::parse(text).is_none());
+        [
+            (names::reef::ORIGINAL_UPSTREAMS, upstreams),
+            (names::reef::PATCHED_CONTAINERS, unread(patched, "a JSON array of container names")),
+            (names::fairlead::ROUTES, unread(routes, "a record that this version reads")),
+            (names::fairlead::HEALED, unread(healed, "a list of images that this version reads")),
+        ]
+        .into_iter()
+        .filter_map(|(annotation, error)| Some(Malformed { annotation, error: error? }))
+        .collect()
+    }
+}
+
+/// The API server refuses an image with blanks around it.
+fn is_trimmed(image: &str) -> bool {
+    image.trim() == image
+}
+
+/// None: it is there and cannot be read.
+fn read_patched(text: Option<&str>) -> Option<Vec<String>> {
+    match text.filter(|text| !text.trim().is_empty()) {
+        Some(text) => serde_json::from_str::<Option<_>>(text).ok().map(Option::unwrap_or_default),
+        None => Some(Vec::new()),
     }
 }
 

@@ -7,6 +7,7 @@ use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
 
 use super::{FailingContainer, Tried};
+use crate::pinning;
 use crate::pod_record::{BY_ORIGINAL, Route};
 use crate::routing::{Alternative, Alternatives, Origin, SecretName};
 
@@ -30,6 +31,10 @@ pub struct Candidates {
     pub ask: Vec<Candidate>,
     /// Taken without asking if none of the others is available.
     pub last: Option<String>,
+    /// Places that need pull secrets which the Pod lacks. A new Pod would be admitted with them.
+    pub locked: usize,
+    /// The Pod has no record, and the container was given another image already.
+    pub patched: bool,
 }
 
 /// What is known about one container.
@@ -37,7 +42,7 @@ pub struct Candidates {
 pub struct Background<'a> {
     /// What was recorded at admission for the image that it has.
     pub route: Option<&'a Route>,
-    /// What the policies of today offer for the image that was asked for.
+    /// What the policies of today offer for the image that was asked for, held to the digest that it is pinned to.
     pub planned: Option<&'a Alternatives>,
     /// The original by the annotation of harbor-reef.
     pub upstream: Option<&'a str>,
@@ -52,7 +57,8 @@ pub struct Background<'a> {
 /// The candidates for a container.
 ///
 /// A Pod that was admitted here has the pull secrets of all its alternatives. One that was not gets only alternatives
-/// that need no other secrets than its own, and the original without asking, because its author wants it used.
+/// that need no other secrets than its own, and the original without asking, because its author wants it used; and one
+/// of all these once, whichever it was. A pinned image gets no other digest.
 pub fn candidates(container: &FailingContainer<'_>, known: &Background<'_>) -> Candidates {
     let present = Reference::parse(container.image).ok();
     let is_new = |image: &str| {
@@ -68,19 +74,24 @@ pub fn candidates(container: &FailingContainer<'_>, known: &Background<'_>) -> C
     };
     let Some(route) = known.route else {
         if known.patched {
-            return Candidates::default();
+            return Candidates { patched: true, ..Candidates::default() };
         }
         let list = known.planned.map(Alternatives::list).unwrap_or_default();
-        let ask = list
+        let (open, locked): (Vec<_>, Vec<_>) = list
             .iter()
-            .filter(|place| !place.is_original() && needs_no_other_secret(place, known))
-            .filter(|place| is_new(place.reference.as_str()))
-            .map(Candidate::offered)
-            .collect();
+            .filter(|place| !place.is_original() && is_new(place.reference.as_str()))
+            .partition(|place| needs_no_other_secret(place, known));
+        let ask = open.into_iter().map(Candidate::offered).collect();
         let original = known.upstream.filter(|image| is_new(image)).map(str::to_owned);
-        return Candidates { ask, last: original };
+        return Candidates { ask, last: original, locked: locked.len(), patched: false };
     };
     let mut ask: Vec<Candidate> = Vec::new();
+    let pin = route.pin();
+    let held =
+        |image: &str| pin.map_or_else(|| image.to_owned(), |digest| pinning::hold_written(image, &digest));
+    let original = held(&route.asked);
+    let asked = Reference::parse(&original).ok();
+    let is_asked = |reference: &Reference| asked.as_ref().is_some_and(|asked| asked.is_same_image(reference));
     let withheld = |reference: &Reference| known.planned.is_some_and(|planned| planned.withholds(reference));
     for image in &route.alternatives {
         let Ok(reference) = Reference::parse(image) else { continue };
@@ -88,7 +99,8 @@ pub fn candidates(container: &FailingContainer<'_>, known: &Background<'_>) -> C
             continue;
         }
         ask.push(match offered(&reference) {
-            Some(place) if place.is_original() => Candidate::original(&route.asked, reference),
+            // Byte for byte, whatever policies say of it by now.
+            _ if is_asked(&reference) => Candidate::original(&original, reference),
             Some(place) => Candidate::offered(place),
             // The policy has gone since; what a Pod says of itself is asked about on its tenant's account.
             None => Candidate {
@@ -101,14 +113,15 @@ pub fn candidates(container: &FailingContainer<'_>, known: &Background<'_>) -> C
         });
     }
     for image in [known.upstream, Some(route.asked.as_str())].into_iter().flatten() {
-        if let Ok(reference) = Reference::parse(image)
-            && is_new(image)
+        let image = held(image);
+        if let Ok(reference) = Reference::parse(&image)
+            && is_new(&image)
             && ask.iter().all(|one| !one.reference.is_same_image(&reference))
         {
-            ask.push(Candidate::original(image, reference));
+            ask.push(Candidate::original(&image, reference));
         }
     }
-    Candidates { ask, last: None }
+    Candidates { ask, ..Candidates::default() }
 }
 
 impl Candidate {
@@ -148,15 +161,22 @@ pub enum Choice {
     Give { candidate: Candidate, verdict: Verdict },
     /// It is given the original, without its registry having been asked.
     GiveOriginal(String),
-    /// Nothing can be pulled now; what was asked is asked again later.
-    Wait { why: String },
-    /// Everything was tried.
-    GiveUp,
+    /// Nothing can be pulled now; what was asked is asked again later. `locked` as in [`Candidates`].
+    Wait { why: String, locked: usize },
+    /// Everything was tried, or nothing may be. `locked` and `patched` as in [`Candidates`].
+    GiveUp { locked: usize, patched: bool },
+}
+
+impl Choice {
+    /// Whether places are left that only a new Pod could use.
+    pub fn is_locked(&self) -> bool {
+        matches!(self, Self::Wait { locked, .. } | Self::GiveUp { locked, .. } if *locked > 0)
+    }
 }
 
 /// Chooses. `verdicts` are in the order of the candidates, judged already.
 pub fn choose(candidates: Candidates, verdicts: &[Verdict]) -> Choice {
-    let Candidates { ask, last } = candidates;
+    let Candidates { ask, last, locked, patched } = candidates;
     let answers: Vec<String> =
         ask.iter().zip(verdicts).map(|(one, verdict)| format!("{} is {verdict}", one.image)).collect();
     let usable = ask.into_iter().zip(verdicts).find(|(_, verdict)| verdict.is_usable());
@@ -165,7 +185,7 @@ pub fn choose(candidates: Candidates, verdicts: &[Verdict]) -> Choice {
     }
     match last {
         Some(original) => Choice::GiveOriginal(original),
-        None if answers.is_empty() => Choice::GiveUp,
-        None => Choice::Wait { why: answers.join("; ") },
+        None if answers.is_empty() => Choice::GiveUp { locked, patched },
+        None => Choice::Wait { why: answers.join("; "), locked },
     }
 }

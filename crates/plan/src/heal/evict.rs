@@ -1,4 +1,5 @@
-//! Pods that only a new Pod can heal: the API server lets no one change the image of a volume.
+//! Pods that only a new Pod can heal: the API server lets no one change the image of a volume, or the pull secrets of a
+//! Pod.
 //!
 //! A Pod is evicted only where the configuration says so, only if a controller makes another one, and only if admission
 //! would give that one something else.
@@ -34,8 +35,8 @@ pub enum NotEvicted {
     Jobs,
     /// No controller would make another Pod.
     Bare,
-    /// A container of it runs or ran.
-    Started,
+    /// A main container of it runs or ran.
+    InUse,
     /// A new Pod would be given the same image.
     NothingElse,
     /// Pods of its controller were evicted a moment ago.
@@ -55,7 +56,7 @@ impl NotEvicted {
                 "delete the Pod, or set heal.evictJobs in the configuration: the Job may count it as failed"
             }
             Self::Bare => "no controller replaces this Pod: delete it and create it again",
-            Self::Started => "a container of this Pod has run: delete the Pod to have its replacement routed",
+            Self::InUse => "a container of this Pod has run: delete the Pod to have its replacement routed",
             Self::NothingElse => "no other place has the image, so a replacement would fail alike",
             Self::Later(_) => "another Pod of the same controller was evicted a moment ago",
             Self::TooOften => {
@@ -69,7 +70,8 @@ impl NotEvicted {
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     pub controller: Option<Controller<'a>>,
-    pub started: bool,
+    /// A main container runs or ran, or a person uses the Pod.
+    pub in_use: bool,
     /// Another place than the one that failed has the image now.
     pub has_other_place: bool,
 }
@@ -81,13 +83,14 @@ pub struct Evictions {
 }
 
 impl Evictions {
-    /// Whether a Pod is evicted now. It is to be reported by [`Self::evicted`] then.
-    pub fn decide(&self, pod: &Subject<'_>, allowed: Allowed, now: Timestamp) -> Result<(), NotEvicted> {
+    /// Whether a Pod is evicted now. If so it counts from here on, because the next Pod of the same controller may be
+    /// decided about before this one is gone; see [`Self::undo`].
+    pub fn decide(&mut self, pod: &Subject<'_>, allowed: Allowed, now: Timestamp) -> Result<(), NotEvicted> {
         let Some(controller) = pod.controller else { return Err(NotEvicted::Bare) };
         let is_job = controller.kind == "Job" && controller.group() == "batch";
         match () {
             () if !pod.has_other_place => Err(NotEvicted::NothingElse),
-            () if pod.started => Err(NotEvicted::Started),
+            () if pod.in_use => Err(NotEvicted::InUse),
             () if !allowed.unpatchable => Err(NotEvicted::Off),
             () if is_job && !allowed.jobs => Err(NotEvicted::Jobs),
             () => {
@@ -97,13 +100,23 @@ impl Evictions {
                 match last {
                     Some(next) if next > now => Err(NotEvicted::Later(next)),
                     _ if recent.count() >= MOST => Err(NotEvicted::TooOften),
-                    _ => Ok(()),
+                    _ => {
+                        self.count(controller.uid, now);
+                        Ok(())
+                    }
                 }
             }
         }
     }
 
-    pub fn evicted(&mut self, controller: &str, now: Timestamp) {
+    /// A Pod of this controller was not evicted after all, as was decided at that time.
+    pub fn undo(&mut self, controller: &str, decided: Timestamp) {
+        if let Some(times) = self.by_controller.get_mut(controller) {
+            times.retain(|time| *time != decided);
+        }
+    }
+
+    fn count(&mut self, controller: &str, now: Timestamp) {
         if self.by_controller.len() >= MOST_CONTROLLERS {
             self.by_controller.retain(|_, times| {
                 times.retain(|time| now.duration_since(*time) < MEMORY);

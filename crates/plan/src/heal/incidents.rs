@@ -29,8 +29,10 @@ struct Incident {
     containers: HashMap<Box<str>, Failing>,
     /// The Pod is left alone until then.
     rest: Option<Timestamp>,
-    /// What the kubelet said of containers before they were patched. While it says the same, that is old news.
+    /// What the kubelet said of containers before they were patched. While it says the same, that is old news, though
+    /// not for ever: it may meet the same failure with the new image.
     settled: HashMap<Box<str>, (Box<str>, Box<str>)>,
+    settled_until: Option<Timestamp>,
     /// What was reported already.
     reported: BTreeSet<String>,
 }
@@ -99,7 +101,12 @@ impl Incidents {
         }
         let record = pod.written.record();
         for (position, container) in pod.containers.iter().enumerate() {
-            let Some(failing) = incident.containers.get(container.name()) else { continue };
+            let Some(failing) = incident.containers.get(container.name()) else {
+                // What is said may be about the image that it has now.
+                let until = incident.settled_until.filter(|until| *until > now);
+                look.next = look.next.into_iter().chain(until).min();
+                continue;
+            };
             let mut judged = container.clone();
             judged.failure = failing.cause;
             let why = judged.unpatchable();
@@ -114,7 +121,8 @@ impl Incidents {
             if matches!(why, Some(Unpatchable::Cause(_) | Unpatchable::Ephemeral)) {
                 continue;
             }
-            let is_recorded = pod.route(record.as_ref(), &container.place, container.image).is_some();
+            let (place, image) = container.at_fault();
+            let is_recorded = pod.route(record.as_ref(), &place, image).is_some();
             let wait = failing.since.saturating_add(PATIENCE).unwrap_or(now);
             let certain =
                 !is_recorded || failing.cause.is_definite() || failing.observations > 1 || now >= wait;
@@ -150,6 +158,7 @@ impl Incidents {
             let said = |failing: &Failing| (failing.waiting.clone(), failing.message.clone());
             let settled = incident.containers.iter().map(|(name, failing)| (name.clone(), said(failing)));
             incident.settled = settled.collect();
+            incident.settled_until = now.checked_add(SignedDuration::from_secs(RETRY_SECONDS)).ok();
         }
         self.rest(uid, now, SignedDuration::from_secs(RETRY_SECONDS));
     }
@@ -160,9 +169,9 @@ impl Incidents {
         }
     }
 
-    /// Whether something is reported of a Pod for the first time.
-    pub fn is_news(&mut self, uid: &Arc<str>, text: &str) -> bool {
-        self.pods.get_mut(uid).is_some_and(|incident| incident.reported.insert(text.to_owned()))
+    /// Whether something is reported of a Pod for the first time. `key` makes it the same news, however it is put.
+    pub fn is_news(&mut self, uid: &Arc<str>, key: &str) -> bool {
+        self.pods.get_mut(uid).is_some_and(|incident| incident.reported.insert(key.to_owned()))
     }
 }
 
@@ -191,7 +200,8 @@ impl Incident {
             let said = |(waiting, message): &(Box<str>, Box<str>)| {
                 **waiting == *container.waiting && **message == *container.message
             };
-            if self.settled.get(container.name()).is_some_and(said) {
+            let is_recent = self.settled_until.is_some_and(|until| until > now);
+            if is_recent && self.settled.get(container.name()).is_some_and(said) {
                 continue;
             }
             detected.push(position);

@@ -6,7 +6,7 @@
 //! What cannot be patched is left to [`evict`].
 //!
 //! Healing ends: a Pod with our record gets each candidate once, which [`Tried`] remembers on the Pod itself; a Pod
-//! without one is patched once per container.
+//! without one is patched once per container, and the record that such a patch leaves behind changes nothing about it.
 
 mod annotations;
 mod candidates;
@@ -24,7 +24,7 @@ use crate::pull_failure::PullFailure;
 pub use self::annotations::{Attempt, Malformed, Tried, Written};
 pub use self::candidates::{Background, Candidate, Candidates, Choice, candidates, choose};
 pub use self::incidents::{Incidents, Look, Note};
-pub use self::patch::{Operation, Repair, repair};
+pub use self::patch::{Move, Operation, Repair, repair};
 
 /// A failed patch is tried again after this time.
 const RETRY_SECONDS: i64 = 15;
@@ -58,6 +58,14 @@ impl FailingContainer<'_> {
     pub fn name(&self) -> &str {
         match self.place {
             Place::Container(name) | Place::Init(name) | Place::Ephemeral(name) | Place::Volume(name) => name,
+        }
+    }
+
+    /// What cannot be pulled: where it stands in the Pod, and the image.
+    pub fn at_fault(&self) -> (Place<'_>, &str) {
+        match &self.volume {
+            Some(volume) => (Place::Volume(volume.name), volume.image),
+            None => (self.place, self.image),
         }
     }
 
@@ -95,10 +103,12 @@ pub struct FailingPod<'a> {
 
 impl FailingPod<'_> {
     /// What was recorded for an image when the Pod was admitted, as long as that is the image that it has. A record
-    /// that there was nothing to choose from is as good as none.
+    /// that there was nothing to choose from is as good as none, and so is one that healing wrote by itself.
     pub fn route<'r>(&self, record: Option<&'r Record>, place: &Place<'_>, image: &str) -> Option<&'r Route> {
         let chosen =
             |route: &&Route| route.is_rewritten() || route.is_healed() || !route.alternatives.is_empty();
-        record?.images.get(&place.key()).filter(|route| route.used == image).filter(chosen)
+        let mut route = record?.images.get(&place.key()).filter(|route| route.used == image);
+        route = route.filter(|route| !route.bypassed);
+        route.filter(chosen)
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Candidate, Choice, FailingContainer, FailingPod};
-use crate::pod_record::{Entry, Place, Route, amended};
+use crate::pod_record::{Annotations, Entry, Place, Route, amended};
 use crate::routing::clip;
 
 /// Longest explanation in a record.
@@ -66,11 +66,8 @@ pub fn repair(pod: &FailingPod<'_>, choices: &[(usize, Choice)], now: Timestamp)
                     format!("{}; the annotation {annotation} names the original", container.failure),
                 )
             }
-            Choice::Wait { .. } | Choice::GiveUp => continue,
+            Choice::Wait { .. } | Choice::GiveUp { .. } => continue,
         };
-        if !patched.iter().any(|name| name == container.name()) {
-            patched.push(container.name().to_owned());
-        }
         let from = container.image.to_string();
         moves.push((container, Move { container: container.name().to_owned(), from, to: image, why }));
     }
@@ -79,6 +76,11 @@ pub fn repair(pod: &FailingPod<'_>, choices: &[(usize, Choice)], now: Timestamp)
     }
     // Containers before init containers, each in the order of the specification.
     moves.sort_by_key(|(container, _)| (matches!(container.place, Place::Init(_)), container.position));
+    for (container, _) in &moves {
+        if !patched.iter().any(|name| name == container.name()) {
+            patched.push(container.name().to_owned());
+        }
+    }
     let mut operations = vec![test("/metadata/uid", pod.uid)];
     for (container, _) in &moves {
         let (spec, status) = lists(container.place)?;
@@ -95,17 +97,16 @@ pub fn repair(pod: &FailingPod<'_>, choices: &[(usize, Choice)], now: Timestamp)
         let path = format!("/spec/{spec}/{}/image", container.position);
         operations.push(Operation::Replace { path, value: to.to.as_str().into() });
     }
-    annotate(&mut operations, pod, &patched, now);
-    if !entries.is_empty() {
-        for (name, text) in amended(&pod.written.found(), entries).changes {
-            let path = annotation(name);
-            operations.push(match text {
-                Some(text) => Operation::Add { path, value: text.into() },
-                None => Operation::Remove { path },
-            });
-        }
-        operations
-            .push(Operation::Add { path: annotation(names::fairlead::HEALED), value: tried.text()?.into() });
+    let (patched, healed) = (serde_json::to_string(&patched).ok()?, tried.text()?);
+    let changes = if entries.is_empty() {
+        Annotations::default()
+    } else {
+        amended(&pod.written.found(&healed, &patched), entries)
+    };
+    annotate(&mut operations, pod, &changes, &patched, now);
+    // Without a record, for which there was no room, what was tried means nothing.
+    if changes.changes.iter().any(|(name, text)| *name == names::fairlead::ROUTES && text.is_some()) {
+        operations.push(Operation::Add { path: annotation(names::fairlead::HEALED), value: healed.into() });
     }
     Some(Repair { operations, moves: moves.into_iter().map(|(_, to)| to).collect() })
 }
@@ -114,30 +115,43 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-/// Writes harbor-reef's annotations, and makes sure that what they and ours were made from is still there.
-fn annotate(operations: &mut Vec<Operation>, pod: &FailingPod<'_>, patched: &[String], now: Timestamp) {
+/// Writes harbor-reef's annotations and the record, and makes sure that what they were made from is still there.
+fn annotate(
+    operations: &mut Vec<Operation>,
+    pod: &FailingPod<'_>,
+    record: &Annotations,
+    patched: &str,
+    now: Timestamp,
+) {
     let written = &pod.written;
     if !written.any {
         operations.push(Operation::Test { path: "/metadata/annotations".to_owned(), value: Value::Null });
         let value = Value::Object(serde_json::Map::new());
         operations.push(Operation::Add { path: "/metadata/annotations".to_owned(), value });
     }
-    for (name, text) in [
-        (names::fairlead::ROUTES, written.routes),
-        (names::fairlead::HEALED, written.healed),
-        (names::reef::PATCHED_CONTAINERS, written.patched_containers),
+    let rewrites = |name: &str| record.changes.iter().any(|(changed, _)| *changed == name);
+    for (name, text, counts) in [
+        (names::fairlead::ROUTES, written.routes, true),
+        (names::fairlead::HEALED, written.healed, true),
+        (names::reef::PATCHED_CONTAINERS, written.patched_containers, true),
+        (names::kuik::ORIGINAL_IMAGES, written.originals, rewrites(names::kuik::ORIGINAL_IMAGES)),
+        (names::reef::ORIGINAL_UPSTREAMS, written.upstreams, rewrites(names::reef::ORIGINAL_UPSTREAMS)),
     ] {
-        if let Some(text) = text {
+        if let Some(text) = text.filter(|_| counts) {
             operations.push(test(annotation(name), text));
         }
     }
     // Times are whole seconds, as harbor-reef writes them.
     let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    for (name, text) in [
-        (names::reef::PATCHED_CONTAINERS, serde_json::to_string(patched).unwrap_or_default()),
-        (names::reef::PATCHED, time),
-    ] {
+    for (name, text) in [(names::reef::PATCHED_CONTAINERS, patched), (names::reef::PATCHED, &time)] {
         operations.push(Operation::Add { path: annotation(name), value: text.into() });
+    }
+    for (name, text) in &record.changes {
+        let path = annotation(name);
+        operations.push(match text {
+            Some(text) => Operation::Add { path, value: text.as_str().into() },
+            None => Operation::Remove { path },
+        });
     }
 }
 
@@ -158,6 +172,7 @@ fn entry<'a>(
     }
     let route = Route {
         asked,
+        bypassed: route.is_none(),
         used: candidate.image.clone(),
         by: candidate.by.clone(),
         digest: digest.map(|digest| digest.to_string()).unwrap_or_default(),

@@ -42,7 +42,7 @@ enum Answer {
 }
 
 #[derive(Debug)]
-enum Event {
+enum Disturbance {
     Wake(usize),
     Pause(usize),
     Arrive { process: usize, call: u64, request: Request },
@@ -72,7 +72,7 @@ impl Process {
 struct World {
     dice: Dice,
     time: f64,
-    events: BTreeMap<(u64, u64), Event>,
+    events: BTreeMap<(u64, u64), Disturbance>,
     serial: u64,
     processes: Vec<Process>,
     stored: Option<Stored>,
@@ -104,14 +104,14 @@ impl World {
         };
         for process in 0..replicas {
             let start = world.dice.within(0.0, 5.0);
-            world.at(start, Event::Wake(process));
+            world.at(start, Disturbance::Wake(process));
             let pause = world.dice.within(5.0, 60.0);
-            world.at(pause, Event::Pause(process));
+            world.at(pause, Disturbance::Pause(process));
         }
         world
     }
 
-    fn at(&mut self, time: f64, event: Event) {
+    fn at(&mut self, time: f64, event: Disturbance) {
         self.serial += 1;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a key in nanoseconds")]
         let key = (time.max(self.time) * 1e9).ceil() as u64;
@@ -148,13 +148,13 @@ impl World {
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: Disturbance) {
         // What happens to a paused process reaches it when it goes on.
         let process = match &event {
-            Event::Wake(process) | Event::Answer { process, .. } | Event::GiveUp { process, .. } => {
-                Some(*process)
-            }
-            Event::Pause(_) | Event::Arrive { .. } => None,
+            Disturbance::Wake(process)
+            | Disturbance::Answer { process, .. }
+            | Disturbance::GiveUp { process, .. } => Some(*process),
+            Disturbance::Pause(_) | Disturbance::Arrive { .. } => None,
         };
         if let Some(process) = process
             && self.processes[process].paused_until > self.time
@@ -162,21 +162,21 @@ impl World {
             return self.at(self.processes[process].paused_until + 1e-6, event);
         }
         match event {
-            Event::Wake(process) => self.step(process),
-            Event::Pause(process) => {
+            Disturbance::Wake(process) => self.step(process),
+            Disturbance::Pause(process) => {
                 if self.time < TROUBLE_ENDS - 40.0 {
                     self.processes[process].paused_until = self.time + self.dice.within(0.1, 25.0);
                     let next = self.time + self.dice.within(5.0, 90.0);
-                    self.at(next, Event::Pause(process));
+                    self.at(next, Disturbance::Pause(process));
                 }
             }
-            Event::Arrive { process, call, request } => {
+            Disturbance::Arrive { process, call, request } => {
                 let answer = self.serve(request);
                 if let Some(travel) = self.travel() {
-                    self.at(self.time + travel, Event::Answer { process, call, answer });
+                    self.at(self.time + travel, Disturbance::Answer { process, call, answer });
                 }
             }
-            Event::Answer { process, call, answer } => {
+            Disturbance::Answer { process, call, answer } => {
                 let time = self.time;
                 let chance = self.dice.roll();
                 let replica = &mut self.processes[process];
@@ -191,7 +191,7 @@ impl World {
                 }
                 self.step(process);
             }
-            Event::GiveUp { process, call } => {
+            Disturbance::GiveUp { process, call } => {
                 let time = self.time;
                 let chance = self.dice.roll();
                 let replica = &mut self.processes[process];
@@ -233,7 +233,7 @@ impl World {
             match replica.elector.decide(now, stamp) {
                 Action::Wait { until } => {
                     let wake = replica.global(until) + self.dice.within(0.0001, 0.02);
-                    return self.at(wake, Event::Wake(process));
+                    return self.at(wake, Disturbance::Wake(process));
                 }
                 Action::StepDown { .. } => replica.elector.step_down(),
                 Action::Look { limit } => return self.send(process, Request::Read, now, limit),
@@ -250,10 +250,10 @@ impl World {
         let call = self.serial;
         self.processes[process].call = Some((call, now));
         if let Some(travel) = self.travel() {
-            self.at(self.time + travel, Event::Arrive { process, call, request });
+            self.at(self.time + travel, Disturbance::Arrive { process, call, request });
         }
         let give_up = self.processes[process].global(now + limit);
-        self.at(give_up, Event::GiveUp { process, call });
+        self.at(give_up, Disturbance::GiveUp { process, call });
     }
 }
 

@@ -4,11 +4,10 @@
 //! the first place. And what was stored must read back as what it was, or every restart would rewrite everything: texts
 //! are cut, and times rounded, when they come in rather than when they go out.
 
-use fairlead_api::{
-    fairlead::{CopyState, MAX_WRITTEN},
-    kuik::{Availability, MAX_MIRRORS},
-};
-use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_api::fairlead::{CopyState, MAX_WRITTEN};
+use fairlead_api::kuik::{Availability, MAX_MIRRORS};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
 use crate::access::{self, Proofs};
@@ -16,7 +15,7 @@ use crate::access::{self, Proofs};
 /// Characters of an error that are kept.
 pub const MOST_ERROR_CHARACTERS: usize = 256;
 
-/// What a ledger says went wrong where nobody said it.
+/// What a ledger says went wrong where no reason was recorded.
 const NO_REASON: &str = "no reason was given";
 
 /// Longest reference that can be stored: name, tag and digest at their longest.
@@ -139,7 +138,7 @@ impl Copy {
         }
     }
 
-    /// Nothing that somebody put there is known to be at the destination.
+    /// Nothing is known to be at the destination.
     pub fn is_unmade(&self) -> bool {
         self.written.is_empty()
             && !self.adopted
@@ -166,7 +165,7 @@ impl Copy {
             *time = whole_seconds(*time);
         }
         match self.state {
-            // Without its digest nobody can tell whether it is in place. Looking again finds out.
+            // Without its digest it is unknown whether it is in place. Looking again finds out.
             CopyState::Mirrored if self.digest.is_none() => self.state = CopyState::Pending,
             CopyState::Failed | CopyState::Refused if self.last_error.is_none() => {
                 self.last_error = Some(NO_REASON.into());

@@ -23,17 +23,17 @@ use std::collections::BTreeMap;
 use fairlead_api::fairlead::LedgerManner;
 use fairlead_domain::reference::Reference;
 
-pub(crate) use self::{entry::whole_seconds, owner::stored_prefix};
-pub use self::{
-    entry::{Copy, Entry, MOST_ERROR_CHARACTERS, Named, Watch, storable},
-    owner::{Owner, OwnerKind},
-    shelf::{Draft, ShelfId, Ticket},
-    stored::{MOST_BYTES, StoredShelf},
-    summary::sum_up,
-    trust::{Distrust, FoundLedger, FoundReference, row_counts, trusted},
-    versions::{Foreign, foreign_write},
-};
-use self::{shelf::Shelf, stored::Size};
+pub(crate) use self::entry::whole_seconds;
+pub use self::entry::{Copy, Entry, MOST_ERROR_CHARACTERS, Named, Watch, storable};
+pub(crate) use self::owner::stored_prefix;
+pub use self::owner::{Owner, OwnerKind};
+use self::shelf::Shelf;
+pub use self::shelf::{Draft, ShelfId, Ticket};
+use self::stored::Size;
+pub use self::stored::{MOST_BYTES, StoredShelf};
+pub use self::summary::sum_up;
+pub use self::trust::{Distrust, FoundLedger, FoundReference, row_counts, trusted};
+pub use self::versions::{Foreign, foreign_write};
 
 /// All entries of one owner.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Ledger {
 
     /// The ledger that is stored in objects.
     ///
-    /// Somebody may have edited them, and a crash may have left an image in two. What cannot be read is left out, of an
+    /// They may have been edited, and a crash may have left an image in two. What cannot be read is left out, of an
     /// image in two shelves the first counts, and shelves for which that makes a difference are dirty.
     pub fn load(owner: Owner, objects: impl IntoIterator<Item: Into<StoredShelf>>) -> Self {
         let mut ledger = Self::new(owner);
@@ -187,7 +187,7 @@ impl Ledger {
     }
 
     /// Whether all copies of an image are among what is stored, in whatever state. Only then may one be made: a crash
-    /// would leave one behind that nobody knows of.
+    /// would leave an unknown one behind.
     pub fn is_stored(&self, source: &Reference) -> bool {
         self.entries.get(source).is_some_and(|placed| {
             let shelf = self.shelves.get(&placed.shelf);
@@ -359,7 +359,7 @@ impl Ledger {
         self.known_shelf(id).written(ticket, version);
     }
 
-    /// Somebody else changed or deleted the object: it is to be written over that version, or created.
+    /// Another writer changed or deleted the object: it is to be written over that version, or created.
     pub fn lost(&mut self, id: ShelfId, version: Option<String>) {
         if version.is_none() && self.shelves.get(&id).is_none_or(Shelf::is_empty) {
             self.shelves.remove(&id);

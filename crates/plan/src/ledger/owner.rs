@@ -1,10 +1,11 @@
 //! Whose ledger it is, and what the stored objects are called and labelled so that they are found again.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
-use fairlead_api::{fairlead::LedgerOwner, names};
-
-use crate::routing::{PolicyId, PolicyKind};
+use fairlead_api::fairlead::LedgerOwner;
+use fairlead_api::names;
 
 use super::ShelfId;
 
@@ -75,23 +76,6 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The owner that a policy is. Replicated sets keep no ledger.
-    pub fn of_policy(id: &PolicyId) -> Option<Self> {
-        let kind = match id.kind {
-            PolicyKind::ClusterImageSetMirror => OwnerKind::ClusterImageSetMirror,
-            PolicyKind::ImageSetMirror => OwnerKind::ImageSetMirror,
-            PolicyKind::ClusterReplicatedImageSet
-            | PolicyKind::ReplicatedImageSet
-            | PolicyKind::ProxyCache => return None,
-        };
-        Some(Self {
-            kind,
-            namespace: id.namespace.clone(),
-            name: Arc::clone(&id.name),
-            uid: Arc::clone(&id.uid),
-        })
-    }
-
     /// The owner as a stored ledger names it.
     pub fn named(&self) -> LedgerOwner {
         LedgerOwner {

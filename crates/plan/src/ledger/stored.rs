@@ -6,7 +6,8 @@ use std::sync::Arc;
 use fairlead_api::fairlead::{
     ImageLedger, ImageLedgerSpec, LedgerCopy, LedgerEntry, LedgerManner, LedgerProof, LedgerWatch, MAX_COPIES,
 };
-use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
 use super::entry::{Copy, Entry, Named, Watch, normalise, storable};

@@ -1,10 +1,8 @@
 //! A ledger summed up, for `kubectl get`.
 
-use fairlead_api::{
-    conditions::{Condition, ConditionStatus, reasons, types},
-    fairlead::{CopyState, ImageLedgerStatus, LedgerCopy, LedgerEntry},
-    kuik::Availability,
-};
+use fairlead_api::conditions::{Condition, ConditionStatus, reasons, types};
+use fairlead_api::fairlead::{CopyState, ImageLedgerStatus, LedgerCopy, LedgerEntry};
+use fairlead_api::kuik::Availability;
 
 /// The status that goes with these entries. It follows from them alone, so that writing the same entries again changes
 /// nothing.

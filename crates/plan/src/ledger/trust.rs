@@ -1,13 +1,14 @@
 //! Which stored ledgers count, and which of their rows.
 //!
-//! Whoever may write objects in some namespace could write a ledger there in the name of any other object. So a ledger
-//! counts only where Fairlead itself writes it: in the operator's namespace for cluster-scoped objects, beside the
-//! object for others, under the name and with the owner reference that follow from the object. And a row of it counts
-//! only for a copy in one of that object's mirrors.
+//! A user who may write objects in some namespace could write a ledger there in the name of any other object. So a
+//! ledger counts only where Fairlead itself writes it: in the operator's namespace for cluster-scoped objects, beside
+//! the object for others, under the name and with the owner reference that follow from the object. And a row of it
+//! counts only for a copy in one of that object's mirrors.
 
 use std::fmt;
 
-use fairlead_api::{fairlead::LedgerOwner, kuik};
+use fairlead_api::fairlead::LedgerOwner;
+use fairlead_api::kuik;
 use fairlead_domain::reference::Reference;
 
 use super::{Owner, OwnerKind, ShelfId};
@@ -80,7 +81,7 @@ pub fn trusted(found: &FoundLedger<'_>, operator_namespace: &str) -> Result<(Own
 ///
 /// Where there is no such policy, the object was broken by an edit, is being deleted, or its kind is not served just
 /// now. A cluster-scoped object's copies are still what its ledger says, since only the operator writes where that is.
-/// Anybody's ledger of a namespaced object claims nothing then.
+/// A forged ledger of a namespaced object claims nothing then.
 pub fn row_counts(kind: OwnerKind, policy: Option<&Policy>, destination: &Reference) -> bool {
     policy.map_or(kind.is_cluster_scoped(), |policy| policy.keeps(destination))
 }

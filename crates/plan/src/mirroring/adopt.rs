@@ -28,7 +28,7 @@ pub fn adopt(ledger: &Ledger, status: &MirrorSetStatus, now: Timestamp) -> Vec<L
 fn copies(image: &MatchingImage, now: Timestamp) -> Vec<Copy> {
     let mut copies: Vec<Copy> = Vec::with_capacity(image.mirrors.len());
     for mirror in &image.mirrors {
-        // Of an image that nobody uses only what was made is of interest.
+        // Of an image that is not in use, only copies that were made matter.
         if image.unused_since.is_some() && mirror.mirrored_at.is_none() {
             continue;
         }

@@ -6,24 +6,21 @@
 //! Nearly all destinations interest one image of one object only, and of those nothing is kept: a first pass over all
 //! ledgers finds the others by fingerprint, a second judges them.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use fairlead_api::fairlead::{CopyState, MAX_WRITTEN};
-use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
-use super::{
-    destination_key::{Slot, fingerprint, slot},
-    is_shared,
-    join::{Joined, join},
-    loops::Loops,
-    object::MirrorObject,
-    same_source,
-    targets::Aims,
-};
+use super::destination_key::{Slot, fingerprint, slot};
+use super::join::{Joined, join};
+use super::loops::Loops;
+use super::object::MirrorObject;
+use super::reconcile::MIRROR_REMOVED;
+use super::targets::Aims;
+use super::{is_shared, same_source};
 use crate::ledger::Copy;
 use crate::usage::DirectUses;
 
@@ -38,16 +35,25 @@ pub(super) struct Claim {
     pub(super) owner: Option<Title>,
     /// Two sources each believe that their own content is there.
     pub(super) overwritten: bool,
-    /// Sources whose copies the ledgers say are there, with their digests.
-    occupants: Vec<(Reference, Option<Digest>)>,
+    /// Sources whose copies the ledgers say are there.
+    occupants: Vec<Occupant>,
     /// What was written there, for whichever source and object.
     written: Vec<Digest>,
-    /// Whoever wants the copy to stay: one of them, and whether there are others.
+    /// Claims that keep the copy: one of them, and whether there are others.
     wanted_by: Option<(Arc<str>, Reference)>,
     wanted_by_several: bool,
     /// Images in use that cannot be copied. A copy of the same image is all that they can hope for; any other is none
     /// of their business.
     hopeful: Vec<(Arc<str>, Reference)>,
+}
+
+/// A source whose copy is at a destination, as far as one ledger knows.
+#[derive(Debug)]
+struct Occupant {
+    source: Reference,
+    digest: Option<Digest>,
+    /// The last attempt to copy it failed.
+    failing: bool,
 }
 
 /// What makes a source the owner. The least of all titles counts.
@@ -226,7 +232,7 @@ impl Claims {
         self.contested.get(&slot(destination))
     }
 
-    /// Whether anybody but this image of this object wants what is at a destination to stay.
+    /// Whether a claim other than that of this image of this object keeps what is at a destination.
     pub(super) fn wanted_elsewhere(&self, uid: &str, source: &Reference, destination: &Reference) -> bool {
         self.at(destination).is_some_and(|claim| {
             let other = |(known, image): &(Arc<str>, Reference)| **known != *uid || image != source;
@@ -239,11 +245,12 @@ impl Claims {
 }
 
 impl Claim {
-    /// What a row says about the content of the destination, whoever owns it.
+    /// What a row says about the content of the destination, by any owner.
     fn note(&mut self, source: &Reference, row: &Copy) {
         let filled = row.digest.is_some() && row.state != CopyState::Refused;
         if (filled || !row.written.is_empty()) && !is_shared(row) && !row.replaces {
-            self.occupants.push((source.pulled(), row.digest));
+            let failing = row.state == CopyState::Failed;
+            self.occupants.push(Occupant { source: source.pulled(), digest: row.digest, failing });
         }
         for digest in &row.written {
             if self.written.len() < MAX_WRITTEN && !self.written.contains(digest) {
@@ -254,12 +261,21 @@ impl Claim {
 
     /// A source whose copy is there, and which is not this one nor has its content.
     pub(super) fn occupant(&self, source: &Reference, digest: Option<Digest>) -> Option<&Reference> {
-        let other = |(occupant, content): &&(Reference, Option<Digest>)| {
-            !same_source(occupant, source) && (digest.is_none() || *content != digest)
+        let other = |occupant: &&Occupant| {
+            !same_source(&occupant.source, source) && (digest.is_none() || occupant.digest != digest)
         };
         // Its own copy may be there just as well; which of the two it is, the registry tells when it is copied.
-        let own = self.occupants.iter().any(|(occupant, _)| same_source(occupant, source));
-        self.occupants.iter().find(other).filter(|_| !own).map(|(occupant, _)| occupant)
+        let own = self.occupants.iter().any(|occupant| same_source(&occupant.source, source));
+        self.occupants.iter().find(other).filter(|_| !own).map(|occupant| &occupant.source)
+    }
+
+    /// What the destination contains for the source that owns it. An object that owns it without a Pod that uses the
+    /// source makes no copy; another one may have made it.
+    pub(super) fn content_of(&self, owner: &Title) -> Option<Digest> {
+        let same = |occupant: &&Occupant| !occupant.failing && same_source(&occupant.source, &owner.source);
+        let copied = || self.occupants.iter().filter(same).find_map(|occupant| occupant.digest);
+        let copied = if owner.rank >= Rank::Idle { copied() } else { None };
+        owner.digest.or(copied).filter(|_| !owner.failing)
     }
 
     /// Adds what was written there for whomever: the owner of a destination cleans up what others have left.
@@ -317,7 +333,9 @@ fn stance(aims: Option<&Aims<'_>>, interest: &Interest<'_>, moment: Moment<'_>) 
         let held = moment.direct.by(&row.destination, &row.written).is_some();
         let gone_at = aim.gone_at(Aims::unused_since(&interest.image, moment.now), row);
         let over = !held && gone_at.is_some_and(|time| time <= moment.now);
-        if row.is_unmade() || row.kept.is_some() || over {
+        // A mirror that was removed and is back has its copies back.
+        let kept = row.kept.as_deref().is_some_and(|why| why != MIRROR_REMOVED);
+        if row.is_unmade() || kept || over {
             return None;
         }
     }

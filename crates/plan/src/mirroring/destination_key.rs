@@ -1,11 +1,10 @@
 //! What a destination occupies in its registry.
 
-use std::{fmt, hash::Hasher as _};
+use std::fmt;
+use std::hash::Hasher as _;
 
-use fairlead_domain::{
-    digest::Digest,
-    reference::{ImageKey, PlaceKey, Reference, Tag},
-};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::{ImageKey, PlaceKey, Reference, Tag};
 use twox_hash::XxHash64;
 
 /// The longest tag that registries take.

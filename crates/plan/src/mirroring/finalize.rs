@@ -52,7 +52,7 @@ pub fn wants_finalizer(
 /// What the end of an object depends on.
 #[derive(Clone, Copy)]
 #[allow(missing_debug_implementations, reason = "a function has no form to print")]
-pub struct DeletedCache<'a> {
+pub struct DeletedMirror<'a> {
     /// `None` while the object makes no sense: it is not known then what was to be cleaned up, so everything stays.
     pub policy: Option<&'a Policy>,
     /// In these the object is leaving.
@@ -62,6 +62,8 @@ pub struct DeletedCache<'a> {
     pub other_clusters: &'a dyn Fn(&Reference) -> Result<(), Withheld>,
     /// When the object was deleted.
     pub deletion: Timestamp,
+    /// Since when this replica has been trying to delete its copies.
+    pub tried_since: Timestamp,
     /// Why deletions of copies do not succeed at the moment.
     pub failing: Option<&'a str>,
     pub now: Timestamp,
@@ -70,13 +72,15 @@ pub struct DeletedCache<'a> {
 /// Copies go with their object only where clean-up is enabled; retention is not waited for then. What other objects and
 /// other clusters need stays, and so does what a Pod names and what Fairlead did not write.
 /// What becomes of the object's rows is returned as well.
-pub fn finalization(ledger: &Ledger, leaving: &DeletedCache<'_>) -> (Finalization, Vec<LedgerChange>) {
-    let DeletedCache { policy, deletion, failing, now, .. } = *leaving;
+pub fn finalization(ledger: &Ledger, leaving: &DeletedMirror<'_>) -> (Finalization, Vec<LedgerChange>) {
+    let DeletedMirror { policy, deletion, tried_since, failing, now, .. } = *leaving;
     let Some(policy) = policy else {
         return (Finalization::Done { left: None }, Vec::new());
     };
     let doomed = doomed(ledger, policy, leaving);
-    let until = deletion.checked_add(GIVE_UP).unwrap_or(Timestamp::MAX);
+    let after = |time: Timestamp| time.checked_add(GIVE_UP).unwrap_or(Timestamp::MAX);
+    // What was not tried, because no replica led for all that time, is not given up.
+    let until = if failing.is_some() { after(deletion) } else { after(tried_since.max(deletion)) };
     if doomed.is_empty() || until <= now {
         return (Finalization::Done { left: left(&doomed, failing) }, Vec::new());
     }
@@ -135,8 +139,8 @@ impl Doomed {
     }
 }
 
-fn doomed(ledger: &Ledger, policy: &Policy, leaving: &DeletedCache<'_>) -> Doomed {
-    let DeletedCache { claims, direct, other_clusters, now, .. } = *leaving;
+fn doomed(ledger: &Ledger, policy: &Policy, leaving: &DeletedMirror<'_>) -> Doomed {
+    let DeletedMirror { claims, direct, other_clusters, now, .. } = *leaving;
     let aims = Aims::of(policy);
     let mut doomed = Doomed::default();
     for (source, entry) in ledger.iter() {

@@ -1,18 +1,18 @@
 //! What findings about copies and sources change in a ledger.
 
-use std::{collections::HashMap, hash::BuildHasher};
+use std::collections::HashMap;
+use std::hash::BuildHasher;
 
 use fairlead_api::fairlead::CopyState;
-use fairlead_domain::{
-    digest::Digest,
-    reference::{ImageKey, Reference},
-};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::{ImageKey, Reference};
 use jiff::Timestamp;
 
-use super::{is_shared, shortened, tasks::Work, whole_seconds};
+use super::tasks::Work;
+use super::{is_shared, shortened, whole_seconds};
 use crate::ledger::{Copy, Entry, Ledger, LedgerChange};
 
-/// What came of a task, or what somebody saw.
+/// The outcome of a task, or what a probe saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     /// A write of this digest to the destination has begun, which did not have it a moment ago.
@@ -271,7 +271,7 @@ pub fn make_again(ledger: &Ledger, outdated: &[Reference], now: Timestamp) -> Ve
     outdated.iter().filter_map(again).collect()
 }
 
-/// Drift of an image that nobody uses is left to be found when somebody does: its copy is kept as it is until then.
+/// Drift of an image that is not in use is left until it is: its copy is kept as it is until then.
 fn has_moved(entry: &Entry, source: &Reference, digest: &Digest) -> bool {
     entry.unused_since.is_none()
         && source.digest().is_none()

@@ -6,11 +6,9 @@ use std::sync::Arc;
 use fairlead_api::kuik::AwaitedRegistry;
 use fairlead_domain::reference::Host;
 
-use super::{
-    finalize::Finalization,
-    object::MirrorObject,
-    tasks::{Registry, Task, Work, registries_of, tasks},
-};
+use super::finalize::Finalization;
+use super::object::MirrorObject;
+use super::tasks::{Registry, Task, Work, registries_of, tasks};
 use crate::copy_queue::{Job, Key};
 use crate::routing::Policy;
 

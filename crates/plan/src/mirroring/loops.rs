@@ -1,10 +1,8 @@
 //! Images that lie in mirrors already. Copying those again would make mirrors of mirrors, without end where two mirrors
 //! copy each other.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use fairlead_domain::reference::{PlaceKey, Reference};
 
@@ -13,7 +11,7 @@ use crate::routing::{Index, PolicyId};
 /// The places of all mirrors, by who has to keep out of them.
 #[derive(Debug, Default)]
 pub struct Loops {
-    /// Places of cluster-scoped policies: for everybody.
+    /// Places of cluster-scoped policies, which serve all namespaces.
     cluster: HashSet<PlaceKey<'static>>,
     /// Places of namespaced policies: for the policies of the same namespace.
     namespaces: HashMap<Arc<str>, HashSet<PlaceKey<'static>>>,

@@ -25,31 +25,41 @@ mod targets;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod writes;
+
+use std::time::Duration;
 
 use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
 use crate::ledger::{Copy, MOST_ERROR_CHARACTERS};
 
-pub use self::{
-    adopt::adopt,
-    claims::{Claimed, Claims, is_foreign},
-    destination_key::{Slot, hold_tag, slot},
-    finalize::{DeletedCache, Finalization, GIVE_UP, finalization, wants_finalizer},
-    findings::{Fault, Finding, Observed, Sighting, doubt, make_again, needed_digests, observe, record},
-    jobs::{Jobs, job_key, jobs, startable},
-    join::share_sources,
-    listing::kept_copies,
-    loops::Loops,
-    object::MirrorObject,
-    pause::{KindStanding, KnownKind, waits_for},
-    reconcile::{Inputs, Reconciled, Refusal, reconcile},
-    removal::{Candidate, OtherTags, Veto, confirm, confirm_manifest, confirm_tags, may_delete},
-    report::{MirrorReport, report},
-    sources::{CopySource, SourceKind, copy_sources},
-    targets::retention_end,
-    tasks::{Blocked, Registry, Task, Work, registries_of, tasks},
+pub use self::adopt::adopt;
+pub use self::claims::{Claimed, Claims, is_foreign};
+pub use self::destination_key::{Slot, hold_tag, slot};
+pub use self::finalize::{DeletedMirror, Finalization, GIVE_UP, finalization, wants_finalizer};
+pub use self::findings::{
+    Fault, Finding, Observed, Sighting, doubt, make_again, needed_digests, observe, record,
 };
+pub use self::jobs::{Jobs, job_key, jobs, startable};
+pub use self::join::share_sources;
+pub use self::listing::kept_copies;
+pub use self::loops::Loops;
+pub use self::object::MirrorObject;
+pub use self::pause::{KindStanding, KnownKind, waits_for};
+pub use self::reconcile::{Inputs, Reconciled, RefusedCopy, reconcile};
+pub use self::removal::{Candidate, OtherTags, Veto, confirm, confirm_manifest, confirm_tags, may_delete};
+pub use self::report::{MirrorReport, report};
+pub use self::sources::{CopySource, SourceKind, copy_sources};
+pub use self::targets::retention_end;
+pub use self::tasks::{Blocked, Registry, Task, Work, registries_of, tasks};
+pub use self::writes::{NextWrite, next_write};
+
+/// A copy that was found in its place is not looked for again on the word of a probe.
+pub const VERIFIED_FOR: Duration = Duration::from_mins(5);
+
+/// So many failures in a row make an event of a copy.
+pub const REPORTED_FAILURES: u32 = 2;
 
 /// `unusedSince` that kube-image-keeper gives to images which the filter no longer lets pass.
 const NO_LONGER_MATCHING: Timestamp = Timestamp::constant(-62_135_593_200, 0);

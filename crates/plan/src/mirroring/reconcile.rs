@@ -1,32 +1,30 @@
 //! Brings a ledger in line with what Pods use and what the policy says.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
+use std::fmt;
 
-use fairlead_api::{fairlead::CopyState, kuik::MAX_MIRRORS};
+use fairlead_api::fairlead::CopyState;
+use fairlead_api::kuik::MAX_MIRRORS;
 use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
-use super::{
-    claims::{Claim, Claims, Title},
-    destination_key::slot,
-    is_shared,
-    join::{Joined, join},
-    loops::Loops,
-    removal::{Candidate, Veto, may_delete},
-    same_source, shortened,
-    targets::Aims,
-    whole_seconds,
-};
+use super::claims::{Claim, Claims, Title};
+use super::destination_key::slot;
+use super::join::{Joined, join};
+use super::loops::Loops;
+use super::removal::{Candidate, Veto, may_delete};
+use super::targets::Aims;
+use super::{is_shared, same_source, shortened, whole_seconds};
 use crate::ledger::{Copy, Entry, Ledger, LedgerChange, Named, storable};
 use crate::routing::Policy;
 use crate::usage::{DirectUses, Used};
 use crate::usage_list::Withheld;
 
-/// Problems that are told in full; there may be one for every image.
+/// Problems that a status lists in full; there may be one for every image.
 const MOST_PROBLEMS: usize = 20;
 
 /// Why a copy stays that is on a mirror which the object no longer names.
-const MIRROR_REMOVED: &str = "the object no longer names its mirror";
+pub(super) const MIRROR_REMOVED: &str = "the object no longer names its mirror";
 
 /// What one object's ledger is brought in line with.
 #[derive(Clone, Copy)]
@@ -67,7 +65,7 @@ pub struct Reconciled {
     pub next: Option<Timestamp>,
     /// Copies that are not made because another source owns their destination, or because its copy is still in use
     /// there.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<RefusedCopy>,
     /// Images that cannot be copied to a mirror at all, and why; the first of them.
     pub problems: Vec<String>,
     /// Copies that are not deleted because of other clusters, by the reason.
@@ -77,7 +75,7 @@ pub struct Reconciled {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RefusedCopy {
     pub source: Reference,
     pub destination: Reference,
     /// What is true of the destination, as a sentence goes on that has named it.
@@ -208,7 +206,7 @@ impl Round<'_> {
             Relation::Own { overwritten } => self.own_row(source, &mut row, claim, overwritten),
             // Replicas may differ in content. One of them is copied and serves the others, or they would overwrite each
             // other for ever; only while that one fails does another try its luck.
-            Relation::Replica(owner) => match owner.digest.filter(|_| !owner.failing) {
+            Relation::Replica(owner) => match claim.and_then(|claim| claim.content_of(owner)) {
                 Some(digest) => {
                     row.digest = Some(digest);
                     let source = &owner.source;
@@ -278,7 +276,7 @@ impl Round<'_> {
         let why = shortened(why);
         row.last_error = Some(why.clone());
         let (source, destination) = (source.clone(), row.destination.clone());
-        self.outcome.refused.push(Refusal { source, destination, why });
+        self.outcome.refused.push(RefusedCopy { source, destination, why });
     }
 
     /// A row of an image that no Pod uses; `None`: there is nothing to remember.
@@ -335,7 +333,7 @@ impl Round<'_> {
                 }
                 return Some(row);
             }
-            // Whoever wants it cleans it up.
+            // The object that claims it cleans it up.
             Err(Veto::WantedElsewhere) => return None,
             Err(veto @ (Veto::NotWritten | Veto::Changed { .. })) => {
                 row.kept = Some(shortened(&veto.to_string()));
@@ -412,7 +410,7 @@ impl Round<'_> {
 
 /// What a row is to the owner of its destination.
 enum Relation<'c> {
-    /// The same source, or nobody else is interested.
+    /// The same source, or there is no other claim.
     Own {
         overwritten: bool,
     },

@@ -1,10 +1,8 @@
 //! What an object's status says of its copies.
 
-use fairlead_api::{
-    conditions::{self, reasons, types},
-    fairlead::CopyState,
-    kuik::{MatchingImage, MirroredImage},
-};
+use fairlead_api::conditions::{self, reasons, types};
+use fairlead_api::fairlead::CopyState;
+use fairlead_api::kuik::{MatchingImage, MirroredImage};
 use fairlead_domain::reference::Reference;
 
 use crate::ledger::{Copy, Entry, Ledger};

@@ -4,12 +4,10 @@ use fairlead_api::kuik::MAX_MIRRORS;
 use fairlead_domain::reference::{Location, LocationError, PlaceKey, Reference};
 use jiff::Timestamp;
 
-use super::{
-    NO_LONGER_MATCHING,
-    destination_key::{fingerprint, fingerprint_below, suffix},
-    join::Joined,
-    loops::Loops,
-};
+use super::NO_LONGER_MATCHING;
+use super::destination_key::{fingerprint, fingerprint_below, suffix};
+use super::join::Joined;
+use super::loops::Loops;
 use crate::ledger::{Copy, Named};
 use crate::routing::Policy;
 

@@ -1,13 +1,15 @@
 //! What a ledger says is to be done.
 
-use std::collections::{HashMap, hash_map::Entry as Place};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Place;
 use std::sync::Arc;
 
 use fairlead_api::fairlead::CopyState;
 use fairlead_domain::reference::{PlaceKey, Reference};
 use jiff::Timestamp;
 
-use super::{destination_key::suffix, targets::Aims};
+use super::destination_key::suffix;
+use super::targets::Aims;
 use crate::ledger::{Copy, Ledger};
 use crate::routing::Policy;
 use crate::usage::Used;

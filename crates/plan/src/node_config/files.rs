@@ -1,6 +1,6 @@
 //! Which files an agent writes, removes and leaves alone.
 //!
-//! The agent owns what it wrote and nothing else. Where a file of somebody else stands, or one that the runtime would
+//! The agent owns what it wrote and nothing else. Where a file of another owner stands, or one that the runtime would
 //! read in place of ours, nothing is written, and the reason is reported.
 
 use std::collections::BTreeMap;
@@ -36,13 +36,25 @@ pub struct ForeignFile {
     pub found: String,
 }
 
+/// Directories that a runtime looks into after ours, by name, with where they are. It stops at the first directory for
+/// a registry, so one of ours would hide them.
+pub type LaterDirectories = BTreeMap<String, String>;
+
+/// The directory for every registry without one of its own.
+const DEFAULT: &str = "_default";
+
 impl FilePlan {
     /// Compares what is wanted with what is there, by paths. What is no longer wanted goes last, so that a registry is
     /// never without a file because another one gets its own.
-    pub fn new(wanted: &BTreeMap<String, String>, found: &BTreeMap<String, Found>) -> Self {
+    pub fn new(
+        wanted: &BTreeMap<String, String>,
+        found: &BTreeMap<String, Found>,
+        later: &LaterDirectories,
+    ) -> Self {
         let mut plan = Self::default();
         for (path, content) in wanted {
             let other = other_spelling(path).filter(|other| found.get(other) == Some(&Found::Foreign));
+            let other = other.or_else(|| hidden(path, found, later));
             let (path, content) = (path.clone(), content.clone());
             match (found.get(&path), other) {
                 (Some(Found::Foreign), _) => plan.foreign.push(ForeignFile { found: path.clone(), path }),
@@ -59,6 +71,17 @@ impl FilePlan {
         plan.changes.extend(gone.into_iter().map(|path| FileChange::Remove { path: path.clone() }));
         plan
     }
+}
+
+/// A directory that the one of this path would hide.
+fn hidden(path: &str, found: &BTreeMap<String, Found>, later: &LaterDirectories) -> Option<String> {
+    let directory = path.split('/').next().unwrap_or_default();
+    let other = other_spelling(path).and_then(|other| Some(other.split_once('/')?.0.to_owned()));
+    let same = later.get(directory).or_else(|| later.get(&other?));
+    let file = path.split_once('/').map_or(path, |(_, file)| file);
+    let is_seen = |name: &String| directory == DEFAULT && !found.contains_key(&format!("{name}/{file}"));
+    let any = || later.iter().find(|(name, _)| is_seen(name)).map(|(_, place)| place);
+    same.or_else(any).cloned()
 }
 
 /// containerd looks for `host_port_` before `host:port`, so a directory of ours would hide one of an administrator.
@@ -81,9 +104,14 @@ mod tests {
     }
 
     fn plan(wanted: &[(&str, &str)], found: &[(&str, Found)]) -> Vec<String> {
+        plan_before(wanted, found, &[])
+    }
+
+    fn plan_before(wanted: &[(&str, &str)], found: &[(&str, Found)], later: &[&str]) -> Vec<String> {
+        let later = later.iter().map(|name| ((*name).to_owned(), format!("/later/{name}"))).collect();
         let wanted: Vec<(&str, String)> =
             wanted.iter().map(|(path, text)| (*path, (*text).to_owned())).collect();
-        let FilePlan { changes, foreign } = FilePlan::new(&map(&wanted), &map(found));
+        let FilePlan { changes, foreign } = FilePlan::new(&map(&wanted), &map(found), &later);
         let changes = changes.into_iter().map(|change| match change {
             FileChange::Create { path, .. } => format!("create {path}"),
             FileChange::Replace { path, .. } => format!("replace {path}"),
@@ -119,5 +147,21 @@ mod tests {
             plan(&[("a_5000_/hosts.toml", "1")], &found),
             ["remove a_5000_/hosts.toml", "a:5000/hosts.toml is in the way of a_5000_/hosts.toml"]
         );
+    }
+
+    #[test]
+    fn directories_that_are_looked_into_after_ours_are_not_hidden() {
+        let wanted = [("_default/hosts.toml", "1"), ("a_5000_/hosts.toml", "1"), ("b/hosts.toml", "1")];
+        assert_eq!(
+            plan_before(&wanted, &[], &["a:5000"]),
+            [
+                "create b/hosts.toml",
+                "/later/a:5000 is in the way of _default/hosts.toml",
+                "/later/a:5000 is in the way of a_5000_/hosts.toml"
+            ]
+        );
+        // A directory of the same name in the first place hides it anyway.
+        let found = [("c/hosts.toml", Found::Foreign)];
+        assert_eq!(plan_before(&wanted[..1], &found, &["c"]), ["create _default/hosts.toml"]);
     }
 }

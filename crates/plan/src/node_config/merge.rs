@@ -1,12 +1,17 @@
 //! From objects to entries: sets are checked one by one, collected by source, ordered, and handed down.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
+use super::alias::Aliases;
 use super::scope::enclosing;
 use super::{
     Entry, Finding, Inputs, Location, Mirror, MirrorPolicy, Mirrors, NodeConfig, PolicyId, Problem, PullKind,
     Scope, Set, order,
 };
+
+/// Longest list that is searched from its beginning.
+const FEW: usize = 16;
 
 /// What all objects together say about one source.
 #[derive(Default)]
@@ -19,18 +24,25 @@ struct Source<'a> {
 
 struct Listed<'a> {
     by: &'a PolicyId,
-    mirrors: Vec<Location>,
+    /// Each can be read as a location.
+    mirrors: Vec<&'a str>,
 }
 
+/// Texts that can be read as locations. Most sets name the same few mirrors.
+type KnownMirrors<'a> = HashSet<&'a str>;
+
 /// The same with the lists merged.
-struct Merged<'a> {
+#[derive(Clone)]
+struct Merged {
     digest: Vec<Location>,
     tag: Vec<Location>,
     never: bool,
-    policies: BTreeSet<&'a PolicyId>,
+    policies: Arc<BTreeSet<PolicyId>>,
+    /// No policy names the source like this: it is another name of one that they name.
+    is_alias: bool,
 }
 
-impl Merged<'_> {
+impl Merged {
     fn mirrors(&self, kind: PullKind) -> &[Location] {
         match kind {
             PullKind::Digest => &self.digest,
@@ -42,9 +54,10 @@ impl Merged<'_> {
 pub(super) fn merge(inputs: &Inputs) -> NodeConfig {
     let mut findings = Vec::new();
     let mut sources: BTreeMap<Scope, Source<'_>> = BTreeMap::new();
+    let mut known = KnownMirrors::new();
     for policy in &inputs.policies {
         for set in &policy.sets {
-            collect(policy, set, &mut sources, &mut findings);
+            collect(policy, set, &mut known, &mut sources, &mut findings);
         }
     }
     let sources = sources
@@ -57,13 +70,14 @@ pub(super) fn merge(inputs: &Inputs) -> NodeConfig {
     findings.sort();
     // A set that serves both kinds of pulls would report its mirrors twice.
     findings.dedup();
-    NodeConfig { entries: entries(&sources, inputs), findings }
+    NodeConfig { entries: entries(sources, inputs), findings }
 }
 
 /// Takes up one set, or says why not.
 fn collect<'a>(
     policy: &'a MirrorPolicy,
-    set: &Set,
+    set: &'a Set,
+    known: &mut KnownMirrors<'a>,
     sources: &mut BTreeMap<Scope, Source<'a>>,
     findings: &mut Vec<Finding>,
 ) {
@@ -79,8 +93,8 @@ fn collect<'a>(
     if set.mirrors.is_empty() {
         return report(Problem::NoMirror);
     }
-    let mirrors = read_mirrors(&scope, set);
-    let has_mirror = |mirrors: &[Location]| mirrors.iter().any(|mirror| mirror.as_str() != scope.as_str());
+    let mirrors = read_mirrors(&scope, set, known);
+    let has_mirror = |mirrors: &[&str]| mirrors.iter().any(|mirror| *mirror != scope.as_str());
     match mirrors {
         Ok(mirrors) if has_mirror(&mirrors) => {
             let source = sources.entry(scope).or_default();
@@ -105,24 +119,33 @@ fn collect<'a>(
 }
 
 /// The mirrors of a set, each at its first place.
-fn read_mirrors(scope: &Scope, set: &Set) -> Result<Vec<Location>, Problem> {
+fn read_mirrors<'a>(
+    scope: &Scope,
+    set: &'a Set,
+    known: &mut KnownMirrors<'a>,
+) -> Result<Vec<&'a str>, Problem> {
     let never = set.never_contact_source;
-    let mut seen = BTreeSet::new();
-    let mut mirrors = Vec::with_capacity(set.mirrors.len());
-    for text in &set.mirrors {
-        let mirror = Location::parse(text).map_err(|error| Problem::unreadable(&error, never))?;
-        if never && scope.covers(&mirror) {
-            return Err(Problem::MirrorInSource { mirror });
+    let read = |text: &str| Location::parse(text).map_err(|error| Problem::unreadable(&error, never));
+    let mut mirrors: Vec<&str> = Vec::with_capacity(set.mirrors.len());
+    let mut seen = HashSet::new();
+    for text in set.mirrors.iter().map(String::as_str) {
+        if !known.contains(text) {
+            read(text)?;
+            known.insert(text);
         }
-        if seen.insert(text) {
-            mirrors.push(mirror);
+        if never && scope.covers(text) {
+            return Err(Problem::MirrorInSource { mirror: read(text)? });
+        }
+        let is_new = if set.mirrors.len() > FEW { seen.insert(text) } else { !mirrors.contains(&text) };
+        if is_new {
+            mirrors.push(text);
         }
     }
     Ok(mirrors)
 }
 
 impl<'a> Source<'a> {
-    fn merge(self, scope: &Scope, findings: &mut Vec<Finding>) -> Merged<'a> {
+    fn merge(self, scope: &Scope, findings: &mut Vec<Finding>) -> Merged {
         let mut report = |by: &PolicyId, problem| {
             findings.push(Finding { policy: by.clone(), source: scope.to_string(), problem });
         };
@@ -139,7 +162,8 @@ impl<'a> Source<'a> {
             let mut usable = Vec::with_capacity(lists.len());
             for Listed { by, mut mirrors } in lists {
                 if let Some(closing) = closing {
-                    for mirror in mirrors.extract_if(.., |mirror| scope.covers(mirror)) {
+                    let inside = mirrors.extract_if(.., |mirror| scope.covers(mirror));
+                    for mirror in inside.filter_map(|text| Location::parse(text).ok()) {
                         report(by, Problem::MirrorInClosedSource { mirror, by: closing.clone() });
                     }
                 }
@@ -148,22 +172,45 @@ impl<'a> Source<'a> {
             order::order(scope, &usable)
         };
         let (digest, tag) = (merged(self.digest), merged(self.tag));
-        let policies = self.closed_by.union(&self.left_open_by).copied().collect();
-        Merged { digest, tag, never: closing.is_some(), policies }
+        let policies = self.closed_by.union(&self.left_open_by).copied().cloned().collect();
+        Merged { digest, tag, never: closing.is_some(), policies: Arc::new(policies), is_alias: false }
     }
 }
 
 /// An entry for each source, and for each scope that is insecure or blocked.
-fn entries(sources: &BTreeMap<Scope, Merged<'_>>, inputs: &Inputs) -> BTreeMap<Scope, Entry> {
-    let scopes: BTreeSet<&Scope> = sources.keys().chain(&inputs.insecure).chain(&inputs.blocked).collect();
-    scopes.into_iter().map(|scope| (scope.clone(), entry(scope, sources, inputs))).collect()
+fn entries(mut sources: BTreeMap<Scope, Merged>, inputs: &Inputs) -> BTreeMap<Scope, Entry> {
+    let mut lists = Lists { insecure: inputs.insecure.clone(), blocked: inputs.blocked.clone() };
+    let closed = sources.iter().filter(|(_, source)| source.never).map(|(scope, _)| scope);
+    let aliases = Aliases::new(closed.chain(&inputs.blocked));
+    aliases.extend(&mut sources, |source| Merged { is_alias: true, ..source.clone() });
+    for list in [&mut lists.insecure, &mut lists.blocked] {
+        let added: Vec<Scope> = list.iter().flat_map(|scope| aliases.of(scope)).collect();
+        list.extend(added);
+    }
+    let is_named = |scope| inputs.insecure.contains(scope) || inputs.blocked.contains(scope);
+    let own = sources.iter().map(|(scope, source)| (scope, Some(source)));
+    let listed = lists.insecure.union(&lists.blocked).filter(|scope| !sources.contains_key(*scope));
+    own.chain(listed.map(|scope| (scope, None)))
+        .map(|(scope, own)| {
+            let is_alias = own.is_none_or(|own| own.is_alias) && !is_named(scope);
+            (scope.clone(), Entry { is_alias, ..entry(scope, own, &sources, &lists) })
+        })
+        .collect()
 }
 
-fn entry(scope: &Scope, sources: &BTreeMap<Scope, Merged<'_>>, inputs: &Inputs) -> Entry {
-    let own = sources.get(scope);
-    let nearest = |is_wanted: &dyn Fn(&Merged<'_>) -> bool| {
-        enclosing(scope.as_str())
-            .find_map(|text| sources.get_key_value(text.as_ref()).filter(|(_, source)| is_wanted(source)))
+/// Places that an administrator lists.
+struct Lists {
+    insecure: BTreeSet<Scope>,
+    blocked: BTreeSet<Scope>,
+}
+
+/// The entry of a scope. `own` is what policies say of this very scope.
+fn entry(scope: &Scope, own: Option<&Merged>, sources: &BTreeMap<Scope, Merged>, lists: &Lists) -> Entry {
+    let nearest = |is_wanted: &dyn Fn(&Merged) -> bool| {
+        let around = enclosing(scope.as_str()).skip(1);
+        let mut around = around.filter_map(|text| sources.get_key_value(text.as_ref()));
+        let own = own.filter(|own| is_wanted(own)).map(|own| (scope, own));
+        own.or_else(|| around.find(|(_, source)| is_wanted(source)))
     };
     // A scope of its own has its own word about the source; one without follows the source that it lies in.
     let never = match own {
@@ -177,7 +224,7 @@ fn entry(scope: &Scope, sources: &BTreeMap<Scope, Merged<'_>>, inputs: &Inputs) 
         let suffix = from.suffix(scope.as_str());
         let list = source.mirrors(kind).iter().map(|mirror| {
             let location = mirror.join(suffix);
-            Mirror { insecure: is_listed(&inputs.insecure, location.as_str()), location }
+            Mirror { insecure: is_listed(&lists.insecure, location.as_str()), location }
         });
         let inherited_from = (from != scope).then(|| from.clone());
         Mirrors { inherited_from, list: list.collect(), never: never || source.never }
@@ -187,9 +234,10 @@ fn entry(scope: &Scope, sources: &BTreeMap<Scope, Merged<'_>>, inputs: &Inputs) 
         never: digest.never || tag.never,
         digest,
         tag,
-        blocked: is_listed(&inputs.blocked, scope.as_str()),
-        insecure: is_listed(&inputs.insecure, scope.as_str()),
-        policies: own.map(|own| own.policies.iter().copied().cloned().collect()).unwrap_or_default(),
+        blocked: is_listed(&lists.blocked, scope.as_str()),
+        insecure: is_listed(&lists.insecure, scope.as_str()),
+        policies: own.map(|own| Arc::clone(&own.policies)).unwrap_or_default(),
+        is_alias: false,
     }
 }
 

@@ -8,22 +8,30 @@
 //! An object that is wrong affects its own sources only. A source that must never be contacted stays closed even when
 //! the set that says so is wrong in another way.
 
+mod alias;
+pub mod comparison;
 mod files;
 mod finding;
+mod fingerprint;
 mod merge;
+pub mod migration;
 mod order;
 mod policy;
+pub mod report;
 mod resolve;
 mod route;
 mod route_memory;
 mod scope;
+pub mod status;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-pub use self::files::{FileChange, FilePlan, ForeignFile, Found};
+pub use self::files::{FileChange, FilePlan, ForeignFile, Found, LaterDirectories};
 pub use self::finding::{Finding, Problem};
+pub use self::fingerprint::History;
 pub use self::policy::{MirrorPolicy, PolicyId, PolicyKind, Set};
 pub use self::resolve::{Endpoint, EndpointState, Resolution};
 pub use self::route::{Attempt, Delivery, End, Object, Place, Refusal, Route, Wanted};
@@ -49,6 +57,7 @@ pub struct NodeConfig {
 
 /// What holds for the images of one scope. The most specific entry that covers an image counts, and no other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of a source")]
 pub struct Entry {
     pub digest: Mirrors,
     pub tag: Mirrors,
@@ -58,7 +67,9 @@ pub struct Entry {
     pub blocked: bool,
     pub insecure: bool,
     /// The objects that name exactly this source.
-    pub policies: BTreeSet<PolicyId>,
+    pub policies: Arc<BTreeSet<PolicyId>>,
+    /// Nothing names this scope: it is another name of the registry of one that is named, and holds the same.
+    pub is_alias: bool,
 }
 
 /// Mirrors for one kind of pull, in the order in which they are tried.
@@ -116,6 +127,11 @@ impl NodeConfig {
     /// Merges all policies. The result depends on what they say, not on their order.
     pub fn plan(inputs: &Inputs) -> Self {
         merge::merge(inputs)
+    }
+
+    /// The scopes that policies and lists name.
+    pub fn named(&self) -> impl Iterator<Item = &Scope> {
+        self.entries.iter().filter(|(_, entry)| !entry.is_alias).map(|(scope, _)| scope)
     }
 
     /// The most specific entry that covers a place: `host[:port][/path]`.

@@ -4,32 +4,36 @@
 //! comes in the order of the alphabet. Lists that contradict each other form a cycle, which is broken at its
 //! alphabetically first mirror. The source comes last by itself, unless a list gives it another place.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use super::{Location, Scope};
 
 /// All mirrors of the lists, each once. The source is among them only if a list names it and it does not come last.
-pub(super) fn order(source: &Scope, lists: &[Vec<Location>]) -> Vec<Location> {
-    let mut names: Vec<&str> = lists.iter().flatten().map(Location::as_str).collect();
+pub(super) fn order(source: &Scope, lists: &[Vec<&str>]) -> Vec<Location> {
+    let mut numbers: HashMap<&str, usize> = lists.iter().flatten().map(|name| (*name, 0)).collect();
+    let mut names: Vec<&str> = numbers.keys().copied().collect();
     names.sort_unstable();
-    names.dedup();
-    let index = |name: &str| names.binary_search(&name).ok();
+    for (number, name) in names.iter().enumerate() {
+        numbers.insert(name, number);
+    }
     // A source that no list names has nothing after it, so it would end up last and be dropped.
-    let source = index(source.as_str());
+    let source = numbers.get(source.as_str()).copied();
 
-    let mut graph = Graph::new(names.len());
+    let mut edges = Vec::new();
     for list in lists {
-        let list: Vec<usize> = list.iter().filter_map(|mirror| index(mirror.as_str())).collect();
-        for (from, to) in list.iter().zip(list.iter().skip(1)) {
-            graph.edges.insert((*from, *to));
+        let mut numbered = list.iter().filter_map(|name| numbers.get(name).copied());
+        let mut last = numbered.next();
+        let mut names_source = last.is_some() && last == source;
+        for number in numbered {
+            edges.extend(last.map(|last| (last, number)));
+            names_source |= Some(number) == source;
+            last = Some(number);
         }
-        if let (Some(source), Some(last)) = (source, list.last())
-            && !list.contains(&source)
-        {
-            graph.edges.insert((*last, source));
+        if !names_source && let (Some(last), Some(source)) = (last, source) {
+            edges.push((last, source));
         }
     }
-    let mut sorted = graph.sorted();
+    let mut sorted = Graph::new(names.len(), edges).sorted();
     if source.is_some() && sorted.last().copied() == source {
         sorted.pop();
     }
@@ -40,12 +44,21 @@ pub(super) fn order(source: &Scope, lists: &[Vec<Location>]) -> Vec<Location> {
 /// Vertices are numbered in the order of the alphabet.
 struct Graph {
     size: usize,
-    edges: BTreeSet<(usize, usize)>,
+    /// In order, each once.
+    edges: Vec<(usize, usize)>,
 }
 
 impl Graph {
-    fn new(size: usize) -> Self {
-        Self { size, edges: BTreeSet::new() }
+    fn new(size: usize, mut edges: Vec<(usize, usize)>) -> Self {
+        edges.sort_unstable();
+        edges.dedup();
+        Self { size, edges }
+    }
+
+    fn edges_from(&self, vertex: usize) -> impl Iterator<Item = usize> {
+        let first = self.edges.partition_point(|(from, _)| *from < vertex);
+        let own = self.edges.iter().skip(first).take_while(move |(from, _)| *from == vertex);
+        own.map(|(_, to)| *to)
     }
 
     fn sorted(&self) -> Vec<usize> {
@@ -66,11 +79,11 @@ impl Graph {
                 continue;
             }
             sorted.push(vertex);
-            for (_, successor) in self.edges.range((vertex, 0)..=(vertex, usize::MAX)) {
-                let Some(count) = incoming.get_mut(*successor) else { continue };
+            for successor in self.edges_from(vertex) {
+                let Some(count) = incoming.get_mut(successor) else { continue };
                 *count = count.saturating_sub(1);
-                if *count == 0 && used.get(*successor) == Some(&false) {
-                    queue.push_back(*successor);
+                if *count == 0 && used.get(successor) == Some(&false) {
+                    queue.push_back(successor);
                 }
             }
         }

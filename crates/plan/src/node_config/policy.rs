@@ -19,6 +19,16 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ImageContentSourcePolicy => "ImageContentSourcePolicy",
+            Self::ImageDigestMirrorSet => "ImageDigestMirrorSet",
+            Self::ImageSourceDigestPolicy => "ImageSourceDigestPolicy",
+            Self::ImageSourceTagPolicy => "ImageSourceTagPolicy",
+            Self::ImageTagMirrorSet => "ImageTagMirrorSet",
+        }
+    }
+
     /// The pulls that its mirrors serve. The text of `ImageSourceTagPolicy` has no restriction to tags.
     pub(super) fn serves(self) -> &'static [PullKind] {
         match self {
@@ -33,7 +43,7 @@ impl PolicyKind {
 
 impl fmt::Display for PolicyKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, formatter)
+        formatter.write_str(self.name())
     }
 }
 
@@ -58,7 +68,7 @@ pub struct MirrorPolicy {
 }
 
 /// One source and its mirrors, as written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Set {
     pub source: String,
     pub mirrors: Vec<String>,

@@ -29,17 +29,30 @@ pub enum EndpointState {
     Asked,
     /// It is not asked, because it lies in a scope that must not be contacted.
     Closed { scope: Scope, never: bool },
-    /// The mirror is a registry alone, and the source can be a whole repository: there is no image to ask for.
+    /// Images of the source have no full name at the mirror: see [`Scope::is_replaceable_by`].
     NoName,
+    /// The files of the runtime leave it out.
+    LeftOut,
+    /// The files of the runtime close it because of another scope.
+    ClosedByFile,
 }
 
 impl NodeConfig {
-    /// The places for an image, in the order in which they are tried.
+    /// The places for an image, in the order in which they are tried, where a source is closed for all pulls or none.
     pub fn resolve(&self, image: &Reference) -> Resolution {
+        self.resolve_by(image, |entry, _| entry.is_closed())
+    }
+
+    /// The same where digests and tags are told apart.
+    pub fn resolve_by_kind(&self, image: &Reference) -> Resolution {
+        self.resolve_by(image, Entry::is_closed_for)
+    }
+
+    fn resolve_by(&self, image: &Reference, is_closed: impl Fn(&Entry, PullKind) -> bool) -> Resolution {
         let kind = if image.digest().is_some() { PullKind::Digest } else { PullKind::Tag };
         let name = image.name();
         let wanted = image.as_str().get(name.len()..).unwrap_or_default();
-        let (scope, mut endpoints) = self.endpoints(name, kind, Entry::is_closed);
+        let (scope, mut endpoints) = self.endpoints(name, kind, |entry| is_closed(entry, kind));
         for endpoint in &mut endpoints {
             endpoint.image.push_str(wanted);
         }

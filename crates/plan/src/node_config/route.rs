@@ -139,7 +139,8 @@ impl NodeConfig {
         if is_open {
             places.retain(|place| !is_failing(place));
         }
-        // Sorting is stable. What failed is asked last where nothing else may be, and what served this pull so far first.
+        // Sorting is stable. What failed is asked last where nothing else may be, and what served this pull so far
+        // first.
         places.sort_by_key(|place| (!pull.origin.is(&place.name), is_failing(place)));
         while places.pop_if(|place| is_open && place.is_source).is_some() {}
         Route { places, end }

@@ -9,6 +9,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlead_domain::backoff::Backoff;
 use fairlead_domain::digest::Digest;
 
 use super::PullKind;
@@ -20,8 +21,7 @@ const LIFETIME: Duration = Duration::from_mins(30);
 /// Each kind of knowledge keeps at most twice this many items.
 const MOST: usize = 4096;
 /// A registry that failed is not asked for this long; doubled with each failure in a row.
-const FIRST_PAUSE: Duration = Duration::from_secs(10);
-const LONGEST_PAUSE: Duration = Duration::from_mins(2);
+const PAUSES: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_mins(2)).with_jitter(0.25);
 
 /// The pull that a request belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,9 +116,8 @@ impl RouteMemory {
 
     /// A registry does not answer. `jitter` in 0..1 keeps nodes apart that failed together.
     pub fn failed(&mut self, host: &str, now: Duration, jitter: f64) {
-        let in_a_row = self.failing.get(host).map_or(0, |failing| failing.in_a_row) + 1;
-        let pause = FIRST_PAUSE.saturating_mul(1 << (in_a_row - 1).min(8)).min(LONGEST_PAUSE);
-        let until = now + pause.mul_f64(0.75 + 0.5 * jitter.clamp(0.0, 1.0));
+        let before = self.failing.get(host).map_or(0, |failing| failing.in_a_row);
+        let (in_a_row, until) = (before.saturating_add(1), now + PAUSES.pause(before, jitter));
         if self.failing.len() >= MOST {
             self.failing.retain(|_, failing| failing.until > now);
         }

@@ -7,6 +7,7 @@ use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::iter;
 
+use fairlead_domain::reference::Reference;
 use thiserror::Error;
 
 /// A text that is no source or no mirror.
@@ -92,18 +93,20 @@ impl Scope {
 
     /// Whether a runtime that looks a mirror up again before it contacts it would find this scope: the place itself,
     /// what lies below it, another port of the same host, and a host of the domain.
-    pub(super) fn covers(&self, mirror: &Location) -> bool {
+    pub(super) fn covers(&self, mirror: &str) -> bool {
         if let Some(domain) = self.domain() {
-            return hostname(&mirror.0).ends_with(domain);
+            return hostname(mirror).ends_with(domain);
         }
-        let rest = mirror.0.strip_prefix(&self.0);
+        let rest = mirror.strip_prefix(&self.0);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':']))
     }
 
-    /// Whether an image that is this scope and nothing more still has a name at the mirror. A registry alone is not an
-    /// image, and one such mirror makes runtimes give up a pull before they try any other place.
+    /// Whether the shortest name in this scope still is the full name of an image at the mirror. A registry alone is no
+    /// image, a host without dot and port is none of a registry, and Docker Hub's short names are not full. One such
+    /// mirror makes runtimes give up a pull before they try any other place.
     pub fn is_replaceable_by(&self, mirror: &Location) -> bool {
-        self.path().is_none() || mirror.path().is_some()
+        let shortest = mirror.join(if self.path().is_some() { "" } else { "/x" });
+        Reference::parse(shortest.as_str()).is_ok_and(|image| image.name() == shortest.as_str())
     }
 }
 

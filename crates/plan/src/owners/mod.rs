@@ -8,7 +8,8 @@ mod recreations;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
 use jiff::Timestamp;
 use thiserror::Error;

@@ -5,10 +5,8 @@
 //! a scale-up or a drained node, is one round, however many Pods it replaces, while a controller that is not content
 //! with what it gets begins round after round.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 

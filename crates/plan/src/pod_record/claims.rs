@@ -29,14 +29,15 @@ impl Claims {
         let ours = self.routes.as_ref().and_then(|record| record.images.get(&place.key()));
         let asked = match ours {
             // A record about another image says nothing about this one.
-            Some(route) => (route.used == image && route.by != BY_ORIGINAL).then_some(&route.asked)?,
+            Some(route) if route.used != image => return None,
+            Some(route) => (route.by != BY_ORIGINAL || route.is_pinned_original()).then_some(&route.asked)?,
             None => self.originals.get(&place.kuik_key())?,
         };
         (asked != image).then_some(asked.as_str())
     }
 }
 
-/// A JSON object of texts, of a size that somebody could have meant.
+/// A JSON object of texts, of a plausible size.
 pub(super) fn read_map(text: &str) -> Option<BTreeMap<String, String>> {
     (text.len() <= MOST_BYTES).then(|| serde_json::from_str(text).ok())?
 }

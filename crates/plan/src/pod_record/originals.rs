@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Entry, Record, claims::read_map};
+use super::claims::read_map;
+use super::{Entry, Record};
 
 /// What becomes of an annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub(super) fn for_kuik(found: Option<&str>, entries: &[Entry<'_>]) -> Change {
         return Change::None;
     }
     let Some(before) = found.map_or_else(|| Some(BTreeMap::new()), read_map) else {
-        // Nobody can read it, so there is nothing in it to keep or to correct.
+        // It cannot be read, so there is nothing in it to keep or to correct.
         return if rewritten { write(&originals(BTreeMap::new(), entries)) } else { Change::None };
     };
     let after = originals(before.clone(), entries);
@@ -55,7 +56,8 @@ pub(super) struct Upstreams {
 /// earlier turn: a key that it proves to be written here follows the image when another webhook has changed that since.
 pub(super) fn for_reef(found: Option<&str>, recorded: Option<&Record>, entries: &[Entry<'_>]) -> Upstreams {
     let nothing = Upstreams { change: Change::None, ours: BTreeSet::new() };
-    let rewritten = entries.iter().filter(|entry| entry.route.is_rewritten());
+    let rewritten =
+        entries.iter().filter(|entry| entry.route.is_rewritten() && !entry.route.is_pinned_original());
     let mut wanted =
         rewritten.filter_map(|entry| Some((entry.place.reef_key()?, &entry.route.asked))).peekable();
     if wanted.peek().is_none() && recorded.is_none() {

@@ -1,4 +1,6 @@
-use fairlead_api::names::{fairlead::ROUTES, kuik::ORIGINAL_IMAGES, reef::ORIGINAL_UPSTREAMS};
+use fairlead_api::names::fairlead::ROUTES;
+use fairlead_api::names::kuik::ORIGINAL_IMAGES;
+use fairlead_api::names::reef::ORIGINAL_UPSTREAMS;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

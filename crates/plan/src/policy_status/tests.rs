@@ -1,7 +1,5 @@
-use fairlead_api::{
-    conditions::{ConditionStatus, find},
-    kuik::{ClusterImageSetMirror, ReplicatedImageSet},
-};
+use fairlead_api::conditions::{ConditionStatus, find};
+use fairlead_api::kuik::{ClusterImageSetMirror, ReplicatedImageSet};
 use serde_json::json;
 
 use super::*;

@@ -4,11 +4,9 @@
 //! replica has just made for a Pod that is not visible yet is not removed. And where it cannot be told whether a policy
 //! still exists, nothing is removed for its sake.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::copy_name;
 use crate::certificates::WallTime;
@@ -18,13 +16,13 @@ use crate::routing::{PolicyId, SecretName, SecretUse};
 /// of that old and believes in it for another third; the last one is for the Pod to become visible.
 pub const GRACE: Duration = Duration::from_mins(30);
 
-/// A copy in use is looked at again after this time, in case somebody changed or removed it.
+/// A copy in use is looked at again after this time, in case it was changed or removed.
 pub const VERIFY_AFTER: Duration = Duration::from_mins(10);
 
 /// Replicas learn of a policy's change at slightly different times; until then one may still make what another removes.
 const POLICY_GRACE: Duration = Duration::from_mins(1);
 
-/// A name that is taken is looked at again sooner: somebody may have been told and made room.
+/// A name that is taken is looked at again sooner: its owner may have read the condition and made room.
 const FOREIGN_AFTER: Duration = Duration::from_mins(1);
 
 /// All namespaces are searched for copies that no Pod leads to, at the beginning and then this often.
@@ -32,12 +30,12 @@ const SEARCH_EVERY: Duration = Duration::from_hours(6);
 
 /// Where a copy is, or would be.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct CopyPlace {
     pub namespace: Arc<str>,
     pub name: Arc<str>,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for CopyPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
@@ -80,10 +78,10 @@ pub struct Copy {
 
 /// What was found at a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundSecret {
     Nothing,
     Copy(Copy),
-    /// A Secret that somebody else put there.
+    /// A foreign Secret.
     Foreign,
 }
 
@@ -98,7 +96,7 @@ pub enum Selection {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sighting {
-    pub found: Found,
+    pub found: FoundSecret,
     pub at: WallTime,
 }
 
@@ -110,9 +108,9 @@ pub struct View<'a> {
     /// UIDs of policies that are there and cannot be read.
     pub unreadable: &'a BTreeSet<Arc<str>>,
     /// Places that Pods name among their pull secrets, as far as they may be copies.
-    pub used: &'a BTreeSet<Place>,
+    pub used: &'a BTreeSet<CopyPlace>,
     pub sources: &'a BTreeMap<SecretName, SourceSecret>,
-    pub sightings: &'a BTreeMap<Place, Sighting>,
+    pub sightings: &'a BTreeMap<CopyPlace, Sighting>,
     /// Names of copies that were looked for in all namespaces, and when that began.
     pub searched: &'a BTreeMap<Arc<str>, WallTime>,
     /// By namespace. One that is missing is unknown.
@@ -123,15 +121,15 @@ pub struct View<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Look what is at the place.
-    Look { place: Place },
+    Look { place: CopyPlace },
     /// Make the copy, or give it the content and the marks that it should have.
-    Apply { place: Place, of: SecretUse, why: &'static str },
+    Apply { place: CopyPlace, of: SecretUse, why: &'static str },
     /// Remove the copy, if it is still as it was seen.
-    Delete { place: Place, copy: Copy, why: &'static str },
+    Delete { place: CopyPlace, copy: Copy, why: &'static str },
     /// Look for copies of this name in every namespace.
     Search { name: Arc<str>, of: SecretUse },
-    /// A Secret of somebody else is where the copy should be.
-    Refuse { place: Place, of: SecretUse },
+    /// A foreign Secret is where the copy should be.
+    Refuse { place: CopyPlace, of: SecretUse },
     /// Nothing is left to do before the policy may go.
     Release { owner: Arc<PolicyId> },
 }
@@ -141,11 +139,11 @@ pub struct Plan {
     /// In the order in which they should be carried out: what Pods wait for first.
     pub actions: Vec<Action>,
     /// What need not be remembered any longer.
-    pub forget: Vec<Place>,
+    pub forget: Vec<CopyPlace>,
 }
 
 impl Plan {
-    fn delete(&mut self, place: &Place, copy: &Copy, why: &'static str) {
+    fn delete(&mut self, place: &CopyPlace, copy: &Copy, why: &'static str) {
         self.actions.push(Action::Delete { place: place.clone(), copy: copy.clone(), why });
     }
 }
@@ -167,7 +165,7 @@ pub fn plan_copies(view: &View<'_>) -> Plan {
     }
     let owners: HashMap<&str, &Owner> = view.owners.iter().map(|owner| (&*owner.id.uid, owner)).collect();
     let planner = Planner { view, expected, owners };
-    let places: BTreeSet<&Place> = view.used.iter().chain(view.sightings.keys()).collect();
+    let places: BTreeSet<&CopyPlace> = view.used.iter().chain(view.sightings.keys()).collect();
     let mut plan = Plan::default();
     for place in places {
         planner.place(place, &mut plan);
@@ -197,7 +195,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    fn place(&self, place: &Place, plan: &mut Plan) {
+    fn place(&self, place: &CopyPlace, plan: &mut Plan) {
         let used = self.view.used.contains(place);
         let expected = self.expected.get(&place.name);
         let Some(sighting) = self.view.sightings.get(place) else {
@@ -206,17 +204,19 @@ impl Planner<'_> {
         };
         let found = match (&sighting.found, expected) {
             // Its name says that it is for one policy and its labels that it is for another: not our doing.
-            (Found::Copy(copy), Some(expected)) if copy.owner_uid != expected.of.by.uid => &Found::Foreign,
+            (FoundSecret::Copy(copy), Some(expected)) if copy.owner_uid != expected.of.by.uid => {
+                &FoundSecret::Foreign
+            }
             (found, _) => found,
         };
         match (found, expected) {
-            (Found::Copy(copy), Some(expected)) if expected.deleting_since.is_none() => {
+            (FoundSecret::Copy(copy), Some(expected)) if expected.deleting_since.is_none() => {
                 self.live(place, copy, expected, sighting.at, plan);
             }
-            (Found::Copy(copy), _) => self.unwanted(place, copy, expected, plan),
+            (FoundSecret::Copy(copy), _) => self.unwanted(place, copy, expected, plan),
             _ if !used => plan.forget.push(place.clone()),
             // A Pod that names a copy gets none by that where the webhook would not have made it.
-            (Found::Nothing, Some(expected)) if expected.deleting_since.is_none() => {
+            (FoundSecret::Nothing, Some(expected)) if expected.deleting_since.is_none() => {
                 let elsewhere = *place.namespace != *expected.of.secret.namespace;
                 let covered = self.selection(place) == Selection::Covered;
                 if self.content_of(expected).is_some() && elsewhere && covered {
@@ -224,7 +224,7 @@ impl Planner<'_> {
                     plan.actions.push(Action::Apply { place: place.clone(), of: expected.of.clone(), why });
                 }
             }
-            (Found::Foreign, Some(expected)) if expected.deleting_since.is_none() => {
+            (FoundSecret::Foreign, Some(expected)) if expected.deleting_since.is_none() => {
                 plan.actions.push(Action::Refuse { place: place.clone(), of: expected.of.clone() });
                 self.look_after(FOREIGN_AFTER, place, sighting.at, plan);
             }
@@ -233,7 +233,7 @@ impl Planner<'_> {
     }
 
     /// A copy that a policy wants.
-    fn live(&self, place: &Place, copy: &Copy, expected: &Expected, seen: WallTime, plan: &mut Plan) {
+    fn live(&self, place: &CopyPlace, copy: &Copy, expected: &Expected, seen: WallTime, plan: &mut Plan) {
         let left_out = self.selection(place) == Selection::LeftOut;
         if !self.view.used.contains(place) {
             if left_out {
@@ -265,7 +265,7 @@ impl Planner<'_> {
     }
 
     /// A copy that no policy wants any more.
-    fn unwanted(&self, place: &Place, copy: &Copy, expected: Option<&Expected>, plan: &mut Plan) {
+    fn unwanted(&self, place: &CopyPlace, copy: &Copy, expected: Option<&Expected>, plan: &mut Plan) {
         if expected.is_some() {
             plan.delete(place, copy, "its policy is being deleted");
         } else if self.owners.contains_key(&*copy.owner_uid) {
@@ -280,11 +280,11 @@ impl Planner<'_> {
         }
     }
 
-    fn selection(&self, place: &Place) -> Selection {
+    fn selection(&self, place: &CopyPlace) -> Selection {
         self.view.selection.get(&place.namespace).copied().unwrap_or(Selection::Unknown)
     }
 
-    fn look_after(&self, time: Duration, place: &Place, seen: WallTime, plan: &mut Plan) {
+    fn look_after(&self, time: Duration, place: &CopyPlace, seen: WallTime, plan: &mut Plan) {
         if self.view.now.saturating_sub(seen) >= time {
             plan.actions.push(Action::Look { place: place.clone() });
         }
@@ -306,7 +306,7 @@ impl Planner<'_> {
     }
 
     fn releases(&self, plan: &mut Plan) {
-        let is_copy = |found: &Found| matches!(found, Found::Copy(_));
+        let is_copy = |found: &FoundSecret| matches!(found, FoundSecret::Copy(_));
         for owner in self.view.owners.iter().filter(|owner| owner.deleting_since.is_some()) {
             let names: Vec<_> =
                 self.expected.iter().filter(|(_, one)| one.of.by.uid == owner.id.uid).collect();

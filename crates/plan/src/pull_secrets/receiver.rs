@@ -1,6 +1,7 @@
 //! Which Secrets of policies a Pod gets, and under which names.
 
-use std::{collections::BTreeSet, fmt};
+use std::collections::BTreeSet;
+use std::fmt;
 
 use super::copy_name;
 use crate::routing::SecretUse;

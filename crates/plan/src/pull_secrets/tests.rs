@@ -1,8 +1,6 @@
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -77,9 +75,9 @@ fn labels_fit_and_tell_the_owner() {
 struct World {
     owners: Vec<Owner>,
     unreadable: BTreeSet<Arc<str>>,
-    used: BTreeSet<Place>,
+    used: BTreeSet<CopyPlace>,
     sources: BTreeMap<SecretName, SourceSecret>,
-    sightings: BTreeMap<Place, Sighting>,
+    sightings: BTreeMap<CopyPlace, Sighting>,
     searched: BTreeMap<Arc<str>, WallTime>,
     /// Of every namespace.
     selection: Selection,
@@ -92,8 +90,8 @@ fn name() -> Arc<str> {
     copy_name(&secret("registries", "pull"), &policy("m").uid).into()
 }
 
-fn place(namespace: &str) -> Place {
-    Place { namespace: namespace.into(), name: name() }
+fn place(namespace: &str) -> CopyPlace {
+    CopyPlace { namespace: namespace.into(), name: name() }
 }
 
 fn copy(age: Duration) -> Copy {
@@ -130,7 +128,7 @@ impl World {
         self
     }
 
-    fn seen(mut self, namespace: &str, found: Found) -> Self {
+    fn seen(mut self, namespace: &str, found: FoundSecret) -> Self {
         self.sightings.insert(place(namespace), Sighting { found, at: NOW });
         self
     }
@@ -172,9 +170,9 @@ impl World {
 fn a_copy_in_use_is_kept_right() {
     assert_eq!(World::new().actions(), Vec::<String>::new());
     assert_eq!(World::new().used("shop").actions(), ["look shop"]);
-    let absent = World::new().used("shop").seen("shop", Found::Nothing);
+    let absent = World::new().used("shop").seen("shop", FoundSecret::Nothing);
     assert_eq!(absent.actions(), ["apply shop: Pods use it, and it is not there"]);
-    let right = || World::new().used("shop").seen("shop", Found::Copy(copy(100 * MINUTE)));
+    let right = || World::new().used("shop").seen("shop", FoundSecret::Copy(copy(100 * MINUTE)));
     assert_eq!(right().actions(), Vec::<String>::new());
 
     let mut rotated = right();
@@ -188,10 +186,10 @@ fn a_copy_in_use_is_kept_right() {
     );
 
     let unmarked = Copy { complete: false, ..copy(MINUTE) };
-    let adopted = World::new().used("shop").seen("shop", Found::Copy(unmarked));
+    let adopted = World::new().used("shop").seen("shop", FoundSecret::Copy(unmarked));
     assert_eq!(adopted.actions(), ["apply shop: it lacks marks, as kube-image-keeper's copies do"]);
     let half_known =
-        World::new().used("shop").seen("shop", Found::Copy(Copy { content: None, ..copy(MINUTE) }));
+        World::new().used("shop").seen("shop", FoundSecret::Copy(Copy { content: None, ..copy(MINUTE) }));
     assert_eq!(half_known.actions(), ["look shop"]);
 
     let mut long_ago = right();
@@ -203,12 +201,12 @@ fn a_copy_in_use_is_kept_right() {
 
 #[test]
 fn nothing_is_copied_to_a_namespace_that_the_webhook_leaves_out() {
-    let absent = |selection| World::new().used("shop").seen("shop", Found::Nothing).selected(selection);
+    let absent = |selection| World::new().used("shop").seen("shop", FoundSecret::Nothing).selected(selection);
     for selection in [Selection::LeftOut, Selection::Unknown] {
         assert_eq!(absent(selection).actions(), Vec::<String>::new(), "{selection:?}");
     }
 
-    let unused = |selection| World::new().seen("shop", Found::Copy(copy(MINUTE))).selected(selection);
+    let unused = |selection| World::new().seen("shop", FoundSecret::Copy(copy(MINUTE))).selected(selection);
     assert_eq!(
         unused(Selection::LeftOut).actions(),
         ["delete shop: the webhook's selector leaves its namespace out"]
@@ -216,7 +214,8 @@ fn nothing_is_copied_to_a_namespace_that_the_webhook_leaves_out() {
     assert_eq!(unused(Selection::Unknown).actions(), Vec::<String>::new());
 
     let rotated = |selection| {
-        let mut world = World::new().used("shop").seen("shop", Found::Copy(copy(MINUTE))).selected(selection);
+        let mut world =
+            World::new().used("shop").seen("shop", FoundSecret::Copy(copy(MINUTE))).selected(selection);
         world.sources.insert(secret("registries", "pull"), SourceSecret::Has(NEW));
         world.actions()
     };
@@ -234,27 +233,27 @@ fn nothing_is_copied_to_a_namespace_that_the_webhook_leaves_out() {
 
 #[test]
 fn a_secret_of_somebody_else_is_left_alone() {
-    let foreign = World::new().used("shop").seen("shop", Found::Foreign);
+    let foreign = World::new().used("shop").seen("shop", FoundSecret::Foreign);
     assert_eq!(foreign.actions(), ["refuse shop"]);
     let mut later = foreign;
     for sighting in later.sightings.values_mut() {
         sighting.at = NOW.saturating_sub(MINUTE);
     }
     assert_eq!(later.actions(), ["refuse shop", "look shop"], "somebody may have made room");
-    let unused = World::new().seen("shop", Found::Foreign);
+    let unused = World::new().seen("shop", FoundSecret::Foreign);
     assert_eq!((unused.actions(), unused.plan().forget), (vec![], vec![place("shop")]));
 }
 
 #[test]
 fn an_unused_copy_goes_when_nobody_can_be_about_to_use_it() {
-    let unused = |age| World::new().seen("shop", Found::Copy(copy(age)));
+    let unused = |age| World::new().seen("shop", FoundSecret::Copy(copy(age)));
     assert_eq!(unused(29 * MINUTE).actions(), Vec::<String>::new());
     assert_eq!(unused(GRACE).actions(), ["delete shop: no Pod uses it any more"]);
 }
 
 #[test]
 fn a_copy_that_no_policy_wants_goes() {
-    let base = |age| World::new().used("shop").seen("shop", Found::Copy(copy(age)));
+    let base = |age| World::new().used("shop").seen("shop", FoundSecret::Copy(copy(age)));
     let mut renamed = base(2 * MINUTE);
     renamed.owners[0].secrets = BTreeSet::from([secret("registries", "other")]);
     assert_eq!(renamed.actions(), ["delete shop: its policy no longer names the source", "search"]);
@@ -271,13 +270,13 @@ fn a_copy_that_no_policy_wants_goes() {
     // kube-image-keeper may have made it for a policy in a namespace, which is not looked at here.
     let mut of_others = World::new().used("shop");
     of_others.owners.clear();
-    let of_others = of_others.seen("shop", Found::Copy(Copy { complete: false, ..copy(MINUTE) }));
+    let of_others = of_others.seen("shop", FoundSecret::Copy(Copy { complete: false, ..copy(MINUTE) }));
     assert_eq!(of_others.actions(), Vec::<String>::new());
 }
 
 #[test]
 fn a_policy_goes_after_its_copies() {
-    let mut world = World::new().used("shop").seen("shop", Found::Copy(copy(MINUTE)));
+    let mut world = World::new().used("shop").seen("shop", FoundSecret::Copy(copy(MINUTE)));
     world.owners[0].deleting_since = Some(NOW.saturating_sub(MINUTE));
     world.searched.insert(name(), NOW.saturating_sub(2 * MINUTE));
     let deletes = "delete shop: its policy is being deleted";
@@ -301,10 +300,10 @@ fn everywhere_is_searched_once_in_a_while() {
     assert_eq!(world.actions(), ["search"]);
 }
 
-fn found() -> impl Strategy<Value = Found> {
+fn found() -> impl Strategy<Value = FoundSecret> {
     let copies = (0..3_u64, 0..90_u32, any::<bool>(), prop::option::of(0..2_u8)).prop_map(
         |(owner, minutes, complete, content)| {
-            Found::Copy(Copy {
+            FoundSecret::Copy(Copy {
                 owner_uid: format!("uid-of-{owner}").as_str().into(),
                 complete,
                 content: content.map(|byte| Content([byte + 1; 32])),
@@ -312,7 +311,7 @@ fn found() -> impl Strategy<Value = Found> {
             })
         },
     );
-    prop_oneof![Just(Found::Nothing), Just(Found::Foreign), copies]
+    prop_oneof![Just(FoundSecret::Nothing), Just(FoundSecret::Foreign), copies]
 }
 
 proptest! {
@@ -327,7 +326,7 @@ proptest! {
     ) {
         let uid = |owner: u8| -> Arc<str> { format!("uid-of-{owner}").as_str().into() };
         let source = |number: u8| secret("registries", &format!("pull-{number}"));
-        let spot = |(namespace, owner, number): (u8, u8, u8)| Place {
+        let spot = |(namespace, owner, number): (u8, u8, u8)| CopyPlace {
             namespace: format!("team-{namespace}").as_str().into(),
             name: copy_name(&source(number), &uid(owner)).into(),
         };
@@ -352,10 +351,10 @@ proptest! {
             match action {
                 Action::Apply { place, of, .. } => {
                     prop_assert!(wanted(&of) && world.used.contains(&place));
-                    prop_assert!(world.sightings[&place].found != Found::Foreign);
+                    prop_assert!(world.sightings[&place].found != FoundSecret::Foreign);
                 }
                 Action::Delete { place, copy, .. } => {
-                    prop_assert_eq!(&world.sightings[&place].found, &Found::Copy(copy.clone()));
+                    prop_assert_eq!(&world.sightings[&place].found, &FoundSecret::Copy(copy.clone()));
                     let live = world.owners.iter().find(|owner| owner.id.uid == copy.owner_uid);
                     let named = live.is_some_and(|owner| {
                         owner.deleting_since.is_none()

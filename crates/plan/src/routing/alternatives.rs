@@ -1,11 +1,15 @@
 //! The ordered list of places that one image may come from. [`super::builder`] puts it together.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
+use std::sync::Arc;
 
 use fairlead_api::kuik::MirrorAccess;
-use fairlead_domain::{cause::Cause, reference::Reference};
+use fairlead_domain::cause::Cause;
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
 
 use super::identity::{PolicyId, SecretName};
+use crate::pinning;
 
 /// Places that are kept for one image; the first in order. Further ones are counted.
 pub const MOST_ALTERNATIVES: usize = 64;
@@ -183,6 +187,11 @@ impl Alternatives {
         &self.original
     }
 
+    /// Whether the image is routed at all.
+    pub fn is_routed(&self) -> bool {
+        self.routed
+    }
+
     /// In order of trial, [`MOST_ALTERNATIVES`] at most.
     pub fn list(&self) -> &[Alternative] {
         &self.list
@@ -222,7 +231,7 @@ impl Alternatives {
         self.routed && !self.list.is_empty() && !only_original
     }
 
-    /// Leaves out places that are here as copies only, where each would be the copy of another image. `foreign` is told
+    /// Leaves out places that are here as copies only, where each would be the copy of another image. `foreign` gets
     /// what is copied and where to.
     pub fn withhold(&mut self, foreign: impl Fn(&Reference, &Reference) -> bool) {
         let (notes, left_out) = (&mut self.notes, &mut self.withheld);
@@ -242,9 +251,22 @@ impl Alternatives {
         });
     }
 
+    /// Holds every place to a digest.
+    pub fn hold(&mut self, digest: &Digest) {
+        let references = self.list.iter_mut().map(|place| &mut place.reference).chain(&mut self.withheld);
+        for reference in references.chain([&mut self.original]) {
+            *reference = pinning::hold(reference, digest);
+        }
+    }
+
     /// Whether a place was left out because what is there was copied from another image.
     pub fn withholds(&self, place: &Reference) -> bool {
         self.withheld.iter().any(|withheld| withheld.is_same_image(place))
+    }
+
+    /// Whether copies were left out because the namespace of the Pod may not be offered them.
+    pub fn is_unproven(&self) -> bool {
+        self.unproven.is_some()
     }
 
     /// The copies of mirrors that ask for proof of access.

@@ -6,21 +6,17 @@
 //! combination is made when its turn comes. Cost and memory follow from what is kept. The key is total, so the order in
 //! which policies were read cannot show.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use fairlead_api::kuik::MirrorAccess;
 use fairlead_domain::reference::{ImageKey, Reference};
 
-use super::{
-    alternatives::{Alternative, Alternatives, MOST_ALTERNATIVES, Origin, SecretUse},
-    identity::{PolicyId, SecretName},
-    merge::{Key, Merge, key},
-    policy::{Mirror, Policy, Upstream},
-    pull::{PullPolicy, Rules},
-};
+use super::alternatives::{Alternative, Alternatives, MOST_ALTERNATIVES, Origin, SecretUse};
+use super::identity::{PolicyId, SecretName};
+use super::merge::{Key, Merge, key};
+use super::policy::{Mirror, Policy, Upstream};
+use super::pull::{PullPolicy, Rules};
 
 /// The image and the first of its other places: what mirrors offer copies of. One bit of a word for each.
 const MOST_SOURCES: usize = 64;
@@ -67,7 +63,7 @@ struct Source {
 }
 
 /// One upstream of the image.
-struct Place<'p> {
+struct DerivedPlace<'p> {
     key: Key<'p>,
     reference: Reference,
     upstream: &'p Upstream,
@@ -173,7 +169,7 @@ impl<'p> Builder<'p> {
         let mut places = Places::new(&self.replicas);
         // What is left out is said once, when the list is made.
         while let Some(place) = places.next(self.image, &mut Notes::default()) {
-            let Place { reference, .. } = place;
+            let DerivedPlace { reference, .. } = place;
             if self.sources.iter().any(|known| known.reference.is_same_image(&reference)) {
                 continue;
             }
@@ -309,7 +305,7 @@ impl<'a, 'p> Places<'a, 'p> {
         Self { replicas, merge: Merge::new(replicas.iter().map(|set| set.policy)), made: 0, cut: false }
     }
 
-    fn next(&mut self, image: &Reference, notes: &mut Notes) -> Option<Place<'p>> {
+    fn next(&mut self, image: &Reference, notes: &mut Notes) -> Option<DerivedPlace<'p>> {
         loop {
             let head = self.merge.next()?;
             let set = self.replicas.get(head.policy)?;
@@ -320,7 +316,9 @@ impl<'a, 'p> Places<'a, 'p> {
             }
             self.made += 1;
             match set.matched.place.moved(image, &upstream.place) {
-                Ok(reference) => return Some(Place { key: head.key, reference, upstream, set: head.policy }),
+                Ok(reference) => {
+                    return Some(DerivedPlace { key: head.key, reference, upstream, set: head.policy });
+                }
                 Err(error) => notes.add(|| {
                     let id = &set.policy.id;
                     format!("{id}, {} is left out: {error}", id.kind.entry(upstream.entry))
@@ -330,8 +328,8 @@ impl<'a, 'p> Places<'a, 'p> {
     }
 }
 
-fn offer_place(list: &mut List<'_>, place: Place<'_>, replicas: &[Replicas<'_>], notes: &mut Notes) {
-    let Place { reference, upstream, set, .. } = place;
+fn offer_place(list: &mut List<'_>, place: DerivedPlace<'_>, replicas: &[Replicas<'_>], notes: &mut Notes) {
+    let DerivedPlace { reference, upstream, set, .. } = place;
     let Some(set) = replicas.get(set) else { return };
     let origin = Origin::Upstream { policy: Arc::clone(&set.policy.id), entry: upstream.entry };
     if !upstream.discarded {

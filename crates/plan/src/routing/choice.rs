@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use fairlead_domain::verdict::Verdict;
 
-use super::{
-    alternatives::{Alternative, Alternatives, UNTOUCHED},
-    text::{clipped, list},
-};
+use super::alternatives::{Alternative, Alternatives, UNTOUCHED};
+use super::text::{clipped, list};
 
 /// Bytes of a reference and of an answer in a sentence.
 const REFERENCE_LIMIT: usize = 90;
@@ -26,7 +24,7 @@ pub enum Decision {
 
 /// Nothing that was asked can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct RoutingFailure {
     pub headline: String,
     pub answers: Vec<LocationAnswer>,
 }
@@ -98,7 +96,7 @@ impl Alternatives {
     }
 
     /// What every place answered, in order, where none is usable.
-    pub fn failure(&self, verdicts: &[Option<Verdict>]) -> Failure {
+    pub fn failure(&self, verdicts: &[Option<Verdict>]) -> RoutingFailure {
         let answered = self.list.iter().zip(verdicts).filter_map(|(place, verdict)| {
             let verdict = verdict.as_ref()?;
             Some(LocationAnswer {
@@ -106,7 +104,7 @@ impl Alternatives {
                 full: format!("{} is {verdict}", place.reference),
             })
         });
-        Failure { headline: self.headline(self.list.len()), answers: answered.collect() }
+        RoutingFailure { headline: self.headline(self.list.len()), answers: answered.collect() }
     }
 
     fn why_untouched(&self) -> String {

@@ -1,6 +1,6 @@
 //! From custom resources to policies.
 //!
-//! A filter that does not compile disables its whole object, because nobody can tell what it was meant to leave out. A
+//! A filter that does not compile disables its whole object, because what it was meant to leave out is unknown. A
 //! mirror or upstream that does not work is left out alone, and reported.
 
 use std::sync::Arc;
@@ -88,8 +88,12 @@ impl Policy {
             location("spec", registry, path).map_err(|problem| refuse(field, problem.message))
         };
         let upstream = desired.upstream().unwrap_or_default();
-        let (registry, path) = upstream.split_once('/').unwrap_or((&upstream, ""));
-        let (registry, source) = place("spec.url", registry, path)?;
+        if upstream.contains('/') {
+            let message = "has a path: Harbor looks for the registry below it, so what the cache serves is not what \
+                           Pods name by that host; take the path away, or spec.routing";
+            return Err(refuse("spec.url", message.to_owned()));
+        }
+        let (registry, source) = place("spec.url", &upstream, "")?;
         let (harbor, cache) = place("harbor.pullHost", host, &desired.name)?;
         let everything = ImageFilter::legacy(&[".*"], &[""; 0]).map_err(|error| broken_filter(&error))?;
         let secret = secret("spec.routing", "credentialSecret", &id, routing.credential_secret.as_ref());

@@ -1,12 +1,11 @@
 //! Why a policy has no part in the list of alternatives of an image. Admission never asks; people do.
 
-use fairlead_domain::{reference::Reference, selector::PodFacts};
+use fairlead_domain::reference::Reference;
+use fairlead_domain::selector::PodFacts;
 
-use super::{
-    alternatives::Alternatives,
-    identity::PolicyKind,
-    policy::{Offer, Policy},
-};
+use super::alternatives::Alternatives;
+use super::identity::PolicyKind;
+use super::policy::{Offer, Policy};
 
 /// Why a policy is passed over, in words for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +46,7 @@ impl Policy {
         if let Some(reason) = self.passes_over_pod(pod) {
             return Some(reason);
         }
-        // What it would have offered, and why that was left out, is told with its entry.
+        // What it would have offered, and why that was left out, stands with its entry.
         let entry = format!("{}, ", self.id);
         if alternatives.notes().iter().any(|note| note.contains(&entry)) {
             return None;
@@ -96,7 +95,8 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, sync::Arc};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     use serde_json::{Value, json};
 

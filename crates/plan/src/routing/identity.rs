@@ -1,6 +1,7 @@
 //! Names of what takes part in routing, as people and records read them.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
+use std::sync::Arc;
 
 /// The kinds of policies. Their order is the order of their alternatives at equal priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,24 +1,18 @@
 //! All policies together, ready to be asked about Pods and images.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
-use fairlead_domain::{
-    cause::Cause,
-    reference::{Forms, PlaceKey, Reference},
-    selector::{Bits, PodFacts},
-};
+use fairlead_domain::cause::Cause;
+use fairlead_domain::reference::{Forms, PlaceKey, Reference};
+use fairlead_domain::selector::{Bits, PodFacts};
 
-use super::{
-    alternatives::{Alternative, Alternatives, Origin, SecretUse},
-    builder::Builder,
-    identity::PolicyKind,
-    layer::Layer,
-    policy::Policy,
-    pull::{PullPolicy, Rules},
-};
+use super::alternatives::{Alternative, Alternatives, Origin, SecretUse};
+use super::builder::Builder;
+use super::identity::PolicyKind;
+use super::layer::Layer;
+use super::policy::Policy;
+use super::pull::{PullPolicy, Rules};
 
 use crate::ledger::{Owner, OwnerKind};
 

@@ -1,20 +1,17 @@
 //! Policies that concern the same Pods as far as namespaces go, arranged so that none is looked at in vain.
 //!
-//! A cluster may hold a thousand policies, and every image of every new Pod is held against all of them while somebody
-//! waits. So a Pod is matched against all matchers in one pass, an image against all filters in another, and only
-//! policies that both passes leave are touched.
+//! A cluster may hold a thousand policies, and every image of every new Pod is held against all of them while the API
+//! server waits. So a Pod is matched against all matchers in one pass, an image against all filters in another, and
+//! only policies that both passes leave are touched.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use fairlead_domain::{
-    reference::{Forms, Location, PlaceKey, Reference},
-    selector::{Bits, FilterSet, ImageFilter, PodFacts, PodMatcherSet},
-};
+use fairlead_domain::reference::{Forms, Location, PlaceKey, Reference};
+use fairlead_domain::selector::{Bits, FilterSet, ImageFilter, PodFacts, PodMatcherSet};
 
-use super::{
-    builder::Builder,
-    policy::{Offer, Policy},
-};
+use super::builder::Builder;
+use super::policy::{Offer, Policy};
 
 /// Policies by number, in their canonical order: the cluster-scoped ones, or those of one namespace.
 #[derive(Debug, Default)]
@@ -121,13 +118,13 @@ impl Layer {
 /// Upstreams that recognise images, by the registry that is cut off before their filters look.
 #[derive(Debug, Default)]
 struct Upstreams {
-    by_registry: HashMap<PlaceKey<'static>, Registry>,
+    by_registry: HashMap<PlaceKey<'static>, RegistryRules>,
     /// How many places of an image have to be looked up: one where registries are hosts, more where they carry a path.
     depth: usize,
 }
 
 #[derive(Debug)]
-struct Registry {
+struct RegistryRules {
     place: Location,
     filters: FilterSet,
     /// For each filter the number of its policy, and its upstream's position there.
@@ -155,7 +152,7 @@ impl Upstreams {
         }
         let depth = collected.keys().map(|place| place.as_str().split('/').count()).max().unwrap_or(0);
         let by_registry = collected.into_iter().map(|(key, (place, filters, members))| {
-            let registry = Registry { place: place.clone(), filters: FilterSet::new(filters), members };
+            let registry = RegistryRules { place: place.clone(), filters: FilterSet::new(filters), members };
             (key.into_owned(), registry)
         });
         Self { by_registry: by_registry.collect(), depth }

@@ -1,6 +1,7 @@
 //! The total order of alternatives, and the entries of several policies in that order, one at a time.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use super::policy::{Offer, Policy};
 

@@ -21,16 +21,14 @@ mod text;
 
 pub use fairlead_domain::selector::PodFacts;
 
-pub use self::{
-    alternatives::{Alternative, Alternatives, GuardedCopy, MOST_ALTERNATIVES, Origin, SecretUse, Withheld},
-    choice::{Decision, Failure, LocationAnswer, judge},
-    compile::serves,
-    identity::{PolicyId, PolicyKind, SecretName},
-    index::{Index, PodPolicies},
-    policy::{MirrorTarget, Policy, PolicyError, PolicyProblem},
-    pull::{PullPolicy, Rules},
+pub use self::alternatives::{
+    Alternative, Alternatives, GuardedCopy, MOST_ALTERNATIVES, Origin, SecretUse, Withheld,
 };
-pub(crate) use self::{
-    compile::{identity, scope},
-    text::clip,
-};
+pub use self::choice::{Decision, LocationAnswer, RoutingFailure, judge};
+pub use self::compile::serves;
+pub(crate) use self::compile::{identity, scope};
+pub use self::identity::{PolicyId, PolicyKind, SecretName};
+pub use self::index::{Index, PodPolicies};
+pub use self::policy::{MirrorTarget, Policy, PolicyError, PolicyProblem};
+pub use self::pull::{PullPolicy, Rules};
+pub(crate) use self::text::clip;

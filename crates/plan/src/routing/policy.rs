@@ -1,19 +1,17 @@
 //! One custom resource, compiled: everything about it that routing uses, checked once.
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
 
 use fairlead_api::kuik::MirrorAccess;
-use fairlead_domain::{
-    duration::Duration,
-    reference::{Host, HostPattern, Location, PlaceKey, Reference},
-    selector::{ImageFilter, PodMatcher},
-};
+use fairlead_domain::duration::Duration;
+use fairlead_domain::reference::{Host, HostPattern, Location, PlaceKey, Reference};
+use fairlead_domain::selector::{ImageFilter, PodMatcher};
 use thiserror::Error;
 
-use super::{
-    alternatives::SecretUse,
-    identity::{PolicyId, SecretName},
-};
+use super::alternatives::SecretUse;
+use super::identity::{PolicyId, SecretName};
 use crate::usage::Selection;
 
 /// One compiled custom resource.

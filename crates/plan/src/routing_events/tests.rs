@@ -27,7 +27,7 @@ fn a_rewritten_image_is_told_with_everything_about_it() {
     let found = events(&pod(&text, &[(Place::Container("web"), "mirror.example/nginx:1")]));
     let wanted = Event {
         name: "web-0.0b1c.web.rewritten".to_owned(),
-        kind: Kind::ImageRewritten,
+        kind: EventKind::ImageRewritten,
         field: "spec.containers{web}".to_owned(),
         message: "container web uses mirror.example/nginx:1 instead of nginx:1, by ImageSetMirror/shop/m: \
                   docker.io/library/nginx:1 is not-found"
@@ -49,9 +49,9 @@ fn an_image_that_nobody_has_is_a_warning_whether_or_not_it_was_rewritten() {
     assert_eq!(
         told,
         [
-            ("spec.initContainers{setup}", Kind::ImageRewritten),
-            ("spec.initContainers{setup}", Kind::NoAlternativeAvailable),
-            ("spec.containers{web}", Kind::NoAlternativeAvailable),
+            ("spec.initContainers{setup}", EventKind::ImageRewritten),
+            ("spec.initContainers{setup}", EventKind::NoAlternativeAvailable),
+            ("spec.containers{web}", EventKind::NoAlternativeAvailable),
         ]
     );
     assert!(found[1].message.contains("it uses new.example/x:1 all the same"), "{}", found[1].message);

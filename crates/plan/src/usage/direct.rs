@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
 
 use crate::mirroring::{Slot, slot};
 

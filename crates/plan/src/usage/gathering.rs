@@ -1,18 +1,15 @@
 //! Going through Pods, once for all selections.
 
-use std::{
-    cmp::Ordering,
-    collections::{BTreeSet, HashMap, HashSet},
-    sync::Arc,
-};
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use fairlead_api::names;
-use fairlead_domain::{
-    digest::Digest,
-    reference::Reference,
-    selector::{Bits, FilterSet, PodFacts, PodMatcherSet},
-};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
+use fairlead_domain::selector::{Bits, FilterSet, PodFacts, PodMatcherSet};
 
+use crate::pinning;
 use crate::pod_record::{Claims, Found};
 
 use super::{Holder, MOST_HOLDERS, MOST_HOLDERS_OF_NAMESPACE, PodUse, Selection, Used};
@@ -22,15 +19,15 @@ use super::{Holder, MOST_HOLDERS, MOST_HOLDERS_OF_NAMESPACE, PodUse, Selection, 
 pub(super) struct Gathering<'a> {
     pods: PodMatcherSet,
     /// Those that look at the Pods of all namespaces, and those that look at one.
-    everywhere: Scope,
-    namespaces: HashMap<Box<str>, Scope>,
+    everywhere: UsageScope,
+    namespaces: HashMap<Box<str>, UsageScope>,
     images: Images,
     /// Selections that have to know who ran an image.
     proofs: Bits,
     /// What the annotations of the Pod before said. Pods of one revision mostly come one after the other.
     claims: (Found<'a>, Claims),
     /// By selection, then by number of the image.
-    found: Vec<HashMap<u32, Finding>>,
+    found: Vec<HashMap<u32, FoundImage>>,
 }
 
 impl<'a> Gathering<'a> {
@@ -39,10 +36,10 @@ impl<'a> Gathering<'a> {
         for (number, selection) in selections.iter().enumerate() {
             looking.entry(selection.namespace).or_default().push(number);
         }
-        let everywhere = Scope::new(0, looking.remove(&None).unwrap_or_default(), selections);
+        let everywhere = UsageScope::new(0, looking.remove(&None).unwrap_or_default(), selections);
         let named = looking.into_iter().filter_map(|(namespace, members)| Some((namespace?, members)));
         let namespaces = (1..).zip(named).map(|(number, (namespace, members))| {
-            (namespace.into(), Scope::new(number, members, selections))
+            (namespace.into(), UsageScope::new(number, members, selections))
         });
         let mut proofs = Bits::new(selections.len());
         for (number, _) in selections.iter().enumerate().filter(|(_, selection)| selection.proofs) {
@@ -84,10 +81,11 @@ impl<'a> Gathering<'a> {
         for used in &pod.images {
             let running = used.running.and_then(manifest_digest);
             let present = self.images.number(used.image, &|| Arc::clone(used.image));
-            let asked = self.claims.1.asked(&used.place, used.image);
-            let asked = asked.and_then(|text| self.images.number(text, &|| text.into())).or(present);
-            let given = present.filter(|_| present != asked);
-            for (number, original) in [(asked, true), (given, false)] {
+            let claimed = self.claims.1.asked(&used.place, used.image);
+            let pinned = claimed.and_then(|text| self.images.held(text, used.image));
+            let asked = claimed.and_then(|text| self.images.number(text, &|| text.into())).or(present);
+            let given = present.filter(|_| present != asked && present != pinned);
+            for (number, original) in [(asked, true), (pinned, true), (given, false)] {
                 let Some(image) = number else { continue };
                 for scope in
                     [Some(&self.everywhere), own].into_iter().flatten().filter(|scope| !scope.is_empty())
@@ -97,8 +95,8 @@ impl<'a> Gathering<'a> {
                         if let Some(found) = self.found.get_mut(*selection as usize) {
                             let found = found.entry(image).or_default();
                             found.add(pod, original, running);
-                            // Annotations tell what was asked for; anybody can write them. The specification is what
-                            // the kubelet pulled.
+                            // Annotations tell what was asked for, and authors of Pods can write them. The
+                            // specification is what the kubelet pulled.
                             if self.proofs.contains(*selection as usize) && Some(image) == present {
                                 found.run(pod, running);
                             }
@@ -121,7 +119,7 @@ impl<'a> Gathering<'a> {
             distinct.insert(Arc::clone(&holders));
             holders
         };
-        let mut list = |found: HashMap<u32, Finding>| {
+        let mut list = |found: HashMap<u32, FoundImage>| {
             let mut used = Vec::with_capacity(found.len());
             used.extend(found.into_iter().filter_map(|(image, finding)| {
                 Some(Used {
@@ -152,7 +150,7 @@ impl<'a> Gathering<'a> {
 /// Selections that look at the same Pods, with their filters. Images are held against filters of their own namespace's
 /// objects and of cluster-scoped ones only: a filter that takes long costs those whom it is about.
 #[derive(Debug)]
-struct Scope {
+struct UsageScope {
     number: u32,
     members: Bits,
     filters: FilterSet,
@@ -160,7 +158,7 @@ struct Scope {
     selections: Vec<usize>,
 }
 
-impl Scope {
+impl UsageScope {
     fn new(number: u32, selections: Vec<usize>, all: &[Selection<'_>]) -> Self {
         let mut members = Bits::new(all.len());
         for selection in &selections {
@@ -201,14 +199,14 @@ fn manifest_digest(image_id: &str) -> Option<Digest> {
 /// Distinct images, by number.
 #[derive(Debug, Default)]
 struct Images {
-    known: Vec<Image>,
+    known: Vec<GatheredImage>,
     last_passed: Arc<[u32]>,
     /// Texts that were seen already; `None` for those that name no image.
     texts: HashMap<Arc<str>, Option<u32>>,
 }
 
 #[derive(Debug)]
-struct Image {
+struct GatheredImage {
     reference: Reference,
     /// Selections that its name passes, by the number of the scope that they are in.
     passing: Vec<(u32, Arc<[u32]>)>,
@@ -229,13 +227,23 @@ impl Images {
         number
     }
 
+    /// What was asked for, held to the digest that it is pinned to: nodes will pull this again after the tag has moved.
+    fn held(&mut self, asked: &str, image: &str) -> Option<u32> {
+        if !image.contains('@') || asked.contains('@') {
+            return None;
+        }
+        let digest = Reference::parse(image).ok()?.digest()?;
+        let held = pinning::hold(&Reference::parse(asked).ok()?, &digest);
+        self.number(held.as_str(), &|| held.as_str().into())
+    }
+
     fn add(&mut self, reference: Reference) -> Option<u32> {
         let number = u32::try_from(self.known.len()).ok()?;
-        self.known.push(Image { reference, passing: Vec::new() });
+        self.known.push(GatheredImage { reference, passing: Vec::new() });
         Some(number)
     }
 
-    fn passing(&mut self, number: u32, scope: &Scope) -> &[u32] {
+    fn passing(&mut self, number: u32, scope: &UsageScope) -> &[u32] {
         let Some(image) = self.known.get_mut(number as usize) else { return &[] };
         let known = image.passing.iter().position(|(of, _)| *of == scope.number);
         let place = known.unwrap_or_else(|| {
@@ -254,14 +262,14 @@ impl Images {
 
 /// One image as one selection sees it.
 #[derive(Debug, Default)]
-struct Finding {
+struct FoundImage {
     original: bool,
     holders: Vec<Holder>,
     running: Running,
     ran: BTreeSet<(Arc<str>, Digest)>,
 }
 
-impl Finding {
+impl FoundImage {
     fn add(&mut self, pod: &PodUse<'_>, original: bool, running: Option<Digest>) {
         self.original |= original;
         if let Some(digest) = running {

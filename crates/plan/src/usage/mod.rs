@@ -11,11 +11,9 @@ mod tests;
 use std::sync::Arc;
 
 use fairlead_api::names;
-use fairlead_domain::{
-    digest::Digest,
-    reference::Reference,
-    selector::{ImageFilter, Labels, PodFacts, PodMatcher},
-};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
+use fairlead_domain::selector::{ImageFilter, Labels, PodFacts, PodMatcher};
 
 use crate::pod_record::Place;
 
@@ -68,7 +66,7 @@ pub struct Used {
     /// Distinct by namespace and pull secrets, in order of these: the first ones, at most [`MOST_HOLDERS`], and
     /// [`MOST_HOLDERS_OF_NAMESPACE`] of one namespace.
     pub holders: Arc<[Holder]>,
-    /// The digest that all Pods run which run it. `None` if they differ: nobody can tell then which one is right.
+    /// The digest that all Pods run which run it. `None` if they differ, since which one is right is unknown.
     pub running: Option<Digest>,
     /// Namespaces whose Pods name the image in their specification and run it, each with the digest: in order, the
     /// first [`MOST_HOLDERS`]. What annotations say does not count. Empty unless the selection asks for it.
@@ -87,7 +85,7 @@ pub struct Holder {
 /// The images in use, one list per selection: by image, each once. Pods may come in any order.
 ///
 /// An image counts as what the Pod asked for, and also as what it was given instead; each has to pass the selection's
-/// filter by itself. Images that cannot be read are left out.
+/// filter by itself. A pinned tag counts as the tag and as its digest. Images that cannot be read are left out.
 pub fn gather<'a>(
     selections: &[Selection<'_>],
     pods: impl IntoIterator<Item = PodUse<'a>>,
@@ -99,7 +97,7 @@ pub fn gather<'a>(
     gathering.finish()
 }
 
-/// Whether a Pod only warms a node. Its images are there because somebody wants them warm, not because they are in use.
+/// Whether a Pod only warms a node. Its images are there to be warm, not because they are in use.
 pub fn is_warming(labels: &dyn Labels) -> bool {
     labels.value(names::kubernetes::MANAGED_BY) == Some(names::drop::MANAGED_BY_DROP)
         && labels.value(names::drop::CACHED_IMAGE).is_some()

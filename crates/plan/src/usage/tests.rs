@@ -189,11 +189,11 @@ fn selections_see_their_pods_and_their_images_only() {
         &pods,
     );
     let told: Vec<Vec<_>> =
-        found.iter().map(|used| used.iter().map(|used| used.image.familiar()).collect()).collect();
+        found.iter().map(|used| used.iter().map(|used| used.image.as_str()).collect()).collect();
     let expected: [&[&str]; 6] = [
         &["quay.io/x:1", "quay.io/y:1", "quay.io/z:1"],
         &["quay.io/x:1", "quay.io/z:1"],
-        &["nginx:1", "quay.io/x:1"],
+        &["docker.io/library/nginx:1", "quay.io/x:1"],
         &[],
         &[],
         &[],
@@ -456,4 +456,15 @@ fn a_namespace_ran_what_its_pods_name_and_run() {
     let selection = Selection { proofs: false, ..everything.borrowed() };
     let unasked = gather(&[selection], pods.iter().map(Pod::borrowed)).remove(0);
     assert!(unasked.iter().all(|used| used.ran.is_empty()));
+}
+
+#[test]
+fn a_pinned_tag_is_used_as_the_tag_and_as_its_digest() {
+    let digest = Digest::sha256(b"x");
+    let (tag, held) = ("docker.io/library/nginx:1", format!("docker.io/library/nginx:1@{digest}"));
+    let copy = format!("m.io/nginx:1@{digest}");
+    let expected = [(tag, true), (&*held, true), (&*copy, false)];
+    assert_eq!(told(&all(&[pod("a", "1", &[&copy]).asked("nginx:1")])), expected);
+    assert_eq!(told(&all(&[pod("a", "1", &[&held]).asked("nginx:1")])), expected[..2]);
+    assert_eq!(told(&all(&[pod("a", "1", &[&held])])), [(&*held, true)], "nothing says that it was a tag");
 }

@@ -1,6 +1,8 @@
 //! What is known of the lists of other clusters, and what that keeps from being deleted.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 use fairlead_domain::reference::{Location, Reference};
 use jiff::{SignedDuration, Timestamp};

@@ -10,14 +10,13 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
-use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::{
-    document::{DocumentError, UsageList},
-    foreign::{ForeignLists, ForeignMirrors, Reading, SeenCluster, StaleList, Withheld},
-    standing::{Facts, ListStanding, standing},
-};
+pub use self::document::{DocumentError, UsageList};
+pub use self::foreign::{ForeignLists, ForeignMirrors, Reading, SeenCluster, StaleList, Withheld};
+pub use self::standing::{Facts, ListStanding, standing};
 use crate::mirroring::hold_tag;
 
 /// Below the path of a mirror, the repository that holds the lists.
@@ -32,6 +31,9 @@ pub const MAX_CLUSTERS: usize = 200;
 const SHORTEST_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 /// An unchanged list is written again after this time, so that readers can tell a live cluster from a dead one.
 const LONGEST_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
+
+/// After an attempt to store or read lists that failed. One that the registry refused is repeated with the next list.
+pub const RETRY: SignedDuration = SignedDuration::from_secs(30);
 
 /// The hash by which lists name a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -21,14 +21,16 @@ pub struct Plan {
 
 #[derive(Debug)]
 pub enum Action {
-    /// A Pod of this name that is there already is as good. A refusal is answered by [`Warming::not_created`].
+    /// A Pod of this name that is there already is as good. Answered by [`Warming::created`] or
+    /// [`Warming::not_created`], however long it takes: until then it is not asked for again.
     Create(Creation),
     /// A pull is due for the first time in a while: what Pods would be given for the image may be something else by
     /// now. Answered by a [`Routed`](super::Routed) that was planned later.
     Route {
         image: Arc<str>,
     },
-    /// Its result is stored, or does not matter any more. None of this name being there is as good.
+    /// Its result is stored, or does not matter any more. None of this name being there is as good. Answered by
+    /// [`Warming::deleted`], whatever came of it.
     Delete {
         pod: Arc<str>,
     },
@@ -52,7 +54,7 @@ pub enum Action {
 }
 
 /// A Pod to be created.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Creation {
     pub name: Arc<str>,
     pub order: Order,

@@ -21,6 +21,7 @@ use super::round::UNSEEN;
 use super::snapshot::Routed;
 use super::targets::{Skip, Targets};
 use super::time::{after, earliest};
+use crate::ledger::whole_seconds;
 use crate::node::Node;
 
 /// A Node's list of images is up to half a minute older than its report, and its clock may differ by a minute: only a
@@ -30,6 +31,10 @@ const LIST_DELAY: Duration = Duration::from_mins(2);
 const LIST_INTERVAL: Duration = Duration::from_mins(1);
 /// A pull that is the first for so long is of what Pods would be given now.
 const ROUTE_AGE: Duration = Duration::from_mins(5);
+/// How often it is looked whether an image has got a variant for nodes that were left out.
+const PLATFORM_AGE: Duration = Duration::from_hours(1);
+/// A kubelet that has said nothing about a Pod for so long is gone, or hangs. Others answer within a second or two.
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// A node with the time of its last report.
 #[derive(Debug, Clone)]
@@ -75,8 +80,17 @@ pub(super) struct Attached {
     pub(super) attempt: u32,
     pub(super) reference: Arc<str>,
     pub(super) created: Timestamp,
+    /// The kubelet has said something about it.
+    pub(super) acknowledged: bool,
     /// Since when it has been waiting for the kubelet's next try, and why.
     pub(super) stuck: Option<(Timestamp, Failure)>,
+}
+
+impl Attached {
+    /// When it stops taking a slot unless the kubelet says something about it.
+    pub(super) fn silent_at(&self) -> Option<Timestamp> {
+        (!self.acknowledged).then(|| after(self.created, SILENCE))
+    }
 }
 
 /// Why Pods of the image could not be created.
@@ -117,17 +131,22 @@ pub(super) struct Image {
     /// By UID of the node.
     pub(super) pods: HashMap<Arc<str>, Attached>,
     pub(super) tally: Tally,
+    /// Of the present reference: when it was last pulled, and which digest it had last.
     pub(super) latest_pull: Option<(Timestamp, Option<Digest>)>,
-    /// In a row, on whatever node, of failures that have to do with the image.
+    /// Failures since the last success, on whatever node, that have to do with the image or its registry.
     common_failures: u32,
     pub(super) last_failure: Option<Timestamp>,
     pub(super) refused: Option<Refused>,
+    /// It was there when this lease holder first planned.
+    pub(super) inherited: bool,
     /// When it came, or it was last found that something about it is another.
     pub(super) renewed: Timestamp,
     /// When it last got a slot, counted in slots.
     pub(super) served: u64,
     /// Its status may be another.
     pub(super) touched: bool,
+    /// When it, its policy or its pull secrets were last edited: what failed before may succeed now.
+    edited: Option<Timestamp>,
     /// When its status was last written, and with which phase.
     pub(super) reported: Option<(Timestamp, CachedImagePhase)>,
     /// The registry that it is pulled from.
@@ -139,11 +158,10 @@ pub(super) struct Image {
 impl Image {
     pub(super) fn new(object: Arc<CachedImage>, memory: Memory, now: Timestamp) -> Self {
         let text = |field: Option<&String>| Arc::<str>::from(field.map_or("", String::as_str));
-        let pulls = memory.iter().filter_map(|(_, row)| Some((row.pulled_at?, row.digest)));
         Self {
             name: text(object.metadata.name.as_ref()),
             uid: text(object.metadata.uid.as_ref()),
-            latest_pull: pulls.max_by_key(|(at, _)| *at),
+            latest_pull: None,
             last_failure: memory.iter().filter_map(|(_, row)| row.failed_at).max(),
             object,
             policy: None,
@@ -157,9 +175,11 @@ impl Image {
             tally: Tally::default(),
             common_failures: 0,
             refused: None,
+            inherited: false,
             renewed: now,
             served: 0,
             touched: true,
+            edited: None,
             reported: None,
             host: None,
             held_back: false,
@@ -184,12 +204,23 @@ impl Image {
         rows.map(|row| row.failures).max().unwrap_or(0)
     }
 
-    pub(super) fn progress(&self) -> Progress {
+    /// Whether the Pod on a node takes a slot. One on a node that is not ready, or whose kubelet is silent, may never
+    /// end.
+    pub(super) fn is_active(&self, node: &str, pod: &Attached, now: Timestamp) -> bool {
+        let silent = pod.silent_at().is_some_and(|at| at <= now);
+        // Usually all nodes are ready, and this is asked for every Pod in every round.
+        let dead = self.tally.skipped.contains_key(&Skip::NotReady)
+            && matches!(self.stances.get(node), Some(Stance::Skipped(Skip::NotReady)));
+        pod.stuck.is_none() && !dead && !silent
+    }
+
+    pub(super) fn progress(&self, now: Timestamp) -> Progress {
         Progress {
-            active: self.pods.values().filter(|pod| pod.stuck.is_none()).count(),
+            active: self.pods.iter().filter(|(node, pod)| self.is_active(node, pod, now)).count(),
             last_start: self.memory.last_start(),
             image_failures: self.common_failures,
             last_failure: self.last_failure,
+            is_held: !self.tally.ready.is_empty(),
         }
     }
 
@@ -200,6 +231,14 @@ impl Image {
         let failed_since = self.common_failures > 0 && self.last_failure > Some(planned_at);
         failed_since
             || after(planned_at.max(self.memory.last_start().unwrap_or(planned_at)), ROUTE_AGE) <= now
+    }
+
+    /// When to look whether the image has got a variant for nodes that it has none for. A digest never gets one.
+    pub(super) fn platforms_due(&self) -> Option<Timestamp> {
+        let lacks = self.tally.skipped.keys().any(|skip| matches!(skip, Skip::Platform { .. }));
+        let moves = self.reference().is_some_and(|reference| reference.digest().is_none());
+        let planned_at = self.routed.as_ref().filter(|_| lacks && moves)?.planned_at;
+        Some(after(planned_at, PLATFORM_AGE))
     }
 
     /// Notes that another decision is asked for. `false`: that was done a moment ago.
@@ -246,7 +285,8 @@ impl Image {
         let (need, again) = match row {
             _ if self.pods.contains_key(&node.uid) => (Need::Pulling, None),
             Some(row) if failing => {
-                let until = row.failed_at.map(|at| self.pace.retry_at(at, row.failures));
+                let failed_at = row.failed_at.filter(|at| self.edited.is_none_or(|edited| edited < *at));
+                let until = failed_at.map(|at| self.pace.retry_at(at, row.failures));
                 match until.filter(|until| *until > now) {
                     Some(until) => (Need::Later, Some(until)),
                     None => (Need::Pull(self.rank(known, 2)), None),
@@ -359,13 +399,13 @@ impl Image {
         self.memory.record(&node.uid, &node.name, &outcome);
         match result {
             Ok(digest) => {
-                self.latest_pull = Some((at, digest));
+                // Some runtimes do not say which it was.
+                self.latest_pull = Some((at, digest.or_else(|| self.latest_pull?.1)));
                 self.common_failures = 0;
             }
             Err(failure) => {
                 self.last_failure = Some(at);
-                self.common_failures =
-                    if failure.of_image { self.common_failures.saturating_add(1) } else { 0 };
+                self.common_failures = self.common_failures.saturating_add(failure.of_image.into());
             }
         }
         self.touched = true;
@@ -379,10 +419,25 @@ impl Image {
         self.routed = routed;
         self.route_asked = None;
         self.host = self.reference().map(|reference| HostKey::of(reference.host().as_str()));
+        self.latest_pull = self.stored_pull();
         self.common_failures = 0;
         self.refused = None;
         self.renewed = now;
         self.touched = true;
+    }
+
+    /// Something that may cure failures was edited.
+    pub(super) fn note_edit(&mut self, now: Timestamp) {
+        self.edited = Some(whole_seconds(now));
+    }
+
+    fn stored_pull(&self) -> Option<(Timestamp, Option<Digest>)> {
+        let reference = self.reference()?;
+        let rows =
+            || self.memory.iter().map(|(_, row)| row).filter(|row| *row.reference == *reference.as_str());
+        let last = rows().filter_map(|row| row.pulled_at).max()?;
+        let known = rows().filter_map(|row| Some((row.pulled_at?, row.digest?)));
+        Some((last, known.max_by_key(|(at, _)| *at).map(|(_, digest)| digest)))
     }
 }
 

@@ -18,11 +18,12 @@ use super::pod_state::Failure;
 use super::time::after;
 use crate::ledger::{stored_prefix, whole_seconds};
 
-/// Time between two writes of one piece. Results come in by the hundred.
-const WRITE_INTERVAL: Duration = Duration::from_secs(1);
-/// The same for an image on so many nodes that it has several pieces: each write costs the API server as much as ten
-/// Pods do, and what waits for it is only the end of Pods that are done.
-const WRITE_INTERVAL_OF_MANY: Duration = Duration::from_secs(4);
+/// Time between two writes of one piece, for each row of all: a piece of some hundred costs the API server as much as
+/// ten Pods do, and what waits for it is only the end of Pods that are done.
+const WRITE_INTERVAL_OF_ROW: Duration = Duration::from_millis(4);
+const LEAST_WRITE_INTERVAL: Duration = Duration::from_millis(300);
+/// Pods end within half a minute after their pulls.
+const MOST_WRITE_INTERVAL: Duration = Duration::from_secs(8);
 /// Pause after a write that failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -137,14 +138,20 @@ impl Memory {
 
     /// What is stored. Objects that the operator would not have written in the name of this owner are passed over. Of a
     /// node in two pieces the later attempt counts.
-    pub fn load<'a>(name: &str, uid: &str, objects: impl IntoIterator<Item = &'a WarmLedger>) -> Self {
+    pub fn load<'a>(
+        name: &str,
+        uid: &str,
+        objects: impl IntoIterator<Item = &'a WarmLedger>,
+        now: Timestamp,
+    ) -> Self {
         let mut memory = Self::new(name, uid);
         for object in objects {
             let Some(shard) = memory.shard_of(object) else { continue };
             let spec = &object.spec;
             memory.last_start = memory.last_start.max(spec.last_start.as_ref().map(|time| time.0));
             let version = object.metadata.resource_version.clone();
-            let piece = Piece { version, stored: Some(0), ..Piece::default() };
+            // It may have been written a moment ago, by another lease holder.
+            let piece = Piece { version, stored: Some(0), not_before: Some(now), ..Piece::default() };
             memory.pieces.insert(shard, piece);
             for node in &spec.nodes {
                 let reference = memory.share(node.reference.as_deref().unwrap_or(&spec.reference));
@@ -285,21 +292,27 @@ impl Memory {
         best.unwrap_or_else(|| taken.last().map_or(0, |(number, _)| number + 1))
     }
 
-    /// Whether the result of an attempt is stored.
-    pub fn is_stored(&self, node: &str, attempt: u32) -> bool {
+    /// Whether the result of an attempt is known and not stored yet.
+    pub fn is_unstored(&self, node: &str, attempt: u32) -> bool {
         let piece = self.index.get(node).and_then(|shard| self.pieces.get(shard));
         piece.is_some_and(|piece| {
             let row = piece.rows.get(node).filter(|(row, _)| row.attempt >= attempt);
-            row.is_some_and(|(_, changed)| piece.stored.is_some_and(|stored| *changed <= stored))
+            row.is_some_and(|(_, changed)| piece.stored.is_none_or(|stored| *changed > stored))
         })
     }
 
-    /// What is to be written now. Every draft has to be answered, by [`Self::written`] or [`Self::not_written`].
-    pub fn drafts(&mut self, now: Timestamp) -> Vec<Draft> {
+    /// How many pieces are being written.
+    pub fn in_flight(&self) -> usize {
+        self.pieces.values().filter(|piece| piece.in_flight).count()
+    }
+
+    /// What is to be written now, at most so much. Every draft has to be answered, by [`Self::written`] or
+    /// [`Self::not_written`].
+    pub fn drafts(&mut self, now: Timestamp, most: usize) -> Vec<Draft> {
         let due = self.pieces.iter().filter(|(_, piece)| {
             piece.is_dirty() && !piece.in_flight && piece.not_before.is_none_or(|earliest| earliest <= now)
         });
-        let due: Vec<Shard> = due.map(|(shard, _)| *shard).collect();
+        let due: Vec<Shard> = due.map(|(shard, _)| *shard).take(most).collect();
         due.into_iter().map(|shard| self.draft(shard, now)).collect()
     }
 
@@ -312,7 +325,9 @@ impl Memory {
     fn draft(&mut self, shard: Shard, now: Timestamp) -> Draft {
         let (name, ticket, last_start) = (self.object_name(shard), Ticket(self.clock), self.last_start);
         let owner = self.owner.clone();
-        let interval = if self.pieces.len() > 1 { WRITE_INTERVAL_OF_MANY } else { WRITE_INTERVAL };
+        let rows = u32::try_from(self.index.len()).unwrap_or(u32::MAX);
+        let interval = WRITE_INTERVAL_OF_ROW.saturating_mul(rows);
+        let interval = interval.clamp(LEAST_WRITE_INTERVAL, MOST_WRITE_INTERVAL);
         let piece = self.pieces.entry(shard).or_default();
         piece.in_flight = true;
         piece.not_before = Some(after(now, interval));

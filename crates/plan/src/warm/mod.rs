@@ -24,8 +24,6 @@ pub mod targets;
 mod tests;
 mod time;
 
-pub use self::{
-    actions::{Action, Creation, Event, EventKind, Plan, Refusal},
-    round::{Figures, Warming},
-    snapshot::{Routed, Settings, Snapshot, Trouble, asked},
-};
+pub use self::actions::{Action, Creation, Event, EventKind, Plan, Refusal};
+pub use self::round::{Figures, Warming};
+pub use self::snapshot::{Routed, Snapshot, Trouble, WarmSettings, asked};

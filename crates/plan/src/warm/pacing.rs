@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::drop::{FailureBackoff, PullPolicySpec};
+use fairlead_domain::backoff::Backoff;
 use fairlead_domain::duration::Duration as Text;
 use jiff::Timestamp;
 
@@ -18,7 +19,8 @@ use super::time::after;
 const DEFAULT_DELAY: Duration = Duration::from_secs(10);
 
 /// From this many failures in a row on that have to do with the image and not with a node, it is tried on one node at a
-/// time: all others would meet the same.
+/// time: all others would meet the same. Where a node holds the image, half of those that pull at once must have failed
+/// if that is more: bad nodes fail at once, and all together before a good one is done.
 const SUSPICIOUS_FAILURES: u32 = 5;
 
 /// The pace of one image.
@@ -53,7 +55,7 @@ impl Pace {
         let (initial, max) = (self.backoff.initial.as_std(), self.backoff.max.as_std());
         match failures {
             0 | 1 => initial,
-            _ => initial.saturating_mul(1_u32.checked_shl(failures - 1).unwrap_or(u32::MAX)).min(max),
+            _ => Backoff::new(initial, max).plain(failures - 1),
         }
     }
 
@@ -81,18 +83,23 @@ pub struct Progress {
     /// Failures in a row, on whatever nodes, that have to do with the image itself.
     pub image_failures: u32,
     pub last_failure: Option<Timestamp>,
+    /// A node holds it.
+    pub is_held: bool,
 }
 
 /// How many pulls of an image may start now, as far as the image itself is concerned.
 pub fn slots(pace: &Pace, progress: Progress, now: Timestamp) -> Result<usize, Wait> {
-    let nodes = if progress.image_failures >= SUSPICIOUS_FAILURES { 1 } else { pace.nodes };
+    let half = u32::try_from(pace.nodes / 2).unwrap_or(u32::MAX);
+    let suspicious = if progress.is_held { SUSPICIOUS_FAILURES.max(half) } else { SUSPICIOUS_FAILURES };
+    let further_failures = progress.image_failures.checked_sub(suspicious);
+    let nodes = if further_failures.is_some() { 1 } else { pace.nodes };
     let free = nodes.saturating_sub(progress.active);
     if free == 0 {
         return Err(Wait::Nodes);
     }
     let mut earliest = progress.last_start.map(|start| after(start, pace.delay));
-    if progress.image_failures >= SUSPICIOUS_FAILURES {
-        let pause = pace.backoff(progress.image_failures - SUSPICIOUS_FAILURES + 1);
+    if let Some(further) = further_failures {
+        let pause = pace.backoff(further.saturating_add(1));
         earliest = earliest.max(progress.last_failure.map(|failure| after(failure, pause)));
     }
     match earliest {
@@ -125,6 +132,11 @@ impl Load {
         if let Some(policy) = policy {
             *self.by_policy.entry(Arc::clone(policy)).or_default() += 1;
         }
+        self.add_to_node(node);
+    }
+
+    /// One more Pod that counts for its node only.
+    pub fn add_to_node(&mut self, node: &Arc<str>) {
         *self.by_node.entry(Arc::clone(node)).or_default() += 1;
     }
 
@@ -216,15 +228,19 @@ mod tests {
         let pace = Pace::new(Some(&policy));
         let progress = |image_failures, active| Progress {
             active,
-            last_start: None,
             image_failures,
             last_failure: Some(at(0)),
+            ..Progress::default()
         };
         assert_eq!(slots(&pace, progress(4, 0), at(1)), Ok(50));
         assert_eq!(slots(&pace, progress(5, 0), at(1)), Err(Wait::Delay(at(30))));
         assert_eq!(slots(&pace, progress(6, 0), at(31)), Err(Wait::Delay(at(60))));
         assert_eq!(slots(&pace, progress(6, 0), at(60)), Ok(1));
         assert_eq!(slots(&pace, progress(6, 1), at(60)), Err(Wait::Nodes));
+        let held = |image_failures| Progress { is_held: true, ..progress(image_failures, 0) };
+        assert_eq!(slots(&pace, held(24), at(1)), Ok(50), "other nodes got it");
+        assert_eq!(slots(&pace, held(25), at(1)), Err(Wait::Delay(at(30))));
+        assert_eq!(slots(&Pace::new(None), held(5), at(1)), Err(Wait::Delay(at(30))));
     }
 
     #[test]

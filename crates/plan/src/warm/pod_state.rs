@@ -90,6 +90,16 @@ impl Failure {
     }
 }
 
+impl PullPod {
+    /// Whether the node's kubelet has said anything about the Pod.
+    pub(super) fn is_acknowledged(&self) -> bool {
+        let said = |one: &PullContainer| {
+            one.created || one.image_id.is_some() || one.waiting.is_some() || one.terminated.is_some()
+        };
+        self.phase != Phase::Pending || self.containers.iter().any(said)
+    }
+}
+
 /// The state of one pull of a Pod.
 pub fn pull_state(pod: &PullPod, pull: &Pull) -> PullState {
     let by_volume = pod.record.volumes;
@@ -154,9 +164,11 @@ fn failing(container: &PullContainer) -> Option<PullState> {
     match cause {
         // The kubelet's own limit: it tries again by itself.
         PullFailure::TooManyPulls => None,
-        PullFailure::Network | PullFailure::RateLimited | PullFailure::Inspect | PullFailure::Unknown => {
-            Some(PullState::Stuck(failure))
-        }
+        PullFailure::Network
+        | PullFailure::Resolver
+        | PullFailure::RateLimited
+        | PullFailure::Inspect
+        | PullFailure::Unknown => Some(PullState::Stuck(failure)),
         PullFailure::NotFound
         | PullFailure::Denied
         | PullFailure::ConnectionRefused
@@ -173,10 +185,19 @@ fn failing(container: &PullContainer) -> Option<PullState> {
     }
 }
 
+/// Whether other nodes would meet the same, because it has to do with the image or with its registry. Where only the
+/// node is to blame, pulls on other nodes succeed meanwhile.
 fn is_of_image(cause: PullFailure) -> bool {
     matches!(
         cause,
-        PullFailure::NotFound | PullFailure::Denied | PullFailure::InvalidName | PullFailure::RateLimited
+        PullFailure::NotFound
+            | PullFailure::Denied
+            | PullFailure::InvalidName
+            | PullFailure::RateLimited
+            | PullFailure::ConnectionRefused
+            | PullFailure::NoSuchHost
+            | PullFailure::Unavailable
+            | PullFailure::Network
     )
 }
 

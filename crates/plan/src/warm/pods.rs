@@ -1,16 +1,18 @@
 //! Pull Pods in a round: what they came to, and when they are deleted.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlead_domain::backoff::Backoff;
 use fairlead_domain::digest::Digest;
 use jiff::Timestamp;
 
-use super::actions::{Action, Event, EventKind, Plan, Refusal};
+use super::actions::{Action, Creation, Event, EventKind, Plan, Refusal};
 use super::image::{Attached, Image, KnownNode, Refused};
 use super::pod_state::{Failure, PullPod, PullState, pull_state};
 use super::record::{Pull, Record};
-use super::round::{SeenPod, UNSEEN, Warming};
+use super::round::{Awaited, Deletion, SeenPod, UNSEEN, Warming};
 use super::snapshot::Snapshot;
 use super::time::{after, earliest};
 
@@ -20,22 +22,21 @@ const STUCK_GRACE: Duration = Duration::from_secs(20);
 const DEADLINE_GRACE: Duration = Duration::from_mins(1);
 /// Pauses after Pods that were not created. They are not those of the policy, which are about pulls: an API server that
 /// restarts is away for seconds.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(5));
 
 impl Warming {
     pub(super) fn observe_pods(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
         for pod in snapshot.pods {
             if let Some(awaited) = self.awaited.remove(&pod.name) {
-                self.accepted(&awaited.record);
+                self.accepted(&awaited.creation.order.record);
             }
             let seen = self.pods.get_mut(&pod.name);
-            let delete_asked = seen.as_ref().and_then(|seen| seen.delete_asked);
+            let deletion = seen.as_ref().map_or(Deletion::Nothing, |seen| seen.deletion);
             if let Some(seen) = seen.filter(|seen| seen.pod == *pod && !seen.stale) {
                 seen.round = self.round;
                 continue;
             }
-            let seen = SeenPod { pod: Arc::clone(pod), round: self.round, stale: false, delete_asked };
+            let seen = SeenPod { pod: Arc::clone(pod), round: self.round, stale: false, deletion };
             self.pods.insert(Arc::clone(&pod.name), seen);
             self.observe_pod(pod, snapshot.now, plan);
         }
@@ -46,15 +47,49 @@ impl Warming {
             self.finished.remove(&name);
             self.detach(&name, &record, snapshot.now);
         }
-        let unseen = self.awaited.iter().filter(|(_, awaited)| after(awaited.since, UNSEEN) <= snapshot.now);
-        let unseen: Vec<_> = unseen.map(|(name, _)| Arc::clone(name)).collect();
-        for name in unseen {
-            if let Some(awaited) = self.awaited.remove(&name) {
-                self.detach(&name, &awaited.record, snapshot.now);
+        self.repeat_creations(snapshot.now, plan);
+    }
+
+    /// Asks again for Pods that have not come although the API server has answered, or did not in time. It is the same
+    /// Pod each time, also where images would share it with others by now: the first request may still succeed.
+    fn repeat_creations(&mut self, now: Timestamp, plan: &mut Plan) {
+        let images = &self.images;
+        let is_wanted = |creation: &Creation| {
+            let Creation { name, order } = creation;
+            order.record.pulls.iter().any(|pull| {
+                let image = images.get(&pull.uid);
+                let attached = image.and_then(|image| image.pods.get(&order.record.node));
+                attached.is_some_and(|attached| attached.pod == *name)
+            })
+        };
+        self.awaited.retain(|_, Awaited { creation, answered }| {
+            // Answers do not make a round.
+            let again = after(answered.unwrap_or(now), UNSEEN);
+            if again > now {
+                plan.look_again = earliest(plan.look_again, Some(again));
+                return true;
             }
+            let wanted = is_wanted(creation);
+            if wanted {
+                *answered = None;
+                plan.actions.push(Action::Create(creation.clone()));
+            }
+            wanted
+        });
+    }
+
+    /// The API server has the Pod, or may have it.
+    pub fn created(&mut self, pod: &str, now: Timestamp) {
+        if let Some(awaited) = self.awaited.get_mut(pod) {
+            awaited.answered = Some(now);
         }
-        let oldest = self.awaited.values().map(|awaited| awaited.since).min();
-        plan.look_again = earliest(plan.look_again, oldest.map(|since| after(since, UNSEEN)));
+    }
+
+    /// The API server was asked to delete the Pod.
+    pub fn deleted(&mut self, pod: &str, now: Timestamp) {
+        if let Some(seen) = self.pods.get_mut(pod) {
+            seen.deletion = Deletion::Answered(now);
+        }
     }
 
     /// The API server takes Pods of these images.
@@ -68,7 +103,7 @@ impl Warming {
         }
     }
 
-    /// A Pod is gone, or never came.
+    /// A Pod is gone, or will not come.
     fn detach(&mut self, pod: &str, record: &Record, now: Timestamp) {
         for pull in &record.pulls {
             let Some(image) = self.images.get_mut(&pull.uid) else { continue };
@@ -115,8 +150,11 @@ impl Warming {
                         attempt: pull.attempt,
                         reference: Arc::clone(&pull.reference),
                         created: pod.created,
+                        acknowledged: pod.is_acknowledged(),
                         stuck,
                     };
+                    let silent_at = attached.silent_at().filter(|at| *at > now);
+                    self.due.extend(silent_at.map(|at| (at, Arc::clone(&pull.uid), Arc::clone(node))));
                     if let Some(replaced) = image.pods.insert(Arc::clone(node), attached) {
                         self.settle(&replaced.pod);
                     }
@@ -169,59 +207,58 @@ impl Warming {
         for name in &self.finished {
             let Some(seen) = self.pods.get_mut(name) else { continue };
             let record = &seen.pod.record;
-            let stored = record.pulls.iter().all(|pull| {
-                let image = self.images.get(&pull.uid).filter(|_| self.nodes.contains_key(&record.node));
-                image.is_none_or(|image| {
-                    let recorded =
-                        image.memory.get(&record.node).is_some_and(|row| row.attempt >= pull.attempt);
-                    !recorded || image.memory.is_stored(&record.node, pull.attempt)
-                })
-            });
+            // The result of a Pod whose deletion was asked for is stored; it is not looked up in every round.
+            let stored = seen.deletion == Deletion::Asked
+                || record.pulls.iter().all(|pull| {
+                    let image = self.images.get(&pull.uid).filter(|_| self.nodes.contains_key(&record.node));
+                    image.is_none_or(|image| !image.memory.is_unstored(&record.node, pull.attempt))
+                });
             if !stored {
                 continue;
             }
-            let again = seen.delete_asked.map(|asked| after(asked, UNSEEN));
-            if again.is_none_or(|again| again <= now) {
-                seen.delete_asked = Some(now);
+            let again = match seen.deletion {
+                Deletion::Nothing => now,
+                Deletion::Asked => after(now, UNSEEN),
+                Deletion::Answered(at) => after(at, UNSEEN),
+            };
+            if again <= now {
+                seen.deletion = Deletion::Asked;
                 plan.actions.push(Action::Delete { pod: Arc::clone(name) });
+            } else {
+                plan.look_again = earliest(plan.look_again, Some(again));
             }
-            plan.look_again = earliest(plan.look_again, seen.delete_asked.map(|asked| after(asked, UNSEEN)));
         }
     }
 
-    /// Pods that take slots, each with the UID of its node and its first image.
-    pub(super) fn active_pods(&self) -> impl Iterator<Item = (&Arc<str>, &Image)> {
-        let seen = self.pods.iter().map(|(name, seen)| (name, &seen.pod.record));
-        let awaited = self.awaited.iter().map(|(name, awaited)| (name, &awaited.record));
-        seen.chain(awaited).filter_map(|(name, record)| {
-            let mut images = record.pulls.iter().filter_map(|pull| self.images.get(&pull.uid));
-            let image = images.find(|image| {
-                let attached = image.pods.get(&record.node);
-                attached.is_some_and(|attached| attached.pod == *name && attached.stuck.is_none())
-            })?;
-            Some((&record.node, image))
-        })
+    /// Pods that are not stuck, each with the UID of its node, one of its images, and whether it takes a slot.
+    pub(super) fn pods_under_way(&self, now: Timestamp) -> impl Iterator<Item = (&Arc<str>, &Image, bool)> {
+        let attached = self.images.values().flat_map(|image| image.pods.iter().map(move |pod| (image, pod)));
+        // A batch is the Pod of several images.
+        let mut counted = HashSet::new();
+        attached
+            .filter(move |(_, (_, pod))| pod.stuck.is_none() && counted.insert(&*pod.pod))
+            .map(move |(image, (node, pod))| (node, image, image.is_active(node, pod, now)))
     }
 
     /// The API server refused a Pod. The images of it are tried again after a pause.
     pub fn not_created(&mut self, pod: &str, refusal: Refusal<'_>, now: Timestamp) {
         let Some(awaited) = self.awaited.remove(pod) else { return };
-        for pull in &awaited.record.pulls {
+        let record = awaited.creation.order.record;
+        for pull in &record.pulls {
             let Some(image) = self.images.get_mut(&pull.uid) else { continue };
             // Pods that were asked for together count once.
             let (times, until) = match &image.refused {
                 Some(refused) if now < refused.until => (refused.times, refused.until),
                 before => {
                     let times = before.as_ref().map_or(0, |refused| refused.times);
-                    let pause = FIRST_PAUSE.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX));
-                    (times.saturating_add(1), after(now, pause.min(LONGEST_PAUSE)))
+                    (times.saturating_add(1), after(now, RETRY.plain(times)))
                 }
             };
             let Failure { reason, message, .. } = Failure::new(refusal.reason, refusal.message);
             image.refused = Some(Refused { reason, message, times, until });
             image.touched = true;
         }
-        self.detach(pod, &awaited.record, now);
+        self.detach(pod, &record, now);
     }
 }
 

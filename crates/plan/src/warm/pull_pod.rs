@@ -13,10 +13,8 @@ use k8s_openapi::api::core::v1::{
     Capabilities, Container, ImageVolumeSource, LocalObjectReference, Pod, PodOS, PodSecurityContext,
     PodSpec, ResourceRequirements, SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
 };
-use k8s_openapi::apimachinery::pkg::{
-    api::resource::Quantity,
-    apis::meta::v1::{ObjectMeta, OwnerReference},
-};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::record::{Pull, Record, label_value};
 use crate::node::Node;
@@ -90,9 +88,15 @@ pub fn pull_pod(order: &Order) -> Pod {
     }
 }
 
+/// Service meshes have nothing to add to a Pod that sends nothing, and what they add needs rights that it must not
+/// have.
+const NO_SIDECARS: [(&str, &str); 2] =
+    [("sidecar.istio.io/inject", "false"), ("linkerd.io/inject", "disabled")];
+
 fn metadata(order: &Order) -> ObjectMeta {
     let record = &*order.record;
     let mut annotations = BTreeMap::from([(fairlead::PULLS.to_owned(), record.write())]);
+    annotations.extend(NO_SIDECARS.map(|(key, value)| (key.to_owned(), value.to_owned())));
     let names: Vec<&str> = record.pulls.iter().map(|pull| &*pull.image).collect();
     let (names, pod_name) = (names.join(","), record.pod_name());
     let mut label = |key: &str, value: &str| {

@@ -62,11 +62,13 @@ mod shared {
 }
 
 impl Record {
-    /// The record of a Pod, if it gives the Pod's name and every image in it owns the Pod.
+    /// The record of a Pod, if it gives the Pod's name and the owners of the Pod are images in it. An image that was
+    /// deleted is no owner any more: the garbage collector takes it off while there are others.
     pub fn read(annotation: &str, pod_name: &str, owners: &[Arc<str>]) -> Option<Self> {
         let record: Self = serde_json::from_str(annotation).ok()?;
-        let owned = record.pulls.iter().all(|pull| owners.contains(&pull.uid));
-        (!record.pulls.is_empty() && owned && record.pod_name() == pod_name).then_some(record)
+        let pulls = |owner: &Arc<str>| record.pulls.iter().any(|pull| pull.uid == *owner);
+        let owned = !owners.is_empty() && owners.iter().all(pulls);
+        (owned && record.pod_name() == pod_name).then_some(record)
     }
 
     pub(super) fn write(&self) -> String {
@@ -167,5 +169,10 @@ mod tests {
         assert_eq!(Record::read(&text, "pull-web-0", &owner), None, "another name");
         assert_eq!(Record::read(&text.replace('3', "4"), &name, &owner), None, "edited");
         assert_eq!(Record::read("{}", &name, &owner), None);
+        let stranger: [Arc<str>; 2] = ["uid-web".into(), "uid-other".into()];
+        assert_eq!(Record::read(&text, &name, &stranger), None, "owned by something else, too");
+        let both = record("n", &[pull("web", "r.io/a:1", 3), pull("gone", "r.io/b:1", 1)]);
+        let read = Record::read(&both.write(), &both.pod_name(), &owner);
+        assert_eq!(read, Some(both), "one of its images was deleted");
     }
 }

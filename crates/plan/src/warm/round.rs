@@ -5,31 +5,34 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_api::drop::{CachedImage, PullPolicy};
+use fairlead_api::drop::{CachedImage, CachedImageSpec, PullPolicy};
 use fairlead_api::fairlead::WarmLedger;
 use fairlead_api::names::fairlead::WARMING;
 use jiff::Timestamp;
 
-use super::actions::{Action, Plan};
+use super::actions::{Action, Creation, Plan};
 use super::gate;
 use super::image::{Image, KnownNode, Stance};
 use super::memory::{Found, Memory, Shard, Ticket};
 use super::pod_state::PullPod;
-use super::record::Record;
-use super::snapshot::{Settings, Snapshot};
+use super::snapshot::{Snapshot, WarmSettings};
 use super::status;
+use super::targets::Targets;
 use super::time::{after, earliest};
 
-/// An action whose effect is not seen after this time is asked for again.
+/// An action whose effect is not seen this long after it was answered is asked for again.
 pub(super) const UNSEEN: Duration = Duration::from_secs(10);
 /// Time between two statuses of an image, unless its phase changes: for each node that should hold it, since a status
 /// lists them, and at least.
 const STATUS_INTERVAL_OF_NODE: Duration = Duration::from_millis(5);
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// Pieces of ledgers that are written at once. The others wait for one to end, and are written with what has come
+/// meanwhile.
+const MOST_STORES: usize = 8;
 
 /// What is known from round to round.
 pub struct Warming {
-    pub(super) settings: Settings,
+    pub(super) settings: WarmSettings,
     pub(super) images: BTreeMap<Arc<str>, Image>,
     pub(super) nodes: HashMap<Arc<str>, KnownNode>,
     pub(super) pods: HashMap<Arc<str>, SeenPod>,
@@ -43,6 +46,8 @@ pub struct Warming {
     gated: BTreeMap<Arc<str>, Option<Timestamp>>,
     /// What was stored for images that have not been seen yet.
     stored: HashMap<String, Vec<Arc<WarmLedger>>>,
+    /// When this lease holder first planned.
+    pub(super) began: Option<Timestamp>,
     pub(super) round: u64,
     /// Counts slots that were given.
     pub(super) turn: u64,
@@ -67,13 +72,23 @@ pub(super) struct SeenPod {
     pub(super) round: u64,
     /// It has to be looked at although it has not changed: what is wanted of it has.
     pub(super) stale: bool,
-    pub(super) delete_asked: Option<Timestamp>,
+    pub(super) deletion: Deletion,
+}
+
+/// What was done to have a Pod deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deletion {
+    Nothing,
+    /// It was asked for, and has not been answered.
+    Asked,
+    Answered(Timestamp),
 }
 
 #[derive(Debug)]
 pub(super) struct Awaited {
-    pub(super) record: Arc<Record>,
-    pub(super) since: Timestamp,
+    pub(super) creation: Creation,
+    /// None: the request waits, or is under way.
+    pub(super) answered: Option<Timestamp>,
 }
 
 impl fmt::Debug for Warming {
@@ -85,7 +100,7 @@ impl fmt::Debug for Warming {
 
 impl Warming {
     /// With what earlier lease holders stored.
-    pub fn new(settings: Settings, ledgers: impl IntoIterator<Item = Arc<WarmLedger>>) -> Self {
+    pub fn new(settings: WarmSettings, ledgers: impl IntoIterator<Item = Arc<WarmLedger>>) -> Self {
         let mut stored = HashMap::<String, Vec<Arc<WarmLedger>>>::new();
         for ledger in ledgers {
             stored.entry(ledger.spec.owner.uid.clone()).or_default().push(ledger);
@@ -100,6 +115,7 @@ impl Warming {
             due: BTreeSet::new(),
             gated: BTreeMap::new(),
             stored,
+            began: None,
             round: 0,
             turn: 0,
         }
@@ -108,6 +124,7 @@ impl Warming {
     /// Takes the cluster in and says what to do.
     pub fn round(&mut self, snapshot: &Snapshot<'_>) -> Plan {
         self.round += 1;
+        self.began.get_or_insert(snapshot.now);
         let mut plan = Plan::default();
         let changed = self.observe_nodes(snapshot);
         self.observe_images(snapshot);
@@ -121,7 +138,7 @@ impl Warming {
         self.pass_time(snapshot.now, &mut plan);
         self.delete_pods(snapshot.now, &mut plan);
         self.schedule(snapshot, &mut plan);
-        self.open_gates(snapshot.now, &mut plan);
+        self.open_gates(snapshot, &mut plan);
         self.store(snapshot.now, &mut plan);
         self.report(snapshot, &mut plan);
         plan.look_again = earliest(plan.look_again, self.due.first().map(|(at, _, _)| *at));
@@ -197,10 +214,11 @@ impl Warming {
         snapshot: &Snapshot<'_>,
     ) {
         let nodes = &self.nodes;
+        let is_new = !self.images.contains_key(uid);
         let image = self.images.entry(Arc::clone(uid)).or_insert_with(|| {
             let name = object.metadata.name.as_deref().unwrap_or_default();
             let ledgers = self.stored.remove(&**uid).unwrap_or_default();
-            let mut memory = Memory::load(name, uid, ledgers.iter().map(|ledger| &**ledger));
+            let mut memory = Memory::load(name, uid, ledgers.iter().map(|ledger| &**ledger), snapshot.now);
             // A list without any node is one that has not arrived.
             if !nodes.is_empty() {
                 let gone = memory.iter().map(|(node, _)| node).filter(|node| !nodes.contains_key(*node));
@@ -209,7 +227,9 @@ impl Warming {
                     memory.forget(&node);
                 }
             }
-            Image::new(Arc::clone(object), memory, snapshot.now)
+            let mut image = Image::new(Arc::clone(object), memory, snapshot.now);
+            image.inherited = self.began == Some(snapshot.now);
+            image
         });
         let routed = snapshot.routed.get(uid);
         let same_policy = match (&image.policy, &policy) {
@@ -229,6 +249,13 @@ impl Warming {
                 image.route_asked = None;
             }
             return;
+        }
+        let same_secrets = match (&image.routed, routed) {
+            (Some(one), Some(other)) => one.pull_secrets == other.pull_secrets,
+            _ => true,
+        };
+        if !(is_new || same_object && same_policy && same_secrets) {
+            image.note_edit(snapshot.now);
         }
         image.renew(policy, routed.cloned(), snapshot.now);
         for seen in self.pods.values_mut() {
@@ -276,14 +303,25 @@ impl Warming {
         }
     }
 
-    fn open_gates(&mut self, now: Timestamp, plan: &mut Plan) {
+    fn open_gates(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
+        let now = snapshot.now;
+        let policy_of = |spec: &CachedImageSpec| {
+            let name = spec.policy_ref.as_ref().map(|policy| policy.name.as_str());
+            let named = |policy: &&Arc<PullPolicy>| policy.metadata.name.as_deref() == name;
+            snapshot.policies.iter().find(named).filter(|_| name.is_some()).map(|policy| &policy.spec)
+        };
+        let coming: Vec<_> =
+            snapshot.coming_gates.iter().map(|spec| Targets::new(spec, policy_of(spec), &[])).collect();
         // What is no image can never be there.
         let can_come = |image: &&Image| image.routed.as_ref().is_none_or(|routed| routed.reference.is_ok());
         let gating = self.images.values().filter(|image| image.object.spec.gate).filter(can_come);
         let gating: Vec<&Image> = gating.collect();
         for (uid, asked) in &mut self.gated {
             let Some(known) = self.nodes.get(uid) else { continue };
-            let stances = gating.iter().map(|image| image.stance(uid));
+            let may_come =
+                |targets: &Targets<'_>| targets.skip(&known.node).is_none_or(|skip| !skip.is_lasting());
+            let coming = coming.iter().any(may_come).then_some(None);
+            let stances = gating.iter().map(|image| image.stance(uid)).chain(coming);
             match gate::release(stances, known.node.created, self.settings.gate_deadline, now) {
                 Err(deadline) => plan.look_again = earliest(plan.look_again, Some(deadline)),
                 Ok(_) if asked.is_some_and(|asked| after(asked, UNSEEN) > now) => {
@@ -300,16 +338,22 @@ impl Warming {
     }
 
     fn store(&mut self, now: Timestamp, plan: &mut Plan) {
+        let underway: usize = self.images.values().map(|image| image.memory.in_flight()).sum();
+        let mut room = MOST_STORES.saturating_sub(underway);
         for image in self.images.values_mut() {
-            let drafts = image.memory.drafts(now).into_iter();
+            let drafts = image.memory.drafts(now, room);
+            room -= drafts.len();
+            let drafts = drafts.into_iter();
             plan.actions.extend(drafts.map(|draft| Action::Store { image: Arc::clone(&image.uid), draft }));
-            plan.look_again = earliest(plan.look_again, image.memory.next_draft());
+            // What is due already waits for room, and the end of every write brings a round.
+            let later = image.memory.next_draft().filter(|at| *at > now);
+            plan.look_again = earliest(plan.look_again, later);
         }
     }
 
     fn report(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
         for image in self.images.values_mut() {
-            let trouble = image.host.as_ref().and_then(|host| snapshot.registries.get(host));
+            let trouble = snapshot.troubles.get(&image.uid);
             image.touched |= trouble.is_some() != image.held_back;
             image.held_back = trouble.is_some();
             // Until it is decided what the image is pulled as, no node can be judged, and what the status says stands.
@@ -361,8 +405,8 @@ impl Warming {
     }
 
     /// Pods that take slots.
-    pub fn active_pulls(&self) -> usize {
-        self.active_pods().count()
+    pub fn active_pulls(&self, now: Timestamp) -> usize {
+        self.pods_under_way(now).filter(|(_, _, active)| *active).count()
     }
 
     /// How every image stands.

@@ -21,6 +21,9 @@ const MOST_IN_BATCH: usize = 32;
 const GATHERING: Duration = Duration::from_secs(1);
 /// How long it waits for one of which it is not decided yet what it is pulled as.
 const UNDECIDED: Duration = Duration::from_secs(15);
+/// How long a new lease holder waits in batch mode with images that were there before it. A Pod that the former one
+/// asked for last may come by then; it would not be met by its name, because images may be grouped in another way now.
+const TAKEOVER: Duration = UNSEEN;
 
 /// An image that may start pulls in this round.
 struct Candidate {
@@ -36,8 +39,21 @@ struct Candidate {
 impl Warming {
     pub(super) fn schedule(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
         let mut load = Load::default();
-        for (node, image) in self.active_pods() {
-            load.add(image.policy_name().as_ref(), node);
+        for (node, image, active) in self.pods_under_way(snapshot.now) {
+            // What hangs takes no slot, but its node gets no more Pods than others.
+            if active {
+                load.add(image.policy_name().as_ref(), node);
+            } else {
+                load.add_to_node(node);
+            }
+        }
+        for image in self.images.values_mut() {
+            let Some(due) = image.platforms_due() else { continue };
+            let again = if due <= snapshot.now { after(snapshot.now, UNSEEN) } else { due };
+            plan.look_again = earliest(plan.look_again, Some(again));
+            if due <= snapshot.now && image.ask_for_route(snapshot.now) {
+                plan.actions.push(Action::Route { image: Arc::clone(&image.uid) });
+            }
         }
         let mut candidates = self.candidates(snapshot, plan);
         if self.settings.batch {
@@ -88,7 +104,11 @@ impl Warming {
 
     /// Leaves out images that others are about to join: what starts alone now is not pulled together later.
     fn gather(&self, candidates: &mut Vec<Candidate>, now: Timestamp, plan: &mut Plan) {
-        let ends = self.images.values().map(|image| (image, gathers_until(image)));
+        let taken_over = self.began.map_or(Timestamp::MIN, |began| after(began, TAKEOVER));
+        let ends = self.images.values().map(|image| {
+            let inherited = if image.inherited { taken_over } else { Timestamp::MIN };
+            (image, gathers_until(image).max(inherited))
+        });
         let gathering: Vec<_> = ends.filter(|(_, end)| *end > now).collect();
         candidates.retain(|candidate| {
             let Some(image) = self.images.get(&candidate.image) else { return false };
@@ -185,7 +205,8 @@ impl Warming {
             runner: self.settings.runner.clone(),
         };
         let name: Arc<str> = record.pod_name().into();
-        plan.actions.push(Action::Create(Creation { name: Arc::clone(&name), order }));
+        let creation = Creation { name: Arc::clone(&name), order };
+        plan.actions.push(Action::Create(creation.clone()));
         for pull in &record.pulls {
             let Some(image) = self.images.get_mut(&pull.uid) else { continue };
             let attached = Attached {
@@ -193,8 +214,11 @@ impl Warming {
                 attempt: pull.attempt,
                 reference: Arc::clone(&pull.reference),
                 created: now,
+                acknowledged: false,
                 stuck: None,
             };
+            let silent_at = attached.silent_at();
+            self.due.extend(silent_at.map(|at| (at, Arc::clone(&pull.uid), Arc::clone(node))));
             image.pods.insert(Arc::clone(node), attached);
             image.memory.started(now);
             self.turn += 1;
@@ -205,7 +229,7 @@ impl Warming {
             plan.actions.push(Action::Tell(Event { image: Arc::clone(&image), name, node: node_name, kind }));
             self.look(&image, node, now);
         }
-        self.awaited.insert(name, Awaited { record, since: now });
+        self.awaited.insert(name, Awaited { creation, answered: None });
     }
 }
 
@@ -215,10 +239,10 @@ fn free_slots(image: &Image, snapshot: &Snapshot<'_>) -> Result<usize, Option<Ti
     if let Some(until) = refused.filter(|until| *until > snapshot.now) {
         return Err(Some(until));
     }
-    if let Some(trouble) = image.host.as_ref().and_then(|host| snapshot.registries.get(host)) {
+    if let Some(trouble) = snapshot.troubles.get(&image.uid) {
         return Err(trouble.until);
     }
-    slots(&image.pace, image.progress(), snapshot.now).map_err(|wait| match wait {
+    slots(&image.pace, image.progress(snapshot.now), snapshot.now).map_err(|wait| match wait {
         Wait::Nodes => None,
         Wait::Delay(until) => Some(until),
     })

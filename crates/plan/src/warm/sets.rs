@@ -2,7 +2,8 @@
 //!
 //! Images are compared by what a runtime would pull, so an image that is listed and discovered, or written in two ways,
 //! counts once. Children are known by their owner reference; an object that merely has the label is left alone. A
-//! discovery that fails says nothing about which images are no longer wanted, so nothing is deleted meanwhile.
+//! discovery that fails, or fails in part, does not tell which images are no longer wanted, so nothing is deleted
+//! meanwhile.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -16,6 +17,7 @@ use fairlead_domain::reference::{DEFAULT_TAG, ImageKey};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
+use super::discovery::SYNCED;
 use super::snapshot::asked;
 
 /// Characters of a child's name in front of its hash.
@@ -39,6 +41,8 @@ enum Discovery<'a> {
     /// The set has none.
     None,
     Healthy(&'a DiscoveryPolicy),
+    /// A part of it failed, for this reason: what it lists is wanted, and what it does not list may be.
+    Partial(&'a DiscoveryPolicy, &'a str),
     /// It has not been run yet.
     Pending,
     /// With the reason and the message, and what was found last if anything ever was.
@@ -49,7 +53,7 @@ impl<'a> Discovery<'a> {
     fn of(set: &CachedImageSet, policy: Option<&'a DiscoveryPolicy>) -> Self {
         let Some(reference) = &set.spec.discovery_policy_ref else { return Self::None };
         let Some(policy) = policy else {
-            let message = format!("DiscoveryPolicy {} does not exist", reference.name);
+            let message = format!("DiscoveryPolicy {} does not exist or cannot be read", reference.name);
             return Self::Failing("DiscoveryPolicyNotFound".to_owned(), message, None);
         };
         let ready =
@@ -59,13 +63,16 @@ impl<'a> Discovery<'a> {
             Some(ready) if ready.status == ConditionStatus::False => {
                 Self::Failing(ready.reason.clone(), ready.message.clone(), Some(policy))
             }
+            Some(ready) if ready.reason != SYNCED => Self::Partial(policy, &ready.message),
             Some(_) => Self::Healthy(policy),
         }
     }
 
     fn images(&self) -> impl Iterator<Item = &'a str> {
         let policy = match self {
-            Self::Healthy(policy) | Self::Failing(_, _, Some(policy)) => Some(*policy),
+            Self::Healthy(policy) | Self::Partial(policy, _) | Self::Failing(_, _, Some(policy)) => {
+                Some(*policy)
+            }
             Self::None | Self::Pending | Self::Failing(_, _, None) => None,
         };
         let status = policy.and_then(|policy| policy.status.as_ref());
@@ -80,11 +87,13 @@ impl<'a> Discovery<'a> {
     }
 }
 
-/// Plans one set. `all` are all `CachedImages` of the cluster, of whatever owner.
+/// Plans one set. `all` are all `CachedImages` of the cluster, of whatever owner. `refused` is why the last plan could
+/// not be carried out.
 pub fn plan<'a>(
     set: &CachedImageSet,
     policy: Option<&DiscoveryPolicy>,
     all: impl IntoIterator<Item = &'a CachedImage>,
+    refused: Option<&str>,
     now: Timestamp,
 ) -> SetPlan {
     let uid = set.metadata.uid.as_deref().unwrap_or_default();
@@ -140,9 +149,28 @@ pub fn plan<'a>(
     let problem = unreadable.or_else(|| {
         taken.map(|name| format!("CachedImage {name} exists and does not belong to the set: rename it"))
     });
+    let problem = problem.or_else(|| refused.map(str::to_owned));
     let status = set_status(set, &discovery, &kept, desired.len(), problem, now);
     plan.status = Some(status).filter(|status| set.status.as_ref() != Some(status));
     plan
+}
+
+/// What an image of a set with a gate will say that is not there yet, or not with the gate: nodes wait for it, too.
+pub fn coming_gate<'a>(
+    set: &CachedImageSet,
+    policy: Option<&DiscoveryPolicy>,
+    all: impl IntoIterator<Item = &'a CachedImage>,
+    now: Timestamp,
+) -> Option<CachedImageSpec> {
+    if !set.spec.gate {
+        return None;
+    }
+    let SetPlan { create, update, .. } = plan(set, policy, all, None, now);
+    let created = create.into_iter().map(|child| child.spec);
+    let first = created.chain(update.into_iter().map(|(_, _, spec)| spec)).next();
+    // What is discovered first is not known, but where it belongs is.
+    let pending = matches!(Discovery::of(set, policy), Discovery::Pending);
+    first.or_else(|| pending.then(|| child_spec(set, &split(""), None)))
 }
 
 /// Every image once, and what cannot be read.
@@ -205,8 +233,11 @@ fn new_child(set: &CachedImageSet, entry: &ImageEntry) -> CachedImage {
     let name = set.metadata.name.as_deref().unwrap_or_default();
     let mut child = CachedImage::new(&child_name(name, entry), child_spec(set, entry, None));
     let label = super::record::label_value(name).into_owned();
+    // A label has room for short names only.
+    let whole = (label != name).then(|| [(names::drop::IMAGE_SET.to_owned(), name.to_owned())].into());
     child.metadata = ObjectMeta {
         labels: Some([(names::drop::IMAGE_SET.to_owned(), label)].into()),
+        annotations: whole,
         owner_references: Some(vec![OwnerReference {
             api_version: API_VERSION.to_owned(),
             kind: "CachedImageSet".to_owned(),
@@ -259,7 +290,13 @@ fn set_status(
     let (ready, managed) = (ready.count(), children.len());
     let degraded = children.values().filter(|child| phase_of(child) == Some(CachedImagePhase::Degraded));
     let degraded = degraded.min_by_key(|child| child.metadata.name.as_deref());
-    let counts = format!("{ready} of {desired} images are on all their nodes");
+    // Children that nothing lists any more stay while discovery fails.
+    let all = desired.max(managed);
+    let counts = format!("{ready} of {all} images are on all their nodes");
+    let counts = match discovery {
+        Discovery::Partial(_, message) => format!("{counts}; the DiscoveryPolicy found a part: {message}"),
+        _ => counts,
+    };
     let (phase, reason, message) = if let Discovery::Failing(reason, message, _) = discovery {
         (CachedImageSetPhase::Degraded, reason.as_str(), message.clone())
     } else if let Some(problem) = problem {
@@ -272,7 +309,7 @@ fn set_status(
     } else if matches!(discovery, Discovery::Pending) {
         let message = format!("{counts}; the DiscoveryPolicy has not found images yet");
         (CachedImageSetPhase::Pending, "Progressing", message)
-    } else if desired > 0 && ready == desired && managed == desired {
+    } else if all > 0 && ready == all && managed == all {
         (CachedImageSetPhase::Ready, "Ready", counts)
     } else {
         (CachedImageSetPhase::Pending, "Progressing", counts)

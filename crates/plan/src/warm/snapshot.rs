@@ -1,12 +1,12 @@
 //! What a round is given: the configuration, and the cluster at one moment.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_api::drop::{CachedImage, PullPolicy};
+use fairlead_api::drop::{CachedImage, CachedImageSpec, PullPolicy};
 use fairlead_domain::platform::Platform;
-use fairlead_domain::reference::{DEFAULT_TAG, HostKey, Reference, ReferenceError};
+use fairlead_domain::reference::{DEFAULT_TAG, Reference, ReferenceError};
 use jiff::Timestamp;
 
 use super::pacing::Caps;
@@ -15,7 +15,7 @@ use crate::node::Node;
 
 /// What the configuration says.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct WarmSettings {
     /// Namespace of pull Pods.
     pub namespace: Arc<str>,
     /// One Pod for all images that a node needs, where they agree in what concerns the Pod.
@@ -62,14 +62,16 @@ pub struct Snapshot<'a> {
     pub now: Timestamp,
     pub images: &'a [Arc<CachedImage>],
     pub policies: &'a [Arc<PullPolicy>],
+    /// Images with a gate that their sets are about to create: see [`coming_gate`](super::sets::coming_gate).
+    pub coming_gates: &'a [CachedImageSpec],
     /// Each with the time of its last report. Comparing one that has not changed costs nothing if it is shared.
     pub nodes: &'a [(Arc<Node>, Timestamp)],
     /// The same holds for Pods.
     pub pods: &'a [Arc<PullPod>],
     /// By UID of the image. An image that is missing waits.
     pub routed: &'a HashMap<Arc<str>, Routed>,
-    /// Registries that are to be left alone.
-    pub registries: &'a BTreeMap<HostKey, Trouble>,
+    /// Images whose registries are to be left alone, by UID.
+    pub troubles: &'a HashMap<Arc<str>, Trouble>,
 }
 
 /// The reference that an object asks for.

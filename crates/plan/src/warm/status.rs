@@ -37,13 +37,15 @@ pub(super) fn summary(image: &Image, trouble: Option<&Trouble>) -> Summary {
             message: problem.to_string(),
         };
     }
+    // A refusal matters while there is something to pull.
+    let needs_pods = !image.waiting.is_empty() || tally.pulling > 0;
     let failing = tally.failing.iter().find_map(|(name, uid)| Some((name, image.memory.get(uid)?)));
     let (phase, reason) = if let Some((node, row)) = failing {
         let others = tally.failing.len() - 1;
         let others = if others == 0 { String::new() } else { format!(" and {others} more") };
         message = format!("{message}; node {node}{others}: {}", row.message.as_deref().unwrap_or("failed"));
         (Degraded, row.reason.as_deref().unwrap_or_default())
-    } else if let Some(refused) = &image.refused {
+    } else if let Some(refused) = image.refused.as_ref().filter(|_| needs_pods) {
         message = format!("{message}; the API server refused a Pod: {}", refused.message);
         (Degraded, &*refused.reason)
     } else if targeted > 0 && ready == targeted {

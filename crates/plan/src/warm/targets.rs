@@ -17,10 +17,18 @@ const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const DISK_PRESSURE: &str = "node.kubernetes.io/disk-pressure";
 
 /// Taints that go away by themselves while a node starts or recovers.
-const PASSING_DOMAINS: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
-const PASSING_KEYS: [&str; 1] = ["karpenter.sh/unregistered"];
-/// `node.cilium.io/agent-not-ready`, for instance.
-const PASSING_ENDING: &str = "not-ready";
+const PASSING_DOMAINS: [&str; 6] = [
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "status-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "readiness.k8s.io/",
+];
+/// `node.cilium.io/agent-not-ready` and `karpenter.sh/unregistered`, for instance. No list can be complete: these are
+/// the words that such taints have in common.
+const PASSING_WORDS: [&str; 7] =
+    ["startup", "not-ready", "notready", "unready", "unregistered", "uninitialized", "initializing"];
 
 /// Why an image is not pulled onto a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,14 +140,15 @@ impl<'a> Targets<'a> {
 /// Taints of a node that starts, recovers or is being taken out of service.
 fn is_passing(key: &str) -> bool {
     PASSING_DOMAINS.iter().any(|domain| key.starts_with(domain))
-        || PASSING_KEYS.contains(&key)
-        || key.ends_with(PASSING_ENDING)
+        || PASSING_WORDS.iter().any(|word| key.contains(word))
 }
 
-/// What is not known of either fits.
+/// What is not known of either fits. containerd also takes what the processor can run besides.
 fn fits(platform: &Platform, node: &Node) -> bool {
     let same = |one: &str, other: &str| one.is_empty() || other.is_empty() || one == other;
-    same(&platform.os, &node.os) && same(&platform.architecture, &node.architecture)
+    let runs = matches!((&*node.architecture, &*platform.architecture), ("amd64", "386") | ("arm64", "arm"));
+    let also = runs && node.runtime.starts_with("containerd:");
+    same(&platform.os, &node.os) && (also || same(&platform.architecture, &node.architecture))
 }
 
 /// Whether a toleration is about a taint, as Kubernetes has it.

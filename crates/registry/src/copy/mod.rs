@@ -30,15 +30,13 @@ use tokio::sync::Semaphore;
 
 use self::blob_index::BlobIndex;
 use self::blobs::MOST_HELD;
-use self::progress::Tally;
+pub use self::error::CopyError;
+use self::progress::CopyCounts;
+pub use self::progress::{BlobOutcome, Event, Observer};
 use self::retry::with_retries;
 use self::tag_index::TagIndex;
 use self::tag_locks::TagLocks;
 use self::targets::Targets;
-pub use self::{
-    error::CopyError,
-    progress::{BlobOutcome, Event, Observer},
-};
 use crate::auth::scope::Right;
 use crate::client::Client;
 use crate::error::Error;
@@ -113,7 +111,7 @@ struct Job<'a> {
     destination: RepositoryClient,
     options: &'a CopyOptions,
     observer: &'a Arc<dyn Observer>,
-    tally: Tally,
+    tally: CopyCounts,
     /// For requests that carry no content.
     context: &'a Context,
     /// For requests that carry content and may take as long as the copy.
@@ -158,7 +156,7 @@ impl Copier {
             destination: open(destination, Right::Push).map_err(CopyError::Destination)?,
             options,
             observer,
-            tally: Tally::default(),
+            tally: CopyCounts::default(),
             context: &answered,
             sending: context,
         };

@@ -59,7 +59,7 @@ impl<F: Fn(&Event) + Send + Sync> Observer for F {
 
 /// Counts of one copy.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct CopyCounts {
     sent: AtomicU64,
     bytes: AtomicU64,
     mounted: AtomicU64,
@@ -67,7 +67,7 @@ pub(super) struct Tally {
     manifests: AtomicU64,
 }
 
-impl Tally {
+impl CopyCounts {
     pub(super) fn blob(&self, outcome: BlobOutcome, size: u64) {
         match outcome {
             BlobOutcome::Sent => {

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use fairlead_domain::backoff::Backoff;
 use tokio::time::sleep;
 
 use crate::error::{Error, Problem};
@@ -13,14 +14,11 @@ use crate::request::context::Context;
 /// Failures in a row after which a step is given up. With pauses between trials of ten seconds at most, that is about
 /// half a minute.
 pub(super) const MOST_FAILURES: u32 = 6;
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 /// For a quota without a stated end. Each attempt uses up more of it, so the pauses grow.
-const FIRST_BLIND_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_BLIND_PAUSE: Duration = Duration::from_mins(1);
+const BLIND_PAUSES: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_mins(1));
 /// Many copies are refused at once with the same time. Jitter spreads them; it grows with the number of refusals.
-const FIRST_SPREAD: Duration = Duration::from_millis(500);
-const LONGEST_SPREAD: Duration = Duration::from_secs(2);
+const SPREAD: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(2));
 
 /// Failures of a copy step since its last progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,18 +47,16 @@ impl Setbacks {
         match problem {
             Problem::Unreachable(outage) => {
                 // While the circuit is open nothing is sent. The trial comes first, and takes a moment.
-                let spread = grown(FIRST_SPREAD, self.failures, LONGEST_SPREAD);
+                let spread = grown(SPREAD, self.failures);
                 let told =
                     outage.until.map(|until| remaining(until, now) + spread.mul_f64(0.5 + 0.5 * jitter));
                 Some(self.own_pause(jitter).max(told.unwrap_or_default()))
             }
             Problem::TimedOut(_) => Some(self.own_pause(jitter)),
             Problem::RateLimited { until, .. } => {
-                let rest = until.map_or_else(
-                    || grown(FIRST_BLIND_PAUSE, self.refusals, LONGEST_BLIND_PAUSE),
-                    |until| remaining(until, now),
-                );
-                Some(rest + grown(FIRST_SPREAD, self.refusals, LONGEST_SPREAD).mul_f64(jitter))
+                let rest =
+                    until.map_or_else(|| grown(BLIND_PAUSES, self.refusals), |until| remaining(until, now));
+                Some(rest + grown(SPREAD, self.refusals).mul_f64(jitter))
             }
             _ => None,
         }
@@ -68,7 +64,7 @@ impl Setbacks {
 
     /// The pause after a failure without a stated end.
     fn own_pause(self, jitter: f64) -> Duration {
-        grown(FIRST_PAUSE, self.failures, LONGEST_PAUSE).mul_f64(0.5 + 0.5 * jitter)
+        grown(PAUSES, self.failures).mul_f64(0.5 + 0.5 * jitter)
     }
 
     /// Waits until another attempt makes sense, or returns the error.
@@ -91,9 +87,9 @@ fn remaining(until: SystemTime, now: SystemTime) -> Duration {
     until.duration_since(now).unwrap_or_default()
 }
 
-/// Exponential back-off.
-fn grown(first: Duration, times: u32, longest: Duration) -> Duration {
-    first.saturating_mul(1 << times.saturating_sub(1).min(8)).min(longest)
+/// The pause after so many failures, one or more.
+fn grown(pauses: Backoff, times: u32) -> Duration {
+    pauses.plain(times.saturating_sub(1))
 }
 
 /// Repeats a copy step after transient failures.

@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use fairlead_domain::backoff::Backoff;
 use tokio::time::Instant;
 
 /// How often a registry is tried while its circuit is open.
@@ -67,8 +68,8 @@ pub struct CircuitBreaker {
     failures: u32,
     /// When the next trial is due. Set while the circuit is open.
     open_until: Option<Instant>,
-    /// Time before the next trial if the circuit opens now.
-    pause: Duration,
+    /// Trials in a row that failed: the next pause is as much longer.
+    failed_trials: u32,
     last_answer: Option<Instant>,
     last_failure: Option<Instant>,
     /// The requests whose failures were counted since the last answer.
@@ -82,7 +83,7 @@ impl CircuitBreaker {
             settings,
             failures: 0,
             open_until: None,
-            pause: settings.first_pause,
+            failed_trials: 0,
             last_answer: None,
             last_failure: None,
             failed_requests: Vec::new(),
@@ -94,8 +95,14 @@ impl CircuitBreaker {
     pub fn close(&mut self) {
         self.failures = 0;
         self.open_until = None;
-        self.pause = self.settings.first_pause;
+        self.failed_trials = 0;
         self.failed_requests.clear();
+    }
+
+    /// Time before the next trial if the circuit opens now.
+    fn pause(&self) -> Duration {
+        let BreakerSettings { first_pause, longest_pause, .. } = self.settings;
+        Backoff::new(first_pause, longest_pause).plain(self.failed_trials)
     }
 
     /// Whether callers are turned away. Does not count as interest in the registry.
@@ -153,7 +160,7 @@ impl CircuitBreaker {
     pub fn trip(&mut self, now: Instant) -> bool {
         let opens = !self.is_open();
         if opens {
-            self.open_until = Some(now + self.pause);
+            self.open_until = Some(now + self.pause());
         }
         opens
     }
@@ -179,7 +186,7 @@ impl CircuitBreaker {
         if !self.is_open() {
             return;
         }
-        let longer = self.pause.saturating_mul(2).min(self.settings.longest_pause);
+        let failed_trials = self.failed_trials.saturating_add(1);
         match result {
             TrialResult::Alive => {
                 self.close();
@@ -187,11 +194,11 @@ impl CircuitBreaker {
             }
             TrialResult::Unclear => {
                 self.close();
-                (self.failures, self.pause) = (THRESHOLD - 1, longer);
+                (self.failures, self.failed_trials) = (THRESHOLD - 1, failed_trials);
             }
             TrialResult::Dead => {
-                self.pause = longer;
-                self.open_until = Some(now + longer.mul_f64(1.0 - 0.2 * jitter.clamp(0.0, 1.0)));
+                self.failed_trials = failed_trials;
+                self.open_until = Some(now + self.pause().mul_f64(1.0 - 0.2 * jitter.clamp(0.0, 1.0)));
             }
         }
     }

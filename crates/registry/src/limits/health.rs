@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlead_domain::keyring::CredentialId;
 use fairlead_domain::reference::{Host, HostKey};
 use fairlead_domain::verdict::Verdict;
 use tokio::sync::watch;
@@ -56,9 +57,9 @@ impl RegistryHealth {
         self.server.health.0.borrow().down.is_some()
     }
 
-    /// Until when the registry wants no requests without credentials, as it said itself.
-    pub fn held_until(&self, now: Instant) -> Option<Instant> {
-        self.server.held_until(now)
+    /// Until when the registry wants no requests of an account, or without one, as it said itself.
+    pub fn held_until(&self, account: Option<CredentialId>, now: Instant) -> Option<Instant> {
+        self.server.held_until(account, now)
     }
 
     /// How long nothing was asked of the registry. Trials do not count.

@@ -6,6 +6,7 @@
 use std::num::IntErrorKind;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use fairlead_domain::backoff::Backoff;
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, RETRY_AFTER};
 
@@ -13,8 +14,8 @@ use hyper::header::{HeaderMap, RETRY_AFTER};
 const LONGEST: Duration = Duration::from_hours(24);
 /// No hold lasts longer before another request: quotas are raised, and windows slide.
 const LONGEST_HOLD: Duration = Duration::from_hours(1);
-/// First hold after a refusal without a time; doubled for each further one.
-const FIRST_BLIND_HOLD: Duration = Duration::from_secs(5);
+/// Holds after refusals without a time.
+const BLIND_HOLD: Backoff = Backoff::new(Duration::from_secs(5), LONGEST_BLIND_HOLD);
 const LONGEST_BLIND_HOLD: Duration = Duration::from_mins(1);
 /// The quota is shared with the nodes that pull images, so background work stops at a tenth.
 const RESERVED_SHARE: u64 = 10;
@@ -76,7 +77,7 @@ impl Quota {
     pub fn hold(&self, status: StatusCode, refusals: u32) -> Option<Hold> {
         if status == StatusCode::TOO_MANY_REQUESTS {
             let stated = self.retry_after.or(self.reset);
-            let hold = stated.unwrap_or_else(|| blind_hold(refusals)).min(LONGEST_HOLD);
+            let hold = stated.unwrap_or_else(|| BLIND_HOLD.plain(refusals)).min(LONGEST_HOLD);
             return Some(Hold { everyone: Some(hold), background: Some(hold), ends: self.ends_in() });
         }
         let reserved = self.limit.map_or(0, |limit| limit / RESERVED_SHARE);
@@ -140,10 +141,6 @@ fn parse_retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     }
     let moment = httpdate::parse_http_date(text.trim()).ok()?;
     Some(moment.duration_since(now).unwrap_or_default().min(LONGEST))
-}
-
-fn blind_hold(refusals: u32) -> Duration {
-    FIRST_BLIND_HOLD.saturating_mul(1 << refusals.min(8)).min(LONGEST_BLIND_HOLD)
 }
 
 #[cfg(test)]
@@ -249,7 +246,7 @@ mod tests {
         assert_eq!((held.everyone, held.ends), (Some(LONGEST_HOLD), Some(LONGEST)));
         let window = Quota { window: Some(Duration::from_hours(6)), ..Quota::default() };
         let held = hold(&window, StatusCode::TOO_MANY_REQUESTS, 0);
-        assert_eq!((held.everyone, held.ends), (Some(FIRST_BLIND_HOLD), window.window));
+        assert_eq!((held.everyone, held.ends), (Some(BLIND_HOLD.plain(0)), window.window));
         let silent = Quota::default();
         let holds: Vec<_> = (0..6)
             .map(|n| hold(&silent, StatusCode::TOO_MANY_REQUESTS, n).everyone.unwrap().as_secs())

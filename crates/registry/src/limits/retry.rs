@@ -5,10 +5,11 @@
 
 use std::time::Duration;
 
+use fairlead_domain::backoff::Backoff;
 use hyper::{Method, StatusCode};
 
 const MOST_ATTEMPTS: u32 = 3;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(100), LONGEST_REST);
 /// A longer `Retry-After` is not waited for: the caller may have an alternative.
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
@@ -29,7 +30,7 @@ pub fn pause(attempt: u32, jitter: f64, rest: Duration, remaining: Duration) -> 
     if attempt >= MOST_ATTEMPTS || rest > LONGEST_REST {
         return None;
     }
-    let longest = FIRST_PAUSE.saturating_mul(1 << (2 * (attempt - 1).min(8)));
+    let longest = PAUSES.plain(2 * attempt.saturating_sub(1));
     let pause = rest + longest.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0));
     // A retry with less time than its pause has little chance.
     (pause * 2 < remaining).then_some(pause)

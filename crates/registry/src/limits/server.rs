@@ -126,9 +126,9 @@ impl Server {
         Ok(permit)
     }
 
-    /// Until when requests without credentials are refused.
-    pub(crate) fn held_until(&self, now: Instant) -> Option<Instant> {
-        self.limiter.held_until(None, now)
+    /// Until when requests of an account are refused.
+    pub(crate) fn held_until(&self, account: Account, now: Instant) -> Option<Instant> {
+        self.limiter.held_until(account, now)
     }
 
     pub(crate) fn idle(&self, now: Instant) -> Duration {

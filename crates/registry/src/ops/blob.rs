@@ -66,6 +66,30 @@ impl RepositoryClient {
         }
     }
 
+    /// Opens a blob whose size is not known: it is what the registry says when it begins to send. Registries and the
+    /// storage behind them may answer HEAD otherwise than GET, so nothing is asked before.
+    pub async fn open_blob(&self, digest: Digest, context: &Context) -> Result<(u64, BlobReader), Error> {
+        let descriptor = Descriptor {
+            media_type: String::new(),
+            digest,
+            size: 0,
+            artifact_type: None,
+            platform: None,
+            annotations: None,
+            urls: None,
+        };
+        let mut reader = self.blob(&descriptor);
+        let opened = reader.open(context).await.and_then(|response| {
+            let size = response.content_length();
+            let size = size.ok_or_else(|| Problem::malformed("it does not say how long the blob is"))?;
+            Ok((size, response))
+        });
+        let (size, response) =
+            opened.map_err(|problem| self.during("read the blob", &digest.into(), problem))?;
+        (reader.descriptor.size, reader.response) = (size, Some(response));
+        Ok((size, reader))
+    }
+
     /// Reads a blob of at most `limit` bytes into memory.
     pub(crate) async fn small_blob(
         &self,

@@ -2,6 +2,7 @@
 
 pub(crate) mod artifact;
 pub(crate) mod blob;
+pub(crate) mod created;
 pub(crate) mod delete;
 pub(crate) mod manifest;
 pub(crate) mod probe;

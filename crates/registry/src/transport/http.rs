@@ -150,10 +150,10 @@ impl Request {
 
 /// The body of a request.
 #[derive(Default)]
-pub struct Body(Content);
+pub struct Body(BodyContent);
 
 #[derive(Default)]
-enum Content {
+enum BodyContent {
     #[default]
     Nothing,
     Bytes(Bytes),
@@ -163,22 +163,22 @@ enum Content {
 impl Body {
     /// A stream. Its length must be stated in a header.
     pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
-        Self(Content::Stream(Box::pin(pieces)))
+        Self(BodyContent::Stream(Box::pin(pieces)))
     }
 
     /// The same body again, if it can be repeated.
     fn again(&self) -> Option<Self> {
         match &self.0 {
-            Content::Nothing => Some(Self(Content::Nothing)),
-            Content::Bytes(bytes) => Some(Self(Content::Bytes(bytes.clone()))),
-            Content::Stream(_) => None,
+            BodyContent::Nothing => Some(Self(BodyContent::Nothing)),
+            BodyContent::Bytes(bytes) => Some(Self(BodyContent::Bytes(bytes.clone()))),
+            BodyContent::Stream(_) => None,
         }
     }
 }
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        if bytes.is_empty() { Self::default() } else { Self(Content::Bytes(bytes)) }
+        if bytes.is_empty() { Self::default() } else { Self(BodyContent::Bytes(bytes)) }
     }
 }
 
@@ -190,24 +190,24 @@ impl hyper::body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        if let Content::Stream(pieces) = &mut self.0 {
+        if let BodyContent::Stream(pieces) = &mut self.0 {
             return Poll::Ready(ready!(pieces.try_poll_next_unpin(cx)).map(|piece| piece.map(Frame::data)));
         }
         Poll::Ready(match std::mem::take(&mut self.0) {
-            Content::Bytes(bytes) => Some(Ok(Frame::data(bytes))),
-            Content::Nothing | Content::Stream(_) => None,
+            BodyContent::Bytes(bytes) => Some(Ok(Frame::data(bytes))),
+            BodyContent::Nothing | BodyContent::Stream(_) => None,
         })
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.0, Content::Nothing)
+        matches!(self.0, BodyContent::Nothing)
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Content::Nothing => SizeHint::with_exact(0),
-            Content::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Content::Stream(_) => SizeHint::default(),
+            BodyContent::Nothing => SizeHint::with_exact(0),
+            BodyContent::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            BodyContent::Stream(_) => SizeHint::default(),
         }
     }
 }
@@ -215,9 +215,9 @@ impl hyper::body::Body for Body {
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Content::Nothing => "Nothing",
-            Content::Bytes(_) => "Bytes",
-            Content::Stream(_) => "Stream",
+            BodyContent::Nothing => "Nothing",
+            BodyContent::Bytes(_) => "Bytes",
+            BodyContent::Stream(_) => "Stream",
         })
     }
 }

@@ -8,10 +8,8 @@ use anyhow::{Result, ensure};
 use fairlead_domain::keyring::{IdentityKey, Keyring, SecretKind};
 use fairlead_domain::reference::Host;
 use fairlead_domain::verdict::VerdictKind;
-use fairlead_registry::{
-    Client, ProbeOptions,
-    transport::resolver::{Resolve, Resolving},
-};
+use fairlead_registry::transport::resolver::{Resolve, Resolving};
+use fairlead_registry::{Client, ProbeOptions};
 use fairlead_testkit::eventually;
 use fairlead_testkit::fake_registry::{Auth, Bearer, Effect, FakeRegistry, Fault, Route};
 use fairlead_testkit::pki::Authority;

@@ -1,9 +1,7 @@
 //! Knowing that a registry is down, and that it is back.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    time::{Duration, Instant},
-};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use fairlead_domain::verdict::VerdictKind;

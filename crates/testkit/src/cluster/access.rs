@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
@@ -38,18 +38,45 @@ impl Cluster {
 
     /// Kubeconfig file with the rights of a `ServiceAccount`, which must exist.
     pub async fn kubeconfig_as(&self, namespace: &str, service_account: &str) -> Result<PathBuf> {
-        let token = self.token(namespace, service_account).await?;
+        let token = self.token(namespace, service_account, None).await?;
+        self.kubeconfig_with(namespace, service_account, &token)
+    }
+
+    /// The same, as a Pod on this node would have it.
+    pub async fn kubeconfig_on_node(
+        &self,
+        namespace: &str,
+        service_account: &str,
+        node: &str,
+    ) -> Result<PathBuf> {
+        let token = self.token(namespace, service_account, Some(node)).await?;
+        self.kubeconfig_with(namespace, service_account, &token)
+    }
+
+    /// A client with the rights of a `ServiceAccount`, as a Pod on this node would have it.
+    pub async fn client_on_node(&self, namespace: &str, service_account: &str, node: &str) -> Result<Client> {
+        kubeconfig::client(&self.kubeconfig_on_node(namespace, service_account, node).await?).await
+    }
+
+    fn kubeconfig_with(&self, namespace: &str, service_account: &str, token: &str) -> Result<PathBuf> {
         let user = format!("{namespace}-{service_account}");
-        let text = kubeconfig::with_token(&self.admin, &token)?;
+        let text = kubeconfig::with_token(&self.admin, token)?;
         self.write_kubeconfig(&user, &text)
     }
 
-    /// A token of a `ServiceAccount`, valid for longer than any test.
-    pub async fn token(&self, namespace: &str, service_account: &str) -> Result<String> {
+    /// A token of a `ServiceAccount`, valid for longer than any test; bound to a node if one is named.
+    pub async fn token(&self, namespace: &str, service_account: &str, node: Option<&str>) -> Result<String> {
+        let bound_object_ref = node.map(|node| BoundObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(node.to_owned()),
+            uid: None,
+        });
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await?, namespace);
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
                 expiration_seconds: Some(TOKEN_SECONDS),
+                bound_object_ref,
                 ..TokenRequestSpec::default()
             }),
             ..TokenRequest::default()

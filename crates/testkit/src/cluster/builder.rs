@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use parking_lot::Mutex;
 
 use super::controlplane::{ADMIN, ControlPlane, kubeconfig_of};
 use super::{Cluster, Network, Own, Part, READY_DEADLINE, node};

@@ -15,10 +15,11 @@ mod part;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::OnceCell;
 
 pub use builder::ClusterBuilder;
@@ -145,9 +146,15 @@ impl Cluster {
 
     /// Kills a part if it runs, starts it again, and waits until it works.
     pub async fn restart(&self, part: Part) -> Result<()> {
+        self.restart_with(part, &[]).await
+    }
+
+    /// The same with further flags, as `--name=value`, until the next restart. The last of several wins, also of
+    /// feature gates.
+    pub async fn restart_with(&self, part: Part, flags: &[&str]) -> Result<()> {
         let running = self.part(part)?;
         running.process.kill().await?;
-        running.process.start_again().await?;
+        running.process.start_again_with(flags).await?;
         running.wait_ready(part, READY_DEADLINE).await
     }
 
@@ -214,7 +221,7 @@ impl Cluster {
 
 impl Own {
     fn parts(&self) -> MutexGuard<'_, BTreeMap<Part, Arc<RunningPart>>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parts.lock()
     }
 
     fn supervisor(&self) -> Arc<Supervisor> {

@@ -16,10 +16,11 @@ mod server;
 mod store;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Result;
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
 
 pub use auth::{Auth, Bearer};
@@ -100,7 +101,7 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -128,8 +128,15 @@ impl Call {
         by_name && by_query
     }
 
-    /// The page that was asked for.
-    pub(super) fn page(&self, all: Vec<Value>) -> Answer {
+    /// The page that was asked for, sorted by a field or, with a minus, against it.
+    pub(super) fn page(&self, mut all: Vec<Value>) -> Answer {
+        if let Some(sort) = self.parameter("sort") {
+            let field = sort.trim_start_matches('-');
+            all.sort_by_cached_key(|one| one[field].to_string());
+            if sort.starts_with('-') {
+                all.reverse();
+            }
+        }
         let number = |name: &str, default: usize| match self.parameter(name) {
             None => Some(default),
             Some(text) => text.parse().ok(),
@@ -171,6 +178,7 @@ pub(super) async fn answer(Extract(shared): Extract<Arc<Shared>>, request: Reque
         let effect = state.strike(&parts.method, &path);
         (state.delay, effect)
     };
+    let _pending = Pending::of(&shared);
     sleep(delay).await;
     let body = to_bytes(body, LARGEST_BODY).await.unwrap_or_default().to_vec();
     let answer = match effect {
@@ -207,6 +215,22 @@ pub(super) async fn answer(Extract(shared): Extract<Arc<Shared>>, request: Reque
         names: has(HeaderName::from_static("x-is-resource-name")),
     });
     answer
+}
+
+/// A request under way; its caller may hang up at any moment.
+struct Pending(Arc<Shared>);
+
+impl Pending {
+    fn of(shared: &Arc<Shared>) -> Self {
+        shared.lock().pending += 1;
+        Self(shared.clone())
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.lock().pending -= 1;
+    }
 }
 
 async fn serve(shared: &Shared, method: &Method, path: &str, headers: &HeaderMap, body: Vec<u8>) -> Answer {

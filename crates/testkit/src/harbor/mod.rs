@@ -1,7 +1,7 @@
 //! A double of Harbor: its API of registries, projects, repositories and robots, and pulls through proxy projects, with
 //! the manners that a client meets in a real one. Observed on Harbor 2.9.5: upstreams are tested when an endpoint is
-//! made or changed, a ping stores nothing, names are matched as parts, digits are numbers, lists are cut at a hundred, a
-//! failed login locks its user, and a request with a cookie needs a CSRF token.
+//! made or changed, a ping stores nothing, names are matched as parts, digits are numbers, lists are cut at a hundred,
+//! a failed login locks its user, and a request with a cookie needs a CSRF token.
 //!
 //! The test says what real upstreams would answer to Harbor's own check: see [`Upstream`]. Pulls go to their addresses.
 
@@ -176,9 +176,29 @@ impl FakeHarbor {
         }
     }
 
+    /// Whether a rule keeps the tags of a repository, which then cannot be deleted.
+    pub fn keep_repository(&self, project: &str, name: &str, keeps: bool) {
+        let (mut state, key) = (self.shared.lock(), (project.to_owned(), name.to_owned()));
+        if keeps {
+            state.immutable.insert(key);
+        } else {
+            state.immutable.remove(&key);
+        }
+    }
+
+    /// Whether Harbor's job service is gone, without which no proxy project can be made.
+    pub fn lose_jobs(&self, gone: bool) {
+        self.shared.lock().jobs_are_down = gone;
+    }
+
     /// Every request since the start or the last [`Self::forget_requests`].
     pub fn requests(&self) -> Vec<Logged> {
         self.shared.lock().log.clone()
+    }
+
+    /// How many requests have come and are not answered yet.
+    pub fn pending(&self) -> usize {
+        self.shared.lock().pending
     }
 
     /// Requests that would change something.

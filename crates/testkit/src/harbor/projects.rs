@@ -58,7 +58,9 @@ pub(super) fn answer(state: &mut State, call: &Call, rest: &[&str]) -> Answer {
 
 fn list(state: &State, call: &Call) -> Answer {
     let sees_all = call.caller.must("system", "project", "list").is_ok();
+    let public = call.parameter("public").and_then(|public| public.parse::<bool>().ok());
     let live = state.projects.values().filter(|one| !one.deleted && (sees_all || one.public));
+    let live = live.filter(|one| public.is_none_or(|public| one.public == public));
     call.page(live.filter(|one| call.selects(&one.name)).map(|one| shown(state, one)).collect())
 }
 
@@ -89,6 +91,10 @@ fn create(state: &mut State, call: &Call) -> Result<Answer, Answer> {
         // The refused row has used up its number.
         let _ = state.next_project();
         return Err(Answer::error(409, format!("the project named {name} already exists")));
+    }
+    // Harbor plans a daily clean-up of what a proxy project has cached.
+    if registry.is_some() && state.jobs_are_down {
+        return Err(Answer::error(500, "the job service cannot be reached"));
     }
     let id = state.hold_project(&name, registry, public);
     let by_name = call.headers.get("x-resource-name-in-location").is_some_and(|value| value == "true");
@@ -156,6 +162,9 @@ fn delete_repository(state: &mut State, call: &Call, name: &str, repository: &st
     let found = state.repositories.values().find(|one| one.project == name && one.name == repository);
     let id = found.map(|one| one.id);
     let id = id.ok_or_else(|| Answer::error(404, format!("repository {name}/{repository} not found")))?;
+    if state.immutable.contains(&(name.to_owned(), repository.clone())) {
+        return Err(Answer::error(412, format!("repository {name}/{repository} has immutable tags")));
+    }
     state.repositories.remove(&id);
     Ok(Answer::empty(200))
 }
@@ -212,14 +221,20 @@ fn is_project_name(name: &str) -> bool {
 fn shown(state: &State, project: &HeldProject) -> Value {
     let mut body = Map::new();
     let count = state.repositories.values().filter(|one| one.project == project.name).count();
-    let metadata = json!({"public": project.public.to_string()});
+    let mut metadata = Map::from_iter([("public".to_owned(), json!(project.public.to_string()))]);
+    if project.registry.is_some() {
+        metadata.insert("retention_id".to_owned(), json!(project.id.to_string()));
+    }
     for (key, value) in [
         ("project_id", json!(project.id)),
         ("name", json!(project.name)),
         ("owner_id", json!(1)),
         ("owner_name", json!("admin")),
         ("repo_count", json!(count)),
-        ("metadata", metadata),
+        ("metadata", Value::Object(metadata)),
+        ("cve_allowlist", json!({"id": project.id, "project_id": project.id, "items": []})),
+        ("current_user_role_id", json!(1)),
+        ("current_user_role_ids", json!([1])),
         ("creation_time", json!(time(project.created))),
         ("update_time", json!(time(project.updated))),
     ] {

@@ -20,13 +20,14 @@ impl Caller {
         match self {
             Self::Anonymous => Err(Answer::error(401, "unauthorized")),
             Self::Admin => Ok(()),
-            Self::Robot(Robot { access, .. }) => {
+            Self::Robot(Robot { name, access, .. }) => {
                 let of_system = access.iter().any(|(kind, ..)| kind == "system");
                 let wanted = (kind.to_owned(), resource.to_owned(), action.to_owned());
                 if access.contains(&wanted) && (kind == "system" || !of_system) {
                     Ok(())
                 } else {
-                    Err(Answer::error(403, "forbidden"))
+                    // The message is the name of the caller, and nothing else.
+                    Err(Answer::error(403, name.clone()))
                 }
             }
         }
@@ -57,7 +58,7 @@ fn create(state: &mut State, call: &Call) -> Result<Answer, Answer> {
         }
     }
     let (id, secret) = (state.robots.len() + 1, format!("secret-of-{}", state.robots.len() + 1));
-    state.robots.insert(name.clone(), Robot { secret: secret.clone(), access });
+    state.robots.insert(name.clone(), Robot { name: name.clone(), secret: secret.clone(), access });
     // This is the only answer that ever shows the secret.
     let mut answer = Answer::created(format!("/api/v2.0/robots/{id}"));
     answer.body = Some(json!({"id": id, "name": name, "secret": secret, "expires_at": -1}));

@@ -28,7 +28,12 @@ pub(super) struct State {
     pub(super) late: Vec<(String, String)>,
     /// Endpoints that a replication policy refers to.
     pub(super) replicated: BTreeSet<i64>,
+    /// Repositories with tags that must not go: project and name.
+    pub(super) immutable: BTreeSet<(String, String)>,
+    /// What plans the clean-up of new proxy projects cannot be reached.
+    pub(super) jobs_are_down: bool,
     pub(super) log: Vec<Logged>,
+    pub(super) pending: usize,
     registry_sequence: i64,
     project_sequence: i64,
     repository_sequence: i64,
@@ -50,7 +55,10 @@ impl Default for State {
             robots: BTreeMap::new(),
             late: Vec::new(),
             replicated: BTreeSet::new(),
+            immutable: BTreeSet::new(),
+            jobs_are_down: false,
             log: Vec::new(),
+            pending: 0,
             registry_sequence: 0,
             // Harbor brings a project named library.
             project_sequence: 1,
@@ -136,6 +144,7 @@ pub(super) struct Content {
 /// An account for programs.
 #[derive(Debug, Clone)]
 pub(super) struct Robot {
+    pub(super) name: String,
     pub(super) secret: String,
     /// Kind (`system` or `project`), resource and action.
     pub(super) access: BTreeSet<(String, String, String)>,

@@ -52,11 +52,13 @@ pub struct ImageBuilder {
     architecture: String,
     layers: Vec<Content>,
     config: Value,
+    created: Option<String>,
 }
 
 impl Default for ImageBuilder {
     fn default() -> Self {
-        Self { architecture: native_architecture().to_owned(), layers: Vec::new(), config: json!({}) }
+        let architecture = native_architecture().to_owned();
+        Self { architecture, layers: Vec::new(), config: json!({}), created: None }
     }
 }
 
@@ -108,6 +110,13 @@ impl ImageBuilder {
         self
     }
 
+    /// When it says that it was made, as RFC 3339 has it.
+    #[must_use]
+    pub fn created(mut self, at: &str) -> Self {
+        self.created = Some(at.to_owned());
+        self
+    }
+
     fn set(&mut self, field: &str, value: Value) {
         if let Some(config) = self.config.as_object_mut() {
             config.insert(field.to_owned(), value);
@@ -116,15 +125,16 @@ impl ImageBuilder {
 
     pub fn build(self) -> Result<Image> {
         let diff_ids: Vec<String> = self.layers.iter().map(Content::digest).collect();
-        let config = Content::json(
-            media_type::CONFIG,
-            &json!({
-                "architecture": self.architecture,
-                "os": "linux",
-                "config": self.config,
-                "rootfs": {"type": "layers", "diff_ids": diff_ids},
-            }),
-        )?;
+        let mut config = json!({
+            "architecture": self.architecture,
+            "os": "linux",
+            "config": self.config,
+            "rootfs": {"type": "layers", "diff_ids": diff_ids},
+        });
+        if let (Some(created), Some(config)) = (self.created, config.as_object_mut()) {
+            config.insert("created".to_owned(), json!(created));
+        }
+        let config = Content::json(media_type::CONFIG, &config)?;
         let layers: Vec<Value> = self.layers.iter().map(Content::descriptor).collect();
         let root = Content::json(
             media_type::MANIFEST,

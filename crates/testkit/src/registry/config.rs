@@ -32,6 +32,7 @@ pub struct RegistryConfig {
     tls: Option<Certificate>,
     delete: bool,
     read_only_from: Option<PathBuf>,
+    cache_of: Option<String>,
     tokens: Option<Tokens>,
 }
 
@@ -111,6 +112,13 @@ impl RegistryConfig {
         self
     }
 
+    /// A pull-through cache of the registry at this address.
+    #[must_use]
+    pub fn cache_of(mut self, other: &Endpoint) -> Self {
+        self.cache_of = Some(other.url());
+        self
+    }
+
     pub(super) fn write(&self, directory: &Path, address: SocketAddrV4) -> Result<Written> {
         let own_storage = directory.join("storage");
         let storage = self.read_only_from.as_ref().unwrap_or(&own_storage);
@@ -150,6 +158,9 @@ impl RegistryConfig {
             },
             "http": http,
         });
+        if let Some(remote) = &self.cache_of {
+            set(&mut config, "proxy", json!({"remoteurl": remote}))?;
+        }
         if !self.users.is_empty() {
             let passwords = directory.join("htpasswd");
             workdir::write(&passwords, self.htpasswd()?)?;

@@ -1,5 +1,7 @@
 //! The double of Harbor has the manners of a real one.
 
+mod answers;
+
 use std::time::{Duration, Instant};
 
 use anyhow::Result;

@@ -2,10 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::kuik;
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::{

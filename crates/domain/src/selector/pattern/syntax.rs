@@ -3,11 +3,9 @@
 //! What Go accepts is accepted and what it refuses is refused (a test runs both side by side), except that very long,
 //! deeply nested or very large patterns are refused earlier.
 
-use super::{
-    PatternProblem as Problem,
-    ascii::{self, AsciiSet},
-    node::{Look, Node},
-};
+use super::PatternProblem as Problem;
+use super::ascii::{self, AsciiSet};
+use super::node::{Look, Node};
 
 /// Go's own limit for a counted repetition, and for the product of nested ones.
 const REPEAT_LIMIT: u32 = 1000;

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::super::object::Kind;
-use super::super::table::{Look, table};
+use super::super::table::{TableStyle, table};
 use super::super::view::Part;
 use super::*;
 
@@ -70,7 +70,7 @@ fn report(view: &View) -> Report {
 }
 
 fn text(report: &Report) -> String {
-    table(report, Look { most: 2, bars: false, now: now() })
+    table(report, TableStyle { most: 2, bars: false, now: now() })
 }
 
 fn entries() -> Value {
@@ -235,7 +235,7 @@ fn what_clean_up_leaves_alone_is_listed_with_the_reason() {
         "from when the last Pod was gone that named it"
     );
     assert_eq!((goes(1), goes(2)), (None, None));
-    let text = table(&report, Look { most: 9, bars: false, now: now() });
+    let text = table(&report, TableStyle { most: 9, bars: false, now: now() });
     for line in [
         "kept (a Pod names it)\n",
         "    old.io/library/found:1          the object no longer names its mirror\n",

@@ -119,14 +119,14 @@ fn where_nodes_differ_in_what_they_were_asked_for_it_is_shown() {
 
 #[test]
 fn what_is_degraded_comes_first_and_decides_how_it_ends() {
-    let mut report = Report {
+    let mut report = WarmReport {
         images: vec![
             image("c", "Ready", "Cached"),
             image("b", "Pulling", "InProgress"),
             image("a", "Ready", "Cached"),
             image("z", "Degraded", "ErrImagePull"),
         ],
-        ..Report::default()
+        ..WarmReport::default()
     };
     let line = |owner: &ImageReport, failed| LedgerLine {
         name: String::new(),
@@ -160,7 +160,7 @@ fn a_set_is_counted_and_a_broken_or_new_object_is_shown_as_such() {
     })));
     let new = ImageReport::of(&object(json!({"metadata": {"name": "new"}, "spec": {"image": "r.io/a"}})));
     let broken = ImageReport::of(&object(json!({"metadata": {"name": "odd"}, "spec": {"image": 7}})));
-    let mut report = Report { images: vec![new, broken], sets: vec![set], warnings: Vec::new() };
+    let mut report = WarmReport { images: vec![new, broken], sets: vec![set], warnings: Vec::new() };
     report.sort();
     let shown = overview(&report, at(0));
     let lines: Vec<_> = shown.lines().collect();

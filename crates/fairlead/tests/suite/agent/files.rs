@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use fairlead_testkit::fake_registry::FakeRegistry;
+use fairlead_testkit::fake_registry::{Auth, FakeRegistry};
 use fairlead_testkit::{Process, Program, Signal, eventually, images, install_crypto};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -14,16 +14,16 @@ use tempfile::TempDir;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fairlead");
 const SOON: Duration = Duration::from_secs(30);
 
-struct Agent {
-    process: Process,
-    directory: TempDir,
-    router: String,
+pub(super) struct Agent {
+    pub(super) process: Process,
+    pub(super) directory: TempDir,
+    pub(super) router: String,
     status: String,
     http: reqwest::Client,
 }
 
 impl Agent {
-    async fn start(policies: &str, arguments: &[&str]) -> Result<Self> {
+    pub(super) async fn start(policies: &str, arguments: &[&str]) -> Result<Self> {
         install_crypto();
         let directory = TempDir::new()?;
         fs::create_dir(directory.path().join("policies"))?;
@@ -34,8 +34,8 @@ impl Agent {
             .args(["agent", "--log-format=json", "--runtime=containerd", "--status=127.0.0.1:0"])
             .arg(format!("--policies={}", directory.path().join("policies").display()))
             .arg(format!("--config-dir={}", directory.path().join("certs.d").display()))
-            .arg(format!("--router={router}"))
-            .args(arguments.iter().copied())
+            .arg(format!("--router={}", Self::router(arguments).unwrap_or(&router)))
+            .args(arguments.iter().copied().filter(|argument| !argument.starts_with("--router=")))
             .start()
             .await?;
         let line = process.wait_for_log("\"endpoint\":\"status\"", SOON).await?;
@@ -45,20 +45,25 @@ impl Agent {
         Ok(Self { process, directory, router, status, http })
     }
 
-    fn policies(&self) -> PathBuf {
+    /// The address that a test wants.
+    fn router<'a>(arguments: &[&'a str]) -> Option<&'a str> {
+        arguments.iter().find_map(|argument| argument.strip_prefix("--router="))
+    }
+
+    pub(super) fn policies(&self) -> PathBuf {
         self.directory.path().join("policies/all.yaml")
     }
 
-    fn hosts(&self, registry: &str) -> PathBuf {
+    pub(super) fn hosts(&self, registry: &str) -> PathBuf {
         self.directory.path().join("certs.d").join(registry).join("hosts.toml")
     }
 
-    async fn page(&self, path: &str) -> Result<(u16, String)> {
+    pub(super) async fn page(&self, path: &str) -> Result<(u16, String)> {
         let answer = self.http.get(format!("http://{}/{path}", self.status)).send().await?;
         Ok((answer.status().as_u16(), answer.text().await?))
     }
 
-    async fn is_ready(&self) -> Result<()> {
+    pub(super) async fn is_ready(&self) -> Result<()> {
         eventually(SOON, || async {
             let (status, text) = self.page("readyz").await?;
             ensure!(status == 200, "{text}");
@@ -67,7 +72,7 @@ impl Agent {
         .await
     }
 
-    async fn has(&self, path: &Path, text: &str) -> Result<()> {
+    pub(super) async fn has(&self, path: &Path, text: &str) -> Result<()> {
         eventually(SOON, || async {
             let found = fs::read_to_string(path).unwrap_or_default();
             ensure!(found.contains(text), "{}: {found}", path.display());
@@ -77,7 +82,7 @@ impl Agent {
     }
 }
 
-fn policy(name: &str, source: &str, mirror: &str, never: bool) -> String {
+pub(super) fn policy(name: &str, source: &str, mirror: &str, never: bool) -> String {
     let policy = if never { "NeverContactSource" } else { "AllowContactingSource" };
     format!(
         "apiVersion: config.openshift.io/v1\nkind: ImageTagMirrorSet\nmetadata: {{name: {name}}}\nspec:\n  \
@@ -136,8 +141,11 @@ async fn files_stay_when_the_agent_ends_and_go_when_they_are_removed() -> Result
     let directory = format!("--config-dir={}", agent.directory.path().join("certs.d").display());
     let removed = std::process::Command::new(PROGRAM).args(["agent", "remove", &directory]).output()?;
     let said = String::from_utf8(removed.stdout)?;
-    ensure!(said == format!("removed {}\n", agent.hosts("hub.test").display()), "{said}");
-    ensure!(!agent.hosts("hub.test").exists() && foreign.exists());
+    // A registry that is closed is closed under both of its names.
+    let names = ["hub.test", "hub.test_443_"].map(|name| agent.hosts(name));
+    let all = names.iter().map(|hosts| format!("removed {}", hosts.display()));
+    ensure!(said.lines().eq(all), "{said}");
+    ensure!(names.iter().all(|hosts| !hosts.exists()) && foreign.exists());
     Ok(())
 }
 
@@ -183,5 +191,82 @@ fn a_router_is_not_offered_to_other_machines() -> Result<()> {
     let ended = std::process::Command::new(PROGRAM).args(arguments).output()?;
     let said = String::from_utf8(ended.stderr)?;
     ensure!(!ended.status.success() && said.contains("is not a loopback address"), "{said}");
+    Ok(())
+}
+
+/// containerd would take its answers for those of a registry.
+#[tokio::test]
+async fn files_do_not_lead_to_a_stranger_on_the_address_of_the_router() -> Result<()> {
+    let stranger = FakeRegistry::start().await?;
+    let policies = policy("team", "hub.test/team", "m.test/copies", true);
+    let agent = Agent::start(&policies, &[&format!("--router={}", stranger.host())]).await?;
+    eventually(SOON, || async {
+        let (status, said) = agent.page("readyz").await?;
+        ensure!(status == 503 && said.contains("is not an agent"), "{status}: {said}");
+        Ok(())
+    })
+    .await?;
+    let (_, page) = agent.page("metrics").await?;
+    ensure!(page.contains("fairlead_agent_applied 0"), "{page}");
+    ensure!(!agent.hosts("hub.test").exists(), "a file leads there");
+    drop(stranger);
+    agent.is_ready().await?;
+    ensure!(agent.hosts("hub.test").exists());
+    Ok(())
+}
+
+#[tokio::test]
+async fn credentials_that_cannot_be_read_disable_only_themselves() -> Result<()> {
+    let directory = TempDir::new()?;
+    let file = directory.path().join(".dockerconfigjson");
+    fs::write(&file, "[")?;
+    let mirror = FakeRegistry::start().await?;
+    mirror.hold("copies/app", "1", &images::empty()?);
+    mirror.require(Auth::Basic([("robot".to_owned(), "secret".to_owned())].into()));
+    let policies = policy("team", "hub.test/team", &format!("{}/copies", mirror.host()), true);
+    let agent = Agent::start(&policies, &[&format!("--mirror-credentials={}", file.display())]).await?;
+    agent.is_ready().await?;
+    let (_, page) = agent.page("metrics").await?;
+    ensure!(page.contains("fairlead_agent_credentials_unreadable 1"), "{page}");
+    let head = async || {
+        let address = format!("http://{}/v2/team/app/manifests/1?ns=hub.test", agent.router);
+        anyhow::Ok(agent.http.head(&address).send().await?.status().as_u16())
+    };
+    eventually(SOON, || async {
+        let status = head().await?;
+        ensure!(status == 403, "{status}");
+        Ok(())
+    })
+    .await?;
+    // The base64 of robot:secret.
+    fs::write(&file, format!(r#"{{"auths": {{"{}": {{"auth": "cm9ib3Q6c2VjcmV0"}}}}}}"#, mirror.host()))?;
+    eventually(SOON, || async {
+        let status = head().await?;
+        ensure!(status == 200, "{status}");
+        Ok(())
+    })
+    .await?;
+    let (_, page) = agent.page("metrics").await?;
+    ensure!(page.contains("fairlead_agent_credentials_unreadable 0"), "{page}");
+    Ok(())
+}
+
+#[test]
+fn a_silent_agent_is_neither_ready_nor_alive_and_one_that_waits_is_alive() -> Result<()> {
+    let directory = TempDir::new()?;
+    let file = directory.path().join("ready");
+    fs::write(&file, "waiting")?;
+    let run = |arguments: &[&str]| -> Result<bool> {
+        let program = std::process::Command::new(PROGRAM)
+            .args(["agent", "ready"])
+            .arg(&file)
+            .args(arguments)
+            .output()?;
+        Ok(program.status.success())
+    };
+    ensure!(!run(&[])? && run(&["--alive"])?);
+    let past = std::time::SystemTime::now() - Duration::from_mins(2);
+    fs::File::options().write(true).open(&file)?.set_modified(past)?;
+    ensure!(!run(&[])? && !run(&["--alive"])?);
     Ok(())
 }

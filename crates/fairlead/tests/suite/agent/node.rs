@@ -15,14 +15,19 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use crate::kubectl::definitions_are_served;
 
-const SOON: Duration = Duration::from_mins(2);
+pub(super) const SOON: Duration = Duration::from_mins(2);
 /// Registries for all tests. The agent has to know at its start which of them speak plain HTTP.
-const REGISTRIES: usize = 12;
+const REGISTRIES: usize = 25;
 
-struct Node {
-    cluster: Cluster,
-    agent: Process,
+pub(super) struct Node {
+    pub(super) cluster: Cluster,
+    pub(super) agent: Process,
     registries: Vec<Registry>,
+    /// A pull-through cache, and the registry behind it.
+    pub(super) cache: Registry,
+    pub(super) cached: Registry,
+    /// A registry of which `shut` is blocked.
+    pub(super) partly_blocked: Registry,
     taken: AtomicUsize,
     /// Tests that stop the agent have it for themselves.
     using: std::sync::Arc<Semaphore>,
@@ -30,7 +35,7 @@ struct Node {
 
 const EVERYONE: u32 = 16;
 
-async fn shared() -> Result<&'static Node> {
+pub(super) async fn shared() -> Result<&'static Node> {
     static NODE: OnceCell<Node> = OnceCell::const_new();
     NODE.get_or_try_init(Node::start).await
 }
@@ -43,44 +48,59 @@ impl Node {
         std::fs::write(&file, crds.stdout)?;
         cluster.kubectl(["apply", "--server-side", "-f", &file.display().to_string()]).await?;
         definitions_are_served(&cluster).await?;
-        let mut registries = Vec::new();
-        for _ in 0..REGISTRIES {
-            let registry = cluster.registry(RegistryConfig::new()).await?;
+        let start = async |config: RegistryConfig| -> Result<Registry> {
+            let registry = cluster.registry(config).await?;
             // Files of the bench stand for those of an administrator, and would be left alone.
             std::fs::remove_dir_all(cluster.directory().join("certs.d").join(registry.host()))?;
-            registries.push(registry);
+            Ok(registry)
+        };
+        let mut registries = Vec::new();
+        for _ in 0..REGISTRIES {
+            registries.push(start(RegistryConfig::new()).await?);
         }
-        let insecure = registries.iter().map(|registry| format!("--insecure-registry={}", registry.host()));
+        let cached = start(RegistryConfig::new()).await?;
+        let cache = start(RegistryConfig::new().cache_of(cached.endpoint())).await?;
+        let partly_blocked = start(RegistryConfig::new()).await?;
+        let insecure = registries
+            .iter()
+            .chain([&cache, &cached, &partly_blocked])
+            .map(|registry| format!("--insecure-registry={}", registry.host()));
         let program = Program::new(env!("CARGO_BIN_EXE_fairlead"))
             .args(["agent", "--log-format=json", "--node-name=node"])
             .arg(format!("--kubeconfig={}", cluster.kubeconfig().display()))
             .arg(format!("--config-dir={}", cluster.directory().join("certs.d").display()))
+            .arg(format!("--blocked-registry={}/shut", partly_blocked.host()))
+            .arg(format!("--mirror-ca={}", cluster.directory().join("mirror-ca.crt").display()))
+            .arg(format!(
+                "--mirror-credentials={}",
+                cluster.directory().join("mirror-credentials.json").display()
+            ))
             .args(insecure);
         let agent = cluster.start_beside(program, "agent").await?;
         agent.wait_for_log("\"endpoint\":\"router\"", SOON).await?;
         cluster.wait_node_ready().await?;
         let (taken, using) = (AtomicUsize::new(0), std::sync::Arc::new(Semaphore::new(EVERYONE as usize)));
-        Ok(Self { cluster, agent, registries, taken, using })
+        Ok(Self { cluster, agent, registries, cache, cached, partly_blocked, taken, using })
     }
 
     /// Registries that no other test has.
-    fn take<const COUNT: usize>(&self) -> Result<[&Registry; COUNT]> {
+    pub(super) fn take<const COUNT: usize>(&self) -> Result<[&Registry; COUNT]> {
         let first = self.taken.fetch_add(COUNT, Ordering::Relaxed);
         let own: Option<Vec<&Registry>> =
             (first..first + COUNT).map(|index| self.registries.get(index)).collect();
         own.context("there are too few registries")?.try_into().ok().context("as many as were asked for")
     }
 
-    async fn with_agent(&self) -> Result<OwnedSemaphorePermit> {
+    pub(super) async fn with_agent(&self) -> Result<OwnedSemaphorePermit> {
         Ok(std::sync::Arc::clone(&self.using).acquire_owned().await?)
     }
 
-    async fn alone(&self) -> Result<OwnedSemaphorePermit> {
+    pub(super) async fn alone(&self) -> Result<OwnedSemaphorePermit> {
         Ok(std::sync::Arc::clone(&self.using).acquire_many_owned(EVERYONE).await?)
     }
 
     /// Applies a policy and waits until the node follows it: the file of the source says so.
-    async fn apply(&self, policy: &Value, source: &Registry) -> Result<()> {
+    pub(super) async fn apply(&self, policy: &Value, source: &Registry) -> Result<()> {
         let name = format!("{}.json", policy["metadata"]["name"].as_str().context("a name")?);
         let file = self.cluster.directory().join(name);
         std::fs::write(&file, policy.to_string())?;
@@ -98,7 +118,7 @@ impl Node {
         Ok(())
     }
 
-    async fn pull(&self, image: &str) -> Result<Pull> {
+    pub(super) async fn pull(&self, image: &str) -> Result<Pull> {
         let namespace = self.cluster.namespace("agent").await?;
         let pods: Api<Pod> = Api::namespaced(self.cluster.client().await?, &namespace);
         let pod = serde_json::from_value(json!({
@@ -113,14 +133,14 @@ impl Node {
     }
 }
 
-struct Pull {
+pub(super) struct Pull {
     pods: Api<Pod>,
     namespace: String,
     image: String,
 }
 
 impl Pull {
-    async fn runs(&self, node: &Node) -> Result<()> {
+    pub(super) async fn runs(&self, node: &Node) -> Result<()> {
         eventually(SOON, || async {
             let pod = self.pods.get("pull").await?;
             let status = pod.status.clone().unwrap_or_default();
@@ -137,7 +157,7 @@ impl Pull {
     }
 
     /// What the kubelet says of a pull that failed.
-    async fn fails(&self, node: &Node) -> Result<String> {
+    pub(super) async fn fails(&self, node: &Node) -> Result<String> {
         let events: Api<Event> = Api::namespaced(node.cluster.client().await?, &self.namespace);
         eventually(SOON, || async {
             let events = events.list(&ListParams::default()).await?;
@@ -149,13 +169,13 @@ impl Pull {
     }
 }
 
-fn image(label: &str) -> Result<Image> {
+pub(super) fn image(label: &str) -> Result<Image> {
     // The node keeps layers of images that it pulled before.
     ImageBuilder::pause()?.file("/of", label.as_bytes(), 0o644)?.build()
 }
 
 /// What nodes and routers asked for; pushing an image asks, too.
-fn reads(registry: &Registry, repository: &str) -> Result<Vec<Access>> {
+pub(super) fn reads(registry: &Registry, repository: &str) -> Result<Vec<Access>> {
     let path = format!("/v2/{repository}/");
     let is_pull = |access: &Access| {
         access.path.starts_with(&path)
@@ -164,7 +184,7 @@ fn reads(registry: &Registry, repository: &str) -> Result<Vec<Access>> {
     Ok(registry.accesses()?.into_iter().filter(is_pull).collect())
 }
 
-fn policy(kind: &str, list: &str, name: &str, item: &Value) -> Value {
+pub(super) fn policy(kind: &str, list: &str, name: &str, item: &Value) -> Value {
     json!({"apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": {"name": name}, "spec": {list: [item]}})
 }
 

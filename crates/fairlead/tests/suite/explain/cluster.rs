@@ -114,6 +114,47 @@ async fn what_the_cluster_holds_is_explained_as_far_as_the_person_may_see_it() -
     Ok(())
 }
 
+#[tokio::test]
+async fn what_nodes_of_two_namespaces_cannot_pull_is_passed_over_for_all() -> Result<()> {
+    let cluster = kubectl::shared_with_definitions().await?;
+    let namespace = cluster.namespace("explain").await?;
+    let near = registry_with(RegistryConfig::new(), "copies/team/app").await?;
+    let far = registry_with(RegistryConfig::new(), "team/app").await?;
+    let copy = format!("{}/copies/team/app:1", near.host());
+    let original = format!("{}/team/app:1", far.host());
+    kubectl::create(cluster, &[mirror(&namespace, &near.host(), None)], &[]).await?;
+    let person = Person::new()?;
+    for (node, seen) in [("n1", Value::Null), ("n2", json!("fails-on-nodes"))] {
+        let elsewhere = cluster.namespace("explain").await?;
+        let mut failing = pod(&elsewhere, &copy, &json!({}));
+        failing["spec"]["nodeName"] = json!(node);
+        kubectl::create(cluster, &[failing], &[]).await?;
+        let message = format!("failed to pull and unpack image \"{copy}\": {copy}: not found");
+        let status = json!({"status": {"phase": "Pending", "containerStatuses": [{
+            "name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": "ErrImagePull", "message": message}},
+        }]}});
+        let patch = format!("--patch={status}");
+        cluster
+            .kubectl([
+                "patch",
+                "pod",
+                "app",
+                "-n",
+                &elsewhere,
+                "--subresource=status",
+                "--type=merge",
+                &patch,
+            ])
+            .await?;
+        let arguments = [&original, "-n", &namespace, "-o", "json"];
+        let image = &person.explain_from(&cluster.kubeconfig(), &arguments)?.is(0).json()["images"][0];
+        assert_eq!(image["alternatives"][0]["availability"]["countsAs"], seen, "{node}: {image}");
+        assert_eq!(image["choice"]["image"], json!(if seen.is_null() { &copy } else { &original }), "{node}");
+    }
+    Ok(())
+}
+
 /// A kubeconfig with which policies and Pods of one namespace can be read.
 async fn may_read(cluster: &Cluster, namespace: &str) -> Result<std::path::PathBuf> {
     let role = |kind: &str| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "reader", "namespace": namespace}});

@@ -150,7 +150,7 @@ async fn a_pod_whose_registry_dies_after_admission_runs_from_the_next_place() ->
 /// The annotation that Kyverno or a person writes, and no webhook of ours has a say.
 #[tokio::test]
 #[ignore = "needs root; `make test` as root runs it"]
-async fn init_containers_are_healed_and_main_containers_after_them() -> Result<()> {
+async fn init_containers_are_healed_then_sidecars_and_main_containers_after_them() -> Result<()> {
     let rig = shared().await?;
     let namespace = rig.namespace().await?;
     let [gone, upstream] = rig.registries().await?;
@@ -159,12 +159,21 @@ async fn init_containers_are_healed_and_main_containers_after_them() -> Result<(
     upstream.endpoint().push("prepare", "1", &prepare).await?;
     gone.kill().await?;
     let at = |registry: &Registry, name: &str| format!("{}/{name}:1", registry.host());
-    let originals = json!({"prepare": at(&upstream, "prepare"), "app": at(&upstream, "app")}).to_string();
+    let originals = json!({
+        "prepare": at(&upstream, "prepare"), "side": at(&upstream, "app"), "app": at(&upstream, "app"),
+    });
+    let originals = originals.to_string();
     let pod = json!({
         "metadata": {"generateName": "healed-", "annotations": {"harbor.rewrite/original-upstreams": originals}},
         "spec": {
             "terminationGracePeriodSeconds": 0,
-            "initContainers": [{"name": "prepare", "image": at(&gone, "prepare"), "imagePullPolicy": "IfNotPresent"}],
+            "initContainers": [
+                {"name": "prepare", "image": at(&gone, "prepare"), "imagePullPolicy": "IfNotPresent"},
+                {
+                    "name": "side", "image": at(&gone, "app"), "imagePullPolicy": "IfNotPresent",
+                    "restartPolicy": "Always",
+                },
+            ],
             "containers": [{"name": "app", "image": at(&gone, "app"), "imagePullPolicy": "IfNotPresent"}],
         },
     });
@@ -172,8 +181,37 @@ async fn init_containers_are_healed_and_main_containers_after_them() -> Result<(
     let pod = patient.runs().await?;
     ensure!(image(&pod) == at(&upstream, "app"), "{}", image(&pod));
     let patched = annotation(&pod, "harbor-reef/patched-containers");
-    ensure!(patched == Some(json!(["prepare", "app"])), "{patched:?}");
-    ensure!(patient.patches(rig)? == 2, "{} patches", patient.patches(rig)?);
+    ensure!(patched == Some(json!(["prepare", "side", "app"])), "{patched:?}");
+    let side = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_ref()?.get(1)?.image.clone());
+    ensure!(side == Some(at(&upstream, "app")), "{side:?}");
+    ensure!(patient.patches(rig)? == 3, "{} patches", patient.patches(rig)?);
+    Ok(())
+}
+
+/// The operator may speak plain HTTP with a registry, and the node may not: a probe finds nothing wrong with it.
+#[tokio::test]
+#[ignore = "needs root; `make test` as root runs it"]
+async fn a_place_that_only_nodes_distrust_is_left_and_not_chosen_again() -> Result<()> {
+    let rig = shared().await?;
+    let namespace = rig.namespace().await?;
+    let [distrusted, trusted] = rig.registries().await?;
+    for registry in [&distrusted, &trusted] {
+        push(registry, "team/app", "distrusted").await?;
+    }
+    let hosts = rig.cluster.directory().join("certs.d").join(distrusted.host()).join("hosts.toml");
+    std::fs::write(&hosts, format!("server = \"https://{}\"\n", distrusted.host()))
+        .with_context(|| hosts.display().to_string())?;
+    rig.apply(&replicas(&distrusted, &trusted)).await?;
+    let (asked, other) =
+        (format!("{}/team/app:1", distrusted.host()), format!("{}/team/app:1", trusted.host()));
+    let (patient, created) = Patient::create(rig, &namespace, &gated(&asked)).await?;
+    ensure!(image(&created) == asked, "its registry answers: {}", image(&created));
+    patient.open().await?;
+    let pod = patient.runs().await?;
+    ensure!(image(&pod) == other, "{}", image(&pod));
+    let next = rig.create_until(&namespace, &gated(&asked), |pod| image(pod) == other).await?;
+    let why = route(&next, "app")["why"].clone();
+    ensure!(why.as_str().is_some_and(|why| why.contains("fails-on-nodes")), "{why}");
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use fairlead_testkit::{RegistryConfig, eventually};
-use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::api::{ListParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use super::OPERATOR;
 use crate::route::rig::{Rig, SOON, annotation, image, replicas, route, shared};
 
 /// A Pod that is bound to a node that nothing runs on.
-pub(super) fn bound(image: &str, annotations: &Value) -> Value {
+pub(crate) fn bound(image: &str, annotations: &Value) -> Value {
     json!({
         "metadata": {"generateName": "stuck-", "annotations": annotations},
         "spec": {
@@ -25,8 +25,16 @@ pub(super) fn originals(image: &str) -> Value {
     json!({"harbor.rewrite/original-upstreams": json!({"app": image}).to_string()})
 }
 
+/// Pods on a node that does not exist are deleted after a while.
+pub(super) async fn has_its_node(rig: &Rig) -> Result<()> {
+    let nodes: Api<Node> = Api::all(rig.client().await?);
+    let node = serde_json::from_value(json!({"metadata": {"name": "elsewhere"}}))?;
+    nodes.create(&PostParams::default(), &node).await?;
+    Ok(())
+}
+
 /// What a kubelet says of a Pod.
-pub(super) async fn waits(pods: &Api<Pod>, pod: &Pod, reason: &str, message: &str) -> Result<()> {
+pub(crate) async fn waits(pods: &Api<Pod>, pod: &Pod, reason: &str, message: &str) -> Result<()> {
     let status = json!({"status": {"phase": "Pending", "containerStatuses": [{
         "name": "app", "image": image(pod), "imageID": "", "ready": false, "restartCount": 0,
         "state": {"waiting": {"reason": reason, "message": message}},
@@ -42,7 +50,7 @@ async fn pods(rig: &Rig) -> Result<(String, Api<Pod>)> {
 }
 
 /// Waits until a Pod has an image.
-async fn gets(pods: &Api<Pod>, pod: &Pod, wanted: &str) -> Result<Pod> {
+pub(crate) async fn gets(pods: &Api<Pod>, pod: &Pod, wanted: &str) -> Result<Pod> {
     eventually(SOON, || async {
         let pod = pods.get(&pod.name_any()).await?;
         ensure!(image(&pod) == wanted, "{}: {:?}", image(&pod), pod.annotations());
@@ -52,13 +60,27 @@ async fn gets(pods: &Api<Pod>, pod: &Pod, wanted: &str) -> Result<Pod> {
 }
 
 /// Waits for an event about a Pod.
-async fn told(rig: &Rig, namespace: &str, pod: &Pod, reason: &str) -> Result<String> {
+pub(super) async fn told(rig: &Rig, namespace: &str, pod: &Pod, reason: &str) -> Result<String> {
     let events: Api<Event> = Api::namespaced(rig.client().await?, namespace);
     eventually(SOON, || async {
         let events = events.list(&ListParams::default()).await?.items;
         let mut about = events.iter().filter(|event| event.involved_object.uid == pod.metadata.uid);
         let event = about.find(|event| event.reason.as_deref() == Some(reason)).context("no event yet")?;
         Ok(event.message.clone().unwrap_or_default())
+    })
+    .await
+}
+
+/// Waits for a line of the operator's log about the containers of a Pod.
+async fn logged(rig: &Rig, pod: &Pod, message: &str, words: &[&str]) -> Result<()> {
+    let key = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+    eventually(SOON, || async {
+        let said = rig.operator.0.said(message)?;
+        let line =
+            said.iter().find(|line| line["pod"] == key.as_str()).context("nothing is said of the Pod")?;
+        let containers = line["containers"].as_str().unwrap_or_default();
+        ensure!(words.iter().all(|word| containers.contains(word)), "{line}");
+        Ok(())
     })
     .await
 }
@@ -75,6 +97,9 @@ async fn a_pod_goes_through_its_places_each_once_and_stays_a_user_of_what_it_ask
     ensure!(image(&pod) == asked, "{}", image(&pod));
     waits(&pods, &pod, "ErrImagePull", "connection refused").await?;
     let pod = gets(&pods, &pod, &other).await?;
+    logged(rig, &pod, "images of a Pod cannot be pulled", &[&format!("app={asked}")]).await?;
+    let given = format!("app: {other} instead of {asked}");
+    logged(rig, &pod, "a Pod was given images that can be pulled", &[&given]).await?;
     let found = route(&pod, "app");
     ensure!(found["asked"] == asked.as_str() && found["used"] == other.as_str(), "{found}");
     let originals = annotation(&pod, "kuik.enix.io/original-images");
@@ -85,6 +110,34 @@ async fn a_pod_goes_through_its_places_each_once_and_stays_a_user_of_what_it_ask
     ensure!(said.contains("every place was tried"), "{said}");
     ensure!(image(&pods.get(&pod.name_any()).await?) == other);
     Ok(())
+}
+
+#[tokio::test]
+async fn a_pod_for_which_nothing_is_available_is_healed_once_a_place_is_back() -> Result<()> {
+    let rig = shared().await?;
+    let (namespace, pods) = pods(rig).await?;
+    has_its_node(rig).await?;
+    let first = rig.registry(RegistryConfig::new(), "back again").await?;
+    let second = rig.registry(RegistryConfig::new(), "back again").await?;
+    rig.apply(&replicas(&first, &second)).await?;
+    let (asked, other) = (format!("{}/team/app:1", first.host()), format!("{}/team/app:1", second.host()));
+    let pod = rig.create(&namespace, &bound(&asked, &json!({}))).await?;
+    ensure!(image(&pod) == asked, "{}", image(&pod));
+    second.kill().await?;
+    // What it said a moment ago still counts, for a moment.
+    rig.create_until(&namespace, &bound(&other, &json!({})), |pod| image(pod) == asked).await?;
+    waits(&pods, &pod, "ErrImagePull", "connection refused").await?;
+    let said = told(rig, &namespace, &pod, "NotHealed").await?;
+    ensure!(said.contains(&other), "{said}");
+    ensure!(image(&pods.get(&pod.name_any()).await?) == asked);
+    second.start_again().await?;
+    // It is looked at every thirty seconds.
+    eventually(2 * SOON, || async {
+        let pod = pods.get(&pod.name_any()).await?;
+        ensure!(image(&pod) == other, "{}: {:?}", image(&pod), pod.annotations());
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
@@ -106,6 +159,72 @@ async fn what_another_image_cannot_cure_is_left_alone_and_said() -> Result<()> {
         ensure!(event.contains(said), "{reason}: {event}");
         ensure!(image(&pods.get(&pod.name_any()).await?) == "gone.invalid/app:1", "{reason}");
     }
+    Ok(())
+}
+
+/// The API server lets no one change the image of a volume or of an ephemeral container.
+#[tokio::test]
+async fn what_no_patch_can_heal_is_left_alone_and_the_event_says_what_to_do() -> Result<()> {
+    let rig = shared().await?;
+    let (namespace, pods) = pods(rig).await?;
+    let mut with_volume = bound("docker.io/library/app:1", &originals("docker.io/library/app:2"));
+    with_volume["spec"]["volumes"] =
+        json!([{"name": "model", "image": {"reference": "gone.invalid/model:1"}}]);
+    with_volume["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "model", "mountPath": "/model"}]);
+    let pod = rig.create(&namespace, &with_volume).await?;
+    let message = "Back-off pulling image \"gone.invalid/model:1\": ErrImagePull: no such host";
+    waits(&pods, &pod, "ImagePullBackOff", message).await?;
+    let said = told(rig, &namespace, &pod, "NotHealed").await?;
+    ensure!(said.contains("image volume model") && said.contains("delete it and create it again"), "{said}");
+    let now = pods.get(&pod.name_any()).await?;
+    ensure!(image(&now) == "docker.io/library/app:1", "the image of the container is not at fault");
+    ensure!(now.metadata.deletion_timestamp.is_none(), "a Pod without a controller is never evicted");
+
+    let pod = rig.create(&namespace, &bound("docker.io/library/app:1", &json!({}))).await?;
+    let debugger =
+        json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "gone.invalid/debug:1"}]}});
+    pods.patch_ephemeral_containers(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(debugger))
+        .await?;
+    let status = json!({"status": {"ephemeralContainerStatuses": [{
+        "name": "debug", "image": "gone.invalid/debug:1", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"waiting": {"reason": "ErrImagePull", "message": "no such host"}},
+    }]}});
+    pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await?;
+    let said = told(rig, &namespace, &pod, "NotHealed").await?;
+    ensure!(said.contains("debug") && said.contains("add another one under a new name"), "{said}");
+    Ok(())
+}
+
+/// What a kubelet leaves in the status of a Pod that is over, or about to be, is no reason to write it.
+#[tokio::test]
+async fn pods_that_have_ended_or_are_being_deleted_are_not_patched() -> Result<()> {
+    let rig = shared().await?;
+    let (namespace, pods) = pods(rig).await?;
+    let (gone, good) = ("gone.invalid/app:1", "docker.io/library/app:1");
+    let ended = rig.create(&namespace, &bound(gone, &originals(good))).await?;
+    let over = json!({"status": {"phase": "Failed", "reason": "DeadlineExceeded"}});
+    pods.patch_status(&ended.name_any(), &PatchParams::default(), &Patch::Merge(over)).await?;
+    let mut leaving = bound(gone, &originals(good));
+    leaving["metadata"]["finalizers"] = json!(["example.com/stays"]);
+    let leaving = rig.create(&namespace, &leaving).await?;
+    pods.delete(&leaving.name_any(), &DeleteParams::default().grace_period(0)).await?;
+    let waiting = json!({"status": {"containerStatuses": [{
+        "name": "app", "image": gone, "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"waiting": {"reason": "ErrImagePull", "message": "no such host"}},
+    }]}});
+    for pod in [&ended, &leaving] {
+        let patch = Patch::Merge(waiting.clone());
+        pods.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await?;
+    }
+    // One that failed later is healed, so the others were looked at.
+    let healed = rig.create(&namespace, &bound(gone, &originals(good))).await?;
+    waits(&pods, &healed, "ErrImagePull", "no such host").await?;
+    gets(&pods, &healed, good).await?;
+    for pod in [&ended, &leaving] {
+        ensure!(image(&pods.get(&pod.name_any()).await?) == gone, "{}", pod.name_any());
+    }
+    let freed = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    pods.patch(&leaving.name_any(), &PatchParams::default(), &freed).await?;
     Ok(())
 }
 
@@ -137,6 +256,23 @@ async fn a_pod_that_was_not_admitted_here_gets_what_needs_no_secret() -> Result<
     let healed = gets(&pods, &pod, &other).await?;
     let found = route(&healed, "app");
     ensure!(found["asked"] == asked.as_str() && found["used"] == other.as_str(), "{found}");
+    // It fails there, too: such a Pod is patched once, whatever else there is.
+    waits(&pods, &healed, "ErrImagePull", &format!("\"{other}\": connection refused")).await?;
+    let said = told(rig, &namespace, &healed, "NotHealed").await?;
+    ensure!(said.contains("given another image already"), "{said}");
+    ensure!(image(&pods.get(&pod.name_any()).await?) == other);
+
+    // Where every other place needs a secret that the Pod lacks, only a new Pod can be routed.
+    let third = rig.registry(RegistryConfig::new(), "bypassed").await?;
+    let pod = rig.create(&namespace, &bound(&format!("{}/team/app:1", third.host()), &json!({}))).await?;
+    let without = json!({"metadata": {"annotations": null}});
+    pods.patch(&pod.name_any(), &PatchParams::default(), &Patch::Merge(without)).await?;
+    let mut locked = replicas(&third, &second);
+    locked["spec"]["upstreams"][1]["credentialSecret"] = json!({"namespace": "default", "name": "absent"});
+    rig.apply(&locked).await?;
+    waits(&pods, &pod, "ErrImagePull", "connection refused").await?;
+    let said = told(rig, &namespace, &pod, "NotHealed").await?;
+    ensure!(said.contains("pull secrets that the Pod lacks") && said.contains("create it again"), "{said}");
     Ok(())
 }
 

@@ -4,19 +4,15 @@ use anyhow::{Context, Result, ensure};
 use fairlead_api::fairlead::ImageLedger;
 use fairlead_testkit::{Registry, RegistryConfig, Signal, eventually};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::rig::{
     Rig, SOON, change, fresh, mirror_of, pod_of, push, requests, secret, shared, wait_for_status,
 };
-use crate::{
-    person::Person,
-    route::rig::{image, pull_secrets, route},
-};
+use crate::person::Person;
+use crate::route::rig::{image, pull_secrets, route};
 
 /// A Pod that brings the pull secret `pull`.
 fn with_secret(mut pod: Value) -> Value {

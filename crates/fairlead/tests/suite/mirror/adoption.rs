@@ -1,7 +1,8 @@
 //! Objects as kuik left them: their copies are there, and everything that is known of them is in the status.
 
 use anyhow::{Context, Result, ensure};
-use fairlead_testkit::{Cluster, Registry, RegistryConfig, images::holding};
+use fairlead_testkit::images::holding;
+use fairlead_testkit::{Cluster, Registry, RegistryConfig};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};

@@ -1,10 +1,15 @@
 //! When copies go, and when they stay.
 
 use anyhow::{Result, ensure};
-use fairlead_testkit::{RegistryConfig, eventually, registry::Release};
+use fairlead_testkit::registry::Release;
+use fairlead_testkit::{RegistryConfig, eventually};
 use k8s_openapi::api::core::v1::Event;
-use kube::{Api, api::ListParams};
+use kube::Api;
+use kube::api::ListParams;
 use serde_json::json;
+
+use crate::heal::reported::{gets, waits};
+use crate::route::rig::route;
 
 use super::rig::{
     SOON, delete_pod, digest_at, mirror_of, pod_of, push, ready, shared, wait_for_copy, wait_for_removal,
@@ -56,6 +61,40 @@ async fn unused_copies_go_after_their_retention_and_each_mirror_has_its_own() ->
     // In use again, it is copied again.
     rig.create(&namespace, &pod_of(&source, "team/app:1")).await?;
     wait_for_copy(&target, "short/team/app", "1", &app).await
+}
+
+/// Healing writes the copy into the Pod; what the Pod asked for is in its record.
+#[tokio::test]
+async fn what_a_healed_pod_asked_for_is_in_use() -> Result<()> {
+    let rig = shared().await?;
+    let namespace = rig.namespace().await?;
+    let source = rig.cluster.registry(RegistryConfig::new()).await?;
+    let target = rig.cluster.registry(RegistryConfig::new().delete()).await?;
+    let (app, other) = (push(&source, "team/app", "1").await?, push(&source, "team/other", "1").await?);
+    let cleanup = json!({"cleanup": {"enabled": true, "retention": "1s"}});
+    let mirror = mirror_of(&source, &json!([{"registry": target.host()}]), &cleanup);
+    rig.apply(&mirror).await?;
+    let user = rig.create(&namespace, &pod_of(&source, "team/app:1")).await?;
+    let user_of_other = rig.create(&namespace, &pod_of(&source, "team/other:1")).await?;
+    for (name, digest) in [("team/app", &app), ("team/other", &other)] {
+        wait_for_copy(&target, name, "1", digest).await?;
+    }
+    wait_for_status(rig, &mirror, |status| status["mirroredCount"] == 2).await?;
+    let pods = Api::namespaced(rig.client().await?, &namespace);
+    waits(&pods, &user, "ErrImagePull", "connection refused").await?;
+    let copy = format!("{}/team/app:1", target.host());
+    let healed = gets(&pods, &user, &copy).await?;
+    let asked = route(&healed, "app")["asked"].clone();
+    ensure!(asked == format!("{}/team/app:1", source.host()).as_str(), "{asked}");
+
+    delete_pod(rig, &user_of_other).await?;
+    wait_for_removal(&target, "team/other", "1").await?;
+    let status = wait_for_status(rig, &mirror, |status| status["mirroredCount"] == 1).await?;
+    let images = status["matchingImages"].as_array().cloned().unwrap_or_default();
+    let in_use = images.iter().filter(|image| image["unusedSince"].is_null()).count();
+    ensure!(images.len() == 1 && in_use == 1, "{images:?}");
+    ensure!(digest_at(&target, "team/app", "1").await?.as_ref() == Some(&app));
+    Ok(())
 }
 
 #[tokio::test]

@@ -9,7 +9,8 @@ use fairlead_operator::controller::events::INTERNAL_ERRORS;
 use fairlead_testkit::{RegistryConfig, eventually};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Event;
-use kube::{Api, api::ListParams};
+use kube::Api;
+use kube::api::ListParams;
 use serde_json::json;
 
 use super::rig::{

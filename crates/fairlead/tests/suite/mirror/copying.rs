@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use fairlead_api::fairlead::ImageLedger;
 use fairlead_testkit::{RegistryConfig, eventually};
-use kube::{Api, api::ListParams};
+use kube::Api;
+use kube::api::ListParams;
 use reqwest::Method;
 use serde_json::json;
 

@@ -2,14 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 use fairlead_testkit::{Registry, RegistryConfig};
-use k8s_openapi::{
-    ByteString,
-    api::core::v1::{Pod, Secret},
-};
-use kube::{
-    Api,
-    api::{ListParams, ObjectMeta, PostParams},
-};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::Api;
+use kube::api::{ListParams, ObjectMeta, PostParams};
 use serde_json::{Value, json};
 
 use super::rig::{Rig, mirror_of, pod_of, push, ready, secret, shared, wait_for_status};

@@ -4,15 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::fairlead::ImageLedger;
-use fairlead_testkit::{
-    Registry, RegistryConfig, eventually,
-    fake_registry::{Effect, FakeRegistry, Fault, Route},
-    images::holding,
-};
-use kube::{
-    Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
-};
+use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
+use fairlead_testkit::images::holding;
+use fairlead_testkit::{Registry, RegistryConfig, eventually};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::rig::{

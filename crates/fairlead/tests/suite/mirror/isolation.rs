@@ -4,10 +4,8 @@ use anyhow::{Context, Result, ensure};
 use fairlead_api::fairlead::ImageLedger;
 use fairlead_testkit::{Registry, RegistryConfig, Signal, eventually};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
-use kube::{
-    Api,
-    api::{DeleteParams, ListParams, PostParams},
-};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
 use super::rig::{

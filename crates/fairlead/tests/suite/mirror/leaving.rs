@@ -4,10 +4,8 @@ use anyhow::{Context, Result, ensure};
 use fairlead_operator::platform::install::DEFAULT_NAMESPACE;
 use fairlead_testkit::{Cluster, eventually};
 use k8s_openapi::api::core::v1::{Event, Namespace};
-use kube::{
-    Api,
-    api::{DeleteParams, ListParams},
-};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams};
 use serde_json::Value;
 
 use super::rig::SOON;

@@ -2,13 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::fairlead::{ImageLedger, LedgerCopy};
-use fairlead_testkit::{
-    Registry, RegistryConfig, Signal, eventually,
-    fake_registry::{Effect, FakeRegistry, Fault, Route},
-    images::{ImageBuilder, holding},
-    unique,
-};
-use kube::{Api, api::ListParams};
+use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
+use fairlead_testkit::images::{ImageBuilder, holding};
+use fairlead_testkit::{Registry, RegistryConfig, Signal, eventually, unique};
+use kube::Api;
+use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::rig::{

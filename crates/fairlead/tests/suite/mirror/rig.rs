@@ -1,15 +1,13 @@
 //! One cluster with an installed operator for all tests of mirroring, configured to look often.
 
 use anyhow::{Context, Result, ensure};
-use fairlead_testkit::{Cluster, Registry, eventually, images::ImageBuilder, registry::Access, unique};
-use k8s_openapi::{
-    ByteString,
-    api::core::v1::{Pod, Secret},
-};
-use kube::{
-    Api,
-    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
-};
+use fairlead_testkit::images::ImageBuilder;
+use fairlead_testkit::registry::Access;
+use fairlead_testkit::{Cluster, Registry, eventually, unique};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;

@@ -2,7 +2,8 @@
 
 use anyhow::{Result, ensure};
 use fairlead_api::fairlead::ImageLedger;
-use kube::{Api, api::ListParams};
+use kube::Api;
+use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::rig::{digest_at, mirror_of, pod, push, shared, wait_for_copy, wait_for_status};

@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::platform::install::DEFAULT_NAMESPACE;
-use fairlead_testkit::{
-    Cluster, Registry, RegistryConfig, eventually,
-    fake_registry::{Effect, FakeRegistry, Fault, Route},
-    images::holding,
-};
+use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
+use fairlead_testkit::images::holding;
+use fairlead_testkit::{Cluster, Registry, RegistryConfig, eventually};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::PostParams};
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::json;
 
 use super::rig::{Rig, SOON, create, digest_asked_by, mirror_of, ready, requests, shared, wait_for_status};

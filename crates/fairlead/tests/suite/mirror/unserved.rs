@@ -7,10 +7,8 @@ use fairlead_api::fairlead::{ImageLedger, LedgerEntry};
 use fairlead_api::kuik::ClusterImageSetAvailability;
 use fairlead_testkit::{RegistryConfig, eventually};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{
-    Api,
-    api::{ListParams, PostParams},
-};
+use kube::Api;
+use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 
 use super::rig::{

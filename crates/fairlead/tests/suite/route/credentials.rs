@@ -1,13 +1,12 @@
 //! Whose credentials are used, and where pull secrets go.
 
 use anyhow::{Context, Result, ensure};
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use fairlead_testkit::{Registry, RegistryConfig, eventually, unique};
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
-use kube::{
-    Api,
-    api::{ListParams, Patch, PatchParams, PostParams},
-};
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::rig::{Rig, SOON, image, mirror, pod, pull_secrets, route, shared};

@@ -1,15 +1,11 @@
 //! What goes wrong, and stays small.
 
-use std::{
-    cell::Cell,
-    time::{Duration, Instant},
-};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use fairlead_testkit::{
-    Registry, RegistryConfig, eventually,
-    fake_registry::{Effect, FakeRegistry, Fault},
-};
+use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault};
+use fairlead_testkit::{Registry, RegistryConfig, eventually};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
 

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use fairlead_testkit::{RegistryConfig, eventually};
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::rig::{SOON, annotation, image, mirror, pod, push, replicas, route, shared};

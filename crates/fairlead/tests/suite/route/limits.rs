@@ -4,7 +4,8 @@ use anyhow::{Context, Result, ensure};
 use fairlead_operator::platform::install::DEFAULT_NAMESPACE;
 use fairlead_testkit::RegistryConfig;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt, api::DeleteParams};
+use kube::api::DeleteParams;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::rig::{Rig, annotation, image, mirror, pod, push, shared};

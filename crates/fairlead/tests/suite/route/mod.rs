@@ -5,7 +5,7 @@ mod credentials;
 mod faults;
 mod images;
 mod limits;
-mod owners;
+pub mod owners;
 mod proxy_cache;
 pub mod rig;
 mod tenants;

@@ -3,10 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use fairlead_testkit::{Operator, Registry, RegistryConfig, eventually, unique};
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
-};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::rig::{self, SOON, image, mirror, pod, pull_secrets, route, shared};
@@ -24,7 +22,7 @@ async fn rewritten_image(holds: &str) -> Result<(String, String, [Registry; 2])>
 }
 
 /// An object of a kind that operators bring along, as its Pods name their owner.
-async fn owner(namespace: &str, group: &str, kind: &str) -> Result<Value> {
+pub async fn owner(namespace: &str, group: &str, kind: &str) -> Result<Value> {
     let rig = shared().await?;
     let (singular, plural) = (kind.to_lowercase(), format!("{}s", kind.to_lowercase()));
     let definition = json!({

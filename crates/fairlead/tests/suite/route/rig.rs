@@ -1,22 +1,18 @@
 //! One cluster with an installed operator for all tests of routing. Every test has registries of its own, so the
 //! policies of one are about images of no other.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::platform::install::DEFAULT_NAMESPACE;
-use fairlead_testkit::{
-    Cluster, Registry, RegistryConfig, eventually,
-    images::{self, ImageBuilder},
-    unique,
-};
+use fairlead_testkit::images::{self, ImageBuilder};
+use fairlead_testkit::{Cluster, Registry, RegistryConfig, eventually, unique};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
-    discovery::ApiResource,
-};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::discovery::ApiResource;
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 

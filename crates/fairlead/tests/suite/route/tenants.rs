@@ -1,12 +1,8 @@
 //! What a tenant may make the operator connect to.
 
-use std::{
-    net::TcpListener,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use fairlead_testkit::{eventually, unique};

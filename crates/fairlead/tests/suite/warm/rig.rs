@@ -7,9 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use fairlead_api::drop::{CachedImage, CachedImageSet, CachedImageStatus, PullPolicy};
 use fairlead_operator::platform::install::{DEFAULT_NAMESPACE, LEASE};
-use fairlead_testkit::{
-    Cluster, Operator, Part, Registry, RegistryConfig, cluster, eventually, images::ImageBuilder, unique,
-};
+use fairlead_testkit::images::ImageBuilder;
+use fairlead_testkit::{Cluster, Operator, Part, Registry, RegistryConfig, cluster, eventually, unique};
 use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};

@@ -1,12 +1,15 @@
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::admission::exclusions::Skip;
-use crate::admission::{Decide, DecideError, Limits, Metrics, route::tests::idle};
+use crate::admission::route::tests::idle;
+use crate::admission::{Decide, Limits, Metrics};
 use crate::controller::events::Errors;
 use crate::platform::certificates::Paths;
 
@@ -46,12 +49,12 @@ fn review(request: &Value) -> Value {
     json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": whole})
 }
 
-struct Seen {
-    outcome: Outcome,
+struct Reply {
+    outcome: AnswerKind,
     response: Value,
 }
 
-impl Seen {
+impl Reply {
     fn patch(&self) -> Option<Value> {
         let patch = self.response["response"].get("patch")?.as_str().unwrap();
         assert_eq!(self.response["response"]["patchType"], "JSONPatch");
@@ -63,21 +66,25 @@ impl Seen {
     }
 }
 
-async fn ask_with(state: &State, text: &str) -> Seen {
-    let deadline = Instant::now() + Duration::from_millis(300);
-    let answer = to(state, text.as_bytes(), deadline).await;
-    let response = answer.review.map_or(Value::Null, |review| serde_json::from_slice(&review).unwrap());
-    Seen { outcome: answer.outcome, response }
+async fn ask_with(state: &State, text: &str) -> Reply {
+    ask_within(Duration::from_millis(300), state, text).await
 }
 
-async fn ask(request: Value) -> Seen {
+async fn ask_within(time: Duration, state: &State, text: &str) -> Reply {
+    let deadline = Instant::now() + time;
+    let answer = to(state, text.as_bytes(), deadline).await;
+    let response = answer.review.map_or(Value::Null, |review| serde_json::from_slice(&review).unwrap());
+    Reply { outcome: answer.outcome, response }
+}
+
+async fn ask(request: Value) -> Reply {
     ask_with(&state(idle()), &review(&request).to_string()).await
 }
 
 #[tokio::test]
 async fn a_pod_gets_its_record_and_nothing_else() {
     let seen = ask(json!({})).await;
-    assert_eq!(seen.outcome, Outcome::Recorded);
+    assert_eq!(seen.outcome, AnswerKind::Recorded);
     assert_eq!(seen.response["apiVersion"], "admission.k8s.io/v1");
     assert_eq!(seen.response["kind"], "AdmissionReview");
     assert_eq!(seen.response["response"]["uid"], "u-1");
@@ -119,7 +126,7 @@ async fn a_second_turn_finds_nothing_to_do() {
     let mut object = review(&json!({}))["request"]["object"].clone();
     object["metadata"]["annotations"] = json!({"fairlead.dev/routes": record});
     let seen = ask(json!({"object": object})).await;
-    assert_eq!(seen.outcome, Outcome::Unchanged);
+    assert_eq!(seen.outcome, AnswerKind::Unchanged);
     assert!(seen.patch().is_none() && !seen.warned());
 }
 
@@ -139,7 +146,7 @@ async fn pods_that_the_configuration_skips_are_left_alone() {
     let config = crate::platform::config::Config::parse("skipLabels: [team=blue]").unwrap().config;
     let skip = Skip::from(&config);
     let state = skipping(skip, idle());
-    for (team, outcome) in [("blue", Outcome::Skipped), ("red", Outcome::Recorded)] {
+    for (team, outcome) in [("blue", AnswerKind::Skipped), ("red", AnswerKind::Recorded)] {
         let mut request = review(&json!({}));
         request["request"]["object"]["metadata"]["labels"] = json!({"team": team});
         let seen = ask_with(&state, &request.to_string()).await;
@@ -152,39 +159,49 @@ async fn pods_that_the_configuration_skips_are_left_alone() {
 async fn odd_requests_are_let_through() {
     let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "abc"}}, "spec": {"containers": [{"name": "a", "image": "b"}]}});
     let cases = [
-        ("own namespace", json!({"namespace": "fairlead-system"}), Outcome::Skipped, false),
-        ("static Pod", json!({"object": mirror}), Outcome::Skipped, false),
-        ("DELETE", json!({"operation": "DELETE", "object": null}), Outcome::Odd, true),
-        ("UPDATE", json!({"operation": "UPDATE"}), Outcome::Odd, true),
-        ("no operation", json!({"operation": null}), Outcome::Odd, true),
-        ("no object", json!({"object": null}), Outcome::Odd, true),
+        ("own namespace", json!({"namespace": "fairlead-system"}), AnswerKind::Skipped, false),
+        ("static Pod", json!({"object": mirror}), AnswerKind::Skipped, false),
+        ("DELETE", json!({"operation": "DELETE", "object": null}), AnswerKind::Odd, true),
+        ("UPDATE", json!({"operation": "UPDATE"}), AnswerKind::Odd, true),
+        ("no operation", json!({"operation": null}), AnswerKind::Odd, true),
+        ("no object", json!({"object": null}), AnswerKind::Odd, true),
         (
             "other kind",
             json!({"kind": {"group": "apps", "version": "v1", "kind": "Deployment"}}),
-            Outcome::Odd,
+            AnswerKind::Odd,
             true,
         ),
-        ("other version", json!({"kind": {"group": "", "version": "v2", "kind": "Pod"}}), Outcome::Odd, true),
-        ("subresource", json!({"subResource": "ephemeralcontainers"}), Outcome::Odd, true),
-        ("no images", json!({"object": {"metadata": {}, "spec": {}}}), Outcome::Unchanged, false),
-        ("empty object", json!({"object": {}}), Outcome::Unchanged, false),
-        ("object is a list", json!({"object": [1]}), Outcome::Malformed, true),
-        ("object is a text", json!({"object": "pod"}), Outcome::Malformed, true),
-        ("containers are a text", json!({"object": {"spec": {"containers": "x"}}}), Outcome::Malformed, true),
+        (
+            "other version",
+            json!({"kind": {"group": "", "version": "v2", "kind": "Pod"}}),
+            AnswerKind::Odd,
+            true,
+        ),
+        ("subresource", json!({"subResource": "ephemeralcontainers"}), AnswerKind::Odd, true),
+        ("no images", json!({"object": {"metadata": {}, "spec": {}}}), AnswerKind::Unchanged, false),
+        ("empty object", json!({"object": {}}), AnswerKind::Unchanged, false),
+        ("object is a list", json!({"object": [1]}), AnswerKind::Malformed, true),
+        ("object is a text", json!({"object": "pod"}), AnswerKind::Malformed, true),
+        (
+            "containers are a text",
+            json!({"object": {"spec": {"containers": "x"}}}),
+            AnswerKind::Malformed,
+            true,
+        ),
         (
             "image is a number",
             json!({"object": {"spec": {"containers": [{"name": "a", "image": 5}]}}}),
-            Outcome::Malformed,
+            AnswerKind::Malformed,
             true,
         ),
         (
             "annotation is a number",
             json!({"object": {"metadata": {"annotations": {"a": 5}}, "spec": {}}}),
-            Outcome::Malformed,
+            AnswerKind::Malformed,
             true,
         ),
-        ("kind is a number", json!({"kind": 5}), Outcome::Malformed, true),
-        ("dryRun is a text", json!({"dryRun": "yes"}), Outcome::Malformed, true),
+        ("kind is a number", json!({"kind": 5}), AnswerKind::Malformed, true),
+        ("dryRun is a text", json!({"dryRun": "yes"}), AnswerKind::Malformed, true),
     ];
     for (what, request, outcome, warned) in cases {
         let seen = ask(request).await;
@@ -199,7 +216,7 @@ async fn odd_requests_are_let_through() {
 async fn missing_fields_do_not_matter() {
     let text = r#"{"request":{"uid":"u","operation":"CREATE","kind":{"version":"v1","kind":"Pod"},"object":{"spec":{"containers":[{"name":"a","image":"b"}]}}}}"#;
     let seen = ask_with(&state(idle()), text).await;
-    assert_eq!(seen.outcome, Outcome::Recorded);
+    assert_eq!(seen.outcome, AnswerKind::Recorded);
     assert_eq!(seen.patch().unwrap()[0]["path"], "/metadata");
 }
 
@@ -217,35 +234,28 @@ async fn without_identity_there_is_no_answer() {
         "\u{0}",
     ] {
         let seen = ask_with(&state(idle()), text).await;
-        assert_eq!((seen.outcome, &seen.response), (Outcome::Malformed, &Value::Null), "{text}");
+        assert_eq!((seen.outcome, &seen.response), (AnswerKind::Malformed, &Value::Null), "{text}");
     }
 }
 
-struct Failing;
 struct Panicking;
 struct PanickingEarly;
 struct Hanging;
 
-impl Decide for Failing {
-    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
-        Box::pin(async { Err("the disk is on fire".into()) })
-    }
-}
-
 impl Decide for Panicking {
-    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, AdmissionOutcome> {
         Box::pin(async { panic!("a bug") })
     }
 }
 
 impl Decide for PanickingEarly {
-    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, AdmissionOutcome> {
         panic!("a bug")
     }
 }
 
 impl Decide for Hanging {
-    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
+    fn decide<'a>(&'a self, _: &'a PodRequest<'a>) -> BoxFuture<'a, AdmissionOutcome> {
         Box::pin(std::future::pending())
     }
 }
@@ -254,10 +264,9 @@ impl Decide for Hanging {
 async fn every_failure_is_open() {
     let text = review(&json!({})).to_string();
     for (state, outcome) in [
-        (state(Failing), Outcome::Error),
-        (state(Panicking), Outcome::Panic),
-        (state(PanickingEarly), Outcome::Panic),
-        (state(Hanging), Outcome::Late),
+        (state(Panicking), AnswerKind::Panic),
+        (state(PanickingEarly), AnswerKind::Panic),
+        (state(Hanging), AnswerKind::Late),
     ] {
         // Twice: a failure must not use anything up.
         for _ in 0..2 {
@@ -271,7 +280,7 @@ async fn every_failure_is_open() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn too_many_at_once_are_let_through() {
     let limits = Limits { deciding: 1, ..Limits::default() };
     let state = State::new(
@@ -284,11 +293,14 @@ async fn too_many_at_once_are_let_through() {
         Errors::default(),
     );
     let text = review(&json!({})).to_string();
-    let (first, second) = tokio::join!(ask_with(&state, &text), ask_with(&state, &text));
-    let mut outcomes = [first.outcome, second.outcome];
-    outcomes.sort_by_key(|outcome| *outcome as u8);
-    assert_eq!(outcomes, [Outcome::Overload, Outcome::Late]);
-    assert!(first.warned() && second.warned());
+    // The request that is given up first frees its turn: the one that waits for it must not wait as long.
+    let asked = |seconds| ask_within(Duration::from_secs(seconds), &state, &text);
+    let (deciding, waiting) = tokio::join!(asked(2), async {
+        tokio::task::yield_now().await;
+        asked(1).await
+    });
+    assert_eq!([deciding.outcome, waiting.outcome], [AnswerKind::Late, AnswerKind::Overload]);
+    assert!(deciding.warned() && waiting.warned());
 }
 
 #[test]
@@ -310,17 +322,14 @@ enum Manner {
 }
 
 impl Decide for Slow {
-    fn decide<'a>(
-        &'a self,
-        request: &'a PodRequest<'a>,
-    ) -> BoxFuture<'a, Result<AdmissionOutcome, DecideError>> {
+    fn decide<'a>(&'a self, request: &'a PodRequest<'a>) -> BoxFuture<'a, AdmissionOutcome> {
         Box::pin(async move {
             match self.1 {
                 _ if request.namespace != self.0 => {}
                 Manner::Never => std::future::pending().await,
                 Manner::Computing => std::thread::sleep(Duration::from_millis(30)),
             }
-            Ok(AdmissionOutcome::default())
+            AdmissionOutcome::default()
         })
     }
 }
@@ -337,7 +346,7 @@ async fn a_namespace_that_takes_processor_time_from_others_waits_for_its_share()
     let [crowd, other] = ["crowd", "shop"].map(|name| review(&json!({"namespace": name})).to_string());
     let waits = async |text: &str| {
         let begun = Instant::now();
-        assert_eq!(ask_with(&state, text).await.outcome, Outcome::Unchanged);
+        assert_eq!(ask_with(&state, text).await.outcome, AnswerKind::Unchanged);
         begun.elapsed()
     };
     for _ in 0..2 {
@@ -360,8 +369,8 @@ async fn a_namespace_that_asks_for_too_much_waits_for_itself() {
         ask_with(&state, &review(&json!({"namespace": "shop"})).to_string()).await
     };
     let (seen, other) = tokio::join!(waiting, other);
-    assert_eq!(other.outcome, Outcome::Unchanged, "four requests of the crowd would have taken all slots");
-    assert!(seen.iter().all(|seen| matches!(seen.outcome, Outcome::Late | Outcome::Overload)));
+    assert_eq!(other.outcome, AnswerKind::Unchanged, "four requests of the crowd would have taken all slots");
+    assert!(seen.iter().all(|seen| matches!(seen.outcome, AnswerKind::Late | AnswerKind::Overload)));
 }
 
 #[tokio::test]
@@ -370,8 +379,8 @@ async fn large_pods_of_one_namespace_do_not_take_all_memory() {
     let state = limited(Slow("nobody", Manner::Never), limits);
     let large = json!({"metadata": {"annotations": {"a": "x".repeat(1000)}}});
     let text = review(&json!({"object": large})).to_string();
-    assert_eq!(ask_with(&state, &text).await.outcome, Outcome::Overload);
-    assert_eq!(ask_with(&state, &review(&json!({})).to_string()).await.outcome, Outcome::Unchanged);
+    assert_eq!(ask_with(&state, &text).await.outcome, AnswerKind::Overload);
+    assert_eq!(ask_with(&state, &review(&json!({})).to_string()).await.outcome, AnswerKind::Unchanged);
 }
 
 mod properties {

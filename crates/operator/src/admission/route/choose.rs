@@ -2,32 +2,27 @@
 
 use std::time::Duration;
 
-use fairlead_domain::{keyring::Credential, verdict::Verdict};
+use fairlead_domain::verdict::Verdict;
 use fairlead_plan::admission::Planned;
 use fairlead_plan::consistency;
 use fairlead_plan::pod_record::{Difference, Route};
-use fairlead_plan::routing::{Alternative, Alternatives, Decision, judge};
-use futures::{FutureExt, StreamExt, future::join_all, stream::FuturesUnordered};
+use fairlead_plan::routing::{Alternative, Alternatives, Decision};
+use futures::future::join_all;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::{Router, pull_secrets::PullSecrets};
+use super::Router;
+use super::pull_secrets::PullSecrets;
 use crate::admission::decide::PodRequest;
-use crate::registries::node_failures::NodeFailures;
-use crate::registries::verdicts::{Known, NodeTrust};
+use crate::registries::ask::Question;
+use crate::registries::verdicts::KnownVerdict;
 
 /// A place that is known to have the image, and whose registry is checked first, has this time before the places after
 /// it are asked. So while all is well, one registry is asked; when it is not, the others have answered by the time that
 /// is known.
 const HEAD_START: Duration = Duration::from_millis(100);
-
-/// One place and what is needed to ask about it.
-struct Question<'a> {
-    place: &'a Alternative,
-    credentials: Vec<Credential>,
-    trust: &'a NodeTrust,
-    failures: &'a NodeFailures,
-}
 
 /// All that is asked about one image.
 struct Inquiry<'a> {
@@ -37,21 +32,8 @@ struct Inquiry<'a> {
     request: &'a PodRequest<'a>,
 }
 
-impl Question<'_> {
-    fn judged(&self, verdict: Verdict, namespace: &str) -> Verdict {
-        let Self { place, credentials, trust, failures } = self;
-        let verdict = if verdict.is_available() {
-            verdict
-        } else {
-            let trust = trust.trust_node_credentials(&place.reference.host());
-            judge(place.is_original(), verdict, !credentials.is_empty(), trust)
-        };
-        failures.judge(&place.reference, namespace, credentials, verdict)
-    }
-}
-
 impl Router {
-    /// The routes of all images. Whoever has to wait waits at the same time as the others.
+    /// The routes of all images, which wait concurrently.
     pub(super) async fn choose(
         &self,
         planned: &[Planned],
@@ -75,12 +57,13 @@ impl Router {
                     routes.push(Route::default());
                     if expected.is_some() {
                         let others = places.list().iter().skip(questions.len());
-                        questions.extend(others.map(|place| self.question(place, secrets)));
+                        questions
+                            .extend(others.map(|place| Question::new(place, secrets.credentials(place))));
                     }
                     waiting.push(async move {
                         let inquiry = Inquiry { questions: &questions, expected, request };
                         let decision = self.ask(places, &inquiry, &mut verdicts, deadline).await;
-                        self.heed_refusals(&questions, &verdicts, secrets);
+                        self.heed_refusals(places, &questions, &verdicts, secrets);
                         (position, self.route_of(image, decision, &verdicts, secrets))
                     });
                 }
@@ -96,7 +79,7 @@ impl Router {
     }
 
     /// The route, with what is known of places that hold something else.
-    fn route_of(
+    pub(super) fn route_of(
         &self,
         image: &Planned,
         decision: Decision,
@@ -127,18 +110,18 @@ impl Router {
             if let Some(verdict) = told(index) {
                 return verdict.digest();
             }
-            let verdicts = self.around.verdicts.caused_by(place.cause());
+            let verdicts = self.context.verdicts.caused_by(place.cause());
             verdicts.known_digest(&place.reference, &secrets.credentials(place))
         };
         let digests: Vec<_> = places.list().iter().enumerate().map(digest).collect();
-        let policies = self.around.policies.current();
-        consistency::differences(places, used, &digests, |pair| self.around.claims.has_pair(pair, &policies))
+        let policies = self.context.policies.current();
+        consistency::differences(places, used, &digests, |pair| self.context.claims.has_pair(pair, &policies))
     }
 
     /// Fills in what is known already, in order, up to the first that can be used, or that can be used if its registry
     /// is alive: the position of such a one is returned.
     fn look_up<'a>(
-        &'a self,
+        &self,
         places: &'a Alternatives,
         secrets: &PullSecrets,
         namespace: &str,
@@ -147,16 +130,18 @@ impl Router {
         let mut questions = Vec::with_capacity(places.list().len());
         let mut expected = None;
         for (position, (place, verdict)) in places.list().iter().zip(verdicts).enumerate() {
-            let question = self.question(place, secrets);
-            let verdicts_of = self.around.verdicts.caused_by(place.cause());
+            let question = Question::new(place, secrets.credentials(place));
+            let verdicts_of = self.context.verdicts.caused_by(question.cause);
             let known = verdicts_of.known(&place.reference, &question.credentials);
             let settled = match known {
-                Known::Verdict(known) => verdict.insert(question.judged(known, namespace)).is_usable(),
-                Known::Unproven(_) => {
+                KnownVerdict::Verdict(known) => {
+                    verdict.insert(self.context.judge(&question, namespace, known)).is_usable()
+                }
+                KnownVerdict::Unproven(_) => {
                     expected = Some(position);
                     true
                 }
-                Known::Nothing => false,
+                KnownVerdict::Nothing => false,
             };
             questions.push(question);
             if settled {
@@ -164,11 +149,6 @@ impl Router {
             }
         }
         (questions, expected)
-    }
-
-    fn question<'a>(&'a self, place: &'a Alternative, secrets: &PullSecrets) -> Question<'a> {
-        let (trust, failures) = (&self.trust, &self.around.node_failures);
-        Question { place, credentials: secrets.credentials(place), trust, failures }
     }
 
     /// Asks about everything that is not known, until the choice is clear or the time is up.
@@ -192,13 +172,7 @@ impl Router {
                 }
                 // The namespace has so many questions at once; those in line are answered when the first are.
                 let _turn = request.share.probes.acquire().await;
-                let verdict = self
-                    .around
-                    .verdicts
-                    .caused_by(question.place.cause())
-                    .ask(&question.place.reference, &question.credentials, request.namespace, deadline)
-                    .await;
-                (index, question.judged(verdict, request.namespace))
+                (index, self.context.ask(question, request.namespace, deadline).await)
             })
             .collect();
         while let Ok(Some((index, verdict))) = timeout_at(deadline, answers.next()).await {
@@ -226,10 +200,16 @@ impl Router {
     }
 
     /// A credential that a registry refuses may have been replaced since it was read.
-    fn heed_refusals(&self, questions: &[Question<'_>], verdicts: &[Option<Verdict>], secrets: &PullSecrets) {
-        for (question, verdict) in questions.iter().zip(verdicts) {
+    fn heed_refusals(
+        &self,
+        places: &Alternatives,
+        questions: &[Question<'_>],
+        verdicts: &[Option<Verdict>],
+        secrets: &PullSecrets,
+    ) {
+        for ((place, question), verdict) in places.list().iter().zip(questions).zip(verdicts) {
             if matches!(verdict, Some(Verdict::Unauthorised { .. })) && !question.credentials.is_empty() {
-                secrets.of(question.place).for_each(|name| self.around.secrets.distrust(name));
+                secrets.of(place).for_each(|name| self.context.secrets.distrust(name));
             }
         }
     }

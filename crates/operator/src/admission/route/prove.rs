@@ -5,21 +5,22 @@
 //! into the namespace. This comes before Secrets of mirrors are read, so that no namespace receives one for a copy it
 //! may not have.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use fairlead_domain::reference::{ImageKey, Reference};
-use fairlead_plan::{
-    access::{self, Standing},
-    admission::Planned,
-    pull_secrets::may_be_copy,
-    routing::{Alternatives, GuardedCopy, Index, SecretName},
-};
+use fairlead_plan::access::{self, Standing};
+use fairlead_plan::admission::Planned;
+use fairlead_plan::pull_secrets::may_be_copy;
+use fairlead_plan::routing::{Alternatives, GuardedCopy, Index, SecretName};
 use futures::future::join_all;
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Router, pull_secrets::MOST_SECRETS};
-use crate::{admission::decide::PodRequest, registries::secrets::Keys};
+use super::Router;
+use super::pull_secrets::MOST_SECRETS;
+use crate::admission::decide::PodRequest;
+use crate::registries::secrets::PullKeys;
 
 /// Originals that are asked about for one Pod.
 const MOST_ORIGINALS: usize = 16;
@@ -27,13 +28,13 @@ const MOST_ORIGINALS: usize = 16;
 impl Router {
     pub(super) async fn prove(&self, request: &PodRequest<'_>, planned: &mut [Planned], deadline: Instant) {
         let places = || planned.iter().filter_map(|image| image.places.as_ref().ok());
-        if places().flat_map(Alternatives::to_prove).next().is_none() {
+        if !self.scope.ledgers || places().flat_map(Alternatives::to_prove).next().is_none() {
             return;
         }
-        let (index, now) = (self.around.policies.current(), Timestamp::now());
+        let (index, now) = (self.context.policies.current(), Timestamp::now());
         let standing = |copy: &GuardedCopy<'_>| {
             let counts = |at| access::counts(at, self.proof_lifetime, now);
-            self.around.claims.standing(copy, request.namespace, &index, counts)
+            self.context.claims.standing(copy, request.namespace, &index, counts)
         };
         let mut to_ask: HashMap<ImageKey, Reference> = HashMap::new();
         for copy in places().flat_map(Alternatives::to_prove) {
@@ -56,7 +57,7 @@ impl Router {
         index: &Index,
         deadline: Instant,
     ) -> Vec<ImageKey> {
-        if originals.is_empty() {
+        if originals.is_empty() || !self.scope.registries {
             return Vec::new();
         }
         let now = Instant::now();
@@ -67,11 +68,10 @@ impl Router {
             let name = SecretName { namespace: Arc::clone(&namespace), name: name.into() };
             async move { self.read(request, &name, until).await }
         });
-        let keys: Vec<Arc<Keys>> =
-            join_all(reads).await.iter().filter_map(|read| read.keys().cloned()).collect();
+        let keys: PullKeys = join_all(reads).await.into_iter().collect();
         let asked = originals.into_iter().map(|(key, original)| {
-            let credentials = Keys::lookup(keys.iter().map(Arc::as_ref), &original.repository());
-            let verdicts = self.around.verdicts.caused_by(index.cause_of(&original));
+            let credentials = keys.credentials(&original);
+            let verdicts = self.context.verdicts.caused_by(index.cause_of(&original));
             async move {
                 let _turn = timeout_at(until, request.share.probes.acquire()).await;
                 let mut verdict = verdicts.recall(&original, &credentials, request.namespace, until).await;

@@ -3,12 +3,11 @@
 //! What counts is what the kubelet will have: a place that can only be reached with a secret that the Pod will not
 //! carry is asked about without it.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use fairlead_domain::keyring::Credential;
+use fairlead_domain::reference::{Reference, Repository};
 use fairlead_plan::admission::Planned;
 use fairlead_plan::pull_secrets::{NotAdded, Receiver};
 use fairlead_plan::routing::{Alternative, Alternatives, SecretName, SecretUse};
@@ -28,22 +27,39 @@ pub(super) const MOST_SECRETS: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct PullSecrets {
     /// Of the Pod, in its order.
-    pod: Vec<(SecretName, Arc<Keys>)>,
+    pub(super) pod: Vec<(SecretName, Read)>,
     /// Of policies, by the Secret that the policy names.
-    policies: BTreeMap<SecretName, Arc<Keys>>,
+    pub(super) policies: BTreeMap<SecretName, Read>,
+    /// Of policies, and why the Pod does not get them.
+    pub(super) withheld: Vec<(SecretName, NotAdded)>,
     /// Names to put on the Pod.
     pub(super) to_add: Vec<String>,
+    /// For what no Secret has credentials for: those of a person who asks.
+    pub(super) logins: HashMap<Repository, Vec<Credential>>,
 }
 
 impl PullSecrets {
     /// The credentials for one place, in the order in which the kubelet tries them.
     pub(super) fn credentials(&self, place: &Alternative) -> Vec<Credential> {
-        if self.pod.is_empty() && self.policies.is_empty() {
+        let own = place.secrets.iter().filter_map(|used| self.policies.get(&used.secret));
+        self.lookup(own, &place.reference)
+    }
+
+    /// The credentials of the Pod itself for an image.
+    pub(super) fn own_credentials(&self, image: &Reference) -> Vec<Credential> {
+        self.lookup(std::iter::empty(), image)
+    }
+
+    fn lookup<'s>(&'s self, others: impl Iterator<Item = &'s Read>, image: &Reference) -> Vec<Credential> {
+        if self.pod.is_empty() && self.policies.is_empty() && self.logins.is_empty() {
             return Vec::new();
         }
-        let own = place.secrets.iter().filter_map(|used| self.policies.get(&used.secret));
-        let keys = self.pod.iter().map(|(_, keys)| keys).chain(own).map(Arc::as_ref);
-        Keys::lookup(keys, &place.reference.repository())
+        let keys = self.pod.iter().map(|(_, read)| read).chain(others).filter_map(Read::keys);
+        let found = Keys::lookup(keys.map(Arc::as_ref), &image.repository());
+        match self.logins.get(&image.repository()) {
+            Some(login) if found.is_empty() => login.clone(),
+            _ => found,
+        }
     }
 
     /// The Secrets that may have been used for a place.
@@ -60,23 +76,30 @@ struct Wanted<'a> {
 }
 
 impl Router {
+    /// `resolves`: a registry is asked about the Pod's images even if there is only one place for each.
     pub(super) async fn pull_secrets(
         &self,
         request: &PodRequest<'_>,
         planned: &[Planned],
+        resolves: bool,
         deadline: Instant,
         warnings: &mut Warnings,
     ) -> PullSecrets {
-        let places: Vec<_> =
-            planned.iter().filter_map(Planned::to_ask).flat_map(Alternatives::list).collect();
-        // Most Pods are about no policy: nothing is read for them.
-        if places.is_empty() {
+        let places: Vec<_> = planned
+            .iter()
+            .filter_map(|image| self.scope.to_ask(image))
+            .flat_map(Alternatives::list)
+            .collect();
+        // Most Pods are about no policy and have nothing to resolve: nothing is read for them.
+        if places.is_empty() && !resolves || !self.scope.registries {
             return PullSecrets::default();
         }
+        let (mut secrets, mut unsaid) = (PullSecrets::default(), Warnings::default());
+        let warnings = if self.scope.every_place { &mut unsaid } else { warnings };
         let present: Vec<&str> = request.pod.pull_secrets().take(MOST_SECRETS).collect();
-        let wanted = self.wanted(request, &places, &present, warnings);
-        if present.is_empty() && wanted.is_empty() {
-            return PullSecrets::default();
+        let wanted = self.wanted(request, &places, &present, &mut secrets.withheld, warnings);
+        if present.is_empty() && wanted.is_empty() && self.scope.login.is_none() {
+            return secrets;
         }
         let namespace: Arc<str> = request.namespace.into();
         let of_pod = present.iter().map(|name| {
@@ -93,13 +116,12 @@ impl Router {
         });
         let (of_pod, of_policies) = join(join_all(of_pod), join_all(of_policies)).await;
 
-        let mut secrets = PullSecrets::default();
         for (name, read) in of_pod {
-            match usable(&format!("pull secret {}", name.name), read) {
-                // The Pod may carry it under a policy's name too; it counts once, in the Pod's order.
-                Ok(keys) => secrets.pod.push((name, keys)),
-                Err(told) => warnings.add(told),
+            if let Some(problem) = read.problem() {
+                warnings.add(format!("pull secret {} {problem}", name.name));
             }
+            // The Pod may carry it under a policy's name too; it counts once, in the Pod's order.
+            secrets.pod.push((name, read));
         }
         for (wanted, read, copied) in of_policies {
             if let Err(error) = &copied {
@@ -117,20 +139,19 @@ impl Router {
                 secrets.to_add.push(wanted.local.clone());
             }
             // The author of the Pod need not learn what Secrets other namespaces hold.
-            match usable(&format!("the pull secret of {}", wanted.used.by), read) {
-                Ok(keys) => {
-                    secrets.policies.insert(wanted.used.secret.clone(), keys);
-                }
-                Err(told) => warnings.add(told),
+            if let Some(problem) = read.problem() {
+                warnings.add(format!("the pull secret of {} {problem}", wanted.used.by));
             }
+            secrets.policies.insert(wanted.used.secret.clone(), read);
         }
+        self.add_logins(&places, &mut secrets).await;
         secrets
     }
 
     /// Reads a Secret within the share of the Pod's namespace.
     pub(super) async fn read(&self, request: &PodRequest<'_>, name: &SecretName, deadline: Instant) -> Read {
         let _turn = timeout_at(deadline, request.share.reads.acquire()).await;
-        self.around.secrets.read(name, deadline).await
+        self.context.secrets.read(name, deadline).await
     }
 
     /// The Secrets of policies that the Pod can have, each once.
@@ -139,12 +160,13 @@ impl Router {
         request: &PodRequest<'_>,
         places: &[&'a Alternative],
         present: &[&str],
+        withheld: &mut Vec<(SecretName, NotAdded)>,
         warnings: &mut Warnings,
     ) -> Vec<Wanted<'a>> {
         let mut wanted: Vec<Wanted<'a>> = Vec::new();
         let mut known = HashSet::new();
         let account = request.pod.service_account();
-        let permitted = self.around.accounts.permitted(request.namespace, account);
+        let permitted = self.context.accounts.permitted(request.namespace, account);
         let exists = matches!(request.subject, Subject::EphemeralContainers { .. });
         let receiver = Receiver { present, exists, permitted: permitted.as_deref() };
         for used in places.iter().flat_map(|place| &place.secrets) {
@@ -155,8 +177,10 @@ impl Router {
                 warnings.add(format!("only the first {MOST_SECRETS} pull secrets of policies are added"));
                 break;
             }
-            let local = self.around.copies.name_of(used, request.namespace);
-            match (receiver.takes(&local), local) {
+            let local = self.context.copies.name_of(used, request.namespace);
+            let takes = receiver.takes(&local);
+            withheld.extend(takes.err().map(|why| (used.secret.clone(), why)));
+            match (takes, local) {
                 (Ok(()), Ok(local)) => wanted.push(Wanted { used, local }),
                 (Err(NotAdded::NotPermitted), Ok(local)) => warnings.add(format!(
                     "service account {account} permits only the secrets it lists, so pull secret {local} of {} is not added; list it there",
@@ -179,11 +203,11 @@ impl Router {
         if request.dry_run {
             return Ok(());
         }
-        self.around.copies.ensure(wanted.used, request.namespace, deadline).await.map(drop)
+        self.context.copies.ensure(wanted.used, request.namespace, deadline).await.map(drop)
     }
 }
 
-/// What the author of the Pod is told, who need not learn what Secrets other namespaces hold.
+/// The warning to the author of the Pod, who need not learn what Secrets other namespaces hold.
 fn told(wanted: &Wanted<'_>, error: &CopyError) -> String {
     let what = match error {
         CopyError::Foreign { .. } => {
@@ -198,13 +222,4 @@ fn told(wanted: &Wanted<'_>, error: &CopyError) -> String {
         }
     };
     format!("the pull secret of {} {what}", wanted.used.by)
-}
-
-fn usable(what: &str, read: Read) -> Result<Arc<Keys>, String> {
-    match read {
-        Read::Keys(keys) => Ok(keys),
-        Read::Missing => Err(format!("{what} does not exist")),
-        Read::Unusable(why) => Err(format!("{what} cannot be used: {why}")),
-        Read::Failed(why) => Err(format!("{what} could not be read: {why}")),
-    }
 }

@@ -1,20 +1,22 @@
 //! Routing with registries that misbehave, up to the patch and the warnings that leave the webhook.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_api::kuik::{ClusterImageSetMirror, ClusterReplicatedImageSet};
-use fairlead_testkit::{
-    fake_registry::{Auth, Effect, FakeRegistry, Fault},
-    images::{self, Image},
-    operator::with_registries,
-};
+use fairlead_testkit::fake_registry::{Auth, Effect, FakeRegistry, Fault};
+use fairlead_testkit::images::{self, Image};
+use fairlead_testkit::operator::with_registries;
 use kube::{Client, Resource};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::admission::{limits::Limits, review::PodObject, shares::Share};
+use crate::admission::limits::Limits;
+use crate::admission::review::PodObject;
+use crate::admission::shares::Share;
 use crate::cluster::ledgers::tests::claims;
 use crate::cluster::state::{Key, Snapshot};
 use crate::cluster::watch::{self, Resources, Watches};
@@ -69,7 +71,7 @@ async fn replicated(registries: &[&FakeRegistry], config: &str) -> Router {
 /// Routes by the one policy that there is.
 async fn compiled(resources: &Resources, config: &str) -> Router {
     let router = assemble(resources, config);
-    let policies = router.around.policies.clone();
+    let policies = router.context.policies.clone();
     tokio::spawn(policies.clone().run(CancellationToken::new()));
     fairlead_testkit::eventually(Duration::from_secs(10), || async {
         anyhow::ensure!(policies.current().policies().count() == 1, "not compiled yet");
@@ -86,18 +88,18 @@ async fn holding(image: &Image) -> FakeRegistry {
     registry
 }
 
-struct Seen {
+struct Reply {
     image: String,
     route: Value,
     warnings: Vec<String>,
     took: Duration,
 }
 
-async fn admit(router: &Router, image: &str) -> Seen {
+async fn admit(router: &Router, image: &str) -> Reply {
     admit_within(router, image, Duration::from_secs(4)).await
 }
 
-async fn admit_within(router: &Router, image: &str, time: Duration) -> Seen {
+async fn admit_within(router: &Router, image: &str, time: Duration) -> Reply {
     let mut object = json!({
         "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "app", "image": image, "imagePullPolicy": "IfNotPresent"}]},
@@ -115,7 +117,7 @@ async fn admit_within(router: &Router, image: &str, time: Duration) -> Seen {
         share: &share,
         deadline: begun + time,
     };
-    let verdict = router.decide(&request).await.unwrap();
+    let verdict = router.decide(&request).await;
     let took = begun.elapsed();
     let patch: json_patch::Patch =
         serde_json::from_value(serde_json::to_value(&verdict.patch).unwrap()).unwrap();
@@ -123,7 +125,7 @@ async fn admit_within(router: &Router, image: &str, time: Duration) -> Seen {
     let record = object["metadata"]["annotations"]["fairlead.dev/routes"].as_str().unwrap();
     let record: Value = serde_json::from_str(record).unwrap();
     let image = object["spec"]["containers"][0]["image"].as_str().unwrap().to_owned();
-    Seen { image, route: record["images"]["app"].clone(), warnings: verdict.warnings, took }
+    Reply { image, route: record["images"]["app"].clone(), warnings: verdict.warnings, took }
 }
 
 fn reference(registry: &FakeRegistry) -> String {
@@ -207,9 +209,9 @@ async fn little_time_is_enough_for_an_answer() {
     let (first, second) = (holding(&image).await, holding(&image).await);
     first.inject(Fault::new(Effect::Hang));
     let router = replicated(&[&first, &second], "").await;
-    let seen = admit_within(&router, &reference(&first), Duration::from_secs(1)).await;
+    let seen = admit_within(&router, &reference(&first), Duration::from_secs(2)).await;
     assert_eq!(seen.image, reference(&second), "{}", seen.route);
-    assert!(seen.took < Duration::from_secs(1), "{:?}", seen.took);
+    assert!(seen.took < Duration::from_secs(2), "{:?}", seen.took);
 }
 
 #[tokio::test]
@@ -290,7 +292,7 @@ async fn a_pod_with_thousands_of_images_is_answered_in_time() {
         share: &share,
         deadline: begun + time,
     };
-    let verdict = router.decide(&request).await.unwrap();
+    let verdict = router.decide(&request).await;
     // Four hundred thousand probes would take minutes.
     assert!(begun.elapsed() < 5 * time, "{:?}", begun.elapsed());
     assert!(
@@ -387,7 +389,7 @@ async fn a_probe_that_misses_a_copy_is_noted() {
     let ledger = ledger(&reference(&source), &reference(&mirror), "Mirrored", &image.digest());
     let router = mirrored(&mirror, ledger).await;
     admit(&router, &reference(&source)).await;
-    let noted: Vec<_> = router.around.findings.take().iter().map(ToString::to_string).collect();
+    let noted: Vec<_> = router.context.findings.take().iter().map(ToString::to_string).collect();
     assert_eq!(
         noted,
         [reference(&mirror)],

@@ -1,6 +1,6 @@
 //! What the metrics page says about the watch, by the names that kube-image-keeper's dashboards know and by ours.
 //!
-//! The lease holder alone shows images, so that two replicas do not count them twice. Ages are told as of the scrape.
+//! The lease holder alone shows images, so that two replicas do not count them twice. Ages are those at the scrape.
 //! Registries are named up to a bound, since their names come from Pods; images never are.
 
 use std::collections::{BTreeMap, HashMap};
@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::kuik::Availability;
-use fairlead_domain::{reference::Reference, verdict::VerdictKind};
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::VerdictKind;
 use fairlead_plan::ledger::Ledger;
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
@@ -72,7 +73,7 @@ impl Metrics {
     pub fn register(registry: &mut Registry, config: &Config) -> Self {
         let metrics = Self { counters: Counters::register_all(registry), shown: Arc::default() };
         let bounds = config.metrics.image_last_monitor_age_minutes.buckets.bounds();
-        registry.register_collector(Box::new(Images { shown: metrics.shown.clone(), bounds }));
+        registry.register_collector(Box::new(ImageCounts { shown: metrics.shown.clone(), bounds }));
         metrics
     }
 
@@ -160,12 +161,12 @@ fn status(status: Availability) -> &'static str {
 
 /// Reads what is shown at each scrape.
 #[derive(Debug)]
-struct Images {
+struct ImageCounts {
     shown: Arc<Mutex<Shown>>,
     bounds: Vec<f64>,
 }
 
-impl Collector for Images {
+impl Collector for ImageCounts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let shown = self.shown.lock();
         if shown.objects.is_empty() {
@@ -203,7 +204,7 @@ fn encode_gauge<L: EncodeLabelSet, N: EncodeGaugeValue>(
     Ok(())
 }
 
-impl Images {
+impl ImageCounts {
     fn encode_ages(
         &self,
         shown: &Shown,

@@ -1,8 +1,9 @@
 //! Looks at images in their registries, on the lease holder, before an outage needs them.
 //!
-//! Three kinds of images are looked at, each at the pace that the configuration sets for its registry: those that
-//! `ClusterImageSetAvailability` objects watch, the sources of mirrors, whose tags may move, and the copies in mirrors,
-//! which may get lost. What is found goes into the ledgers of the objects, to the mirrors, and to admission, which then
+//! Images are looked at, each at the pace that the configuration sets for its registry: those that
+//! `ClusterImageSetAvailability` objects watch, the sources of mirrors, whose tags may move, the copies in mirrors,
+//! which may get lost, and tags that the inventory or mirror policies of nodes compare. What is found goes into the
+//! ledgers of the objects, to the mirrors, and to admission, which then
 //! knows without asking. Registries are independent of each other: each has at most one look under way, and every look
 //! ends.
 
@@ -46,6 +47,8 @@ pub struct AvailabilitySetup {
     prober: Arc<Prober>,
     ignored: Arc<Ignored>,
     mirrors: watch::Receiver<Arc<MirrorLooks>>,
+    accounts: watch::Receiver<Arc<MirrorLooks>>,
+    policies: watch::Receiver<Arc<MirrorLooks>>,
     metrics: Metrics,
 }
 
@@ -65,6 +68,31 @@ impl AvailabilitySetup {
     ) -> Self {
         let prober = Arc::new(Prober::new(context.clone(), seen));
         let ignored = Arc::new(Ignored::from(&context.config));
-        Self { context, prober, ignored, mirrors, metrics }
+        let [accounts, policies] = [(), ()].map(|()| watch::channel(Arc::default()).1);
+        Self { context, prober, ignored, mirrors, accounts, policies, metrics }
+    }
+
+    /// The same with what the inventory wants looked at; `seen` takes what was found of any image.
+    #[must_use]
+    pub fn with_accounts(
+        mut self,
+        wishes: watch::Receiver<Arc<MirrorLooks>>,
+        seen: mpsc::Sender<Seen>,
+    ) -> Self {
+        self.prober = Arc::new(Prober::clone(&self.prober).telling(seen));
+        self.accounts = wishes;
+        self
+    }
+
+    /// The same with tags that mirror policies of nodes want compared.
+    #[must_use]
+    pub fn with_policies(
+        mut self,
+        wishes: watch::Receiver<Arc<MirrorLooks>>,
+        seen: mpsc::Sender<Seen>,
+    ) -> Self {
+        self.prober = Arc::new(Prober::clone(&self.prober).telling(seen));
+        self.policies = wishes;
+        self
     }
 }

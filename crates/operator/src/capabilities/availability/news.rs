@@ -16,7 +16,7 @@ use crate::cluster::state::{Key, PodEntry, Pods};
 use crate::cluster::usage::{self, Ignored};
 use crate::controller::events::{About, EventQueue, Notice};
 
-/// Namespaces in which one Pod gets an event; an image that the whole cluster uses is told often enough then.
+/// Namespaces in which one Pod gets an event; for an image that the whole cluster uses that is enough.
 const MOST_NAMESPACES: usize = 20;
 
 const DISAPPEARED: &str = "ImageDisappeared";
@@ -24,7 +24,7 @@ const RETURNED: &str = "ImageReturned";
 
 /// News about one image, ready to be told.
 #[derive(Debug)]
-pub(super) struct Story {
+pub(super) struct ImageNews {
     pub(super) owner: Owner,
     pub(super) image: Reference,
     pub(super) news: News,
@@ -34,7 +34,7 @@ pub(super) struct Story {
     pub(super) reason: String,
 }
 
-impl Story {
+impl ImageNews {
     /// On the object that watches the image.
     pub(super) fn tell_on_object(&self, events: &EventQueue) {
         let about = About {

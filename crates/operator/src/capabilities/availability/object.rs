@@ -15,11 +15,11 @@ use fairlead_plan::usage::{Holder, Used};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::news::Story;
+use super::news::ImageNews;
 use super::write_schedule::WriteSchedule;
 use crate::cluster::state::{Malformed, Snapshot};
 
-/// News is told after this time even if the ledger could not be written.
+/// Events are sent after this time even if the ledger could not be written.
 const KEPT_BACK: Duration = Duration::from_secs(30);
 
 /// What an object asks for.
@@ -85,7 +85,7 @@ impl WatchResource {
 
 /// One object.
 #[derive(Debug)]
-pub(super) struct Object {
+pub(super) struct WatchedSet {
     pub(super) owner: Owner,
     pub(super) stored: WatchResource,
     pub(super) rule: Rule,
@@ -100,19 +100,19 @@ pub(super) struct Object {
     images: Vec<Reference>,
     /// Images of which it was told that they disappeared, and not yet that they are back.
     gone: HashSet<Reference>,
-    untold: Vec<Untold>,
+    pending_news: Vec<PendingNews>,
 }
 
-/// News that is told once the ledger has it: otherwise a restart in between would make it news again.
+/// News that becomes an event once the ledger has it: otherwise a restart in between would repeat it.
 #[derive(Debug)]
-struct Untold {
-    story: Story,
+struct PendingNews {
+    story: ImageNews,
     /// Where in the ledger it is, and since which of its changes. `None`: it is stored.
     shelf: Option<(ShelfId, Ticket)>,
     since: Instant,
 }
 
-impl Object {
+impl WatchedSet {
     fn new(owner: Owner, stored: WatchResource, ledger: Ledger) -> Self {
         let is_gone = |status| status == Availability::NotFound;
         let gone = ledger
@@ -131,7 +131,7 @@ impl Object {
             expires: None,
             images: Vec::new(),
             gone,
-            untold: Vec::new(),
+            pending_news: Vec::new(),
         }
     }
 
@@ -140,7 +140,7 @@ impl Object {
         if self.stored.version() == stored.version() {
             return;
         }
-        // Without a generation nobody can tell whether its specification is the same.
+        // Without a generation it cannot be told whether its specification is the same.
         if stored.generation().is_none() || stored.generation() != self.stored.generation() {
             self.rule = stored.rule();
         }
@@ -181,7 +181,7 @@ impl Object {
         at.and_then(|at| self.used.get(at)).map_or(&[], |used| &used.holders)
     }
 
-    /// Every image with its last look. Whether they are others than at the last call is told as well.
+    /// Every image with its last look, and whether they are others than at the last call.
     pub(super) fn images(&mut self) -> bool {
         let same = self.images.len() == self.ledger.len()
             && self.images.iter().zip(self.ledger.iter()).all(|(known, (image, _))| known == image);
@@ -216,7 +216,7 @@ impl Object {
         let is_known = matches!(news, Some(News::Disappeared { .. })) && !self.gone.insert(image.clone());
         if let Some(news) = news.filter(|_| !is_known) {
             tracing::info!(%image, watched_by = &*self.owner.name, ?news, "news of an image");
-            let story = Story {
+            let story = ImageNews {
                 owner: self.owner.clone(),
                 image: image.clone(),
                 news,
@@ -224,7 +224,7 @@ impl Object {
                 reason: verdict.reason().to_owned(),
             };
             let place = self.dirty_shelf_of(image);
-            self.untold.push(Untold { story, shelf: place, since: Instant::now() });
+            self.pending_news.push(PendingNews { story, shelf: place, since: Instant::now() });
         }
     }
 
@@ -241,29 +241,29 @@ impl Object {
     /// The shelf to be written next, if any: one with news first.
     pub(super) fn next_shelf(&self) -> Option<ShelfId> {
         let dirty = self.ledger.dirty();
-        let mut awaited = self.untold.iter().filter_map(|untold| untold.shelf);
+        let mut awaited = self.pending_news.iter().filter_map(|pending| pending.shelf);
         awaited.find(|(id, _)| dirty.contains(id)).map(|(id, _)| id).or_else(|| dirty.first().copied())
     }
 
     /// A shelf was stored as it was at that time.
-    pub(super) fn stored(&mut self, id: ShelfId, as_of: Ticket, version: Option<String>) {
-        self.ledger.written(id, as_of, version);
-        for untold in &mut self.untold {
-            untold.shelf.take_if(|(shelf, since)| *shelf == id && *since <= as_of);
+    pub(super) fn note_stored(&mut self, id: ShelfId, as_of: Ticket) {
+        for pending in &mut self.pending_news {
+            pending.shelf.take_if(|(shelf, since)| *shelf == id && *since <= as_of);
         }
     }
 
     /// The news that can be told now: it is stored, or cannot be.
-    pub(super) fn take_news(&mut self) -> Vec<Story> {
-        let is_due = |untold: &mut Untold| untold.shelf.is_none() || untold.since.elapsed() > KEPT_BACK;
-        self.untold.extract_if(.., is_due).map(|untold| untold.story).collect()
+    pub(super) fn take_news(&mut self) -> Vec<ImageNews> {
+        let is_due =
+            |pending: &mut PendingNews| pending.shelf.is_none() || pending.since.elapsed() > KEPT_BACK;
+        self.pending_news.extract_if(.., is_due).map(|pending| pending.story).collect()
     }
 }
 
 /// All objects, by name.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
-    pub(super) all: BTreeMap<Arc<str>, Object>,
+    pub(super) all: BTreeMap<Arc<str>, WatchedSet>,
     /// Ledgers of objects that were not seen yet.
     ledgers: HashMap<Owner, Vec<StoredShelf>>,
 }
@@ -312,7 +312,7 @@ impl Objects {
         }
     }
 
-    fn begin(&mut self, name: &Arc<str>, uid: &str, stored: WatchResource) -> Object {
+    fn begin(&mut self, name: &Arc<str>, uid: &str, stored: WatchResource) -> WatchedSet {
         let owner = Owner {
             kind: OwnerKind::ClusterImageSetAvailability,
             namespace: None,
@@ -326,6 +326,6 @@ impl Objects {
             let changes = availability::adopt(&ledger, status);
             ledger.apply(changes);
         }
-        Object::new(owner, stored, ledger)
+        WatchedSet::new(owner, stored, ledger)
     }
 }

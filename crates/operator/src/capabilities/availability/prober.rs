@@ -1,4 +1,4 @@
-//! One look at one image: with whose credentials, for how long, and who is told.
+//! One look at one image: with whose credentials, for how long, and what learns of the result.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const UNTOLD_PATIENCE: Duration = Duration::from_secs(30);
 /// Time in line behind those who are in more of a hurry, before a look gives up.
 const IN_LINE: Duration = Duration::from_secs(30);
 
-/// The mirror controller takes what it is told at once; if it does not for so long, the image is looked at again.
+/// The mirror controller takes results at once; if it does not for so long, the image is looked at again.
 const TELLING: Duration = Duration::from_secs(5);
 
 /// A look that has not ended by then, with whatever it tries, is given up.
@@ -34,9 +34,12 @@ const LONGEST: Duration = Duration::from_mins(5);
 /// What the registry said to each login in one look.
 type Answers = Vec<((Vec<CredentialId>, Cause), Verdict)>;
 
+#[derive(Clone)]
 pub(super) struct Prober {
     context: Arc<Context>,
     seen: mpsc::Sender<Seen>,
+    /// Those that compare what is found with something else.
+    others: Vec<mpsc::Sender<Seen>>,
 }
 
 impl fmt::Debug for Prober {
@@ -47,7 +50,12 @@ impl fmt::Debug for Prober {
 
 impl Prober {
     pub(super) fn new(context: Arc<Context>, seen: mpsc::Sender<Seen>) -> Self {
-        Self { context, seen }
+        Self { context, seen, others: Vec::new() }
+    }
+
+    pub(super) fn telling(mut self, seen: mpsc::Sender<Seen>) -> Self {
+        self.others.push(seen);
+        self
     }
 
     pub(super) fn pace(&self, host: &str) -> Pace {
@@ -72,8 +80,12 @@ impl Prober {
             if wish.for_mirror {
                 let (reference, principal) = (question.image.clone(), wish.principal.clone());
                 let seen = Seen { reference, principal, verdict: looked.verdict.clone() };
+                for other in &self.others {
+                    // What does not fit is looked at again.
+                    drop(other.try_send(seen.clone()));
+                }
                 if self.seen.send_timeout(seen, TELLING).await.is_err() {
-                    tracing::debug!(image = %question.image, "nobody took what a look at an image of a mirror found");
+                    tracing::debug!(image = %question.image, "the queue of mirrors is full; looking again later");
                 }
             }
             first.get_or_insert(looked);
@@ -152,9 +164,8 @@ impl Prober {
             self.context.verdicts.caused_by(cause).learn(image, credentials, verdict.clone());
             return verdict;
         }
-        // That a registry does not answer is known to its client, and through that to admission. Here it counts against
-        // the image only if the registry was asked, or is known to be down.
-        let asked = told.borrow().is_some() || self.context.registries.is_down(&image.host()).is_some();
-        if asked { verdict } else { Verdict::Unknown { reason: verdict.reason().into() } }
+        // That a registry does not answer is known to its client, and through that to admission.
+        let was_asked = told.borrow().is_some() || self.context.registries.is_down(&image.host()).is_some();
+        availability::about_image(verdict, was_asked)
     }
 }

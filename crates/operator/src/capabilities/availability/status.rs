@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 
-use super::object::{Object, Rule, WatchResource};
+use super::object::{Rule, WatchResource, WatchedSet};
 use crate::controller::status::{Draft, Manner, ObjectId};
 
 pub(super) const FIELD_MANAGER: &str = "fairlead-watch";
@@ -23,7 +23,7 @@ pub(super) struct Essence {
 }
 
 /// What the status of an object should say now.
-pub(super) fn wanted(object: &Object) -> Essence {
+pub(super) fn wanted(object: &WatchedSet) -> Essence {
     let generation = object.stored.generation();
     let WatchReport { status, ready } = availability::report(&object.ledger);
     let ready = match &object.rule {

@@ -12,14 +12,15 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::AvailabilitySetup;
-use super::object::{Object, Objects, Rule};
+use super::object::{Objects, Rule, WatchedSet};
 use super::status::FIELD_MANAGER;
-use super::write_schedule::{self, Written};
+use super::write_schedule;
 use crate::cluster::state::Changes;
 use crate::cluster::usage;
 use crate::context::Context;
+use crate::controller::ledger_writes::LedgerWrite;
 use crate::controller::status::StatusWriter;
-use crate::controller::{Broken, Controller, Inflight};
+use crate::controller::{Broken, Controller, Inflight, LONGEST_SLEEP, wake_at};
 use crate::platform::leader::Term;
 
 /// Shortest time between two passes over all Pods: something about some Pod changes all the time.
@@ -31,9 +32,6 @@ const TAKE_UP: Duration = Duration::from_secs(5);
 /// Shortest time between two counts for the metrics page.
 const COUNT: Duration = Duration::from_secs(1);
 
-/// Longest time between two looks at the clock, which may be set.
-const LONGEST_SLEEP: Duration = Duration::from_mins(1);
-
 /// Looks at once. Registries are independent of each other, but Pods can name any number of them.
 const AT_ONCE: usize = 128;
 
@@ -42,6 +40,9 @@ const AT_ONCE: usize = 128;
 pub struct AvailabilityWatch {
     setup: Arc<AvailabilitySetup>,
     published: watch::Receiver<Arc<MirrorLooks>>,
+    accounts: watch::Receiver<Arc<MirrorLooks>>,
+    policies: watch::Receiver<Arc<MirrorLooks>>,
+    /// What mirrors, the inventory and mirror policies of nodes want looked at.
     mirrors: Arc<MirrorLooks>,
     objects: Objects,
     looks: Looks,
@@ -50,7 +51,8 @@ pub struct AvailabilityWatch {
     looking: Inflight<Reference, Looked>,
     /// How often images were looked at on behalf of some, or with the logins of some, who might be told otherwise.
     rounds: HashMap<Reference, u32>,
-    writing: Inflight<Arc<str>, Written>,
+    /// By UID.
+    writing: Inflight<Arc<str>, LedgerWrite>,
     statuses: StatusWriter,
     schedule: Schedule,
 }
@@ -83,14 +85,19 @@ impl Controller for AvailabilityWatch {
     }
 
     async fn begin(setup: &Arc<AvailabilitySetup>, _term: &Term) -> Result<Self, Broken> {
-        let ledgers = setup.context.shelves.list(Objects::keep).await?;
+        let ledgers = setup.context.ledger_store.list(Objects::keep).await?;
         let long_ago = Instant::now().checked_sub(LONGEST_SLEEP).unwrap_or_else(Instant::now);
         let mut published = setup.mirrors.clone();
+        let (mut accounts, mut policies) = (setup.accounts.clone(), setup.policies.clone());
         // What was published before this term is taken up as well.
-        published.mark_changed();
+        for wishes in [&mut published, &mut accounts, &mut policies] {
+            wishes.mark_changed();
+        }
         Ok(Self {
             setup: setup.clone(),
             published,
+            accounts,
+            policies,
             mirrors: Arc::default(),
             objects: Objects::from(ledgers),
             looks: Looks::default(),
@@ -127,8 +134,10 @@ impl Controller for AvailabilityWatch {
     async fn progress(&mut self) -> bool {
         tokio::select! {
             Ok(()) = self.published.changed() => self.schedule.take_up = true,
+            Ok(()) = self.accounts.changed() => self.schedule.take_up = true,
+            Ok(()) = self.policies.changed() => self.schedule.take_up = true,
             (image, looked) = self.looking.next() => self.heed(&image, looked),
-            (name, written) = self.writing.next() => self.finish(&name, written),
+            (uid, written) = self.writing.next() => self.finish(&uid, written),
         }
         true
     }
@@ -144,7 +153,7 @@ impl AvailabilityWatch {
         let now = Instant::now();
         let mut images_changed = false;
         let clock = self.setup.context.clock.now();
-        let expired = |object: &Object| object.expires().is_some_and(|expires| expires <= clock);
+        let expired = |object: &WatchedSet| object.expires().is_some_and(|expires| expires <= clock);
         self.schedule.gather |= self.objects.all.values().any(expired);
         if self.schedule.gather && now >= self.schedule.gathered + GATHER {
             (self.schedule.gather, self.schedule.gathered) = (false, now);
@@ -152,12 +161,14 @@ impl AvailabilityWatch {
         }
         if self.schedule.take_up && now >= self.schedule.taken_up + TAKE_UP {
             (self.schedule.take_up, self.schedule.taken_up) = (false, now);
-            self.mirrors = self.published.borrow_and_update().clone();
+            let mirrors = self.published.borrow_and_update().clone();
+            let mirrors = mirrors.and(&self.accounts.borrow_and_update());
+            self.mirrors = mirrors.and(&self.policies.borrow_and_update());
             images_changed = true;
         }
         if images_changed {
             let mirrors = self.mirrors.iter().map(|look| (look.reference.clone(), Some(look.last)));
-            let watched = self.objects.all.values().flat_map(Object::tracked);
+            let watched = self.objects.all.values().flat_map(WatchedSet::tracked);
             self.looks.sync(watched.chain(mirrors));
             let (objects, mirrors) = (&self.objects.all, &self.mirrors);
             let is_tracked = |image: &Reference| {
@@ -257,30 +268,30 @@ impl AvailabilityWatch {
         let AvailabilitySetup { context, ignored, .. } = &*self.setup;
         let Context { events, resources, .. } = &**context;
         for object in self.objects.all.values_mut() {
-            for story in object.take_news() {
-                story.tell_on_object(events);
+            for news in object.take_news() {
+                news.tell_on_object(events);
                 let Rule::Watched(watched) = &object.rule else { continue };
                 let (events, watched) = (events.clone(), watched.clone());
                 let (pods, ignored) = (resources.pods.clone(), ignored.clone());
-                // Nobody waits for it: news is news, not state.
+                // Not waited for: events are no state.
                 drop(tokio::task::spawn_blocking(move || {
-                    story.tell_in_namespaces(&events, &pods, &watched, &ignored);
+                    news.tell_in_namespaces(&events, &pods, &watched, &ignored);
                 }));
             }
         }
     }
 
     fn write(&mut self, term: &Term) {
-        for (name, object) in &mut self.objects.all {
-            let writing = write_schedule::next(object, &self.setup.context.shelves, &mut self.statuses, term);
-            if let Some(writing) = writing {
-                self.writing.start(name.clone(), writing);
+        let store = &self.setup.context.ledger_store;
+        for object in self.objects.all.values_mut() {
+            if let Some(writing) = write_schedule::next(object, store, &mut self.statuses, term) {
+                self.writing.start(object.owner.uid.clone(), writing);
             }
         }
     }
 
-    fn finish(&mut self, name: &str, written: Option<Written>) {
-        if let Some(object) = self.objects.all.get_mut(name) {
+    fn finish(&mut self, uid: &str, written: Option<LedgerWrite>) {
+        if let Some(object) = self.objects.all.values_mut().find(|object| *object.owner.uid == *uid) {
             write_schedule::finish(object, written, &mut self.statuses);
         }
     }
@@ -307,7 +318,7 @@ impl AvailabilityWatch {
     /// When there is something to do again, if nothing happens before.
     fn until(&self) -> Instant {
         let (now, clock) = (Instant::now(), self.setup.context.clock.now());
-        let wait = |at: Timestamp| now + Duration::try_from(at.duration_since(clock)).unwrap_or_default();
+        let wait = |at: Timestamp| wake_at(Some(at), clock, now);
         let schedule = &self.schedule;
         let mut until = now + LONGEST_SLEEP;
         let mut at_the_latest = |moment: Instant| until = until.min(moment);

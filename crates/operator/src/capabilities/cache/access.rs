@@ -7,19 +7,16 @@ use std::time::Duration;
 use fairlead_domain::harbor::Login;
 use fairlead_harbor::{Class as HarborClass, Error, Harbor, HarborSettings};
 use fairlead_plan::cache::{SecretKeys, UpstreamLogin};
-use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::cluster::own_secrets::version_of;
 use crate::context::Context;
-use crate::platform::api_error::{Class, within};
+use crate::platform::api_error::Class;
+use crate::registries::secrets::OpaqueSecret;
 
 /// The user that Harbor is administered as.
 const ADMINISTRATOR: &str = "admin";
-/// For reading a Secret.
-const LIMIT: Duration = Duration::from_secs(10);
 /// For one call of Harbor.
 const CALL: Duration = Duration::from_secs(30);
 /// How long a password that Harbor refused is not tried again: every attempt locks the user for all others.
@@ -118,23 +115,22 @@ impl Access {
         Ok(UpstreamLogin { login: Login { user, password }, version: version_of(&secret.metadata), hash })
     }
 
-    async fn read(&self, name: &str) -> Result<Secret, String> {
+    async fn read(&self, name: &str) -> Result<OpaqueSecret, String> {
         let namespace = &self.context.namespace;
-        let secrets: Api<Secret> = Api::namespaced(self.context.client.clone(), namespace);
-        within(LIMIT, secrets.get(name)).await.map_err(|failure| match failure.class {
+        let read = OpaqueSecret::read(&self.context.client, namespace, name).await;
+        read.map_err(|failure| match failure.class {
             Class::Absent => format!("Secret {namespace}/{name} not found"),
             _ => format!("Secret {namespace}/{name} could not be read: {failure}"),
         })
     }
 
-    /// A value without the line break that files end with, which is no part of a password.
-    fn value(&self, secret: &Secret, name: &str, key: &str) -> Result<String, String> {
+    fn value(&self, secret: &OpaqueSecret, name: &str, key: &str) -> Result<String, String> {
         let namespace = &self.context.namespace;
-        let bytes = secret.data.as_ref().and_then(|data| data.get(key));
-        let bytes = bytes.ok_or_else(|| format!("key {key} not found in Secret {namespace}/{name}"))?;
-        let text = std::str::from_utf8(&bytes.0);
-        let text = text.map_err(|_| format!("key {key} of Secret {namespace}/{name} is not a text"))?;
-        Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+        match secret.text(key) {
+            Some(Ok(text)) => Ok(text.to_string()),
+            Some(Err(())) => Err(format!("key {key} of Secret {namespace}/{name} is not a text")),
+            None => Err(format!("key {key} not found in Secret {namespace}/{name}")),
+        }
     }
 
     fn settings(&self, login: Login) -> Result<HarborSettings, String> {

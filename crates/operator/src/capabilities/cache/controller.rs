@@ -20,16 +20,14 @@ use super::look::{Deleted, Look, Looked, Removed};
 use super::{CacheSetup, events};
 use crate::cluster::identity;
 use crate::cluster::state::Changes;
-use crate::controller::finalizers::{self, Finalized};
+use crate::controller::finalizers;
 use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
-use crate::controller::{Broken, Controller, Inflight};
+use crate::controller::{Broken, Controller, Inflight, wake_at};
 use crate::platform::leader::Term;
 
 const FIELD_MANAGER: &str = "fairlead-cache";
 /// Objects that are looked at side by side.
 const AT_ONCE: usize = 4;
-/// Longest time between two looks at the clock, which may be set.
-const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 /// From one attempt to set or take off a finalizer to the next.
 const FINALIZER_PAUSE: SignedDuration = SignedDuration::from_secs(5);
 
@@ -128,8 +126,8 @@ impl Controller for CacheController {
         self.observe(now);
         self.start(term, now);
         self.mind_finalizers(term, now).await;
+        self.release_malformed(term).await;
         self.write(term, begun).await;
-        self.mind_malformed(term, begun).await;
         Ok(self.statuses.next_due(begun, self.next_look(begun, now)))
     }
 
@@ -203,20 +201,12 @@ impl CacheController {
             if held == wanted || cache.finalizer_due > now || !term.holds() {
                 continue;
             }
-            let metadata = &cache.object.metadata;
-            let mut names = metadata.finalizers.clone().unwrap_or_default();
-            names.retain(|name| name != PROXY_CACHE_FINALIZER);
-            names.extend(wanted.then(|| PROXY_CACHE_FINALIZER.to_owned()));
-            let (object, version) = (ObjectId::of(&*cache.object), metadata.resource_version.as_deref());
-            let written = finalizers::write(&context.client, FIELD_MANAGER, &object, version, &names).await;
+            let (object, metadata) = (ObjectId::of(&*cache.object), &cache.object.metadata);
+            let present = metadata.finalizers.as_deref().unwrap_or_default();
+            let seen = (metadata.resource_version.as_deref(), present);
+            set_finalizer(&context.client, &object, seen, wanted).await;
             // The watch brings the object as it is now; until then nothing is known.
             cache.finalizer_due = now.saturating_add(FINALIZER_PAUSE).unwrap_or(now);
-            match written {
-                Ok(Finalized::Done | Finalized::Outdated) => {}
-                Err(failure) => {
-                    tracing::warn!(%object, error = %failure, "cannot set or remove the finalizer; trying again");
-                }
-            }
         }
     }
 
@@ -276,64 +266,49 @@ impl CacheController {
     }
 
     async fn write(&mut self, term: &Term, begun: Instant) {
-        let mut open = HashSet::new();
-        for (uid, cache) in &mut self.caches {
-            let Some(report) = &cache.report else { continue };
-            if says(cache.object.status.as_ref(), report) {
-                cache.report = None;
-                continue;
-            }
-            open.insert(uid.clone());
-            let draft = draft(&cache.object, report);
-            if self.statuses.may(&draft, begun) && term.holds() {
-                // A failure is logged, and tried again with back-off.
-                drop(self.statuses.write(&draft).await);
-            }
+        let mut drafts = Vec::new();
+        for cache in self.caches.values_mut() {
+            cache.report.take_if(|report| says(cache.object.status.as_ref(), report));
+            drafts.extend(cache.report.as_ref().map(|report| draft(&cache.object, report)));
         }
-        let snapshot = self.setup.context.resources.proxy_caches.snapshot();
-        let malformed: HashSet<_> = snapshot.malformed.values().map(|one| one.uid.as_str()).collect();
-        self.statuses.keep(|uid| open.contains(uid) || malformed.contains(uid));
+        drafts.extend(Draft::of_all_malformed(&self.setup.context.resources.proxy_caches.snapshot()));
+        self.statuses.write_all(drafts, term, begun).await;
     }
 
-    /// Objects that cannot be read say so. What was made for them is not known, so they go without it.
-    async fn mind_malformed(&mut self, term: &Term, begun: Instant) {
-        let snapshot = self.setup.context.resources.proxy_caches.snapshot();
-        for (key, malformed) in &snapshot.malformed {
-            let object = ObjectId::malformed::<ProxyCache>(key, malformed);
+    /// What was made for objects that cannot be read is not known, so they go without it.
+    async fn release_malformed(&mut self, term: &Term) {
+        let context = &self.setup.context;
+        for (key, malformed) in &context.resources.proxy_caches.snapshot().malformed {
             let held = malformed.finalizers.iter().any(|name| name == PROXY_CACHE_FINALIZER);
             if malformed.deleting && held && term.holds() {
-                let others: Vec<_> = malformed
-                    .finalizers
-                    .iter()
-                    .filter(|name| *name != PROXY_CACHE_FINALIZER)
-                    .cloned()
-                    .collect();
-                let (client, version) = (&self.setup.context.client, Some(&*malformed.resource_version));
-                if let Err(failure) =
-                    finalizers::write(client, FIELD_MANAGER, &object, version, &others).await
-                {
-                    tracing::warn!(%object, error = %failure, "cannot remove the finalizer; trying again");
-                }
-            }
-        }
-        for draft in Draft::of_all_malformed(&snapshot) {
-            if self.statuses.may(&draft, begun) && term.holds() {
-                // A failure is logged, and tried again with back-off.
-                drop(self.statuses.write(&draft).await);
+                let object = ObjectId::malformed::<ProxyCache>(key, malformed);
+                let seen = (Some(&*malformed.resource_version), &*malformed.finalizers);
+                set_finalizer(&context.client, &object, seen, false).await;
             }
         }
     }
 
     fn next_look(&self, begun: Instant, now: Timestamp) -> Instant {
         let waiting = self.caches.values().filter(|cache| !cache.running);
-        let times = waiting.filter_map(|cache| match cache.basis.held {
+        let times = waiting.filter_map(|cache| match cache.basis.held && !cache.released {
             // All places are taken, and the end of one wakes this.
             true if cache.due <= now => None,
             true => Some(cache.due),
             false => (cache.finalizer_due > now).then_some(cache.finalizer_due),
         });
-        let wait = times.min().map_or(LONGEST_SLEEP, |due| due.duration_since(now).unsigned_abs());
-        begun + wait.min(LONGEST_SLEEP)
+        wake_at(times.min(), now, begun)
+    }
+}
+
+async fn set_finalizer(
+    client: &kube::Client,
+    object: &ObjectId,
+    seen: (Option<&str>, &[String]),
+    wanted: bool,
+) {
+    let ours = [PROXY_CACHE_FINALIZER];
+    if let Err(failure) = finalizers::set(client, FIELD_MANAGER, object, seen, &ours, wanted).await {
+        tracing::warn!(%object, error = %failure, "cannot set or remove the finalizer; trying again");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What people are told about proxy caches in events.
+//! Events about proxy caches.
 
 use fairlead_api::reef::ProxyCache;
 use kube::{Resource, ResourceExt};

@@ -123,6 +123,15 @@ impl Metrics {
         self.durations.get_or_create(&labels).observe(time.as_secs_f64());
     }
 
+    /// Another replica may heal from now on: what was shown of Pods goes.
+    pub(super) fn rest(&self) {
+        let Shown { patched, failed, .. } = &mut *self.shown.lock();
+        patched.clear();
+        failed.clear();
+        self.families.patched.clear();
+        self.families.errors.clear();
+    }
+
     /// Takes series away that were shown for long enough.
     pub(super) fn expire(&self, now: Timestamp) {
         let Shown { patched, failed, .. } = &mut *self.shown.lock();
@@ -133,5 +142,84 @@ impl Metrics {
         while let Some((_, labels)) = failed.pop_front_if(|(since, _)| is_old(*since)) {
             self.families.errors.remove(&labels);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_plan::heal::Move;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::state::{Key, PodListing, Pods};
+
+    fn pod(namespace: &str, name: &str) -> Arc<PodEntry> {
+        let pods = Pods::default();
+        let pod = json!({"metadata": {"namespace": namespace, "name": name}});
+        PodListing::new(pods.clone()).applied(&serde_json::from_value(pod).expect("a Pod"));
+        pods.get(&Key { namespace: namespace.into(), name: name.into() }).expect("it is known")
+    }
+
+    fn repair() -> Repair {
+        let (container, from, to) = ("app".to_owned(), "a.io/app".to_owned(), "b.io/app".to_owned());
+        Repair { operations: Vec::new(), moves: vec![Move { container, from, to, why: String::new() }] }
+    }
+
+    fn lines(registry: &Registry, family: &str) -> Vec<String> {
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, registry).expect("a page");
+        page.lines().filter(|line| line.starts_with(&format!("{family}{{"))).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn series_of_pods_are_bounded_and_expire() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let at = |seconds: i64| Timestamp::from_second(1_800_000_000 + seconds).expect("a time");
+        for number in 0..MOST + 7 {
+            let pod = pod("shop", &format!("web-{number}"));
+            metrics.patched(&pod, &repair(), at(0));
+            metrics.failed(&pod, at(0));
+        }
+        metrics.patched(&pod("shop", "web-1"), &repair(), at(1));
+        let (patched, failed) = ("pods_upstream_patched_total", "reconcile_errors_total");
+        assert_eq!((lines(&registry, patched).len(), lines(&registry, failed).len()), (MOST + 1, MOST + 1));
+        let others = format!(
+            "{patched}{{patched_kube_namespace=\"shop\",patched_pod_name=\"other\",patched_container_name=\"other\",\
+             patched_image=\"other\"}} 7"
+        );
+        let own = format!(
+            "{patched}{{patched_kube_namespace=\"shop\",patched_pod_name=\"web-1\",patched_container_name=\"app\",\
+             patched_image=\"b.io/app\"}} 2"
+        );
+        for wanted in [others, own] {
+            assert!(lines(&registry, patched).contains(&wanted), "{wanted}");
+        }
+        metrics.expire(at(3599));
+        assert_eq!(lines(&registry, patched).len(), MOST + 1);
+        metrics.expire(at(3600));
+        assert_eq!(
+            (lines(&registry, patched).len(), lines(&registry, failed).len()),
+            (1, 1),
+            "those of others"
+        );
+        metrics.patched(&pod("shop", "late"), &repair(), at(3601));
+        assert_eq!(lines(&registry, patched).len(), 2, "there is room again");
+        metrics.rest();
+        assert_eq!((lines(&registry, patched).len(), lines(&registry, failed).len()), (0, 0));
+    }
+
+    #[test]
+    fn times_are_told_by_namespace_and_result_and_namespaces_are_bounded() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        for number in 0..MOST_NAMESPACES + 3 {
+            metrics.took(&format!("n-{number}").into(), Duration::from_millis(20));
+        }
+        let counts = lines(&registry, "reconcile_duration_seconds_count");
+        assert_eq!(counts.len(), MOST_NAMESPACES + 1);
+        let others =
+            "reconcile_duration_seconds_count{patched_kube_namespace=\"other\",result=\"completed\"} 3";
+        assert!(counts.contains(&others.to_owned()), "{counts:?}");
     }
 }

@@ -15,29 +15,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_plan::heal::evict::Evictions;
-use fairlead_plan::heal::{Incidents, Note};
+use fairlead_plan::heal::{Incidents, Move, Note, Repair};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub use self::metrics::Metrics;
-pub(crate) use self::observe::cause_of;
 use self::observe::{Rules, view};
+pub(crate) use self::observe::{cause_of, is_static};
 use self::treat::{Outcome, Treatment};
-use crate::cluster::state::{Changes, PodEntry};
+use crate::cluster::state::{Changes, Phase, PodEntry};
 use crate::context::Context;
+use crate::controller::events::Notice;
 use crate::controller::rate_limit::{Pace, Rate};
-use crate::controller::{Broken, Controller, Inflight};
+use crate::controller::{Broken, Controller, Inflight, wake_at};
 use crate::platform::leader::Term;
 
 /// Pods that are treated at once. Most of their time they wait for their turn to be patched.
 const AT_ONCE: usize = 64;
 
-/// Longest time between two looks at the clock.
-const LONGEST_SLEEP: Duration = Duration::from_mins(1);
-
 /// A Pod of which nothing is expected is looked at again after this time.
 const IDLE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
+
+/// A patch that was not answered is watched for, so long.
+const UNANSWERED: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
 
 /// What outlives terms.
 pub struct HealSetup {
@@ -62,6 +63,8 @@ impl HealSetup {
     fn covers(&self, pod: &PodEntry) -> bool {
         let namespaces = &self.context.config.heal.namespaces;
         !pod.deleting
+            // Of a Pod that has ended nothing is pulled any more, whatever its containers waited for.
+            && !matches!(pod.phase, Phase::Succeeded | Phase::Failed)
             && (namespaces.is_empty() || namespaces.contains(&*pod.key.namespace))
             && !observe::is_static(pod)
     }
@@ -76,7 +79,8 @@ pub struct Healing {
     /// How each Pod was when it was last looked at, and when to look again.
     looked: HashMap<Arc<str>, (Arc<PodEntry>, Timestamp)>,
     treating: Inflight<Arc<str>, Outcome>,
-    under_way: HashSet<Arc<str>>,
+    /// Patches that may have been applied, since when.
+    unanswered: Vec<(Timestamp, Arc<PodEntry>, Box<Repair>)>,
     pace: Arc<tokio::sync::Mutex<Pace>>,
 }
 
@@ -109,13 +113,14 @@ impl Controller for Healing {
             evictions: Arc::default(),
             looked: HashMap::new(),
             treating: Inflight::new(AT_ONCE),
-            under_way: HashSet::new(),
+            unanswered: Vec::new(),
             pace: Arc::new(tokio::sync::Mutex::new(pace)),
         })
     }
 
     async fn round(&mut self, _term: &Term) -> Result<Instant, Broken> {
         let (begun, now) = (Instant::now(), Timestamp::now());
+        self.confirm(now);
         let mut failing = self.setup.context.resources.pods.failing();
         failing.retain(|pod| self.setup.covers(pod));
         let present: HashSet<_> = failing.iter().map(|pod| &pod.uid).collect();
@@ -125,6 +130,8 @@ impl Controller for Healing {
         for pod in &failing {
             let at = match self.looked.get(&pod.uid) {
                 Some((known, at)) if Arc::ptr_eq(known, pod) && *at > now => *at,
+                // It is due, and every end of a treatment brings a round.
+                Some((known, _)) if Arc::ptr_eq(known, pod) && self.treating.is_full() => continue,
                 _ => match self.look(pod, now) {
                     Some(at) => at,
                     // There is no room; the next one that is treated makes some.
@@ -134,16 +141,18 @@ impl Controller for Healing {
             next = Some(next.map_or(at, |next| next.min(at)));
         }
         self.setup.metrics.expire(now);
-        let wait = next.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
-        Ok(begun + wait.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP))
+        Ok(wake_at(next, now, begun))
     }
 
     async fn progress(&mut self) -> bool {
         let (uid, outcome) = self.treating.next().await;
-        self.under_way.remove(&uid);
         self.looked.remove(&uid);
-        self.settle(&uid, outcome.unwrap_or(Outcome::Failed));
+        self.settle(&uid, outcome.unwrap_or(Outcome::Failed { notice: None }));
         true
+    }
+
+    fn end(setup: &HealSetup) {
+        setup.metrics.rest();
     }
 }
 
@@ -151,7 +160,7 @@ impl Healing {
     /// Looks at a Pod, begins to treat it if it is time, and tells when to look again; none if there is no room.
     fn look(&mut self, pod: &Arc<PodEntry>, now: Timestamp) -> Option<Timestamp> {
         let idle = now.saturating_add(IDLE).unwrap_or(now);
-        if self.under_way.contains(&pod.uid) {
+        if self.treating.contains(&pod.uid) {
             return Some(idle);
         }
         let failing = view(pod);
@@ -165,6 +174,7 @@ impl Healing {
             return Some(at);
         }
         if self.treating.is_full() {
+            self.looked.insert(pod.uid.clone(), (pod.clone(), now));
             return None;
         }
         let treatment = Treatment {
@@ -176,7 +186,6 @@ impl Healing {
             pace: self.pace.clone(),
             evictions: self.evictions.clone(),
         };
-        self.under_way.insert(pod.uid.clone());
         self.treating.start(pod.uid.clone(), treatment.run());
         Some(at)
     }
@@ -189,17 +198,51 @@ impl Healing {
     fn settle(&mut self, uid: &Arc<str>, outcome: Outcome) {
         let now = Timestamp::now();
         match outcome {
-            Outcome::Patched => self.incidents.patched(uid, now),
-            Outcome::Failed => self.incidents.failed(uid, now),
+            Outcome::Patched => {
+                self.unanswered.retain(|(_, pod, _)| pod.uid != *uid);
+                self.incidents.patched(uid, now);
+            }
+            Outcome::Failed { notice } => {
+                self.tell(uid, notice);
+                self.incidents.failed(uid, now);
+            }
+            Outcome::Unanswered(pod, repair) => {
+                self.unanswered.push((now, pod, repair));
+                self.incidents.failed(uid, now);
+            }
             Outcome::Changed => {}
             Outcome::Waits { notice } => {
-                if let Some(notice) = notice
-                    && self.incidents.is_news(uid, &notice.message)
-                {
-                    self.setup.context.events.tell(notice);
-                }
+                self.tell(uid, notice);
                 self.incidents.waits(uid, now);
             }
         }
+    }
+
+    /// Reports something of a Pod, unless it was reported before.
+    fn tell(&mut self, uid: &Arc<str>, notice: Option<Notice>) {
+        if let Some(notice) = notice
+            && self.incidents.is_news(uid, &notice.key)
+        {
+            self.setup.context.events.tell(notice);
+        }
+    }
+
+    /// Reports repairs that the API server has made without having answered.
+    fn confirm(&mut self, now: Timestamp) {
+        let HealSetup { context, metrics, .. } = &*self.setup;
+        self.unanswered.retain(|(since, pod, repair)| {
+            let current = context.resources.pods.get(&pod.key).filter(|current| current.uid == pod.uid);
+            let Some(current) = current else { return false };
+            let given = |one: &Move| {
+                let mut containers = current.containers.iter();
+                containers.any(|container| *container.name == *one.container && *container.image == *one.to)
+            };
+            if repair.moves.iter().all(given) {
+                report::healed(&context.events, pod, repair);
+                metrics.patched(pod, repair, now);
+                return false;
+            }
+            now.duration_since(*since) < UNANSWERED
+        });
     }
 }

@@ -14,10 +14,6 @@ use crate::admission::exclusions::Skip;
 use crate::cluster::state::{PodEntry, Role};
 use crate::cluster::usage::{AnnotationsOf, LabelsOf};
 use crate::context::Context;
-use crate::registries::verdicts::NodeTrust;
-
-/// The kubelet's annotation on the copy of a Pod that it reads from a file. The API server has no say in it.
-const MIRROR_POD: &str = "kubernetes.io/config.mirror";
 
 /// What the configuration says about Pods and places.
 #[derive(Debug)]
@@ -25,26 +21,17 @@ pub(super) struct Rules {
     routing: routing::Rules,
     skip: Skip,
     skip_owners: Vec<ApiGroup>,
-    pub(super) trust: NodeTrust,
 }
 
 impl From<&Context> for Rules {
     fn from(context: &Context) -> Self {
         let (config, routing) = (&context.config, &context.config.routing);
-        Self {
-            routing: routing::Rules {
-                rewrite_on_never: routing.rewrite_on_never_image_pull_policy,
-                honor_priorities_on_always: routing.honor_priorities_on_always_image_pull_policy,
-            },
-            skip: config.into(),
-            skip_owners: routing.skip_owners.clone(),
-            trust: config.into(),
-        }
+        Self { routing: routing.rules(), skip: config.into(), skip_owners: routing.skip_owners.clone() }
     }
 }
 
-pub(super) fn is_static(pod: &PodEntry) -> bool {
-    pod.annotations.iter().any(|(key, _)| &**key == MIRROR_POD)
+pub(crate) fn is_static(pod: &PodEntry) -> bool {
+    pod.annotations.iter().any(|(key, _)| &**key == names::kubernetes::CONFIG_MIRROR)
 }
 
 /// A Pod as healing sees it.
@@ -81,7 +68,8 @@ pub(super) fn view(pod: &PodEntry) -> FailingPod<'_> {
     }
     let text = |key: &str| pod.annotation(key).map(|text| &**text);
     let written = Written {
-        any: !pod.annotations.is_empty(),
+        any: pod.annotation_bytes > 0,
+        bytes: pod.annotation_bytes,
         routes: text(names::fairlead::ROUTES),
         healed: text(names::fairlead::HEALED),
         originals: text(names::kuik::ORIGINAL_IMAGES),
@@ -149,7 +137,10 @@ pub(crate) fn cause_of(context: &Context, pod: &PodEntry, image: &Reference) -> 
     let offers = |asked: &String| {
         let planned =
             admission::plan(&policies, asked, None, None, &routing::Rules::default(), |_: &_, _: &_| false);
-        let list = planned.places.ok()?;
+        let mut list = planned.places.ok()?;
+        if let Some(digest) = image.digest().filter(|_| list.original().digest().is_none()) {
+            list.hold(&digest);
+        }
         let place = list.list().iter().find(|place| place.reference.is_same_image(image))?;
         Some(place.cause())
     };

@@ -8,6 +8,7 @@ use fairlead_plan::pod_record::Record;
 
 use crate::cluster::state::PodEntry;
 use crate::controller::events::{About, EventQueue, Notice};
+use crate::platform::api_error::Failure;
 
 fn notice(pod: &PodEntry, warning: bool, reason: &'static str, message: String) -> Notice {
     Notice { about: About::pod(pod), warning, reason, key: message.clone(), message }
@@ -59,68 +60,102 @@ pub(super) fn healed(events: &EventQueue, pod: &PodEntry, repair: &Repair) {
     events.tell(notice(pod, false, "Healed", message));
 }
 
-/// What to say of a Pod that was admitted here and for which nothing is left to do.
+/// The API server does not take a repair.
+pub(super) fn refused(pod: &PodEntry, repair: &Repair, failure: &Failure) -> Notice {
+    let moves: Vec<_> = repair.moves.iter().map(|one| format!("{}: {}", one.container, one.to)).collect();
+    let message =
+        format!("the API server refuses to give the Pod {}; it is tried again: {failure}", moves.join("; "));
+    Notice { key: format!("refused {}", failure.class.name()), ..notice(pod, true, "NotHealed", message) }
+}
+
+/// What to say of a Pod for which nothing can be done, now or at all. A Pod of which no policy and no annotation speaks
+/// is not ours to comment on.
 pub(super) fn hopeless(
     pod: &PodEntry,
     failing: &FailingPod<'_>,
     record: Option<&Record>,
     choices: &[(usize, Choice)],
 ) -> Option<Notice> {
-    let said: Vec<_> = choices
-        .iter()
-        .filter_map(|(position, choice)| {
-            let container = failing.containers.get(*position)?;
-            let route = failing.route(record, &container.place, container.image)?;
-            match choice {
-                Choice::GiveUp if route.alternatives.is_empty() && !route.is_healed() => None,
-                Choice::GiveUp => Some(format!("{}: every place was tried", container.name())),
-                Choice::Wait { why } => Some(format!("{}: {why}", container.name())),
-                Choice::Give { .. } | Choice::GiveOriginal(_) => None,
-            }
-        })
-        .collect();
+    let (mut said, mut kinds) = (Vec::new(), Vec::new());
+    for (position, choice) in choices {
+        let Some(container) = failing.containers.get(*position) else { continue };
+        let route = failing.route(record, &container.place, container.image);
+        let route = route.filter(|route| !route.alternatives.is_empty() || route.is_healed());
+        let (kind, why) = match choice {
+            Choice::GiveUp { .. } if route.is_some() => ("tried", "every place was tried"),
+            Choice::GiveUp { patched: true, .. } => (
+                "patched",
+                "it was given another image already, which a Pod that was not admitted here is once",
+            ),
+            Choice::Wait { why, .. } => ("waits", why.as_str()),
+            Choice::GiveUp { .. } | Choice::Give { .. } | Choice::GiveOriginal(_) => continue,
+        };
+        said.push(format!("{}: {why}", container.name()));
+        kinds.push(format!("{} {kind}", container.name()));
+    }
     let message = format!("no other image can be pulled: {}", said.join("; "));
-    // Answers of registries change from one look to the next; one event is enough.
-    let key = String::from("no other image");
-    (!said.is_empty()).then(|| Notice { key, ..notice(pod, true, "NotHealed", message) })
+    // Answers of registries change from one look to the next; one event is enough for each kind of news.
+    (!said.is_empty()).then(|| Notice { key: kinds.join("; "), ..notice(pod, true, "NotHealed", message) })
 }
 
-fn about_volume(container: &FailingContainer<'_>, volume: &FailingVolume<'_>) -> String {
-    let FailingVolume { name, image } = volume;
-    format!(
-        "image volume {name} of container {} ({image}) cannot be pulled: {}",
-        container.name(),
-        container.failure
-    )
+/// What cannot be pulled, and why no patch can change that.
+fn about(container: &FailingContainer<'_>) -> (String, &'static str) {
+    let (name, failure) = (container.name(), container.failure);
+    match &container.volume {
+        Some(FailingVolume { name: volume, image }) => (
+            format!("image volume {volume} of container {name} ({image}) cannot be pulled: {failure}"),
+            "The image of a volume cannot be changed",
+        ),
+        None => (
+            format!("the image of container {name} ({}) cannot be pulled: {failure}", container.image),
+            "Other places need pull secrets that the Pod lacks and cannot be given",
+        ),
+    }
 }
 
-pub(super) fn not_evicted(
-    pod: &PodEntry,
-    container: &FailingContainer<'_>,
-    volume: &FailingVolume<'_>,
-    why: &NotEvicted,
-) -> Notice {
-    let about = about_volume(container, volume);
-    notice(
-        pod,
-        true,
-        "NotHealed",
-        format!("{about}. The image of a volume cannot be changed: {}", why.advice()),
-    )
+pub(super) fn not_evicted(pod: &PodEntry, container: &FailingContainer<'_>, why: &NotEvicted) -> Notice {
+    let (about, reason) = about(container);
+    let message = format!("{about}. {reason}: {}", why.advice());
+    Notice {
+        key: format!("not evicted {} {}", container.name(), why.advice()),
+        ..notice(pod, true, "NotHealed", message)
+    }
 }
 
-pub(super) fn evicted(
-    events: &EventQueue,
-    pod: &PodEntry,
-    container: &FailingContainer<'_>,
-    volume: &FailingVolume<'_>,
-) {
-    let about = about_volume(container, volume);
+pub(super) fn evicted(events: &EventQueue, pod: &PodEntry, container: &FailingContainer<'_>) {
+    let (about, reason) = about(container);
     tracing::info!(pod = %pod.key, about, "a Pod was evicted, so that its replacement is routed");
-    events.tell(notice(
-        pod,
-        false,
-        "Evicted",
-        format!("{about}. The Pod was evicted: its replacement is routed elsewhere"),
-    ));
+    let message = format!("{about}. {reason}, so the Pod was evicted: its replacement is routed elsewhere");
+    events.tell(notice(pod, false, "Evicted", message));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::capabilities::heal::observe::view;
+    use crate::cluster::state::{Key, PodListing, Pods};
+
+    #[test]
+    fn the_same_news_has_one_key_however_it_is_put() {
+        let pods = Pods::default();
+        let waiting = json!({"waiting": {"reason": "ErrImagePull", "message": "\"a.io/app:1\": not found"}});
+        let pod = json!({
+            "metadata": {"namespace": "shop", "name": "web", "uid": "u"},
+            "spec": {"containers": [{"name": "app", "image": "a.io/app:1"}]},
+            "status": {"containerStatuses": [{"name": "app", "image": "a.io/app:1", "state": waiting}]},
+        });
+        PodListing::new(pods.clone()).applied(&serde_json::from_value(pod).expect("a Pod"));
+        let pod = pods.get(&Key { namespace: "shop".into(), name: "web".into() }).expect("it is known");
+        let failing = view(&pod);
+        let told = |choice| hopeless(&pod, &failing, None, &[(0, choice)]);
+        let waits = |why: &str| told(Choice::Wait { why: why.to_owned(), locked: 0 }).expect("it is told");
+        let (one, other) = (waits("no answer within 1.2s"), waits("no answer within 1.3s"));
+        assert_eq!(one.key, other.key);
+        assert_ne!(one.message, other.message);
+        let patched = told(Choice::GiveUp { locked: 0, patched: true }).expect("it is told");
+        assert_ne!(patched.key, one.key, "that is other news");
+        assert_eq!(told(Choice::GiveUp { locked: 0, patched: false }), None, "no policy speaks of the Pod");
+    }
 }

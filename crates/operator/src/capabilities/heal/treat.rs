@@ -6,11 +6,10 @@ use std::time::Duration;
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::heal::evict::{Allowed, Evictions, NotEvicted, Subject};
 use fairlead_plan::heal::{
-    Background, Candidate, Choice, FailingContainer, FailingPod, FailingVolume, Repair, candidates, choose,
-    repair,
+    Background, Candidate, Choice, FailingContainer, FailingPod, Repair, candidates, choose, repair,
 };
-use fairlead_plan::pod_record::{Place, Record};
-use fairlead_plan::routing::judge;
+use fairlead_plan::pod_record::{Record, Route};
+use fairlead_plan::routing::Alternative;
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -25,16 +24,13 @@ use super::{HealSetup, report};
 use crate::cluster::state::PodEntry;
 use crate::controller::events::Notice;
 use crate::controller::rate_limit::Pace;
-use crate::platform::api_error::{Class, Failure, within};
+use crate::platform::api_error::{Class, Failure, LIMIT, within};
 use crate::platform::leader::Term;
-use crate::registries::node_failures::pull_secrets;
-use crate::registries::secrets::Keys;
+use crate::registries::ask::Question;
+use crate::registries::secrets::PullKeys;
 
 /// Time for all candidates of a Pod.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time for one request to the API server.
-const LIMIT: Duration = Duration::from_secs(10);
-
 /// A Pod to be treated.
 pub(super) struct Treatment {
     pub(super) setup: Arc<HealSetup>,
@@ -52,7 +48,11 @@ pub(super) struct Treatment {
 pub(super) enum Outcome {
     /// Patched, evicted, or gone.
     Patched,
-    Failed,
+    Failed {
+        notice: Option<Notice>,
+    },
+    /// The API server did not answer. The watch shows whether it has applied the patch all the same.
+    Unanswered(Arc<PodEntry>, Box<Repair>),
     /// The Pod is not as it was; it is looked at anew.
     Changed,
     /// There is nothing to do for now.
@@ -67,7 +67,7 @@ impl Treatment {
         let pod = Arc::clone(&self.pod);
         let failing = view(&pod);
         let deadline = begun + PATIENCE;
-        let keys = pull_secrets(&self.setup.context, &pod, deadline).await;
+        let keys = self.setup.context.secrets.of_pod(&pod, deadline).await;
         let record = failing.written.record();
         let mut choices = Vec::with_capacity(self.due.len());
         for position in &self.due {
@@ -76,11 +76,13 @@ impl Treatment {
             choices.push((*position, choice));
         }
         let outcome = match repair(&failing, &choices, Timestamp::now()) {
-            Some(repair) => self.patch(&repair).await,
-            None if self.unpatchable.is_empty() => {
-                Outcome::Waits { notice: report::hopeless(&pod, &failing, record.as_ref(), &choices) }
-            }
-            None => self.evict(&failing, record.as_ref(), &keys, deadline).await,
+            Some(repair) => self.patch(repair).await,
+            None => match self.needs_new_pod(&failing, &choices) {
+                Some(container) => self.evict(&failing, record.as_ref(), container, &keys, deadline).await,
+                None => {
+                    Outcome::Waits { notice: report::hopeless(&pod, &failing, record.as_ref(), &choices) }
+                }
+            },
         };
         self.setup.metrics.took(&pod.key.namespace, begun.elapsed());
         outcome
@@ -91,13 +93,16 @@ impl Treatment {
         failing: &FailingPod<'_>,
         record: Option<&Record>,
         container: &FailingContainer<'_>,
-        keys: &[Arc<Keys>],
+        keys: &PullKeys,
         deadline: Instant,
     ) -> Choice {
         let HealSetup { context, rules, .. } = &*self.setup;
         let route = failing.route(record, &container.place, container.image);
         let asked = route.map_or(&**container.image, |route| &route.asked);
-        let planned = plan(context, rules, &self.pod, &container.place, asked, route.is_some());
+        let mut planned = plan(context, rules, &self.pod, &container.place, asked, route.is_some());
+        if let (Some(digest), Some(planned)) = (route.and_then(Route::pin), &mut planned) {
+            planned.hold(&digest);
+        }
         let (tried, upstreams) = (failing.written.tried(), failing.written.upstreams());
         let patched = failing.written.patched_containers();
         let candidates = candidates(
@@ -117,19 +122,26 @@ impl Treatment {
     }
 
     /// Asks about a candidate as the kubelet will: with the pull secrets of the Pod.
-    async fn ask(&self, candidate: &Candidate, keys: &[Arc<Keys>], deadline: Instant) -> Verdict {
-        let HealSetup { context, rules, .. } = &*self.setup;
+    async fn ask(&self, candidate: &Candidate, keys: &PullKeys, deadline: Instant) -> Verdict {
         let Candidate { reference, cause, is_original, .. } = candidate;
-        let credentials = Keys::lookup(keys.iter().map(Arc::as_ref), &reference.repository());
-        let namespace = &self.pod.key.namespace;
-        let verdicts = context.verdicts.caused_by(*cause);
-        let verdict = verdicts.ask(reference, &credentials, namespace, deadline).await;
-        let trusted = rules.trust.trust_node_credentials(&reference.host());
-        let verdict = judge(*is_original, verdict, !credentials.is_empty(), trusted);
-        context.node_failures.judge(reference, namespace, &credentials, verdict)
+        let (cause, is_original, credentials) = (*cause, *is_original, keys.credentials(reference));
+        let question = Question { reference, is_original, cause, credentials };
+        self.setup.context.ask(&question, &self.pod.key.namespace, deadline).await
     }
 
-    async fn patch(&self, repair: &Repair) -> Outcome {
+    /// A container that only a new Pod can heal: because of an image volume, or of pull secrets that this one lacks.
+    fn needs_new_pod<'f>(
+        &self,
+        failing: &'f FailingPod<'_>,
+        choices: &[(usize, Choice)],
+    ) -> Option<&'f FailingContainer<'f>> {
+        let volumes = self.unpatchable.iter().filter_map(|position| failing.containers.get(*position));
+        let locked = choices.iter().filter(|(_, choice)| choice.is_locked());
+        let locked = locked.filter_map(|(position, _)| failing.containers.get(*position));
+        volumes.filter(|one| one.volume.is_some()).chain(locked).next()
+    }
+
+    async fn patch(&self, repair: Repair) -> Outcome {
         let HealSetup { context, metrics, .. } = &*self.setup;
         let key = &self.pod.key;
         self.pace.lock().await.turn().await;
@@ -137,16 +149,24 @@ impl Treatment {
             return Outcome::Changed;
         }
         let patch = serde_json::to_value(&repair.operations).and_then(serde_json::from_value);
-        let Ok(patch) = patch else { return Outcome::Failed };
+        let Ok(patch) = patch else { return Outcome::Failed { notice: None } };
         let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(context.client.clone(), &key.namespace);
         let (params, patch) = (PatchParams::default(), Patch::Json::<()>(patch));
         match within(LIMIT, pods.patch(&key.name, &params, &patch)).await {
             Ok(_) => {
-                report::healed(&context.events, &self.pod, repair);
-                metrics.patched(&self.pod, repair, Timestamp::now());
+                report::healed(&context.events, &self.pod, &repair);
+                metrics.patched(&self.pod, &repair, Timestamp::now());
                 Outcome::Patched
             }
-            Err(failure) => self.failed(&failure),
+            Err(failure) => match self.failed(&failure) {
+                Outcome::Failed { .. } if failure.class == Class::Unavailable => {
+                    Outcome::Unanswered(self.pod.clone(), Box::new(repair))
+                }
+                Outcome::Failed { .. } => {
+                    Outcome::Failed { notice: Some(report::refused(&self.pod, &repair, &failure)) }
+                }
+                outcome => outcome,
+            },
         }
     }
 
@@ -160,7 +180,7 @@ impl Treatment {
             _ => {
                 tracing::warn!(pod = %pod.key, %failure, "a Pod could not be healed; it is tried again in 15 s");
                 self.setup.metrics.failed(pod, Timestamp::now());
-                Outcome::Failed
+                Outcome::Failed { notice: None }
             }
         }
     }
@@ -176,31 +196,28 @@ impl Treatment {
         &self,
         failing: &FailingPod<'_>,
         record: Option<&Record>,
-        keys: &[Arc<Keys>],
+        container: &FailingContainer<'_>,
+        keys: &PullKeys,
         deadline: Instant,
     ) -> Outcome {
         let HealSetup { context, .. } = &*self.setup;
-        let mut volumes = self.unpatchable.iter().filter_map(|position| failing.containers.get(*position));
-        let Some((container, volume)) = volumes.find_map(|one| Some((one, one.volume?))) else {
-            return Outcome::Waits { notice: None };
-        };
         let controller = self.pod.owner.as_ref().map(|owner| owner.controller());
-        let has_other_place = self.has_other_place(failing, record, &volume, keys, deadline).await;
-        let subject = Subject { controller, started: self.pod.started, has_other_place };
+        let has_other_place = self.has_other_place(failing, record, container, keys, deadline).await;
+        let subject = Subject { controller, in_use: self.pod.in_use, has_other_place };
         let heal = &context.config.heal;
         let allowed = Allowed { unpatchable: heal.evict_unpatchable, jobs: heal.evict_jobs };
-        let decided = self.evictions.lock().decide(&subject, allowed, Timestamp::now());
+        let now = Timestamp::now();
+        let decided = self.evictions.lock().decide(&subject, allowed, now);
         if let Err(why) = decided {
             let quiet = matches!(why, NotEvicted::Later(_));
-            let notice = report::not_evicted(&self.pod, container, &volume, &why);
+            let notice = report::not_evicted(&self.pod, container, &why);
             return Outcome::Waits { notice: (!quiet).then_some(notice) };
         }
+        let undo = || self.evictions.lock().undo(controller.map_or("", |controller| controller.uid), now);
         self.pace.lock().await.turn().await;
         if !self.term.holds() || !self.is_current() {
+            undo();
             return Outcome::Changed;
-        }
-        if let Some(controller) = controller {
-            self.evictions.lock().evicted(controller.uid, Timestamp::now());
         }
         let key = &self.pod.key;
         let pods: Api<Pod> = Api::namespaced(context.client.clone(), &key.namespace);
@@ -209,32 +226,55 @@ impl Treatment {
         let params = EvictParams { delete_options, ..EvictParams::default() };
         match within(LIMIT, pods.evict(&key.name, &params)).await {
             Ok(_) => {
-                report::evicted(&context.events, &self.pod, container, &volume);
+                report::evicted(&context.events, &self.pod, container);
                 Outcome::Patched
             }
-            Err(failure) => self.failed(&failure),
+            Err(failure) => {
+                undo();
+                self.failed(&failure)
+            }
         }
     }
 
-    /// Whether admission would give a new Pod another image than the one that failed, and that one can be pulled.
+    /// Whether admission would give a new Pod another image than the one that failed, and that one can be pulled with
+    /// the pull secrets that admission would give the Pod for it.
     async fn has_other_place(
         &self,
         failing: &FailingPod<'_>,
         record: Option<&Record>,
-        volume: &FailingVolume<'_>,
-        keys: &[Arc<Keys>],
+        container: &FailingContainer<'_>,
+        keys: &PullKeys,
         deadline: Instant,
     ) -> bool {
         let HealSetup { context, rules, .. } = &*self.setup;
-        let place = Place::Volume(volume.name);
-        let route = failing.route(record, &place, volume.image);
-        let asked = route.map_or(volume.image, |route| &route.asked);
-        let Some(planned) = plan(context, rules, &self.pod, &place, asked, route.is_some()) else {
+        let (place, image) = container.at_fault();
+        let route = failing.route(record, &place, image);
+        let asked = route.map_or(image, |route| &route.asked);
+        let Some(mut planned) = plan(context, rules, &self.pod, &place, asked, route.is_some()) else {
             return false;
         };
-        let places: Vec<_> = planned.list().iter().map(Candidate::offered).collect();
-        let verdicts = join_all(places.iter().map(|one| self.ask(one, keys, deadline))).await;
+        if let Some(digest) = route.and_then(Route::pin) {
+            planned.hold(&digest);
+        }
+        let places: Vec<_> = planned.list().iter().map(|one| (Candidate::offered(one), one)).collect();
+        let verdicts = join_all(places.iter().map(async |(candidate, offered)| {
+            let mut keys = keys.clone();
+            self.add_secrets_of(offered, &mut keys, deadline).await;
+            self.ask(candidate, &keys, deadline).await
+        }));
+        let verdicts = verdicts.await;
         let first = places.iter().zip(&verdicts).find(|(_, verdict)| verdict.is_usable());
-        first.is_some_and(|(place, _)| place.image != volume.image)
+        first.is_some_and(|((place, _), _)| place.image != image)
+    }
+
+    /// The pull secrets that admission gives a Pod for a place.
+    async fn add_secrets_of(&self, place: &Alternative, keys: &mut PullKeys, deadline: Instant) {
+        let context = &self.setup.context;
+        let copied = context.config.routing.pull_secrets.copy;
+        let names = place.secrets.iter().map(|used| &used.secret);
+        let names = names.filter(|name| copied || name.namespace == self.pod.key.namespace);
+        for read in join_all(names.map(|name| context.secrets.read(name, deadline))).await {
+            keys.push(&read);
+        }
     }
 }

@@ -16,7 +16,7 @@ use fairlead_registry::copy::CopyEndpoint;
 use tokio::time::Instant;
 
 use crate::platform::config::Monitoring;
-use crate::registries::secrets::{Keys, Secrets};
+use crate::registries::secrets::{PullKeys, Secrets};
 
 /// Reading a Secret holds a copy up for no longer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -84,16 +84,18 @@ impl Credentials {
         cause: Cause,
         secret: Option<&SecretName>,
     ) -> Result<Access, String> {
-        let mut keys = None;
+        let mut keys = PullKeys::default();
         if let Some(name) = secret {
             let read = self.secrets.read(name, Instant::now() + PATIENCE).await;
             if let Some(problem) = read.problem() {
                 return Err(format!("Secret {name} {problem}; the mirror names it in credentialSecret"));
             }
-            keys = read.keys().cloned();
+            keys.push(&read);
         }
-        let credentials = Keys::lookup(keys.iter().map(Arc::as_ref), &copy.repository());
-        Ok(Access { place: place(copy, credentials, cause), names: secret.into_iter().cloned().collect() })
+        Ok(Access {
+            place: place(copy, keys.credentials(copy), cause),
+            names: secret.into_iter().cloned().collect(),
+        })
     }
 
     /// A registry refused what the Secrets hold: they are read again at their next use.

@@ -26,11 +26,12 @@ use super::executor::Trouble;
 use super::object_state::MirrorState;
 use super::proofs::Proofs;
 use super::usage_lists::UsageLists;
-use super::write::{self, Written};
+use super::write;
 use super::{Inbox, MirrorSetup};
 use crate::cluster::identity;
 use crate::cluster::state::Changes;
 use crate::context::Context;
+use crate::controller::ledger_writes::LedgerWrite;
 use crate::controller::status::StatusWriter;
 use crate::controller::{Broken, Controller, Inflight};
 use crate::platform::leader::Term;
@@ -46,7 +47,7 @@ const WRITES_AT_ONCE: usize = 4;
 
 /// The controller.
 pub struct MirrorController {
-    parts: Arc<MirrorSetup>,
+    setup: Arc<MirrorSetup>,
     term: Term,
     inbox: OwnedMutexGuard<Inbox>,
     /// Word of Secrets that policies name.
@@ -64,14 +65,14 @@ pub struct MirrorController {
     begun: u64,
     /// With the number that they were begun with.
     jobs: Inflight<(Key, u64), Result<Finding, Trouble>>,
-    writes: Inflight<Arc<str>, Written>,
+    writes: Inflight<Arc<str>, LedgerWrite>,
     statuses: StatusWriter,
     looks_published: Option<Instant>,
     lists: UsageLists,
     proofs: Proofs,
     /// Registries that want to be left alone, and until when.
     paused: HashMap<Arc<str>, Pause>,
-    /// Copies that were found in their place on somebody's word that they were not.
+    /// Copies that were reported missing and found in their place.
     verified: HashMap<ImageKey, Instant>,
     /// Contested places that were told of, and what was said: it is said again once it has changed.
     told: HashSet<(ImageKey, Box<str>)>,
@@ -122,7 +123,7 @@ impl Controller for MirrorController {
         let inbox = setup.inbox.clone().lock_owned().await;
         let now = Instant::now();
         Ok(Self {
-            parts: setup.clone(),
+            setup: setup.clone(),
             term: term.clone(),
             inbox,
             secrets,
@@ -167,11 +168,11 @@ impl Controller for MirrorController {
         tokio::select! {
             ((key, number), done) = self.jobs.next() => self.ended(&key, number, done),
             (uid, written) = self.writes.next() => self.written(&uid, written),
-            read = self.lists.progress(&self.parts.context.clock), if self.lists.is_busy() => {
+            read = self.lists.progress(&self.setup.context.clock) => {
                 self.look_wanted |= read;
-                self.mirrors.values_mut().for_each(|mirror| mirror.turn.touch());
+                self.mirrors.values_mut().for_each(|mirror| mirror.writes.touch());
             }
-            Some(opened) = self.proofs.progress(), if self.proofs.is_busy() => self.proven(&opened),
+            opened = self.proofs.progress() => self.proven(&opened),
             () = self.published.notified(), if !self.jobs.is_empty() => self.note_writes(),
             () = self.secrets.next() => self.secrets_changed(),
             Some(missed) = missed.recv() => self.missed(missed),
@@ -191,8 +192,9 @@ impl MirrorController {
         let now = Instant::now();
         let mut wake = if self.look_wanted { self.next_look } else { self.next_look + LONGEST_LOOK };
         let due = self.queue.next_due(self.elapsed()).map(|due| self.origin + due);
-        let writes = self.mirrors.values().filter_map(|mirror| mirror.turn.next()).filter(|next| *next > now);
-        let wall_clock = self.parts.context.clock.now();
+        let writes =
+            self.mirrors.values().filter_map(|mirror| mirror.writes.next()).filter(|next| *next > now);
+        let wall_clock = self.setup.context.clock.now();
         let retention = self.mirrors.values().filter_map(|mirror| mirror.next).map(|next| {
             now + Duration::try_from(next.duration_since(wall_clock)).unwrap_or_default().min(LONGEST_LOOK)
         });
@@ -212,7 +214,7 @@ impl MirrorController {
     /// Plans and begins whatever can be.
     async fn go_on(&mut self) -> Result<(), Broken> {
         self.read_clock();
-        let (now, wall_clock) = (Instant::now(), self.parts.context.clock.now());
+        let (now, wall_clock) = (Instant::now(), self.setup.context.clock.now());
         let retention =
             self.mirrors.values().any(|mirror| mirror.next.is_some_and(|next| next <= wall_clock));
         let due = self.look_wanted || retention || now >= self.next_look + LONGEST_LOOK;
@@ -228,13 +230,13 @@ impl MirrorController {
             self.sync();
         }
         if self.term.holds() {
-            self.lists.begin(self.parts.context.clock.now());
+            self.lists.begin(self.setup.context.clock.now());
             self.proofs.begin();
         }
         self.begin_jobs();
         self.begin_writes();
         let oldest = self.queue.oldest(self.elapsed());
-        self.parts.metrics.queue(self.queue.waiting(), self.queue.running(), oldest);
+        self.setup.metrics.queue(self.queue.waiting(), self.queue.running(), oldest);
         Ok(())
     }
 

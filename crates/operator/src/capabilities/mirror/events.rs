@@ -1,8 +1,8 @@
-//! What people are told about mirrors in events.
+//! Events about mirrors.
 
 use fairlead_api::kuik::{ClusterImageSetMirror, ImageSetMirror};
 use fairlead_plan::ledger::{Owner, OwnerKind};
-use fairlead_plan::mirroring::{Refusal, Task, Work};
+use fairlead_plan::mirroring::{RefusedCopy, Task, Work};
 use kube::Resource;
 
 use crate::controller::events::{About, Notice};
@@ -20,8 +20,8 @@ pub(super) fn failing(owner: &Owner, task: &Task, error: &str) -> Notice {
 }
 
 /// Two sources want to be copied to one place.
-pub(super) fn refused(owner: &Owner, refusal: &Refusal) -> Notice {
-    let Refusal { source, destination, why } = refusal;
+pub(super) fn refused(owner: &Owner, refusal: &RefusedCopy) -> Notice {
+    let RefusedCopy { source, destination, why } = refusal;
     Notice {
         about: about(owner),
         warning: true,

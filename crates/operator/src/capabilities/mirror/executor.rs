@@ -84,7 +84,7 @@ impl From<String> for Trouble {
     }
 }
 
-/// Whoever carries tasks out shares these.
+/// What all tasks share.
 #[derive(Clone)]
 pub(super) struct Executor {
     client: Client,
@@ -163,7 +163,7 @@ impl Executor {
                 }
                 Err(error @ CopyError::Source(_)) => {
                     let trouble = self.trouble(&error, order, &from, &to);
-                    // What is wrong with the original is told.
+                    // What is wrong with the original is reported.
                     if source.kind == SourceKind::Original {
                         unreadable = Some(trouble);
                     }

@@ -28,9 +28,12 @@ use fairlead_plan::copy_queue::Limits;
 use fairlead_plan::ledger::{Ledger, Owner, OwnerKind, StoredShelf};
 use tokio::sync::{Mutex, mpsc, watch};
 
+use self::credentials::Credentials;
 pub use self::event_loop::MirrorController;
+use self::executor::Executor;
 pub use self::metrics::Metrics;
-use self::{credentials::Credentials, executor::Executor, proofs::Proofs, usage_lists::UsageLists};
+use self::proofs::Proofs;
+use self::usage_lists::UsageLists;
 use crate::capabilities::availability::Seen;
 use crate::cluster::ledgers::Missed;
 use crate::cluster::usage::Ignored;
@@ -119,7 +122,7 @@ impl MirrorSetup {
             }
             OwnerKind::ClusterImageSetAvailability => None,
         };
-        let objects = self.context.shelves.list(keep).await?;
+        let objects = self.context.ledger_store.list(keep).await?;
         let mut by_owner: BTreeMap<Owner, Vec<StoredShelf>> = BTreeMap::new();
         for (owner, shelf) in objects {
             by_owner.entry(owner).or_default().push(shelf);

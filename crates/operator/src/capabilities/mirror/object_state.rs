@@ -8,19 +8,19 @@ use fairlead_domain::reference::{Location, Reference};
 use fairlead_plan::access;
 use fairlead_plan::credentials::Principal;
 use fairlead_plan::ledger::{Entry, Ledger, ShelfId};
-use fairlead_plan::mirroring::{self, Finalization, Finding, MirrorObject, Refusal, Task};
+use fairlead_plan::mirroring::{self, Finalization, Finding, MirrorObject, RefusedCopy, Task};
 use fairlead_plan::usage::Used;
 use fairlead_plan::usage_list::SeenCluster;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::objects::Object;
-use super::write::Turn;
+use super::objects::StoredMirror;
+use super::write::WriteSchedule;
 
 /// One mirror object and its ledger.
 #[derive(Debug)]
 pub(super) struct MirrorState {
-    pub(super) object: Object,
+    pub(super) object: StoredMirror,
     pub(super) ledger: Ledger,
     /// Images in use by its Pods, in order.
     pub(super) used: Vec<Used>,
@@ -30,7 +30,7 @@ pub(super) struct MirrorState {
     /// Shelves that were written and that the watch has not shown since.
     pub(super) unseen: HashMap<ShelfId, Instant>,
     /// Copies that may not be made, since another source owns their place.
-    pub(super) refused: Vec<Refusal>,
+    pub(super) refused: Vec<RefusedCopy>,
     /// What the last plan could not do.
     pub(super) problems: Vec<String>,
     /// Registries that tasks wait for, and why.
@@ -43,15 +43,22 @@ pub(super) struct MirrorState {
     pub(super) lists_wanted: bool,
     /// When a retention ends.
     pub(super) next: Option<Timestamp>,
+    /// Since when this replica has known that the object is going.
+    pub(super) leaving_since: Option<Timestamp>,
     /// The object is going, and this is what is left to do.
     pub(super) finalization: Option<Finalization>,
     /// Why the last removal of a copy failed.
     pub(super) failing: Option<String>,
-    pub(super) turn: Turn,
+    pub(super) writes: WriteSchedule,
 }
 
 impl MirrorState {
-    pub(super) fn new(object: Object, mut ledger: Ledger, manner: &LedgerManner, now: Timestamp) -> Self {
+    pub(super) fn new(
+        object: StoredMirror,
+        mut ledger: Ledger,
+        manner: &LedgerManner,
+        now: Timestamp,
+    ) -> Self {
         if let Some(status) = object.stored.status().filter(|_| ledger.is_empty()) {
             let changes = mirroring::adopt(&ledger, status, now);
             ledger.apply(changes);
@@ -81,9 +88,10 @@ impl MirrorState {
             to_prove: Vec::new(),
             lists_wanted: false,
             next: None,
+            leaving_since: None,
             finalization: None,
             failing: None,
-            turn: Turn::default(),
+            writes: WriteSchedule::default(),
         }
     }
 
@@ -92,7 +100,7 @@ impl MirrorState {
         let Task { source, destination, .. } = task;
         let change = mirroring::record(&self.ledger, source, Some(destination), finding, now);
         self.ledger.apply(change);
-        self.turn.touch();
+        self.writes.touch();
     }
 
     /// The object as planning sees it.

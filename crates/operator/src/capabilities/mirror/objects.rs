@@ -47,15 +47,15 @@ impl MirrorResource {
 
 /// One mirror object.
 #[derive(Debug, Clone)]
-pub(super) struct Object {
+pub(super) struct StoredMirror {
     pub(super) owner: Owner,
     pub(super) stored: MirrorResource,
-    /// None: it makes no sense as it is, and nothing is done for it until somebody has corrected it.
+    /// None: it makes no sense as it is, and nothing is done for it until it is corrected.
     pub(super) policy: Option<Arc<Policy>>,
     pub(super) deleting: Option<Timestamp>,
 }
 
-impl Object {
+impl StoredMirror {
     fn new(kind: OwnerKind, stored: MirrorResource, compiled: &BTreeMap<&str, &Arc<Policy>>) -> Option<Self> {
         let metadata = stored.metadata();
         let owner = Owner {
@@ -85,27 +85,29 @@ impl Object {
 /// Every mirror object, by UID. Those that cannot be read are only known to be there.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
-    pub(super) readable: BTreeMap<Arc<str>, Object>,
+    pub(super) readable: BTreeMap<Arc<str>, StoredMirror>,
     unreadable: Vec<String>,
-    /// Those that cannot be read, are being deleted, and are held by finalizers that nobody else takes off.
+    /// Those that cannot be read, are being deleted, and are held by finalizers of ours.
     pub(super) stuck: Vec<Stuck>,
 }
+
+/// What an object that cannot be read may be held by.
+pub(super) const OWN_FINALIZERS: [&str; 2] = [MIRROR_CLEANUP, SECRET_CLEANUP];
 
 /// An object that cannot go by itself.
 #[derive(Debug, Clone)]
 pub(super) struct Stuck {
     pub(super) owner: Owner,
     pub(super) resource_version: String,
-    /// Finalizers that are not ours to take off.
-    pub(super) others: Vec<String>,
+    pub(super) finalizers: Vec<String>,
     /// Names the field that cannot be read.
     pub(super) error: String,
 }
 
 impl Stuck {
     fn new(kind: OwnerKind, key: &Key, object: &Malformed) -> Option<Self> {
-        let ours = |name: &&String| [MIRROR_CLEANUP, SECRET_CLEANUP].contains(&name.as_str());
-        if !object.deleting || !object.finalizers.iter().any(|name| ours(&name)) {
+        let is_held = object.finalizers.iter().any(|name| OWN_FINALIZERS.contains(&name.as_str()));
+        if !object.deleting || !is_held {
             return None;
         }
         Some(Self {
@@ -116,7 +118,7 @@ impl Stuck {
                 uid: object.uid.as_str().into(),
             },
             resource_version: object.resource_version.clone(),
-            others: object.finalizers.iter().filter(|name| !ours(name)).cloned().collect(),
+            finalizers: object.finalizers.clone(),
             error: object.error.clone(),
         })
     }
@@ -132,15 +134,20 @@ impl Objects {
         let mut objects = Self::default();
         let (cluster, own) = (OwnerKind::ClusterImageSetMirror, OwnerKind::ImageSetMirror);
         objects.add(cluster, &resources.cluster_image_set_mirrors.snapshot(), |object| {
-            Object::new(cluster, MirrorResource::Cluster(object), &compiled)
+            StoredMirror::new(cluster, MirrorResource::Cluster(object), &compiled)
         });
         objects.add(own, &resources.image_set_mirrors.snapshot(), |object| {
-            Object::new(own, MirrorResource::Namespaced(object), &compiled)
+            StoredMirror::new(own, MirrorResource::Namespaced(object), &compiled)
         });
         objects
     }
 
-    fn add<K>(&mut self, kind: OwnerKind, snapshot: &Snapshot<K>, read: impl Fn(Arc<K>) -> Option<Object>) {
+    fn add<K>(
+        &mut self,
+        kind: OwnerKind,
+        snapshot: &Snapshot<K>,
+        read: impl Fn(Arc<K>) -> Option<StoredMirror>,
+    ) {
         let read = snapshot.objects.values().filter_map(|object| read(Arc::clone(object)));
         self.readable.extend(read.map(|object| (Arc::clone(&object.owner.uid), object)));
         self.unreadable.extend(snapshot.malformed.values().map(|object| object.uid.clone()));

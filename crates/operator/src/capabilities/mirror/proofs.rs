@@ -6,7 +6,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_api::fairlead::MAX_PROOFS;
 use fairlead_domain::cause::Cause;
 use fairlead_domain::keyring::Credential;
 use fairlead_domain::reference::Reference;
@@ -15,9 +14,9 @@ use fairlead_plan::credentials::{self, Offered, Principal};
 use fairlead_plan::usage::Holder;
 use fairlead_registry::manifest::Selector;
 use fairlead_registry::{Class, Client, Context, Problem, Right};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::controller::Inflight;
 use crate::registries::secrets::Secrets;
 
 /// Originals that are opened at once.
@@ -57,19 +56,18 @@ struct Waiting {
     tried: BTreeSet<Arc<str>>,
     failures: u32,
     next: Instant,
-    busy: bool,
 }
 
 /// Originals that wait to be opened, and those under way.
 pub(super) struct Proofs {
     opener: Opener,
     waiting: HashMap<ProofKey, Waiting>,
-    jobs: JoinSet<(ProofKey, Vec<Arc<str>>)>,
+    jobs: Inflight<ProofKey, Vec<Arc<str>>>,
 }
 
 impl Proofs {
     pub(super) fn new(client: Client, secrets: Secrets) -> Self {
-        Self { opener: Opener { client, secrets }, waiting: HashMap::new(), jobs: JoinSet::new() }
+        Self { opener: Opener { client, secrets }, waiting: HashMap::new(), jobs: Inflight::new(AT_ONCE) }
     }
 
     /// What is to be opened from now on; anything else is forgotten.
@@ -83,7 +81,6 @@ impl Proofs {
                 tried: BTreeSet::new(),
                 failures: 0,
                 next: now,
-                busy: false,
             });
             let is_new = |namespace: &Arc<str>| !waiting.tried.contains(namespace);
             if order.attempt.digest != waiting.order.attempt.digest
@@ -100,39 +97,30 @@ impl Proofs {
     pub(super) fn begin(&mut self) {
         let now = Instant::now();
         for (key, waiting) in &mut self.waiting {
-            if self.jobs.len() >= AT_ONCE {
+            if self.jobs.is_full() {
                 return;
             }
-            if waiting.busy || waiting.next > now {
+            if waiting.next > now || self.jobs.contains(key) {
                 continue;
             }
             if self.opener.client.is_down(&waiting.order.attempt.source.host()).is_some() {
                 waiting.next = now + ASK_AGAIN;
                 continue;
             }
-            waiting.busy = true;
             let namespaces = &waiting.order.attempt.namespaces;
             waiting.tried.retain(|namespace| namespaces.contains(namespace));
             waiting.tried.extend(namespaces.iter().cloned());
             let (opener, order) = (self.opener.clone(), waiting.order.clone());
-            let (key, round) = (key.clone(), waiting.failures);
-            self.jobs.spawn(async move { (key, opener.open(&order, round).await) });
+            let round = waiting.failures;
+            self.jobs.start(key.clone(), async move { opener.open(&order, round).await });
         }
     }
 
-    pub(super) fn is_busy(&self) -> bool {
-        !self.jobs.is_empty()
-    }
-
-    /// Waits for the next attempt to end.
-    pub(super) async fn progress(&mut self) -> Option<Opened> {
-        let ended = self.jobs.join_next().await?;
-        let Ok((key, namespaces)) = ended else {
-            self.waiting.values_mut().for_each(|waiting| waiting.busy = false);
-            return None;
-        };
+    /// Waits for the next attempt to end. One that panicked opened nothing.
+    pub(super) async fn progress(&mut self) -> Opened {
+        let (key, namespaces) = self.jobs.next().await;
+        let namespaces = namespaces.unwrap_or_default();
         if let Some(waiting) = self.waiting.get_mut(&key) {
-            waiting.busy = false;
             waiting.order.attempt.namespaces.retain(|one| !namespaces.contains(one));
             let pause = Duration::try_from(access::retry_after(waiting.failures)).unwrap_or_default();
             (waiting.next, waiting.failures) = (Instant::now() + pause, waiting.failures.saturating_add(1));
@@ -141,13 +129,13 @@ impl Proofs {
             }
         }
         let (owner, source) = key;
-        Some(Opened { owner, source, namespaces })
+        Opened { owner, source, namespaces }
     }
 
     /// When something is due that only time brings.
     pub(super) fn next(&self) -> Option<Instant> {
-        let idle = self.waiting.values().filter(|waiting| !waiting.busy).map(|waiting| waiting.next);
-        idle.min().filter(|_| self.jobs.len() < AT_ONCE)
+        let idle = self.waiting.iter().filter(|(key, _)| !self.jobs.contains(*key));
+        idle.map(|(_, waiting)| waiting.next).min().filter(|_| !self.jobs.is_full())
     }
 }
 
@@ -165,10 +153,8 @@ impl Opener {
         if self.reads(order, Vec::new()).await == Ok(true) {
             return namespaces.clone();
         }
-        let windows = namespaces.len().div_ceil(MAX_PROOFS).max(1);
-        let first = (usize::try_from(round).unwrap_or_default() % windows) * MAX_PROOFS;
         let mut opened = Vec::new();
-        for namespace in namespaces.iter().skip(first).take(MAX_PROOFS) {
+        for namespace in access::turn_of(namespaces, round) {
             let own: Vec<Holder> =
                 order.holders.iter().filter(|holder| holder.namespace == *namespace).cloned().collect();
             let principal = Principal::Namespace(Arc::clone(namespace));

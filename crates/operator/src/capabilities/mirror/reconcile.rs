@@ -10,7 +10,7 @@ use fairlead_api::fairlead::{CopyState, LedgerManner};
 use fairlead_domain::reference::Reference;
 use fairlead_plan::access;
 use fairlead_plan::ledger::{Ledger, Owner};
-use fairlead_plan::mirroring::{self, Claims, DeletedCache, Finalization, Inputs, Loops, Reconciled};
+use fairlead_plan::mirroring::{self, Claims, DeletedMirror, Finalization, Inputs, Loops, Reconciled};
 use fairlead_plan::routing::{Index, Policy};
 use fairlead_plan::usage::DirectUses;
 use fairlead_plan::usage_list::{ForeignMirrors, NameHash};
@@ -152,19 +152,20 @@ impl Reconciliation {
             let replicas = |one: &Reference, other: &Reference| {
                 self.index.are_replicas(one, other, namespace.as_deref())
             };
-            let MirrorState { object, ledger, used, failing, waiting, .. } = mirror;
+            let MirrorState { object, ledger, used, failing, waiting, leaving_since, .. } = mirror;
             match (&object.policy, object.deleting) {
                 (policy, Some(since)) => {
                     // Nothing is tried at a registry that is down; that it is says enough.
                     let awaited = waiting.first().map(|awaited| &awaited.reason);
                     let held_back = self.held_back.as_ref();
                     let failing = held_back.or(failing.as_ref()).or(awaited).map(String::as_str);
-                    let leaving = DeletedCache {
+                    let leaving = DeletedMirror {
                         policy: policy.as_deref(),
                         claims: &claims,
                         direct,
                         other_clusters: &other_clusters,
                         deletion: since,
+                        tried_since: *leaving_since.get_or_insert(self.now),
                         failing,
                         now: self.now,
                     };

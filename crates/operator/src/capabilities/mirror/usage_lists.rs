@@ -13,22 +13,21 @@ use fairlead_domain::reference::{Location, Reference, Tag};
 use fairlead_plan::routing::SecretName;
 use fairlead_plan::usage_list::{
     self, ForeignLists, ForeignMirrors, MAX_BYTES, MAX_CLUSTERS, MEDIA_TYPE, NameHash, Published, REPOSITORY,
-    Reading, SeenCluster, UsageList,
+    RETRY, Reading, SeenCluster, UsageList,
 };
 use fairlead_registry::manifest::Selector;
 use fairlead_registry::{Class, Client, Context, Error, ErrorClass, Right};
 use jiff::{SignedDuration, Timestamp};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::credentials::Credentials;
+use crate::controller::Inflight;
 use crate::platform::clock::Clock;
 
+/// Mirrors whose lists are written or read at once.
+const AT_ONCE: usize = 16;
 /// Writing or reading the lists of one mirror takes no longer.
 const LIMIT: Duration = Duration::from_mins(2);
-/// A failed attempt is repeated after this time, and an artifact that a registry refuses after an hour.
-const RETRY: SignedDuration = SignedDuration::from_secs(30);
-const RETRY_REFUSED: SignedDuration = SignedDuration::from_hours(1);
 
 /// What the mirror objects of this cluster say about one mirror.
 #[derive(Debug, Clone)]
@@ -50,11 +49,11 @@ pub(super) struct UsageLists {
     /// Identity of this cluster, which is the tag of its lists.
     cluster: Tag,
     max_age: Option<SignedDuration>,
-    mirrors: BTreeMap<Arc<str>, Mirror>,
-    jobs: JoinSet<(Arc<str>, Done)>,
+    mirrors: BTreeMap<Arc<str>, ListedMirror>,
+    jobs: Inflight<Arc<str>, Done>,
 }
 
-struct Mirror {
+struct ListedMirror {
     shared: MirrorUsage,
     names: UsageList,
     published: Option<Published>,
@@ -67,26 +66,25 @@ struct Mirror {
     unread: Option<String>,
     /// A deletion waits for the lists of other clusters.
     wanted: bool,
-    busy: bool,
     retry_at: Option<Timestamp>,
 }
 
 enum Done {
-    Published(Result<Published, Failure>),
-    Read(Result<Lists, Failure>),
+    Published(Result<Published, ListFailure>),
+    Read(Result<Lists, ListFailure>),
 }
 
 /// The lists of other clusters, those that can be read with their digest.
 type Lists = BTreeMap<Arc<str>, Result<(Digest, Arc<UsageList>), String>>;
 
 /// Why lists were not written or read.
-struct Failure {
+struct ListFailure {
     error: String,
     /// The registry answered, and does not store or show such an artifact.
     refused: bool,
 }
 
-impl From<Error> for Failure {
+impl From<Error> for ListFailure {
     fn from(error: Error) -> Self {
         let refused = matches!(error.class(), ErrorClass::Absent | ErrorClass::Denied | ErrorClass::Broken);
         Self { error: error.to_string(), refused }
@@ -101,7 +99,7 @@ impl UsageLists {
         max_age: Option<Duration>,
     ) -> Self {
         let max_age = max_age.and_then(|max_age| SignedDuration::try_from(max_age).ok());
-        Self { client, credentials, cluster, max_age, mirrors: BTreeMap::new(), jobs: JoinSet::new() }
+        Self { client, credentials, cluster, max_age, mirrors: BTreeMap::new(), jobs: Inflight::new(AT_ONCE) }
     }
 
     /// The mirrors as the last look at everything found them.
@@ -113,7 +111,7 @@ impl UsageLists {
                 (mirror.shared, mirror.names) = (shared, names);
             } else {
                 let foreign = ForeignLists::remembered(shared.seen.clone());
-                self.mirrors.insert(place, Mirror::new(shared, names, foreign));
+                self.mirrors.insert(place, ListedMirror::new(shared, names, foreign));
             }
         }
     }
@@ -139,11 +137,6 @@ impl UsageLists {
         places.find_map(|place| self.mirrors.get(place.key().as_str())?.unread.clone())
     }
 
-    /// Whether a list is on its way.
-    pub(super) fn is_busy(&self) -> bool {
-        !self.jobs.is_empty()
-    }
-
     /// Whether a copy may still be deleted, to be asked when the deletion begins.
     pub(super) fn permits(&self, copy: &Reference, now: Timestamp) -> bool {
         self.foreign().permit_deletion(copy, now).is_ok()
@@ -152,7 +145,10 @@ impl UsageLists {
     /// Begins what is due.
     pub(super) fn begin(&mut self, now: Timestamp) {
         for (place, mirror) in &mut self.mirrors {
-            let waits = mirror.busy || mirror.retry_at.is_some_and(|at| at > now);
+            if self.jobs.is_full() {
+                return;
+            }
+            let waits = mirror.retry_at.is_some_and(|at| at > now) || self.jobs.contains(place);
             if waits || self.client.is_down(&mirror.shared.place.host()).is_some() {
                 continue;
             }
@@ -160,53 +156,46 @@ impl UsageLists {
             if !publish && !mirror.wants_reading(now) {
                 continue;
             }
-            mirror.busy = true;
-            let access = Access {
+            let access = ListAccess {
                 client: self.client.clone(),
                 credentials: self.credentials.clone(),
                 shared: mirror.shared.clone(),
                 cluster: self.cluster.clone(),
             };
-            let (place, read, mut names) = (Arc::clone(place), mirror.read.clone(), mirror.names.clone());
+            let (read, mut names) = (mirror.read.clone(), mirror.names.clone());
             names.updated = now;
-            self.jobs.spawn(async move {
-                let done = if publish {
+            self.jobs.start(Arc::clone(place), async move {
+                if publish {
                     Done::Published(access.publish(&names).await)
                 } else {
                     Done::Read(access.read(&read).await)
-                };
-                (place, done)
+                }
             });
         }
     }
 
     /// Waits for the next list to be written or read. Returns whether lists of other clusters were read.
     pub(super) async fn progress(&mut self, clock: &Clock) -> bool {
-        match self.jobs.join_next().await {
-            Some(Ok((place, done))) => {
-                let read = matches!(done, Done::Read(_));
-                if let Some(mirror) = self.mirrors.get_mut(&place) {
-                    mirror.ended(done, clock.now());
-                }
-                read
+        let (place, done) = self.jobs.next().await;
+        let read = matches!(done, Some(Done::Read(_)));
+        if let Some(mirror) = self.mirrors.get_mut(&place) {
+            match done {
+                Some(done) => mirror.ended(done, clock.now()),
+                // It panicked, which was logged.
+                None => mirror.retry_at = clock.now().checked_add(RETRY).ok(),
             }
-            Some(Err(error)) => {
-                tracing::error!(%error, "a usage list could not be handled, which is a bug");
-                self.mirrors.values_mut().for_each(|mirror| mirror.busy = false);
-                false
-            }
-            None => false,
         }
+        read
     }
 
     /// When there is something to do again.
     pub(super) fn next(&self, now: Timestamp) -> Option<Timestamp> {
-        let idle = self.mirrors.values().filter(|mirror| !mirror.busy);
-        let due = idle.map(|mirror| {
+        let idle = self.mirrors.iter().filter(|(place, _)| !self.jobs.contains(*place));
+        let due = idle.map(|(_, mirror)| {
             let due = if mirror.wants_reading(now) { now } else { mirror.publish_at(now) };
             mirror.retry_at.map_or(due, |retry| retry.max(due))
         });
-        due.min()
+        due.min().filter(|_| !self.jobs.is_full())
     }
 
     /// What is to be said about mirrors of an object, and the clusters that share them.
@@ -220,7 +209,7 @@ impl UsageLists {
     }
 }
 
-impl Mirror {
+impl ListedMirror {
     fn new(shared: MirrorUsage, names: UsageList, foreign: ForeignLists) -> Self {
         Self {
             shared,
@@ -231,7 +220,6 @@ impl Mirror {
             refused: None,
             unread: None,
             wanted: false,
-            busy: false,
             retry_at: None,
         }
     }
@@ -255,19 +243,17 @@ impl Mirror {
     }
 
     fn ended(&mut self, done: Done, now: Timestamp) {
-        self.busy = false;
         self.retry_at = None;
         match done {
             Done::Published(Ok(published)) => (self.published, self.refused) = (Some(published), None),
             Done::Published(Err(failure)) => {
-                let pause = if failure.refused { RETRY_REFUSED } else { RETRY };
                 tracing::warn!(mirror = %self.shared.place, error = failure.error, "cannot store the usage list");
                 if failure.refused {
                     self.refused = Some(failure.error);
                     // Reading is tried all the same: other clusters may be allowed to store theirs.
                     self.published = Some(Published { at: now, names: self.names.fingerprint() });
                 } else {
-                    self.retry_at = now.checked_add(pause).ok();
+                    self.retry_at = now.checked_add(RETRY).ok();
                 }
             }
             Done::Read(Ok(lists)) => self.take(lists, now),
@@ -295,15 +281,15 @@ impl Mirror {
 }
 
 /// One mirror, ready to be asked.
-struct Access {
+struct ListAccess {
     client: Client,
     credentials: Credentials,
     shared: MirrorUsage,
     cluster: Tag,
 }
 
-impl Access {
-    async fn publish(&self, names: &UsageList) -> Result<Published, Failure> {
+impl ListAccess {
+    async fn publish(&self, names: &UsageList) -> Result<Published, ListFailure> {
         let context = context();
         let remote = self.remote(Right::Delete).await?;
         let tag = Selector::from(&self.cluster);
@@ -317,14 +303,14 @@ impl Access {
         Ok(Published { at: names.updated, names: names.fingerprint() })
     }
 
-    async fn read(&self, known: &BTreeMap<Arc<str>, (Digest, Arc<UsageList>)>) -> Result<Lists, Failure> {
+    async fn read(&self, known: &BTreeMap<Arc<str>, (Digest, Arc<UsageList>)>) -> Result<Lists, ListFailure> {
         let context = context();
         let remote = self.remote(Right::Pull).await?;
         let tags = match remote.tags(MAX_CLUSTERS, &context).await {
             Ok(tags) if tags.complete => tags.tags,
             Ok(_) => {
                 let error = format!("{} has more than {MAX_CLUSTERS} usage lists", remote.repository());
-                return Err(Failure { error, refused: false });
+                return Err(ListFailure { error, refused: false });
             }
             Err(error) if error.class() == ErrorClass::Absent => return Ok(Lists::new()),
             Err(error) => return Err(error.into()),
@@ -355,13 +341,13 @@ impl Access {
         Ok(lists)
     }
 
-    async fn remote(&self, right: Right) -> Result<fairlead_registry::RepositoryClient, Failure> {
-        let malformed = |error: String| Failure { error, refused: true };
+    async fn remote(&self, right: Right) -> Result<fairlead_registry::RepositoryClient, ListFailure> {
+        let malformed = |error: String| ListFailure { error, refused: true };
         let name = format!("{}/{REPOSITORY}:{}", self.shared.place, self.cluster);
         let reference = Reference::parse(&name).map_err(|error| malformed(error.to_string()))?;
         let MirrorUsage { secret, cause, .. } = &self.shared;
         let access = self.credentials.to_write(&reference, *cause, secret.as_ref()).await;
-        let access = access.map_err(|error| Failure { error, refused: false })?;
+        let access = access.map_err(|error| ListFailure { error, refused: false })?;
         let credentials = Arc::clone(&access.place.credentials);
         Ok(self.client.repository_for(*cause, &reference.repository(), credentials, right)?)
     }

@@ -6,8 +6,8 @@ use fairlead_api::conditions::{self, Condition, Finding, reasons, types};
 use fairlead_api::kuik::{
     AwaitedRegistry, ClusterImageSetMirror, ImageSetMirror, MatchingImage, MirrorSetStatus, SharingCluster,
 };
-use fairlead_plan::ledger::{Owner, OwnerKind, ShelfId, Ticket};
-use fairlead_plan::mirroring::{self, Finalization};
+use fairlead_plan::ledger::{Owner, OwnerKind};
+use fairlead_plan::mirroring::{self, Finalization, NextWrite, next_write};
 use fairlead_plan::policy_status::{self, Compilation};
 use fairlead_plan::usage_list::ListStanding;
 use futures::future::BoxFuture;
@@ -19,17 +19,13 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::object_state::MirrorState;
-use crate::cluster::ledgers::{Shelves, Stored, WriteError};
-use crate::controller::backoff::Retry;
+use crate::cluster::ledgers::LedgerStore;
+use crate::controller::ledger_writes::{LedgerWrite, WritePace};
 use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
-use crate::platform::api_error::Failure;
+use crate::platform::leader::Term;
 
 pub(super) const FIELD_MANAGER: &str = "fairlead-mirror";
 
-/// Between two writes about one object.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// A status waits behind ledgers for no longer.
-const STATUS_PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks for something to write, and how many times longer than itself such a look has to wait.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LOOK_SHARE: u32 = 20;
@@ -40,21 +36,15 @@ const MAX_SHARING: usize = 200;
 
 /// When the next write about an object may be.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
-    busy: bool,
-    next: Option<Instant>,
+pub(super) struct WriteSchedule {
+    pace: WritePace,
     /// Since when the status waits.
     status_waits: Option<Instant>,
     /// Something has changed since there was last nothing to write.
     touched: bool,
-    retry: Retry,
 }
 
-impl Turn {
-    fn may(&self, now: Instant) -> bool {
-        self.touched && !self.busy && self.next.is_none_or(|next| next <= now)
-    }
-
+impl WriteSchedule {
     /// There may be something to write.
     pub(super) fn touch(&mut self) {
         self.touched = true;
@@ -63,52 +53,28 @@ impl Turn {
     /// There is nothing to write. Finding that out takes a look at everything, which is not to happen all the time.
     fn settle(&mut self, since: Instant) {
         self.touched = false;
-        self.next = Some(Instant::now() + SHORTEST_PAUSE.max(since.elapsed() * LOOK_SHARE));
+        self.pace.put_off(Instant::now() + SHORTEST_PAUSE.max(since.elapsed() * LOOK_SHARE));
     }
 
     /// Nothing is being written.
     pub(super) fn is_free(&self) -> bool {
-        !self.busy
+        !self.pace.is_busy()
     }
 
     /// When to look again whether there is something to write.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.next.filter(|_| self.touched && !self.busy)
+        self.pace.not_before().filter(|_| self.touched && self.is_free())
     }
 
-    pub(super) fn done(&mut self, well: bool) {
-        self.busy = false;
+    pub(super) fn end(&mut self, failed: bool) {
         self.touched = true;
-        let pause = if well {
-            self.retry.reset();
-            INTERVAL
-        } else {
-            INTERVAL.max(self.retry.failed())
-        };
-        self.next = Some(Instant::now() + pause);
-    }
-}
-
-/// What came of a write.
-#[derive(Debug)]
-pub(super) enum Written {
-    Ledger { shelf: ShelfId, ticket: Ticket, result: Result<Stored, WriteError> },
-    Status { draft: Box<Draft>, result: Result<(), Failure> },
-}
-
-impl Written {
-    /// For metrics and logs.
-    pub(super) fn what(&self) -> &'static str {
-        match self {
-            Self::Ledger { .. } => "ledger",
-            Self::Status { .. } => "status",
-        }
+        self.pace.end(failed);
     }
 }
 
 /// What a status says that is not in the ledger.
 #[derive(Debug)]
-pub(super) struct Told<'a> {
+pub(super) struct StatusInputs<'a> {
     pub(super) secret_problems: &'a [String],
     pub(super) copies_pull_secrets: bool,
     pub(super) usage_lists: ListStanding,
@@ -147,54 +113,46 @@ impl Status {
 /// The next write about an object, if one is due.
 pub(super) fn next(
     mirror: &mut MirrorState,
-    told: &Told<'_>,
-    shelves: &Shelves,
+    inputs: &StatusInputs<'_>,
+    store: &LedgerStore,
     statuses: &mut StatusWriter,
-    now: Instant,
+    term: &Term,
     wall_clock: Timestamp,
-) -> Option<BoxFuture<'static, Written>> {
-    if !mirror.turn.may(now) {
+) -> Option<BoxFuture<'static, LedgerWrite>> {
+    let now = Instant::now();
+    if !mirror.writes.touched || !mirror.writes.pace.may(now) {
         return None;
     }
-    let begun = Instant::now();
     let owner = mirror.object.owner.clone();
-    let wanted = status(mirror, told, wall_clock);
+    let wanted = status(mirror, inputs, wall_clock);
     if wanted.is_none() {
         statuses.forget(&owner.uid);
     }
     let status = wanted.map(|status| draft(&owner, &status)).filter(|draft| statuses.may(draft, now));
     let waits = status.is_some();
-    let since = mirror.turn.status_waits.filter(|_| waits).unwrap_or(now);
-    mirror.turn.status_waits = waits.then_some(since);
+    let since = mirror.writes.status_waits.filter(|_| waits).unwrap_or(now);
+    mirror.writes.status_waits = waits.then_some(since);
     // The ledger of an object under deletion says which copies are gone. No new part of it is stored, because the
     // ledger is deleted with its object.
     let going = mirror.object.deleting.is_some();
     let shelf =
         mirror.ledger.dirty().into_iter().find(|shelf| !going || mirror.ledger.version(*shelf).is_some());
-    // People look at a new object as soon as they have made it; copies wait for its first ledger.
-    let told = mirror.object.stored.status().and_then(|status| status.observed_generation);
-    let is_news = told != mirror.object.generation() && mirror.turn.next.is_some();
-    let patience = if is_news { Duration::ZERO } else { STATUS_PATIENCE };
-    match (shelf, status) {
-        (Some(shelf), status) if status.is_none() || since + patience > now => {
-            mirror.turn.busy = true;
-            let (draft, shelves) = (mirror.ledger.draft(shelf), shelves.clone());
-            Some(Box::pin(async move {
-                let result = shelves.write(&owner, &draft).await;
-                Written::Ledger { shelf, ticket: draft.ticket(), result }
-            }))
+    let observed = mirror.object.stored.status().and_then(|status| status.observed_generation);
+    // Copies wait for the first ledger of an object, so that comes before its first status.
+    let is_unreported = observed != mirror.object.generation() && mirror.writes.pace.not_before().is_some();
+    let write = match next_write(shelf.is_some(), waits.then(|| now - since), is_unreported) {
+        NextWrite::Ledger => LedgerWrite::of_shelf(&mirror.ledger, shelf?, owner, store, term),
+        NextWrite::Status => {
+            mirror.writes.status_waits = None;
+            LedgerWrite::of_status(status?, statuses, term)
         }
-        (_, Some(draft)) => {
-            mirror.turn.status_waits = None;
-            mirror.turn.busy = true;
-            let sending = statuses.send(draft.clone());
-            Some(Box::pin(async move { Written::Status { draft: Box::new(draft), result: sending.await } }))
+        NextWrite::Nothing => {
+            mirror.writes.settle(now);
+            return None;
         }
-        (_, None) => {
-            mirror.turn.settle(begun);
-            None
-        }
-    }
+    };
+    mirror.writes.pace.begin();
+    Some(write)
 }
 
 /// The request that writes a status. Kuik has listed images and times, which an apply alone would leave where they are.
@@ -219,14 +177,14 @@ pub(super) fn object_id(owner: &Owner) -> ObjectId {
 }
 
 /// What is to be said about an object, if it is not said yet.
-fn status(mirror: &MirrorState, told: &Told<'_>, now: Timestamp) -> Option<Status> {
+fn status(mirror: &MirrorState, inputs: &StatusInputs<'_>, now: Timestamp) -> Option<Status> {
     let policy = mirror.object.policy.as_ref()?;
     let awaited = |one: &AwaitedRegistry| format!("{}; {} tasks wait for it", one.reason, one.tasks);
     let awaited = mirror.waiting.iter().map(awaited);
     let withheld =
         mirror.withheld.iter().map(|(why, count)| format!("{count} unused copies are kept: {why}"));
     let problems: Vec<String> = mirror.problems.iter().cloned().chain(awaited).chain(withheld).collect();
-    let report = mirroring::report(&mirror.ledger, policy, told.secret_problems, &problems);
+    let report = mirroring::report(&mirror.ledger, policy, inputs.secret_problems, &problems);
     let ready = match &mirror.finalization {
         Some(Finalization::Clean { why, .. }) => {
             Finding::new(types::READY, false, reasons::PROGRESSING, why.as_str())
@@ -238,8 +196,8 @@ fn status(mirror: &MirrorState, told: &Told<'_>, now: Timestamp) -> Option<Statu
     let findings = [
         policy_status::accepted(policy.id().kind, &outcome),
         ready,
-        policy_status::isolated(policy, told.copies_pull_secrets),
-        policy_status::usage_listed(&told.usage_lists),
+        policy_status::isolated(policy, inputs.copies_pull_secrets),
+        policy_status::usage_listed(&inputs.usage_lists),
     ];
     let stored = mirror.object.stored.status();
     let conditions = stored.map(|status| &*status.conditions).unwrap_or_default();
@@ -253,7 +211,7 @@ fn status(mirror: &MirrorState, told: &Told<'_>, now: Timestamp) -> Option<Statu
         failed_count: report.failed_count,
         matching_images: report.matching_images,
         waiting_for: mirror.waiting.iter().take(MOST_AWAITED).cloned().collect(),
-        shared_with: shared_with(&told.usage_lists),
+        shared_with: shared_with(&inputs.usage_lists),
         conditions,
     };
     (!stored.is_some_and(|stored| status.is_stored(stored))).then_some(status)

@@ -10,9 +10,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_api::drop::{CachedImage, CachedImageStatus};
+use fairlead_api::drop::{CachedImage, CachedImageSpec, CachedImageStatus};
+use fairlead_plan::warm::memory::Found;
 use fairlead_plan::warm::pacing::Caps;
-use fairlead_plan::warm::{Action, Refusal, Settings, Snapshot, Warming};
+use fairlead_plan::warm::sets::coming_gate;
+use fairlead_plan::warm::{Action, Refusal, Snapshot, WarmSettings, Warming};
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::time::Instant;
@@ -21,11 +23,13 @@ use self::events::News;
 use self::observe::{PullPods, troubles};
 use self::routing::Routes;
 use self::writes::{Done, Write, Writes};
+use super::sets::policy_of;
 use super::{FIELD_MANAGER, WarmSetup};
 use crate::cluster::state::{Changes, Key};
+use crate::cluster::watch::Resources;
 use crate::context::Context;
 use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
-use crate::controller::{Broken, Controller};
+use crate::controller::{Broken, Controller, wake_at};
 use crate::platform::config::{Warm, WarmMethod};
 use crate::platform::leader::Term;
 
@@ -33,14 +37,18 @@ use crate::platform::leader::Term;
 const GATHERING: Duration = Duration::from_millis(25);
 /// What metrics show is brought up to date this often.
 const SHOWN: Duration = Duration::from_millis(500);
-/// Longest time between two looks at the clock, which may be set.
-const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 
 /// What must be listed before anything is planned: what is not there must not be taken for something that is gone.
 const KINDS: [&str; 5] = ["CachedImage", "PullPolicy", "WarmLedger", "Node", "Pod"];
 
-/// What decides about references besides; kinds that are not installed count as listed.
-const ROUTING: [&str; 3] = ["ClusterImageSetMirror", "ClusterReplicatedImageSet", "ImageLedger"];
+/// What decides about references and gates besides; kinds that are not installed count as listed.
+const BESIDES: [&str; 5] = [
+    "ClusterImageSetMirror",
+    "ClusterReplicatedImageSet",
+    "ImageLedger",
+    "CachedImageSet",
+    "DiscoveryPolicy",
+];
 
 /// The controller.
 pub struct ImageWarming {
@@ -53,6 +61,8 @@ pub struct ImageWarming {
     statuses: StatusWriter,
     news: News,
     shown: Option<Instant>,
+    /// Something could not be written since the last round.
+    failed: bool,
 }
 
 impl fmt::Debug for ImageWarming {
@@ -66,10 +76,10 @@ pub(super) fn namespace(context: &Context) -> &str {
     context.config.warm.namespace.as_deref().unwrap_or(&context.namespace)
 }
 
-fn settings(context: &Context) -> Settings {
+fn settings(context: &Context) -> WarmSettings {
     let Warm { method, max_pulls_per_node, max_pulls, pull_deadline, gate_deadline, runner, .. } =
         &context.config.warm;
-    Settings {
+    WarmSettings {
         namespace: namespace(context).into(),
         batch: *method == WarmMethod::Batch,
         caps: Caps { per_node: *max_pulls_per_node as usize, total: max_pulls.map(|most| most as usize) },
@@ -77,6 +87,15 @@ fn settings(context: &Context) -> Settings {
         gate_deadline: gate_deadline.as_std(),
         runner: runner.as_deref().map(Into::into),
     }
+}
+
+/// Images with a gate that their sets are about to create.
+fn coming_gates(resources: &Resources, images: &[Arc<CachedImage>], now: Timestamp) -> Vec<CachedImageSpec> {
+    let (sets, policies) = (resources.cached_image_sets.snapshot(), resources.discovery_policies.snapshot());
+    let coming = sets.objects.values().filter(|set| set.spec.gate).filter_map(|set| {
+        coming_gate(set, policy_of(set, &policies), images.iter().map(|image| &**image), now)
+    });
+    coming.collect()
 }
 
 impl Controller for ImageWarming {
@@ -94,7 +113,7 @@ impl Controller for ImageWarming {
         let uncompiled = || (!policies.is_up_to_date()).then(|| "policies are being compiled".to_owned());
         served
             .or_else(|| board.awaits_served(&KINDS))
-            .or_else(|| board.awaits_pods_and(&ROUTING))
+            .or_else(|| board.awaits_pods_and(&BESIDES))
             .or_else(uncompiled)
     }
 
@@ -102,6 +121,7 @@ impl Controller for ImageWarming {
         let Context { resources, policies, .. } = &*setup.context;
         vec![
             resources.cached_images.changes(),
+            resources.cached_image_sets.changes(),
             resources.pull_policies.changes(),
             resources.nodes.changes(),
             resources.pods.pulling_changes(),
@@ -124,6 +144,7 @@ impl Controller for ImageWarming {
             statuses: StatusWriter::new(context.client.clone(), FIELD_MANAGER),
             news: News::default(),
             shown: None,
+            failed: false,
             setup: setup.clone(),
         })
     }
@@ -134,8 +155,9 @@ impl Controller for ImageWarming {
         let images = resources.cached_images.snapshot();
         let images: Vec<_> = images.objects.values().cloned().collect();
         let policies: Vec<_> = resources.pull_policies.snapshot().objects.values().cloned().collect();
+        let coming_gates = coming_gates(resources, &images, now);
         self.routes.observe(&images, now);
-        let registries = troubles(&self.setup.context, self.routes.hosts(), now);
+        let troubles = troubles(&self.setup.context, self.routes.sources(), now);
         let ledgers = resources.warm_ledgers.snapshot();
         let is_there = |name: &str| {
             let key = Key { namespace: self.setup.context.namespace.as_str().into(), name: name.into() };
@@ -146,10 +168,11 @@ impl Controller for ImageWarming {
             now,
             images: &images,
             policies: &policies,
+            coming_gates: &coming_gates,
             nodes: &resources.nodes.all(),
             pods: self.pods.observe(&resources.pods, &self.namespace),
             routed: self.routes.decided(),
-            registries: &registries,
+            troubles: &troubles,
         });
         let mut reports = BTreeMap::new();
         for action in plan.actions {
@@ -158,14 +181,16 @@ impl Controller for ImageWarming {
         self.writes.go_on(term);
         self.report(&images, reports, term, begun).await;
         self.news.tell(&self.setup.context.events, now);
-        if self.shown.is_none_or(|at| at + SHOWN <= begun) {
+        let due = self.shown.map(|at| at + SHOWN).filter(|due| *due > begun);
+        if due.is_none() {
             self.setup.metrics.show(&self.warming);
             self.shown = Some(begun);
         }
-        self.setup.metrics.reconciled("cachedimage", true);
+        self.setup.metrics.reconciled("cachedimage", !std::mem::take(&mut self.failed));
         let look_again = [plan.look_again, self.news.next()].into_iter().flatten().min();
-        let wait = look_again.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
-        Ok(begun + wait.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP))
+        // A round that shows nothing is followed by one that does.
+        let wake = wake_at(look_again, now, begun);
+        Ok(due.map_or(wake, |due| due.min(wake)))
     }
 
     async fn progress(&mut self) -> bool {
@@ -203,14 +228,27 @@ impl ImageWarming {
         let now = Timestamp::now();
         match done {
             Done::Nothing => return false,
+            // What is seen of them counts, not that they were sent.
+            Done::Created { pod } => {
+                self.warming.created(&pod, now);
+                return false;
+            }
+            Done::Deleted { pod } => {
+                self.warming.deleted(&pod, now);
+                return false;
+            }
             Done::NotCreated { pod, reason, message } => {
+                self.failed = true;
                 let refusal = Refusal { reason: &reason, message: &message };
                 self.warming.not_created(&pod, refusal, now);
             }
             Done::Stored { image, shard, ticket, version } => {
                 self.warming.written(&image, shard, ticket, version);
             }
-            Done::NotStored { image, shard, found } => self.warming.not_written(&image, shard, found, now),
+            Done::NotStored { image, shard, found } => {
+                self.failed |= found == Found::Unknown;
+                self.warming.not_written(&image, shard, found, now);
+            }
         }
         true
     }
@@ -247,18 +285,18 @@ impl ImageWarming {
         term: &Term,
         begun: Instant,
     ) {
-        for object in images {
-            let uid = object.metadata.uid.as_deref().unwrap_or_default();
-            let Some(status) = reports.get(uid) else { continue };
+        let drafts = images.iter().filter_map(|object| {
+            let status = reports.get(object.metadata.uid.as_deref().unwrap_or_default())?;
             let body = json!(CachedImageStatus { conditions: Vec::new(), ..(**status).clone() });
-            let object = ObjectId::of(&**object);
-            let draft = Draft::new(object, Manner::ApplyList("cachedNodes"), body, &status.conditions, &[]);
-            let written =
-                self.statuses.may(&draft, begun) && term.holds() && self.statuses.write(&draft).await.is_ok();
-            if !written {
-                self.warming.not_reported(uid);
-            }
+            let manner = Manner::ApplyList("cachedNodes");
+            Some(Draft::new(ObjectId::of(&**object), manner, body, &status.conditions, &[]))
+        });
+        let drafts: Vec<_> = drafts.collect();
+        let drafted: Vec<_> = drafts.iter().map(|draft| draft.object.uid.clone()).collect();
+        let (written, failed) = self.statuses.write_all(drafts, term, begun).await;
+        for uid in drafted.iter().filter(|uid| !written.contains(*uid)) {
+            self.warming.not_reported(uid);
         }
-        self.statuses.keep(|uid| reports.contains_key(uid));
+        self.failed |= failed;
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use fairlead_plan::warm::{Event, EventKind, Warming};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -92,7 +93,7 @@ impl Metrics {
     /// Shows how all images stand.
     pub(super) fn show(&self, warming: &Warming) {
         let Families { active, targeted, holding, failures, .. } = &self.families;
-        active.set(number(warming.active_pulls()));
+        active.set(number(warming.active_pulls(Timestamp::now())));
         targeted.clear();
         holding.clear();
         failures.clear();

@@ -16,8 +16,10 @@ pub use metrics::Metrics;
 use crate::cluster::nodes::Watched;
 use crate::context::Context;
 
-/// Who wrote it, as the API server records it.
+/// Who wrote it, as the API server records it: the controller of images.
 const FIELD_MANAGER: &str = "fairlead-warm";
+/// The controller of sets and policies.
+const SETS_FIELD_MANAGER: &str = "fairlead-warm-sets";
 
 /// What warming works with.
 pub struct WarmSetup {

@@ -1,13 +1,15 @@
 //! The controller of `CachedImageSet` and `PullPolicy` objects: keeps the children of sets, and says in both kinds how
 //! things stand.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::conditions::Condition;
-use fairlead_api::drop::{CachedImage, CachedImageSet, CachedImageSetStatus, PullPolicyStatus};
+use fairlead_api::drop::{
+    CachedImage, CachedImageSet, CachedImageSetStatus, DiscoveryPolicy, PullPolicyStatus,
+};
 use fairlead_plan::warm::sets::{SetPlan, plan};
 use fairlead_plan::warm::status::policy_statuses;
 use jiff::Timestamp;
@@ -15,18 +17,15 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{FIELD_MANAGER, WarmSetup};
-use crate::cluster::state::Changes;
+use super::{SETS_FIELD_MANAGER as FIELD_MANAGER, WarmSetup};
+use crate::cluster::state::{Changes, Snapshot};
 use crate::context::Context;
 use crate::controller::backoff::{Backoff, Retry};
 use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
-use crate::controller::{Broken, Controller};
-use crate::platform::api_error::{Class, Failure, within};
+use crate::controller::{Broken, Controller, LONGEST_SLEEP};
+use crate::platform::api_error::{Class, Failure, LIMIT, within};
 use crate::platform::leader::Term;
 
-/// One request never holds up the next for longer.
-const LIMIT: Duration = Duration::from_secs(10);
-const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 /// After a child could not be written.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1)).with_jitter(0.5);
 
@@ -35,10 +34,16 @@ pub struct SetKeeper {
     setup: Arc<WarmSetup>,
     children: Api<CachedImage>,
     statuses: StatusWriter,
+    /// Sets whose children cannot be written, by UID.
+    refused: HashMap<String, Refused>,
+}
+
+/// Why a child of a set cannot be written.
+#[derive(Debug)]
+struct Refused {
+    message: String,
     retry: Retry,
     not_before: Instant,
-    /// Failures that were logged.
-    logged: HashSet<String>,
 }
 
 impl fmt::Debug for SetKeeper {
@@ -73,9 +78,7 @@ impl Controller for SetKeeper {
         Ok(Self {
             children: Api::all(client.clone()),
             statuses: StatusWriter::new(client, FIELD_MANAGER),
-            retry: Retry::new(RETRY),
-            not_before: Instant::now(),
-            logged: HashSet::new(),
+            refused: HashMap::new(),
             setup: setup.clone(),
         })
     }
@@ -88,16 +91,10 @@ impl Controller for SetKeeper {
         drafts.extend(Draft::of_all_malformed(&resources.cached_images.snapshot()));
         drafts.extend(Draft::of_all_malformed(&resources.cached_image_sets.snapshot()));
         drafts.extend(Draft::of_all_malformed(&resources.pull_policies.snapshot()));
-        let mut open = HashSet::new();
-        for draft in drafts {
-            open.insert(draft.object.uid.clone());
-            if self.statuses.may(&draft, begun) && term.holds() {
-                // A failure is logged, and tried again with back-off.
-                drop(self.statuses.write(&draft).await);
-            }
-        }
-        self.statuses.keep(|uid| open.contains(uid));
-        let latest = if self.not_before > begun { self.not_before } else { begun + LONGEST_SLEEP };
+        let (_, failed) = self.statuses.write_all(drafts, term, begun).await;
+        self.setup.metrics.reconciled("pullpolicy", !failed);
+        let retries = self.refused.values().map(|refused| refused.not_before);
+        let latest = retries.min().unwrap_or(begun + LONGEST_SLEEP).min(begun + LONGEST_SLEEP);
         Ok(self.statuses.next_due(begun, latest))
     }
 }
@@ -108,38 +105,54 @@ impl SetKeeper {
         let Context { resources, .. } = &*self.setup.context;
         let (sets, images) = (resources.cached_image_sets.snapshot(), resources.cached_images.snapshot());
         let policies = resources.discovery_policies.snapshot();
+        self.refused.retain(|uid, _| sets.objects.values().any(|set| set.metadata.uid.as_ref() == Some(uid)));
         let mut drafts = Vec::new();
-        let mut failed = false;
         for set in sets.objects.values() {
-            let name = set.spec.discovery_policy_ref.as_ref().map(|policy| policy.name.as_str());
-            let policy = policies.objects.values().find(|policy| policy.metadata.name.as_deref() == name);
-            let policy = policy.filter(|_| name.is_some()).map(|policy| &**policy);
-            let plan = plan(set, policy, images.objects.values().map(|image| &**image), now);
-            if begun >= self.not_before {
-                let written = self.write_children(&plan, term).await;
-                failed |= !written;
-                self.setup.metrics.reconciled("cachedimageset", written);
+            let uid = set.metadata.uid.as_deref().unwrap_or_default();
+            let plan = |refused: Option<&Refused>| {
+                let all = images.objects.values().map(|image| &**image);
+                plan(set, policy_of(set, &policies), all, refused.map(|refused| &*refused.message), now)
+            };
+            let mut planned = plan(self.refused.get(uid));
+            if self.refused.get(uid).is_none_or(|refused| refused.not_before <= begun) {
+                let written = self.write_children(&planned, term).await;
+                self.setup.metrics.reconciled("cachedimageset", written.is_ok());
+                if self.note(uid, written) {
+                    planned = plan(self.refused.get(uid));
+                }
             }
-            drafts.extend(plan.status.map(|status| draft_of_set(set, &status)));
-        }
-        if failed {
-            self.not_before = Instant::now() + self.retry.failed();
-        } else if begun >= self.not_before {
-            self.retry.reset();
-            self.logged.clear();
+            drafts.extend(planned.status.map(|status| draft_of_set(set, &status)));
         }
         drafts
     }
 
-    /// `false`: something has to be tried again.
-    async fn write_children(&mut self, plan: &SetPlan, term: &Term) -> bool {
-        let mut done = true;
+    /// Takes note of how writing the children of a set went. `true`: there is something else to say about it.
+    fn note(&mut self, set: &str, written: Result<(), String>) -> bool {
+        let Err(message) = written else { return self.refused.remove(set).is_some() };
+        let refused = self.refused.entry(set.to_owned()).or_insert_with(|| Refused {
+            message: String::new(),
+            retry: Retry::new(RETRY),
+            not_before: Instant::now(),
+        });
+        refused.not_before = Instant::now() + refused.retry.failed();
+        let is_news = refused.message != message;
+        if is_news {
+            tracing::warn!("{message}; trying again");
+            refused.message = message;
+        }
+        is_news
+    }
+
+    /// The first problem, if something has to be tried again.
+    async fn write_children(&self, plan: &SetPlan, term: &Term) -> Result<(), String> {
+        let mut done = Ok(());
         let creating = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let patching =
             PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         for child in plan.create.iter().take_while(|_| term.holds()) {
+            let name = child.metadata.name.as_deref().unwrap_or_default();
             let created = within(LIMIT, self.children.create(&creating, child)).await;
-            done &= self.went_well("create", child.metadata.name.as_deref().unwrap_or_default(), created);
+            done = done.and(outcome("create", name, created));
         }
         for (name, version, spec) in plan.update.iter().take_while(|_| term.holds()) {
             // A field that is left out of the new spec has to go.
@@ -150,31 +163,15 @@ impl SetKeeper {
             let Ok(patch) = serde_json::from_value(patch) else { continue };
             let patched =
                 within(LIMIT, self.children.patch(name, &patching, &Patch::<()>::Json(patch))).await;
-            done &= self.went_well("update", name, patched);
+            done = done.and(outcome("update", name, patched));
         }
         for (name, uid) in plan.delete.iter().take_while(|_| term.holds()) {
             let preconditions = Preconditions { uid: uid.clone(), resource_version: None };
             let params = DeleteParams::default().preconditions(preconditions);
             let deleted = within(LIMIT, self.children.delete(name, &params)).await;
-            done &= self.went_well("delete", name, deleted);
+            done = done.and(outcome("delete", name, deleted));
         }
         done
-    }
-
-    fn went_well<T>(&mut self, verb: &str, name: &str, result: Result<T, Failure>) -> bool {
-        match result {
-            Ok(_) => true,
-            // The watch will show it as it is.
-            Err(failure) if matches!(failure.class, Class::Conflict | Class::Absent) => true,
-            Err(failure) => {
-                if self.logged.insert(format!("{verb} {name}")) {
-                    tracing::warn!(
-                        image = name, error = %failure, "cannot {verb} the CachedImage of a set; trying again"
-                    );
-                }
-                false
-            }
-        }
     }
 
     fn policies(&self, now: Timestamp) -> Vec<Draft> {
@@ -182,7 +179,6 @@ impl SetKeeper {
         let (policies, images) = (resources.pull_policies.snapshot(), resources.cached_images.snapshot());
         let policies: Vec<_> = policies.objects.values().cloned().collect();
         let images: Vec<_> = images.objects.values().cloned().collect();
-        self.setup.metrics.reconciled("pullpolicy", true);
         let statuses = policy_statuses(&policies, &images, now);
         let drafts = statuses.into_iter().filter_map(|(name, status)| {
             let policy = policies.iter().find(|policy| policy.metadata.name.as_deref() == Some(&*name))?;
@@ -191,6 +187,26 @@ impl SetKeeper {
         });
         drafts.collect()
     }
+}
+
+fn outcome<T>(verb: &str, name: &str, result: Result<T, Failure>) -> Result<(), String> {
+    match result {
+        // The watch will show it as it is.
+        Err(failure) if !matches!(failure.class, Class::Conflict | Class::Absent) => {
+            Err(format!("cannot {verb} CachedImage {name}: {failure}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The discovery policy that a set names.
+pub(super) fn policy_of<'a>(
+    set: &CachedImageSet,
+    policies: &'a Snapshot<DiscoveryPolicy>,
+) -> Option<&'a DiscoveryPolicy> {
+    let name = set.spec.discovery_policy_ref.as_ref()?.name.as_str();
+    let named = |policy: &&Arc<DiscoveryPolicy>| policy.metadata.name.as_deref() == Some(name);
+    policies.objects.values().find(named).map(|policy| &**policy)
 }
 
 fn draft_of_set(set: &CachedImageSet, status: &CachedImageSetStatus) -> Draft {

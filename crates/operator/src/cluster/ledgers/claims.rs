@@ -1,12 +1,11 @@
 //! Which source a copy belongs to, as every replica knows it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fairlead_api::fairlead::CopyState;
-use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
 use fairlead_plan::access::{self, Made, Recorded, Standing};
 use fairlead_plan::consistency::Pair;
 use fairlead_plan::ledger::{Owner, OwnerKind, row_counts};
@@ -16,10 +15,8 @@ use jiff::Timestamp;
 use kube::api::DynamicObject;
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use super::{
-    index::{HashedRow, Head, Mark, RowIndex, name_of, namespace_name},
-    sink::LedgerSink,
-};
+use super::index::{HashedRow, Head, Mark, RowIndex, name_of, namespace_name};
+use super::sink::LedgerSink;
 use crate::cluster::state::{Bell, Changes, Key};
 use crate::cluster::watch::sink::Sink;
 

@@ -4,13 +4,18 @@
 //! it. What was noted is reported elsewhere. The same image is reported less and less often as long as nothing comes of
 //! it: some registries say "not found" where they mean "not for you".
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
-use fairlead_domain::{reference::Reference, verdict::Verdict};
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::{sync::Notify, time::Instant};
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use super::{Claims, index::name_of};
+use super::Claims;
+use super::index::name_of;
 use crate::controller::backoff::Backoff;
 use crate::platform::config::StaleMirrorCleanup;
 

@@ -3,15 +3,14 @@
 //! Texts would be ten times as large, and this index never prints one. Hashes are keyed anew in every process,
 //! so names that collide cannot be chosen.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    hash::{BuildHasher, RandomState},
-    num::NonZeroU32,
-    sync::{Arc, LazyLock},
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU32;
+use std::sync::{Arc, LazyLock};
 
 use fairlead_api::fairlead::CopyState;
-use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
 use fairlead_plan::ledger::Owner;
 use jiff::Timestamp;
 

@@ -2,19 +2,19 @@
 
 use std::borrow::Cow;
 
-use fairlead_api::{
-    fairlead::{CopyState, ImageLedger, LedgerOwner},
-    names::fairlead::LOOK_AGAIN,
-};
-use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_api::fairlead::{CopyState, ImageLedger, LedgerOwner};
+use fairlead_api::names::fairlead::LOOK_AGAIN;
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
-use serde::{Deserialize, Deserializer, de::IgnoredAny};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 
 use super::index::{HashedRow, Mark, Proof, Rows, name_of, namespace_name};
 use crate::cluster::watch::{LeanMeta, stands_for};
 
-/// References in one annotation; more are cut off by whoever writes it.
+/// References in one annotation; its writer cuts off more.
 pub(super) const MOST_LOOK_AGAIN: usize = 64;
 
 #[derive(Debug, Clone)]
@@ -89,7 +89,7 @@ impl From<Wire<'_>> for LeanLedger {
     fn from(wire: Wire<'_>) -> Self {
         let (mut rows, mut sources, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
         for entry in &wire.spec.entries {
-            // What cannot be read can be asked for by nobody.
+            // A reference that cannot be read is never asked for.
             let Ok(source) = Reference::parse(&entry.source) else { continue };
             let name = name_of(&source);
             // Without copies it is an image that is only watched.
@@ -119,7 +119,7 @@ impl From<Wire<'_>> for LeanLedger {
     }
 }
 
-/// The references in an annotation. What somebody else wrote there is as good as nothing.
+/// The references in an annotation. A foreign text counts as none.
 fn references(text: &str) -> Vec<Reference> {
     let texts: Vec<Cow<'_, str>> = serde_json::from_str(text).unwrap_or_default();
     texts.iter().take(MOST_LOOK_AGAIN).filter_map(|text| Reference::parse(text).ok()).collect()

@@ -3,26 +3,22 @@
 //! On the lease holder itself it is handed to the controller. Another replica writes it onto a ledger that has the
 //! image, as an annotation, where the lease holder's own watch finds it; the next write of the ledger takes it away.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_api::fairlead::ImageLedger;
 use fairlead_domain::reference::Reference;
 use futures::{StreamExt, stream};
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
-use tokio::{
-    sync::mpsc,
-    time::{MissedTickBehavior, timeout},
-};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Findings, Missed, index::Head, lean::annotation};
+use super::index::Head;
+use super::lean::annotation;
+use super::{Findings, Missed};
 use crate::cluster::state::Key;
 use crate::platform::api_error::{Failure, within};
 use crate::platform::leader::Leader;
@@ -91,7 +87,7 @@ impl Findings {
         for missed in found {
             let reference = missed.reference.clone();
             if !matches!(timeout(self.shared.timeout, to_controller.send(missed)).await, Ok(Ok(()))) {
-                tracing::debug!(image = %reference, "nobody takes what a probe found");
+                tracing::debug!(image = %reference, "the queue of findings is full; a later probe finds it again");
                 self.forget(&reference);
             }
         }

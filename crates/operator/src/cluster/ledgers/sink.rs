@@ -3,18 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{
-    Claims, LeanLedger,
-    index::{Head, IndexedLedger, RowIndex},
-    trusted,
-};
+use super::index::{Head, IndexedLedger, RowIndex};
+use super::{Claims, LeanLedger, trusted};
 use crate::cluster::state::Key;
-use crate::cluster::watch::{
-    Tolerant,
-    sink::{Counts, Faults, Sink},
-};
+use crate::cluster::watch::Tolerant;
+use crate::cluster::watch::sink::{Counts, Faults, Sink};
 
-/// Ledgers that count for nothing and were reported. Anybody can make them, so there may be any number.
+/// Ledgers that count for nothing and were reported. Users of any namespace can make them, in any number.
 const MOST_REPORTED: usize = 1024;
 
 #[derive(Debug)]
@@ -96,7 +91,7 @@ impl Sink<LeanLedger> for LedgerSink {
                     None => index.remove(&key),
                 });
             }
-            // Nobody knows what it claims.
+            // What it claims cannot be known.
             Err(unreadable) => {
                 let key = Key::of(&unreadable.metadata);
                 self.claims.change(|index| index.remove(&key));

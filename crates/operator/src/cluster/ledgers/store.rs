@@ -3,39 +3,30 @@
 //! Only the lease holder writes, and it has what it writes in memory, so a write is the whole object over the version
 //! that is known. Another client's write in between is a conflict, and the caller decides what becomes of it.
 
-use std::time::Duration;
-
-use fairlead_api::{
-    fairlead::{ImageLedger, ImageLedgerSpec},
-    kuik,
-};
+use fairlead_api::fairlead::{ImageLedger, ImageLedgerSpec};
+use fairlead_api::kuik;
 use fairlead_plan::ledger::{Draft, Owner, OwnerKind, sum_up};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{
-    Api, Client,
-    api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions},
-};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
+use kube::{Api, Client};
 
 use super::trusted;
 use crate::cluster::watch::Tolerant;
-use crate::platform::api_error::{Class, Failure, within};
-
-/// One request never holds up the next for longer.
-const LIMIT: Duration = Duration::from_secs(10);
+use crate::platform::api_error::{Class, Failure, LIMIT, within};
 
 /// Ledgers per request. One may have half a megabyte, and a page is in memory several times while it is decoded.
 const PAGE: u32 = 4;
 
 /// Where ledgers are kept. Clones share the connection.
 #[derive(Clone)]
-pub struct Shelves {
+pub struct LedgerStore {
     client: Client,
     operator_namespace: String,
 }
 
-impl std::fmt::Debug for Shelves {
+impl std::fmt::Debug for LedgerStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shelves")
+        f.debug_struct("LedgerStore")
             .field("operator_namespace", &self.operator_namespace)
             .finish_non_exhaustive()
     }
@@ -51,17 +42,17 @@ pub struct Stored {
 /// Why a ledger was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// Somebody else wrote it. It has this version now, if that could be found out.
-    #[error("ledger was changed by somebody else; it has version {version:?} now")]
+    /// Another writer changed it. It has this version now, if that could be found out.
+    #[error("ledger was changed by another writer; it has version {version:?} now")]
     Conflict { version: Option<String> },
-    /// Somebody else deleted it.
-    #[error("ledger was deleted by somebody else")]
+    /// Another writer deleted it.
+    #[error("ledger was deleted by another writer")]
     Gone,
     #[error("cannot write ledger: {0}")]
     Failed(Failure),
 }
 
-impl Shelves {
+impl LedgerStore {
     /// Ledgers of cluster-scoped objects are in the operator's namespace, those of others beside their objects.
     pub fn new(client: Client, operator_namespace: &str) -> Self {
         Self { client, operator_namespace: operator_namespace.to_owned() }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
 use fairlead_plan::consistency::Pair;
 use fairlead_plan::ledger::{Owner, OwnerKind};
 use fairlead_plan::routing::{Index, Policy};
@@ -10,10 +11,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::state::Key;
-use crate::cluster::watch::{
-    Tolerant,
-    sink::{Counts, Sink},
-};
+use crate::cluster::watch::Tolerant;
+use crate::cluster::watch::sink::{Counts, Sink};
 
 /// The operator's namespace.
 const HOME: &str = "fairlead-system";

@@ -1,5 +1,5 @@
-//! Ledgers of warmed nodes as they are watched: only which there are. The lease holder reads the rest once, when its term
-//! begins, and knows from then on what it has written.
+//! Ledgers of warmed nodes as they are watched: only which there are. The lease holder reads the rest once, when its
+//! term begins, and knows from then on what it has written.
 
 use fairlead_api::fairlead::WarmLedger;
 use kube::api::ObjectMeta;

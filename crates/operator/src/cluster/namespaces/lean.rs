@@ -2,20 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Namespace},
-    apimachinery::pkg::apis::meta::v1::LabelSelector,
-};
-use kube::{api::ObjectMeta, core::Selector};
+use fairlead_api::names::fairlead::PIN;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::api::ObjectMeta;
+use kube::core::Selector;
 use serde::Deserialize;
 
-use crate::cluster::watch::{LeanMeta, stands_for};
+use crate::cluster::watch::{LeanMeta, or_default, stands_for};
 use crate::platform::certificates::is_own_webhook;
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "WireNamespace")]
 pub(crate) struct LeanNamespace {
-    /// Name, version and labels; nothing else is filled.
+    /// Name, version, labels, and of the annotations the one that asks for pinning; nothing else is filled.
     pub(crate) metadata: ObjectMeta,
 }
 
@@ -40,6 +41,14 @@ struct WireMeta {
     name: Option<String>,
     resource_version: Option<String>,
     labels: Option<BTreeMap<String, String>>,
+    #[serde(default, deserialize_with = "or_default")]
+    annotations: WireAnnotations,
+}
+
+#[derive(Default, Deserialize)]
+struct WireAnnotations {
+    #[serde(rename = "fairlead.dev/pin")]
+    pin: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -59,8 +68,9 @@ struct WireWebhook {
 
 impl From<WireNamespace> for LeanNamespace {
     fn from(wire: WireNamespace) -> Self {
-        let WireMeta { name, resource_version, labels } = wire.metadata;
-        Self { metadata: ObjectMeta { name, resource_version, labels, ..ObjectMeta::default() } }
+        let WireMeta { name, resource_version, labels, annotations } = wire.metadata;
+        let annotations = annotations.pin.map(|pin| BTreeMap::from([(PIN.to_owned(), pin)]));
+        Self { metadata: ObjectMeta { name, resource_version, labels, annotations, ..ObjectMeta::default() } }
     }
 }
 

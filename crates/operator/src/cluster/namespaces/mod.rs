@@ -1,4 +1,5 @@
 //! Which namespaces the webhook's selector covers: no pull secret is copied to the others, but to that of pull Pods.
+//! And which of them want the tags of their Pods pinned.
 //!
 //! The labels of all Namespaces and the operator's own webhook configuration are watched, since an administrator may
 //! change either at any time. The selector is the one that is in force in the cluster, not the one that was installed.
@@ -6,28 +7,35 @@
 mod lean;
 mod sinks;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use fairlead_api::names::fairlead::PIN;
+use fairlead_plan::pinning::Said;
 use fairlead_plan::pull_secrets::Selection;
+use kube::api::ObjectMeta;
 use kube::core::{Selector, SelectorExt};
 use tokio::time::{Instant, timeout_at};
 
 use crate::cluster::state::Bell;
 
-pub(crate) use self::{
-    lean::{LeanNamespace, LeanWebhooks},
-    sinks::{NamespaceSink, WebhookSink},
-};
+pub(crate) use self::lean::{LeanNamespace, LeanWebhooks};
+pub(crate) use self::sinks::{NamespaceSink, WebhookSink};
 
 /// A Pod may be admitted before the watch has told of its new namespace. Longer than that takes a watch that is broken.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 type Labels = BTreeMap<String, String>;
+
+/// What is known of one namespace.
+#[derive(Debug, Default)]
+struct NamespaceFacts {
+    labels: Labels,
+    /// Its annotation `fairlead.dev/pin`.
+    pin: Option<String>,
+}
 
 /// Namespaces with their labels, and the selectors of the webhook. Written by their watches alone.
 #[derive(Debug, Clone, Default)]
@@ -37,7 +45,7 @@ pub struct Namespaces {
 
 #[derive(Debug, Default)]
 struct NamespacesInner {
-    labels: ArcSwap<HashMap<Arc<str>, Arc<Labels>>>,
+    facts: ArcSwap<HashMap<Arc<str>, Arc<NamespaceFacts>>>,
     /// None while there is no webhook of ours.
     selectors: ArcSwapOption<Vec<Selector>>,
     /// That of pull Pods, whose images are routed before they are created: they need copies although no webhook sees
@@ -52,9 +60,9 @@ impl Namespaces {
         if self.shared.of_pull_pods.get().is_some_and(|covered| **covered == *namespace) {
             return Selection::Covered;
         }
-        let (labels, selectors) = (self.shared.labels.load(), self.shared.selectors.load());
-        match (labels.get(namespace), &*selectors) {
-            (Some(labels), Some(selectors)) if selectors.iter().any(|one| one.matches(&**labels)) => {
+        let (facts, selectors) = (self.shared.facts.load(), self.shared.selectors.load());
+        match (facts.get(namespace), &*selectors) {
+            (Some(facts), Some(selectors)) if selectors.iter().any(|one| one.matches(&facts.labels)) => {
                 Selection::Covered
             }
             (Some(_), Some(_)) => Selection::LeftOut,
@@ -74,6 +82,40 @@ impl Namespaces {
         }
     }
 
+    /// What `judge` makes of what the namespace says about pinning, after waiting a moment for one that is not known
+    /// yet. One that stays unknown says nothing.
+    pub(crate) async fn on_pinning<T>(
+        &self,
+        namespace: &str,
+        deadline: Instant,
+        judge: impl Fn(Said<'_>) -> T,
+    ) -> T {
+        let deadline = deadline.min(Instant::now() + LONGEST_WAIT);
+        let mut changes = None;
+        loop {
+            {
+                let facts = self.shared.facts.load();
+                if let Some(facts) = facts.get(namespace) {
+                    let label = facts.labels.get(PIN).map(String::as_str);
+                    return judge(Said { annotation: facts.pin.as_deref(), label });
+                }
+                // Without any namespace there is no watch to wait for.
+                if facts.is_empty() {
+                    return judge(Said::default());
+                }
+            }
+            match &mut changes {
+                // It may have come to be known in between.
+                None => changes = Some(self.shared.bell.listen()),
+                Some(changes) => {
+                    if timeout_at(deadline, changes.next()).await.is_err() {
+                        return judge(Said::default());
+                    }
+                }
+            }
+        }
+    }
+
     /// Names the namespace of pull Pods, once.
     pub(crate) fn cover_pull_pods(&self, namespace: &str) {
         self.shared.of_pull_pods.get_or_init(|| namespace.into());
@@ -81,13 +123,20 @@ impl Namespaces {
 
     /// The names of all namespaces.
     pub(crate) fn names(&self) -> Vec<Arc<str>> {
-        let mut names: Vec<_> = self.shared.labels.load().keys().cloned().collect();
+        let mut names: Vec<_> = self.shared.facts.load().keys().cloned().collect();
         names.sort_unstable();
         names
     }
 
-    fn set_labels(&self, labels: HashMap<Arc<str>, Arc<Labels>>) {
-        self.shared.labels.store(Arc::new(labels));
+    /// Takes a namespace as it is stored, where no watch runs.
+    pub fn learn(&self, metadata: ObjectMeta) {
+        let mut facts = HashMap::clone(&self.shared.facts.load());
+        sinks::insert(&mut facts, metadata);
+        self.set_facts(facts);
+    }
+
+    fn set_facts(&self, facts: HashMap<Arc<str>, Arc<NamespaceFacts>>) {
+        self.shared.facts.store(Arc::new(facts));
         self.shared.bell.ring();
     }
 

@@ -1,39 +1,46 @@
 //! Take the events of the two watches.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use super::{Labels, LeanNamespace, LeanWebhooks, Namespaces};
-use crate::cluster::watch::{
-    Tolerant,
-    sink::{Counts, Sink},
-};
+use fairlead_api::names::fairlead::PIN;
+use kube::api::ObjectMeta;
 
-type LabelsByNamespace = HashMap<Arc<str>, Arc<Labels>>;
+use super::{LeanNamespace, LeanWebhooks, NamespaceFacts, Namespaces};
+use crate::cluster::watch::Tolerant;
+use crate::cluster::watch::sink::{Counts, Sink};
+
+type FactsByNamespace = HashMap<Arc<str>, Arc<NamespaceFacts>>;
 
 #[derive(Debug)]
 pub(crate) struct NamespaceSink {
     namespaces: Namespaces,
-    known: LabelsByNamespace,
-    fresh: Option<LabelsByNamespace>,
+    known: FactsByNamespace,
+    fresh: Option<FactsByNamespace>,
 }
 
 impl NamespaceSink {
     pub(crate) fn new(namespaces: Namespaces) -> Self {
-        Self { namespaces, known: LabelsByNamespace::new(), fresh: None }
+        Self { namespaces, known: FactsByNamespace::new(), fresh: None }
     }
 }
 
-fn take(known: &mut LabelsByNamespace, object: Tolerant<LeanNamespace>) {
+fn take(known: &mut FactsByNamespace, object: Tolerant<LeanNamespace>) {
     // One that cannot be read stays unknown, and nothing is copied to it.
-    let Ok(namespace) = object.0 else { return };
-    if let Some(name) = namespace.metadata.name {
-        known.insert(name.into(), Arc::new(namespace.metadata.labels.unwrap_or_default()));
+    if let Ok(namespace) = object.0 {
+        insert(known, namespace.metadata);
     }
+}
+
+pub(super) fn insert(known: &mut FactsByNamespace, metadata: ObjectMeta) {
+    let Some(name) = metadata.name else { return };
+    let pin = metadata.annotations.and_then(|mut annotations| annotations.remove(PIN));
+    known.insert(name.into(), Arc::new(NamespaceFacts { labels: metadata.labels.unwrap_or_default(), pin }));
 }
 
 impl Sink<LeanNamespace> for NamespaceSink {
     fn begin(&mut self) {
-        self.fresh = Some(LabelsByNamespace::new());
+        self.fresh = Some(FactsByNamespace::new());
     }
 
     fn listed(&mut self, object: Tolerant<LeanNamespace>) {
@@ -59,7 +66,7 @@ impl Sink<LeanNamespace> for NamespaceSink {
     }
 
     fn publish(&mut self) -> Counts {
-        self.namespaces.set_labels(self.known.clone());
+        self.namespaces.set_facts(self.known.clone());
         Counts { objects: self.known.len(), ..Counts::default() }
     }
 }
@@ -164,6 +171,24 @@ mod tests {
         labels.deleted(namespace("shop", &Value::Null));
         labels.publish();
         assert_eq!(namespaces.names(), ["bare".into()]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_says_whether_it_is_pinned() {
+        let namespaces = Namespaces::default();
+        let soon = || tokio::time::Instant::now() + std::time::Duration::from_mins(1);
+        let said = async |name: &str| {
+            let owned = |text: Option<&str>| text.map(str::to_owned);
+            namespaces.on_pinning(name, soon(), |said| (owned(said.annotation), owned(said.label))).await
+        };
+        assert_eq!(said("shop").await, (None, None), "no namespace is known, and none is waited for");
+        let text = r#"{"metadata": {"name": "a", "annotations": {"fairlead.dev/pin": "true", "x": "y"}}}"#;
+        let annotated = serde_json::from_str(text).expect("a namespace");
+        let labelled = namespace("shop", &json!({"fairlead.dev/pin": "false"}));
+        list(&mut NamespaceSink::new(namespaces.clone()), [annotated, labelled]);
+        assert_eq!(said("a").await, (Some("true".to_owned()), None));
+        assert_eq!(said("shop").await, (None, Some("false".to_owned())));
+        assert_eq!(said("later").await, (None, None), "it was waited for in vain");
     }
 
     #[tokio::test(start_paused = true)]

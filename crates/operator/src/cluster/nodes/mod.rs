@@ -22,7 +22,7 @@ pub(crate) use self::sink::NodeSink;
 
 /// A Node and when it last reported.
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownNode {
     node: Arc<Node>,
     /// The beginning of 1970: not known.
     reported_at: Timestamp,
@@ -31,7 +31,7 @@ struct Known {
 /// The Nodes that readers share. Written by their watch alone.
 #[derive(Debug, Clone)]
 pub struct Nodes {
-    known: Arc<RwLock<HashMap<Arc<str>, Known>>>,
+    known: Arc<RwLock<HashMap<Arc<str>, KnownNode>>>,
     changed: Arc<Bell>,
     /// How many capabilities need Nodes to be watched.
     needed: Arc<watch::Sender<usize>>,

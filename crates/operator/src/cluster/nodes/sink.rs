@@ -7,12 +7,12 @@ use fairlead_plan::node::{ImageList, Node, Taint};
 use jiff::Timestamp;
 
 use super::lean::LeanNode;
-use super::{Known, Nodes};
+use super::{KnownNode, Nodes};
 use crate::cluster::state::{Interner, Label};
 use crate::cluster::watch::Tolerant;
 use crate::cluster::watch::sink::{Counts, Faults, Sink};
 
-type ByName = HashMap<Arc<str>, Known>;
+type ByName = HashMap<Arc<str>, KnownNode>;
 
 #[derive(Debug)]
 pub(crate) struct NodeSink {
@@ -35,7 +35,7 @@ impl NodeSink {
     }
 
     /// What is to be kept, sharing what did not change.
-    fn read(&mut self, node: LeanNode) -> Known {
+    fn read(&mut self, node: LeanNode) -> KnownNode {
         let condition = |kind: &str| {
             node.status.conditions.iter().any(|found| found.kind == kind && found.status == "True")
         };
@@ -74,7 +74,7 @@ impl NodeSink {
             name,
         };
         let node = before.filter(|before| **before == entry).unwrap_or_else(|| Arc::new(entry));
-        Known { node, reported_at }
+        KnownNode { node, reported_at }
     }
 }
 

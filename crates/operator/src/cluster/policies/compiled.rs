@@ -61,7 +61,7 @@ pub(super) struct CompiledObject {
 }
 
 impl CompiledObject {
-    /// Whether it is about this version of the object. Without a generation nobody can tell.
+    /// Whether it is about this version of the object. Without a generation it counts as another.
     pub(super) fn is_of(&self, uid: &str, generation: Option<i64>) -> bool {
         &*self.uid == uid && generation.is_some() && self.generation == generation
     }
@@ -69,7 +69,7 @@ impl CompiledObject {
 
 /// A problem of one object, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct PolicyProblem {
     pub object: Name,
     pub reason: &'static str,
     pub message: String,
@@ -77,15 +77,15 @@ pub struct Problem {
 
 /// All objects at one moment.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct CompiledPolicies {
     pub(super) entries: BTreeMap<Name, CompiledObject>,
     pub(super) index: Arc<Index>,
     /// How many times the index was built.
     pub(super) generation: u64,
 }
 
-impl Book {
-    /// The book of what is there now. `self.index` is shared if the policies are the same.
+impl CompiledPolicies {
+    /// The policies that are there now, compiled. `self.index` is shared if the policies are the same.
     pub(super) fn next(&self, view: &View, terms: Terms<'_>) -> Self {
         let mut pages = Pages { before: &self.entries, terms, entries: BTreeMap::new(), fresh: 0, kept: 0 };
         pages.add(&view.cluster_mirrors);
@@ -104,8 +104,8 @@ impl Book {
 
     /// Whether it knows every object in the version that is there now.
     pub(super) fn covers(&self, view: &View) -> bool {
-        fn covered<K: PolicyObject>(book: &Book, snapshot: &Snapshot<K>) -> bool {
-            let knows = |key: &Key| book.entries.get(&Name { kind: K::KIND, key: key.clone() });
+        fn covered<K: PolicyObject>(compiled: &CompiledPolicies, snapshot: &Snapshot<K>) -> bool {
+            let knows = |key: &Key| compiled.entries.get(&Name { kind: K::KIND, key: key.clone() });
             snapshot.malformed.keys().all(|key| knows(key).is_some())
                 && snapshot.objects.iter().all(|(key, object)| {
                     let metadata = object.meta();
@@ -123,11 +123,11 @@ impl Book {
             && covered(self, &view.caches)
     }
 
-    pub(super) fn problems(&self) -> Vec<Problem> {
+    pub(super) fn problems(&self) -> Vec<PolicyProblem> {
         let judged = self.entries.iter().map(|(name, entry)| {
             let Judgement { holds, reason, message } =
                 policy_status::judge(name.kind, &entry.state.outcome(&[]));
-            (!holds).then(|| Problem { object: name.clone(), reason, message })
+            (!holds).then(|| PolicyProblem { object: name.clone(), reason, message })
         });
         judged.flatten().collect()
     }
@@ -149,7 +149,7 @@ pub(super) struct Terms<'a> {
     pub(super) pull_host: Option<&'a str>,
 }
 
-/// A book while it is written.
+/// Compiled policies while they are gathered.
 struct Pages<'a> {
     before: &'a BTreeMap<Name, CompiledObject>,
     terms: Terms<'a>,
@@ -195,7 +195,7 @@ impl Pages<'_> {
     }
 }
 
-/// An object that brings the compiler down disables itself as well, and nobody else.
+/// An object that brings the compiler down disables itself as well, and no other.
 fn compile<K: PolicyObject>(object: &K, terms: Terms<'_>) -> CompileState {
     let compile = || object.compile(terms.pull_host).map(|policy| policy.restricted(terms.allowed));
     match catch_unwind(AssertUnwindSafe(compile)) {

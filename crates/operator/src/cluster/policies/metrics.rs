@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::compiled::{Book, CompileState};
+use super::compiled::{CompileState, CompiledPolicies};
 use crate::controller::metrics::{labels, metrics};
 
 labels! {
@@ -35,7 +35,7 @@ impl Metrics {
         for result in ["written", "failed"] {
             drop(metrics.writes.get_or_create(&OfWrites { result }));
         }
-        metrics.count(&Book::default());
+        metrics.count(&CompiledPolicies::default());
         metrics
     }
 
@@ -53,9 +53,9 @@ impl Metrics {
         self.writes.get_or_create(&OfWrites { result: "written" }).get()
     }
 
-    pub(super) fn count(&self, book: &Book) {
+    pub(super) fn count(&self, compiled: &CompiledPolicies) {
         let mut counts = BTreeMap::new();
-        for (name, entry) in &book.entries {
+        for (name, entry) in &compiled.entries {
             let state = if matches!(entry.state, CompileState::Compiled(_)) { "used" } else { "broken" };
             *counts.entry((name.kind, state)).or_insert(0_i64) += 1;
         }

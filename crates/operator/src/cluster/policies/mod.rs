@@ -19,11 +19,11 @@ use fairlead_plan::routing::{Index, PolicyKind};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use compiled::{Name, Problem};
+pub use compiled::{Name, PolicyProblem};
 pub use metrics::Metrics;
 pub use status::{PolicyStatus, RATE, Statuses};
 
-use compiled::{Book, Terms};
+use compiled::{CompiledPolicies, Terms};
 use kinds::Sources;
 
 use crate::cluster::state::{Bell, Changes};
@@ -43,7 +43,7 @@ pub struct Policies {
 #[derive(Debug)]
 struct PoliciesInner {
     sources: Sources,
-    book: ArcSwap<Book>,
+    compiled: ArcSwap<CompiledPolicies>,
     changed: Bell,
     metrics: Metrics,
     /// The registries that namespaced policies may name.
@@ -57,7 +57,7 @@ impl Policies {
         Self {
             shared: Arc::new(PoliciesInner {
                 sources: Sources::from(resources),
-                book: ArcSwap::default(),
+                compiled: ArcSwap::default(),
                 changed: Bell::default(),
                 metrics,
                 allowed: config.routing.namespaced_registries.as_slice().into(),
@@ -73,31 +73,38 @@ impl Policies {
 
     /// All policies that work, as they are now.
     pub fn current(&self) -> Arc<Index> {
-        self.shared.book.load().index.clone()
+        self.shared.compiled.load().index.clone()
+    }
+
+    /// Takes policies that were compiled elsewhere, where no watch runs.
+    pub fn hold(&self, index: Index) {
+        let compiled =
+            CompiledPolicies { index: Arc::new(index), generation: 1, ..CompiledPolicies::default() };
+        self.shared.compiled.store(Arc::new(compiled));
     }
 
     /// Whether everything that the watches have brought so far has been compiled.
     pub fn is_up_to_date(&self) -> bool {
         let view = self.shared.sources.view();
-        self.shared.book.load().covers(&view)
+        self.shared.compiled.load().covers(&view)
     }
 
     /// How often the index was replaced.
     pub fn generation(&self) -> u64 {
-        self.shared.book.load().generation
+        self.shared.compiled.load().generation
     }
 
     /// Objects that are not used, or not entirely, and why. Unusable Secrets are not among the reasons.
-    pub fn problems(&self) -> Vec<Problem> {
-        self.shared.book.load().problems()
+    pub fn problems(&self) -> Vec<PolicyProblem> {
+        self.shared.compiled.load().problems()
     }
 
     pub fn metrics(&self) -> &Metrics {
         &self.shared.metrics
     }
 
-    fn book(&self) -> Arc<Book> {
-        self.shared.book.load_full()
+    fn compiled(&self) -> Arc<CompiledPolicies> {
+        self.shared.compiled.load_full()
     }
 
     /// Word of every look at the policies that follows.
@@ -122,7 +129,7 @@ impl Policies {
 
     /// Compiles what changed, beside the threads that serve requests, and replaces the index if it is another one now.
     async fn look(&self) {
-        let (before, view) = (self.book(), self.shared.sources.view());
+        let (before, view) = (self.compiled(), self.shared.sources.view());
         let compiling = {
             let (before, shared) = (before.clone(), self.shared.clone());
             tokio::task::spawn_blocking(move || {
@@ -130,18 +137,18 @@ impl Policies {
                 before.next(&view, terms)
             })
         };
-        let book = match compiling.await {
-            Ok(book) => book,
+        let compiled = match compiling.await {
+            Ok(compiled) => compiled,
             Err(error) => {
                 tracing::error!(%error, "policies could not be compiled, the former ones stay in force; this is a bug");
                 return;
             }
         };
-        self.shared.metrics.count(&book);
-        if book.generation != before.generation {
+        self.shared.metrics.count(&compiled);
+        if compiled.generation != before.generation {
             self.shared.metrics.rebuilt();
         }
-        self.shared.book.store(Arc::new(book));
+        self.shared.compiled.store(Arc::new(compiled));
         self.shared.changed.ring();
     }
 }

@@ -20,7 +20,7 @@ use kube::core::ApiResource;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::compiled::{Book, CompileState, Name};
+use super::compiled::{CompileState, CompiledPolicies, Name};
 use super::kinds::{PolicyObject, Sources};
 use crate::cluster::state::{Changes, Key, Store};
 use crate::context::Context;
@@ -30,7 +30,7 @@ use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
 use crate::controller::{self, Broken, Controller};
 use crate::platform::api_error::Class;
 use crate::platform::leader::{Leader, Term};
-use crate::platform::telemetry::Pulse;
+use crate::platform::telemetry::Heartbeat;
 
 const FIELD_MANAGER: &str = "fairlead-policies";
 
@@ -85,14 +85,15 @@ impl Statuses {
     }
 
     /// Writes whenever this replica leads, until the election is over.
-    pub async fn run(self, leader: Leader, pulse: Pulse) {
-        controller::run::<PolicyStatus>(Arc::new(self), leader, pulse).await;
+    pub async fn run(self, leader: Leader, heartbeat: Heartbeat) {
+        controller::run::<PolicyStatus>(Arc::new(self), leader, heartbeat).await;
     }
 
     /// Everything that is other than what is stored, broken objects first.
     fn drafts(&self) -> Vec<(Name, Draft)> {
-        let book = self.context.policies.book();
-        let all = book.entries.keys().filter_map(|name| Some((name.clone(), self.draft(&book, name)?)));
+        let compiled = self.context.policies.compiled();
+        let all =
+            compiled.entries.keys().filter_map(|name| Some((name.clone(), self.draft(&compiled, name)?)));
         let mut drafts: Vec<_> = all.collect();
         // The sort is stable, and keeps the order of kinds and names.
         drafts.sort_by_key(|(_, (_, is_bad_news))| !is_bad_news);
@@ -100,22 +101,29 @@ impl Statuses {
     }
 
     /// What should be written about one object, if it is other than what is stored, and whether it is bad news.
-    fn draft(&self, book: &Book, name: &Name) -> Option<(Draft, bool)> {
+    fn draft(&self, compiled: &CompiledPolicies, name: &Name) -> Option<(Draft, bool)> {
         match name.kind {
-            PolicyKind::ClusterImageSetMirror => self.draft_in(book, name, &self.sources.cluster_mirrors),
-            PolicyKind::ImageSetMirror => self.draft_in(book, name, &self.sources.mirrors),
-            PolicyKind::ClusterReplicatedImageSet => self.draft_in(book, name, &self.sources.cluster_sets),
-            PolicyKind::ReplicatedImageSet => self.draft_in(book, name, &self.sources.sets),
+            PolicyKind::ClusterImageSetMirror => self.draft_in(compiled, name, &self.sources.cluster_mirrors),
+            PolicyKind::ImageSetMirror => self.draft_in(compiled, name, &self.sources.mirrors),
+            PolicyKind::ClusterReplicatedImageSet => {
+                self.draft_in(compiled, name, &self.sources.cluster_sets)
+            }
+            PolicyKind::ReplicatedImageSet => self.draft_in(compiled, name, &self.sources.sets),
             // Its own controller does.
             PolicyKind::ProxyCache => None,
         }
     }
 
-    fn draft_in<K: PolicyObject>(&self, book: &Book, name: &Name, store: &Store<K>) -> Option<(Draft, bool)> {
+    fn draft_in<K: PolicyObject>(
+        &self,
+        compiled: &CompiledPolicies,
+        name: &Name,
+        store: &Store<K>,
+    ) -> Option<(Draft, bool)> {
         let snapshot = store.snapshot();
         let key: &Key = &name.key;
         let now = Timestamp::now();
-        let entry = book.entries.get(name)?;
+        let entry = compiled.entries.get(name)?;
         if let Some(malformed) = snapshot.malformed.get(key) {
             if !entry.is_of(&malformed.uid, malformed.generation) {
                 return None;
@@ -178,7 +186,7 @@ impl Controller for PolicyStatus {
         for (name, _) in drafts.iter().take(PART) {
             self.pace.turn().await;
             // The object may have changed while others were written.
-            let Some((draft, _)) = self.setup.draft(&self.setup.context.policies.book(), name) else {
+            let Some((draft, _)) = self.setup.draft(&self.setup.context.policies.compiled(), name) else {
                 continue;
             };
             if !self.writer.may(&draft, Instant::now()) || !term.holds() {

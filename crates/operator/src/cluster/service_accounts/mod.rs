@@ -6,16 +6,17 @@
 mod lean;
 mod sink;
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use k8s_openapi::api::core::v1::ServiceAccount;
 
 use crate::cluster::state::Key;
 
-pub(crate) use self::{lean::LeanAccount, sink::AccountSink};
+pub(crate) use self::lean::LeanAccount;
+pub(crate) use self::sink::AccountSink;
+use self::sink::take;
 
 /// The account of a Pod that names none.
 const DEFAULT: &str = "default";
@@ -38,6 +39,16 @@ impl Accounts {
         }
         let name = if name.is_empty() { DEFAULT } else { name };
         restricted.get(&Key { namespace: namespace.into(), name: name.into() }).cloned()
+    }
+
+    /// Takes an account as it is stored, where no watch runs.
+    pub fn learn(&self, account: &ServiceAccount) {
+        let text = serde_json::to_string(account).unwrap_or_default();
+        if let Ok(account) = serde_json::from_str(&text) {
+            let mut restricted = HashMap::clone(&self.restricted.load());
+            take(&mut restricted, account);
+            self.replace(restricted);
+        }
     }
 
     fn replace(&self, restricted: Restricted) {

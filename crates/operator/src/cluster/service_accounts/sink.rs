@@ -4,10 +4,8 @@ use std::collections::HashMap;
 
 use super::{Accounts, LeanAccount, Restricted};
 use crate::cluster::state::Key;
-use crate::cluster::watch::{
-    Tolerant,
-    sink::{Counts, Sink},
-};
+use crate::cluster::watch::Tolerant;
+use crate::cluster::watch::sink::{Counts, Sink};
 
 #[derive(Debug, Default)]
 pub(crate) struct AccountSink {
@@ -22,7 +20,7 @@ impl AccountSink {
     }
 }
 
-fn take(restricted: &mut Restricted, object: Tolerant<LeanAccount>) {
+pub(super) fn take(restricted: &mut Restricted, object: Tolerant<LeanAccount>) {
     // One that cannot be read is one that the API server cannot read either.
     let Ok(account) = object.0 else { return };
     let key = Key::of(&account.metadata);

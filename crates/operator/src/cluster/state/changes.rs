@@ -38,7 +38,7 @@ impl Changes {
     /// Waits for a change since the last call; changes since then count as one. Dropping the future loses none.
     pub async fn next(&mut self) {
         if self.rings.changed().await.is_err() {
-            // Nobody is left who could change anything.
+            // The last sender is gone: nothing changes any more.
             std::future::pending::<()>().await;
         }
     }

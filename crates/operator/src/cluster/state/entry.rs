@@ -6,6 +6,7 @@
 //! container started tell whether a controller recreates rewritten Pods. Everything else of
 //! a Pod is dropped while it is decoded.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use fairlead_api::names;
@@ -62,8 +63,7 @@ pub struct Container {
     pub pull_policy: Option<Arc<str>>,
     /// An init container that keeps running beside the others.
     pub sidecar: bool,
-    /// What the kubelet says it runs. For a volume: what the kubelet says is mounted, in whatever form it says so.
-    pub running_image: Option<Arc<str>>,
+    /// What the kubelet says it runs, in whatever form its runtime has it.
     pub image_id: Option<Arc<str>>,
     /// The runtime has made a container of it.
     pub created: bool,
@@ -74,6 +74,18 @@ pub struct Container {
     pub terminated: Option<Arc<str>>,
     /// Names of the image volumes that it mounts.
     pub image_volumes: Arc<[Arc<str>]>,
+}
+
+/// A mount of an image volume, or of another volume of which the kubelet reports an image all the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    pub container: Arc<str>,
+    pub volume: Arc<str>,
+    pub path: Arc<str>,
+    /// What the kubelet says is mounted, in whatever form its runtime has it.
+    pub reported: Option<Arc<str>>,
+    /// The runtime's container that it says so of, as a hash. 0: there is none yet.
+    pub container_id: u64,
 }
 
 /// A pull that failed, as the kubelet tells it.
@@ -133,15 +145,24 @@ pub struct PodEntry {
     pub reason: Option<Arc<str>>,
     /// Some container of it runs or ran.
     pub started: bool,
+    /// A main container of it runs or ran, or a person's ephemeral container runs.
+    pub in_use: bool,
     pub deleting: bool,
     pub node: Option<Arc<str>>,
     pub owner: Option<Owner>,
     pub labels: Arc<[Label]>,
     pub annotations: Arc<[Annotation]>,
+    /// Bytes of all annotations that it has, keys and whole values.
+    pub annotation_bytes: usize,
     pub pull_secrets: Arc<[Arc<str>]>,
     /// Set for Pods that pull images onto a node, and for nothing else.
     pub pulls: Option<Arc<PullRecord>>,
+    /// Set for Pods with the labels of agents, and for nothing else: whether it is ready, and since when, in seconds
+    /// since 1970.
+    pub agent: Option<(bool, i64)>,
     pub containers: Box<[Container]>,
+    /// Of image volumes; most Pods have none.
+    pub mounts: Box<[Mount]>,
 }
 
 impl PodEntry {
@@ -149,6 +170,11 @@ impl PodEntry {
     pub fn volume(&self, name: &str) -> Option<&Arc<str>> {
         let mut volumes = self.containers.iter().filter(|one| one.role == Role::Volume);
         volumes.find(|one| &*one.name == name).map(|one| &one.image)
+    }
+
+    /// The mounts of a volume.
+    pub fn mounts_of<'p>(&'p self, volume: &'p str) -> impl Iterator<Item = &'p Mount> {
+        self.mounts.iter().filter(move |mount| &*mount.volume == volume)
     }
 
     /// Whether the kubelet cannot pull something for a container that waits for it.
@@ -214,14 +240,18 @@ impl PodInterner {
             phase: Phase::parse(&pod.status.phase),
             reason: self.said(&pod.status.reason),
             started: pod.status.has_started(),
+            in_use: pod.status.is_in_use(),
             deleting: metadata.deletion_timestamp.is_some(),
             node: pod.spec.node_name.as_deref().map(|node| self.texts.get(node)),
             owner,
             labels: self.labels.get(&labels),
             annotations: self.annotations.get(&annotations),
+            annotation_bytes: pod.annotation_bytes,
             pull_secrets: self.names.get(&secrets),
             pulls: pulls(pod),
+            agent: is_agent(pod).then(|| pod.status.readiness()),
             containers: self.containers(pod),
+            mounts: self.mounts(pod),
         }
     }
 
@@ -258,21 +288,13 @@ impl PodInterner {
                 all.push(self.container(role, container, status, problem, &volumes));
             }
         }
-        let statuses = [
-            &status.init_container_statuses,
-            &status.container_statuses,
-            &status.ephemeral_container_statuses,
-        ];
         for (name, source) in spec.image_volumes() {
-            let mut mounted = statuses.into_iter().flatten().flat_map(LeanContainerStatus::mounted_images);
-            let mounted = mounted.find(|(volume, _)| *volume == name).map(|(_, image)| image);
             all.push(Container {
                 role: Role::Volume,
                 name: self.texts.get(name),
                 image: self.texts.get(&source.reference),
                 pull_policy: self.said(&source.pull_policy),
                 sidecar: false,
-                running_image: mounted.map(|image| self.texts.get(image)),
                 image_id: None,
                 created: false,
                 waiting: None,
@@ -280,6 +302,38 @@ impl PodInterner {
                 terminated: None,
                 image_volumes: self.names.get(&[]),
             });
+        }
+        all.into_boxed_slice()
+    }
+
+    fn mounts(&mut self, pod: &LeanPod) -> Box<[Mount]> {
+        let (spec, status) = (&pod.spec, &pod.status);
+        let is_image = |volume: &str| spec.image_volumes().any(|(name, _)| name == volume);
+        let mut all = Vec::new();
+        for (containers, statuses) in [
+            (&spec.init_containers, &status.init_container_statuses),
+            (&spec.containers, &status.container_statuses),
+            (&spec.ephemeral_containers, &status.ephemeral_container_statuses),
+        ] {
+            for container in containers {
+                let status = statuses.iter().find(|status| status.name == container.name);
+                let reported: Vec<_> =
+                    status.into_iter().flat_map(LeanContainerStatus::mounted_images).collect();
+                let container_id = status.map_or(0, |status| hash(&status.container_id));
+                for mount in &container.volume_mounts {
+                    let found =
+                        reported.iter().find(|one| one.volume == mount.name && one.path == mount.mount_path);
+                    if found.is_some() || is_image(&mount.name) {
+                        all.push(Mount {
+                            container: self.texts.get(&container.name),
+                            volume: self.texts.get(&mount.name),
+                            path: self.texts.get(&mount.mount_path),
+                            reported: found.map(|found| self.texts.get(found.reported)),
+                            container_id,
+                        });
+                    }
+                }
+            }
         }
         all.into_boxed_slice()
     }
@@ -325,7 +379,6 @@ impl PodInterner {
             image: self.texts.get(&spec.image),
             pull_policy: self.said(&spec.image_pull_policy),
             sidecar: role == Role::Init && spec.restart_policy == "Always",
-            running_image: status.and_then(|status| self.said(&status.image)),
             image_id: status.and_then(|status| self.said(&status.image_id)),
             created: status.is_some_and(|status| !status.container_id.is_empty()),
             waiting: waiting.and_then(|waiting| self.said(&waiting.reason)),
@@ -346,6 +399,22 @@ impl PodInterner {
     }
 }
 
+fn is_agent(pod: &LeanPod) -> bool {
+    let Some(labels) = &pod.metadata.labels else { return false };
+    let has = |key: &str, value: &str| labels.get(key).is_some_and(|found| found == value);
+    has(names::kubernetes::COMPONENT, names::fairlead::AGENT) && has(names::kubernetes::NAME, "fairlead")
+}
+
+/// Containers are told apart within one process only.
+fn hash(container_id: &str) -> u64 {
+    if container_id.is_empty() {
+        return 0;
+    }
+    let mut hasher = DefaultHasher::new();
+    container_id.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// What a Pod pulls onto its node, if its owners and its name bear that out.
 fn pulls(pod: &LeanPod) -> Option<Arc<PullRecord>> {
     let annotation = pod.annotations.iter().find(|(key, _)| key == names::fairlead::PULLS)?.1.as_deref()?;
@@ -356,7 +425,7 @@ fn pulls(pod: &LeanPod) -> Option<Arc<PullRecord>> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -368,7 +437,11 @@ mod tests {
                 "initContainers": [{"name": "proxy", "image": "proxy:1", "restartPolicy": "Always"}],
                 "containers": [{
                     "name": "web", "image": "web:1", "imagePullPolicy": "IfNotPresent",
-                    "volumeMounts": [{"name": "data"}, {"name": "model"}],
+                    "volumeMounts": [
+                        {"name": "data", "mountPath": "/data"},
+                        {"name": "model", "mountPath": "/model"},
+                        {"name": "model", "mountPath": "/again"},
+                    ],
                 }],
                 "volumes": [
                     {"name": "data", "emptyDir": {}},
@@ -380,9 +453,6 @@ mod tests {
                 "initContainerStatuses": [{
                     "name": "proxy", "image": "proxy:1", "imageID": "proxy@sha256:1", "containerID": "containerd://7",
                     "state": {"terminated": {"reason": "Error", "exitCode": 1}},
-                    "volumeMounts": [
-                        {"name": "model", "volumeStatus": {"image": {"imageRef": "models/llm@sha256:2"}}},
-                    ],
                 }],
                 "containerStatuses": [{
                     "name": "web", "image": "web:1", "imageID": "",
@@ -397,10 +467,52 @@ mod tests {
         assert!(proxy.sidecar && proxy.created && !web.sidecar && !web.created);
         assert_eq!((proxy.terminated.as_deref(), &proxy.pull_problem), (Some("Error"), &None));
         assert_eq!(web.pull_policy.as_deref(), Some("IfNotPresent"));
-        assert_eq!(web.image_volumes.iter().map(|name| &**name).collect::<Vec<_>>(), ["model"]);
+        assert_eq!(web.image_volumes.iter().map(|name| &**name).collect::<Vec<_>>(), ["model", "model"]);
         let problem = web.pull_problem.as_ref().expect("a pull failed");
         assert_eq!((problem.failure, problem.message.len()), (PullFailure::ConnectionRefused, 512));
         assert_eq!((model.role, model.pull_policy.as_deref()), (Role::Volume, Some("Always")));
-        assert_eq!(model.running_image.as_deref(), Some("models/llm@sha256:2"));
+        assert_eq!(entry.mounts.iter().map(|mount| &*mount.path).collect::<Vec<_>>(), ["/model", "/again"]);
+        assert!(entry.mounts.iter().all(|mount| mount.reported.is_none() && &*mount.container == "web"));
+    }
+
+    #[test]
+    fn what_kubelets_report_of_mounts_is_kept_by_path() {
+        let image = |reference: Value| json!({"image": {"imageRef": reference}});
+        let pod = |volume_status: Value, container_id: &str| {
+            let pod = json!({
+                "spec": {
+                    "containers": [{"name": "web", "image": "web:1", "volumeMounts": [
+                        {"name": "model", "mountPath": "/a"}, {"name": "model", "mountPath": "/b"},
+                        {"name": "data", "mountPath": "/c"},
+                    ]}],
+                    "volumes": [
+                        {"name": "data", "emptyDir": {}}, {"name": "model", "image": {"reference": "models/llm:3"}},
+                    ],
+                },
+                "status": {"containerStatuses": [{
+                    "name": "web", "containerID": container_id, "volumeMounts": [
+                        {"name": "model", "mountPath": "/a", "volumeStatus": volume_status},
+                        {"name": "data", "mountPath": "/c", "volumeStatus": volume_status},
+                        {"name": "model", "mountPath": "/gone", "volumeStatus": volume_status},
+                    ],
+                }]},
+            });
+            PodInterner::default().entry(&serde_json::from_str(&pod.to_string()).expect("a Pod")).mounts
+        };
+        let reported = |mounts: &[Mount]| -> Vec<(String, Option<String>)> {
+            let told = |mount: &Mount| (mount.path.to_string(), mount.reported.as_deref().map(str::to_owned));
+            mounts.iter().map(told).collect()
+        };
+        let told = Some("models/llm@sha256:2".to_owned());
+        let mounts = pod(image(json!("models/llm@sha256:2")), "containerd://1");
+        let (a, b) = (("/a".to_owned(), told.clone()), ("/b".to_owned(), None));
+        assert_eq!(reported(&mounts), [a, b.clone(), ("/c".to_owned(), told)]);
+        assert_ne!(mounts[0].container_id, pod(image(json!("x")), "containerd://2")[0].container_id);
+        for silent in [json!(null), json!({}), json!({"image": null}), json!({"image": {}}), image(json!(""))]
+        {
+            let mounts = pod(silent.clone(), "");
+            assert_eq!(reported(&mounts), [("/a".to_owned(), None), b.clone()], "{silent}");
+            assert_eq!(mounts[0].container_id, 0);
+        }
     }
 }

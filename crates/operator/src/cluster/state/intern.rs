@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Interner<T: ?Sized> {
     known: HashSet<Arc<T>>,
-    /// Size at which values that nobody uses any more are looked for.
+    /// Size at which unused values are collected.
     sweep_at: usize,
 }
 

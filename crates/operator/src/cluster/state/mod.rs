@@ -12,7 +12,7 @@ mod pods;
 
 pub(crate) use changes::Bell;
 pub use changes::Changes;
-pub use entry::{Annotation, Container, Label, Owner, Phase, PodEntry, PullProblem, Role};
+pub use entry::{Annotation, Container, Label, Mount, Owner, Phase, PodEntry, PullProblem, Role};
 pub(crate) use intern::Interner;
 pub use key::Key;
 pub use objects::{Malformed, Snapshot, Store};

@@ -211,7 +211,7 @@ impl PodListing {
         let before = self.pods.get(&entry.key);
         self.pods.write(|index| index.insert(&entry));
         self.pods.note_failed(&entry);
-        if entry.pulls.is_some() {
+        if entry.pulls.is_some() || before.as_ref().is_some_and(|before| before.pulls.is_some()) {
             self.pods.pulling_changed.ring();
         } else if entry.is_failing() || before.as_ref().is_some_and(|before| before.is_failing()) {
             self.pods.failing_changed.ring();

@@ -164,8 +164,8 @@ impl Board {
         });
     }
 
-    /// Takes note of a failure. One that is like the last of its kind is told in the log once only, and an API server
-    /// that cannot be reached is told once for all kinds.
+    /// Takes note of a failure. One that is like the last of its kind is logged once only, and an API server
+    /// that cannot be reached is logged once for all kinds.
     pub(super) fn failed(&self, kind: &'static str, failure: &Failure) {
         self.metrics.failed(kind, failure.class);
         let shared = self.shared_outage(kind);
@@ -286,15 +286,6 @@ mod tests {
         assert_eq!(standing(&board, Capability::Watch), Some(Standing::On));
         board.absent(kind);
         assert!(matches!(standing(&board, Capability::Watch), Some(Standing::Off { .. })));
-    }
-
-    #[test]
-    fn what_does_nothing_yet_is_not_on_although_its_kinds_are_there() {
-        let board = board();
-        board.served("Pod");
-        board.listed("Pod");
-        assert_eq!(standing(&board, Capability::Account), Some(Standing::NotImplemented));
-        assert!(!board.metrics.is_enabled(Capability::Account));
     }
 
     #[test]

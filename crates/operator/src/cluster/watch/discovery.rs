@@ -1,6 +1,7 @@
 //! Which kinds the API server serves, asked for one group at a time.
 //!
-//! Everybody may ask this; reading the definitions themselves would need a right that Fairlead has no other use for.
+//! Every account may ask this; reading the definitions themselves would need a right that Fairlead has no other use
+//! for.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,12 +13,10 @@ use kube::core::dynamic::ApiResource;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::platform::api_error::{Class, Failure};
+use crate::platform::api_error::{Class, Failure, LIMIT};
 
 /// The kinds of one group ask at about the same time; one answer serves them all.
 const FRESH: Duration = Duration::from_secs(2);
-const LIMIT: Duration = Duration::from_secs(10);
-
 /// Names under which the API server knows a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct KindNames {

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use fairlead_api::drop::{CachedImage, CachedImageSet, DiscoveryPolicy, PullPolicy};
-use fairlead_api::fairlead::ImagePin;
+use fairlead_api::fairlead::{ImagePin, NodeMirrorReport};
 use fairlead_api::kuik::{
     ClusterImageSetAvailability, ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror,
     ReplicatedImageSet,
@@ -28,12 +28,14 @@ use super::follow::{Followed, Follower};
 use super::pod::LeanPod;
 use super::sink::{ObjectSink, PodSink, Sink};
 use super::{Board, Metrics, Tolerant};
+use crate::cluster::agents::LeanDaemonSet;
 use crate::cluster::ledgers::{Claims, LeanLedger, LeanWarmLedger, LedgerSink};
 use crate::cluster::namespaces::{LeanNamespace, LeanWebhooks, NamespaceSink, Namespaces, WebhookSink};
 use crate::cluster::nodes::{LeanNode, NodeSink, Nodes};
 use crate::cluster::own_secrets::{LeanSecret, OwnSecrets};
 use crate::cluster::service_accounts::{AccountSink, Accounts, LeanAccount};
 use crate::cluster::state::{Pods, Store};
+use crate::platform::install::AGENT;
 
 /// Objects per request where lists come in pages. A page is held in memory several times while it is read.
 const PAGE: u32 = 100;
@@ -52,6 +54,8 @@ macro_rules! resources {
             pub nodes: Nodes,
             pub own_secrets: OwnSecrets,
             pub warm_ledgers: Store<LeanWarmLedger>,
+            /// The `DaemonSet` of agents, if there is one.
+            pub agents: Store<LeanDaemonSet>,
             $(pub $field: Store<$kind>,)+
         }
 
@@ -84,6 +88,7 @@ resources! {
     image_tag_mirror_sets: ImageTagMirrorSet,
     image_content_source_policies: ImageContentSourcePolicy,
     image_pins: ImagePin,
+    node_mirror_reports: NodeMirrorReport,
 }
 
 /// A watch that runs until it is dropped, with the name of its kind.
@@ -103,7 +108,7 @@ impl Debug for Watches {
 
 impl Watches {
     /// Ledgers of cluster-scoped objects are in the operator's namespace. `webhook` is the webhook configuration that
-    /// says to which namespaces pull secrets may be copied; without it none are, and namespaces are not watched.
+    /// says to which namespaces pull secrets may be copied; without it none are.
     pub fn new(
         client: Client,
         operator_namespace: &str,
@@ -112,12 +117,13 @@ impl Watches {
         metrics: Metrics,
     ) -> Self {
         let (pod, account, node) = (kind_of::<LeanPod>(), kind_of::<LeanAccount>(), kind_of::<LeanNode>());
-        let selecting = [kind_of::<LeanNamespace>().name, kind_of::<LeanWebhooks>().name];
+        let (namespace, webhooks) = (kind_of::<LeanNamespace>(), kind_of::<LeanWebhooks>());
         let kinds = Resources::custom_kinds();
         let secret = kind_of::<LeanSecret>();
-        let core = [pod.name, account.name, node.name, secret.name];
+        let agents = kind_of::<LeanDaemonSet>();
+        let core = [pod.name, account.name, node.name, secret.name, namespace.name, agents.name];
         let names = kinds.iter().map(|kind| kind.name).chain(core);
-        let names = names.chain(webhook.iter().flat_map(|_| selecting));
+        let names = names.chain(webhook.map(|_| webhooks.name));
         let board = Arc::new(Board::new(names, metrics));
         let discovery = Arc::new(Discovery::new(client.clone(), kinds));
         let starter = Starter { client, board: board.clone(), discovery };
@@ -131,8 +137,9 @@ impl Watches {
         all.push(starter.needed(NodeSink::new(node.name, resources.nodes.clone()), resources.nodes.needed()));
         let secrets = ObjectSink::new(secret.name, resources.own_secrets.store().clone());
         all.push(starter.needed_within(operator_namespace, secrets, resources.own_secrets.needed()));
+        all.push(starter.core(NamespaceSink::new(resources.namespaces.clone())));
+        all.push(starter.one(ObjectSink::new(agents.name, resources.agents.clone()), AGENT));
         if let Some(webhook) = webhook {
-            all.push(starter.core(NamespaceSink::new(resources.namespaces.clone())));
             all.push(starter.one(WebhookSink::new(resources.namespaces.clone()), webhook));
         }
         Self { board, all }

@@ -26,7 +26,7 @@ metrics! {
         failures: Family<OfFailure, Counter> = "fairlead_watch_failures",
             "Failed requests of a watch, by what went wrong";
         capabilities: Family<OfCapability, Gauge> = "fairlead_capability_enabled",
-            "1 for a capability that works in this cluster; 0 if its kinds are missing or it is not implemented";
+            "1 for a capability that works in this cluster; 0 if its kinds are missing";
         images: Gauge = "fairlead_images_in_use", "Different images that the specifications of all Pods name";
     }
 }
@@ -65,13 +65,6 @@ impl Metrics {
 
     pub(super) fn set_capability(&self, capability: Capability, on: bool) {
         self.capabilities.get_or_create(&OfCapability { capability: capability.name() }).set(i64::from(on));
-    }
-}
-
-#[cfg(test)]
-impl Metrics {
-    pub(super) fn is_enabled(&self, capability: Capability) -> bool {
-        self.capabilities.get_or_create(&OfCapability { capability: capability.name() }).get() == 1
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A watch outlives everything a cluster does to it: objects that cannot be read, definitions that are missing, come
 //! late or are taken away, an API server that restarts, rights that are missing. None of these ends the process or
-//! touches another watch; all of them are told, in the log, in metrics and on the readiness page.
+//! touches another watch; all of them show in the log, in metrics and on the readiness page.
 
 mod board;
 mod discovery;

@@ -14,8 +14,9 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use super::{or_default, stands_for};
 
 /// Annotations that are kept whole, whatever their length.
-const OURS: [&str; 7] = [
+const OURS: [&str; 8] = [
     names::fairlead::ROUTES,
+    names::fairlead::VOLUME_DIGESTS,
     names::fairlead::HEALED,
     names::fairlead::PULLS,
     names::kuik::ORIGINAL_IMAGES,
@@ -34,6 +35,8 @@ pub struct LeanPod {
     pub metadata: ObjectMeta,
     /// A key with its value, or without one where the value is too long to matter.
     pub annotations: Vec<(String, Option<String>)>,
+    /// Bytes of all of them, keys and whole values.
+    pub annotation_bytes: usize,
     pub spec: LeanSpec,
     pub status: LeanStatus,
 }
@@ -110,11 +113,13 @@ pub struct LeanContainer {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct LeanMount {
     /// The volume's.
     #[serde(deserialize_with = "or_default")]
     pub name: String,
+    #[serde(deserialize_with = "or_default")]
+    pub mount_path: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -150,6 +155,8 @@ pub struct LeanStatus {
     #[serde(deserialize_with = "or_default")]
     pub reason: String,
     #[serde(deserialize_with = "or_default")]
+    conditions: Vec<LeanCondition>,
+    #[serde(deserialize_with = "or_default")]
     pub container_statuses: Vec<LeanContainerStatus>,
     #[serde(deserialize_with = "or_default")]
     pub init_container_statuses: Vec<LeanContainerStatus>,
@@ -157,13 +164,38 @@ pub struct LeanStatus {
     pub ephemeral_container_statuses: Vec<LeanContainerStatus>,
 }
 
+/// A condition, for the one kind of Pod whose readiness matters.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LeanCondition {
+    #[serde(rename = "type", deserialize_with = "or_default")]
+    kind: String,
+    #[serde(deserialize_with = "or_default")]
+    status: String,
+    last_transition_time: Option<Time>,
+}
+
 impl LeanStatus {
+    /// Whether the Pod is ready, and since when it is that or is not, in seconds since 1970. 0: not known.
+    pub fn readiness(&self) -> (bool, i64) {
+        let ready = self.conditions.iter().find(|condition| condition.kind == "Ready");
+        let since = ready.and_then(|ready| ready.last_transition_time.as_ref());
+        (ready.is_some_and(|ready| ready.status == "True"), since.map_or(0, |time| time.0.as_second()))
+    }
+
     /// Whether some container of the Pod runs or ever ran.
     pub fn has_started(&self) -> bool {
         let all =
             [&self.init_container_statuses, &self.container_statuses, &self.ephemeral_container_statuses];
         matches!(&*self.phase, "Running" | "Succeeded")
             || all.into_iter().flatten().any(LeanContainerStatus::has_started)
+    }
+
+    /// Whether the Pod does, or has done, what it is there for: a main container runs or ran. Init containers and
+    /// sidecars only prepare that. Ephemeral containers are used by a person while they run.
+    pub fn is_in_use(&self) -> bool {
+        self.container_statuses.iter().any(LeanContainerStatus::has_started)
+            || self.ephemeral_container_statuses.iter().any(|status| status.state.running.is_some())
     }
 }
 
@@ -195,11 +227,12 @@ impl LeanContainerStatus {
         self.state.terminated.as_ref()?.reason.as_deref()
     }
 
-    /// Name of every mounted image volume of which the kubelet reports what was mounted, and that.
-    pub fn mounted_images(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// Every mount of which the kubelet reports an image. The API server does not check that the volume is one.
+    pub fn mounted_images(&self) -> impl Iterator<Item = MountedImage<'_>> {
         self.volume_mounts.iter().filter_map(|mount| {
-            let image = mount.volume_status.as_ref()?.image.as_ref()?;
-            (!image.image_ref.is_empty()).then_some((mount.name.as_str(), image.image_ref.as_str()))
+            let reported = mount.volume_status.as_ref()?.image.as_ref()?.image_ref.as_str();
+            let (volume, path) = (mount.name.as_str(), mount.mount_path.as_str());
+            (!reported.is_empty()).then_some(MountedImage { volume, path, reported })
         })
     }
 
@@ -207,6 +240,14 @@ impl LeanContainerStatus {
     pub fn has_started(&self) -> bool {
         self.state.has_started() || self.last_state.has_started()
     }
+}
+
+/// An image that the kubelet says is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MountedImage<'a> {
+    pub volume: &'a str,
+    pub path: &'a str,
+    pub reported: &'a str,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -248,6 +289,8 @@ pub struct Waiting {
 struct LeanMountStatus {
     #[serde(deserialize_with = "or_default")]
     name: String,
+    #[serde(deserialize_with = "or_default")]
+    mount_path: String,
     volume_status: Option<LeanVolumeStatus>,
 }
 
@@ -279,7 +322,8 @@ impl From<Wire> for LeanPod {
                 owner_references: meta.owner_references,
                 ..ObjectMeta::default()
             },
-            annotations: meta.annotations.0,
+            annotations: meta.annotations.kept,
+            annotation_bytes: meta.annotations.bytes,
             spec: wire.spec,
             status: wire.status,
         }
@@ -287,7 +331,10 @@ impl From<Wire> for LeanPod {
 }
 
 #[derive(Default)]
-struct Annotations(Vec<(String, Option<String>)>);
+struct Annotations {
+    kept: Vec<(String, Option<String>)>,
+    bytes: usize,
+}
 
 impl<'de> Deserialize<'de> for Annotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -300,24 +347,28 @@ impl<'de> Deserialize<'de> for Annotations {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut kept = Vec::new();
+                let mut all = Annotations::default();
                 while let Some(key) = map.next_key::<String>()? {
-                    let value = if OURS.contains(&key.as_str()) {
-                        Some(map.next_value::<String>()?)
+                    let (value, bytes) = if OURS.contains(&key.as_str()) {
+                        let value = map.next_value::<String>()?;
+                        let bytes = value.len();
+                        (Some(value), bytes)
                     } else {
-                        map.next_value::<Short>()?.0
+                        let Short(value, bytes) = map.next_value()?;
+                        (value, bytes)
                     };
-                    kept.push((key, value));
+                    all.bytes += key.len() + bytes;
+                    all.kept.push((key, value));
                 }
-                Ok(Annotations(kept))
+                Ok(all)
             }
         }
         deserializer.deserialize_map(Pairs)
     }
 }
 
-/// A text if it is short enough; a long one is not even copied.
-struct Short(Option<String>);
+/// A text if it is short enough, and its length; a long one is not even copied.
+struct Short(Option<String>, usize);
 
 impl<'de> Deserialize<'de> for Short {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -330,7 +381,7 @@ impl<'de> Deserialize<'de> for Short {
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Short((text.len() <= LONGEST_SELECTABLE).then(|| text.to_owned())))
+                Ok(Short((text.len() <= LONGEST_SELECTABLE).then(|| text.to_owned()), text.len()))
             }
         }
         deserializer.deserialize_str(Text)
@@ -388,6 +439,8 @@ mod tests {
         };
         assert_eq!(value("short"), Some(Some("yes".to_owned())));
         assert_eq!(value("long"), Some(None));
+        let bytes = ["short", "yes", "long", &long, names::fairlead::ROUTES, &routes].map(str::len);
+        assert_eq!(pod.annotation_bytes, bytes.iter().sum::<usize>(), "also of what is not kept");
         assert_eq!(value(names::fairlead::ROUTES), Some(Some(routes)));
         assert_eq!(pod.spec.pull_secrets().collect::<Vec<_>>(), ["registry"]);
         let volumes: Vec<_> = pod.spec.image_volumes().collect();
@@ -395,6 +448,23 @@ mod tests {
         assert_eq!((&*source.reference, &*source.pull_policy), ("models/llm:3", "Always"));
         let waiting = pod.status.container_statuses[0].waiting().expect("it waits");
         assert_eq!((&*waiting.reason, &*waiting.message), ("ImagePullBackOff", "…"));
+    }
+
+    #[test]
+    fn only_main_containers_and_what_a_person_runs_put_a_pod_to_use() {
+        let ran = json!([{"name": "a", "state": {"terminated": {"startedAt": "2026-01-01T00:00:00Z"}}}]);
+        let runs = json!([{"name": "a", "state": {"running": {}}}]);
+        for (list, statuses, in_use) in [
+            ("initContainerStatuses", &ran, false),
+            ("initContainerStatuses", &runs, false),
+            ("containerStatuses", &ran, true),
+            ("containerStatuses", &runs, true),
+            ("ephemeralContainerStatuses", &ran, false),
+            ("ephemeralContainerStatuses", &runs, true),
+        ] {
+            let status: LeanStatus = serde_json::from_value(json!({list: statuses})).expect("a status");
+            assert_eq!((status.is_in_use(), status.has_started()), (in_use, true), "{list}: {statuses}");
+        }
     }
 
     #[test]

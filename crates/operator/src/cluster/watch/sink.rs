@@ -29,7 +29,7 @@ pub(crate) trait Sink<K>: Send + Sync + 'static {
     fn publish(&mut self) -> Counts;
 }
 
-/// The objects of one kind that cannot be read. Each is told once for every version in which it is stored.
+/// The objects of one kind that cannot be read. Each is logged once for every version in which it is stored.
 #[derive(Debug)]
 pub(crate) struct Faults {
     kind: &'static str,

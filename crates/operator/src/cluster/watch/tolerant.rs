@@ -25,7 +25,8 @@ pub struct Unreadable {
     pub metadata: ObjectMeta,
     /// Names the field that is wrong.
     pub error: String,
-    /// What its status says, if that much can be read: whoever reports the error there can leave the rest as it is.
+    /// What its status says, if that much can be read: the status writer that reports the error leaves the rest as it
+    /// is.
     pub conditions: Vec<Condition>,
 }
 
@@ -76,7 +77,7 @@ fn find_error<K: for<'any> Deserialize<'any>>(text: &str) -> String {
     }
 }
 
-/// Drops what is large and read by nobody here.
+/// Drops what is large and never read.
 fn trim(metadata: &mut ObjectMeta) {
     metadata.managed_fields = None;
     if let Some(annotations) = &mut metadata.annotations {
@@ -84,7 +85,7 @@ fn trim(metadata: &mut ObjectMeta) {
     }
 }
 
-/// The position in the text is left out: nobody sees the text as it came.
+/// The position in the text is left out: users never see the text as it came.
 fn describe(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     let text = error.inner().to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);

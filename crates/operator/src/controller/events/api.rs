@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 
-use super::Fate;
+use super::SendOutcome;
 use crate::controller::backoff::Retry;
 use crate::controller::rate_limit::{Pace, Rate};
 use crate::platform::api_error::{Class, Failure, within};
@@ -31,7 +31,7 @@ const NO_NAMESPACE: &str = "default";
 const TERMINATING: &str = "NamespaceTerminating";
 
 /// An event to be emitted.
-pub(super) struct Letter {
+pub(super) struct EventDraft {
     pub(super) name: String,
     pub(super) about: ObjectReference,
     pub(super) warning: bool,
@@ -40,7 +40,7 @@ pub(super) struct Letter {
     pub(super) count: i32,
 }
 
-impl Letter {
+impl EventDraft {
     fn namespace(&self) -> &str {
         self.about.namespace.as_deref().unwrap_or(NO_NAMESPACE)
     }
@@ -48,7 +48,7 @@ impl Letter {
 
 /// Why an event was not created.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(super) enum EventRefusal {
     /// There is one of this name.
     Exists,
     /// Its namespace is gone or going.
@@ -70,42 +70,46 @@ impl Delivery {
         Self { post, term, pace: Pace::new(rate), retry: Retry::default(), complained: None }
     }
 
-    /// What became of a letter; nothing when leadership has ended. It is late once it is not wanted any more.
-    pub(super) async fn deliver(&mut self, letter: &Letter, is_wanted: impl Fn() -> bool) -> Option<Fate> {
+    /// What became of a draft; nothing when leadership has ended. It is late once it is not wanted any more.
+    pub(super) async fn deliver(
+        &mut self,
+        draft: &EventDraft,
+        is_wanted: impl Fn() -> bool,
+    ) -> Option<SendOutcome> {
         loop {
             self.pace.turn().await;
             if !is_wanted() {
-                return Some(Fate::Late);
+                return Some(SendOutcome::Late);
             }
             if !self.term.holds() {
                 return None;
             }
-            let failure = match self.post.create(letter, Timestamp::now()).await {
-                Ok(()) => return Some(self.arrived(Fate::Created)),
-                Err(Refusal::Exists) => return Some(self.arrived(Fate::Exists)),
-                Err(Refusal::Gone(_)) => return Some(Fate::Late),
-                Err(Refusal::Failed(failure)) => failure,
+            let failure = match self.post.create(draft, Timestamp::now()).await {
+                Ok(()) => return Some(self.arrived(SendOutcome::Created)),
+                Err(EventRefusal::Exists) => return Some(self.arrived(SendOutcome::Exists)),
+                Err(EventRefusal::Gone(_)) => return Some(SendOutcome::Late),
+                Err(EventRefusal::Failed(failure)) => failure,
             };
             if self.complained.replace(failure.class) != Some(failure.class) {
-                let about = &letter.about;
+                let about = &draft.about;
                 tracing::warn!(
                     kind = about.kind, namespace = about.namespace, name = about.name,
-                    reason = letter.reason, error = %failure,
+                    reason = draft.reason, error = %failure,
                     "event could not be created; this needs create on events"
                 );
             }
             tokio::time::sleep(self.retry.failed()).await;
             // A refusal may concern one namespace only, by its quota for instance: the others are not kept waiting.
             if failure.class != Class::Unavailable {
-                return Some(Fate::Failed);
+                return Some(SendOutcome::Failed);
             }
         }
     }
 
-    fn arrived(&mut self, fate: Fate) -> Fate {
+    fn arrived(&mut self, outcome: SendOutcome) -> SendOutcome {
         self.complained = None;
         self.retry.reset();
-        fate
+        outcome
     }
 }
 
@@ -119,29 +123,29 @@ impl Post {
         Self { client, identity }
     }
 
-    pub(super) async fn create(&self, letter: &Letter, now: Timestamp) -> Result<(), Refusal> {
-        let events: Api<Event> = Api::namespaced(self.client.clone(), letter.namespace());
+    pub(super) async fn create(&self, draft: &EventDraft, now: Timestamp) -> Result<(), EventRefusal> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), draft.namespace());
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let event = self.event(letter, now);
+        let event = self.event(draft, now);
         match tokio::time::timeout(LIMIT, events.create(&params, &event)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(refusal(&error)),
-            Err(_) => Err(Refusal::Failed(Failure::timed_out(LIMIT))),
+            Err(_) => Err(EventRefusal::Failed(Failure::timed_out(LIMIT))),
         }
     }
 
-    fn event(&self, letter: &Letter, now: Timestamp) -> Event {
+    fn event(&self, draft: &EventDraft, now: Timestamp) -> Event {
         Event {
             metadata: ObjectMeta {
-                name: Some(letter.name.clone()),
-                namespace: Some(letter.namespace().to_owned()),
+                name: Some(draft.name.clone()),
+                namespace: Some(draft.namespace().to_owned()),
                 ..ObjectMeta::default()
             },
-            involved_object: letter.about.clone(),
-            type_: Some(if letter.warning { "Warning" } else { "Normal" }.to_owned()),
-            reason: Some(letter.reason.to_owned()),
-            message: Some(letter.message.clone()),
-            count: Some(letter.count),
+            involved_object: draft.about.clone(),
+            type_: Some(if draft.warning { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(draft.reason.to_owned()),
+            message: Some(draft.message.clone()),
+            count: Some(draft.count),
             first_timestamp: Some(Time(now)),
             last_timestamp: Some(Time(now)),
             source: Some(EventSource { component: Some(COMPONENT.to_owned()), host: None }),
@@ -159,13 +163,13 @@ impl Post {
     }
 
     /// The event has happened again.
-    pub(super) async fn repeat(&self, letter: &Letter, now: Timestamp) -> Result<(), Failure> {
-        let events: Api<Event> = Api::namespaced(self.client.clone(), letter.namespace());
+    pub(super) async fn repeat(&self, draft: &EventDraft, now: Timestamp) -> Result<(), Failure> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), draft.namespace());
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let patch = Patch::Merge(serde_json::json!({
-            "count": letter.count, "lastTimestamp": Time(now), "message": letter.message,
+            "count": draft.count, "lastTimestamp": Time(now), "message": draft.message,
         }));
-        within(LIMIT, events.patch(&letter.name, &params, &patch)).await.map(drop)
+        within(LIMIT, events.patch(&draft.name, &params, &patch)).await.map(drop)
     }
 
     /// The Deployment as events refer to it. Where there is none, the operator was started in another way, and its name
@@ -184,14 +188,14 @@ impl Post {
     }
 }
 
-fn refusal(error: &kube::Error) -> Refusal {
+fn refusal(error: &kube::Error) -> EventRefusal {
     let failure = Failure::from(error);
     let terminating = matches!(error, kube::Error::Api(status) if status
         .details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == TERMINATING));
     match failure.class {
-        Class::Conflict => Refusal::Exists,
-        Class::Absent => Refusal::Gone(failure),
-        _ if terminating => Refusal::Gone(failure),
-        _ => Refusal::Failed(failure),
+        Class::Conflict => EventRefusal::Exists,
+        Class::Absent => EventRefusal::Gone(failure),
+        _ if terminating => EventRefusal::Gone(failure),
+        _ => EventRefusal::Failed(failure),
     }
 }

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::api::{Letter, Post, Refusal};
+use super::api::{EventDraft, EventRefusal, Post};
 use crate::platform::api_error::Failure;
 
 const REASON: &str = "InternalError";
@@ -29,7 +29,7 @@ const MOST_KINDS: usize = 16;
 const MOST_TOLD: usize = 3;
 const LONGEST_TEXT: usize = 250;
 
-/// Where internal errors are noted, by whoever meets them. Cheap to clone and to call.
+/// Where all parts note internal errors. Cheap to clone and to call.
 #[derive(Debug, Clone, Default)]
 pub struct Errors {
     shared: Arc<ErrorsInner>,
@@ -68,7 +68,7 @@ impl Errors {
         }
     }
 
-    /// What could not be told is told with what comes next.
+    /// What could not be sent is sent with what comes next.
     fn put_back(&self, tally: &Tally) {
         let told_apart: u64 = tally.kinds.values().sum();
         let mut now = self.lock();
@@ -140,7 +140,7 @@ async fn write(post: &Post, source: &Installation<'_>, tally: &Tally) -> Result<
     let name = INTERNAL_ERRORS.to_owned();
     let before = post.count(source.namespace, &name).await?;
     let count = i32::try_from(tally.count).unwrap_or(i32::MAX);
-    let mut letter = Letter {
+    let mut draft = EventDraft {
         name,
         about: post.deployment(source.namespace, source.deployment).await?,
         warning: true,
@@ -150,17 +150,17 @@ async fn write(post: &Post, source: &Installation<'_>, tally: &Tally) -> Result<
     };
     let now = Timestamp::now();
     if before.is_some() {
-        return post.repeat(&letter, now).await;
+        return post.repeat(&draft, now).await;
     }
-    match post.create(&letter, now).await {
+    match post.create(&draft, now).await {
         Ok(()) => Ok(()),
-        Err(Refusal::Exists) => {
-            // Somebody was faster since the look.
-            let before = post.count(source.namespace, &letter.name).await?;
-            letter.count = count.saturating_add(before.unwrap_or(0));
-            post.repeat(&letter, now).await
+        Err(EventRefusal::Exists) => {
+            // Another writer was faster.
+            let before = post.count(source.namespace, &draft.name).await?;
+            draft.count = count.saturating_add(before.unwrap_or(0));
+            post.repeat(&draft, now).await
         }
-        Err(Refusal::Gone(failure) | Refusal::Failed(failure)) => Err(failure),
+        Err(EventRefusal::Gone(failure) | EventRefusal::Failed(failure)) => Err(failure),
     }
 }
 

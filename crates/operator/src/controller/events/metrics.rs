@@ -1,6 +1,6 @@
 //! What the metrics page says about events.
 
-use fairlead_plan::routing_events::Kind;
+use fairlead_plan::routing_events::EventKind;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
@@ -13,7 +13,7 @@ labels! {
 
 /// What became of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum SendOutcome {
     Created,
     /// It was there already.
     Exists,
@@ -25,7 +25,7 @@ pub enum Fate {
     Failed,
 }
 
-impl Fate {
+impl SendOutcome {
     const ALL: [Self; 5] = [Self::Created, Self::Exists, Self::Late, Self::Dropped, Self::Failed];
 
     fn name(self) -> &'static str {
@@ -48,24 +48,24 @@ metrics! {
 impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::register_all(registry);
-        for kind in Kind::ALL {
-            for fate in Fate::ALL {
-                drop(metrics.events.get_or_create(&labels(kind.reason(), fate)));
+        for kind in EventKind::ALL {
+            for outcome in SendOutcome::ALL {
+                drop(metrics.events.get_or_create(&labels(kind.reason(), outcome)));
             }
         }
         metrics
     }
 
-    pub(super) fn count(&self, reason: &'static str, fate: Fate) {
-        self.events.get_or_create(&labels(reason, fate)).inc();
+    pub(super) fn count(&self, reason: &'static str, outcome: SendOutcome) {
+        self.events.get_or_create(&labels(reason, outcome)).inc();
     }
 
     /// How many events with a reason ended this way.
-    pub fn counted(&self, reason: &'static str, fate: Fate) -> u64 {
-        self.events.get_or_create(&labels(reason, fate)).get()
+    pub fn counted(&self, reason: &'static str, outcome: SendOutcome) -> u64 {
+        self.events.get_or_create(&labels(reason, outcome)).get()
     }
 }
 
-fn labels(reason: &'static str, fate: Fate) -> OfEvents {
-    OfEvents { reason, result: fate.name() }
+fn labels(reason: &'static str, outcome: SendOutcome) -> OfEvents {
+    OfEvents { reason, result: outcome.name() }
 }

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use errors::{Errors, INTERNAL_ERRORS};
-pub use metrics::{Fate, Metrics};
+pub use metrics::{Metrics, SendOutcome};
 pub use queue::{About, EventQueue, Notice, Queued};
 
 use api::{Delivery, Post};
@@ -35,7 +35,7 @@ use crate::cluster::state::Changes;
 use crate::context::Context;
 use crate::platform::install;
 use crate::platform::leader::{Leader, Term};
-use crate::platform::telemetry::Pulse;
+use crate::platform::telemetry::Heartbeat;
 
 /// A look at all Pods without a change.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -60,8 +60,8 @@ impl Events {
     }
 
     /// Creates events about Pods and from the queue whenever this replica leads, until the election is over.
-    pub async fn run(self, leader: Leader, pulse: Pulse) {
-        super::run::<EventWriter>(Arc::new(self), leader, pulse).await;
+    pub async fn run(self, leader: Leader, heartbeat: Heartbeat) {
+        super::run::<EventWriter>(Arc::new(self), leader, heartbeat).await;
     }
 }
 
@@ -80,7 +80,7 @@ enum Lane {
 }
 
 /// What became of one event, with what sends the next one of its lane.
-type Sent = (Delivery, &'static str, Option<Fate>);
+type Sent = (Delivery, &'static str, Option<SendOutcome>);
 
 /// The controller.
 pub struct EventWriter {
@@ -118,8 +118,8 @@ impl EventWriter {
             if let Some(pending) = self.records.next() {
                 let pods = self.setup.context.resources.pods.clone();
                 self.sending.start(Lane::Records, async move {
-                    let fate = delivery.deliver(&pending.letter(), || pending.is_wanted(&pods)).await;
-                    (delivery, pending.reason(), fate)
+                    let outcome = delivery.deliver(&pending.draft(), || pending.is_wanted(&pods)).await;
+                    (delivery, pending.reason(), outcome)
                 });
             } else {
                 self.for_records = Some(delivery);
@@ -128,8 +128,8 @@ impl EventWriter {
         if let Some(mut delivery) = self.for_notices.take() {
             if let Some(waiting) = self.notice.take() {
                 self.sending.start(Lane::Notices, async move {
-                    let fate = delivery.deliver(&waiting.notice.letter(), || waiting.is_news()).await;
-                    (delivery, waiting.notice.reason, fate)
+                    let outcome = delivery.deliver(&waiting.notice.draft(), || waiting.is_news()).await;
+                    (delivery, waiting.notice.reason, outcome)
                 });
             } else {
                 self.for_notices = Some(delivery);
@@ -139,9 +139,9 @@ impl EventWriter {
 
     fn sent(&mut self, lane: Lane, sent: Option<Sent>) {
         let delivery = match sent {
-            Some((delivery, reason, fate)) => {
-                if let Some(fate) = fate {
-                    self.setup.context.events.metrics().count(reason, fate);
+            Some((delivery, reason, outcome)) => {
+                if let Some(outcome) = outcome {
+                    self.setup.context.events.metrics().count(reason, outcome);
                 }
                 delivery
             }

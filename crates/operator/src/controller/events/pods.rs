@@ -8,8 +8,8 @@ use fairlead_plan::routing_events::{self, Event, is_recent};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 
-use super::api::Letter;
-use super::metrics::{Fate, Metrics};
+use super::api::EventDraft;
+use super::metrics::{Metrics, SendOutcome};
 use crate::cluster::state::{Key, PodEntry, Pods};
 use crate::controller::rate_limit::Rate;
 
@@ -62,7 +62,7 @@ impl Records {
         for pod in self.unread(pods, Timestamp::now().as_second()) {
             for event in events(&pod) {
                 if self.queue.len() >= QUEUE {
-                    metrics.count(event.kind.reason(), Fate::Dropped);
+                    metrics.count(event.kind.reason(), SendOutcome::Dropped);
                     continue;
                 }
                 let (pod, uid, created) = (pod.key.clone(), pod.uid.clone(), pod.created);
@@ -95,9 +95,9 @@ impl Pending {
             && pods.get(&self.pod).is_some_and(|pod| pod.uid == self.uid)
     }
 
-    pub(super) fn letter(&self) -> Letter {
+    pub(super) fn draft(&self) -> EventDraft {
         let event = &self.event;
-        Letter {
+        EventDraft {
             name: event.name.clone(),
             about: ObjectReference {
                 api_version: Some("v1".to_owned()),
@@ -118,7 +118,7 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
-    use fairlead_plan::routing_events::Kind;
+    use fairlead_plan::routing_events::EventKind;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::json;
 
@@ -185,7 +185,7 @@ mod tests {
         let pending = |uid: &str, created| {
             let event = Event {
                 name: String::new(),
-                kind: Kind::ImageRewritten,
+                kind: EventKind::ImageRewritten,
                 field: String::new(),
                 message: String::new(),
             };
@@ -210,7 +210,7 @@ mod tests {
         }
         let mut records = Records::default();
         records.look(&pods, &metrics);
-        assert_eq!(metrics.counted(Kind::ImageRewritten.reason(), Fate::Dropped), 2);
+        assert_eq!(metrics.counted(EventKind::ImageRewritten.reason(), SendOutcome::Dropped), 2);
         assert_eq!(std::iter::from_fn(|| records.next()).count(), QUEUE);
     }
 }

@@ -13,8 +13,8 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::Instant;
 
-use super::api::Letter;
-use super::metrics::{Fate, Metrics};
+use super::api::EventDraft;
+use super::metrics::{Metrics, SendOutcome};
 use crate::cluster::state::PodEntry;
 use crate::controller::rate_limit::Rate;
 
@@ -61,7 +61,7 @@ pub struct Notice {
     pub warning: bool,
     pub reason: &'static str,
     pub message: String,
-    /// What makes it the same news: with the same object, reason and key it is told once.
+    /// With the same object, reason and key it is sent once.
     pub key: String,
 }
 
@@ -80,11 +80,11 @@ impl Notice {
         format!("{name}.{hash:016x}")
     }
 
-    pub(super) fn letter(&self) -> Letter {
+    pub(super) fn draft(&self) -> EventDraft {
         let About { api_version, kind, namespace, name, uid } = self.about.clone();
         let mut message = self.message.clone();
         message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
-        Letter {
+        EventDraft {
             name: self.name(),
             about: ObjectReference {
                 api_version: Some(api_version),
@@ -114,7 +114,7 @@ impl Waiting {
     }
 }
 
-/// Where news is told. Cheap to clone and to call.
+/// The queue of events. Cheap to clone and to call.
 #[derive(Debug, Clone)]
 pub struct EventQueue {
     queue: Sender<Waiting>,
@@ -139,7 +139,7 @@ impl EventQueue {
     pub fn tell(&self, notice: Notice) {
         let reason = notice.reason;
         if self.queue.try_send(Waiting { notice, since: Instant::now() }).is_err() {
-            self.metrics.count(reason, Fate::Dropped);
+            self.metrics.count(reason, SendOutcome::Dropped);
         }
     }
 }
@@ -176,9 +176,9 @@ mod tests {
 
     #[test]
     fn names_and_messages_fit_whatever_the_object_is_called() {
-        let letter = notice(&format!("{}.{}", "a".repeat(199), "b".repeat(53)), "x").letter();
-        assert!(letter.name.len() <= 253 && !letter.name.contains(".."), "{}", letter.name);
-        assert!(letter.message.len() <= LONGEST_MESSAGE);
+        let draft = notice(&format!("{}.{}", "a".repeat(199), "b".repeat(53)), "x").draft();
+        assert!(draft.name.len() <= 253 && !draft.name.contains(".."), "{}", draft.name);
+        assert!(draft.message.len() <= LONGEST_MESSAGE);
     }
 
     #[tokio::test]
@@ -188,6 +188,6 @@ mod tests {
         for number in 0..QUEUE + 3 {
             events.tell(notice("all", &number.to_string()));
         }
-        assert_eq!(metrics.counted("ImageDisappeared", Fate::Dropped), 3);
+        assert_eq!(metrics.counted("ImageDisappeared", SendOutcome::Dropped), 3);
     }
 }

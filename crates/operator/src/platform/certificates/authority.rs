@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use fairlead_plan::certificates::{Authority, AuthorityId, Window};
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use sha2::{Digest, Sha256};
-use x509_parser::{certificate::X509Certificate, prelude::FromDer};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
 
 /// An authority with its certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +51,8 @@ pub(super) fn write_bundle<'a>(authorities: impl IntoIterator<Item = &'a KnownAu
 }
 
 pub(super) fn pem(certificate: &CertificateDer<'_>) -> String {
-    use base64::{Engine as _, prelude::BASE64_STANDARD};
+    use base64::Engine as _;
+    use base64::prelude::BASE64_STANDARD;
 
     let body = BASE64_STANDARD.encode(certificate);
     let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
@@ -71,7 +74,7 @@ pub(super) fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Option<X509Certi
     }
 }
 
-/// None for times before 1970, which nobody means.
+/// None for times before 1970.
 pub(super) fn window(certificate: &X509Certificate<'_>) -> Option<Window> {
     let time = |seconds: i64| u64::try_from(seconds).ok().map(Duration::from_secs);
     let validity = certificate.validity();

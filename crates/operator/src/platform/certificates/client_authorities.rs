@@ -3,24 +3,19 @@
 //! They come from a file that is read again every few seconds, since the kubelet replaces mounted files. A file that
 //! cannot be used at the start is an error; one that cannot be used later leaves those in force that were read before.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use rustls::{
-    DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
-    client::danger::HandshakeSignatureValid,
-    crypto::ring,
-    pki_types::{CertificateDer, UnixTime, pem::PemObject},
-    server::{
-        WebPkiClientVerifier,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
-};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
 use tokio_util::sync::CancellationToken;
 
 /// Time between two reads of the file.

@@ -1,17 +1,14 @@
 //! The two objects in the cluster: the Secret and the webhook configuration. Both are read by name, never listed, and
-//! written only where nobody else has written in between.
+//! written only if they have not changed in between.
 
-use std::{future::Future, time::Duration};
+use std::future::Future;
+use std::time::Duration;
 
 use axum::http::Uri;
-use k8s_openapi::api::{
-    admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration},
-    core::v1::Secret,
-};
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::{Settings, Token};
@@ -19,7 +16,7 @@ use crate::platform::api_error::{Class, Failure, within};
 
 const FIELD_MANAGER: &str = "fairlead-certificates";
 
-/// Webhooks of ours are named below this domain; an entry of somebody else in the same configuration is left alone.
+/// Webhooks of ours are named below this domain; other entries of the same configuration are left alone.
 const OWN_DOMAIN: &str = ".fairlead.dev";
 
 /// Whether a webhook in a configuration is ours.
@@ -45,7 +42,7 @@ impl ClusterError {
     }
 }
 
-/// What API servers are told about each webhook of ours.
+/// What the configuration says about each webhook of ours.
 pub(super) struct Configuration {
     webhooks: Vec<Webhook>,
     version: Option<String>,
@@ -67,7 +64,7 @@ enum Address {
 }
 
 impl Configuration {
-    /// The authorities that API servers are told to trust, as text, for each webhook.
+    /// The authorities that API servers have to trust, as text, for each webhook.
     pub(super) fn bundles(&self) -> impl Iterator<Item = &[u8]> {
         self.webhooks.iter().map(|webhook| webhook.bundle.as_slice())
     }
@@ -172,7 +169,8 @@ impl Cluster {
         configuration: &Configuration,
         bundle: &[u8],
     ) -> Result<(), ClusterError> {
-        use base64::{Engine as _, prelude::BASE64_STANDARD};
+        use base64::Engine as _;
+        use base64::prelude::BASE64_STANDARD;
 
         let bundle = BASE64_STANDARD.encode(bundle);
         self.write("writing the CA bundle of", configuration, |_| json!({"caBundle": bundle})).await

@@ -1,26 +1,22 @@
-//! A leaf from a directory that somebody else keeps: cert-manager through a mounted Secret, or a person.
+//! A leaf from a directory that cert-manager keeps through a mounted Secret, or a person.
 //!
 //! The kubelet replaces such files by swapping a symbolic link to their directory, which watchers of single files do
 //! not see, so the files are read again every few seconds. A certificate and a key that do not belong together, because
 //! only one has been replaced yet, or because of a mistake, leave what is served as it is. Nothing is written to the
 //! cluster: the issuer of these certificates also puts their authority into the webhook configuration.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Clock, Metrics, Resolver,
-    keeper::text,
-    resolver::{ServableLeaf, ServeError, wall_time},
-};
-use crate::platform::telemetry::Pulse;
+use super::keeper::text;
+use super::resolver::{ServableLeaf, ServeError, wall_time};
+use super::{Clock, Metrics, Resolver};
+use crate::platform::telemetry::Heartbeat;
 
 /// Time between two reads. Certificates are replaced days before they end; this only has to be soon to a person.
 const EVERY: Duration = Duration::from_secs(2);
@@ -31,7 +27,7 @@ pub struct Files {
     clock: Clock,
     resolver: Arc<Resolver>,
     metrics: Metrics,
-    pulse: Pulse,
+    heartbeat: Heartbeat,
     /// What was read last, good or not.
     seen: Option<Pair>,
     complained: Option<String>,
@@ -52,13 +48,13 @@ enum FileError {
 }
 
 impl Files {
-    pub fn new(directory: &Path, clock: Clock, metrics: Metrics, pulse: Pulse) -> Self {
+    pub fn new(directory: &Path, clock: Clock, metrics: Metrics, heartbeat: Heartbeat) -> Self {
         Self {
             directory: directory.to_owned(),
             clock,
             resolver: Resolver::new(),
             metrics,
-            pulse,
+            heartbeat,
             seen: None,
             complained: None,
         }
@@ -77,7 +73,7 @@ impl Files {
     /// Keeps going until `shutdown`.
     pub async fn run(mut self, shutdown: CancellationToken) {
         loop {
-            self.pulse.beat();
+            self.heartbeat.beat();
             if let Err(error) = self.look() {
                 self.metrics.failed();
                 let problem = error.to_string();

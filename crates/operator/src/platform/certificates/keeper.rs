@@ -1,26 +1,24 @@
 //! The loop that keeps the certificates: look, serve what is there, and, while leading, take the next step.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_plan::certificates::{AuthorityId, Decision, Stage, Step, Trust, View, WallTime, decide};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Clock, Leads, MaterialError, Metrics, Paths, Resolver, Settings,
-    authority::{KnownAuthority, fingerprint, read_bundle},
-    cluster::{Cluster, ClusterError, Configuration},
-    material::SigningAuthority,
-    path::{PathError, PathWork, Seen},
-    resolver::wall_time,
-    secret::{Change, Contents, Staging, blank},
-};
-use crate::platform::telemetry::Pulse;
-
-/// How often a waiting keeper notices that it has become the leader, or that a leaf has ended.
-pub(super) const HEARTBEAT: Duration = Duration::from_millis(250);
+use super::authority::{KnownAuthority, fingerprint, read_bundle};
+use super::cluster::{Cluster, ClusterError, Configuration};
+use super::material::SigningAuthority;
+use super::path::{PathError, PathWork, SeenConfiguration};
+use super::resolver::wall_time;
+use super::secret::{Change, Contents, Staging, blank};
+use super::turns::{self, HEARTBEAT, Turns};
+use super::{Clock, Leads, MaterialError, Metrics, Paths, Resolver, Settings};
+use crate::platform::telemetry::Heartbeat;
 
 /// Keeps the webhook's certificates in the cluster, and this replica's leaf up to date.
 pub struct Keeper {
@@ -30,7 +28,7 @@ pub struct Keeper {
     clock: Clock,
     resolver: Arc<Resolver>,
     metrics: Metrics,
-    pulse: Pulse,
+    heartbeat: Heartbeat,
     memory: Memory,
     path: PathWork,
 }
@@ -49,7 +47,7 @@ struct Memory {
 struct Sight {
     secret: Option<Secret>,
     contents: Contents,
-    configuration: Seen,
+    configuration: SeenConfiguration,
     trust: Trust,
 }
 
@@ -72,54 +70,8 @@ impl From<PathError> for StepError {
     }
 }
 
-impl Keeper {
-    pub fn new(
-        client: Client,
-        settings: Settings,
-        leads: Leads,
-        clock: Clock,
-        metrics: Metrics,
-        pulse: Pulse,
-    ) -> Self {
-        let cluster = Cluster::new(client, &settings);
-        let resolver = Resolver::new();
-        let (memory, path) = (Memory::default(), PathWork::new());
-        Self { cluster, settings, leads, clock, resolver, metrics, pulse, memory, path }
-    }
-
-    /// The paths that the admission server answers on.
-    pub fn paths(&self) -> Arc<Paths> {
-        Arc::clone(&self.path.paths)
-    }
-
-    /// Where the admission server gets its leaf.
-    pub fn resolver(&self) -> Arc<Resolver> {
-        Arc::clone(&self.resolver)
-    }
-
-    /// Whether there is a leaf to serve.
-    pub fn ready(&self) -> watch::Receiver<bool> {
-        self.resolver.ready()
-    }
-
-    /// Keeps going until `shutdown`.
-    pub async fn run(mut self, shutdown: CancellationToken) {
-        while !shutdown.is_cancelled() {
-            let leads = (self.leads)();
-            let turn = async {
-                let pause = self.turn(leads).await;
-                self.rest(leads, pause).await;
-            };
-            // On the heap: what a turn keeps between requests would be carried by everything around it.
-            if shutdown.run_until_cancelled(Box::pin(turn)).await.is_none() {
-                return;
-            }
-        }
-    }
-
-    /// One look and at most one step; returns how long to wait before the next.
+impl Turns for Keeper {
     async fn turn(&mut self, leads: bool) -> Duration {
-        self.pulse.beat();
         if !leads {
             self.memory.trusted = None;
             self.memory.leaf = None;
@@ -154,9 +106,50 @@ impl Keeper {
             let path = self.lead_path(sight).await;
             return self.pause(path).min(after);
         }
-        // Not at once: if somebody undoes the step as fast, neither should keep the API server busy.
+        // Not at once: another controller that undoes the step would make a busy loop of it.
         let acted = self.act(sight, decision).await.map(|()| HEARTBEAT);
         self.pause(acted)
+    }
+
+    fn refresh(&self) {
+        self.resolver.refresh(self.now());
+    }
+}
+
+impl Keeper {
+    pub fn new(
+        client: Client,
+        settings: Settings,
+        leads: Leads,
+        clock: Clock,
+        metrics: Metrics,
+        heartbeat: Heartbeat,
+    ) -> Self {
+        let cluster = Cluster::new(client, &settings);
+        let resolver = Resolver::new();
+        let (memory, path) = (Memory::default(), PathWork::new());
+        Self { cluster, settings, leads, clock, resolver, metrics, heartbeat, memory, path }
+    }
+
+    /// The paths that the admission server answers on.
+    pub fn paths(&self) -> Arc<Paths> {
+        Arc::clone(&self.path.paths)
+    }
+
+    /// Where the admission server gets its leaf.
+    pub fn resolver(&self) -> Arc<Resolver> {
+        Arc::clone(&self.resolver)
+    }
+
+    /// Whether there is a leaf to serve.
+    pub fn ready(&self) -> watch::Receiver<bool> {
+        self.resolver.ready()
+    }
+
+    /// Keeps going until `shutdown`.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let (leads, heartbeat) = (Arc::clone(&self.leads), self.heartbeat.clone());
+        turns::run(self, leads, heartbeat, shutdown).await;
     }
 
     /// The next step about the path, once there is none about certificates.
@@ -171,7 +164,7 @@ impl Keeper {
         match outcome {
             Ok(pause) => pause,
             Err(StepError::Cluster(error)) if error.is_conflict() => {
-                tracing::debug!(%error, "somebody else was faster, looking again");
+                tracing::debug!(%error, "another writer was faster, looking again");
                 HEARTBEAT
             }
             Err(error) => {
@@ -181,30 +174,21 @@ impl Keeper {
         }
     }
 
-    /// Waits with some jitter, but not beyond becoming or ceasing to be the leader.
-    async fn rest(&self, led: bool, pause: Duration) {
-        let end = Instant::now() + pause.mul_f64(1.0 + fastrand::f64() / 4.0);
-        loop {
-            self.pulse.beat();
-            self.resolver.refresh(self.now());
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || (self.leads)() != led {
-                return;
-            }
-            tokio::time::sleep(left.min(HEARTBEAT)).await;
-        }
-    }
-
     async fn look(&mut self, leads: bool) -> Result<Sight, ClusterError> {
         let secret = self.cluster.secret().await?;
         let contents = secret.as_ref().map(Contents::read).unwrap_or_default();
         if !leads {
-            return Ok(Sight { secret, contents, configuration: Seen::Unknown, trust: Trust::Unknown });
+            return Ok(Sight {
+                secret,
+                contents,
+                configuration: SeenConfiguration::Unknown,
+                trust: Trust::Unknown,
+            });
         }
         let (configuration, trust) = match self.cluster.configuration().await {
             Ok(Some(configuration)) => {
                 let trust = self.judge(&contents, &configuration);
-                (Seen::Found(configuration), trust)
+                (SeenConfiguration::Found(configuration), trust)
             }
             Ok(None) => {
                 let object = self.cluster.configuration_text();
@@ -213,19 +197,19 @@ impl Keeper {
                      path are filled in as soon as it appears"
                 ));
                 self.memory.trusted = None;
-                (Seen::Absent, Trust::Absent)
+                (SeenConfiguration::Absent, Trust::Absent)
             }
             Err(error) => {
                 self.complain(&error.to_string());
                 self.memory.trusted = None;
-                (Seen::Unknown, Trust::Unknown)
+                (SeenConfiguration::Unknown, Trust::Unknown)
             }
         };
         self.remember_leaf(&contents);
         Ok(Sight { secret, contents, configuration, trust })
     }
 
-    /// Compares what API servers are told with what they should be told, and remembers since when it is the same.
+    /// Compares the registered CA bundle with the wanted one, and remembers since when they are the same.
     fn judge(&mut self, contents: &Contents, configuration: &Configuration) -> Trust {
         let exact = configuration.bundles().all(|bundle| *bundle == contents.bundle_text);
         if exact {
@@ -271,7 +255,7 @@ impl Keeper {
         let change = match &decision.step {
             Step::Wait { .. } => return Ok(()),
             Step::Trust => {
-                let Seen::Found(configuration) = configuration else {
+                let SeenConfiguration::Found(configuration) = configuration else {
                     return Err(StepError::Gone("webhook configuration"));
                 };
                 if (self.leads)() {
@@ -298,8 +282,8 @@ impl Keeper {
             Step::Stage { keep } => {
                 let authority = SigningAuthority::make(plan.authority_window(now))?;
                 let trusted: Vec<_> = match &configuration {
-                    Seen::Found(configuration) => trusted_by(configuration).collect(),
-                    Seen::Unknown | Seen::Absent => Vec::new(),
+                    SeenConfiguration::Found(configuration) => trusted_by(configuration).collect(),
+                    SeenConfiguration::Unknown | SeenConfiguration::Absent => Vec::new(),
                 };
                 let mut bundle = contents.authorities(keep, &trusted);
                 bundle.push(authority.known.clone());
@@ -362,7 +346,7 @@ impl Keeper {
     }
 }
 
-/// Every authority that API servers are told to trust for some webhook of ours.
+/// Every authority that API servers trust for some webhook of ours.
 fn trusted_by(configuration: &Configuration) -> impl Iterator<Item = KnownAuthority> {
     configuration.bundles().flat_map(read_bundle)
 }

@@ -1,6 +1,7 @@
 //! Making authorities and leaves.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use fairlead_plan::certificates::Window;
 use rcgen::{

@@ -1,10 +1,10 @@
 //! What can be seen of the certificates from outside: when they end, how far a change has come, how many there were.
 
 use fairlead_plan::certificates::{Stage, WallTime};
-use prometheus_client::{
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
-    registry::Registry,
-};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 
 use crate::controller::metrics::{labels, metrics};
 

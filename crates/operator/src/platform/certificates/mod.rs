@@ -23,22 +23,22 @@ mod secret;
 mod settings;
 mod token;
 mod tokens;
+mod turns;
 
-use std::{sync::Arc, time::SystemTime};
+use std::sync::Arc;
+use std::time::SystemTime;
 
+pub use self::client_authorities::{ClientAuthorities, ClientAuthorityError};
+pub use self::cluster::ClusterError;
 pub(crate) use self::cluster::is_own_webhook;
-pub use self::{
-    client_authorities::{ClientAuthorities, ClientAuthorityError},
-    cluster::ClusterError,
-    files::Files,
-    keeper::Keeper,
-    material::MaterialError,
-    metrics::Metrics,
-    path::PathKeeper,
-    resolver::{Resolver, ServeError},
-    settings::{Settings, SettingsError},
-    token::{Paths, Token},
-};
+pub use self::files::Files;
+pub use self::keeper::Keeper;
+pub use self::material::MaterialError;
+pub use self::metrics::Metrics;
+pub use self::path::PathKeeper;
+pub use self::resolver::{Resolver, ServeError};
+pub use self::settings::{Settings, SettingsError};
+pub use self::token::{Paths, Token};
 
 /// Where the wall clock is read. Validity is judged by it, however long the machine slept.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;

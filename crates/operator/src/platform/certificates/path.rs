@@ -3,7 +3,8 @@
 //! With certificates of its own, the operator keeps tokens in their Secret, and [`super::Keeper`] calls [`PathWork`].
 //! With certificates from files, the tokens have a Secret to themselves, and [`PathKeeper`] looks after that alone.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_plan::certificates::{
     LeafId, PathDecision, PathStep, PathView, Registration, Settings as Plan, TokenId, Tokens, decide_path,
@@ -13,18 +14,15 @@ use kube::Client;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Leads, MaterialError, Metrics, Paths, Resolver, Settings,
-    cluster::{Cluster, ClusterError, Configuration},
-    keeper::HEARTBEAT,
-    secret,
-    token::Token,
-    tokens::StoredTokens,
-};
-use crate::platform::telemetry::Pulse;
+use super::cluster::{Cluster, ClusterError, Configuration};
+use super::token::Token;
+use super::tokens::StoredTokens;
+use super::turns::{self, HEARTBEAT, Turns};
+use super::{Leads, MaterialError, Metrics, Paths, Resolver, Settings, secret};
+use crate::platform::telemetry::Heartbeat;
 
 /// What the leader saw of the webhook configuration.
-pub(super) enum Seen {
+pub(super) enum SeenConfiguration {
     Unknown,
     Absent,
     Found(Configuration),
@@ -61,7 +59,7 @@ impl PathWork {
         cluster: &Cluster,
         plan: &Plan,
         leads: &Leads,
-        (mut secret, seen, leaf): (Secret, &Seen, Option<LeafId>),
+        (mut secret, seen, leaf): (Secret, &SeenConfiguration, Option<LeafId>),
     ) -> Result<Duration, PathError> {
         let mut tokens = StoredTokens::read(&secret);
         let view = PathView {
@@ -69,13 +67,14 @@ impl PathWork {
             registration: self.registration(&tokens, seen),
             tokens: tokens.facts(),
             leaf,
+            accepted: self.paths.accepted().iter().map(Token::id).collect(),
         };
         let PathDecision { step, reason } = decide_path(&view, plan);
         let made_for = view.leaf;
         match step {
             PathStep::Wait { after } => return Ok(after),
             PathStep::Register => {
-                if let (Seen::Found(configuration), Some(token)) = (seen, &tokens.current)
+                if let (SeenConfiguration::Found(configuration), Some(token)) = (seen, &tokens.current)
                     && leads()
                 {
                     cluster.register(configuration, token).await?;
@@ -87,7 +86,11 @@ impl PathWork {
                 let current = Some(Token::generate()?);
                 tokens = StoredTokens { current, made_for, ..StoredTokens::default() };
             }
-            PathStep::Adopt => tokens.current = registered_token(seen),
+            PathStep::Adopt { previous } => {
+                tokens.current = registered_token(seen);
+                let known = self.paths.accepted();
+                tokens.previous = known.iter().find(|token| Some(token.id()) == previous).cloned();
+            }
             PathStep::Stage => (tokens.next, tokens.made_for) = (Some(Token::generate()?), made_for),
             PathStep::Promote => {
                 tokens.previous = tokens.current.take();
@@ -114,12 +117,12 @@ impl PathWork {
         }
     }
 
-    /// Compares what API servers are told with what they should be told, and remembers since when it is the same.
-    fn registration(&mut self, tokens: &StoredTokens, seen: &Seen) -> Registration {
+    /// Compares the registered path with the wanted one, and remembers since when they are the same.
+    fn registration(&mut self, tokens: &StoredTokens, seen: &SeenConfiguration) -> Registration {
         let configuration = match seen {
-            Seen::Unknown => return Registration::Unknown,
-            Seen::Absent => return Registration::Absent,
-            Seen::Found(configuration) => configuration,
+            SeenConfiguration::Unknown => return Registration::Unknown,
+            SeenConfiguration::Absent => return Registration::Absent,
+            SeenConfiguration::Found(configuration) => configuration,
         };
         let exact = tokens.current.as_ref().filter(|token| configuration.calls_only(token)).map(Token::id);
         if self.registered.as_ref().map(|(known, _)| known) != exact.as_ref() {
@@ -132,10 +135,10 @@ impl PathWork {
     }
 }
 
-fn registered_token(seen: &Seen) -> Option<Token> {
+fn registered_token(seen: &SeenConfiguration) -> Option<Token> {
     match seen {
-        Seen::Found(configuration) => configuration.token(),
-        Seen::Unknown | Seen::Absent => None,
+        SeenConfiguration::Found(configuration) => configuration.token(),
+        SeenConfiguration::Unknown | SeenConfiguration::Absent => None,
     }
 }
 
@@ -147,45 +150,12 @@ pub struct PathKeeper {
     /// Tells which certificate is served.
     resolver: Arc<Resolver>,
     metrics: Metrics,
-    pulse: Pulse,
+    heartbeat: Heartbeat,
     work: PathWork,
     complained: Option<String>,
 }
 
-impl PathKeeper {
-    pub fn new(
-        client: Client,
-        settings: Settings,
-        leads: Leads,
-        resolver: Arc<Resolver>,
-        metrics: Metrics,
-        pulse: Pulse,
-    ) -> Self {
-        let cluster = Cluster::new(client, &settings);
-        let work = PathWork::new();
-        Self { cluster, settings, leads, resolver, metrics, pulse, work, complained: None }
-    }
-
-    /// The paths that the admission server answers on.
-    pub fn paths(&self) -> Arc<Paths> {
-        Arc::clone(&self.work.paths)
-    }
-
-    /// Keeps going until `shutdown`.
-    pub async fn run(mut self, shutdown: CancellationToken) {
-        while !shutdown.is_cancelled() {
-            let leads = (self.leads)();
-            let turn = async {
-                let pause = self.turn(leads).await;
-                self.rest(leads, pause).await;
-            };
-            if shutdown.run_until_cancelled(turn).await.is_none() {
-                return;
-            }
-        }
-    }
-
-    /// One look and at most one step; returns how long to wait before the next.
+impl Turns for PathKeeper {
     async fn turn(&mut self, leads: bool) -> Duration {
         match self.look(leads).await {
             Ok(pause) => {
@@ -207,6 +177,32 @@ impl PathKeeper {
             }
         }
     }
+}
+
+impl PathKeeper {
+    pub fn new(
+        client: Client,
+        settings: Settings,
+        leads: Leads,
+        resolver: Arc<Resolver>,
+        metrics: Metrics,
+        heartbeat: Heartbeat,
+    ) -> Self {
+        let cluster = Cluster::new(client, &settings);
+        let work = PathWork::new();
+        Self { cluster, settings, leads, resolver, metrics, heartbeat, work, complained: None }
+    }
+
+    /// The paths that the admission server answers on.
+    pub fn paths(&self) -> Arc<Paths> {
+        Arc::clone(&self.work.paths)
+    }
+
+    /// Keeps going until `shutdown`.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let (leads, heartbeat) = (Arc::clone(&self.leads), self.heartbeat.clone());
+        turns::run(self, leads, heartbeat, shutdown).await;
+    }
 
     async fn look(&mut self, leads: bool) -> Result<Duration, PathError> {
         let found = self.cluster.secret().await?;
@@ -216,23 +212,11 @@ impl PathKeeper {
             self.work.forget();
             return Ok(self.settings.plan.follow_path(&tokens.facts()));
         }
-        let seen = self.cluster.configuration().await?.map_or(Seen::Absent, Seen::Found);
+        let seen =
+            self.cluster.configuration().await?.map_or(SeenConfiguration::Absent, SeenConfiguration::Found);
         let secret = found.unwrap_or_else(|| secret::blank_of_path(&self.settings));
         let sight = (secret, &seen, self.resolver.leaf());
         self.work.lead(&self.cluster, &self.settings.plan, &self.leads, sight).await
-    }
-
-    /// Waits with some jitter, but not beyond becoming or ceasing to be the leader.
-    async fn rest(&self, led: bool, pause: Duration) {
-        let end = Instant::now() + pause.mul_f64(1.0 + fastrand::f64() / 4.0);
-        loop {
-            self.pulse.beat();
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || (self.leads)() != led {
-                return;
-            }
-            tokio::time::sleep(left.min(HEARTBEAT)).await;
-        }
     }
 }
 

@@ -1,29 +1,22 @@
 //! The leaf that handshakes get, replaced while connections go on.
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwapOption;
 use fairlead_plan::certificates::{LeafId, WallTime, Window};
-use rustls::{
-    ServerConfig,
-    crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::{
-        ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
-        danger::ClientCertVerifier,
-    },
-    sign::CertifiedKey,
-};
+use rustls::ServerConfig;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
-use super::{
-    ClientAuthorities,
-    authority::{fingerprint, parse, window},
-};
+use super::ClientAuthorities;
+use super::authority::{fingerprint, parse, window};
 
 /// Why a leaf cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +83,7 @@ impl Resolver {
         !same
     }
 
-    /// Looks at the clock: a leaf ends without anybody doing anything.
+    /// Looks at the clock: a leaf ends without any change.
     pub(super) fn refresh(&self, now: WallTime) {
         let ready = self.not_after.borrow().is_some_and(|end| now < end);
         self.ready.send_if_modified(|was| std::mem::replace(was, ready) != ready);

@@ -3,23 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairlead_plan::certificates::{AuthorityId, Kept, Leaf, Window};
-use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use rustls::{
-    RootCertStore,
-    client::verify_server_cert_signed_by_trust_anchor,
-    crypto::ring,
-    pki_types::{CertificateDer, UnixTime, pem::PemObject},
-    server::ParsedCertificate,
-};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use rustls::RootCertStore;
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::ParsedCertificate;
 use x509_parser::extensions::GeneralName;
 
-use super::{
-    Settings,
-    authority::{KnownAuthority, parse, read_bundle, write_bundle},
-    material::{MadeLeaf, SigningAuthority},
-    resolver::ServableLeaf,
-    tokens::StoredTokens,
-};
+use super::Settings;
+use super::authority::{KnownAuthority, parse, read_bundle, write_bundle};
+use super::material::{MadeLeaf, SigningAuthority};
+use super::resolver::ServableLeaf;
+use super::tokens::StoredTokens;
 
 const LEAF: &str = "tls.crt";
 const LEAF_KEY: &str = "tls.key";

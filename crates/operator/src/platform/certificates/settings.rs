@@ -1,6 +1,8 @@
 //! What the keeper must know: where its objects are, and what the certificates should say.
 
-use std::{collections::BTreeSet, net::IpAddr, time::Duration};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
 
 use fairlead_plan::certificates::{Settings as Plan, ValidityError};
 use rustls::pki_types::ServerName;

@@ -1,6 +1,7 @@
 //! The token in the webhook's path: random, compared in constant time, and kept out of every log.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use fairlead_plan::certificates::TokenId;
@@ -10,7 +11,8 @@ use subtle::{Choice, ConstantTimeEq};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
-use super::{MaterialError, authority::hexadecimal};
+use super::MaterialError;
+use super::authority::hexadecimal;
 
 /// What precedes the token in the path.
 const PREFIX: &str = "/mutate/";
@@ -84,6 +86,10 @@ impl Paths {
         let Some(text) = path.strip_prefix(PREFIX) else { return false };
         let none = Choice::from(0);
         self.accepted.load().iter().fold(none, |found, token| found | token.is(text)).into()
+    }
+
+    pub(super) fn accepted(&self) -> Arc<Vec<Token>> {
+        self.accepted.load_full()
     }
 
     /// Whether the tokens were read. A replica that never read them would turn API servers away.

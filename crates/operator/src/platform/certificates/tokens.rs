@@ -1,7 +1,8 @@
 //! The tokens as the Secret holds them.
 
 use fairlead_plan::certificates::{LeafId, Tokens};
-use k8s_openapi::{ByteString, api::core::v1::Secret};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
 
 use super::token::Token;
 
@@ -62,9 +63,15 @@ impl StoredTokens {
         }
     }
 
-    /// All tokens that a replica accepts.
+    /// All tokens that a replica accepts. None where the current one is missing: API servers use it, so a replica
+    /// then stays with the tokens that it has.
     pub(super) fn accepted(&self) -> Vec<Token> {
-        [&self.current, &self.next, &self.previous].into_iter().flatten().cloned().collect()
+        let current = self.current.iter();
+        current
+            .flat_map(|current| [Some(current), self.next.as_ref(), self.previous.as_ref()])
+            .flatten()
+            .cloned()
+            .collect()
     }
 }
 
@@ -86,6 +93,7 @@ mod tests {
         whole.write(&mut secret);
         assert_eq!(StoredTokens::read(&secret), whole);
         assert_eq!(whole.accepted().len(), 3);
+        assert!(StoredTokens { current: None, ..whole.clone() }.accepted().is_empty());
         let less = StoredTokens { next: None, previous: None, ..whole };
         less.write(&mut secret);
         assert_eq!(StoredTokens::read(&secret), less);
@@ -98,6 +106,6 @@ mod tests {
         let mangled = [(CURRENT, &b"mangled"[..]), (NEXT, b""), (PREVIOUS, b"\xff\xfe")];
         let data = mangled.map(|(key, value)| (key.to_owned(), ByteString(value.to_vec())));
         secret.data = Some(data.into());
-        assert!(StoredTokens::read(&secret).facts().is_empty());
+        assert_eq!(StoredTokens::read(&secret), StoredTokens::default());
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use fairlead_domain::duration::Duration;
 use fairlead_domain::reference::Reference;
+use fairlead_plan::node_config::Scope;
 
 use super::registries::check_host;
 
@@ -76,5 +77,6 @@ pub(super) fn check_scope(scope: &str) -> Result<(), String> {
         return check_host(scope);
     }
     let host = scope.split('/').next().unwrap_or_default();
-    check_host(host.strip_prefix("*.").unwrap_or(host))
+    check_host(host.strip_prefix("*.").unwrap_or(host))?;
+    Scope::parse(scope).map(drop).map_err(|error| format!("names no place: {error}"))
 }

@@ -1,16 +1,15 @@
 //! Every key of the configuration file, declared once: its name, what it may hold, its default, its meaning.
 
-use fairlead_domain::{duration::Duration, platform::PlatformFilter};
+use fairlead_domain::duration::Duration;
+use fairlead_domain::platform::PlatformFilter;
 
-use super::{
-    checks::{
-        above, anything, at_least, check_image, check_namespace, check_scope, check_url, not_zero, text,
-    },
-    keys::Keys,
-    monitoring::{Monitoring, SecretName, WatchOverride},
-    registries::{RegistryOptions, check_host},
-    types::{BucketKind, ClassicBuckets, Config, Mirroring, Routing},
+use super::checks::{
+    above, anything, at_least, check_image, check_namespace, check_scope, check_url, not_zero, text,
 };
+use super::keys::Keys;
+use super::monitoring::{Monitoring, SecretName, WatchOverride};
+use super::registries::{RegistryOptions, check_host};
+use super::types::{BucketKind, ClassicBuckets, Config, Mirroring, Routing};
 
 const INHERITS: &str = "as `default`";
 
@@ -99,13 +98,15 @@ pub(super) fn declare(keys: &mut Keys<'_>, config: &mut Config) {
             value "router" nodes.router => "answer on the node what the runtime's files cannot express";
             value "migrateICSP" nodes.migrate_icsp
                 => "kind that ImageContentSourcePolicy objects are migrated to";
+            value "deleteMigratedICSP" nodes.delete_migrated_icsp
+                => "delete ImageContentSourcePolicy objects that an object of a newer kind repeats";
         }
     });
     keys.section("account", |keys| {
         let account = &mut config.account;
         keys! { keys:
             value "pinning" account.pinning
-                => "pin tags to digests at admission where a namespace or Pod asks for it";
+                => "pin tags to digests at admission: where a Pod or namespace asks for it, or all but those that do not want it";
             value "metrics" account.metrics => "finest thing that has metrics of its own";
             value "annotate" account.annotate => "record digests on Pods";
         }

@@ -1,9 +1,9 @@
 //! Environment variables of the programs that Fairlead replaces. Where they are set, they win over the file, so that
-//! a Deployment written for those programs goes on meaning what it meant.
+//! a Deployment written for those programs goes on meaning what it meant. A wrong one is reported and stops nothing:
+//! those programs went on healing, and admission does not depend on any of them.
 
 use super::{
     checks::{check_url, is_dns_label},
-    problem::{Problem, Problems},
     types::Config,
 };
 
@@ -18,7 +18,6 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
 
 pub(super) fn apply(
     config: &mut Config,
-    problems: &mut Problems,
     warnings: &mut Vec<String>,
     variable: impl Fn(&str) -> Option<String>,
 ) {
@@ -29,19 +28,24 @@ pub(super) fn apply(
     if let Some(list) = value("WATCH_NAMESPACE") {
         config.heal.namespaces.clear();
         for namespace in list.split(',').map(str::trim).filter(|namespace| !namespace.is_empty()) {
-            if is_dns_label(namespace) {
-                config.heal.namespaces.insert(namespace.to_owned());
-            } else {
-                let message =
-                    format!("`{namespace}` is no name of a namespace: write names joined by commas");
-                problems.push(Problem::of_variable("WATCH_NAMESPACE", message));
+            // It stays in the list, where it matches nothing: a limit that cannot be read is no leave to heal
+            // everywhere.
+            config.heal.namespaces.insert(namespace.to_owned());
+            if !is_dns_label(namespace) {
+                warnings.push(format!(
+                    "the environment variable WATCH_NAMESPACE: `{namespace}` is no name of a namespace, so nothing is \
+                     healed for it: write names joined by commas"
+                ));
             }
         }
     }
     if let Some(url) = value("HARBOR_URL") {
-        match check_url(&url) {
-            Ok(()) => config.harbor.url = Some(url),
-            Err(message) => problems.push(Problem::of_variable("HARBOR_URL", message)),
+        let checked = check_url(&url);
+        config.harbor.url = checked.is_ok().then_some(url);
+        if let Err(message) = checked {
+            warnings.push(format!(
+                "the environment variable HARBOR_URL {message}; until then ProxyCache objects are left alone"
+            ));
         }
     }
     if let Some(name) = value("HARBOR_ADMIN_SECRET") {

@@ -1,24 +1,23 @@
 //! The two uses of the declaration of all keys: reading a file by it, and describing every key for the reference.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use fairlead_domain::reference::HostKey;
 
-use super::{
-    nearest::nearest,
-    problem::{Problem, Problems},
-    reference::{self, KeyRow},
-    registries::check_host,
-    schema,
-    tree::{Node, NodeContent},
-    values::Value,
-};
+use super::nearest::nearest;
+use super::problem::{ConfigProblem, Problems};
+use super::reference::{self, KeyRow};
+use super::registries::check_host;
+use super::schema;
+use super::tree::{NodeContent, YamlNode};
+use super::values::Value;
 
 /// One level of keys, being read or described.
 pub(super) struct Keys<'a> {
     path: String,
     /// The keys of this level in the file. `None` while describing.
-    map: Option<&'a Node>,
+    map: Option<&'a YamlNode>,
     known: Vec<String>,
     walk: &'a mut Walk,
 }
@@ -35,7 +34,7 @@ struct Walk {
 impl<'a> Keys<'a> {
     /// Reads a document; returns the paths of all keys that were given a value.
     pub(super) fn read(
-        root: &Node,
+        root: &YamlNode,
         problems: &mut Problems,
         inside: impl FnOnce(&mut Keys<'_>),
     ) -> Vec<String> {
@@ -44,7 +43,7 @@ impl<'a> Keys<'a> {
         }
         if !matches!(root.content, NodeContent::Map(_)) {
             let message = format!("the file holds {}, but must hold keys, such as `routing:`", root.what());
-            problems.push(Problem::at(root.line, "", message));
+            problems.push(ConfigProblem::at(root.line, "", message));
             return Vec::new();
         }
         let mut walk = Walk::default();
@@ -266,14 +265,14 @@ impl<'a> Keys<'a> {
         }
         let (_, items) = self.items(key, &path, &kind)?;
         let read =
-            |(index, item): (usize, &Rc<Node>)| self.checked(&format!("{path}[{index}]"), item, &check);
+            |(index, item): (usize, &Rc<YamlNode>)| self.checked(&format!("{path}[{index}]"), item, &check);
         Some(items.iter().enumerate().filter_map(read).collect())
     }
 
     fn checked<T: Value>(
         &mut self,
         path: &str,
-        node: &Node,
+        node: &YamlNode,
         check: impl Fn(&T) -> Result<(), String>,
     ) -> Option<T> {
         let read = T::read(node).and_then(|value| check(&value).map(|()| value));
@@ -281,13 +280,13 @@ impl<'a> Keys<'a> {
     }
 
     /// The value of a key of this level, with the line of the key; none if it is absent or empty.
-    fn find(&self, key: &str) -> Option<(usize, &'a Node)> {
+    fn find(&self, key: &str) -> Option<(usize, &'a YamlNode)> {
         let entry = self.map?.entries().iter().find(|entry| entry.key == key)?;
         (!entry.value.is_null()).then_some((entry.line, &*entry.value))
     }
 
     /// The items of a key that holds a list, with the line of the key.
-    fn items(&mut self, key: &str, path: &str, wanted: &str) -> Option<(usize, &'a [Rc<Node>])> {
+    fn items(&mut self, key: &str, path: &str, wanted: &str) -> Option<(usize, &'a [Rc<YamlNode>])> {
         let (line, node) = self.find(key)?;
         self.walk.given.push(path.to_owned());
         if let NodeContent::List(items) = &node.content {
@@ -299,7 +298,7 @@ impl<'a> Keys<'a> {
     }
 
     /// Reads the keys below; `false` if there are none because the value is something else.
-    fn enter(&mut self, path: String, node: &Node, inside: impl FnOnce(&mut Keys<'_>)) -> bool {
+    fn enter(&mut self, path: String, node: &YamlNode, inside: impl FnOnce(&mut Keys<'_>)) -> bool {
         let is_map = matches!(node.content, NodeContent::Map(_));
         if is_map {
             let mut below = self.below(path, Some(node));
@@ -312,7 +311,7 @@ impl<'a> Keys<'a> {
     }
 
     fn refuse_unknown(&mut self) {
-        for entry in self.map.map(Node::entries).unwrap_or_default() {
+        for entry in self.map.map(YamlNode::entries).unwrap_or_default() {
             if self.known.contains(&entry.key) {
                 continue;
             }
@@ -334,7 +333,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn below<'b>(&'b mut self, path: String, map: Option<&'b Node>) -> Keys<'b> {
+    fn below<'b>(&'b mut self, path: String, map: Option<&'b YamlNode>) -> Keys<'b> {
         Keys { path, map, known: Vec::new(), walk: self.walk }
     }
 
@@ -365,10 +364,10 @@ impl<'a> Keys<'a> {
     }
 
     fn problem(&mut self, line: usize, path: &str, message: impl Into<String>) {
-        self.walk.problems.push(Problem::at(line, path, message));
+        self.walk.problems.push(ConfigProblem::at(line, path, message));
     }
 }
 
-fn is_word(node: &Node, word: &str) -> bool {
+fn is_word(node: &YamlNode, word: &str) -> bool {
     matches!(&node.content, NodeContent::Scalar { text, .. } if text.trim() == word)
 }

@@ -1,8 +1,8 @@
 //! The configuration file: one YAML document, read once at start, strict.
 //!
-//! A misspelt key that is silently ignored costs somebody an evening, so every key that is not known is an error that
-//! names the key most like it and the line, and all problems of a file are told at once. Every key is declared once, in
-//! `declare`; reading, checking, the reference table of the documentation and the schema in the chart all come from it.
+//! A misspelt key must not be ignored silently, so every key that is not known is an error that names the key most like
+//! it and the line, and all problems of a file are reported at once. Every key is declared once, in `declare`; reading,
+//! checking, the reference table of the documentation and the schema in the chart all come from it.
 
 mod checks;
 mod declare;
@@ -28,7 +28,7 @@ use std::{
 use self::{keys::Keys, problem::Problems};
 pub use self::{
     monitoring::{CheckMethod, Monitoring, RegistryWatch, SecretName, WatchOverride},
-    problem::{ConfigErrors, Problem},
+    problem::{ConfigErrors, ConfigProblem},
     reference::reference,
     registries::{Registries, Registry, RegistryOptions},
     schema::schema,
@@ -39,7 +39,7 @@ pub use self::{
     },
 };
 
-/// Where the configuration is looked for when nobody says otherwise.
+/// Where the configuration is looked for by default.
 pub const DEFAULT_PATH: &str = "/etc/fairlead/config.yaml";
 
 /// A `ConfigMap` cannot hold more, so a longer file is some other file.
@@ -61,7 +61,7 @@ impl Config {
 
     /// Reads the file, then lets the environment variables of the programs that Fairlead replaces win over it.
     ///
-    /// Without a path the default one is read, and its absence means the built-in defaults; a path that somebody gave
+    /// Without a path the default one is read, and its absence means the built-in defaults; a path that was given
     /// must exist. `variable` looks up one environment variable.
     pub fn load(
         path: Option<&Path>,
@@ -75,11 +75,11 @@ impl Config {
                 let message = format!(
                     "cannot read the file: {error}; give --config the path of a readable YAML file, or leave it out to use the defaults"
                 );
-                return Err(ConfigErrors::new(Some(place), vec![Problem::of_file(message)]));
+                return Err(ConfigErrors::new(Some(place), vec![ConfigProblem::of_file(message)]));
             }
         };
         let mut read = read_text(&text);
-        environment::apply(&mut read.config, &mut read.problems, &mut read.warnings, variable);
+        environment::apply(&mut read.config, &mut read.warnings, variable);
         read.into_result(Some(place))
     }
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use fairlead_domain::{duration::Duration, reference::HostKey};
+use fairlead_domain::duration::Duration;
+use fairlead_domain::reference::HostKey;
 use fairlead_plan::routing;
 
-use super::{types::seconds, values::choice};
+use super::types::seconds;
+use super::values::choice;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Monitoring {

@@ -5,12 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub(super) type Problems = Vec<Problem>;
+pub(super) type Problems = Vec<ConfigProblem>;
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// Line of the file, counted from 1; none for what is not in the file (environment, the file itself).
+pub struct ConfigProblem {
+    /// Line of the file, counted from 1; none for the file itself.
     pub line: Option<usize>,
     /// Path of the key, such as `mirroring.platforms[0].architecture`; empty for the file as a whole.
     pub path: String,
@@ -18,7 +18,7 @@ pub struct Problem {
     pub message: String,
 }
 
-impl Problem {
+impl ConfigProblem {
     pub(super) fn at(line: usize, path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { line: Some(line), path: path.into(), message: message.into() }
     }
@@ -26,13 +26,9 @@ impl Problem {
     pub(super) fn of_file(message: impl Into<String>) -> Self {
         Self { line: None, path: String::new(), message: message.into() }
     }
-
-    pub(super) fn of_variable(name: &str, message: impl Into<String>) -> Self {
-        Self { line: None, path: format!("environment variable {name}"), message: message.into() }
-    }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(line) = self.line {
             write!(f, "line {line}: ")?;
@@ -48,16 +44,16 @@ impl fmt::Display for Problem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors {
     file: Option<PathBuf>,
-    problems: Vec<Problem>,
+    problems: Vec<ConfigProblem>,
 }
 
 impl ConfigErrors {
-    pub(super) fn new(file: Option<&Path>, mut problems: Vec<Problem>) -> Self {
+    pub(super) fn new(file: Option<&Path>, mut problems: Vec<ConfigProblem>) -> Self {
         problems.sort_by_key(|problem| problem.line);
         Self { file: file.map(Path::to_owned), problems }
     }
 
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[ConfigProblem] {
         &self.problems
     }
 }

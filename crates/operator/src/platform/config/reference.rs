@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{declare, keys::Keys, types::Config};
+use super::declare;
+use super::keys::Keys;
+use super::types::Config;
 
 /// One key, described.
 pub(super) struct KeyRow {

@@ -148,7 +148,7 @@ fn every_problem_names_line_key_and_remedy() {
             "`HEAD`",
         ),
         ("nodes: {migrateICSP: true}", 1, "nodes.migrateICSP", "`off`, `ImageSourceDigestPolicy` or"),
-        ("account: {pinning: always}", 1, "account.pinning", "`off` or `opt-in`"),
+        ("account: {pinning: always}", 1, "account.pinning", "`off`, `opt-in` or `all`"),
         ("warm: {method: ctr}", 1, "warm.method", "must be `run` or `batch`"),
         // Lists and maps.
         ("mirroring:\n  platforms: []\n", 2, "mirroring.platforms", "at least one"),
@@ -464,15 +464,20 @@ fn the_environment_wins_over_the_file() {
     );
 }
 
+/// A Deployment written for harbor-reef-operator goes on healing, and admission goes on in any case.
 #[test]
-fn problems_of_environment_and_file_come_together() {
-    let file = file("heal: {enabled: on}\n");
-    let errors =
-        load(Some(file.path()), &[("WATCH_NAMESPACE", "Bad!"), ("HARBOR_URL", "harbor")]).unwrap_err();
-    let text = errors.to_string();
-    assert_eq!(errors.problems().len(), 3, "{text}");
-    assert!(text.contains("environment variable WATCH_NAMESPACE: `Bad!`"), "{text}");
-    assert!(text.contains(&file.path().display().to_string()), "{text}");
+fn a_wrong_variable_is_reported_and_stops_nothing() {
+    let file = file("harbor: {url: 'https://file'}\n");
+    let loaded =
+        load(Some(file.path()), &[("WATCH_NAMESPACE", "Bad!, team"), ("HARBOR_URL", "harbor")]).unwrap();
+    let Loaded { config, warnings } = loaded;
+    assert_eq!(config.heal.namespaces.iter().collect::<Vec<_>>(), ["Bad!", "team"], "it heals nowhere else");
+    assert_eq!(config.harbor.url, None, "the ProxyCache controller is off, whatever the file says");
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains("WATCH_NAMESPACE: `Bad!`"), "{warnings:?}");
+    assert!(warnings[1].contains("HARBOR_URL is `harbor`, but must be a URL"), "{warnings:?}");
+    let loaded = load(Some(file.path()), &[("HARBOR_URL", "https://u:secret@harbor")]).unwrap();
+    assert!(!loaded.warnings[0].contains("secret@"), "{:?}", loaded.warnings);
 }
 
 #[test]

@@ -3,14 +3,15 @@
 //! Values are kept as the text that was written, with its quoting, and get a meaning only where the key that holds them
 //! is known. So nothing is guessed: `no` is a text wherever a text is wanted, and never a boolean.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span};
 
-use super::problem::{Problem, Problems};
+use super::problem::{ConfigProblem, Problems};
 
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct YamlNode {
     pub(super) line: usize,
     pub(super) content: NodeContent,
 }
@@ -18,7 +19,7 @@ pub(super) struct Node {
 #[derive(Debug)]
 pub(super) enum NodeContent {
     Scalar { text: String, quoted: bool },
-    List(Vec<Rc<Node>>),
+    List(Vec<Rc<YamlNode>>),
     Map(Vec<MapEntry>),
 }
 
@@ -26,10 +27,10 @@ pub(super) enum NodeContent {
 pub(super) struct MapEntry {
     pub(super) key: String,
     pub(super) line: usize,
-    pub(super) value: Rc<Node>,
+    pub(super) value: Rc<YamlNode>,
 }
 
-impl Node {
+impl YamlNode {
     /// A key without a value, which means the same as leaving the key out.
     pub(super) fn is_null(&self) -> bool {
         matches!(&self.content, NodeContent::Scalar { text, quoted: false } if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
@@ -46,12 +47,12 @@ impl Node {
 }
 
 /// Reads one document; none if the text holds nothing but comments, or cannot be read to its end.
-pub(super) fn parse(text: &str, problems: &mut Problems) -> Option<Rc<Node>> {
+pub(super) fn parse(text: &str, problems: &mut Problems) -> Option<Rc<YamlNode>> {
     let mut builder = Builder::default();
     let read = Parser::new_from_str(text).try_for_each(|event| match event {
         Ok((event, span)) => builder.take(event, span),
         Err(error) => {
-            Err(Problem::at(error.marker().line(), "", format!("this is not YAML: {}", error.info())))
+            Err(ConfigProblem::at(error.marker().line(), "", format!("this is not YAML: {}", error.info())))
         }
     });
     problems.append(&mut builder.duplicates);
@@ -67,8 +68,8 @@ pub(super) fn parse(text: &str, problems: &mut Problems) -> Option<Rc<Node>> {
 #[derive(Default)]
 struct Builder {
     open: Vec<Open>,
-    anchors: BTreeMap<usize, Rc<Node>>,
-    root: Option<Rc<Node>>,
+    anchors: BTreeMap<usize, Rc<YamlNode>>,
+    root: Option<Rc<YamlNode>>,
     duplicates: Problems,
 }
 
@@ -80,15 +81,15 @@ struct Open {
 }
 
 enum OpenKind {
-    List(Vec<Rc<Node>>),
-    Map { entries: Vec<MapEntry>, key: Option<(String, usize)>, merged: Vec<Rc<Node>> },
+    List(Vec<Rc<YamlNode>>),
+    Map { entries: Vec<MapEntry>, key: Option<(String, usize)>, merged: Vec<Rc<YamlNode>> },
 }
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Problem> {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), ConfigProblem> {
         let line = span.start.line();
         match event {
-            Event::DocumentStart(..) if self.root.is_some() => Err(Problem::at(
+            Event::DocumentStart(..) if self.root.is_some() => Err(ConfigProblem::at(
                 line,
                 "",
                 "a second document begins here: put everything into one document, without `---`",
@@ -96,7 +97,7 @@ impl Builder {
             Event::Scalar(text, style, anchor, tag) => {
                 let tagged_text = tag.as_ref().is_some_and(|tag| tag.is_yaml_core_schema_tag("str"));
                 if tag.is_some() && !tagged_text {
-                    return Err(Problem::at(
+                    return Err(ConfigProblem::at(
                         line,
                         "",
                         "YAML tags (`!…`) are not understood here: write the plain value",
@@ -117,21 +118,21 @@ impl Builder {
             Event::SequenceEnd | Event::MappingEnd => self.close(),
             Event::Alias(anchor) => match self.anchors.get(&anchor).cloned() {
                 Some(node) => self.place(node, line),
-                None => Err(Problem::at(line, "", "this alias refers to the list or map it stands in")),
+                None => Err(ConfigProblem::at(line, "", "this alias refers to the list or map it stands in")),
             },
             _ => Ok(()),
         }
     }
 
-    fn add(&mut self, line: usize, anchor: usize, content: NodeContent) -> Result<(), Problem> {
-        let node = Rc::new(Node { line, content });
+    fn add(&mut self, line: usize, anchor: usize, content: NodeContent) -> Result<(), ConfigProblem> {
+        let node = Rc::new(YamlNode { line, content });
         if anchor != 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
         }
         self.place(node, line)
     }
 
-    fn close(&mut self) -> Result<(), Problem> {
+    fn close(&mut self) -> Result<(), ConfigProblem> {
         let Some(Open { line, anchor, kind }) = self.open.pop() else {
             return Ok(());
         };
@@ -150,21 +151,25 @@ impl Builder {
     }
 
     /// Puts a finished node where it belongs: into the list or map that is open, or at the root.
-    fn place(&mut self, node: Rc<Node>, line: usize) -> Result<(), Problem> {
+    fn place(&mut self, node: Rc<YamlNode>, line: usize) -> Result<(), ConfigProblem> {
         match self.open.last_mut().map(|open| &mut open.kind) {
             None => self.root = Some(node),
             Some(OpenKind::List(items)) => items.push(node),
             Some(OpenKind::Map { entries, key, merged }) => match (key.take(), &node.content) {
                 (None, NodeContent::Scalar { text, .. }) => *key = Some((text.clone(), line)),
                 (None, _) => {
-                    return Err(Problem::at(line, "", "a key must be a plain word, not a list or a map"));
+                    return Err(ConfigProblem::at(
+                        line,
+                        "",
+                        "a key must be a plain word, not a list or a map",
+                    ));
                 }
                 (Some((name, _)), _) if name == "<<" => merged.extend(maps_to_merge(&node, line)?),
                 (Some((name, line)), _) => {
                     if let Some(first) = entries.iter().find(|entry| entry.key == name) {
                         let message =
                             format!("this key is there twice, first on line {}: keep one", first.line);
-                        self.duplicates.push(Problem::at(line, name, message));
+                        self.duplicates.push(ConfigProblem::at(line, name, message));
                     } else {
                         entries.push(MapEntry { key: name, line, value: node });
                     }
@@ -176,17 +181,17 @@ impl Builder {
 }
 
 /// The maps that a merge key (`<<: *defaults`) brings in.
-fn maps_to_merge(node: &Rc<Node>, line: usize) -> Result<Vec<Rc<Node>>, Problem> {
+fn maps_to_merge(node: &Rc<YamlNode>, line: usize) -> Result<Vec<Rc<YamlNode>>, ConfigProblem> {
     match &node.content {
         NodeContent::Map(_) => Ok(vec![Rc::clone(node)]),
         NodeContent::List(maps) if maps.iter().all(|map| matches!(map.content, NodeContent::Map(_))) => {
             Ok(maps.clone())
         }
-        _ => Err(Problem::at(line, "<<", "only a map, or a list of maps, can be merged in")),
+        _ => Err(ConfigProblem::at(line, "<<", "only a map, or a list of maps, can be merged in")),
     }
 }
 
-impl Node {
+impl YamlNode {
     pub(super) fn entries(&self) -> &[MapEntry] {
         match &self.content {
             NodeContent::Map(entries) => entries,

@@ -2,13 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use fairlead_domain::{
-    duration::Duration, platform::PlatformFilter, reference::HostPattern, selector::Selector,
-};
+use fairlead_domain::duration::Duration;
+use fairlead_domain::platform::PlatformFilter;
+use fairlead_domain::reference::HostPattern;
+use fairlead_domain::selector::Selector;
 use fairlead_plan::owners::ApiGroup;
+use fairlead_plan::pinning::Mode;
+use fairlead_plan::routing::Rules;
 use jiff::SignedDuration;
 
-use super::{monitoring::Monitoring, registries::Registries, values::choice};
+use super::monitoring::Monitoring;
+use super::registries::Registries;
+use super::values::choice;
 
 /// The whole configuration. `Default` is what an empty file means.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -59,6 +64,14 @@ impl Default for Routing {
 }
 
 impl Routing {
+    /// How pull policies count.
+    pub fn rules(&self) -> Rules {
+        Rules {
+            rewrite_on_never: self.rewrite_on_never_image_pull_policy,
+            honor_priorities_on_always: self.honor_priorities_on_always_image_pull_policy,
+        }
+    }
+
     /// How long proof of access counts.
     pub fn proof_lifetime(&self) -> SignedDuration {
         SignedDuration::try_from(self.access_proof.as_std()).unwrap_or(SignedDuration::MAX)
@@ -156,6 +169,7 @@ pub struct Nodes {
     pub blocked_registries: Vec<String>,
     pub router: bool,
     pub migrate_icsp: MigrateIcsp,
+    pub delete_migrated_icsp: bool,
 }
 
 /// What happens to `ImageContentSourcePolicy` objects besides being obeyed.
@@ -177,6 +191,17 @@ pub struct Account {
 pub enum Pinning {
     Off,
     OptIn,
+    All,
+}
+
+impl From<Pinning> for Mode {
+    fn from(pinning: Pinning) -> Self {
+        match pinning {
+            Pinning::Off => Self::Off,
+            Pinning::OptIn => Self::OptIn,
+            Pinning::All => Self::All,
+        }
+    }
 }
 
 /// The finest thing that has metrics of its own.
@@ -332,6 +357,7 @@ impl Default for Nodes {
             blocked_registries: Vec::new(),
             router: true,
             migrate_icsp: MigrateIcsp::Off,
+            delete_migrated_icsp: false,
         }
     }
 }
@@ -359,7 +385,7 @@ impl Default for ClassicBuckets {
 choice!(WarmMethod: "run" is Run, "batch" is Batch);
 choice!(MigrateIcsp: "off" is Off, "ImageSourceDigestPolicy" is ToImageSourceDigestPolicy,
     "ImageDigestMirrorSet" is ToImageDigestMirrorSet);
-choice!(Pinning: "off" is Off, "opt-in" is OptIn);
+choice!(Pinning: "off" is Off, "opt-in" is OptIn, "all" is All);
 choice!(AccountMetrics: "off" is Off, "namespace" is Namespace, "workload" is Workload);
 choice!(BucketKind: "exponential" is Exponential, "exponentialRange" is ExponentialRange, "custom" is Custom,
     "disabled" is Disabled);

@@ -2,14 +2,14 @@
 
 use std::fmt::Display;
 
-use fairlead_domain::{duration::Duration, reference::HostPattern, selector::Selector};
+use fairlead_domain::duration::Duration;
+use fairlead_domain::reference::HostPattern;
+use fairlead_domain::selector::Selector;
 use fairlead_plan::owners::ApiGroup;
 use serde_json::json;
 
-use super::{
-    registries::check_host,
-    tree::{Node, NodeContent},
-};
+use super::registries::check_host;
+use super::tree::{NodeContent, YamlNode};
 
 /// A value that a key can hold. `Display` writes it as a person would.
 pub(super) trait Value: Sized + Display {
@@ -18,7 +18,7 @@ pub(super) trait Value: Sized + Display {
     /// The same as a JSON schema. What a single value has to be beyond its type is left to [`Value::read`].
     fn schema() -> serde_json::Value;
     /// Reads the value; the error says what is wrong and what to do, without naming the key.
-    fn read(node: &Node) -> Result<Self, String>;
+    fn read(node: &YamlNode) -> Result<Self, String>;
     /// Whether the value says "none" where a key allows that.
     fn is_nothing(&self) -> bool {
         false
@@ -38,7 +38,7 @@ macro_rules! described {
 }
 
 /// The text of a single value.
-pub(super) fn scalar<'a>(node: &'a Node, wanted: &str) -> Result<&'a str, String> {
+pub(super) fn scalar<'a>(node: &'a YamlNode, wanted: &str) -> Result<&'a str, String> {
     match &node.content {
         NodeContent::Scalar { text, .. } => Ok(text),
         NodeContent::List(_) | NodeContent::Map(_) => {
@@ -48,7 +48,7 @@ pub(super) fn scalar<'a>(node: &'a Node, wanted: &str) -> Result<&'a str, String
 }
 
 /// The text of a single value that was not put in quotes: `"5"` is a text, not a number.
-fn plain<'a>(node: &'a Node, wanted: &str) -> Result<&'a str, String> {
+fn plain<'a>(node: &'a YamlNode, wanted: &str) -> Result<&'a str, String> {
     match &node.content {
         NodeContent::Scalar { text, quoted: true } => {
             Err(format!("is the text \"{text}\", but must be {wanted}: take the quotes away"))
@@ -60,7 +60,7 @@ fn plain<'a>(node: &'a Node, wanted: &str) -> Result<&'a str, String> {
 impl Value for bool {
     described!("true or false", {"type": "boolean"});
 
-    fn read(node: &Node) -> Result<Self, String> {
+    fn read(node: &YamlNode) -> Result<Self, String> {
         match plain(node, &Self::kind())? {
             "true" | "True" | "TRUE" => Ok(true),
             "false" | "False" | "FALSE" => Ok(false),
@@ -80,7 +80,7 @@ impl Value for String {
     // Without quotes, a number or a boolean is a text as well.
     described!("text", {"type": ["string", "number", "boolean"]});
 
-    fn read(node: &Node) -> Result<Self, String> {
+    fn read(node: &YamlNode) -> Result<Self, String> {
         let text = scalar(node, "a text")?.trim();
         if text.is_empty() {
             Err("is an empty text: give it a value, or leave the key out".to_owned())
@@ -93,7 +93,7 @@ impl Value for String {
 impl Value for u32 {
     described!("whole number", {"type": "integer", "minimum": 0, "maximum": u32::MAX});
 
-    fn read(node: &Node) -> Result<Self, String> {
+    fn read(node: &YamlNode) -> Result<Self, String> {
         let text = plain(node, "a whole number")?;
         text.parse().map_err(|_| {
             if text.strip_prefix('-').is_some_and(|digits| digits.parse::<u64>().is_ok()) {
@@ -114,7 +114,7 @@ impl Value for u32 {
 impl Value for f64 {
     described!("number", {"type": "number"});
 
-    fn read(node: &Node) -> Result<Self, String> {
+    fn read(node: &YamlNode) -> Result<Self, String> {
         let text = plain(node, "a number")?;
         match text.parse::<Self>() {
             Ok(number) if number.is_finite() => Ok(number),
@@ -127,7 +127,7 @@ impl Value for f64 {
 impl Value for Duration {
     described!("duration", {"type": ["string", "integer"]});
 
-    fn read(node: &Node) -> Result<Self, String> {
+    fn read(node: &YamlNode) -> Result<Self, String> {
         let text = scalar(node, "a duration, such as 90s or 1h30m")?.trim();
         let quoted = matches!(node.content, NodeContent::Scalar { quoted: true, .. });
         match text.parse::<i64>() {
@@ -147,7 +147,7 @@ impl Value for Duration {
 impl Value for Selector {
     described!("selector", {"type": "string"});
 
-    fn read(node: &Node) -> Result<Self, String> {
+    fn read(node: &YamlNode) -> Result<Self, String> {
         let selector = scalar(node, "a selector, such as `app=web` or `tier in (a,b)`")?
             .parse::<Self>()
             .map_err(|error| error.to_string())?;
@@ -161,7 +161,7 @@ impl Value for Selector {
 impl Value for ApiGroup {
     described!("API group", {"type": "string"});
 
-    fn read(node: &Node) -> Result<Self, String> {
+    fn read(node: &YamlNode) -> Result<Self, String> {
         let text = scalar(node, "an API group, such as `postgresql.cnpg.io`")?;
         text.parse::<Self>().map_err(|error| error.to_string())
     }
@@ -170,7 +170,7 @@ impl Value for ApiGroup {
 impl Value for HostPattern {
     described!("registry pattern", {"type": "string"});
 
-    fn read(node: &Node) -> Result<Self, String> {
+    fn read(node: &YamlNode) -> Result<Self, String> {
         let text = scalar(node, "a registry, such as `reg.example.com:5000` or `*.example.com`")?;
         check_host(&text.replace('*', "1"))
             .and_then(|()| Self::parse(text).map_err(|error| error.to_string()))
@@ -198,7 +198,7 @@ macro_rules! choice {
                 serde_json::json!({"enum": [$($word),+]})
             }
 
-            fn read(node: &super::tree::Node) -> Result<Self, String> {
+            fn read(node: &super::tree::YamlNode) -> Result<Self, String> {
                 let wanted = Self::kind();
                 match super::values::scalar(node, &wanted)? {
                     $($word => Ok(Self::$variant),)+

@@ -1,4 +1,4 @@
-//! What is accepted but should be known to whoever wrote it.
+//! What is accepted but should be known to the author of the configuration.
 
 use super::types::Config;
 
@@ -18,7 +18,7 @@ pub(super) fn of(config: &Config, given: &[String]) -> Vec<String> {
         config.registries.hosts.iter().map(|(host, options)| (host.as_str(), options)).chain([everywhere])
     {
         if options.insecure_skip_verify == Some(true) {
-            warnings.push(format!("registries.{host}.insecureSkipVerify is on: whoever is in between can read and change what is pulled"));
+            warnings.push(format!("registries.{host}.insecureSkipVerify is on: a host in between can read and change what is pulled"));
         }
         if options.plain_http == Some(true)
             && (options.ca_file.is_some() || options.insecure_skip_verify == Some(true))

@@ -5,18 +5,19 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{CERTIFICATE_SECRET, Settings, WEBHOOK_SERVICE, metadata::labels};
+use super::metadata::labels;
+use super::{CERTIFICATE_SECRET, InstallSettings, WEBHOOK_SERVICE};
 
 /// Name of both the Issuer and the Certificate.
 const NAME: &str = "fairlead-webhook";
 /// Where the program finds the certificate that cert-manager keeps.
 pub(super) const DIRECTORY: &str = "/certificates";
 
-pub(super) fn inject_annotation(settings: &Settings) -> BTreeMap<String, String> {
+pub(super) fn inject_annotation(settings: &InstallSettings) -> BTreeMap<String, String> {
     [("cert-manager.io/inject-ca-from".to_owned(), format!("{}/{NAME}", settings.namespace))].into()
 }
 
-pub(super) fn issuer(settings: &Settings) -> Value {
+pub(super) fn issuer(settings: &InstallSettings) -> Value {
     json!({
         "apiVersion": "cert-manager.io/v1",
         "kind": "Issuer",
@@ -25,7 +26,7 @@ pub(super) fn issuer(settings: &Settings) -> Value {
     })
 }
 
-pub(super) fn certificate(settings: &Settings) -> Value {
+pub(super) fn certificate(settings: &InstallSettings) -> Value {
     let service = format!("{WEBHOOK_SERVICE}.{}.svc", settings.namespace);
     json!({
         "apiVersion": "cert-manager.io/v1",

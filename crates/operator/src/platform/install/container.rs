@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::core::v1::{
-        Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
-        Lifecycle, LifecycleHandler, ObjectFieldSelector, PodSecurityContext, Probe, ResourceRequirements,
-        SeccompProfile, SecretVolumeSource, SecurityContext, SleepAction, Volume, VolumeMount,
-    },
-    apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
+use k8s_openapi::api::core::v1::{
+    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
+    Lifecycle, LifecycleHandler, ObjectFieldSelector, PodSecurityContext, Probe, ResourceRequirements,
+    SeccompProfile, SecretVolumeSource, SecurityContext, SleepAction, Volume, VolumeMount,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{
-    CERTIFICATE_SECRET, CONFIG_MAP, Certificates, HEALTH_PORT, METRICS_PORT, Settings, WEBHOOK_PORT,
+    CERTIFICATE_SECRET, CONFIG_MAP, Certificates, HEALTH_PORT, InstallSettings, METRICS_PORT, WEBHOOK_PORT,
     cert_manager,
 };
 
@@ -22,7 +21,7 @@ const DRAIN_SECONDS: i64 = 5;
 const USER: i64 = 65532;
 const CONFIG_DIRECTORY: &str = "/etc/fairlead";
 
-pub(super) fn operator(settings: &Settings) -> Container {
+pub(super) fn operator(settings: &InstallSettings) -> Container {
     Container {
         name: "operator".to_owned(),
         image: Some(settings.image.clone()),
@@ -50,7 +49,7 @@ pub(super) fn operator(settings: &Settings) -> Container {
     }
 }
 
-fn arguments(settings: &Settings) -> Vec<String> {
+fn arguments(settings: &InstallSettings) -> Vec<String> {
     let mut arguments = vec!["operator".to_owned(), "--log-level=info".to_owned()];
     if settings.certificates == Certificates::CertManager {
         arguments.push(format!("--certificates-dir={}", cert_manager::DIRECTORY));
@@ -58,11 +57,11 @@ fn arguments(settings: &Settings) -> Vec<String> {
     arguments
 }
 
-fn own(name: &str, field_path: &str) -> EnvVar {
+pub(super) fn own(name: &str, field_path: &str) -> EnvVar {
     EnvVar {
         name: name.to_owned(),
         value_from: Some(EnvVarSource {
-            // The version is the default, but left out it would look like a change to everybody who applies this again.
+            // The version is the default, but left out it would look like a change each time this is applied again.
             field_ref: Some(ObjectFieldSelector {
                 api_version: Some("v1".to_owned()),
                 field_path: field_path.to_owned(),
@@ -99,16 +98,15 @@ fn probe(path: &str, period_seconds: i32, failure_threshold: i32) -> Probe {
 /// Memory is bounded so that a fault stays here; the processor is not, since throttling would slow every Pod's
 /// admission.
 fn resources() -> ResourceRequirements {
-    let amounts = |pairs: &[(&str, &str)]| -> Option<BTreeMap<String, Quantity>> {
-        Some(
-            pairs.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned()))).collect(),
-        )
-    };
     ResourceRequirements {
-        requests: amounts(&[("cpu", "50m"), ("memory", "64Mi")]),
-        limits: amounts(&[("memory", "512Mi")]),
+        requests: Some(amounts(&[("cpu", "50m"), ("memory", "64Mi")])),
+        limits: Some(amounts(&[("memory", "512Mi")])),
         ..ResourceRequirements::default()
     }
+}
+
+pub(super) fn amounts(pairs: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
+    pairs.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned()))).collect()
 }
 
 pub(super) fn pod_security() -> PodSecurityContext {
@@ -134,7 +132,7 @@ fn security() -> SecurityContext {
     }
 }
 
-fn mounts(settings: &Settings) -> Vec<VolumeMount> {
+fn mounts(settings: &InstallSettings) -> Vec<VolumeMount> {
     let mount = |name: &str, path: &str| VolumeMount {
         name: name.to_owned(),
         mount_path: path.to_owned(),
@@ -148,7 +146,7 @@ fn mounts(settings: &Settings) -> Vec<VolumeMount> {
     mounts
 }
 
-pub(super) fn volumes(settings: &Settings) -> Vec<Volume> {
+pub(super) fn volumes(settings: &InstallSettings) -> Vec<Volume> {
     let mut volumes = vec![Volume {
         name: "config".to_owned(),
         config_map: Some(ConfigMapVolumeSource {
@@ -164,7 +162,7 @@ pub(super) fn volumes(settings: &Settings) -> Vec<Volume> {
             name: "certificates".to_owned(),
             secret: Some(SecretVolumeSource {
                 secret_name: Some(CERTIFICATE_SECRET.to_owned()),
-                // Readable by the group, which is the operator's own (fsGroup), and by nobody else.
+                // Readable by the group alone, which is the operator's own (fsGroup).
                 default_mode: Some(0o440),
                 ..SecretVolumeSource::default()
             }),

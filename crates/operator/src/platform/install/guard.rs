@@ -13,18 +13,28 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec,
     Validation,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
-use super::{CERTIFICATE_SECRET, PATH_SECRET, metadata::cluster_wide};
+use super::{AGENT, AGENT_NAMESPACE, CERTIFICATE_SECRET, PATH_SECRET, metadata::cluster_wide};
 
 /// Name of the policy, and of its binding, that limits the operator.
 pub const OPERATOR_POLICY: &str = "fairlead-operator";
+/// Name of the policy, and of its binding, that limits which Pods the operator deletes.
+pub const DELETIONS_POLICY: &str = "fairlead-deletions";
 /// Name of the policy, and of its binding, that protects the operator's records.
 pub const RECORDS_POLICY: &str = "fairlead-records";
 
+/// Name of the policy, and of its binding, that protects the reports of agents.
+pub const REPORTS_POLICY: &str = "fairlead-reports";
+
+/// What the API server tells of the node that the Pod of a token runs on.
+const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+
 /// Annotations that the operator puts onto Pods that exist: the record of containers that are added for debugging, and
-/// of those that were healed.
-const OF_PODS: [&str; 6] = [
+/// of those that were healed, and the digests of image volumes.
+const OF_PODS: [&str; 7] = [
     fairlead::ROUTES,
+    fairlead::VOLUME_DIGESTS,
     fairlead::HEALED,
     kuik::ORIGINAL_IMAGES,
     reef::ORIGINAL_UPSTREAMS,
@@ -42,6 +52,18 @@ const POLICIES: [&str; 5] = [
     "clusterreplicatedimagesets",
     "replicatedimagesets",
     "clusterimagesetavailabilities",
+];
+
+/// The kinds in which the operator writes conditions, and which it may create from an older kind.
+const MIRROR_POLICIES: [&str; 8] = [
+    "imagedigestmirrorsets",
+    "imagedigestmirrorsets/*",
+    "imagesourcedigestpolicies",
+    "imagesourcedigestpolicies/*",
+    "imagesourcetagpolicies",
+    "imagesourcetagpolicies/*",
+    "imagetagmirrorsets",
+    "imagetagmirrorsets/*",
 ];
 
 /// The operator's `ServiceAccount`.
@@ -69,13 +91,19 @@ pub struct Guard {
 struct Limit {
     group: &'static str,
     resources: Vec<String>,
+    operations: &'static [&'static str],
     /// An expression that must be true for each write of the operator, and what is said if it is not.
     rules: Vec<(String, &'static str)>,
 }
 
 impl Limit {
     fn new<const COUNT: usize>(group: &'static str, resources: [&str; COUNT]) -> Self {
-        Self { group, resources: resources.map(str::to_owned).to_vec(), rules: Vec::new() }
+        let resources = resources.map(str::to_owned).to_vec();
+        Self { group, resources, operations: &["CREATE", "UPDATE", "DELETE"], rules: Vec::new() }
+    }
+
+    fn on(self, operations: &'static [&'static str]) -> Self {
+        Self { operations, ..self }
     }
 
     fn rule(mut self, expression: impl Into<String>, message: &'static str) -> Self {
@@ -84,7 +112,7 @@ impl Limit {
     }
 
     fn matches(&self) -> NamedRuleWithOperations {
-        rule(self.group, self.resources.clone(), &["CREATE", "UPDATE", "DELETE"])
+        rule(self.group, self.resources.clone(), self.operations)
     }
 
     /// The rules, each for writes of these resources only.
@@ -117,18 +145,15 @@ fn limits(operator: Account<'_>) -> Vec<Limit> {
             "the operator writes only copies of pull secrets: of a docker type, named kuik-<name>-<16 hexadecimal \
              digits>, with the labels kuik.enix.io/owner-*; and, in its own namespace, the Secrets of its webhook",
         ),
-        Limit::new("", ["pods", "pods/*"])
+        // Without subresources and deletions: kubelets write statuses all the time, and the API server copies an object
+        // several times for every policy that it asks. No role lets the operator write a status, and deletions have a
+        // policy of their own, see [`of_deletions`].
+        Limit::new("", ["pods"])
+            .on(&["CREATE", "UPDATE"])
             .rule(
-                format!(
-                    "request.?subResource.orValue('') == 'eviction' || object == null || oldObject != null || ({})",
-                    harmless_pull_pod("object")
-                ),
+                format!("oldObject != null || ({})", harmless_pull_pod("object")),
                 "the operator creates only Pods that pull images of CachedImages onto nodes, without a token, \
                  privileges, or volumes other than images",
-            )
-            .rule(
-                format!("oldObject == null || object != null || ({})", pull_pod("oldObject")),
-                "the operator deletes only Pods that pull images of CachedImages onto nodes",
             )
             .rule(
                 unless_updated(&same_pod()),
@@ -138,7 +163,7 @@ fn limits(operator: Account<'_>) -> Vec<Limit> {
                 unless_updated(&format!("{} && {}", same_metadata(), same_annotations())),
                 "of a Pod's metadata the operator changes only its own annotations",
             ),
-        Limit::new("", ["nodes", "nodes/*"])
+        Limit::new("", ["nodes"])
             .rule(updates_only, "the operator neither creates nor deletes Nodes")
             .rule(
                 unless_updated(&same_node()),
@@ -161,6 +186,31 @@ fn limits(operator: Account<'_>) -> Vec<Limit> {
                 unless_updated("object.?spec == oldObject.?spec"),
                 "the operator changes no field of a policy's spec",
             ),
+        Limit::new("fairlead.dev", ["imagepins"])
+            .rule(
+                "object == null || object.metadata.?ownerReferences.orValue([]).exists(owner, \
+                 owner.uid == object.spec.workload.uid)",
+                "the operator writes only ImagePins that their workload owns",
+            ),
+        Limit::new("config.openshift.io", MIRROR_POLICIES)
+            .rule("request.operation != 'DELETE'", "the operator deletes no mirror policy but ImageContentSourcePolicies")
+            .rule(
+                format!(
+                    "request.operation != 'CREATE' || object.metadata.?annotations[?'{}'].hasValue()",
+                    fairlead::MIGRATED_FROM
+                ),
+                "the operator creates only mirror policies that are made of an ImageContentSourcePolicy",
+            )
+            .rule(
+                unless_updated("object.?spec == oldObject.?spec"),
+                "the operator changes no field of a mirror policy's spec",
+            ),
+        Limit::new("operator.openshift.io", ["imagecontentsourcepolicies", "imagecontentsourcepolicies/*"])
+            .rule("request.operation != 'CREATE'", "the operator creates no ImageContentSourcePolicies")
+            .rule(
+                unless_updated("object.?spec == oldObject.?spec"),
+                "the operator changes no field of a mirror policy's spec",
+            ),
         Limit::new("admissionregistration.k8s.io", ["mutatingwebhookconfigurations"])
             .rule(updates_only, "the operator neither creates nor deletes webhook configurations")
             .rule(
@@ -170,24 +220,16 @@ fn limits(operator: Account<'_>) -> Vec<Limit> {
     ]
 }
 
-/// Whether a Pod pulls images onto a node, by what names and owns it.
-fn pull_pod(pod: &str) -> String {
+/// Whether a Pod pulls images onto a node, by what names and owns it, and can do no harm, whatever it runs.
+fn harmless_pull_pod(pod: &str) -> String {
     let label = kubernetes::MANAGED_BY;
-    [
+    let forbidden = ["hostNetwork", "hostPID", "hostIPC"];
+    let forbidden = forbidden.map(|field| format!("!{pod}.spec.?{field}.orValue(false)"));
+    let mut parts = vec![
         format!("{pod}.metadata.?labels[?'{label}'].orValue('') == '{}'", drop::MANAGED_BY_DROP),
         format!("{pod}.metadata.?annotations[?'{}'].hasValue()", fairlead::PULLS),
         format!("{pod}.metadata.?ownerReferences.orValue([]).size() > 0"),
         format!("{pod}.metadata.?ownerReferences.orValue([]).all(owner, owner.kind == 'CachedImage')"),
-    ]
-    .join(" && ")
-}
-
-/// The same, and whatever it runs can do no harm.
-fn harmless_pull_pod(pod: &str) -> String {
-    let forbidden = ["hostNetwork", "hostPID", "hostIPC"];
-    let forbidden = forbidden.map(|field| format!("!{pod}.spec.?{field}.orValue(false)"));
-    let mut parts = vec![
-        pull_pod(pod),
         format!("!{pod}.spec.?automountServiceAccountToken.orValue(true)"),
         format!("{pod}.spec.?initContainers.orValue([]).size() == 0"),
         format!("{pod}.spec.?volumes.orValue([]).all(volume, volume.?image.hasValue())"),
@@ -234,7 +276,7 @@ fn same_node() -> String {
     let others = format!("filter(taint, taint.key != '{}')", fairlead::WARMING);
     format!(
         "request.?subResource.orValue('') == '' && {metadata} && {spec} && {now}.{others} == {before}.{others} && \
-         {now}.size() <= {before}.size()"
+         {now}.all(taint, taint in {before})"
     )
 }
 
@@ -313,11 +355,36 @@ pub fn of_operator(operator: Account<'_>) -> Guard {
     let user = operator.user();
     guard(
         OPERATOR_POLICY,
-        // Nobody else's writes are looked at, so no mistake here can stand in their way.
-        ("is-the-operator", &format!("request.userInfo.username == '{user}'")),
+        // Only the operator's own writes are looked at, so a mistake here stops no other writer.
+        Some(("is-the-operator", &format!("request.userInfo.username == '{user}'"))),
         limits.iter().map(Limit::matches).collect(),
         limits.iter().flat_map(Limit::validations).collect(),
     )
+}
+
+/// Keeps the operator from deleting Pods other than those that pull images. These are told by their label, without
+/// asking the policy: the operator deletes one for each image and node, and the API server judges a deletion twice.
+pub fn of_deletions(operator: Account<'_>) -> Guard {
+    let user = operator.user();
+    let mut guard = guard(
+        DELETIONS_POLICY,
+        Some(("is-the-operator", &format!("request.userInfo.username == '{user}'"))),
+        vec![rule("", vec!["pods".to_owned()], &["DELETE"])],
+        vec![validation(
+            "false",
+            "the operator deletes only Pods that pull images of CachedImages onto nodes",
+        )],
+    );
+    let others = LabelSelectorRequirement {
+        key: kubernetes::MANAGED_BY.to_owned(),
+        operator: "NotIn".to_owned(),
+        values: Some(vec![drop::MANAGED_BY_DROP.to_owned()]),
+    };
+    let selector = LabelSelector { match_expressions: Some(vec![others]), ..LabelSelector::default() };
+    if let Some(constraints) = guard.policy.spec.as_mut().and_then(|spec| spec.match_constraints.as_mut()) {
+        constraints.object_selector = Some(selector);
+    }
+    guard
 }
 
 /// Lets only the operator write its records. Deleting them and changing their metadata is free, so that namespaces and
@@ -327,7 +394,7 @@ pub fn of_records(operator: Account<'_>) -> Guard {
     let records = ["imageledgers", "imagepins", "warmledgers"].map(str::to_owned).to_vec();
     guard(
         RECORDS_POLICY,
-        ("is-not-the-operator", &format!("request.userInfo.username != '{user}'")),
+        Some(("is-not-the-operator", &format!("request.userInfo.username != '{user}'"))),
         vec![rule("fairlead.dev", records, &["CREATE", "UPDATE"])],
         vec![
             validation(
@@ -342,9 +409,31 @@ pub fn of_records(operator: Account<'_>) -> Guard {
     )
 }
 
+/// Lets only the agent on a node report about it: the API server tells the node of a token from the Pod that it was
+/// issued to. Others may delete reports and change their metadata, so that nodes can go; agents of other nodes may not.
+pub fn of_reports() -> Guard {
+    let user = Account { namespace: AGENT_NAMESPACE, name: AGENT }.user();
+    let is_on_node = format!(
+        "has(request.userInfo.extra) && '{NODE_NAME}' in request.userInfo.extra && \
+         request.userInfo.extra['{NODE_NAME}'][0] == object.metadata.name"
+    );
+    let is_same =
+        "oldObject != null && object.?spec == oldObject.?spec && object.?status == oldObject.?status";
+    guard(
+        REPORTS_POLICY,
+        None,
+        vec![rule("fairlead.dev", vec!["nodemirrorreports".to_owned()], &["CREATE", "UPDATE"])],
+        vec![validation(
+            &format!("request.userInfo.username == '{user}' ? ({is_on_node}) : ({is_same})"),
+            "only the agent on the node of this name writes this report; others than agents may change its metadata \
+             and delete it",
+        )],
+    )
+}
+
 fn guard(
     name: &str,
-    (condition, expression): (&str, &str),
+    condition: Option<(&str, &str)>,
     rules: Vec<NamedRuleWithOperations>,
     validations: Vec<Validation>,
 ) -> Guard {
@@ -352,10 +441,9 @@ fn guard(
         metadata: cluster_wide(name),
         spec: Some(ValidatingAdmissionPolicySpec {
             failure_policy: Some("Fail".to_owned()),
-            match_conditions: Some(vec![MatchCondition {
-                name: condition.to_owned(),
-                expression: expression.to_owned(),
-            }]),
+            match_conditions: condition.map(|(condition, expression)| {
+                vec![MatchCondition { name: condition.to_owned(), expression: expression.to_owned() }]
+            }),
             match_constraints: Some(MatchResources {
                 resource_rules: Some(rules),
                 ..MatchResources::default()

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use fairlead_api::names::kubernetes::{self, COMPONENT, INSTANCE, MANAGED_BY, PART_OF};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{NAME, Settings};
+use super::{InstallSettings, NAME};
 
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The labels that select the operator's Pods. A Deployment's selector can never change, so these are only what will
-/// stay true whoever installs: no version, and no name of a Helm release.
+/// stay true with every installer: no version, and no name of a Helm release.
 const SELECTOR: [(&str, &str); 2] = [(kubernetes::NAME, NAME), (COMPONENT, "operator")];
 
 pub(super) fn selector() -> BTreeMap<String, String> {
@@ -36,6 +36,6 @@ pub(super) fn cluster_wide(name: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.to_owned()), labels: Some(labels()), ..ObjectMeta::default() }
 }
 
-pub(super) fn namespaced(settings: &Settings, name: &str) -> ObjectMeta {
+pub(super) fn namespaced(settings: &InstallSettings, name: &str) -> ObjectMeta {
     ObjectMeta { namespace: Some(settings.namespace.clone()), ..cluster_wide(name) }
 }

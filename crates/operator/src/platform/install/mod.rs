@@ -4,6 +4,7 @@
 //! chart's defaults are compared with them object by object in a test). The names used here are the names the program
 //! looks for at run time; they are taken from the modules that use them.
 
+mod agent;
 mod cert_manager;
 mod container;
 pub mod guard;
@@ -24,7 +25,8 @@ use crate::platform::config::Config;
 use metadata::VERSION;
 
 pub use rights::{
-    RARELY_USED, Right, cluster_rights, eviction_rights, explanation, namespaced_rights, warm_rights,
+    RARELY_USED, Right, agent_rights, cluster_rights, deletion_rights, eviction_rights, explanation,
+    migration_rights, namespaced_rights, warm_rights,
 };
 pub use yaml::render;
 
@@ -38,6 +40,11 @@ pub use crate::platform::settings::LEASE;
 pub const NAME: &str = "fairlead";
 /// The name of the role, and of its binding, in the namespace of pull Pods.
 pub const WARM_ROLE: &str = "fairlead-warm";
+/// The name of the agents' `DaemonSet`, `ServiceAccount`, role and binding.
+pub const AGENT: &str = "fairlead-agent";
+pub const AGENT_CONTAINER: &str = "agent";
+/// Fixed, because admission policies and the operator know agents by it.
+pub const AGENT_NAMESPACE: &str = "fairlead-nodes";
 pub const DEFAULT_NAMESPACE: &str = "fairlead-system";
 pub const WEBHOOK_SERVICE: &str = certificates::Settings::SERVICE;
 const METRICS_SERVICE: &str = "fairlead-metrics";
@@ -53,11 +60,15 @@ const HEALTH_PORT: i32 = 8081;
 
 /// What a person chooses when installing from plain manifests. Everything else has one right answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct InstallSettings {
     pub namespace: String,
     pub image: String,
     pub replicas: i32,
     pub certificates: Certificates,
+    /// Whether nodes follow mirror policies.
+    pub agents: bool,
+    /// Agents see the processes of their node, to have a CRI-O that does not watch its files read changed ones.
+    pub agents_signal_crio: bool,
     /// The text of the configuration file, already checked.
     pub configuration: Option<String>,
 }
@@ -80,13 +91,15 @@ pub enum PullSecrets {
     Kept,
 }
 
-impl Default for Settings {
+impl Default for InstallSettings {
     fn default() -> Self {
         Self {
             namespace: DEFAULT_NAMESPACE.to_owned(),
             image: format!("{IMAGE_REPOSITORY}:{VERSION}"),
             replicas: 2,
             certificates: Certificates::Own,
+            agents: false,
+            agents_signal_crio: false,
             configuration: None,
         }
     }
@@ -113,7 +126,7 @@ pub enum InstallError {
     Render { what: String, message: String },
 }
 
-impl Settings {
+impl InstallSettings {
     /// As the configuration says. One that cannot be read is not installed in the first place.
     fn pull_secrets(&self) -> PullSecrets {
         let copied = self.config().routing.pull_secrets.copy;
@@ -145,7 +158,7 @@ impl Settings {
 }
 
 /// The Namespace, apart from the rest: Helm and `--without-namespace` leave it to the person who installs.
-pub fn namespace(settings: &Settings) -> Result<Manifest, InstallError> {
+pub fn namespace(settings: &InstallSettings) -> Result<Manifest, InstallError> {
     manifest(
         "The namespace admits only Pods that meet Kubernetes' \"restricted\" standard; the operator's own do.",
         &workload::namespace(settings),
@@ -154,7 +167,7 @@ pub fn namespace(settings: &Settings) -> Result<Manifest, InstallError> {
 
 /// The objects of an installation in the order to apply them, without the Namespace and the custom resource
 /// definitions.
-pub fn objects(settings: &Settings) -> Result<Vec<Manifest>, InstallError> {
+pub fn objects(settings: &InstallSettings) -> Result<Vec<Manifest>, InstallError> {
     settings.check()?;
     let mut objects = vec![
         manifest("Who the operator is to the API server.", &workload::service_account(settings))?,
@@ -175,12 +188,20 @@ pub fn objects(settings: &Settings) -> Result<Vec<Manifest>, InstallError> {
         manifest("Gives the operator the rights above.", &roles::warm_role_binding(settings))?,
     ];
     let operator = guard::Account { namespace: &settings.namespace, name: NAME };
-    let (limited, records) = (guard::of_operator(operator), guard::of_records(operator));
+    let (limited, deletions) = (guard::of_operator(operator), guard::of_deletions(operator));
+    let (records, reports) = (guard::of_records(operator), guard::of_reports());
     objects.extend([
         manifest("Limits what the operator may write further than a role can say it.", &limited.policy)?,
         manifest("Puts the limits above in force.", &limited.binding)?,
+        manifest(
+            "Keeps the operator from deleting Pods other than those that pull images.",
+            &deletions.policy,
+        )?,
+        manifest("Puts the rule above in force.", &deletions.binding)?,
         manifest("Lets only the operator write the records that it acts on.", &records.policy)?,
         manifest("Puts the rule above in force.", &records.binding)?,
+        manifest("Lets only the agent on a node report about it.", &reports.policy)?,
+        manifest("Puts the rule above in force.", &reports.binding)?,
     ]);
     if let Some(text) = &settings.configuration {
         objects.push(manifest(
@@ -205,8 +226,26 @@ pub fn objects(settings: &Settings) -> Result<Vec<Manifest>, InstallError> {
     if let Some(budget) = workload::disruption_budget(settings) {
         objects.push(manifest("Draining nodes never takes away the last replica.", &budget)?);
     }
+    if settings.agents {
+        objects.extend([
+            manifest(
+                "Agents write files of their nodes and share their network, which needs a namespace of its own.",
+                &agent::namespace(),
+            )?,
+            manifest("Who agents are to the API server.", &agent::service_account())?,
+            manifest(
+                "What agents may do. Its annotation gives the reason of each rule.",
+                &agent::cluster_role(),
+            )?,
+            manifest("Gives agents the rights above.", &agent::cluster_role_binding())?,
+            manifest(
+                "On every node, makes the container runtime follow mirror policies.",
+                &agent::daemon_set(settings),
+            )?,
+        ]);
+    }
     objects.push(manifest(
-        "Asks the operator about every new Pod, and lets the Pod through when it does not answer. Last, so that nothing is asked before there is somebody to ask.",
+        "Asks the operator about every new Pod, and lets the Pod through when it does not answer. Last, so that the operator runs before it is asked.",
         &webhook::configuration(settings),
     )?);
     Ok(objects)

@@ -1,15 +1,15 @@
 //! What the operator may do, and why: one table from which both roles, their explanations and the chart's copy are
 //! made.
 //!
-//! A rule of a role has no room for a comment, so each role carries its reasons as an annotation that
-//! `kubectl describe` shows. A test runs the operator under these rights and compares the table with the API server's
-//! audit log: a right that is missing, and a right that nobody uses, both fail it.
+//! A rule of a role has no room for a comment, so each role carries its reasons as an annotation that `kubectl
+//! describe` shows. A test runs the operator under these rights and compares the table with the API server's audit log:
+//! a right that is missing, and a right that is not used, both fail it.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-use super::{CERTIFICATE_SECRET, Certificates, LEASE, NAME, PATH_SECRET, PullSecrets};
+use super::{AGENT, CERTIFICATE_SECRET, Certificates, LEASE, NAME, PATH_SECRET, PullSecrets};
 use crate::controller::events::INTERNAL_ERRORS;
 
 /// Annotation of a role: the reason of each rule, one line each.
@@ -20,6 +20,10 @@ pub const RARELY_USED: &str = "fairlead.dev/rarely-used";
 /// Kinds that say where images may come from.
 const POLICIES: [&str; 4] =
     ["clusterimagesetmirrors", "imagesetmirrors", "clusterreplicatedimagesets", "replicatedimagesets"];
+
+/// Kinds that say which mirrors nodes pull from, but for the oldest one.
+const MIRROR_POLICIES: [&str; 4] =
+    ["imagedigestmirrorsets", "imagesourcedigestpolicies", "imagesourcetagpolicies", "imagetagmirrorsets"];
 
 const WEBHOOKS: (&str, &str) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
 
@@ -48,12 +52,22 @@ pub fn cluster_rights(pull_secrets: PullSecrets) -> Vec<Right> {
             "",
             "pods",
             &["get", "patch"],
-            "to give containers whose image cannot be pulled another one, and to record what was decided about \
-             containers that are added for debugging, which admission cannot write",
+            "to give containers whose image cannot be pulled another one, to record what was decided about containers \
+             that are added for debugging, and to note digests of image volumes, which admission could not write",
         )
         .rarely(&["get"], "no Pod is debugged with an ephemeral container")
-        .rarely(&["patch"], "every image can be pulled, and no Pod is debugged with an ephemeral container"),
+        .rarely(
+            &["patch"],
+            "every image can be pulled, no Pod is debugged with an ephemeral container, and admission found out the \
+             digests of all image volumes",
+        ),
     );
+    rights.push(Right::following(
+        "",
+        "namespaces",
+        "which of them want tags pinned, which of them the webhook's selector leaves out, so that no pull secret is \
+         copied there, and where to look for copies that are no longer needed",
+    ));
     rights.push(Right::following(
         "",
         "serviceaccounts",
@@ -70,31 +84,9 @@ pub fn cluster_rights(pull_secrets: PullSecrets) -> Vec<Right> {
         .rarely(&["get"], "no Pod and no policy names a pull secret"),
     );
     if pull_secrets == PullSecrets::Copied {
-        rights.push(
-            Right::new(
-                "",
-                "secrets",
-                &["create", "patch", "delete"],
-                "to keep copies of the pull secrets of cluster-scoped policies where Pods need them; see routing.pullSecrets.copy",
-            )
-            .rarely(&["create", "patch", "delete"], "no cluster-scoped policy names a pull secret"),
-        );
-        rights.push(Right::following(
-            "",
-            "namespaces",
-            "which of them the webhook's selector leaves out, so that no pull secret is copied there, and where to look \
-             for copies that are no longer needed",
-        ));
-        rights.push(
-            Right::following(
-                WEBHOOKS.0,
-                WEBHOOKS.1,
-                "which namespaces the selector of its own webhook leaves out",
-            )
-            .named(NAME),
-        );
+        rights.extend(copying_rights());
     }
-    rights.push(Right::following("", "nodes", "which nodes there are to be warmed, and what they hold"));
+    rights.push(Right::following("", "nodes", "which nodes there are, and what they hold"));
     rights.push(
         Right::new(
             "",
@@ -126,6 +118,7 @@ pub fn cluster_rights(pull_secrets: PullSecrets) -> Vec<Right> {
         rights.push(Right { resources, ..Right::following(&group, "", reason_of_group(&group)) });
     }
     rights.extend(rights_on_own_kinds());
+    rights.extend(pinning_rights());
     rights.push(
         Right::new(
             WEBHOOKS.0,
@@ -139,9 +132,21 @@ pub fn cluster_rights(pull_secrets: PullSecrets) -> Vec<Right> {
     rights
 }
 
-/// What is written about the objects of our own kinds.
+/// What is needed to copy pull secrets to where Pods need them.
+fn copying_rights() -> [Right; 2] {
+    let reason = "to keep copies of the pull secrets of cluster-scoped policies where Pods need them; see routing.pullSecrets.copy";
+    let reached = "which namespaces the selector of its own webhook leaves out";
+    [
+        Right::new("", "secrets", &["create", "patch", "delete"], reason)
+            .rarely(&["create", "patch", "delete"], "no cluster-scoped policy names a pull secret"),
+        Right::following(WEBHOOKS.0, WEBHOOKS.1, reached).named(NAME),
+    ]
+}
+
+/// What is written about the objects of our own kinds, and what is read for it.
 fn rights_on_own_kinds() -> Vec<Right> {
     vec![
+        Right::following("apps", "daemonsets", "on which nodes agents run").named(AGENT),
         Right::new(
             "kuik.enix.io",
             "",
@@ -202,6 +207,21 @@ fn rights_on_own_kinds() -> Vec<Right> {
         )
         .rarely(&["patch"], "there is no ProxyCache"),
         Right::new(
+            "config.openshift.io",
+            "",
+            &["patch"],
+            "to say in each mirror policy on how many nodes it is in force, and how exactly",
+        )
+        .of(MIRROR_POLICIES.iter().map(|plural| format!("{plural}/status")))
+        .rarely(&["patch"], "there is no mirror policy for nodes"),
+        Right::new(
+            "operator.openshift.io",
+            "imagecontentsourcepolicies/status",
+            &["patch"],
+            "to say the same in each ImageContentSourcePolicy, and whether it can be done without",
+        )
+        .rarely(&["patch"], "there is no mirror policy for nodes"),
+        Right::new(
             "fairlead.dev",
             "imageledgers",
             &["get", "create", "update", "patch", "delete"],
@@ -211,6 +231,38 @@ fn rights_on_own_kinds() -> Vec<Right> {
             &["get", "create", "update", "patch", "delete"],
             "no image is mirrored or watched, and no copy is found missing",
         ),
+    ]
+}
+
+/// What pinning reads and writes.
+fn pinning_rights() -> [Right; 4] {
+    [
+        Right::new(
+            "fairlead.dev",
+            "imagepins",
+            &["get", "create", "patch", "delete"],
+            "to hold the Pods of a workload revision to one digest of each tag",
+        )
+        .rarely(
+            &["get", "create", "patch", "delete"],
+            "no Pod is pinned, or no revision got another image or went",
+        ),
+        Right::new(
+            "fairlead.dev",
+            "imagepins/status",
+            &["patch"],
+            "to say in each ImagePin whether the Pods of the revision run what is pinned",
+        )
+        .rarely(&["patch"], "no Pod is pinned"),
+        Right::new(
+            "apps",
+            "controllerrevisions",
+            &["get"],
+            "to keep the pins of revisions that a workload may be rolled back to",
+        )
+        .rarely(&["get"], "no revision of a pinned workload has lost its Pods"),
+        Right::new("apps", "replicasets", &["get"], "to report drift on the Deployment of a ReplicaSet")
+            .rarely(&["get"], "no image of a ReplicaSet's Pods has drifted"),
     ]
 }
 
@@ -294,6 +346,46 @@ pub fn eviction_rights() -> Vec<Right> {
     ]
 }
 
+/// Rights on objects of the whole cluster while `nodes.migrateICSP` names a kind.
+pub fn migration_rights() -> Vec<Right> {
+    let reason = "to repeat ImageContentSourcePolicy objects in the kind that nodes.migrateICSP names";
+    vec![
+        Right::new("config.openshift.io", "", &["create"], reason)
+            .of(["imagedigestmirrorsets", "imagesourcedigestpolicies"].map(str::to_owned))
+            .rarely(&["create"], "every ImageContentSourcePolicy is repeated in a newer kind"),
+    ]
+}
+
+/// Rights on objects of the whole cluster while `nodes.deleteMigratedICSP` is on.
+pub fn deletion_rights() -> Vec<Right> {
+    let reason = "to delete ImageContentSourcePolicy objects that a newer kind repeats";
+    vec![
+        Right::new("operator.openshift.io", "imagecontentsourcepolicies", &["delete"], reason)
+            .rarely(&["delete"], "there is no ImageContentSourcePolicy"),
+    ]
+}
+
+/// Rights of agents, on objects of the whole cluster.
+pub fn agent_rights() -> Vec<Right> {
+    let policies = "which mirrors the node should pull from";
+    vec![
+        Right::new("config.openshift.io", "", &["list", "watch"], policies)
+            .of(MIRROR_POLICIES.map(str::to_owned)),
+        Right::new("operator.openshift.io", "imagecontentsourcepolicies", &["list", "watch"], policies),
+        Right::new("", "nodes", &["get"], "which container runtime the node has"),
+        Right::new(
+            "fairlead.dev",
+            "nodemirrorreports",
+            &["get", "create", "patch"],
+            "to report what is in force on the node; an admission policy limits it to the agent's own",
+        )
+        .rarely(
+            &["create"],
+            "a report that is not there is created by a patch, which needs this right as well",
+        ),
+    ]
+}
+
 /// Rights on objects of the namespace of pull Pods.
 pub fn warm_rights() -> Vec<Right> {
     let reason = "to have kubelets pull the images of CachedImages onto their nodes";
@@ -305,7 +397,8 @@ fn reason_of_group(group: &str) -> &'static str {
     match group {
         "drop.corewire.io" => "which images nodes should hold before they are needed",
         "fairlead.dev" => {
-            "its own records: which copies it keeps, which digests it has pinned, and which nodes it has warmed"
+            "its own records: which copies it keeps, which digests it has pinned, which nodes it has warmed, and what \
+             nodes report"
         }
         "harbor-reef.nvidia.com" => "which proxy caches there should be",
         "kuik.enix.io" => "where images may come from, where to copy them, and which of them to look after",

@@ -1,20 +1,27 @@
 //! The roles and bindings that hand the table of rights to the operator's `ServiceAccount`.
 
-use k8s_openapi::{
-    api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, RoleRef, Subject},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, RoleRef, Subject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{
-    NAME, Settings, WARM_ROLE,
-    metadata::{cluster_wide, namespaced},
-    rights::{Right, cluster_rights, eviction_rights, explanation, namespaced_rights, warm_rights},
+use super::metadata::{cluster_wide, namespaced};
+use super::rights::{
+    Right, cluster_rights, deletion_rights, eviction_rights, explanation, migration_rights,
+    namespaced_rights, warm_rights,
 };
+use super::{InstallSettings, NAME, WARM_ROLE};
+use crate::platform::config::MigrateIcsp;
 
-pub(super) fn cluster_role(settings: &Settings) -> ClusterRole {
+pub(super) fn cluster_role(settings: &InstallSettings) -> ClusterRole {
     let mut rights = cluster_rights(settings.pull_secrets());
     if settings.config().heal.evict_unpatchable {
         rights.extend(eviction_rights());
+    }
+    let nodes = settings.config().nodes;
+    if nodes.migrate_icsp != MigrateIcsp::Off {
+        rights.extend(migration_rights());
+    }
+    if nodes.delete_migrated_icsp {
+        rights.extend(deletion_rights());
     }
     ClusterRole {
         metadata: explained(cluster_wide(NAME), &rights),
@@ -23,7 +30,7 @@ pub(super) fn cluster_role(settings: &Settings) -> ClusterRole {
     }
 }
 
-pub(super) fn role(settings: &Settings) -> Role {
+pub(super) fn role(settings: &InstallSettings) -> Role {
     let rights = namespaced_rights(settings.certificates);
     Role {
         metadata: explained(namespaced(settings, NAME), &rights),
@@ -31,7 +38,7 @@ pub(super) fn role(settings: &Settings) -> Role {
     }
 }
 
-pub(super) fn warm_role(settings: &Settings) -> Role {
+pub(super) fn warm_role(settings: &InstallSettings) -> Role {
     let rights = warm_rights();
     Role {
         metadata: explained(in_warm_namespace(settings), &rights),
@@ -39,7 +46,7 @@ pub(super) fn warm_role(settings: &Settings) -> Role {
     }
 }
 
-pub(super) fn warm_role_binding(settings: &Settings) -> RoleBinding {
+pub(super) fn warm_role_binding(settings: &InstallSettings) -> RoleBinding {
     RoleBinding {
         metadata: in_warm_namespace(settings),
         role_ref: RoleRef { name: WARM_ROLE.to_owned(), ..role_ref("Role") },
@@ -47,11 +54,11 @@ pub(super) fn warm_role_binding(settings: &Settings) -> RoleBinding {
     }
 }
 
-fn in_warm_namespace(settings: &Settings) -> ObjectMeta {
+fn in_warm_namespace(settings: &InstallSettings) -> ObjectMeta {
     ObjectMeta { namespace: Some(settings.warm_namespace()), ..namespaced(settings, WARM_ROLE) }
 }
 
-pub(super) fn cluster_role_binding(settings: &Settings) -> ClusterRoleBinding {
+pub(super) fn cluster_role_binding(settings: &InstallSettings) -> ClusterRoleBinding {
     ClusterRoleBinding {
         metadata: cluster_wide(NAME),
         role_ref: role_ref("ClusterRole"),
@@ -59,7 +66,7 @@ pub(super) fn cluster_role_binding(settings: &Settings) -> ClusterRoleBinding {
     }
 }
 
-pub(super) fn role_binding(settings: &Settings) -> RoleBinding {
+pub(super) fn role_binding(settings: &InstallSettings) -> RoleBinding {
     RoleBinding {
         metadata: namespaced(settings, NAME),
         role_ref: role_ref("Role"),
@@ -79,7 +86,7 @@ fn role_ref(kind: &str) -> RoleRef {
     }
 }
 
-fn operator(settings: &Settings) -> Subject {
+fn operator(settings: &InstallSettings) -> Subject {
     Subject {
         kind: "ServiceAccount".to_owned(),
         name: NAME.to_owned(),

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Certificates, Manifest, Settings, WEBHOOK_NAME, namespace, objects, render};
+use super::{Certificates, InstallSettings, Manifest, WEBHOOK_NAME, namespace, objects, render};
 
-fn installed(settings: &Settings) -> Vec<Value> {
+fn installed(settings: &InstallSettings) -> Vec<Value> {
     objects(settings).unwrap().into_iter().map(|manifest| manifest.object).collect()
 }
 
@@ -17,7 +17,7 @@ fn kind<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
 
 #[test]
 fn the_webhook_can_never_stop_a_pod_and_leaves_its_own_namespace_alone() {
-    let settings = Settings { namespace: "pulls".into(), ..Settings::default() };
+    let settings = InstallSettings { namespace: "pulls".into(), ..InstallSettings::default() };
     let objects = installed(&settings);
     let webhook = &kind(&objects, "MutatingWebhookConfiguration")["webhooks"][0];
     assert_eq!(webhook["name"], WEBHOOK_NAME);
@@ -25,7 +25,7 @@ fn the_webhook_can_never_stop_a_pod_and_leaves_its_own_namespace_alone() {
     assert_eq!(webhook["timeoutSeconds"], 5);
     assert_eq!(
         webhook["namespaceSelector"]["matchExpressions"],
-        json!([{ "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["pulls"] }])
+        json!([{ "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["pulls", "fairlead-nodes"] }])
     );
     assert_eq!(webhook["clientConfig"]["service"]["namespace"], "pulls");
     assert_eq!(webhook["clientConfig"].get("caBundle"), None, "applying again would take the bundle away");
@@ -38,11 +38,11 @@ fn the_webhook_can_never_stop_a_pod_and_leaves_its_own_namespace_alone() {
 
 #[test]
 fn every_namespaced_object_is_in_the_chosen_namespace_and_nothing_names_another() {
-    let settings = Settings {
+    let settings = InstallSettings {
         namespace: "pulls".into(),
         certificates: Certificates::CertManager,
         configuration: Some("{}".into()),
-        ..Settings::default()
+        ..InstallSettings::default()
     };
     let text = render(&objects(&settings).unwrap()).unwrap();
     assert!(!text.contains("fairlead-system"), "{text}");
@@ -80,7 +80,7 @@ fn granted(objects: &[Value]) -> BTreeSet<(String, String, String)> {
 fn secrets_are_never_listed_and_written_elsewhere_only_while_they_are_copied() {
     let verbs = |configuration: &str| {
         let configuration = Some(configuration.to_owned());
-        let objects = installed(&Settings { configuration, ..Settings::default() });
+        let objects = installed(&InstallSettings { configuration, ..InstallSettings::default() });
         let granted = granted(&objects).into_iter();
         let of_secrets = granted.filter(|(role, resource, _)| role == "ClusterRole" && resource == "secrets");
         of_secrets.map(|(_, _, verb)| verb).collect::<Vec<_>>()
@@ -91,7 +91,7 @@ fn secrets_are_never_listed_and_written_elsewhere_only_while_they_are_copied() {
 
 #[test]
 fn cert_manager_takes_the_right_to_write_certificates_from_the_operator() {
-    let settings = Settings { certificates: Certificates::CertManager, ..Settings::default() };
+    let settings = InstallSettings { certificates: Certificates::CertManager, ..InstallSettings::default() };
     let objects = installed(&settings);
     let rules = kind(&objects, "Role")["rules"].to_string();
     assert!(rules.contains("fairlead-webhook-path") && !rules.contains("fairlead-webhook-tls"), "{rules}");
@@ -103,7 +103,7 @@ fn cert_manager_takes_the_right_to_write_certificates_from_the_operator() {
 
 #[test]
 fn every_rule_of_a_role_has_its_reason_beside_it() {
-    let objects = installed(&Settings::default());
+    let objects = installed(&InstallSettings::default());
     for role in [kind(&objects, "ClusterRole"), kind(&objects, "Role")] {
         let reasons = role["metadata"]["annotations"]["fairlead.dev/reasons"].as_str().unwrap();
         assert_eq!(reasons.lines().count(), role["rules"].as_array().unwrap().len(), "{reasons}");
@@ -112,15 +112,16 @@ fn every_rule_of_a_role_has_its_reason_beside_it() {
 
 #[test]
 fn a_single_replica_gets_no_budget_that_would_forbid_draining_its_node() {
-    let objects = installed(&Settings { replicas: 1, ..Settings::default() });
+    let objects = installed(&InstallSettings { replicas: 1, ..InstallSettings::default() });
     assert!(objects.iter().all(|object| object["kind"] != "PodDisruptionBudget"));
-    kind(&installed(&Settings::default()), "PodDisruptionBudget");
+    kind(&installed(&InstallSettings::default()), "PodDisruptionBudget");
 }
 
 #[test]
 fn another_configuration_starts_new_pods() {
     let checksum = |text: &str| {
-        let objects = installed(&Settings { configuration: Some(text.into()), ..Settings::default() });
+        let objects =
+            installed(&InstallSettings { configuration: Some(text.into()), ..InstallSettings::default() });
         assert_eq!(kind(&objects, "ConfigMap")["data"]["config.yaml"], text);
         kind(&objects, "Deployment")["spec"]["template"]["metadata"]["annotations"]["checksum/config"].clone()
     };
@@ -130,7 +131,8 @@ fn another_configuration_starts_new_pods() {
 
 #[test]
 fn printed_yaml_reads_back_as_the_same_objects() {
-    let settings = Settings { configuration: Some("a: |\n  b\n# yes\n".into()), ..Settings::default() };
+    let settings =
+        InstallSettings { configuration: Some("a: |\n  b\n# yes\n".into()), ..InstallSettings::default() };
     let mut manifests = vec![namespace(&settings).unwrap()];
     manifests.extend(objects(&settings).unwrap());
     let text = render(&manifests).unwrap();
@@ -142,9 +144,10 @@ fn printed_yaml_reads_back_as_the_same_objects() {
 #[test]
 fn names_that_the_api_server_would_refuse_are_refused_first() {
     for wrong in ["", "-a", "a-", "A", "a.b", &"a".repeat(64)] {
-        let error = objects(&Settings { namespace: wrong.into(), ..Settings::default() }).unwrap_err();
+        let error =
+            objects(&InstallSettings { namespace: wrong.into(), ..InstallSettings::default() }).unwrap_err();
         assert!(error.to_string().contains("63 lower-case letters"), "{error}");
     }
-    let error = objects(&Settings { image: " ".into(), ..Settings::default() }).unwrap_err();
+    let error = objects(&InstallSettings { image: " ".into(), ..InstallSettings::default() }).unwrap_err();
     assert!(error.to_string().contains("name the image"), "{error}");
 }

@@ -1,15 +1,15 @@
-//! How the API server is told to ask the operator about Pods. Every field here leans towards letting a Pod through.
+//! The configuration that has the API server ask the operator about Pods. Every field here leans towards letting a Pod
+//! through.
 
-use k8s_openapi::{
-    api::admissionregistration::v1::{
-        MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
-        WebhookClientConfig,
-    },
-    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+    WebhookClientConfig,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
+use super::metadata::cluster_wide;
 use super::{
-    Certificates, NAME, Settings, WEBHOOK_NAME, WEBHOOK_SERVICE, cert_manager, metadata::cluster_wide,
+    AGENT_NAMESPACE, Certificates, InstallSettings, NAME, WEBHOOK_NAME, WEBHOOK_SERVICE, cert_manager,
 };
 
 /// Longer than the slowest honest answer, short enough that a dead operator does not hold up a rollout.
@@ -20,7 +20,7 @@ const TIMEOUT_SECONDS: i32 = 5;
 const NOT_A_MIRROR_POD: &str =
     "!has(object.metadata.annotations) || !('kubernetes.io/config.mirror' in object.metadata.annotations)";
 
-pub(super) fn configuration(settings: &Settings) -> MutatingWebhookConfiguration {
+pub(super) fn configuration(settings: &InstallSettings) -> MutatingWebhookConfiguration {
     let mut metadata = cluster_wide(NAME);
     if settings.certificates == Certificates::CertManager {
         metadata.annotations = Some(cert_manager::inject_annotation(settings));
@@ -39,7 +39,7 @@ fn rule(operation: &str, resource: &str) -> RuleWithOperations {
     }
 }
 
-fn pods(settings: &Settings) -> MutatingWebhook {
+fn pods(settings: &InstallSettings) -> MutatingWebhook {
     MutatingWebhook {
         name: WEBHOOK_NAME.to_owned(),
         admission_review_versions: vec!["v1".to_owned()],
@@ -51,7 +51,7 @@ fn pods(settings: &Settings) -> MutatingWebhook {
                 path: None,
                 port: Some(443),
             }),
-            // Written by whoever makes the certificate, and not taken away either.
+            // Written by what makes the certificate, and not taken away either.
             ca_bundle: None,
             url: None,
         },
@@ -65,7 +65,8 @@ fn pods(settings: &Settings) -> MutatingWebhook {
             match_expressions: Some(vec![LabelSelectorRequirement {
                 key: "kubernetes.io/metadata.name".to_owned(),
                 operator: "NotIn".to_owned(),
-                values: Some(vec![settings.namespace.clone()]),
+                // Agents have to start without the operator.
+                values: Some(vec![settings.namespace.clone(), AGENT_NAMESPACE.to_owned()]),
             }]),
             ..LabelSelector::default()
         }),

@@ -1,31 +1,22 @@
 //! The Pods of the operator and what they stand on: namespace, identity, configuration, disruption budget.
 
 use fairlead_api::names::fairlead::WARMING;
-use k8s_openapi::{
-    api::{
-        apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment},
-        core::v1::{
-            ConfigMap, Namespace, PodSpec, PodTemplateSpec, ServiceAccount, Toleration,
-            TopologySpreadConstraint,
-        },
-        policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec},
-    },
-    apimachinery::pkg::{
-        apis::meta::v1::{LabelSelector, ObjectMeta},
-        util::intstr::IntOrString,
-    },
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Namespace, PodSpec, PodTemplateSpec, ServiceAccount, Toleration, TopologySpreadConstraint,
 };
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sha2::{Digest, Sha256};
 
-use super::{
-    CONFIG_KEY, CONFIG_MAP, NAME, Settings, container,
-    metadata::{cluster_wide, namespaced, pod_labels, selector},
-};
+use super::metadata::{cluster_wide, namespaced, pod_labels, selector};
+use super::{CONFIG_KEY, CONFIG_MAP, InstallSettings, NAME, container};
 
 /// Covers the wait before stopping (`container::DRAIN_SECONDS`), the requests in flight and the release of the Lease.
 const TERMINATION_SECONDS: i64 = 30;
 
-pub(super) fn namespace(settings: &Settings) -> Namespace {
+pub(super) fn namespace(settings: &InstallSettings) -> Namespace {
     let mut metadata = cluster_wide(&settings.namespace);
     metadata.labels.get_or_insert_default().extend(
         ["enforce", "audit", "warn"]
@@ -34,7 +25,7 @@ pub(super) fn namespace(settings: &Settings) -> Namespace {
     Namespace { metadata, ..Namespace::default() }
 }
 
-pub(super) fn service_account(settings: &Settings) -> ServiceAccount {
+pub(super) fn service_account(settings: &InstallSettings) -> ServiceAccount {
     ServiceAccount {
         metadata: namespaced(settings, NAME),
         // Only the operator's own Pods ask for the token: nothing else that runs under this account gets one by
@@ -44,7 +35,7 @@ pub(super) fn service_account(settings: &Settings) -> ServiceAccount {
     }
 }
 
-pub(super) fn config_map(settings: &Settings, text: &str) -> ConfigMap {
+pub(super) fn config_map(settings: &InstallSettings, text: &str) -> ConfigMap {
     ConfigMap {
         metadata: namespaced(settings, CONFIG_MAP),
         data: Some([(CONFIG_KEY.to_owned(), text.to_owned())].into()),
@@ -53,13 +44,13 @@ pub(super) fn config_map(settings: &Settings, text: &str) -> ConfigMap {
 }
 
 /// With a single replica a budget would forbid draining its node for ever, so there is none.
-pub(super) fn disruption_budget(settings: &Settings) -> Option<PodDisruptionBudget> {
+pub(super) fn disruption_budget(settings: &InstallSettings) -> Option<PodDisruptionBudget> {
     (settings.replicas > 1).then(|| PodDisruptionBudget {
         metadata: namespaced(settings, NAME),
         spec: Some(PodDisruptionBudgetSpec {
             min_available: Some(IntOrString::Int(1)),
             selector: Some(own_pods()),
-            // A replica that is not ready protects nobody; a drain need not wait for it.
+            // A replica that is not ready serves no request; a drain need not wait for it.
             unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
             ..PodDisruptionBudgetSpec::default()
         }),
@@ -67,7 +58,7 @@ pub(super) fn disruption_budget(settings: &Settings) -> Option<PodDisruptionBudg
     })
 }
 
-pub(super) fn deployment(settings: &Settings) -> Deployment {
+pub(super) fn deployment(settings: &InstallSettings) -> Deployment {
     Deployment {
         metadata: namespaced(settings, NAME),
         spec: Some(DeploymentSpec {
@@ -91,7 +82,7 @@ pub(super) fn deployment(settings: &Settings) -> Deployment {
     }
 }
 
-fn template_metadata(settings: &Settings) -> ObjectMeta {
+fn template_metadata(settings: &InstallSettings) -> ObjectMeta {
     let annotations = settings.configuration.as_ref().map(|text| {
         // The file is read once at start: a change of it must start new Pods. Its layout does not count: the chart
         // makes the same sum of its values, so that moving to it starts none.
@@ -103,7 +94,7 @@ fn template_metadata(settings: &Settings) -> ObjectMeta {
     ObjectMeta { labels: Some(pod_labels()), annotations, ..ObjectMeta::default() }
 }
 
-fn pod(settings: &Settings) -> PodSpec {
+fn pod(settings: &InstallSettings) -> PodSpec {
     PodSpec {
         service_account_name: Some(NAME.to_owned()),
         automount_service_account_token: Some(true),

@@ -14,7 +14,7 @@ use super::lease::Leases;
 use super::term::GRACE;
 use super::{Leader, Leadership, Metrics, Term};
 use crate::platform::api_error::{Class, Failure};
-use crate::platform::telemetry::Pulse;
+use crate::platform::telemetry::Heartbeat;
 
 /// Limit of one request while shutting down, when there is no time for a slow one.
 const RELEASE_LIMIT: Duration = Duration::from_millis(600);
@@ -27,8 +27,8 @@ pub struct Election {
     origin: Instant,
     state: watch::Sender<Leadership>,
     metrics: Metrics,
-    pulse: Pulse,
-    /// Class of the trouble that was told last, so that an outage is told once and not at every attempt.
+    heartbeat: Heartbeat,
+    /// Class of the failure that was logged last, so that an outage is logged once and not at every attempt.
     told: Option<Class>,
 }
 
@@ -46,7 +46,7 @@ impl Election {
         lease: &str,
         identity: &str,
         metrics: Metrics,
-        pulse: Pulse,
+        heartbeat: Heartbeat,
     ) -> (Self, Leader) {
         let (state, receiver) = watch::channel(Leadership::Standby { holder: None });
         let election = Self {
@@ -55,7 +55,7 @@ impl Election {
             origin: Instant::now(),
             state,
             metrics,
-            pulse,
+            heartbeat,
             told: None,
         };
         (election, Leader::new(receiver))
@@ -64,7 +64,7 @@ impl Election {
     /// Takes part until `shutdown`, then gives leadership back if this replica has it.
     pub async fn run(mut self, shutdown: CancellationToken) {
         loop {
-            self.pulse.beat();
+            self.heartbeat.beat();
             let action = self.elector.decide(self.now(), stamp());
             tokio::select! {
                 biased;
@@ -175,7 +175,7 @@ impl Election {
         });
     }
 
-    /// Ends the present term for everybody here and returns it.
+    /// Ends the present term for all controllers and returns it.
     fn end_term(&mut self) -> Option<Term> {
         self.elector.step_down();
         let before = self.state.send_replace(Leadership::Standby { holder: None });
@@ -187,7 +187,7 @@ impl Election {
         Some(term)
     }
 
-    /// Stops acting, then says so in the Lease, in this order: whoever reads it may start at once.
+    /// Stops acting, then says so in the Lease, in this order: its next holder may start at once.
     async fn release(mut self) {
         let mut elector = self.elector.clone();
         let Some(term) = self.end_term() else { return };

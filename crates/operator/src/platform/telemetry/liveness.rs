@@ -10,15 +10,15 @@ use tokio::time::Instant;
 /// A loop beats every few seconds. After this long without a beat it hangs.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
-/// One loop's sign of life.
+/// The heartbeat of one loop.
 #[derive(Debug, Clone)]
-pub struct Pulse {
+pub struct Heartbeat {
     name: &'static str,
     origin: Instant,
     last: Arc<AtomicU64>,
 }
 
-impl Pulse {
+impl Heartbeat {
     pub fn beat(&self) {
         let now = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last.store(now, Ordering::Relaxed);
@@ -29,33 +29,33 @@ impl Pulse {
     }
 }
 
-/// The signs of life of all loops.
+/// The heartbeats of all loops.
 #[derive(Debug, Clone)]
-pub struct Pulses {
+pub struct Heartbeats {
     origin: Instant,
-    all: Vec<Pulse>,
+    all: Vec<Heartbeat>,
 }
 
-impl Default for Pulses {
+impl Default for Heartbeats {
     fn default() -> Self {
         Self { origin: Instant::now(), all: Vec::new() }
     }
 }
 
-impl Pulses {
-    /// A pulse that counts as beating now.
-    pub fn add(&mut self, name: &'static str) -> Pulse {
-        let pulse = Pulse { name, origin: self.origin, last: Arc::default() };
-        pulse.beat();
-        self.all.push(pulse.clone());
-        pulse
+impl Heartbeats {
+    /// A heartbeat that has just been given.
+    pub fn add(&mut self, name: &'static str) -> Heartbeat {
+        let heartbeat = Heartbeat { name, origin: self.origin, last: Arc::default() };
+        heartbeat.beat();
+        self.all.push(heartbeat.clone());
+        heartbeat
     }
 
     /// Loops that hang, and for how long.
     pub fn stuck(&self) -> Vec<(&'static str, Duration)> {
         self.all
             .iter()
-            .map(|pulse| (pulse.name, pulse.silent_for()))
+            .map(|heartbeat| (heartbeat.name, heartbeat.silent_for()))
             .filter(|(_, silent)| *silent > STUCK_AFTER)
             .collect()
     }
@@ -67,13 +67,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_loop_without_a_beat_for_half_a_minute_is_stuck() {
-        let mut pulses = Pulses::default();
-        let steady = pulses.add("steady");
-        let _silent = pulses.add("silent");
+        let mut heartbeats = Heartbeats::default();
+        let steady = heartbeats.add("steady");
+        let _silent = heartbeats.add("silent");
         for _ in 0..31 {
             tokio::time::advance(Duration::from_secs(1)).await;
             steady.beat();
         }
-        assert_eq!(pulses.stuck(), [("silent", Duration::from_secs(31))]);
+        assert_eq!(heartbeats.stuck(), [("silent", Duration::from_secs(31))]);
     }
 }

@@ -12,7 +12,7 @@ mod registries;
 pub(crate) use registries::MOST_OF_A_NAMESPACE;
 pub(crate) use registries::{OTHERS, RegistryLabels};
 
-pub use liveness::{Pulse, Pulses};
+pub use liveness::{Heartbeat, Heartbeats};
 
 use prometheus_client::registry::Registry;
 

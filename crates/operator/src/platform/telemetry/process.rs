@@ -31,7 +31,7 @@ impl Collector for Process {
             ConstGauge::new(value).encode(metric)
         };
         gauge(&mut encoder, "process_start_time_seconds", "When the process started", self.started)?;
-        // Outside Linux there is nothing to read, and nothing is told.
+        // Outside Linux there is nothing to read, and nothing is shown.
         if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
             for (field, name, help) in [
                 ("VmRSS:", "process_resident_memory_bytes", "Memory in use now"),

@@ -1,11 +1,11 @@
 //! A Secret, read: its registry credentials, or why there are none.
 
-use std::{fmt, hash::BuildHasher as _, sync::Arc, sync::OnceLock};
+use std::fmt;
+use std::hash::BuildHasher as _;
+use std::sync::{Arc, OnceLock};
 
-use fairlead_domain::{
-    keyring::{Credential, IdentityKey, Keyring, SecretKind},
-    reference::Repository,
-};
+use fairlead_domain::keyring::{Credential, IdentityKey, Keyring, SecretKind};
+use fairlead_domain::reference::Repository;
 use fairlead_plan::pull_secrets::Content;
 use k8s_openapi::api::core::v1::Secret;
 use sha2::{Digest as _, Sha256};
@@ -148,7 +148,8 @@ mod tests {
     }
 
     fn dockercfg(text: &str) -> serde_json::Value {
-        use base64::{Engine as _, prelude::BASE64_STANDARD};
+        use base64::Engine as _;
+        use base64::prelude::BASE64_STANDARD;
         json!({"type": "kubernetes.io/dockercfg", "data": {".dockercfg": BASE64_STANDARD.encode(text)}})
     }
 

@@ -1,12 +1,11 @@
 //! From the Secrets that may be tried for an image to the logins that they hold for it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
-use fairlead_domain::{keyring::Credential, reference::Repository};
+use fairlead_domain::keyring::Credential;
+use fairlead_domain::reference::Repository;
 use fairlead_plan::credentials::{Attempt, Attempts};
 use fairlead_plan::routing::SecretName;
 use futures::{StreamExt, stream};

@@ -1,9 +1,8 @@
 //! What the metrics page says about Secrets and their copies.
 
-use prometheus_client::{
-    metrics::{counter::Counter, family::Family},
-    registry::Registry,
-};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
 
 use super::Read;
 use crate::controller::metrics::{labels, metrics};

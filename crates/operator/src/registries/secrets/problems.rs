@@ -2,26 +2,24 @@
 //!
 //! Found in two places: where Secrets are read, and where they are copied.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
 
-use fairlead_plan::pull_secrets::Place;
+use fairlead_plan::pull_secrets::CopyPlace;
 use fairlead_plan::routing::PolicyId;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::cluster::state::{Bell, Changes};
 
-/// A failure to copy that was not seen again for so long is over: nobody needs the copy any more.
+/// A failure to copy that was not seen again for so long is over: no Pod needs the copy any more.
 const COPYING_COUNTS: Duration = Duration::from_mins(10);
 
-/// Failures to copy that are told for one policy; a broken policy may fail in every namespace.
+/// Failures to copy that a status lists for one policy; a broken policy may fail in every namespace.
 const MOST_TOLD: usize = 5;
 
-type Copying = BTreeMap<Place, (Instant, String)>;
+type Copying = BTreeMap<CopyPlace, (Instant, String)>;
 
 #[derive(Debug, Default)]
 struct FoundProblems {
@@ -84,7 +82,7 @@ impl Problems {
     }
 
     /// A copy failed, or works again.
-    pub(super) fn copying(&self, policy: &Arc<PolicyId>, place: &Place, problem: Option<String>) {
+    pub(super) fn copying(&self, policy: &Arc<PolicyId>, place: &CopyPlace, problem: Option<String>) {
         self.change(|state| match problem {
             None => {
                 let Some(copying) = state.copying.get_mut(policy) else { return false };
@@ -126,8 +124,8 @@ mod tests {
         Arc::new(PolicyId { kind, namespace: None, name: name.into(), uid: name.into() })
     }
 
-    fn place(namespace: &str) -> Place {
-        Place { namespace: namespace.into(), name: "kuik-pull".into() }
+    fn place(namespace: &str) -> CopyPlace {
+        CopyPlace { namespace: namespace.into(), name: "kuik-pull".into() }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,14 +1,19 @@
 //! Reads Secrets by name, once for all who ask, and remembers them.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_plan::routing::SecretName;
 use fairlead_plan::secret_ttl::Standing;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
-use super::{Keys, Metrics, Problems, Read, cached::CachedSecret, names::can_exist};
+use super::cached::CachedSecret;
+use super::names::can_exist;
+use super::{Keys, Metrics, Problems, Read};
 use crate::platform::api_error::within;
 use crate::registries::cache::{Capacity, SingleFlightCache};
 use crate::registries::single_flight::{Joined, NoResult};
@@ -72,6 +77,17 @@ impl Secrets {
             return read;
         }
         self.wait(self.board(name, false), deadline).await
+    }
+
+    /// Takes a Secret as it was given, or what is wrong with it, where it is not read from a cluster.
+    pub fn learn(&self, name: &SecretName, secret: Result<Secret, String>) {
+        let read = match secret.and_then(Keys::of) {
+            Ok(keys) => Read::Keys(Arc::new(keys)),
+            Err(why) => Read::Unusable(why.into()),
+        };
+        let cached = CachedSecret::after(None, read, Instant::now(), 0.0);
+        let weight = cached.weight();
+        self.shared.cache.entries().insert(name, cached, weight);
     }
 
     /// A registry refused what the Secret holds: it is read again at the next use, unless it was just read.

@@ -1,10 +1,8 @@
 //! Reads the Secrets that policies name again and again, since nothing tells when one changes. Tenants take turns: one
-//! that names thousands of Secrets makes its own rounds longer, and nobody else's.
+//! that names thousands of Secrets makes its own rounds longer, and no others.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use fairlead_plan::routing::{SecretName, SecretUse};
 use fairlead_plan::tenant::{Tenant, round_robin};

@@ -1,28 +1,26 @@
 //! Verdicts in memory, by image and credentials.
 //!
 //! Nothing here waits: locks are held for a look at a map. The map is in parts so that cores rarely meet, and bounded,
-//! because image names come from whoever may create a Pod.
+//! because image names come from every author of Pods.
 
-use std::{
-    collections::{HashMap, HashSet},
-    hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState},
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use fairlead_domain::{
-    cause::Cause,
-    digest::Digest,
-    keyring::Credential,
-    reference::{HostKey, Reference},
-    verdict::Verdict,
-};
+use fairlead_domain::cause::Cause;
+use fairlead_domain::digest::Digest;
+use fairlead_domain::keyring::Credential;
+use fairlead_domain::reference::{HostKey, Reference};
+use fairlead_domain::verdict::Verdict;
 use fairlead_plan::verdict_ttl::{self, Ages, Span, Standing};
 use fairlead_registry::RegistryHealth;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::refresh::Outcome;
+use super::refresh::RefreshOutcome;
 
 const SHARDS: usize = 16;
 /// The part of a full shard that makes room: more at once, so that the search is paid once in many insertions.
@@ -51,7 +49,7 @@ struct Entry {
     span: Span,
     health: Option<RegistryHealth>,
     last_use: Instant,
-    /// Somebody asked since the verdict was found.
+    /// A caller asked since the verdict was found.
     in_use: bool,
     /// A refresh is lined up or under way.
     refreshing: bool,
@@ -61,6 +59,8 @@ struct Entry {
 struct Flight {
     image: Image,
     told: watch::Receiver<Progress>,
+    /// Of a refresh, which waits in line behind all admission: an admission request cancels it, and asks instead.
+    gives_way: Option<CancellationToken>,
 }
 
 /// An image, the credentials with which it is asked for, and on whose account.
@@ -83,7 +83,7 @@ pub(super) struct Asked<'a> {
 
 /// What was found out, and when.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundVerdict {
     pub(super) verdict: Verdict,
     pub(super) health: Option<RegistryHealth>,
     pub(super) at: Instant,
@@ -93,7 +93,7 @@ pub(super) struct Found {
 
 /// What a look tells.
 #[derive(Debug)]
-pub(super) enum Look {
+pub(super) enum CacheLookup {
     Known(Verdict),
     /// It is known, and a liveness check of the registry should begin.
     Ageing(Verdict),
@@ -106,11 +106,12 @@ pub(super) enum Look {
     Absent,
 }
 
-pub(super) enum Boarding {
+/// How a caller gets the verdict.
+pub(super) enum ProbeTicket {
     /// It was found out a moment ago.
     Known(Verdict),
     Joined(watch::Receiver<Progress>),
-    /// Nobody else is asking: whoever gets this must ask, and tell.
+    /// No probe is under way: the caller that gets this has to start one.
     First(Image, watch::Sender<Progress>),
 }
 
@@ -162,23 +163,23 @@ impl Cache {
         Asked { reference, credentials, cause, hash: hasher.finish() }
     }
 
-    pub(super) fn look(&self, asked: &Asked<'_>, now: Instant) -> Look {
+    pub(super) fn look(&self, asked: &Asked<'_>, now: Instant) -> CacheLookup {
         let mut shard = self.shard(asked.hash);
         let Some(entry) = shard.entries.get_mut(&asked.hash).filter(|entry| asked.is(&entry.image)) else {
-            return Look::Absent;
+            return CacheLookup::Absent;
         };
         entry.in_use = true;
         entry.last_use = now;
         if let Some(verdict) = entry.health.as_ref().and_then(RegistryHealth::down) {
-            return Look::Down(verdict);
+            return CacheLookup::Down(verdict);
         }
         match entry.standing(self.ages, now) {
             Standing::Good | Standing::Renew => match entry.proof(self.ages, now) {
-                Standing::Good => Look::Known(entry.verdict.clone()),
-                Standing::Renew => Look::Ageing(entry.verdict.clone()),
-                Standing::Gone => Look::Unproven(entry.verdict.clone()),
+                Standing::Good => CacheLookup::Known(entry.verdict.clone()),
+                Standing::Renew => CacheLookup::Ageing(entry.verdict.clone()),
+                Standing::Gone => CacheLookup::Unproven(entry.verdict.clone()),
             },
-            Standing::Gone => Look::Outdated,
+            Standing::Gone => CacheLookup::Outdated,
         }
     }
 
@@ -190,31 +191,50 @@ impl Cache {
     }
 
     /// Joins those who wait for the same probe.
-    pub(super) fn board(&self, asked: &Asked<'_>, now: Instant) -> Boarding {
+    pub(super) fn join(&self, asked: &Asked<'_>, now: Instant) -> ProbeTicket {
         let mut shard = self.shard(asked.hash);
         let entry = shard.entries.get(&asked.hash).filter(|entry| asked.is(&entry.image));
         if let Some(entry) = entry.filter(|entry| entry.standing(self.ages, now) != Standing::Gone) {
-            return Boarding::Known(entry.verdict.clone());
+            return ProbeTicket::Known(entry.verdict.clone());
         }
         if let Some(flight) = shard.flights.get(&asked.hash).filter(|flight| asked.is(&flight.image)) {
-            return Boarding::Joined(flight.told.clone());
+            match &flight.gives_way {
+                Some(gives_way) if matches!(*flight.told.borrow(), Progress::InLine) => gives_way.cancel(),
+                _ => return ProbeTicket::Joined(flight.told.clone()),
+            }
         }
         let image = asked.own();
-        let (telling, told) = watch::channel(Progress::InLine);
-        shard.flights.insert(asked.hash, Flight { image: image.clone(), told });
-        Boarding::First(image, telling)
+        let telling = shard.begin(&image, None);
+        ProbeTicket::First(image, telling)
     }
 
-    /// Nobody joins the probe of this image any more.
-    pub(super) fn landed(&self, image: &Image) {
+    /// Begins a refresh that was lined up, unless another probe has made it needless or is about to. The token says
+    /// that it is to give way.
+    pub(super) fn begin_refresh(
+        &self,
+        image: &Image,
+    ) -> Option<(watch::Sender<Progress>, CancellationToken)> {
         let mut shard = self.shard(image.hash);
-        if shard.flights.get(&image.hash).is_some_and(|flight| flight.image.is(image)) {
+        let is_due = |entry: &Entry| entry.image.is(image) && entry.refreshing;
+        if !shard.entries.get(&image.hash).is_some_and(is_due)
+            || shard.flights.get(&image.hash).is_some_and(|flight| flight.image.is(image))
+        {
+            return None;
+        }
+        let gives_way = CancellationToken::new();
+        Some((shard.begin(image, Some(gives_way.clone())), gives_way))
+    }
+
+    /// No caller joins this probe of the image any more.
+    pub(super) fn probe_ended(&self, image: &Image, told: &watch::Receiver<Progress>) {
+        let mut shard = self.shard(image.hash);
+        if shard.flights.get(&image.hash).is_some_and(|flight| flight.told.same_channel(told)) {
             shard.flights.remove(&image.hash);
         }
     }
 
     /// Remembers what was found out, for as long as it is good.
-    pub(super) fn keep(&self, image: Image, found: Found) {
+    pub(super) fn keep(&self, image: Image, found: FoundVerdict) {
         let mut shard = self.shard(image.hash);
         let span = verdict_ttl::span(&found.verdict, self.ages, found.wall_clock, found.jitter);
         let Some(span) = span else {
@@ -228,17 +248,23 @@ impl Cache {
     }
 
     /// Takes note of how a refresh went.
-    pub(super) fn renew(&self, image: &Image, found: Found, late: bool, registry_is_down: bool) -> Outcome {
+    pub(super) fn renew(
+        &self,
+        image: &Image,
+        found: FoundVerdict,
+        late: bool,
+        registry_is_down: bool,
+    ) -> RefreshOutcome {
         let mut shard = self.shard(image.hash);
         let Some(entry) = shard.entries.get_mut(&image.hash).filter(|entry| entry.image.is(image)) else {
-            return Outcome::Forgotten;
+            return RefreshOutcome::Forgotten;
         };
         if !verdict_ttl::replaces(&entry.verdict, &found.verdict, late, registry_is_down) {
             entry.refreshing = false;
             entry.span.renew = Some(found.at.saturating_duration_since(entry.found) + self.ages.refresh);
-            return Outcome::Kept;
+            return RefreshOutcome::Kept;
         }
-        let outcome = Outcome::of(&entry.verdict, &found.verdict);
+        let outcome = RefreshOutcome::of(&entry.verdict, &found.verdict);
         match verdict_ttl::span(&found.verdict, self.ages, found.wall_clock, found.jitter) {
             Some(span) => {
                 let last_use = entry.last_use;
@@ -292,6 +318,12 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 }
 
 impl Shard {
+    fn begin(&mut self, image: &Image, gives_way: Option<CancellationToken>) -> watch::Sender<Progress> {
+        let (telling, told) = watch::channel(Progress::InLine);
+        self.flights.insert(image.hash, Flight { image: image.clone(), told, gives_way });
+        telling
+    }
+
     fn make_room(&mut self, ages: Ages, now: Instant) {
         let before = self.entries.len();
         self.entries.retain(|_, entry| entry.standing(ages, now) != Standing::Gone);
@@ -306,7 +338,7 @@ impl Shard {
 }
 
 impl Entry {
-    fn new(image: Image, found: Found, span: Span) -> Self {
+    fn new(image: Image, found: FoundVerdict, span: Span) -> Self {
         Self {
             image,
             verdict: found.verdict,

@@ -1,29 +1,60 @@
-//! A probe under way on behalf of everybody who waits for it, and of those who will ask later.
+//! Single-flight: a probe under way for all callers that wait for it, and for those that come later.
 
+use fairlead_domain::verdict::Verdict;
 use fairlead_registry::{Class, Context};
 use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::{
-    Verdicts,
-    cache::{Image, Progress},
-    metrics::Source,
-};
+use super::Verdicts;
+use super::cache::{Image, Progress};
+use super::metrics::ProbeCause;
 
 impl Verdicts {
     /// Begins a probe, which counts against the share of the namespace that asked first.
-    pub(super) fn take_off(&self, image: Image, namespace: &str, telling: watch::Sender<Progress>) {
-        let landing = Landing { verdicts: self.clone(), image: image.clone() };
+    pub(super) fn start_probe(&self, image: Image, namespace: &str, telling: watch::Sender<Progress>) {
+        let guard = ProbeGuard::new(self, &image, &telling);
         let context = self.context(Class::Admission).on_behalf_of(namespace);
-        tokio::spawn(self.clone().fly(image, context, telling, landing));
+        tokio::spawn(self.clone().run_probe(image, context, telling, guard));
     }
 
-    async fn fly(self, image: Image, context: Context, telling: watch::Sender<Progress>, landing: Landing) {
-        let mut landing = Some(landing);
+    /// What a probe for a refresh finds. Callers join it once it is sent; before, it gives way to one that is in a
+    /// hurry. `None`: another probe finds out.
+    pub(super) async fn probe_for_refresh(
+        &self,
+        image: &Image,
+        telling: &watch::Sender<Progress>,
+        gives_way: &CancellationToken,
+    ) -> Option<Verdict> {
+        let (sending, mut sent) = watch::channel(None);
+        let context = self.context(Class::Background).telling_when_sent(sending);
+        let options = self.shared.settings.options(image.cause());
+        let mut probe = std::pin::pin!(self.probe(image, options, &context, ProbeCause::Refresh));
+        let verdict = loop {
+            tokio::select! {
+                biased;
+                verdict = &mut probe => break verdict,
+                () = gives_way.cancelled() => return None,
+                Ok(()) = sent.changed() => telling.send_replace(progress(*sent.borrow_and_update())),
+            };
+        };
+        telling.send_replace(Progress::Told(verdict.clone()));
+        Some(verdict)
+    }
+
+    async fn run_probe(
+        self,
+        image: Image,
+        context: Context,
+        telling: watch::Sender<Progress>,
+        guard: ProbeGuard,
+    ) {
+        let mut guard = Some(guard);
         let health = self.health(&image);
         let (sending, mut sent) = watch::channel(None);
         let context = context.telling_when_sent(sending);
         let options = self.shared.settings.options(image.cause());
-        let mut probe = std::pin::pin!(self.probe(&image, options, &context, Source::Admission));
+        let mut probe = std::pin::pin!(self.probe(&image, options, &context, ProbeCause::Admission));
         let mut down = std::pin::pin!(async {
             match &health {
                 Some(health) => health.goes_down().await,
@@ -35,32 +66,42 @@ impl Verdicts {
                 biased;
                 verdict = &mut probe => break verdict,
                 down = &mut down => {
-                    // Somebody else's call showed that the registry is down: nobody waits any longer. What becomes of
-                    // this call is still of use when the registry only seems to be back.
-                    landing.take();
+                    // Another call showed that the registry is down: all callers are released. What becomes of this
+                    // call is still of use when the registry only seems to be back.
+                    guard.take();
                     telling.send_replace(Progress::Told(down));
                     break probe.await;
                 }
                 Ok(()) = sent.changed() => {
-                    let sent = *sent.borrow_and_update();
-                    telling.send_replace(sent.map_or(Progress::InLine, Progress::Sent));
+                    telling.send_replace(progress(*sent.borrow_and_update()));
                 }
             }
         };
-        self.land(image.clone(), verdict.clone(), health.clone());
-        drop(landing);
+        self.record(image.clone(), verdict.clone(), health.clone());
+        drop(guard);
         telling.send_replace(Progress::Told(verdict));
     }
 }
 
-/// Takes a probe off the list of those under way, also when it ends by a panic.
-struct Landing {
-    verdicts: Verdicts,
-    image: Image,
+fn progress(sent: Option<Instant>) -> Progress {
+    sent.map_or(Progress::InLine, Progress::Sent)
 }
 
-impl Drop for Landing {
+/// Takes a probe off the list of those under way, also when it ends by a panic.
+pub(super) struct ProbeGuard {
+    verdicts: Verdicts,
+    image: Image,
+    told: watch::Receiver<Progress>,
+}
+
+impl ProbeGuard {
+    pub(super) fn new(verdicts: &Verdicts, image: &Image, telling: &watch::Sender<Progress>) -> Self {
+        Self { verdicts: verdicts.clone(), image: image.clone(), told: telling.subscribe() }
+    }
+}
+
+impl Drop for ProbeGuard {
     fn drop(&mut self) {
-        self.verdicts.shared.cache.landed(&self.image);
+        self.verdicts.shared.cache.probe_ended(&self.image, &self.told);
     }
 }

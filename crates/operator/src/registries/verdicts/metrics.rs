@@ -2,37 +2,37 @@
 //!
 //! Registries are named in labels, up to a bound, since their names come from Pods; images never are.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_domain::verdict::VerdictKind;
 use fairlead_plan::named_registries::Named;
 use fairlead_registry::Client;
 use parking_lot::{Mutex, MutexGuard};
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
-    metrics::{
-        MetricType,
-        counter::Counter,
-        family::Family,
-        gauge::{ConstGauge, Gauge},
-        histogram::Histogram,
-    },
-    registry::Registry,
-};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
 
-use super::refresh::Outcome;
+use super::refresh::RefreshOutcome;
+use crate::controller::metrics::{labels, metrics};
 use crate::platform::telemetry::{OTHERS, RegistryLabels};
 
 /// Why a registry was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// Somebody wanted to know now.
+pub(super) enum ProbeCause {
+    /// A caller waits for it.
     Admission,
     Refresh,
 }
 
-impl Source {
+impl ProbeCause {
     const fn name(self) -> &'static str {
         match self {
             Self::Admission => "admission",
@@ -41,90 +41,64 @@ impl Source {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ProbeLabels {
-    registry: Arc<str>,
-    source: &'static str,
-    verdict: &'static str,
+labels! {
+    ProbeLabels { registry: Arc<str>, source, verdict }
+    ResultLabel { result }
+    RegistryLabel { registry: Arc<str> }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabel {
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RegistryLabel {
-    registry: Arc<str>,
+metrics! {
+    struct Counters {
+        probes: Family<ProbeLabels, Counter> =
+            "fairlead_probes", "Probes of images, by registry, by what asked for them and by what they found";
+        lookups: Family<ResultLabel, Counter> =
+            "fairlead_verdict_lookups", "Looks for what is known about an image, by what they found";
+        refreshes: Family<ResultLabel, Counter> =
+            "fairlead_verdict_refreshes", "Refreshes of verdicts in use, by what became of the verdict";
+        kept: Gauge = "fairlead_verdicts", "Verdicts in memory";
+    }
 }
 
 /// Metrics of verdicts and of the probes behind them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    probes: Family<ProbeLabels, Counter>,
+    counters: Counters,
     duration: Histogram,
-    lookups: Family<ResultLabel, Counter>,
     // Looked up once: counting is part of every answer from memory.
     hits: Counter,
     misses: Counter,
     checked: Counter,
     down: Counter,
-    refreshes: Family<ResultLabel, Counter>,
-    kept: Gauge,
     named: Arc<Mutex<RegistryLabels>>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        // From a registry next door to the longest that an API server waits.
-        let buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
-        let lookups = Family::<ResultLabel, Counter>::default();
-        let lookup = |result| lookups.get_or_create(&ResultLabel { result }).clone();
-        let (hits, misses) = (lookup("hit"), lookup("miss"));
-        let (checked, down) = (lookup("checked"), lookup("registry-down"));
-        let refreshes = Family::<ResultLabel, Counter>::default();
-        for outcome in Outcome::ALL {
-            drop(refreshes.get_or_create(&ResultLabel { result: outcome.name() }));
-        }
-        Self {
-            probes: Family::default(),
-            duration: Histogram::new(buckets),
-            lookups,
-            hits,
-            misses,
-            checked,
-            down,
-            refreshes,
-            kept: Gauge::default(),
-            named: Arc::default(),
-        }
+        Self::new(Counters::default())
     }
 }
 
 impl Metrics {
+    fn new(counters: Counters) -> Self {
+        let lookup = |result| counters.lookups.get_or_create(&ResultLabel { result }).clone();
+        let (hits, misses) = (lookup("hit"), lookup("miss"));
+        let (checked, down) = (lookup("checked"), lookup("registry-down"));
+        for outcome in RefreshOutcome::ALL {
+            drop(counters.refreshes.get_or_create(&ResultLabel { result: outcome.name() }));
+        }
+        // From a registry next door to the longest that an API server waits.
+        let buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
+        let duration = Histogram::new(buckets);
+        Self { counters, duration, hits, misses, checked, down, named: Arc::default() }
+    }
+
     pub fn register(registry: &mut Registry, client: &Client) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "fairlead_probes",
-            "Probes of images, by registry, by what asked for them and by what they found",
-            metrics.probes.clone(),
-        );
+        let metrics = Self::new(Counters::register_all(registry));
         registry.register(
             "fairlead_probe_duration_seconds",
             "Time from a question to a registry to its answer, waiting for the registry's budget included",
             metrics.duration.clone(),
         );
-        registry.register(
-            "fairlead_verdict_lookups",
-            "Looks for what is known about an image, by what they found",
-            metrics.lookups.clone(),
-        );
-        registry.register(
-            "fairlead_verdict_refreshes",
-            "Refreshes of verdicts in use, by what became of the verdict",
-            metrics.refreshes.clone(),
-        );
-        registry.register("fairlead_verdicts", "Verdicts in memory", metrics.kept.clone());
         let named = Arc::clone(&metrics.named);
         registry.register_collector(Box::new(Down { client: client.clone(), named }));
         metrics
@@ -148,19 +122,19 @@ impl Metrics {
         self.down.inc();
     }
 
-    pub(super) fn probed(&self, host: &str, source: Source, found: VerdictKind, after: Duration) {
+    pub(super) fn probed(&self, host: &str, source: ProbeCause, found: VerdictKind, after: Duration) {
         let source = source.name();
         let labels = ProbeLabels { registry: self.labels().get(host), source, verdict: found.name() };
-        self.probes.get_or_create(&labels).inc();
+        self.counters.probes.get_or_create(&labels).inc();
         self.duration.observe(after.as_secs_f64());
     }
 
-    pub(super) fn refreshed(&self, outcome: Outcome) {
-        self.refreshes.get_or_create(&ResultLabel { result: outcome.name() }).inc();
+    pub(super) fn refreshed(&self, outcome: RefreshOutcome) {
+        self.counters.refreshes.get_or_create(&ResultLabel { result: outcome.name() }).inc();
     }
 
     pub(super) fn kept(&self, verdicts: usize) {
-        self.kept.set(i64::try_from(verdicts).unwrap_or(i64::MAX));
+        self.counters.kept.set(i64::try_from(verdicts).unwrap_or(i64::MAX));
     }
 
     /// Gives a registry a label on account of a namespace, if it may have one.
@@ -184,10 +158,10 @@ impl Metrics {
             return;
         }
         self.labels().free(host);
-        for source in [Source::Admission, Source::Refresh] {
+        for source in [ProbeCause::Admission, ProbeCause::Refresh] {
             for verdict in VerdictKind::ALL {
                 let (registry, source) = (Arc::clone(&registry), source.name());
-                self.probes.remove(&ProbeLabels { registry, source, verdict: verdict.name() });
+                self.counters.probes.remove(&ProbeLabels { registry, source, verdict: verdict.name() });
             }
         }
     }

@@ -1,8 +1,8 @@
 //! What is known about the availability of images, for all who would otherwise ask registries the same question again.
 //!
 //! Admission reads it on the path of every Pod, so an answer from memory must cost next to nothing, and a registry that
-//! is down must not be waited for. A verdict serves only those who would ask with the same credentials; without any,
-//! everybody. How long verdicts are good is decided in [`fairlead_plan::verdict_ttl`].
+//! is down must not be waited for. A verdict serves only those who would ask with the same credentials; without any, it
+//! serves all. How long verdicts are good is decided in [`fairlead_plan::verdict_ttl`].
 
 mod cache;
 mod flight;
@@ -12,38 +12,34 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::{Duration, SystemTime},
-};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
-use fairlead_domain::{
-    cause::Cause, digest::Digest, keyring::Credential, reference::Reference, verdict::Verdict,
-};
+use fairlead_domain::cause::Cause;
+use fairlead_domain::digest::Digest;
+use fairlead_domain::keyring::Credential;
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
 use fairlead_plan::named_registries::Named;
 use fairlead_plan::verdict_ttl::{self, Standing};
 use fairlead_registry::{Class, Client, Context, ProbeOptions, RegistryHealth};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    cache::{Asked, Boarding, Cache, Found, Image, Look, Progress},
-    metrics::Source,
-    settings::UNTOLD_PATIENCE,
-};
-pub use self::{
-    metrics::Metrics,
-    settings::{NodeTrust, VerdictSettings, client, settings},
-};
+use self::cache::{Asked, Cache, CacheLookup, FoundVerdict, Image, ProbeTicket, Progress};
+pub use self::metrics::Metrics;
+use self::metrics::ProbeCause;
+use self::settings::UNTOLD_PATIENCE;
+pub use self::settings::{NodeTrust, VerdictSettings, client, settings};
 
 use crate::cluster::ledgers::Findings;
 
-/// A probe that runs out of time says so itself, to everybody at once; callers give it the chance to.
+/// A probe that runs out of time says so itself, to all callers at once; they give it the chance to.
 const MARGIN: Duration = Duration::from_millis(25);
 
 /// What is known of an image without waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum KnownVerdict {
     Verdict(Verdict),
     /// A positive verdict, which serves after a liveness check of its registry.
     Unproven(Verdict),
@@ -84,16 +80,16 @@ impl Verdicts {
     /// Lets the ledgers hear of every probe, once for all clones.
     #[must_use]
     pub fn heard_by(self, findings: Findings) -> Self {
-        // Whoever listens already goes on doing so.
+        // Listeners stay subscribed.
         let _ = self.shared.heard_by.set(findings);
         self
     }
 
     /// What is known without waiting. While a registry is down that is known of all its images, asked for before or
     /// not. May begin a liveness check in the background; so this needs a runtime around it.
-    pub fn known(&self, image: &Reference, credentials: &[Credential]) -> Known {
+    pub fn known(&self, image: &Reference, credentials: &[Credential]) -> KnownVerdict {
         let known = self.look(&self.shared.cache.asked(image, credentials, self.cause));
-        if matches!(known, Known::Nothing) {
+        if matches!(known, KnownVerdict::Nothing) {
             self.shared.metrics.missed();
         }
         known
@@ -122,9 +118,9 @@ impl Verdicts {
     ) -> Verdict {
         let asked = self.shared.cache.asked(image, credentials, self.cause);
         let verdict = match self.look(&asked) {
-            Known::Verdict(known) => return known,
-            Known::Unproven(verdict) => verdict,
-            Known::Nothing => self.find_out(&asked, namespace, deadline).await,
+            KnownVerdict::Verdict(known) => return known,
+            KnownVerdict::Unproven(verdict) => verdict,
+            KnownVerdict::Nothing => self.find_out(&asked, namespace, deadline).await,
         };
         if verdict.is_available() { self.once_alive(&asked, verdict, deadline).await } else { verdict }
     }
@@ -139,19 +135,39 @@ impl Verdicts {
     ) -> Verdict {
         let asked = self.shared.cache.asked(image, credentials, self.cause);
         match self.look(&asked) {
-            Known::Verdict(verdict) | Known::Unproven(verdict) => verdict,
-            Known::Nothing => self.find_out(&asked, namespace, deadline).await,
+            KnownVerdict::Verdict(verdict) | KnownVerdict::Unproven(verdict) => verdict,
+            KnownVerdict::Nothing => self.find_out(&asked, namespace, deadline).await,
         }
+    }
+
+    /// What the registry says now, whatever is known: for what is decided once and kept.
+    pub async fn ask_anew(
+        &self,
+        image: &Reference,
+        credentials: &[Credential],
+        namespace: &str,
+        deadline: Instant,
+    ) -> Verdict {
+        self.shared.metrics.name(image.host().as_str(), namespace);
+        let settings = &self.shared.settings;
+        let image = self.shared.cache.asked(image, credentials, self.cause).own();
+        let limit = settings.timeout.unwrap_or(UNTOLD_PATIENCE);
+        let context = Context::new(Class::Admission, deadline).answered_within(limit).on_behalf_of(namespace);
+        let verdict =
+            self.probe(&image, settings.options(image.cause()), &context, ProbeCause::Admission).await;
+        let health = self.health(&image);
+        self.record(image, verdict.clone(), health);
+        verdict
     }
 
     async fn find_out(&self, asked: &Asked<'_>, namespace: &str, deadline: Instant) -> Verdict {
         self.shared.metrics.name(asked.reference().host().as_str(), namespace);
-        let mut told = match self.shared.cache.board(asked, Instant::now()) {
-            Boarding::Known(verdict) => return verdict,
-            Boarding::Joined(told) => told,
-            Boarding::First(image, telling) => {
+        let mut told = match self.shared.cache.join(asked, Instant::now()) {
+            ProbeTicket::Known(verdict) => return verdict,
+            ProbeTicket::Joined(told) => told,
+            ProbeTicket::First(image, telling) => {
                 let told = telling.subscribe();
-                self.take_off(image, namespace, telling);
+                self.start_probe(image, namespace, telling);
                 told
             }
         };
@@ -207,9 +223,9 @@ impl Verdicts {
         let options = ProbeOptions { new_connection: true, ..settings.options(image.cause()) };
         let limit = settings.timeout.unwrap_or(UNTOLD_PATIENCE);
         let context = Context::new(Class::Admission, deadline).answered_within(limit);
-        let verdict = self.probe(&image, options, &context, Source::Admission).await;
+        let verdict = self.probe(&image, options, &context, ProbeCause::Admission).await;
         let health = self.health(&image);
-        self.land(image, verdict.clone(), health);
+        self.record(image, verdict.clone(), health);
         verdict
     }
 
@@ -217,7 +233,7 @@ impl Verdicts {
     pub fn learn(&self, image: &Reference, credentials: &[Credential], verdict: Verdict) {
         let image = self.shared.cache.asked(image, credentials, self.cause).own();
         let health = self.health(&image);
-        self.land(image, verdict, health);
+        self.record(image, verdict, health);
     }
 
     /// Refreshes verdicts in use, forgets those that are not, and forgets registries that are neither `named` nor in
@@ -226,31 +242,31 @@ impl Verdicts {
         shutdown.run_until_cancelled_owned(refresh::run(self, named)).await;
     }
 
-    fn look(&self, asked: &Asked<'_>) -> Known {
+    fn look(&self, asked: &Asked<'_>) -> KnownVerdict {
         let metrics = &self.shared.metrics;
         match self.shared.cache.look(asked, Instant::now()) {
-            Look::Known(verdict) => {
+            CacheLookup::Known(verdict) => {
                 metrics.hit();
-                Known::Verdict(verdict)
+                KnownVerdict::Verdict(verdict)
             }
-            Look::Ageing(verdict) => {
+            CacheLookup::Ageing(verdict) => {
                 metrics.hit();
                 let (host, patience) = (asked.reference().host(), self.shared.settings.check_patience());
                 drop(self.shared.client.check(&host, asked.cause(), patience));
-                Known::Verdict(verdict)
+                KnownVerdict::Verdict(verdict)
             }
-            Look::Unproven(verdict) => Known::Unproven(verdict),
-            Look::Down(verdict) => {
+            CacheLookup::Unproven(verdict) => KnownVerdict::Unproven(verdict),
+            CacheLookup::Down(verdict) => {
                 metrics.answered_for_registry();
-                Known::Verdict(verdict)
+                KnownVerdict::Verdict(verdict)
             }
-            Look::Outdated => Known::Nothing,
-            Look::Absent => match self.shared.client.is_down(&asked.reference().host()) {
+            CacheLookup::Outdated => KnownVerdict::Nothing,
+            CacheLookup::Absent => match self.shared.client.is_down(&asked.reference().host()) {
                 Some(down) => {
                     metrics.answered_for_registry();
-                    Known::Verdict(down)
+                    KnownVerdict::Verdict(down)
                 }
-                None => Known::Nothing,
+                None => KnownVerdict::Nothing,
             },
         }
     }
@@ -259,7 +275,7 @@ impl Verdicts {
         self.shared.client.health(&image.reference().host())
     }
 
-    /// Work in the background gives way; whoever admits a Pod stays in line as long as its API server waits.
+    /// Work in the background gives way; admission stays in line as long as its API server waits.
     fn context(&self, class: Class) -> Context {
         let (now, patience) = (Instant::now(), self.shared.settings.patience());
         match class {
@@ -275,7 +291,7 @@ impl Verdicts {
         image: &Image,
         options: ProbeOptions,
         context: &Context,
-        source: Source,
+        source: ProbeCause,
     ) -> Verdict {
         let Shared { client, metrics, heard_by, .. } = &*self.shared;
         let started = Instant::now();
@@ -287,13 +303,19 @@ impl Verdicts {
         verdict
     }
 
-    fn land(&self, image: Image, verdict: Verdict, health: Option<RegistryHealth>) {
+    fn record(&self, image: Image, verdict: Verdict, health: Option<RegistryHealth>) {
         self.shared.cache.keep(image, found(verdict, health));
     }
 }
 
-fn found(verdict: Verdict, health: Option<RegistryHealth>) -> Found {
-    Found { verdict, health, at: Instant::now(), wall_clock: SystemTime::now(), jitter: fastrand::f64() }
+fn found(verdict: Verdict, health: Option<RegistryHealth>) -> FoundVerdict {
+    FoundVerdict {
+        verdict,
+        health,
+        at: Instant::now(),
+        wall_clock: SystemTime::now(),
+        jitter: fastrand::f64(),
+    }
 }
 
 fn no_answer(progress: &Progress, since: Instant) -> Verdict {

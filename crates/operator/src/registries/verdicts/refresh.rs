@@ -1,20 +1,19 @@
-//! Keeps verdicts in use fresh without anybody waiting for it.
+//! Refreshes verdicts in use in the background.
 
-use std::{
-    collections::{HashSet, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
-use fairlead_domain::{reference::HostKey, verdict::Verdict};
+use fairlead_domain::reference::HostKey;
+use fairlead_domain::verdict::Verdict;
 use fairlead_plan::named_registries::{self, Named};
-use fairlead_registry::{Class, RegistryHealth};
-use tokio::{
-    task::JoinSet,
-    time::{Instant, MissedTickBehavior, interval},
-};
+use fairlead_registry::RegistryHealth;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::{Verdicts, cache::Image, found, metrics::Source};
+use super::cache::Image;
+use super::flight::ProbeGuard;
+use super::{Verdicts, found};
 
 /// How often it is looked what is due. Short, since it is also how soon a registry that came back is believed.
 const TICK: Duration = Duration::from_millis(250);
@@ -57,9 +56,10 @@ pub(super) async fn run(verdicts: Verdicts, mut named: impl FnMut() -> Arc<Named
 
 async fn refresh(verdicts: Verdicts, image: Image) {
     let (started, health) = (Instant::now(), verdicts.health(&image));
-    let context = verdicts.context(Class::Background);
-    let options = verdicts.shared.settings.options(image.cause());
-    let verdict = verdicts.probe(&image, options, &context, Source::Refresh).await;
+    let Some((telling, gives_way)) = verdicts.shared.cache.begin_refresh(&image) else { return };
+    // Until what it found is recorded.
+    let _guard = ProbeGuard::new(&verdicts, &image, &telling);
+    let Some(verdict) = verdicts.probe_for_refresh(&image, &telling, &gives_way).await else { return };
     let late = started.elapsed() >= verdicts.shared.settings.patience();
     let is_down = health.as_ref().is_some_and(RegistryHealth::is_down);
     let kind = verdict.kind();
@@ -114,18 +114,18 @@ impl Sweeper {
 
 /// What a refresh did to what was known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum RefreshOutcome {
     /// It is still so.
     Same,
     /// It is not so any more.
     Changed,
     /// The refresh found nothing out.
     Kept,
-    /// Nobody remembers the image any more.
+    /// The image has left the cache.
     Forgotten,
 }
 
-impl Outcome {
+impl RefreshOutcome {
     pub(super) const ALL: [Self; 4] = [Self::Same, Self::Changed, Self::Kept, Self::Forgotten];
 
     pub(super) fn of(known: &Verdict, found: &Verdict) -> Self {

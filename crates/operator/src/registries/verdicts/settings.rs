@@ -1,11 +1,10 @@
 //! What the configuration says about asking registries.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::num::NonZeroU32;
+use std::time::Duration;
 
-use fairlead_domain::{
-    cause::Cause,
-    reference::{Host, HostKey},
-};
+use fairlead_domain::cause::Cause;
+use fairlead_domain::reference::{Host, HostKey};
 use fairlead_plan::verdict_ttl::Ages;
 use fairlead_registry::{BreakerSettings, Budget, Client, ProbeOptions, Rate, RegistrySettings, Settings};
 
@@ -20,7 +19,7 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 pub(super) const UNTOLD_PATIENCE: Duration = Duration::from_secs(5);
 /// The time of a liveness check where `routing.activeCheck.timeout` is off.
 const UNTOLD_CHECK: Duration = Duration::from_secs(2);
-/// However fresh somebody wants verdicts to be, registries are not asked more often.
+/// However short the configured age, registries are not asked more often.
 const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
 /// A registry that is down is tried again after 1, 2, 4 and then every 5 seconds: the longest pause bounds how soon it
 /// is used again after it is back.

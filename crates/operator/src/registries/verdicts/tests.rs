@@ -1,13 +1,12 @@
 use std::sync::LazyLock;
 
-use fairlead_domain::{
-    cause::Cause,
-    keyring::{IdentityKey, Keyring},
-    reference::Host,
-};
+use fairlead_domain::cause::Cause;
+use fairlead_domain::keyring::{IdentityKey, Keyring};
+use fairlead_domain::reference::Host;
 use proptest::prelude::*;
 
-use super::{refresh::Outcome, *};
+use super::refresh::RefreshOutcome;
+use super::*;
 
 const SETTINGS: VerdictSettings = VerdictSettings {
     refresh: Duration::from_secs(30),
@@ -46,18 +45,20 @@ fn health() -> Option<RegistryHealth> {
     CLIENT.health(&image("r.example/app").host())
 }
 
-fn at(verdict: Verdict, at: Instant) -> Found {
-    Found { verdict, health: health(), at, wall_clock: SystemTime::UNIX_EPOCH, jitter: 0.0 }
+fn at(verdict: Verdict, at: Instant) -> FoundVerdict {
+    FoundVerdict { verdict, health: health(), at, wall_clock: SystemTime::UNIX_EPOCH, jitter: 0.0 }
 }
 
 fn known(cache: &Cache, text: &str, credentials: &[Credential], now: Instant) -> Option<Verdict> {
     match cache.look(&cache.asked(&image(text), credentials, Cause::Administrator), now) {
-        Look::Known(verdict) | Look::Ageing(verdict) | Look::Unproven(verdict) => Some(verdict),
-        Look::Down(_) | Look::Outdated | Look::Absent => None,
+        CacheLookup::Known(verdict) | CacheLookup::Ageing(verdict) | CacheLookup::Unproven(verdict) => {
+            Some(verdict)
+        }
+        CacheLookup::Down(_) | CacheLookup::Outdated | CacheLookup::Absent => None,
     }
 }
 
-fn keep(cache: &Cache, text: &str, credentials: &[Credential], found: Found) {
+fn keep(cache: &Cache, text: &str, credentials: &[Credential], found: FoundVerdict) {
     cache.keep(cache.asked(&image(text), credentials, Cause::Administrator).own(), found);
 }
 
@@ -83,13 +84,18 @@ fn a_verdict_on_one_account_does_not_serve_another() {
     let asked = |cause| cache.asked(&image("r.example/app:1"), &[], cause);
     for (knows, asks) in [(Cause::Administrator, Cause::Tenant), (Cause::Tenant, Cause::Administrator)] {
         cache.keep(asked(knows).own(), at(available(), now));
-        assert!(matches!(cache.look(&asked(knows), now), Look::Known(_) | Look::Unproven(_)));
+        assert!(matches!(cache.look(&asked(knows), now), CacheLookup::Known(_) | CacheLookup::Unproven(_)));
         let later = now + Duration::from_hours(1);
         cache.tidy(later, 0);
         cache.keep(asked(knows).own(), at(available(), later));
-        assert!(matches!(cache.look(&asked(asks), later), Look::Absent | Look::Outdated), "{asks:?}");
-        assert!(matches!(cache.board(&asked(asks), later), Boarding::First(..)), "{asks:?} asks for itself");
-        cache.landed(&asked(asks).own());
+        assert!(
+            matches!(cache.look(&asked(asks), later), CacheLookup::Absent | CacheLookup::Outdated),
+            "{asks:?}"
+        );
+        let ProbeTicket::First(image, telling) = cache.join(&asked(asks), later) else {
+            panic!("{asks:?} asks for itself")
+        };
+        cache.probe_ended(&image, &telling.subscribe());
         cache.tidy(later + Duration::from_hours(1), 0);
     }
 }
@@ -123,11 +129,11 @@ fn only_what_is_in_use_is_refreshed_and_once_at_a_time() {
     assert!(cache.tidy(after(31), 10).images.is_empty(), "it is under way");
     assert_eq!(known(&cache, "used:1", &[], after(31)), Some(available()), "and the old one serves");
 
-    assert_eq!(cache.renew(&due[0], at(absent(), after(32)), false, false), Outcome::Changed);
+    assert_eq!(cache.renew(&due[0], at(absent(), after(32)), false, false), RefreshOutcome::Changed);
     assert_eq!(known(&cache, "used:1", &[], after(32)), Some(absent()));
     let tidied = cache.tidy(after(61), 10);
     assert_eq!((tidied.images.len(), tidied.kept), (0, 0), "what nobody asks for is forgotten");
-    assert_eq!(cache.renew(&due[0], at(available(), after(62)), false, false), Outcome::Forgotten);
+    assert_eq!(cache.renew(&due[0], at(available(), after(62)), false, false), RefreshOutcome::Forgotten);
 }
 
 #[test]
@@ -138,7 +144,7 @@ fn a_refresh_that_found_nothing_out_is_not_repeated_at_once() {
     known(&cache, "app:1", &[], start);
     let due = cache.tidy(after(30), 10).images;
     let limited = Verdict::RateLimited { until: None, reason: "later".into() };
-    assert_eq!(cache.renew(&due[0], at(limited, after(30)), false, false), Outcome::Kept);
+    assert_eq!(cache.renew(&due[0], at(limited, after(30)), false, false), RefreshOutcome::Kept);
     known(&cache, "app:1", &[], after(59));
     assert!(cache.tidy(after(59), 10).images.is_empty());
     assert_eq!(known(&cache, "app:1", &[], after(60)), Some(available()));
@@ -149,18 +155,53 @@ fn a_refresh_that_found_nothing_out_is_not_repeated_at_once() {
 fn those_who_ask_the_same_share_a_probe() {
     let (cache, now) = (cache(100), Instant::now());
     let ada = logins(&["ada"]);
-    let board = |credentials| {
-        cache.board(&cache.asked(&image("r.example/app:1"), credentials, Cause::Administrator), now)
+    let join = |credentials| {
+        cache.join(&cache.asked(&image("r.example/app:1"), credentials, Cause::Administrator), now)
     };
-    let Boarding::First(first, telling) = board(&[]) else { panic!("nobody asked before") };
-    let Boarding::Joined(told) = board(&[]) else { panic!("a probe is under way") };
-    assert!(matches!(board(&ada), Boarding::First(..)), "with other credentials it is another question");
+    let ProbeTicket::First(first, telling) = join(&[]) else { panic!("nobody asked before") };
+    let ProbeTicket::Joined(told) = join(&[]) else { panic!("a probe is under way") };
+    assert!(matches!(join(&ada), ProbeTicket::First(..)), "with other credentials it is another question");
     cache.keep(first.clone(), at(available(), now));
-    assert!(matches!(board(&[]), Boarding::Known(_)));
-    cache.landed(&first);
+    assert!(matches!(join(&[]), ProbeTicket::Known(_)));
+    cache.probe_ended(&first, &told);
     telling.send_replace(Progress::Told(available()));
     assert!(matches!(&*told.borrow(), Progress::Told(verdict) if *verdict == available()));
-    assert!(matches!(board(&ada), Boarding::Joined(_)), "the other one is still under way");
+    assert!(matches!(join(&ada), ProbeTicket::Joined(_)), "the other one is still under way");
+}
+
+#[test]
+fn a_refresh_gives_way_until_it_is_sent_and_is_joined_then() {
+    let (cache, start) = (cache(100), Instant::now());
+    let after = |seconds| start + Duration::from_secs(seconds);
+    let join = |name, now| cache.join(&cache.asked(&image(name), &[], Cause::Administrator), now);
+    for name in ["early:1", "late:1", "anew:1"] {
+        keep(&cache, name, &[], at(available(), start));
+        known(&cache, name, &[], after(10));
+    }
+    let due = cache.tidy(after(30), 10).images;
+    let refresh = |name: &str| {
+        let image = due.iter().find(|due| *due.reference() == image(name)).unwrap();
+        (image, cache.begin_refresh(image))
+    };
+
+    let (early, Some((waits, gives_way))) = refresh("early:1") else { panic!("it is due") };
+    let ProbeTicket::First(hurried, telling) = join("early:1", after(61)) else { panic!("nothing is sent") };
+    assert!(gives_way.is_cancelled(), "so that the registry is asked once");
+    cache.probe_ended(early, &waits.subscribe());
+    assert!(matches!(join("early:1", after(61)), ProbeTicket::Joined(_)), "the one in a hurry is under way");
+    assert!(refresh("early:1").1.is_none(), "and is as good as a refresh");
+    cache.keep(hurried.clone(), at(available(), after(62)));
+    cache.probe_ended(&hurried, &telling.subscribe());
+    assert!(refresh("early:1").1.is_none(), "what was found a moment ago is not asked for again");
+
+    let (_, Some((sent, gives_way))) = refresh("late:1") else { panic!("it is due") };
+    sent.send_replace(Progress::Sent(after(60)));
+    let ProbeTicket::Joined(told) = join("late:1", after(61)) else { panic!("its answer is on the way") };
+    assert!(!gives_way.is_cancelled());
+    assert!(told.same_channel(&sent.subscribe()));
+
+    cache.tidy(after(62), 0);
+    assert!(refresh("anew:1").1.is_none(), "nobody asked for it in time");
 }
 
 #[test]
@@ -196,7 +237,7 @@ fn labels_are_bounded() {
     let metrics = Metrics::register(&mut registry, &client);
     let found = |host: &str, namespace: &str| {
         metrics.name(host, namespace);
-        metrics.probed(host, metrics::Source::Admission, absent().kind(), Duration::ZERO);
+        metrics.probed(host, metrics::ProbeCause::Admission, absent().kind(), Duration::ZERO);
     };
     for count in 0..1000 {
         found(&format!("R{count}.example"), "greedy");

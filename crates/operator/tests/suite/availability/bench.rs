@@ -77,6 +77,21 @@ impl Bench {
         Ok(self.pods(namespace).create(&PostParams::default(), &pod).await?)
     }
 
+    /// The same with an image volume.
+    pub async fn mounting_pod(&self, namespace: &str, name: &str, image: &str, volume: &str) -> Result<Pod> {
+        let pod = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{
+                    "name": "c0", "image": image, "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                }],
+                "volumes": [{"name": "data", "image": {"reference": volume}}],
+            },
+        }))?;
+        Ok(self.pods(namespace).create(&PostParams::default(), &pod).await?)
+    }
+
     pub async fn delete_pod(&self, namespace: &str, name: &str) -> Result<()> {
         self.pods(namespace).delete(name, &DeleteParams::default().grace_period(0)).await?;
         Ok(())

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use fairlead_api::kuik::Availability;
-use fairlead_testkit::{eventually, fake_registry::FakeRegistry, images::holding};
+use fairlead_testkit::eventually;
+use fairlead_testkit::fake_registry::FakeRegistry;
+use fairlead_testkit::images::holding;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 

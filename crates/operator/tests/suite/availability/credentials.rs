@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use fairlead_api::kuik::Availability;
-use fairlead_domain::{reference::Reference, verdict::Verdict};
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
 use fairlead_plan::availability::{LookAccess, MirrorLook, MirrorLooks};
 use fairlead_plan::credentials::Principal;
-use fairlead_testkit::{
-    Registry, RegistryConfig,
-    fake_registry::{Auth, FakeRegistry},
-    images::holding,
-};
+use fairlead_testkit::fake_registry::{Auth, FakeRegistry};
+use fairlead_testkit::images::holding;
+use fairlead_testkit::{Registry, RegistryConfig};
 use jiff::Timestamp;
 use serde_json::json;
 

@@ -1,21 +1,18 @@
 //! Registries are asked at their own pace, whatever the others do.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::kuik::Availability;
 use fairlead_domain::cause::Cause;
-use fairlead_domain::{reference::Reference, verdict::Verdict};
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
 use fairlead_plan::availability::{LookAccess, MirrorLook, MirrorLooks};
 use fairlead_plan::credentials::Principal;
-use fairlead_testkit::{
-    eventually,
-    fake_registry::{Effect, FakeRegistry, Fault, Route},
-    images::holding,
-};
+use fairlead_testkit::eventually;
+use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
+use fairlead_testkit::images::holding;
 use jiff::Timestamp;
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use fairlead_api::{conditions::ConditionStatus, kuik::Availability};
 use fairlead_domain::{cause::Cause, reference::Reference, verdict::Verdict};
-use fairlead_operator::registries::verdicts::Known;
+use fairlead_operator::registries::verdicts::KnownVerdict;
 use fairlead_testkit::{Registry, RegistryConfig, eventually, images::holding};
 use kube::ResourceExt;
 use reqwest::Method;
@@ -33,7 +33,8 @@ async fn an_image_that_disappears_is_told_once_where_people_look() -> Result<()>
     let (one, two) = (bench.namespace("one").await?, bench.namespace("two").await?);
     bench.pod(&one, "web-0", &[named("web")], &[]).await?;
     bench.pod(&one, "web-1", &[named("web")], &[]).await?;
-    bench.pod(&two, "web", &[named("web"), named("side")], &[]).await?;
+    // An image volume is an image like any other.
+    bench.mounting_pod(&two, "web", &named("side"), &named("web")).await?;
     bench.watch("all", &json!({"filter": {"include": [{"image": format!("{host}/.*")}]}})).await?;
     let first = Replica::start(&bench, "first", CONFIG).await?;
 
@@ -55,7 +56,9 @@ async fn an_image_that_disappears_is_told_once_where_people_look() -> Result<()>
     ensure!(bench.events().await?.is_empty(), "nothing happened yet");
     // Admission knows without asking for the image.
     let known = first.verdicts.caused_by(Cause::Tenant).known(&Reference::parse(&named("web"))?, &[]);
-    let (Known::Verdict(verdict) | Known::Unproven(verdict)) = &known else { bail!("nothing is known") };
+    let (KnownVerdict::Verdict(verdict) | KnownVerdict::Unproven(verdict)) = &known else {
+        bail!("nothing is known")
+    };
     ensure!(matches!(verdict, Verdict::Available { digest: Some(_) }), "{verdict:?}");
 
     delete(&registry, "web", &web).await?;

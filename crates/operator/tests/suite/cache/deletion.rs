@@ -24,7 +24,7 @@ async fn is_told(bench: &Bench, name: &str, words: &str) -> Result<()> {
 async fn a_deleted_cache_takes_its_pair_along_and_waits_only_for_so_long() -> Result<()> {
     let bench = Bench::with_harbor().await?;
     let harbor = &bench.harbor;
-    for name in ["full", "late", "replicated", "down", "007"] {
+    for name in ["full", "late", "kept", "replicated", "locked-out", "unattended", "down", "007"] {
         bench.create(&format!("c-{name}"), public(name)).await?;
         bench.ready(&format!("c-{name}")).await?;
     }
@@ -50,18 +50,39 @@ async fn a_deleted_cache_takes_its_pair_along_and_waits_only_for_so_long() -> Re
     bench.is_gone("c-late").await?;
     assert_eq!(harbor.project("late"), None);
 
+    // A repository that a rule keeps is waited for.
+    harbor.hold_repository("kept", "app");
+    harbor.keep_repository("kept", "app", true);
+    bench.delete("c-kept").await?;
+    let says = |words: &'static str| {
+        move |status: &ProxyCacheStatus| {
+            status.message.as_deref().is_some_and(|message| message.contains(words))
+        }
+    };
+    bench.status("c-kept", says("immutable tags")).await?;
+    assert!(harbor.project("kept").is_some() && harbor.endpoint("kept").is_some());
+    harbor.keep_repository("kept", "app", false);
+    bench.setup.skip(Duration::from_secs(31));
+    bench.is_gone("c-kept").await?;
+    assert_eq!(harbor.endpoint("kept"), None);
+
     let id = harbor.endpoint("replicated").map(|one| one.id).unwrap_or_default();
     harbor.replicate(id, true);
     bench.delete("c-replicated").await?;
-    let waits = |status: &ProxyCacheStatus| {
-        status.message.as_deref().is_some_and(|message| message.contains("replication policy"))
-    };
-    let status = bench.status("c-replicated", waits).await?;
+    let status = bench.status("c-replicated", says("replication policy")).await?;
     assert_eq!(condition(&status, types::READY)?.reason, "Deleting");
     harbor.replicate(id, false);
     bench.setup.skip(Duration::from_secs(31));
     bench.is_gone("c-replicated").await?;
     assert_eq!(harbor.endpoint("replicated"), None);
+
+    // Without the administrator's password nothing can be removed; as soon as it is there, it is.
+    bench.secrets().delete(ADMIN, &DeleteParams::default()).await?;
+    bench.delete("c-locked-out").await?;
+    bench.status("c-locked-out", says("not found")).await?;
+    bench.secret(ADMIN, json!({"HARBOR_ADMIN_PASSWORD": PASSWORD})).await?;
+    bench.is_gone("c-locked-out").await?;
+    assert_eq!((harbor.endpoint("locked-out"), harbor.project("locked-out")), (None, None));
 
     // Harbor does not come back: the object goes all the same, and says what is left.
     harbor.inject(Fault { method: None, path: "", times: None, effect: Effect::BadGateway });
@@ -73,6 +94,19 @@ async fn a_deleted_cache_takes_its_pair_along_and_waits_only_for_so_long() -> Re
     bench.is_gone("c-down").await?;
     is_told(&bench, "c-down", "502").await?;
     assert!(harbor.endpoint("down").is_some());
+
+    // No replica leads for longer than that: the next one removes the pair, and gives up nothing that it has not tried.
+    let Bench { cluster, client, harbor, own, replica: first, .. } = bench;
+    first.stop().await?;
+    harbor.heal();
+    Api::<ProxyCache>::all(client.clone()).delete("c-unattended", &DeleteParams::default()).await?;
+    let config = format!("harbor: {{url: '{}'}}", harbor.url());
+    let Replica { candidate, setup, context, page } = replica(&client, &own, "two", &config)?;
+    setup.skip(Duration::from_mins(11));
+    let bench = Bench { cluster, client, harbor, own, page, setup, context, replica: candidate };
+    let harbor = &bench.harbor;
+    bench.is_gone("c-unattended").await?;
+    assert_eq!((harbor.endpoint("unattended"), harbor.project("unattended")), (None, None));
     bench.replica.stop().await
 }
 

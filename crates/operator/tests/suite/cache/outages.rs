@@ -1,5 +1,6 @@
 //! A Harbor that is away, slow, locked or in the way of itself.
 
+use fairlead_testkit::ApiProxy;
 use fairlead_testkit::harbor::{Effect, Fault};
 
 use super::*;
@@ -76,4 +77,51 @@ async fn outages_and_wrong_passwords_are_said_and_got_over() -> Result<()> {
     bench.fails("gone", "unhealthy").await?;
     assert_eq!((harbor.endpoint("gone"), bench.gauge("gone", "public")?), (None, None));
     bench.replica.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_harbor_that_restarts_is_found_again_and_the_end_of_a_replica_waits_for_none() -> Result<()> {
+    let harbor = FakeHarbor::start().await?;
+    let wire = ApiProxy::start(harbor.address()).await?;
+    let bench = Bench::start_with(&format!("harbor: {{url: 'http://{}'}}", wire.address()), harbor).await?;
+    let harbor = &bench.harbor;
+    bench.create("hub", public("quay")).await?;
+    let id = bench.ready("hub").await?.registry_id;
+    wire.kill();
+    bench.setup.skip(MINUTES);
+    let status = bench.fails("hub", "cannot look up endpoint quay").await?;
+    assert_eq!((status.registry_id, status.project_created), (id, Some(true)), "what was known stays");
+    // An object that comes meanwhile is made when Harbor is back, and so is one that was half made.
+    bench.create("new", public("new")).await?;
+    bench.fails("new", "cannot look up endpoint new").await?;
+    let project = Fault { method: Some("POST"), path: "/projects", times: None, effect: Effect::BadGateway };
+    harbor.inject(project);
+    wire.heal();
+    bench.setup.skip(Duration::from_secs(31));
+    bench.ready("hub").await?;
+    bench.fails("new", "502").await?;
+    assert!(harbor.endpoint("new").is_some() && harbor.project("new").is_none());
+    harbor.heal();
+    bench.setup.skip(Duration::from_secs(31));
+    bench.ready("new").await?;
+    assert_eq!(harbor.endpoints().iter().filter(|one| one.name == "new").count(), 1);
+    assert_eq!(harbor.endpoint("quay").map(|one| one.id), id);
+
+    // A call is on its way and is not answered: nothing waits for it.
+    harbor.inject(Fault {
+        method: None,
+        path: "",
+        times: None,
+        effect: Effect::Stall(Duration::from_mins(1)),
+    });
+    bench.setup.skip(MINUTES);
+    eventually(SOON, || async {
+        ensure!(harbor.pending() > 0, "no call is on its way");
+        Ok(())
+    })
+    .await?;
+    let begun = tokio::time::Instant::now();
+    bench.replica.stop().await?;
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    Ok(())
 }

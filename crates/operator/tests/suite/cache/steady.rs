@@ -2,10 +2,23 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use super::*;
 
 const CACHES: usize = 100;
+/// Events are sent at ten per second.
+const QUIET: Duration = Duration::from_secs(3);
+/// As whom the replica and the test speak to the API server.
+const TESTER: &str = "fairlead-test-admin";
+
+/// Writes of whatever kind, by the API server's log, but for the Lease: who sent them, and what.
+fn writes(cluster: &Cluster) -> Result<Vec<String>> {
+    let events = cluster.audit_events()?.into_iter();
+    let is_write = |verb: &str| !["get", "list", "watch"].contains(&verb);
+    let writes = events.filter(|one| is_write(&one.verb) && one.resource != "leases" && one.user == TESTER);
+    Ok(writes.map(|one| format!("{} {}: {}", one.verb, one.uri, one.code)).collect())
+}
 
 /// Versions of all objects.
 async fn versions(bench: &Bench) -> Result<Vec<(String, Option<String>)>> {
@@ -15,7 +28,9 @@ async fn versions(bench: &Bench) -> Result<Vec<(String, Option<String>)>> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_caches_write_nothing_for_an_hour() -> Result<()> {
-    let bench = Bench::with_harbor().await?;
+    let harbor = FakeHarbor::start().await?;
+    let config = format!("harbor: {{url: '{}'}}", harbor.url());
+    let bench = Bench::start_on(Cluster::builder().audit(true), &config, harbor).await?;
     bench.secret("robot", json!({"username": "robot", "password": "one"})).await?;
     for number in 0..CACHES {
         let name = format!("cache-{number}");
@@ -25,6 +40,18 @@ async fn a_hundred_caches_write_nothing_for_an_hour() -> Result<()> {
     for number in 0..CACHES {
         bench.ready(&format!("cache-{number}")).await?;
     }
+    // Events about what was made are still on their way.
+    let (known, since) = (Cell::new(0), Cell::new(Instant::now()));
+    let written = eventually(2 * SOON, || async {
+        let written = writes(&bench.cluster)?;
+        if known.replace(written.len()) != written.len() {
+            since.set(Instant::now());
+        }
+        ensure!(since.get().elapsed() > QUIET, "{} writes, and more follow", written.len());
+        Ok(written)
+    })
+    .await?;
+    assert!(written.len() >= 2 * CACHES, "what was written to get here is in the log: {}", written.len());
     let before = versions(&bench).await?;
     bench.harbor.forget_requests();
     let reads = |path: String| bench.harbor.requests().iter().filter(|one| one.path == path).count();
@@ -51,6 +78,12 @@ async fn a_hundred_caches_write_nothing_for_an_hour() -> Result<()> {
     }
     assert_eq!(bench.harbor.writes(), [], "Harbor");
     assert_eq!(versions(&bench).await?, before, "the API server");
+    let since = writes(&bench.cluster)?;
+    assert_eq!(
+        since.get(written.len()..).unwrap_or_default(),
+        [""; 0],
+        "a write that changes nothing is one, too"
+    );
     let requests = bench.harbor.requests().len();
     assert!(requests <= CACHES * 2 * 14, "{requests} reads: there is a busy loop");
 

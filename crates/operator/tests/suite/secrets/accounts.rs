@@ -4,10 +4,8 @@ use anyhow::{Context, Result, ensure};
 use fairlead_operator::cluster::watch::{self, Resources, Watches};
 use fairlead_testkit::{eventually, install_crypto, shared};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::bench::SOON;

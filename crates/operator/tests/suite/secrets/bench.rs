@@ -1,12 +1,8 @@
 //! A cluster for copies, and a replica's parts that concern them.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, SystemTime},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use fairlead_api::kuik::ClusterImageSetMirror;
@@ -14,19 +10,16 @@ use fairlead_operator::cluster::watch::{self, Resources, Watches};
 use fairlead_operator::context::Context;
 use fairlead_operator::platform::certificates::Clock;
 use fairlead_operator::platform::config::Config;
-use fairlead_operator::registries::secrets::{Copies, Metrics, Secrets, copies::CopyKeeper};
+use fairlead_operator::registries::secrets::copies::CopyKeeper;
+use fairlead_operator::registries::secrets::{Copies, Metrics, Secrets};
 use fairlead_plan::pull_secrets::{Selection, copy_name};
 use fairlead_plan::routing::{PolicyId, PolicyKind, SecretName, SecretUse};
 use fairlead_testkit::{Cluster, eventually, unique};
-use k8s_openapi::api::{
-    admissionregistration::v1::MutatingWebhookConfiguration,
-    core::v1::{Pod, Secret, ServiceAccount},
-    rbac::v1::{ClusterRole, ClusterRoleBinding},
-};
-use kube::{
-    Api, Client,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::time::Instant;

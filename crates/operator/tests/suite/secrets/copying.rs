@@ -9,10 +9,8 @@ use fairlead_plan::routing::{PolicyId, PolicyKind, SecretUse};
 use fairlead_testkit::eventually;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -9,10 +9,8 @@ use fairlead_operator::registries::secrets::{Keys, Metrics, Read, Secrets};
 use fairlead_plan::routing::{PolicyId, PolicyKind, SecretName, SecretUse};
 use fairlead_testkit::{Cluster, eventually, install_crypto, shared, unique};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use kube::{
-    Api, Client,
-    api::{DeleteParams, ObjectMeta, PostParams},
-};
+use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

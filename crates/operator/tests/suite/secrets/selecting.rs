@@ -5,10 +5,8 @@ use fairlead_operator::registries::secrets::CopyError;
 use fairlead_plan::pull_secrets::{NotCopied, Selection};
 use fairlead_testkit::eventually;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams},
-};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::bench::{Bench, LEFT_OUT, Replica, SOON, WEBHOOK, soon};

@@ -1,9 +1,7 @@
 //! A registry that dies while what is known of its images still sounds well.
 
-use fairlead_testkit::{
-    ApiProxy,
-    registry::{Registry as RealRegistry, RegistryConfig},
-};
+use fairlead_testkit::ApiProxy;
+use fairlead_testkit::registry::{Registry as RealRegistry, RegistryConfig};
 use tokio::time::sleep;
 
 use super::*;
@@ -115,7 +113,7 @@ async fn under_load_the_check_runs_ahead_of_time_and_without_load_it_does_not() 
         sleep((SECOND * 21 / 10).saturating_sub(age)).await;
         let known = bench.verdicts.known(image, &[]);
         if bench.proof_age(image).is_some_and(|age| age < SECOND * 29 / 10) {
-            assert!(matches!(&known, Known::Verdict(verdict) if verdict.is_available()), "{known:?}");
+            assert!(matches!(&known, KnownVerdict::Verdict(verdict) if verdict.is_available()), "{known:?}");
             renewed += 1;
         }
         eventually(9 * SECOND, || async {

@@ -4,10 +4,12 @@ mod question;
 mod report;
 mod track;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_api::kuik::{Availability, ClusterImageSetAvailability};
-use fairlead_domain::{reference::Reference, verdict::Verdict};
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
 use jiff::Timestamp;
 
 use super::*;

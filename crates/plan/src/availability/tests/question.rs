@@ -71,3 +71,12 @@ fn an_image_is_missing_only_if_no_login_gets_to_see_it() {
         assert_eq!(found, (verdict, problem, complete), "{answers:?}");
     }
 }
+
+#[test]
+fn a_registry_that_was_not_asked_says_nothing_about_the_image() {
+    let silent = Verdict::Unreachable { reason: "timed out".into() };
+    assert_eq!(about_image(silent.clone(), true), silent);
+    assert_eq!(about_image(silent, false), Verdict::Unknown { reason: "timed out".into() });
+    let gone = Verdict::NotFound { reason: "404".into() };
+    assert_eq!(about_image(gone.clone(), false), gone);
+}

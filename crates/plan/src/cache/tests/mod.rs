@@ -347,6 +347,9 @@ fn what_goes_with_an_object() {
     };
     assert!(left.contains("ProxyCache twin"), "{left}");
     let late = deletion + GIVE_UP;
+    let untried = DeletedCache { now: late, ..leaving };
+    assert_eq!(finalization(&untried), all, "no replica led for so long: nothing was tried yet");
+    assert_eq!(finalization(&DeletedCache { observed: None, ..untried }), Finalization::Look);
     let given_up =
         finalization(&DeletedCache { observed: None, failing: Some("Harbor is down"), now: late, ..leaving });
     let Finalization::Done { left: Some(left) } = given_up else { panic!("{given_up:?}") };

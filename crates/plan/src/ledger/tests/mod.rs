@@ -8,7 +8,8 @@ mod storing;
 mod trusting;
 
 use fairlead_api::fairlead::{CopyState, ImageLedgerSpec, LedgerEntry, LedgerManner};
-use fairlead_domain::{digest::Digest, reference::Reference};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
 use super::*;

@@ -1,9 +1,5 @@
 //! What stored ledgers are called.
 
-use std::sync::Arc;
-
-use crate::routing::{PolicyId, PolicyKind};
-
 use super::*;
 
 #[test]
@@ -73,20 +69,16 @@ fn labels_find_them_again() {
 }
 
 #[test]
-fn owners_come_from_policies() {
-    let policy = |kind, namespace: Option<&str>| PolicyId {
+fn owners_are_named_by_kind_namespace_and_name() {
+    let owner = |kind, namespace: Option<&str>| Owner {
         kind,
         namespace: namespace.map(Into::into),
         name: "one".into(),
         uid: "u-1".into(),
     };
-    let mirror = Owner::of_policy(&policy(PolicyKind::ImageSetMirror, Some("team"))).unwrap();
+    let mirror = owner(OwnerKind::ImageSetMirror, Some("team"));
     assert_eq!(mirror.to_string(), "ImageSetMirror/team/one");
-    assert_eq!(mirror.namespace, Some(Arc::from("team")));
-    let cluster = Owner::of_policy(&policy(PolicyKind::ClusterImageSetMirror, None)).unwrap();
-    assert_eq!(cluster.to_string(), "ClusterImageSetMirror/one");
-    assert_eq!(Owner::of_policy(&policy(PolicyKind::ReplicatedImageSet, Some("team"))), None);
-    assert_eq!(Owner::of_policy(&policy(PolicyKind::ClusterReplicatedImageSet, None)), None);
+    assert_eq!(owner(OwnerKind::ClusterImageSetMirror, None).to_string(), "ClusterImageSetMirror/one");
     for kind in OwnerKind::ALL {
         assert_eq!(OwnerKind::parse(kind.name()), Some(kind));
     }

@@ -3,10 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use fairlead_api::{
-    fairlead::{LedgerEntry, MAX_COPIES},
-    kuik::{Availability, MAX_MIRRORS},
-};
+use fairlead_api::fairlead::{LedgerEntry, MAX_COPIES};
+use fairlead_api::kuik::{Availability, MAX_MIRRORS};
 use proptest::prelude::*;
 
 use super::*;
@@ -14,7 +12,7 @@ use super::*;
 const SOURCES: usize = 60;
 
 #[derive(Debug, Clone)]
-enum Step {
+enum LedgerStep {
     Insert(usize, Entry),
     Edit(usize, Change),
     Remove(usize),
@@ -123,15 +121,15 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = LedgerStep> {
     prop_oneof![
-        4 => (0..SOURCES, an_entry(MAX_MIRRORS + 3)).prop_map(|(source, entry)| Step::Insert(source, entry)),
-        4 => (0..SOURCES, change()).prop_map(|(source, change)| Step::Edit(source, change)),
-        2 => (0..SOURCES).prop_map(Step::Remove),
-        3 => any::<usize>().prop_map(Step::Send),
-        3 => (any::<usize>(), prop::bool::weighted(0.8)).prop_map(|(sent, answered)| Step::Take { sent, answered }),
-        1 => any::<usize>().prop_map(Step::Drop),
-        1 => (any::<usize>(), any::<bool>()).prop_map(|(object, delete)| Step::Meddle { object, delete }),
+        4 => (0..SOURCES, an_entry(MAX_MIRRORS + 3)).prop_map(|(source, entry)| LedgerStep::Insert(source, entry)),
+        4 => (0..SOURCES, change()).prop_map(|(source, change)| LedgerStep::Edit(source, change)),
+        2 => (0..SOURCES).prop_map(LedgerStep::Remove),
+        3 => any::<usize>().prop_map(LedgerStep::Send),
+        3 => (any::<usize>(), prop::bool::weighted(0.8)).prop_map(|(sent, answered)| LedgerStep::Take { sent, answered }),
+        1 => any::<usize>().prop_map(LedgerStep::Drop),
+        1 => (any::<usize>(), any::<bool>()).prop_map(|(object, delete)| LedgerStep::Meddle { object, delete }),
     ]
 }
 
@@ -207,15 +205,15 @@ impl World {
         }
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: LedgerStep) {
         match step {
-            Step::Insert(number, entry) => assert!(self.ledger.insert(source(number), entry)),
-            Step::Edit(number, change) => self.edit(&source(number), change),
-            Step::Remove(number) => {
+            LedgerStep::Insert(number, entry) => assert!(self.ledger.insert(source(number), entry)),
+            LedgerStep::Edit(number, change) => self.edit(&source(number), change),
+            LedgerStep::Remove(number) => {
                 let known = self.ledger.get(&source(number)).cloned();
                 assert_eq!(self.ledger.remove(&source(number)), known);
             }
-            Step::Send(choice) => {
+            LedgerStep::Send(choice) => {
                 let dirty = self.ledger.dirty();
                 // One shelf is written once at a time.
                 let idle: Vec<_> =
@@ -224,18 +222,18 @@ impl World {
                     self.sent.push((*id, self.ledger.draft(*id)));
                 }
             }
-            Step::Take { sent, answered } if !self.sent.is_empty() => {
+            LedgerStep::Take { sent, answered } if !self.sent.is_empty() => {
                 let (id, draft) = self.sent.swap_remove(sent % self.sent.len());
                 let outcome = self.server.take(&draft);
                 if answered {
                     self.report(id, &draft, outcome);
                 }
             }
-            Step::Drop(sent) if !self.sent.is_empty() => {
+            LedgerStep::Drop(sent) if !self.sent.is_empty() => {
                 self.sent.swap_remove(sent % self.sent.len());
             }
-            Step::Take { .. } | Step::Drop(_) => {}
-            Step::Meddle { object, delete } => self.meddle(object, delete),
+            LedgerStep::Take { .. } | LedgerStep::Drop(_) => {}
+            LedgerStep::Meddle { object, delete } => self.meddle(object, delete),
         }
     }
 

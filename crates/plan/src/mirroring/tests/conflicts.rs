@@ -320,6 +320,20 @@ fn replicas_share_one_copy() {
 }
 
 #[test]
+fn replicas_do_not_overwrite_each_other_where_an_idle_object_of_the_cluster_owns_the_place() {
+    let mut world = World::new(&[("a", mirrors(&["m.io"])), ("team/b", mirrors(&["m.io"]))]);
+    world.others.push(replicated());
+    world.uses(0, &[DOCKER]).uses(1, &[DOCKER, QUAY]).round(1);
+    world.work(1, 2).round(3);
+    world.uses(0, &[]).round(4);
+    for second in 5..15 {
+        world.work(1, second).round(second);
+    }
+    assert!(world.tasks(0).is_empty() && world.tasks(1).is_empty(), "{:?}", world.tasks(1));
+    assert_eq!(world.objects[1].ledger.get(&image(QUAY)).unwrap().copies[0].digest, Some(content(DOCKER)));
+}
+
+#[test]
 fn a_replica_helps_out_while_the_first_fails() {
     let mut world = World::one(mirrors(&["m.io"]));
     world.others.push(replicated());

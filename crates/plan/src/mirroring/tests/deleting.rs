@@ -9,25 +9,26 @@ fn leaving(world: &mut World, object: usize, failing: Option<&str>, second: i64)
     let claims = world.claims_when(&[object], second);
     let World { objects, direct, .. } = world;
     let Object { policy, ledger, .. } = &mut objects[object];
-    let leaving = DeletedCache { failing, ..from(policy, &claims, direct) };
-    part(ledger, &DeletedCache { now: at(second), ..leaving })
+    let leaving = DeletedMirror { failing, ..from(policy, &claims, direct) };
+    part(ledger, &DeletedMirror { now: at(second), ..leaving })
 }
 
-fn part(ledger: &mut Ledger, leaving: &DeletedCache<'_>) -> Finalization {
+fn part(ledger: &mut Ledger, leaving: &DeletedMirror<'_>) -> Finalization {
     let (finalization, changes) = finalization(ledger, leaving);
     ledger.apply(changes);
     finalization
 }
 
 /// An object that was deleted at 100; it is 110.
-fn from<'a>(policy: &'a Policy, claims: &'a Claims, direct: &'a DirectUses) -> DeletedCache<'a> {
+fn from<'a>(policy: &'a Policy, claims: &'a Claims, direct: &'a DirectUses) -> DeletedMirror<'a> {
     let (deletion, now) = (at(100), at(110));
-    DeletedCache {
+    DeletedMirror {
         policy: Some(policy),
         claims,
         direct,
         other_clusters: &alone,
         deletion,
+        tried_since: deletion,
         failing: None,
         now,
     }
@@ -89,12 +90,28 @@ fn it_is_given_up_after_ten_minutes() {
     assert_eq!(left, "2 copies could not be deleted, the first m.io/library/nginx:1: still");
 }
 
+/// No replica led for longer than that: what nothing has tried is not given up.
+#[test]
+fn the_first_replica_after_a_long_time_tries_before_it_gives_up() {
+    let mut world = in_place(cleaned(&["m.io"], 0));
+    let claims = world.claims_when(&[0], 5000);
+    let World { objects, direct, .. } = &mut world;
+    let Object { policy, ledger, .. } = &mut objects[0];
+    let late = DeletedMirror { tried_since: at(5000), now: at(5000), ..from(policy, &claims, direct) };
+    let finalization = part(ledger, &late);
+    assert_eq!(deletes(&finalization), [COPY]);
+    let failing = part(ledger, &DeletedMirror { failing: Some("it is down"), now: at(5001), ..late });
+    assert!(matches!(failing, Finalization::Done { left: Some(_) }), "{failing:?}");
+    let slow = part(ledger, &DeletedMirror { now: at(5600), ..late });
+    assert!(matches!(slow, Finalization::Done { left: Some(_) }), "nor does it wait for ever: {slow:?}");
+}
+
 #[test]
 fn a_broken_object_can_be_deleted() {
     let mut world = in_place(cleaned(&["m.io"], 0));
     let (claims, direct) = (Claims::default(), DirectUses::default());
     let Object { policy, ledger, .. } = &mut world.objects[0];
-    let done = part(ledger, &DeletedCache { policy: None, ..from(policy, &claims, &direct) });
+    let done = part(ledger, &DeletedMirror { policy: None, ..from(policy, &claims, &direct) });
     assert_eq!(done, Finalization::Done { left: None });
 }
 
@@ -166,7 +183,7 @@ fn what_other_clusters_use_stays_behind() {
     let World { objects, direct, .. } = &mut world;
     let Object { policy, ledger, .. } = &mut objects[0];
     let unread = |_: &Reference| Err(Withheld::NotRead);
-    let waiting = part(ledger, &DeletedCache { other_clusters: &unread, ..from(policy, &claims, direct) });
+    let waiting = part(ledger, &DeletedMirror { other_clusters: &unread, ..from(policy, &claims, direct) });
     let Finalization::Clean { tasks, lists_wanted: true, why, .. } = waiting else {
         unreachable!("{waiting:?}")
     };
@@ -175,9 +192,9 @@ fn what_other_clusters_use_stays_behind() {
         COPY => Err(Withheld::Used { cluster: "east".into() }),
         _ => Ok(()),
     };
-    let leaving = DeletedCache { other_clusters: &used, ..from(policy, &claims, direct) };
+    let leaving = DeletedMirror { other_clusters: &used, ..from(policy, &claims, direct) };
     assert_eq!(deletes(&part(ledger, &leaving)), ["n.io/library/nginx:1"]);
-    let end = DeletedCache { now: at(700), failing: Some("still"), ..leaving };
+    let end = DeletedMirror { now: at(700), failing: Some("still"), ..leaving };
     let Finalization::Done { left: Some(left) } = part(ledger, &end) else { unreachable!() };
     assert!(
         left.ends_with(

@@ -14,19 +14,19 @@ mod scale;
 mod sources;
 mod spellings;
 
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
 
 use fairlead_api::fairlead::CopyState;
-use fairlead_domain::{
-    digest::Digest,
-    reference::{ImageKey, Reference},
-};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::{ImageKey, Reference};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ledger::{Ledger, Owner};
-use crate::routing::{Index, Policy};
+use crate::ledger::{Ledger, Owner, OwnerKind};
+use crate::routing::{Index, Policy, PolicyId};
 use crate::usage::{DirectUses, Used};
 use crate::usage_list::Withheld;
 
@@ -139,7 +139,9 @@ impl World {
     fn new(objects: &[(&str, Value)]) -> Self {
         let object = |(name, spec): &(&str, Value)| {
             let policy = policy(name, spec);
-            let ledger = Ledger::new(Owner::of_policy(policy.id()).unwrap());
+            let PolicyId { kind, namespace, name, uid } = (**policy.id()).clone();
+            let kind = OwnerKind::parse(kind.name()).unwrap();
+            let ledger = Ledger::new(Owner { kind, namespace, name, uid });
             Object { policy, ledger, used: Vec::new() }
         };
         Self {

@@ -364,12 +364,13 @@ impl Run {
                 .iter()
                 .any(|copy| goes(copy) && !named(copy) && !needed.contains(&slot(&copy.destination)));
         let (deletion, now) = (at(self.now), at(self.now));
-        let leaving = DeletedCache {
+        let leaving = DeletedMirror {
             policy: Some(policy),
             claims: &claims,
             direct,
             other_clusters: &alone,
             deletion,
+            tried_since: deletion,
             failing: None,
             now,
         };

@@ -1,6 +1,9 @@
 //! Tables of merged policies, and properties that hold for all of them.
 
+mod comparing;
+mod migrating;
 mod properties;
+mod reporting;
 mod resolving;
 mod routing;
 mod scopes;
@@ -67,8 +70,8 @@ pub(super) fn plan(policies: Vec<MirrorPolicy>) -> NodeConfig {
 /// One line for each entry with its flags, one for each mirror below it.
 pub(super) fn shown(config: &NodeConfig) -> String {
     let mut text = String::new();
-    for (scope, entry) in &config.entries {
-        let Entry { digest, tag, never, blocked, insecure, policies: _ } = entry;
+    for (scope, entry) in config.entries.iter().filter(|(_, entry)| !entry.is_alias) {
+        let Entry { digest, tag, never, blocked, insecure, .. } = entry;
         let flags = [(*never || *blocked, " blocked"), (*insecure, " insecure")];
         let flags: String = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
         writeln!(text, "{scope}{flags}").unwrap();

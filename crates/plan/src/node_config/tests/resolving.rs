@@ -54,3 +54,35 @@ fn a_registry_alone_cannot_take_the_place_of_a_repository() {
     let config = plan(vec![istp("hub.test/p/app", &["m1.test", "m2.test/app"])]);
     assert_eq!(asked(&config, "hub.test/p/app:1"), ["m2.test/app:1", "hub.test/p/app:1"]);
 }
+
+#[test]
+fn a_closed_registry_is_closed_under_its_other_names() {
+    let config = NodeConfig::plan(&inputs(
+        vec![
+            idms_never("hub.test", &["m.test"]),
+            istp("hub.test/open", &["m.test/open"]),
+            itms_never("docker.io/library", &["m.test/hub"]),
+            idms_never("port.test:443", &["m.test"]),
+            istp("else.test", &["m.test"]),
+            itms_never("both.test", &["m.test"]),
+            istp("both.test:443", &["n.test"]),
+        ],
+        &[],
+        &["shut.test/team"],
+    ));
+    let by_digest = |name: &str| asked(&config, &format!("{name}{DIGEST}"));
+    assert_eq!(by_digest("hub.test:443/app"), ["m.test/app@"]);
+    assert_eq!(asked(&config, "hub.test:443/open/app:1"), ["m.test/open/app:1", "hub.test:443/open/app:1"]);
+    assert_eq!(asked(&config, "registry-1.docker.io/library/nginx:1"), ["m.test/hub/nginx:1"]);
+    assert_eq!(asked(&config, "docker.io:443/library/nginx:1"), ["m.test/hub/nginx:1"]);
+    assert_eq!(asked(&config, "registry-1.docker.io/other/app:1").len(), 1, "nothing is closed there");
+    assert_eq!(by_digest("port.test/app"), ["m.test/app@"]);
+    assert_eq!(asked(&config, "shut.test:443/team/app:1"), Vec::<String>::new());
+    // Another port is another registry, and so is a name that a policy is about.
+    assert_eq!(asked(&config, "hub.test:5000/app:1"), ["hub.test:5000/app:1"]);
+    assert_eq!(asked(&config, "both.test:443/app:1"), ["n.test/app:1", "both.test:443/app:1"]);
+    // Where nothing is closed, names stay what they are.
+    assert_eq!(asked(&config, "else.test:443/app:1"), ["else.test:443/app:1"]);
+    let named: Vec<&str> = config.named().map(Scope::as_str).collect();
+    assert_eq!(named.len(), 8, "{named:?}");
+}

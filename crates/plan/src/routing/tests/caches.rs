@@ -33,12 +33,15 @@ fn images_of_the_upstream_are_offered_from_the_cache() {
     assert_eq!(listed(&[&public("hub", "docker.io", -1)], "nginx:1"), [cached, original]);
     assert_eq!(listed(&[&hub], "quay.io/a/b:1"), ["quay.io/a/b:1"], "another registry");
     assert_eq!(listed(&[&hub], cached), [cached], "a Pod that names the cache itself");
-    let team = public("team", "https://r.example:5000/team", 1);
+    let team = public("team", "https://r.example:5000/", 1);
     assert_eq!(
-        listed(&[&team], "r.example:5000/team/app:1"),
-        ["r.example:5000/team/app:1", "harbor.example.com/team/app:1"]
+        listed(&[&team], "r.example:5000/app:1"),
+        ["r.example:5000/app:1", "harbor.example.com/team/app:1"]
     );
-    assert_eq!(listed(&[&team], "r.example:5000/other/app:1"), ["r.example:5000/other/app:1"]);
+    // Harbor would ask r.example/team/v2/app for what Pods call r.example/team/app.
+    let spec =
+        json!({ "type": "public", "name": "x", "url": "r.example/team", "routing": { "priority": 1 } });
+    assert_eq!(cache("x", spec, "healthy").unwrap_err().field, "spec.url");
     assert_eq!((hub.offered(), hub.problems().len()), (1, 0));
 }
 

@@ -3,10 +3,8 @@
 use fairlead_domain::verdict::Verdict;
 use proptest::prelude::*;
 
-use super::{
-    super::{Decision, judge},
-    *,
-};
+use super::super::{Decision, judge};
+use super::*;
 
 fn available() -> Verdict {
     Verdict::Available { digest: None }

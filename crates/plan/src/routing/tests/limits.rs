@@ -1,6 +1,7 @@
 //! One namespace may hold more policies than anybody needs: planning costs what is kept, not what is declared.
 
-use super::{super::MOST_ALTERNATIVES, *};
+use super::super::MOST_ALTERNATIVES;
+use super::*;
 
 /// The replicated sets and mirrors of a namespace, `entries` in each; `path` tells where in its host an entry is.
 fn attack(objects: usize, entries: usize, path: impl Fn(&str, usize, usize) -> String) -> Vec<Arc<Policy>> {

@@ -11,22 +11,20 @@ mod properties;
 mod spellings;
 mod tenants;
 
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
 
-use fairlead_domain::{
-    cause::Cause,
-    reference::{HostPattern, Reference},
-    selector::PodFacts,
-    verdict::Verdict,
-};
+use fairlead_domain::cause::Cause;
+use fairlead_domain::reference::{HostPattern, Reference};
+use fairlead_domain::selector::PodFacts;
+use fairlead_domain::verdict::Verdict;
 use serde_json::{Value, json};
 
-use super::{
-    Alternatives, Index, Policy, PolicyError, PullPolicy, Rules,
-    identity::PolicyKind::{
-        self, ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror, ReplicatedImageSet,
-    },
+use super::identity::PolicyKind::{
+    self, ClusterImageSetMirror, ClusterReplicatedImageSet, ImageSetMirror, ReplicatedImageSet,
 };
+use super::{Alternatives, Index, Policy, PolicyError, PullPolicy, Rules};
 
 const HONOUR: Rules = Rules { rewrite_on_never: false, honor_priorities_on_always: true };
 const DEFAULT: Rules = Rules { rewrite_on_never: false, honor_priorities_on_always: false };

@@ -4,14 +4,10 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 
-use super::{
-    super::{
-        Alternative, MOST_ALTERNATIVES, Origin, SecretName, SecretUse,
-        alternatives::MOST_ORIGINS,
-        policy::{Offer, Upstream},
-    },
-    *,
-};
+use super::super::alternatives::MOST_ORIGINS;
+use super::super::policy::{Offer, Upstream};
+use super::super::{Alternative, MOST_ALTERNATIVES, Origin, SecretName, SecretUse};
+use super::*;
 
 const PLACES: [&str; 9] = [
     "docker.io",

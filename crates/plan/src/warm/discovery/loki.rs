@@ -171,7 +171,7 @@ impl LokiPages {
         if self.pages >= PAGES && self.end.is_some() {
             notes.push(format!("only the newest {} lines were read", PAGES * LINES));
         }
-        Answer { series: self.samples.into_values().collect(), notes, partial: None }
+        Answer { series: self.samples.into_values().collect(), notes, ..Answer::default() }
     }
 }
 

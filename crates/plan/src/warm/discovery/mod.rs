@@ -37,7 +37,7 @@ pub use self::{
     nodes::NodeFacts,
     prometheus::{PrometheusQuery, Range},
     reading::{LARGEST_BODY, Reading},
-    report::{Report, Round, refused},
+    report::{Report, Round, SYNCED, refused},
     sample::{Answer, Sample, Series},
     schedule::{first_due, interval, next_due},
     tags::{TagList, TagQuery},

@@ -1,15 +1,29 @@
-//! Prometheus, and whatever speaks its protocol: one request, and its answer as series.
+//! Prometheus, and whatever speaks its protocol: requests, and their answers as series.
+//!
+//! A week of values each minute has megabytes, so a long range is asked for in several requests. What they return of
+//! one series is put together again: a series is known by all its labels.
 
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::hash::Hasher;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp, Unit};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use twox_hash::XxHash64;
 use url::Url;
 
 use super::endpoint;
 use super::failure::Failure;
 use super::sample::{Answer, Sample, Series, image};
+
+/// Points of a series in one answer: a day by the minute.
+const SLICE: u32 = 1440;
+/// Prometheus refuses ranges of more points, and its reason is worth to be read.
+const MOST_POINTS: u128 = 11_000;
+/// Most bytes of all answers to a query: a week by the minute of three hundred images.
+const LARGEST_ANSWER: usize = 56 << 20;
 
 /// An expression and the time it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,21 +41,95 @@ pub struct Range {
 }
 
 impl PrometheusQuery {
-    /// What to GET.
-    pub fn request(&self, now: Timestamp) -> Url {
+    /// What to GET, one after the other.
+    pub fn requests(&self, now: Timestamp) -> Vec<Url> {
         let Some(Range { lookback, step }) = self.range else {
             let parameters = [("query", &*self.expression)];
-            return endpoint::below(&self.endpoint, "/api/v1/query", &parameters);
+            return vec![endpoint::below(&self.endpoint, "/api/v1/query", &parameters)];
         };
-        let end = now.round(Unit::Second).unwrap_or(now);
-        let start = end.checked_sub(lookback).unwrap_or(Timestamp::UNIX_EPOCH).max(Timestamp::UNIX_EPOCH);
-        let (start, end) = (start.round(Unit::Second).unwrap_or(start).to_string(), end.to_string());
+        let whole = |time: Timestamp| time.round(Unit::Second).unwrap_or(time);
+        let end = whole(now);
+        let start =
+            whole(end.checked_sub(lookback).unwrap_or(Timestamp::UNIX_EPOCH)).max(Timestamp::UNIX_EPOCH);
+        let step = step.max(Duration::from_millis(1));
+        let fits = lookback.as_nanos() / step.as_nanos() < MOST_POINTS;
+        let (slice, mut begin, mut requests) = (step.saturating_mul(SLICE), start, Vec::new());
+        while fits && let Some(next) = begin.checked_add(slice).ok().filter(|next| *next <= end) {
+            requests.push(self.range_request(begin, next.checked_sub(step).unwrap_or(begin), step));
+            begin = next;
+        }
+        requests.push(self.range_request(begin, end, step));
+        requests
+    }
+
+    fn range_request(&self, start: Timestamp, end: Timestamp, step: Duration) -> Url {
+        let (start, end) = (start.to_string(), end.to_string());
         let step = match step.as_millis() {
-            whole if whole % 1000 == 0 && whole > 0 => format!("{}s", step.as_secs()),
-            millis => format!("{}ms", millis.max(1)),
+            whole if whole % 1000 == 0 => format!("{}s", step.as_secs()),
+            millis => format!("{millis}ms"),
         };
         let parameters = [("query", &*self.expression), ("start", &*start), ("end", &*end), ("step", &*step)];
         endpoint::below(&self.endpoint, "/api/v1/query_range", &parameters)
+    }
+}
+
+/// The answers to a query so far.
+#[derive(Clone, Debug)]
+pub(super) struct PrometheusPages {
+    /// The next request is the last of these.
+    requests: Vec<Url>,
+    series: Vec<Series>,
+    /// Where each series is, by the hash of its labels.
+    places: HashMap<u64, usize>,
+    /// Series without an image.
+    left_out: HashSet<u64>,
+    size: usize,
+}
+
+impl PrometheusPages {
+    pub(super) fn new(query: &PrometheusQuery, now: Timestamp) -> Self {
+        let mut requests = query.requests(now);
+        requests.reverse();
+        Self { requests, series: Vec::new(), places: HashMap::new(), left_out: HashSet::new(), size: 0 }
+    }
+
+    pub(super) fn request(&self) -> Option<Url> {
+        self.requests.last().cloned()
+    }
+
+    pub(super) fn take(&mut self, status: u16, body: &[u8]) -> Result<(), Failure> {
+        self.requests.pop();
+        self.size = self.size.saturating_add(body.len());
+        if self.size > LARGEST_ANSWER {
+            let most = LARGEST_ANSWER >> 20;
+            return Err(Failure::malformed(format!(
+                "the answers have more than {most} MiB: use a longer step"
+            )));
+        }
+        for (labels, values) in decode(status, body)? {
+            let Some(image) = image(&labels.image) else {
+                self.left_out.insert(labels.hash);
+                continue;
+            };
+            let values = values.into_iter().filter_map(|(at, value)| sample(at, &value));
+            let known = self.places.get(&labels.hash).and_then(|at| self.series.get_mut(*at));
+            if let Some(known) = known {
+                known.values.extend(values);
+            } else {
+                self.places.insert(labels.hash, self.series.len());
+                self.series.push(Series { image, values: values.collect(), sizes: Vec::new() });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Answer {
+        let mut answer = Answer { series: self.series, ..Answer::default() };
+        let left_out = self.left_out.len();
+        if left_out > 0 {
+            answer.notes.push(format!("{left_out} series without the name of an image in the label image"));
+        }
+        answer
     }
 }
 
@@ -70,11 +158,43 @@ fn no_data() -> Data {
     Data::Vector(Vec::new())
 }
 
-/// Labels other than the image are not even stored.
-#[derive(Deserialize)]
+/// Labels other than the image are not stored, but tell series apart.
+#[derive(Default)]
 struct Labels {
-    #[serde(default)]
     image: String,
+    hash: u64,
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Labels;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("labels")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Labels, A::Error> {
+                let mut labels = Labels::default();
+                while let Some((key, value)) = map.next_entry::<String, String>()? {
+                    let mut hasher = XxHash64::default();
+                    hasher.write(key.as_bytes());
+                    hasher.write_u8(0);
+                    hasher.write(value.as_bytes());
+                    // In whatever order they come.
+                    labels.hash = labels.hash.wrapping_add(hasher.finish());
+                    if key == "image" {
+                        labels.image = value;
+                    }
+                }
+                Ok(labels)
+            }
+        }
+
+        deserializer.deserialize_map(Reader)
+    }
 }
 
 /// A series without `values` holds native histograms, which are no scores.
@@ -82,7 +202,7 @@ struct Labels {
 struct Points {
     metric: Labels,
     #[serde(default)]
-    values: Vec<(f64, String)>,
+    values: Values,
 }
 
 #[derive(Deserialize)]
@@ -92,8 +212,11 @@ struct Point {
     value: Option<(f64, String)>,
 }
 
+/// The values of one series.
+type Values = Vec<(f64, String)>;
+
 /// Reads the answer to a request.
-pub(super) fn decode(status: u16, body: &[u8]) -> Result<Answer, Failure> {
+fn decode(status: u16, body: &[u8]) -> Result<Vec<(Labels, Values)>, Failure> {
     let envelope: Result<Envelope, _> = serde_json::from_slice(body);
     if status != 200 {
         let words = envelope.map_or_else(
@@ -108,33 +231,15 @@ pub(super) fn decode(status: u16, body: &[u8]) -> Result<Answer, Failure> {
         let words = super::failure::quoted(&format!("{}: {}", envelope.error_type, envelope.error));
         return Err(Failure::malformed(format!("the query failed: {words}")));
     }
-    let series: Vec<_> = match envelope.data {
-        Data::Matrix(all) => all.into_iter().map(|one| (one.metric, one.values)).collect(),
+    match envelope.data {
+        Data::Matrix(all) => Ok(all.into_iter().map(|one| (one.metric, one.values)).collect()),
         Data::Vector(all) => {
-            all.into_iter().map(|one| (one.metric, one.value.into_iter().collect())).collect()
+            Ok(all.into_iter().map(|one| (one.metric, one.value.into_iter().collect())).collect())
         }
         Data::Scalar(_) | Data::String(_) => {
-            return Err(Failure::malformed("the result has no label image: it is a single value"));
+            Err(Failure::malformed("the result has no label image: it is a single value"))
         }
-    };
-    Ok(answer(series))
-}
-
-fn answer(all: Vec<(Labels, Vec<(f64, String)>)>) -> Answer {
-    let mut answer = Answer::default();
-    let mut left_out = 0_usize;
-    for (labels, values) in all {
-        let Some(image) = image(&labels.image) else {
-            left_out += 1;
-            continue;
-        };
-        let values = values.into_iter().filter_map(|(at, value)| sample(at, &value)).collect();
-        answer.series.push(Series { image, values, sizes: Vec::new() });
     }
-    if left_out > 0 {
-        answer.notes.push(format!("{left_out} series without the name of an image in the label image"));
-    }
-    answer
 }
 
 /// What is not a number, or no finite one, cannot be compared, and is left out.

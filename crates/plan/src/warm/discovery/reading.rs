@@ -5,11 +5,11 @@ use url::Url;
 
 use super::failure::Failure;
 use super::loki::LokiPages;
-use super::prometheus;
+use super::prometheus::PrometheusPages;
 use super::sample::Answer;
 use super::{Query, Question};
 
-/// Largest body of an answer. Everything that is kept of one is smaller than that.
+/// Largest body of one answer.
 pub const LARGEST_BODY: usize = 8 << 20;
 
 /// A query under way.
@@ -18,7 +18,7 @@ pub struct Reading(State);
 
 #[derive(Clone, Debug)]
 enum State {
-    Prometheus { next: Option<Url>, answer: Answer },
+    Prometheus(PrometheusPages),
     Loki(LokiPages),
 }
 
@@ -26,9 +26,7 @@ impl Query {
     /// Begins to ask. Registries are not asked in this way.
     pub fn read(&self, now: Timestamp) -> Option<Reading> {
         Some(Reading(match &self.question {
-            Question::Prometheus(query) => {
-                State::Prometheus { next: Some(query.request(now)), answer: Answer::default() }
-            }
+            Question::Prometheus(query) => State::Prometheus(PrometheusPages::new(query, now)),
             Question::Loki(query) => State::Loki(LokiPages::new(query.clone(), now)),
             Question::Registry(_) => return None,
         }))
@@ -39,7 +37,7 @@ impl Reading {
     /// What to GET next.
     pub fn request(&self) -> Option<Url> {
         match &self.0 {
-            State::Prometheus { next, .. } => next.clone(),
+            State::Prometheus(pages) => pages.request(),
             State::Loki(pages) => pages.request(),
         }
     }
@@ -47,18 +45,14 @@ impl Reading {
     /// Takes the response to the last request.
     pub fn take(&mut self, status: u16, body: &[u8]) -> Result<(), Failure> {
         match &mut self.0 {
-            State::Prometheus { next, answer } => {
-                *next = None;
-                *answer = prometheus::decode(status, body)?;
-                Ok(())
-            }
+            State::Prometheus(pages) => pages.take(status, body),
             State::Loki(pages) => pages.take(status, body),
         }
     }
 
     pub fn finish(self) -> Answer {
         match self.0 {
-            State::Prometheus { answer, .. } => answer,
+            State::Prometheus(pages) => pages.finish(),
             State::Loki(pages) => pages.finish(),
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use fairlead_api::conditions::{ConditionStatus, Finding, find, types};
 use fairlead_api::drop::{DiscoveredImage, DiscoveryPolicyStatus, QueryResult, QueryStatus, SOURCE_HEALTHY};
-use fairlead_domain::reference::ImageKey;
+use fairlead_domain::reference::{ImageKey, Reference};
 use jiff::Timestamp;
 
 use super::compile::SpecError;
@@ -13,6 +13,9 @@ use super::evaluate::{Evaluation, Scored, keep_best};
 use super::failure::Failure;
 use super::sample::{Answer, image};
 use super::{Discovery, Form};
+
+/// The reason of `Ready` after a round in which nothing failed.
+pub const SYNCED: &str = "Synced";
 
 /// Most bytes of images in a status. Objects of 1.5 MiB are refused.
 const LIST_SIZE: usize = 768 << 10;
@@ -116,7 +119,8 @@ impl Discovery {
             return (known.clone(), true);
         }
         let mut images = evaluation.images;
-        if failed > 0 && self.is_sources() {
+        let is_partial = answers.iter().flatten().any(|answer| !answer.missing.is_empty());
+        if is_partial || (failed > 0 && self.is_sources()) {
             images = self.with_images_of_failed(images, round);
         }
         images.truncate(self.most);
@@ -130,22 +134,29 @@ impl Discovery {
         (fits.collect(), false)
     }
 
-    /// Images that only a failing source knows keep the score that it gave them.
+    /// Images that only a failing source knows, or that are in a repository which could not be listed, keep the score
+    /// that they had.
     fn with_images_of_failed(&self, images: Vec<Scored>, round: Round<'_>) -> Vec<Scored> {
         let mut best: BTreeMap<ImageKey, Scored> = BTreeMap::new();
         let failed = |name: &str| {
             let at = self.queries.iter().position(|query| query.name == name)?;
             round.answers.get(at)?.is_err().then_some(at)
         };
+        let missing = |image: &Reference| {
+            let answers =
+                round.answers.iter().enumerate().filter_map(|(at, answer)| Some((at, answer.as_ref().ok()?)));
+            let mut missing =
+                answers.flat_map(|(at, answer)| answer.missing.iter().map(move |one| (at, one)));
+            missing.find(|(_, repository)| **repository == image.repository()).map(|(at, _)| at)
+        };
         let before = round.stored.discovered_images.iter().filter_map(|known| {
-            let source = failed(known.source.as_deref()?)?;
             let image = image(&known.image).filter(|image| self.keeps(image))?;
+            let source = known.source.as_deref().and_then(failed).or_else(|| missing(&image))?;
             // Scores are shown as whole numbers; of a larger one nothing is lost that matters here.
-            let score = known
-                .score
-                .and_then(|score| i32::try_from(score).ok())
-                .map_or(f64::from(i32::MAX), f64::from);
-            Some(Scored { image, score, source: Some(source) })
+            let whole = |score: i64| i32::try_from(score).map_or(f64::from(i32::MAX), f64::from);
+            let ranked = || known.final_score.as_ref().and_then(|score| score.parse().ok());
+            let score = known.score.map(whole).or_else(ranked)?;
+            Some(Scored { image, score, source: self.is_sources().then_some(source) })
         });
         for scored in images.into_iter().chain(before) {
             keep_best(&mut best, scored);
@@ -185,11 +196,16 @@ impl Discovery {
             count => format!("{count} images"),
         };
         let Some((_, first)) = failures.first() else {
-            return Finding::new(types::READY, true, "Synced", message);
+            return Finding::new(types::READY, true, SYNCED, message);
         };
         let _ = write!(message, "; {} of {} {noun} failed", failures.len(), self.queries.len());
-        if kept && let Some(last) = &stored.last_sync_time {
-            let _ = write!(message, ", so the images known at {} stay", last.0);
+        if kept {
+            // The time of the last sync is that of a failure, too.
+            let was_good = find(&stored.conditions, types::READY).is_some_and(|ready| ready.reason == SYNCED);
+            let _ = match stored.last_sync_time.as_ref().filter(|_| was_good) {
+                Some(last) => write!(message, ", so the images known at {} stay", last.0),
+                None => write!(message, ", so the images known before stay"),
+            };
         }
         let message = cut(&format!("{message}: {}", joined(failures)));
         if none_answered || count == 0 {

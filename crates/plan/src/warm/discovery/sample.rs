@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fairlead_domain::reference::{AnyReference, ImageKey, Reference};
+use fairlead_domain::reference::{AnyReference, ImageKey, Reference, Repository};
 use jiff::Timestamp;
 
 use super::failure::Failure;
@@ -31,6 +31,8 @@ pub struct Answer {
     pub notes: Vec<String>,
     /// Why a part of what was asked for is missing.
     pub partial: Option<Failure>,
+    /// Repositories of images of which nothing is known for that reason.
+    pub missing: Vec<Repository>,
 }
 
 /// The values of every image that a query returned.

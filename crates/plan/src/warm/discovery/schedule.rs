@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fairlead_api::conditions::{ConditionStatus, find, types};
 use fairlead_api::drop::{DiscoveryPolicySpec, DiscoveryPolicyStatus};
+use fairlead_domain::backoff::Backoff;
 use jiff::Timestamp;
 
 const DEFAULT_INTERVAL: Duration = Duration::from_mins(30);
@@ -46,7 +47,7 @@ pub fn first_due(
 pub fn next_due(interval: Duration, failures: u32, now: Timestamp) -> Timestamp {
     let wait = match failures.checked_sub(1) {
         None => interval,
-        Some(earlier) => RETRY.saturating_mul(2_u32.saturating_pow(earlier)).min(interval),
+        Some(earlier) => Backoff::new(RETRY, interval).plain(earlier),
     };
     after(now, wait)
 }

@@ -1,8 +1,9 @@
 //! Tags of a registry's repositories: which are the newest, and the references made of them.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
-use fairlead_domain::reference::{Host, Repository, Tag};
+use fairlead_domain::reference::{DEFAULT_TAG, Host, Repository, Tag};
 use fairlead_domain::selector::Search;
 use jiff::Timestamp;
 use regex::Regex;
@@ -11,6 +12,9 @@ use super::failure::Failure;
 use super::sample::{Answer, Sample, Series, count, image};
 use super::template::Template;
 use super::version::Version;
+
+/// Tags of a repository whose images are looked at to learn when they were made.
+const MOST_DATED: usize = 50;
 
 /// Repositories whose tags are to be listed.
 #[derive(Clone, Debug)]
@@ -26,6 +30,8 @@ pub struct TagQuery {
     pub(super) version: Option<Regex>,
     pub(super) top: usize,
     pub(super) template: Template,
+    /// Tags without a version are ordered by when their images were made, if these are few.
+    pub(super) by_date: bool,
 }
 
 /// Tags of one repository in the order in which the registry lists them.
@@ -34,6 +40,8 @@ pub struct TagList {
     pub tags: Vec<Tag>,
     /// Whether there are no more.
     pub complete: bool,
+    /// When images were made, of those in [`TagQuery::to_be_dated`] where that is known.
+    pub made: BTreeMap<Tag, Timestamp>,
 }
 
 impl TagQuery {
@@ -54,6 +62,12 @@ impl TagQuery {
         }
         let message = format!("{} of {} repositories cannot be listed: {told}", failed.len(), lists.len());
         answer.partial = Some(Failure { message, ..told });
+        let rendered = |repository: &Repository| {
+            self.template.render(self.registry.as_str(), repository.path(), DEFAULT_TAG)
+        };
+        let missing =
+            failed.iter().filter_map(|(repository, _)| Some(image(&rendered(repository))?.repository()));
+        answer.missing = missing.collect();
         Ok(answer)
     }
 
@@ -62,10 +76,13 @@ impl TagQuery {
         if !list.complete {
             answer.notes.push(format!("only the first {} tags of {path} were read", list.tags.len()));
         }
-        let (newest, versioned) = self.newest(&list.tags);
-        if versioned < newest.len() {
-            let without = newest.len() - versioned;
-            answer.notes.push(format!("{without} tags of {path} have no version and stand last, as listed"));
+        let (newest, versioned) = self.newest(list);
+        let mut without = newest.iter().skip(versioned);
+        if without.len() > 0 {
+            let count = without.len();
+            let order =
+                if without.all(|tag| list.made.contains_key(*tag)) { "newest first" } else { "as listed" };
+            answer.notes.push(format!("{count} tags of {path} have no version and stand last, {order}"));
         }
         let kept = newest.len();
         for (place, tag) in newest.into_iter().enumerate() {
@@ -79,17 +96,31 @@ impl TagQuery {
         }
     }
 
-    /// The tags to keep, newest first, and how many of them have a version. Versions come before all else; what has
-    /// none is taken as listed oldest first.
-    fn newest<'t>(&self, listed: &'t [Tag]) -> (Vec<&'t Tag>, usize) {
-        let kept =
-            listed.iter().filter(|tag| self.filter.as_ref().is_none_or(|filter| filter.finds(tag.as_str())));
+    /// Tags of which it matters when their images were made.
+    pub fn to_be_dated(&self, list: &TagList) -> Vec<Tag> {
+        let (versioned, without): (Vec<_>, Vec<_>) =
+            self.kept(list).partition(|tag| self.version_of(tag.as_str()).is_some());
+        let matters = self.by_date && versioned.len() < self.top && (2..=MOST_DATED).contains(&without.len());
+        if matters { without.into_iter().cloned().collect() } else { Vec::new() }
+    }
+
+    fn kept<'t>(&self, list: &'t TagList) -> impl Iterator<Item = &'t Tag> {
+        list.tags.iter().filter(|tag| self.filter.as_ref().is_none_or(|filter| filter.finds(tag.as_str())))
+    }
+
+    /// The tags to keep, newest first, and how many of them have a version. Versions come before all else, then images
+    /// by when they were made; what is left is taken as listed oldest first.
+    fn newest<'t>(&self, list: &'t TagList) -> (Vec<&'t Tag>, usize) {
         let mut ordered: Vec<_> =
-            kept.enumerate().map(|(at, tag)| (self.version_of(tag.as_str()), at, tag)).collect();
+            self.kept(list).enumerate().map(|(at, tag)| (self.version_of(tag.as_str()), at, tag)).collect();
         ordered.sort_by(|(version, at, tag), (other, other_at, other_tag)| {
             let by_version = Reverse(version).cmp(&Reverse(other));
-            let tie =
-                if version.is_some() { tag.cmp(other_tag) } else { Reverse(at).cmp(&Reverse(other_at)) };
+            let age = |at: &usize, tag: &Tag| Reverse((list.made.get(tag).copied(), *at));
+            let tie = if version.is_some() {
+                tag.cmp(other_tag)
+            } else {
+                age(at, tag).cmp(&age(other_at, other_tag))
+            };
             by_version.then(tie)
         });
         ordered.truncate(self.top);

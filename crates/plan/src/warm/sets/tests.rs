@@ -99,7 +99,7 @@ fn children_are_those_listed_and_those_discovered_each_once() {
     let pinned = format!("r.io:5000/b@{digest}");
     let found = policy(Some(("True", "Synced")), &["r.io/a:latest", &pinned, "r.io:5000/c", "r.io/d:2"]);
     let mut all = Vec::new();
-    let first = plan(&set, Some(&found), &all, now());
+    let first = plan(&set, Some(&found), &all, None, now());
     apply(&first, &mut all);
     assert_eq!(
         images(&all),
@@ -121,15 +121,27 @@ fn children_are_those_listed_and_those_discovered_each_once() {
         assert!(child.spec.gate && child.spec.policy_ref.as_ref().unwrap().name == "p");
         assert_eq!(child.spec.node_selector["pool"], "a");
     }
-    let again = plan(&set, Some(&found), &all, now());
+    let again = plan(&set, Some(&found), &all, None, now());
     assert_eq!((again.create.len(), again.update.len(), again.delete.len()), (0, 0, 0));
+}
+
+#[test]
+fn a_child_tells_the_whole_name_of_its_set() {
+    let name = "s".repeat(100);
+    let mut long = set(&json!({"images": [{"image": "r.io/a"}]}));
+    long.metadata.name = Some(name.clone());
+    let child = new_child(&long, &entry("r.io/a", "", ""));
+    let key = "drop.corewire.io/imageset";
+    assert!(child.metadata.labels.unwrap()[key].len() <= 63);
+    assert_eq!(child.metadata.annotations.unwrap()[key], name);
+    assert_eq!(new_child(&set(&json!({})), &entry("r.io/a", "", "")).metadata.annotations, None);
 }
 
 #[test]
 fn edits_reach_the_children_that_there_are() {
     let mut all = Vec::new();
     apply(
-        &plan(&set(&json!({"images": [{"image": "r.io/a"}, {"image": "r.io/b"}]})), None, &all, now()),
+        &plan(&set(&json!({"images": [{"image": "r.io/a"}, {"image": "r.io/b"}]})), None, &all, None, now()),
         &mut all,
     );
     all[0].spec.priority = Some(7);
@@ -137,7 +149,7 @@ fn edits_reach_the_children_that_there_are() {
         "images": [{"image": "r.io/a", "tag": "latest"}, {"image": "r.io/c"}], "imagePullPolicy": "IfNotPresent",
         "imagePullSecrets": [{"name": "s"}], "tolerations": [{"operator": "Exists"}],
     }));
-    let change = plan(&edited, None, &all, now());
+    let change = plan(&edited, None, &all, None, now());
     assert_eq!((change.create.len(), change.update.len(), change.delete.len()), (1, 1, 1));
     apply(&change, &mut all);
     assert_eq!(images(&all), ["r.io/a:latest", "r.io/c:latest"]);
@@ -152,27 +164,39 @@ fn edits_reach_the_children_that_there_are() {
 fn a_discovery_that_fails_deletes_nothing() {
     let healthy = policy(Some(("True", "Synced")), &["r.io/b:1", "r.io/c:1"]);
     let mut all = Vec::new();
-    apply(&plan(&discovering(), Some(&healthy), &all, now()), &mut all);
+    apply(&plan(&discovering(), Some(&healthy), &all, None, now()), &mut all);
     assert_eq!(all.len(), 3);
     for (what, found, reason) in [
         ("missing", None, "DiscoveryPolicyNotFound"),
         ("failing without a list", Some(policy(Some(("False", "DNSError")), &[])), "DNSError"),
         ("failing with a part of it", Some(policy(Some(("False", "Timeout")), &["r.io/b:1"])), "Timeout"),
+        ("failing in part", Some(policy(Some(("True", "PartiallyFailed")), &["r.io/b:1"])), "Progressing"),
         ("never run", Some(policy(None, &[])), "Progressing"),
     ] {
-        let plan = plan(&discovering(), found.as_ref(), &all, now());
+        let plan = plan(&discovering(), found.as_ref(), &all, None, now());
         assert_eq!((plan.create.len(), plan.update.len(), plan.delete.len()), (0, 0, 0), "{what}");
         let status = plan.status.unwrap();
         assert_eq!(status.conditions[0].reason, reason, "{what}");
         assert_eq!(status.images_managed, Some(3), "{what}");
     }
+    let partial = policy(Some(("True", "PartiallyFailed")), &["r.io/d:1"]);
+    let found = plan(&discovering(), Some(&partial), &all, None, now());
+    assert_eq!((found.create.len(), found.delete.len()), (1, 0), "what is found by then is warmed");
+    for child in &mut all {
+        child.status = serde_json::from_value(json!({"phase": "Ready"})).unwrap();
+    }
+    let partial = policy(Some(("True", "PartiallyFailed")), &["r.io/b:1"]);
+    let status = plan(&discovering(), Some(&partial), &all, None, now()).status.unwrap();
+    assert_eq!((status.phase, status.images_ready), (Some(CachedImageSetPhase::Ready), Some(3)));
+    let message = "3 of 3 images are on all their nodes; the DiscoveryPolicy found a part: because";
+    assert_eq!(status.conditions[0].message, message);
     let empty = policy(Some(("True", "Synced")), &[]);
-    apply(&plan(&discovering(), Some(&empty), &all, now()), &mut all);
+    apply(&plan(&discovering(), Some(&empty), &all, None, now()), &mut all);
     assert_eq!(images(&all), ["r.io/a:1"], "a discovery that works and finds nothing does");
     let mut without = discovering();
     without.spec.discovery_policy_ref = None;
     without.spec.images.clear();
-    apply(&plan(&without, None, &all, now()), &mut all);
+    apply(&plan(&without, None, &all, None, now()), &mut all);
     assert!(all.is_empty());
 }
 
@@ -185,7 +209,7 @@ fn objects_that_only_have_the_label_are_left_alone() {
     let stranger = new_child(&listed, &entry("r.io/z", "", ""));
     let stranger =
         CachedImage { metadata: ObjectMeta { owner_references: None, ..stranger.metadata }, ..stranger };
-    let plan = plan(&listed, None, [&orphan, &stranger], now());
+    let plan = plan(&listed, None, [&orphan, &stranger], None, now());
     assert_eq!((plan.create.len(), plan.update.len(), plan.delete.len()), (0, 0, 0));
     let status = plan.status.unwrap();
     assert!(status.conditions[0].message.contains("exists and does not belong to the set"), "{status:?}");
@@ -195,7 +219,7 @@ fn objects_that_only_have_the_label_are_left_alone() {
 fn a_set_that_is_being_deleted_makes_no_children() {
     let mut leaving = set(&json!({"images": [{"image": "r.io/a"}]}));
     leaving.metadata.deletion_timestamp = Some(now().into());
-    assert_eq!(plan(&leaving, None, [], now()), SetPlan::default());
+    assert_eq!(plan(&leaving, None, [], None, now()), SetPlan::default());
 }
 
 #[test]
@@ -204,7 +228,7 @@ fn a_set_is_as_ready_as_its_children() {
         &json!({"images": [{"image": "r.io/a"}, {"image": "r.io/b"}, {"image": "r.io/b", "tag": "latest"}]}),
     );
     let mut all = Vec::new();
-    apply(&plan(&listed, None, &all, now()), &mut all);
+    apply(&plan(&listed, None, &all, None, now()), &mut all);
     let say = |child: &mut CachedImage, phase: &str, generation: i64| {
         child.metadata.generation = Some(1);
         child.status = serde_json::from_value(json!({
@@ -217,7 +241,7 @@ fn a_set_is_as_ready_as_its_children() {
         .unwrap();
     };
     let said = |all: &[CachedImage]| {
-        let status = plan(&listed, None, all, now()).status.unwrap();
+        let status = plan(&listed, None, all, None, now()).status.unwrap();
         let condition = &status.conditions[0];
         (status.phase.unwrap(), status.images_ready, condition.reason.clone(), condition.message.clone())
     };
@@ -230,6 +254,33 @@ fn a_set_is_as_ready_as_its_children() {
     assert_eq!((phase, reason.as_str()), (CachedImageSetPhase::Degraded, "Degraded"));
     assert!(message.contains("node n: image not found"), "{message}");
     say(&mut all[1], "Ready", 1);
+    let refused = "cannot create CachedImage x: admission refused it";
+    let status = plan(&listed, None, &all, Some(refused), now()).status.unwrap();
+    assert_eq!(
+        (status.phase, &*status.conditions[0].message),
+        (Some(CachedImageSetPhase::Degraded), refused)
+    );
     let (phase, ready, reason, _) = said(&all);
     assert_eq!((phase, ready, reason.as_str()), (CachedImageSetPhase::Ready, Some(2), "Ready"));
+}
+
+#[test]
+fn an_image_with_a_gate_is_announced_until_it_is_there_with_it() {
+    let open = set(&json!({"images": [{"image": "r.io/a"}], "nodeSelector": {"pool": "a"}}));
+    let mut all = Vec::new();
+    assert_eq!(coming_gate(&open, None, &all, now()), None);
+    apply(&plan(&open, None, &all, None, now()), &mut all);
+    let gate = set(&json!({"images": [{"image": "r.io/a"}], "nodeSelector": {"pool": "a"}, "gate": true}));
+    for children in [&[][..], &all[..]] {
+        let coming = coming_gate(&gate, None, children, now()).unwrap();
+        assert!(coming.gate && coming.node_selector == gate.spec.node_selector, "{coming:?}");
+    }
+    apply(&plan(&gate, None, &all, None, now()), &mut all);
+    assert_eq!(coming_gate(&gate, None, &all, now()), None);
+    let discovering = set(&json!({"discoveryPolicyRef": {"name": "popular"}, "gate": true}));
+    assert!(
+        coming_gate(&discovering, Some(&policy(None, &[])), &[], now()).is_some_and(|coming| coming.gate)
+    );
+    let failing = policy(Some(("False", "DNSError")), &[]);
+    assert_eq!(coming_gate(&discovering, Some(&failing), &[], now()), None, "it may never come");
 }

@@ -3,7 +3,9 @@
 use super::*;
 
 fn batch(images: usize, nodes: usize) -> Sim {
-    let mut sim = Sim::new(Settings { batch: true, ..settings() });
+    let mut sim = Sim::new(WarmSettings { batch: true, ..settings() });
+    // Images come after it has begun to lead.
+    sim.run(1);
     sim.policy("p", &json!({"maxConcurrentNodes": 50, "minDelayBetweenPulls": "100ms"}));
     (0..images).for_each(|number| add(&mut sim, number));
     (0..nodes).for_each(|number| sim.node(&format!("n{number}"), |_| {}));
@@ -129,7 +131,58 @@ fn a_pod_stays_while_one_of_its_images_is_pulling() {
     assert_eq!((sim.ready("i0").as_str(), sim.ready("i1").as_str()), ("1/1", "0/1"));
     assert_eq!(sim.pods.len(), 1);
     sim.restart();
-    sim.run(5);
+    sim.run(20);
     assert_eq!((sim.pods.len(), sim.created.len()), (1, 1), "and is taken over as it is");
     assert_eq!((sim.ready("i0").as_str(), sim.ready("i1").as_str()), ("1/1", "0/1"));
+}
+
+#[test]
+fn a_pod_that_did_not_come_is_asked_for_again_as_it_was() {
+    let mut sim = batch(2, 1);
+    sim.pull_time = Duration::from_secs(100);
+    sim.queue = Some(Vec::new());
+    sim.run(2);
+    let queue = sim.queue.take().unwrap();
+    let [Action::Create(first)] = &*queue else { panic!("{queue:?}") };
+    // The API server does not answer in time.
+    sim.warming.created(&first.name, sim.now);
+    add(&mut sim, 2);
+    sim.run(5);
+    let pulls: Vec<_> = sim.created.iter().map(|(_, _, record)| record.pulls.len()).collect();
+    assert_eq!(pulls, [1], "the third image has a Pod of its own");
+    sim.run(10);
+    assert_eq!((sim.created.len(), &sim.created[1].2), (2, &first.order.record), "the first may still come");
+}
+
+#[test]
+fn a_new_lease_holder_waits_for_the_last_pods_of_the_former_one() {
+    let mut sim = batch(2, 1);
+    sim.pull_time = Duration::from_secs(100);
+    sim.run(2);
+    let (name, late) = sim.pods.pop_first().unwrap();
+    sim.restart();
+    add(&mut sim, 2);
+    sim.run(9);
+    assert_eq!(sim.created.len(), 1);
+    sim.pods.insert(name, late);
+    sim.run(5);
+    let pulls: Vec<_> = sim.created.iter().map(|(_, _, record)| record.pulls.len()).collect();
+    assert_eq!(pulls, [2, 1], "only what the late Pod does not pull");
+}
+
+#[test]
+fn an_image_that_is_deleted_during_its_pull_does_not_take_the_pod_from_the_others() {
+    let mut sim = batch(3, 1);
+    sim.pull_time = Duration::from_secs(20);
+    sim.run(5);
+    sim.images.retain(|image| image.metadata.name.as_deref() != Some("i1"));
+    sim.routed.remove("uid-i1");
+    // The garbage collector takes the owner off the Pod.
+    let record = Record::clone(&sim.pod_on("n0").record);
+    let owners: [Arc<str>; 2] = ["uid-i0".into(), "uid-i2".into()];
+    let read = Record::read(&record.write(), &record.pod_name(), &owners).unwrap();
+    sim.change_pod("n0", |pod| pod.record = Arc::new(read));
+    sim.run(30);
+    assert_eq!((sim.created.len(), sim.pods.len()), (1, 0), "pulled once, and no Pod is left");
+    assert_eq!((sim.ready("i0").as_str(), sim.ready("i2").as_str()), ("1/1", "1/1"));
 }

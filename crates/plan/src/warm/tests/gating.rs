@@ -36,6 +36,23 @@ fn a_node_is_opened_when_its_images_are_there() {
 }
 
 #[test]
+fn an_image_that_its_set_has_not_created_yet_is_waited_for_where_it_belongs() {
+    let mut sim = gate();
+    sim.coming_gates =
+        vec![serde_json::from_value(json!({"image": "", "nodeSelector": {"pool": "a"}})).unwrap()];
+    sim.node("here", |node| {
+        gated(node);
+        node.labels = [("pool".into(), "a".into())].into();
+    });
+    sim.node("elsewhere", gated);
+    sim.run(20);
+    assert_eq!(released(&sim), [("elsewhere", Release::Warm)]);
+    sim.coming_gates.clear();
+    sim.run(1);
+    assert_eq!(released(&sim)[1], ("here", Release::Warm));
+}
+
+#[test]
 fn a_node_is_opened_when_the_deadline_passes_whatever_happens() {
     for fate in [Fate::Hangs, Fate::Waits("ErrImagePull", "not found")] {
         let mut sim = gate();
@@ -73,6 +90,17 @@ fn only_what_can_come_is_waited_for() {
     sim.run(60);
     assert!(sim.released.is_empty(), "a node that is not ready yet will be");
     sim.node("n", |node| node.ready = true);
+    sim.run(10);
+    assert_eq!(released(&sim), [("n", Release::Warm)]);
+
+    let mut sim = gate();
+    sim.node("n", |node| {
+        let startup = taint("example.com/startup", "", "NoSchedule");
+        node.taints = [taint("fairlead.dev/warming", "", "NoSchedule"), startup].into();
+    });
+    sim.run(60);
+    assert!(sim.released.is_empty(), "another startup taint goes away, too");
+    sim.node("n", gated);
     sim.run(10);
     assert_eq!(released(&sim), [("n", Release::Warm)]);
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 use fairlead_api::drop::{CachedImage, CachedImageSpec, CachedImageStatus, PullPolicy, PullPolicySpec};
 use fairlead_api::fairlead::WarmLedger;
 use fairlead_api::names::fairlead::PULLS;
-use fairlead_domain::reference::{HostKey, Reference};
+use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
@@ -45,6 +45,7 @@ pub(super) fn reference(text: &str) -> Reference {
 #[derive(Debug, Clone)]
 pub(super) enum Fate {
     Pulled,
+    /// The kubelet says nothing about the Pod.
     Hangs,
     /// The kubelet says this.
     Waits(&'static str, &'static str),
@@ -52,14 +53,15 @@ pub(super) enum Fate {
 
 pub(super) struct Sim {
     pub(super) warming: Warming,
-    pub(super) settings: Settings,
+    pub(super) settings: WarmSettings,
     pub(super) now: Timestamp,
     pub(super) images: Vec<Arc<CachedImage>>,
     pub(super) policies: Vec<Arc<PullPolicy>>,
+    pub(super) coming_gates: Vec<CachedImageSpec>,
     pub(super) nodes: BTreeMap<String, (Arc<Node>, Timestamp)>,
     pub(super) pods: BTreeMap<Arc<str>, Arc<PullPod>>,
     pub(super) routed: HashMap<Arc<str>, Routed>,
-    pub(super) registries: BTreeMap<HostKey, Trouble>,
+    pub(super) troubles: HashMap<Arc<str>, Trouble>,
     pub(super) ledgers: BTreeMap<String, Arc<WarmLedger>>,
     /// How long a pull takes.
     pub(super) pull_time: Duration,
@@ -75,10 +77,14 @@ pub(super) struct Sim {
     pub(super) look_again: Option<Timestamp>,
     /// Nothing is stored.
     pub(super) api_is_down: bool,
+    /// How long a pull takes to fail, if that is another time.
+    pub(super) failure_time: Option<Duration>,
+    /// Writes of Pods that wait to be sent, if they do.
+    pub(super) queue: Option<Vec<Action>>,
 }
 
-pub(super) fn settings() -> Settings {
-    Settings {
+pub(super) fn settings() -> WarmSettings {
+    WarmSettings {
         namespace: "fairlead".into(),
         batch: false,
         caps: Caps { per_node: 100, total: None },
@@ -89,17 +95,18 @@ pub(super) fn settings() -> Settings {
 }
 
 impl Sim {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: WarmSettings) -> Self {
         Self {
             warming: Warming::new(settings.clone(), []),
             settings,
             now: at(0),
             images: Vec::new(),
             policies: Vec::new(),
+            coming_gates: Vec::new(),
             nodes: BTreeMap::new(),
             pods: BTreeMap::new(),
             routed: HashMap::new(),
-            registries: BTreeMap::new(),
+            troubles: HashMap::new(),
             ledgers: BTreeMap::new(),
             pull_time: Duration::from_secs(2),
             fates: HashMap::new(),
@@ -110,6 +117,8 @@ impl Sim {
             routes: 0,
             look_again: None,
             api_is_down: false,
+            failure_time: None,
+            queue: None,
         }
     }
 
@@ -185,10 +194,11 @@ impl Sim {
             now: self.now,
             images: &self.images,
             policies: &self.policies,
+            coming_gates: &self.coming_gates,
             nodes: &nodes,
             pods: &pods,
             routed: &self.routed,
-            registries: &self.registries,
+            troubles: &self.troubles,
         });
         self.look_again = plan.look_again;
         let busy = !plan.actions.is_empty();
@@ -197,6 +207,11 @@ impl Sim {
     }
 
     pub(super) fn act(&mut self, action: Action) {
+        let is_of_pod = matches!(action, Action::Create(_) | Action::Delete { .. });
+        if let Some(queue) = self.queue.as_mut().filter(|_| is_of_pod) {
+            queue.push(action);
+            return;
+        }
         match action {
             Action::Create(Creation { name, order }) => {
                 let pod = pull_pod(&order);
@@ -205,7 +220,8 @@ impl Sim {
                 assert_eq!(pod.name, name);
                 self.created.push((self.now, node, pod.record.clone()));
                 // The name of a Pod that is there is an answer, too.
-                self.pods.entry(name).or_insert_with(|| Arc::new(pod));
+                self.pods.entry(Arc::clone(&name)).or_insert_with(|| Arc::new(pod));
+                self.warming.created(&name, self.now);
             }
             Action::Route { image } => {
                 self.routes += 1;
@@ -213,7 +229,10 @@ impl Sim {
                     routed.planned_at = self.now;
                 }
             }
-            Action::Delete { pod } => assert!(self.pods.remove(&pod).is_some(), "{pod} is deleted twice"),
+            Action::Delete { pod } => {
+                assert!(self.pods.remove(&pod).is_some(), "{pod} is deleted twice");
+                self.warming.deleted(&pod, self.now);
+            }
             Action::Store { image, draft } => self.store(&image, draft),
             Action::Report { name, status, .. } => self.report(&name, *status),
             Action::Release { node, why, .. } => {
@@ -269,14 +288,20 @@ impl Sim {
         while self.round() {}
     }
 
-    fn kubelets(&mut self) {
+    pub(super) fn kubelets(&mut self) {
         let nodes: HashMap<_, _> = self.nodes.values().map(|(node, _)| (&node.uid, node)).collect();
         for pod in self.pods.values_mut().filter(|pod| pod.phase == Phase::Pending) {
             let Some(node) = nodes.get(&pod.record.node) else { continue };
-            if after(pod.created, self.pull_time) > self.now {
+            let fate = self.fates.get(&*node.name).cloned().unwrap_or(Fate::Pulled);
+            if !matches!(fate, Fate::Hangs) && node.ready && !pod.is_acknowledged() {
+                let creating = |one: &mut PullContainer| one.waiting = Some("ContainerCreating".into());
+                end(pod, Phase::Pending, creating);
+            }
+            let time = self.failure_time.filter(|_| matches!(fate, Fate::Waits(..)));
+            if after(pod.created, time.unwrap_or(self.pull_time)) > self.now {
                 continue;
             }
-            match self.fates.get(&*node.name).cloned().unwrap_or(Fate::Pulled) {
+            match fate {
                 Fate::Pulled => end(pod, Phase::Succeeded, |container| {
                     container.image_id = Some(format!("r.io/web@sha256:{}", "a".repeat(64)).into());
                     container.terminated = Some("Completed".into());
@@ -285,6 +310,16 @@ impl Sim {
                 Fate::Waits(reason, message) => waits(pod, reason, message),
             }
         }
+    }
+
+    /// Sends what waited, and what comes now is not kept waiting.
+    pub(super) fn send(&mut self) -> usize {
+        let queue = self.queue.take().unwrap_or_default();
+        let count = queue.len();
+        for action in queue {
+            self.act(action);
+        }
+        count
     }
 
     /// The process dies, and another one takes over with what is stored and what the cluster shows.

@@ -168,3 +168,24 @@ fn the_missing_platform_is_told_and_not_pulled() {
     let (_, message) = sim.condition("web", "Ready");
     assert!(message.contains("1 skipped: the image has no variant for linux/arm64"), "{message}");
 }
+
+#[test]
+fn a_variant_that_an_image_gets_later_is_found() {
+    let platform = |architecture: &str| fairlead_domain::platform::Platform {
+        os: "linux".to_owned(),
+        architecture: architecture.to_owned(),
+        variant: String::new(),
+    };
+    let mut sim = Sim::simple(1);
+    sim.node("arm", |node| node.architecture = "arm64".into());
+    sim.routed.get_mut("uid-web").unwrap().platforms = [platform("amd64")].into();
+    sim.run(10);
+    assert_eq!(sim.ready("web"), "1/1");
+    sim.step(Duration::from_mins(59));
+    assert_eq!((sim.routes, sim.look_again), (0, Some(at(3600))));
+    sim.step(Duration::from_mins(1));
+    assert_eq!(sim.routes, 1, "it is looked for once an hour");
+    sim.routed.get_mut("uid-web").unwrap().platforms = [platform("amd64"), platform("arm64")].into();
+    sim.run(10);
+    assert_eq!(sim.ready("web"), "2/2");
+}

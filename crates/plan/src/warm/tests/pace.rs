@@ -82,7 +82,7 @@ fn slots_go_round_robin() {
 
 #[test]
 fn lower_numbers_come_first() {
-    let mut sim = Sim::new(Settings { caps: Caps { per_node: 9, total: Some(1) }, ..settings() });
+    let mut sim = Sim::new(WarmSettings { caps: Caps { per_node: 9, total: Some(1) }, ..settings() });
     sim.policy("p", &json!({"maxConcurrentNodes": 9, "minDelayBetweenPulls": "1ms"}));
     for (name, priority) in [("a", 5), ("b", -1), ("c", 0)] {
         let mut spec = json!({"image": format!("r.io/{name}"), "policyRef": {"name": "p"}});
@@ -130,12 +130,12 @@ fn a_pull_that_is_stuck_takes_no_slot() {
 fn a_registry_in_trouble_gets_no_new_pulls() {
     let mut sim = images(&json!({"maxConcurrentNodes": 9}), &["a"], 3);
     let trouble = Trouble { what: "down".into(), until: Some(at(20)) };
-    sim.registries.insert(HostKey::of("r.io"), trouble);
+    sim.troubles.insert("uid-a".into(), trouble);
     sim.run(15);
     assert!(sim.created.is_empty());
     assert_eq!(sim.look_again, Some(at(20)));
     assert!(sim.condition("a", "Ready").1.contains("no new pulls while registry r.io is down"));
-    sim.registries.clear();
+    sim.troubles.clear();
     sim.run(10);
     assert_eq!(sim.ready("a"), "3/3");
 }
@@ -172,18 +172,44 @@ fn a_node_that_failed_waits_longer_each_time() {
 }
 
 #[test]
-fn an_image_that_is_nowhere_is_not_tried_on_every_node() {
-    let mut sim = images(&json!({"maxConcurrentNodes": 5, "minDelayBetweenPulls": "1s"}), &["a"], 200);
-    let names: Vec<_> = sim.nodes.keys().cloned().collect();
-    for name in names {
-        sim.fates.insert(name, Fate::Waits("ErrImagePull", "manifest unknown"));
+fn an_edit_that_cures_a_failure_acts_at_once() {
+    let spec = |secret: &str| json!({"image": "r.io/a", "imagePullSecrets": [{"name": secret}]});
+    let mut sim = images(&json!({}), &[], 2);
+    sim.image("a", &spec("wrong"));
+    for node in ["n0", "n1"] {
+        sim.fates.insert(node.to_owned(), Fate::Waits("ErrImagePull", "401 Unauthorized"));
     }
-    sim.run(600);
-    assert!(sim.created.len() < 20, "{}", sim.created.len());
-    assert_eq!(sim.reason("a"), "ErrImagePull");
+    sim.run(200);
+    let tried = sim.created.len();
     sim.fates.clear();
-    sim.run(600);
-    assert_eq!(sim.ready("a"), "200/200");
+    sim.image("a", &spec("right"));
+    sim.run(15);
+    assert_eq!((sim.created.len(), sim.ready("a").as_str()), (tried + 2, "2/2"), "at the pace of the policy");
+}
+
+#[test]
+fn an_image_that_is_nowhere_is_not_tried_on_every_node() {
+    for message in [
+        "manifest unknown",
+        "dial tcp 10.0.0.1:5000: connect: connection refused",
+        "dial tcp: lookup r.io: no such host",
+        "unexpected status: 503 Service Unavailable",
+        "429 Too Many Requests",
+        "dial tcp 10.0.0.1:5000: i/o timeout",
+    ] {
+        let mut sim = images(&json!({"maxConcurrentNodes": 5, "minDelayBetweenPulls": "1s"}), &["a"], 200);
+        let names: Vec<_> = sim.nodes.keys().cloned().collect();
+        for name in names {
+            sim.fates.insert(name, Fate::Waits("ErrImagePull", message));
+        }
+        sim.run(600);
+        assert!(sim.created.len() < 120, "{message}: {}", sim.created.len());
+        assert!(sim.routes > 0, "{message}: another place is looked for");
+        assert_eq!(sim.reason("a"), "ErrImagePull");
+        sim.fates.clear();
+        sim.run(600);
+        assert_eq!(sim.ready("a"), "200/200", "{message}");
+    }
 }
 
 #[test]

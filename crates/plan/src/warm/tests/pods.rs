@@ -68,6 +68,8 @@ fn the_pod_is_as_small_and_as_harmless_as_a_pod_can_be() {
                 "drop.corewire.io/node": "n",
             },
             "annotations": {
+                "linkerd.io/inject": "disabled",
+                "sidecar.istio.io/inject": "false",
                 "fairlead.dev/pulls": "{\"node\":\"uid-n\",\"pulls\":[{\"image\":\"web\",\"uid\":\"uid-web\",\
                     \"reference\":\"docker.io/library/nginx:1.29\",\"attempt\":1}]}",
             },

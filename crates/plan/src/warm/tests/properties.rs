@@ -57,7 +57,7 @@ proptest! {
         steps in proptest::collection::vec(step(), 1..30),
     ) {
         let caps = Caps { per_node, total };
-        let mut sim = Sim::new(Settings { batch, caps, ..settings() });
+        let mut sim = Sim::new(WarmSettings { batch, caps, ..settings() });
         sim.pull_time = Duration::from_secs(pull_time);
         sim.policy("p", &json!({"maxConcurrentNodes": concurrent, "minDelayBetweenPulls": "2s"}));
         for name in ["a", "b", "c"] {

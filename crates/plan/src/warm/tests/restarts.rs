@@ -107,6 +107,37 @@ fn a_pod_that_is_not_seen_yet_is_not_created_twice() {
 }
 
 #[test]
+fn a_request_that_waits_long_is_not_made_twice() {
+    let mut sim = Sim::simple(5);
+    sim.queue = Some(Vec::new());
+    sim.run(60);
+    assert_eq!(sim.send(), 5, "one Pod for each node");
+    let starts = sim.events.iter().filter(|event| event.kind == EventKind::Started).count();
+    assert_eq!(starts, 5);
+    sim.queue = Some(Vec::new());
+    sim.run(60);
+    assert_eq!((sim.send(), sim.ready("web").as_str()), (5, "5/5"), "and each is deleted once");
+    sim.run(10);
+    assert!(sim.pods.is_empty());
+}
+
+#[test]
+fn a_pod_that_is_still_there_after_it_was_deleted_is_deleted_again() {
+    let mut sim = Sim::simple(1);
+    sim.run(2);
+    let (name, pod) = sim.pods.first_key_value().map(|(name, pod)| (name.clone(), pod.clone())).unwrap();
+    sim.queue = Some(Vec::new());
+    sim.run(10);
+    sim.queue = Some(Vec::new());
+    sim.warming.deleted(&name, sim.now);
+    sim.run(9);
+    assert_eq!(sim.queue.as_ref().map(Vec::len), Some(0), "the watch is late");
+    sim.run(2);
+    assert_eq!((sim.send(), pod.record.pulls.len()), (1, 1));
+    assert!(sim.pods.is_empty());
+}
+
+#[test]
 fn a_pod_that_is_deleted_by_hand_is_created_again_under_its_name() {
     let mut sim = Sim::simple(1);
     sim.pull_time = Duration::from_secs(30);

@@ -34,9 +34,20 @@ fn every_node_gets_every_image_exactly_once() {
     assert_eq!(names.len(), 1000);
 }
 
-/// How long 180 good nodes take to get an image beside 20 others.
-fn time_beside(fate: &Fate) -> Duration {
+/// How long 180 good nodes take to get an image beside 20 others, which fail after this time.
+fn time_beside(fate: &Fate, failure_time: Duration) -> Duration {
+    time_of_pulls(Duration::from_secs(3), fate, failure_time, |_| {})
+}
+
+/// The same for pulls that take so long, where the 20 change in another way once all Pods have started.
+fn time_of_pulls(
+    pull_time: Duration,
+    fate: &Fate,
+    failure_time: Duration,
+    change: fn(&mut Node),
+) -> Duration {
     let mut sim = Sim::new(settings());
+    sim.failure_time = Some(failure_time);
     sim.policy("p", &json!({"maxConcurrentNodes": 50, "minDelayBetweenPulls": "100ms"}));
     sim.image("i", &json!({"image": "r.io/i", "policyRef": {"name": "p"}}));
     for number in 0..200 {
@@ -46,8 +57,10 @@ fn time_beside(fate: &Fate) -> Duration {
             sim.fates.insert(name, fate.clone());
         }
     }
-    sim.pull_time = Duration::from_secs(3);
+    sim.pull_time = pull_time;
     let begun = sim.now;
+    sim.step(Duration::from_millis(100));
+    (0..20).for_each(|number| sim.node(&format!("n{number}0").replace("n00", "n0"), change));
     let good = |sim: &Sim| sim.status("i").cached_nodes.iter().filter(|name| !name.ends_with('0')).count();
     while good(&sim) < 180 {
         sim.step(Duration::from_millis(100));
@@ -58,10 +71,23 @@ fn time_beside(fate: &Fate) -> Duration {
 
 #[test]
 fn a_tenth_of_bad_nodes_slows_the_others_by_a_tenth_at_most() {
-    let alone = time_beside(&Fate::Pulled);
-    for message in ["connection refused", "manifest unknown", "no space left on device"] {
-        let beside = time_beside(&Fate::Waits("ErrImagePull", message));
-        assert!(beside <= alone * 11 / 10, "{message}: {beside:?} instead of {alone:?}");
+    let alone = time_beside(&Fate::Pulled, Duration::ZERO);
+    for message in ["connection refused", "manifest unknown", "no space left on device", "403 Forbidden"] {
+        for failure_time in [Duration::from_millis(100), Duration::from_secs(3)] {
+            let beside = time_beside(&Fate::Waits("ErrImagePull", message), failure_time);
+            assert!(beside <= alone * 11 / 10, "{message} after {failure_time:?}: {beside:?} of {alone:?}");
+        }
+    }
+}
+
+#[test]
+fn nodes_that_die_or_hang_do_not_hold_up_the_others() {
+    let minute = Duration::from_mins(1);
+    let alone = time_of_pulls(minute, &Fate::Pulled, minute, |_| {});
+    let dead = time_of_pulls(minute, &Fate::Pulled, minute, |node| node.ready = false);
+    let hanging = time_of_pulls(minute, &Fate::Hangs, minute, |_| {});
+    for beside in [dead, hanging] {
+        assert!(beside <= alone * 11 / 10, "{beside:?} of {alone:?}");
     }
 }
 
@@ -75,4 +101,24 @@ fn ledgers_of_five_thousand_nodes_are_many_and_small() {
         let size = serde_json::to_string(&**ledger).unwrap().len();
         assert!(size < 64 * 1024, "{size}");
     }
+}
+
+#[test]
+fn ledgers_of_many_images_are_written_a_few_at_once_and_none_is_left_out() {
+    let mut sim = Sim::simple(1);
+    for number in 0..30 {
+        let spec = json!({"image": format!("r.io/app{number}"), "tag": "1", "policyRef": {"name": "fast"}});
+        sim.image(&format!("app{number}"), &spec);
+    }
+    sim.run(1);
+    assert_eq!(sim.pods.len(), 31);
+    // All pulls end at the same time.
+    sim.now = after(sim.now, sim.pull_time);
+    sim.kubelets();
+    for written in [8, 16, 24, 31] {
+        sim.round();
+        assert_eq!(sim.writes, written);
+    }
+    sim.run(1);
+    assert!(sim.pods.is_empty(), "what is stored is tidied up");
 }

@@ -61,6 +61,59 @@ fn what_failed_is_told_until_it_does_not_fail_any_more() {
 }
 
 #[test]
+fn a_refusal_is_told_while_there_is_something_to_pull() {
+    let mut sim = Sim::simple(2);
+    // So that none is asked for again.
+    sim.policy("fast", &json!({"maxConcurrentNodes": 9, "minDelayBetweenPulls": "1h"}));
+    sim.queue = Some(Vec::new());
+    sim.run(1);
+    let is_of_other =
+        |action: &Action| matches!(action, Action::Create(creation) if &*creation.order.node.name == "n1");
+    let (other, first): (Vec<_>, Vec<_>) = sim.queue.take().unwrap().into_iter().partition(is_of_other);
+    for action in first {
+        sim.act(action);
+    }
+    sim.run(1);
+    let [Action::Create(creation)] = &other[..] else { panic!("{other:?}") };
+    let refusal = Refusal { reason: "Forbidden", message: "exceeded quota" };
+    sim.warming.not_created(&creation.name, refusal, sim.now);
+    sim.run(5);
+    assert_eq!((sim.ready("web").as_str(), sim.reason("web").as_str()), ("1/2", "Forbidden"));
+    sim.node("n1", |node| node.unschedulable = true);
+    sim.run(2);
+    assert_eq!((sim.ready("web").as_str(), sim.reason("web").as_str()), ("1/1", "Cached"));
+}
+
+#[test]
+fn digest_and_time_are_those_of_the_reference_that_is_asked_for() {
+    let mut sim = Sim::simple(1);
+    sim.run(5);
+    let digest = Some(format!("sha256:{}", "a".repeat(64)));
+    assert_eq!(sim.status("web").resolved_digest, digest);
+    sim.restart();
+    sim.run(2);
+    assert_eq!(sim.status("web").resolved_digest, digest, "also after a restart");
+    sim.fates.insert("n0".to_owned(), Fate::Waits("ErrImagePull", "manifest unknown"));
+    let spec = |tag: &str| json!({"image": "r.io/web", "tag": tag, "policyRef": {"name": "fast"}});
+    sim.image("web", &spec("2"));
+    sim.run(5);
+    let status = sim.status("web");
+    assert_eq!((status.phase, &status.resolved_digest), (Some(Phase::Degraded), &None));
+    assert_eq!(status.last_pulled_at, None, "2 was never pulled");
+    // A pull of which the runtime tells no digest takes none away.
+    sim.fates.clear();
+    sim.image("web", &spec("1"));
+    sim.run(5);
+    assert_eq!(sim.status("web").resolved_digest, digest);
+    sim.policy("fast", &json!({"minDelayBetweenPulls": "1ms", "repullInterval": "10s"}));
+    sim.fates.insert("n0".to_owned(), Fate::Hangs);
+    sim.run(10);
+    sim.change_pod("n0", |pod| pod.phase = super::super::pod_state::Phase::Succeeded);
+    sim.run(2);
+    assert_eq!(sim.status("web").resolved_digest, digest);
+}
+
+#[test]
 fn skipped_nodes_are_counted_with_their_reasons() {
     let mut sim = Sim::simple(2);
     sim.node("n1", |node| node.disk_pressure = true);

@@ -118,7 +118,15 @@ fn what_lasts_is_told_before_what_passes() {
     assert_eq!(skip, Skip::Taint { key: "gpu".into() });
     assert!(skip.is_lasting());
     assert!(!Skip::NotReady.is_lasting() && !Skip::Cordoned.is_lasting() && !Skip::DiskPressure.is_lasting());
-    assert!(!Skip::Taint { key: "node.cilium.io/agent-not-ready".into() }.is_lasting());
+    for key in [
+        "node.cilium.io/agent-not-ready",
+        "karpenter.sh/unregistered",
+        "example.com/startup",
+        "startup-taint.cluster-autoscaler.kubernetes.io/gpu",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+    ] {
+        assert!(!Skip::Taint { key: key.into() }.is_lasting(), "{key}");
+    }
 }
 
 #[test]
@@ -157,6 +165,20 @@ fn a_platform_that_the_image_lacks_is_known_before_pulling() {
     let arm = skip(&node(|node| node.architecture = "arm64".into())).unwrap();
     assert_eq!(arm.to_string(), "the image has no variant for linux/arm64");
     assert!(skip(&node(|node| node.os = "windows".into())).is_some());
+    let older = [platform("linux", "386"), platform("linux", "arm")];
+    for (architecture, runtime, expected) in [
+        ("amd64", "containerd://2.2.0", true),
+        ("arm64", "containerd://2.2.0", true),
+        ("amd64", "cri-o://1.34.0", false),
+        ("s390x", "containerd://2.2.0", false),
+    ] {
+        let node = node(|node| (node.architecture, node.runtime) = (architecture.into(), runtime.into()));
+        assert_eq!(
+            Targets::new(&spec, None, &older).skip(&node).is_none(),
+            expected,
+            "{architecture} {runtime}"
+        );
+    }
     assert_eq!(
         skip(&node(|node| (node.os, node.architecture) = ("".into(), "".into()))),
         None,

@@ -115,6 +115,8 @@ async fn a_refused_account_is_held_and_the_others_are_not() {
     learn(&limiter, refused, hold(Some(30), Some(30)));
     let until = Instant::now() + Duration::from_secs(30);
     let held = Refused::Held { ends: Some(until) };
+    let told = [refused, other, ANYONE].map(|account| limiter.held_until(account, Instant::now()));
+    assert_eq!(told, [Some(until), None, None]);
     for class in [Class::Admission, Class::Background] {
         assert_eq!(enter(&limiter, class, refused, soon()).await.unwrap_err(), held, "{class:?}");
     }

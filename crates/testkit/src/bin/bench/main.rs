@@ -8,7 +8,9 @@
 mod admission;
 mod copies;
 mod heal;
+mod inventory;
 mod mirror;
+mod nodes;
 mod warm;
 
 use std::process::ExitCode;
@@ -35,8 +37,12 @@ enum Command {
     Copies(copies::Copies),
     /// Heal Pods: many whose registry dies at once, on simulated nodes, and single ones on a real node
     Heal(heal::Heal),
+    /// Keep the inventory of a full cluster: memory of the replica that leads beside another one, series, and queries
+    Inventory(inventory::Inventory),
     /// Mirror images: the operator beside fairlead copy on the same list, and a restart with everything copied
     Mirror(mirror::Mirror),
+    /// Follow mirror policies on a node: pulls through the router beside direct ones, and what the agent costs
+    Nodes(nodes::Nodes),
     /// Warm nodes: the operator on simulated ones, beside a bare loop that creates and deletes the same Pods
     Warm(warm::Warm),
     /// Send the blobs of a directory to a registry, eight at once, and nothing else
@@ -52,7 +58,9 @@ async fn main() -> ExitCode {
         Command::AdmissionLoad(load) => load.run().await.map(|()| true),
         Command::Copies(copies) => copies.run().await,
         Command::Heal(heal) => heal.run().await,
+        Command::Inventory(inventory) => inventory.run().await,
         Command::Mirror(mirror) => mirror.run().await,
+        Command::Nodes(nodes) => nodes.run().await,
         Command::Warm(warm) => warm.run().await,
         Command::Floor(floor) => floor.run().await.map(|()| true),
     };

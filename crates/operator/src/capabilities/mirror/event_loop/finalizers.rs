@@ -1,4 +1,4 @@
-//! Objects that are being deleted: finalizers, and what is told when copies stay behind.
+//! Objects that are being deleted: finalizers, and the event when copies stay behind.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use fairlead_plan::mirroring::{self, Finalization};
 
 use super::MirrorController;
 use crate::capabilities::mirror::events;
-use crate::capabilities::mirror::objects::Stuck;
+use crate::capabilities::mirror::objects::{OWN_FINALIZERS, Stuck};
 use crate::capabilities::mirror::write;
 use crate::controller::finalizers::{self, Finalized};
 
@@ -35,13 +35,9 @@ impl MirrorController {
             }
             requests += 1;
             let metadata = mirror.object.stored.metadata();
-            let mut finalizers = metadata.finalizers.clone().unwrap_or_default();
-            finalizers.retain(|one| one != MIRROR_CLEANUP);
-            if wanted {
-                finalizers.push(MIRROR_CLEANUP.to_owned());
-            }
-            let version = metadata.resource_version.as_deref();
-            if self.finalize(&mirror.object.owner, version, &finalizers).await {
+            let present = metadata.finalizers.as_deref().unwrap_or_default();
+            let seen = (metadata.resource_version.as_deref(), present);
+            if self.finalize(&mirror.object.owner, seen, &[MIRROR_CLEANUP], wanted).await {
                 done += 1;
             }
         }
@@ -60,32 +56,39 @@ impl MirrorController {
             let Stuck { owner, error, .. } = stuck;
             if self.reported_left.insert(Arc::clone(&owner.uid)) {
                 tracing::warn!(object = %owner, error, "a mirror object that cannot be read goes; its copies stay");
-                self.parts.context.events.tell(events::unreadable(owner, error));
+                self.setup.context.events.tell(events::unreadable(owner, error));
             }
-            self.finalize(owner, Some(&stuck.resource_version), &stuck.others).await;
+            let seen = (Some(&*stuck.resource_version), &*stuck.finalizers);
+            self.finalize(owner, seen, &OWN_FINALIZERS, false).await;
         }
     }
 
-    /// Makes these the finalizers of an object, and tells whether they are.
-    async fn finalize(&self, owner: &Owner, version: Option<&str>, names: &[String]) -> bool {
-        let (client, object) = (&self.parts.context.client, write::object_id(owner));
-        let result = finalizers::write(client, write::FIELD_MANAGER, &object, version, names).await;
+    /// Sets finalizers of an object or takes them off, and returns whether it did.
+    async fn finalize(
+        &self,
+        owner: &Owner,
+        seen: (Option<&str>, &[String]),
+        ours: &[&str],
+        wanted: bool,
+    ) -> bool {
+        let (client, object) = (&self.setup.context.client, write::object_id(owner));
+        let result = finalizers::set(client, write::FIELD_MANAGER, &object, seen, ours, wanted).await;
         let done = matches!(result, Ok(Finalized::Done));
-        self.parts.metrics.wrote("finalizer", done);
+        self.setup.metrics.wrote("finalizer", done);
         if let Err(failure) = result {
             tracing::warn!(object = %owner, error = %failure, "cannot set or remove the finalizer; trying again");
         }
         done
     }
 
-    /// Copies that stay behind when their object goes are told of once.
+    /// Copies that stay behind when their object goes get one event.
     fn report_copies_left(&mut self, uid: &Arc<str>) {
         let Some(mirror) = self.mirrors.get(uid) else { return };
         let Some(Finalization::Done { left: Some(left) }) = &mirror.finalization else { return };
         let owner = &mirror.object.owner;
         if self.reported_left.insert(Arc::clone(uid)) {
             tracing::warn!(object = %owner, left, "a mirror object goes, and copies that were to go with it stay");
-            self.parts.context.events.tell(events::left_behind(owner, left));
+            self.setup.context.events.tell(events::left_behind(owner, left));
         }
     }
 }

@@ -16,7 +16,7 @@ impl MirrorController {
         let objects = || self.mirrors.values().map(MirrorState::planned);
         let sources = match task.work {
             Work::Copy => {
-                let answers = self.parts.context.registries.is_down(&task.source.host()).is_none();
+                let answers = self.setup.context.registries.is_down(&task.source.host()).is_none();
                 mirroring::copy_sources(task, &object, objects(), &self.index, answers)
             }
             Work::Compare => {

@@ -1,13 +1,14 @@
 //! What becomes of what was found: in the ledgers, in the queue, and for people.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::copy_queue::{Ended, Key};
 use fairlead_plan::credentials::Principal;
-use fairlead_plan::mirroring::{self, Fault, Finding, Observed, Sighting, Task, Work};
+use fairlead_plan::mirroring::{
+    self, Fault, Finding, Observed, REPORTED_FAILURES, Sighting, Task, VERIFIED_FOR, Work,
+};
 use tokio::time::Instant;
 
 use super::MirrorController;
@@ -18,18 +19,14 @@ use crate::capabilities::mirror::executor::Trouble;
 use crate::capabilities::mirror::object_state::MirrorState;
 use crate::cluster::ledgers::Missed;
 
-/// A copy that was found in its place is not looked for again on the word of a probe.
-const VERIFIED_FOR: Duration = Duration::from_mins(5);
+/// Copies that are remembered as found in their places.
 const MOST_VERIFIED: usize = 10_000;
-
-/// After this many failures a copy is news.
-const FAILURES_TO_TELL: u32 = 2;
 
 /// Whose ledgers what was seen of an image is compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Audience {
     /// All: a probe found it, and it is looked at again before anything follows.
-    Everybody,
+    AllOwners,
     /// The object of this UID, whose ledger asks for it.
     Owner(Arc<str>),
     /// Objects that may know what this principal was told.
@@ -69,7 +66,7 @@ impl MirrorController {
     /// Takes note of what one copy has begun to write, also if that was interrupted.
     pub(super) fn note_write(&mut self, key: &Key, running: &Running) {
         let Some(digest) = running.publishing.digest().filter(|_| !running.noted) else { return };
-        let now = self.parts.context.clock.now();
+        let now = self.setup.context.clock.now();
         let Some(mirror) = self.mirrors.get_mut(&key.owner) else { return };
         mirror.record(&running.task, Finding::Writing { digest }, now);
     }
@@ -85,7 +82,7 @@ impl MirrorController {
         let task = &running.task;
         let bug = "the task failed inside Fairlead, which is a bug".to_owned();
         let done = done.unwrap_or(Err(Trouble::from(bug)));
-        let now = self.parts.context.clock.now();
+        let now = self.setup.context.clock.now();
         let (findings, ended) = match done {
             Ok(finding) => (self.succeeded(key, task, finding), Ended::Done),
             Err(trouble) => self.failed(key, task, trouble),
@@ -95,7 +92,7 @@ impl MirrorController {
             for finding in findings {
                 mirror.record(task, finding, now);
             }
-            mirror.turn.touch();
+            mirror.writes.touch();
             if mirror.finalization.is_some() {
                 self.look_wanted = true;
             }
@@ -104,7 +101,7 @@ impl MirrorController {
 
     /// What goes into the ledger after a task has done its work.
     fn succeeded(&mut self, key: &Key, task: &Task, finding: Finding) -> Vec<Finding> {
-        let metrics = &self.parts.metrics;
+        let metrics = &self.setup.metrics;
         match &finding {
             Finding::Copied { source_digest, written, .. } => {
                 metrics.copied(if *written { "copied" } else { "present" });
@@ -115,7 +112,7 @@ impl MirrorController {
                 let before = mirror.and_then(|mirror| mirror.ledger.get(&task.source)?.source_digest);
                 if before.is_some_and(|before| before != *source_digest) {
                     // The other copies of the image are to follow.
-                    self.parts.metrics.drifted();
+                    self.setup.metrics.drifted();
                     self.resync = true;
                     return vec![Finding::SourceMoved { digest: *source_digest }, finding];
                 }
@@ -126,7 +123,7 @@ impl MirrorController {
                 metrics.deleted("kept");
                 tracing::info!(object = %self.name_of(&key.owner), why, "a copy that nothing uses is kept in its registry");
                 if let Some(mirror) = self.mirrors.get(&key.owner) {
-                    self.parts.context.events.tell(events::kept(&mirror.object.owner, task, why));
+                    self.setup.context.events.tell(events::kept(&mirror.object.owner, task, why));
                 }
             }
             _ => {}
@@ -144,22 +141,22 @@ impl MirrorController {
         }
         let failures = self.queue.failures(key) + 1;
         let object = self.name_of(&key.owner);
-        if failures == FAILURES_TO_TELL {
+        if failures == REPORTED_FAILURES {
             tracing::warn!(object, image = %task.source, copy = %task.destination, error, "a task keeps failing; it is tried again and again");
             if let Some(mirror) = self.mirrors.get(&key.owner) {
-                self.parts.context.events.tell(events::failing(&mirror.object.owner, task, &error));
+                self.setup.context.events.tell(events::failing(&mirror.object.owner, task, &error));
             }
         } else {
             tracing::debug!(object, image = %task.source, copy = %task.destination, error, failures, "a task failed");
         }
         match task.work {
             Work::Copy => {
-                self.parts.metrics.copied("failed");
+                self.setup.metrics.copied("failed");
                 // Another source may own the destination from now on.
                 self.look_wanted |= fault == Fault::Source;
             }
             Work::Delete => {
-                self.parts.metrics.deleted("failed");
+                self.setup.metrics.deleted("failed");
                 if let Some(mirror) = self.mirrors.get_mut(&key.owner) {
                     mirror.failing = Some(error.clone());
                 }
@@ -181,12 +178,12 @@ impl MirrorController {
         if self.verified.get(&image.key()).is_some_and(|at| at.elapsed() < VERIFIED_FOR) {
             return;
         }
-        let now = self.parts.context.clock.now();
-        let audience = owner.map_or(Audience::Everybody, Audience::Owner);
+        let now = self.setup.context.clock.now();
+        let audience = owner.map_or(Audience::AllOwners, Audience::Owner);
         for mirror in self.mirrors.values_mut().filter(|mirror| audience.includes(mirror)) {
             if let Some(change) = mirroring::doubt(&mirror.ledger, &image, now) {
                 mirror.ledger.apply([change]);
-                mirror.turn.touch();
+                mirror.writes.touch();
                 self.resync = true;
             }
         }
@@ -207,7 +204,7 @@ impl MirrorController {
     /// Copies that are not what they should be, and all copies of a source that has moved, are wanted again.
     pub(super) fn heed_sightings(&mut self) {
         let sightings = std::mem::take(&mut self.sightings);
-        let now = self.parts.context.clock.now();
+        let now = self.setup.context.clock.now();
         for mirror in self.mirrors.values_mut() {
             let (mut missing, mut moved) = (0, 0);
             for (audience, seen) in &sightings {
@@ -223,8 +220,8 @@ impl MirrorController {
                 continue;
             }
             self.resync = true;
-            mirror.turn.touch();
-            (0..moved).for_each(|_| self.parts.metrics.drifted());
+            mirror.writes.touch();
+            (0..moved).for_each(|_| self.setup.metrics.drifted());
             tracing::info!(
                 object = %mirror.object.owner,
                 missing,
@@ -247,7 +244,7 @@ impl MirrorController {
 impl Audience {
     fn includes(&self, mirror: &MirrorState) -> bool {
         match self {
-            Self::Everybody => true,
+            Self::AllOwners => true,
             Self::Owner(uid) => mirror.object.owner.uid == *uid,
             Self::Learned(principal) => mirror.principal().may_learn_from(principal),
         }

@@ -23,7 +23,7 @@ use crate::controller::Broken;
 const SHORTEST_LOOK: Duration = Duration::from_millis(200);
 const LOOK_SHARE: u32 = 10;
 
-/// Contested places that are told of in one term.
+/// Contested places that get an event in one term.
 const MOST_TOLD: usize = 1000;
 
 impl MirrorController {
@@ -32,23 +32,23 @@ impl MirrorController {
         let begun = Instant::now();
         self.look_wanted = false;
         self.note_cancelled();
-        self.index = self.parts.context.policies.current();
+        self.index = self.setup.context.policies.current();
         self.notice_foreign_writes();
-        let mut objects = Objects::gather(&self.parts.context.resources, &self.index);
+        let mut objects = Objects::gather(&self.setup.context.resources, &self.index);
         let stuck = std::mem::take(&mut objects.stuck);
         // Most clusters that mirror nothing have Pods all the same.
         let pods =
-            if objects.readable.is_empty() { Vec::new() } else { self.parts.context.resources.pods.all() };
+            if objects.readable.is_empty() { Vec::new() } else { self.setup.context.resources.pods.all() };
         let look = Reconciliation {
             objects,
             index: Arc::clone(&self.index),
             pods,
-            ignored: self.parts.ignored.clone(),
-            manner: Arc::clone(&self.parts.manner),
+            ignored: self.setup.ignored.clone(),
+            manner: Arc::clone(&self.setup.manner),
             foreign: self.lists.foreign(),
-            now: self.parts.context.clock.now(),
+            now: self.setup.context.clock.now(),
             held_back: self.wrong_clock.clone(),
-            proof_lifetime: self.parts.context.config.routing.proof_lifetime(),
+            proof_lifetime: self.setup.context.config.routing.proof_lifetime(),
         };
         let (mirrors, mut shelved) = (std::mem::take(&mut self.mirrors), std::mem::take(&mut self.shelved));
         let looking = tokio::task::spawn_blocking(move || {
@@ -58,13 +58,13 @@ impl MirrorController {
         match looking.await {
             Ok((ReconciledMirrors { mirrors, gone, states, shared }, shelved)) => {
                 (self.mirrors, self.shelved) = (mirrors, shelved);
-                self.lists.update(shared, self.parts.context.clock.now());
+                self.lists.update(shared, self.setup.context.clock.now());
                 for mirror in self.mirrors.values().filter(|mirror| mirror.lists_wanted) {
                     let targets = mirror.object.policy.iter().flat_map(|policy| policy.targets());
                     self.lists.want(targets.map(|target| target.place));
                 }
                 for mirror in self.mirrors.values_mut() {
-                    mirror.turn.touch();
+                    mirror.writes.touch();
                     if mirror.lists_wanted {
                         let targets = mirror.object.policy.iter().flat_map(|policy| policy.targets());
                         let unread = self.lists.unread(targets.map(|target| target.place));
@@ -75,7 +75,7 @@ impl MirrorController {
                     let running = self.queue.forget(&uid);
                     self.cancel(running);
                 }
-                self.parts.metrics.count(&states);
+                self.setup.metrics.count(&states);
                 self.want_proofs();
                 self.tell_refusals();
             }
@@ -88,7 +88,7 @@ impl MirrorController {
         if self.looks_published.is_none_or(|at| at.elapsed() >= PUBLISH) {
             self.looks_published = Some(Instant::now());
             let looks = MirrorLooks::of_objects(self.mirrors.values().map(MirrorState::planned), &self.index);
-            self.parts.looks.send_replace(Arc::new(looks));
+            self.setup.looks.send_replace(Arc::new(looks));
         }
         self.next_look = Instant::now() + SHORTEST_LOOK.max(begun.elapsed() * LOOK_SHARE);
         Ok(())
@@ -110,14 +110,14 @@ impl MirrorController {
 
     /// Namespaces have opened an original.
     pub(super) fn proven(&mut self, opened: &Opened) {
-        let now = self.parts.context.clock.now();
+        let now = self.setup.context.clock.now();
         let Some(mirror) = self.mirrors.get_mut(&opened.owner) else { return };
         for namespace in &opened.namespaces {
             mirror.ledger.edit(&opened.source, |entry| {
                 entry.access = access::proven(&entry.access, namespace, now);
             });
         }
-        mirror.turn.touch();
+        mirror.writes.touch();
     }
 
     fn tell_refusals(&mut self) {
@@ -126,7 +126,7 @@ impl MirrorController {
             for refusal in &mirror.refused {
                 let news = (refusal.destination.key(), refusal.why.clone());
                 if told.len() < MOST_TOLD && !self.told.contains(&news) {
-                    self.parts.context.events.tell(events::refused(&mirror.object.owner, refusal));
+                    self.setup.context.events.tell(events::refused(&mirror.object.owner, refusal));
                 }
                 if told.len() < MOST_TOLD {
                     told.insert(news);
@@ -136,10 +136,10 @@ impl MirrorController {
         self.told = told;
     }
 
-    /// Somebody else has written or deleted a ledger: ours is written again.
+    /// Another writer has changed or deleted a ledger: ours is written again.
     fn notice_foreign_writes(&mut self) {
         let mut found: HashMap<Arc<str>, HashMap<ShelfId, u64>> = HashMap::new();
-        for LedgerObject { key, version, owner } in self.parts.context.claims.objects() {
+        for LedgerObject { key, version, owner } in self.setup.context.claims.objects() {
             let Some(mirror) = self.mirrors.get(&owner.uid).filter(|mirror| mirror.object.owner == *owner)
             else {
                 continue;
@@ -148,7 +148,7 @@ impl MirrorController {
                 found.entry(Arc::clone(&owner.uid)).or_default().insert(shelf, version);
             }
         }
-        for (uid, mirror) in self.mirrors.iter_mut().filter(|(_, mirror)| mirror.turn.is_free()) {
+        for (uid, mirror) in self.mirrors.iter_mut().filter(|(_, mirror)| mirror.writes.is_free()) {
             let found = found.remove(uid).unwrap_or_default();
             let shelves: Vec<_> = mirror.ledger.shelves().collect();
             for shelf in shelves {

@@ -47,7 +47,7 @@ impl MirrorController {
     pub(super) fn sync(&mut self) {
         let now = self.elapsed();
         let mut hosts: HashMap<Host, Registry> = HashMap::new();
-        let (client, paused) = (&self.parts.context.registries, &self.paused);
+        let (client, paused) = (&self.setup.context.registries, &self.paused);
         let mut registry = |host: Host| {
             let look = |host: &Host| Registry {
                 host: host.key().to_shared(),
@@ -83,15 +83,15 @@ impl MirrorController {
         if !self.term.holds() {
             return;
         }
-        let limits = self.parts.limits;
-        let (client, paused) = (&self.parts.context.registries, &self.paused);
+        let limits = self.setup.limits;
+        let (client, paused) = (&self.setup.context.registries, &self.paused);
         let closed = |host: &str| {
             paused.contains_key(host) || Host::parse(host).is_ok_and(|host| client.is_down(&host).is_some())
         };
         let begun = self.queue.start(self.elapsed(), &limits, &closed);
         for Job { key, what: task, .. } in begun {
             if task.work == Work::Delete
-                && !self.lists.permits(&task.destination, self.parts.context.clock.now())
+                && !self.lists.permits(&task.destination, self.setup.context.clock.now())
             {
                 // The lists are read again, and the deletion is planned anew.
                 self.queue.ended(&key, Ended::Cancelled, self.elapsed(), 0.0);
@@ -103,7 +103,7 @@ impl MirrorController {
                 continue;
             };
             self.begun += 1;
-            let (executor, number) = (self.parts.executor.clone(), self.begun);
+            let (executor, number) = (self.setup.executor.clone(), self.begun);
             let publishing = order.publishing.clone();
             let job = self.jobs.start((key.clone(), number), executor.carry_out(order));
             let running = Running { number, job, task, publishing, noted: false };
@@ -117,7 +117,7 @@ impl MirrorController {
             mirror.object.policy.as_ref().is_some_and(|policy| policy.secrets().count() > 0)
         };
         for mirror in self.mirrors.values_mut().filter(named) {
-            mirror.turn.touch();
+            mirror.writes.touch();
             let object = mirror.planned();
             for task in mirroring::startable(&object, mirror.finalization.as_ref()) {
                 self.queue.hurry(&mirroring::job_key(&object, &task));

@@ -35,13 +35,13 @@ impl MirrorSetup {
 impl MirrorController {
     /// Takes note of whether the clock is right.
     pub(super) fn read_clock(&mut self) {
-        let complaint = self.parts.context.clock.read().complaint();
+        let complaint = self.setup.context.clock.read().complaint();
         if complaint.is_some() == self.wrong_clock.is_some() {
             return;
         }
         if let Some(why) = &complaint {
             tracing::warn!("{why}");
-            self.parts.context.errors.note(why);
+            self.setup.context.errors.note(why);
         } else {
             tracing::info!("the clock agrees with the API server's again; clean-up goes on");
         }

@@ -1,25 +1,16 @@
 //! The Secret of a query: how its backend is authenticated to, and which certificates count.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use fairlead_domain::keyring::{Credential, Keyring};
 use fairlead_domain::reference::Repository;
 use fairlead_plan::warm::discovery::{Failure, FailureReason, LARGEST_BODY};
 use fairlead_registry::RegistrySettings;
 use fairlead_registry::http_client::{ClientCertificate, HttpSettings, ServiceAuth};
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
 use zeroize::Zeroizing;
 
 use crate::context::Context;
-use crate::platform::api_error::{Class, within};
-use crate::registries::secrets::identity;
-
-/// For reading a Secret.
-const LIMIT: Duration = Duration::from_secs(10);
+use crate::platform::api_error::Class;
+use crate::registries::secrets::{OpaqueSecret, identity};
 
 /// What a Secret says about a backend.
 #[derive(Debug, Default)]
@@ -39,24 +30,18 @@ impl Access {
             let message = format!("Secret {namespace}/{name} {problem}");
             Failure::new(FailureReason::SecretUnavailable, message)
         };
-        let secrets: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
-        let secret = within(LIMIT, secrets.get(name)).await.map_err(|failure| {
+        let secret = OpaqueSecret::read(&context.client, namespace, name).await.map_err(|failure| {
             unavailable(match failure.class {
                 Class::Absent => "does not exist".to_owned(),
                 _ => format!("could not be read: {failure}"),
             })
         })?;
-        let data = secret.data.unwrap_or_default();
-        Self::of(&data).map_err(|problem| unavailable(format!("cannot be used: {problem}")))
+        Self::of(&secret).map_err(|problem| unavailable(format!("cannot be used: {problem}")))
     }
 
-    fn of(data: &BTreeMap<String, ByteString>) -> Result<Self, String> {
-        let text = |key: &str| {
-            let bytes = data.get(key).map(|value| value.0.as_slice())?;
-            let text = std::str::from_utf8(bytes).map_err(|_| format!("{key} is not a text"));
-            // Files end with a line break, which is no part of a password.
-            Some(text.map(|text| Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned())))
-        };
+    fn of(secret: &OpaqueSecret) -> Result<Self, String> {
+        let data = &secret.data;
+        let text = |key: &str| Some(secret.text(key)?.map_err(|()| format!("{key} is not a text")));
         let mut headers = HeaderMap::new();
         for (key, value) in data {
             let Some(name) = key.strip_prefix("headers.") else { continue };
@@ -131,12 +116,14 @@ impl Access {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::ByteString;
+
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> Result<Access, String> {
         let data =
             pairs.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec())));
-        Access::of(&data.collect())
+        Access::of(&OpaqueSecret { data: data.collect(), ..OpaqueSecret::default() })
     }
 
     #[test]

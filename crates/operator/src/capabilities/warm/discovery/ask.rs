@@ -8,14 +8,14 @@ use fairlead_plan::warm::discovery::{
 };
 use fairlead_registry::http_client::{HttpClient, HttpError};
 use fairlead_registry::transport::failure::NoConnection;
-use fairlead_registry::{Class, Client, Context as CallContext, Error, Problem, Right};
+use fairlead_registry::{Class, Client, Context as CallContext, Error, Problem, Right, Tags};
 use jiff::Timestamp;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use url::{Position, Url};
 
+use super::DiscoverySetup;
 use super::access::Access;
-use crate::context::Context;
 use crate::registries::verdicts;
 
 /// For one request of a registry.
@@ -31,11 +31,11 @@ pub(super) struct Asked {
 }
 
 /// Sends the queries one after the other.
-pub(super) async fn ask_all(context: Arc<Context>, discovery: Arc<Discovery>) -> Vec<Asked> {
+pub(super) async fn ask_all(setup: Arc<DiscoverySetup>, discovery: Arc<Discovery>) -> Vec<Asked> {
     let mut all = Vec::with_capacity(discovery.queries.len());
     for query in &discovery.queries {
         let begun = Instant::now();
-        let answer = timeout(QUERY, ask(&context, query)).await.unwrap_or_else(|_| {
+        let answer = timeout(QUERY, ask(&setup, query)).await.unwrap_or_else(|_| {
             let message = format!("it took longer than {} minutes", QUERY.as_secs() / 60);
             Err(Failure::new(FailureReason::Timeout, message))
         });
@@ -44,10 +44,10 @@ pub(super) async fn ask_all(context: Arc<Context>, discovery: Arc<Discovery>) ->
     all
 }
 
-async fn ask(context: &Context, query: &Query) -> Result<Answer, Failure> {
-    let access = Access::read(context, query.secret.as_deref()).await?;
+async fn ask(setup: &DiscoverySetup, query: &Query) -> Result<Answer, Failure> {
+    let access = Access::read(&setup.context, query.secret.as_deref()).await?;
     match (&query.question, query.read(Timestamp::now())) {
-        (Question::Registry(tags), _) => list(context, tags, &access).await,
+        (Question::Registry(tags), _) => list(setup, tags, &access).await,
         (_, Some(reading)) => read(reading, access).await,
         (_, None) => Ok(Answer::default()),
     }
@@ -76,7 +76,8 @@ fn origin(url: &Url) -> Url {
     origin
 }
 
-async fn list(context: &Context, query: &TagQuery, access: &Access) -> Result<Answer, Failure> {
+async fn list(setup: &DiscoverySetup, query: &TagQuery, access: &Access) -> Result<Answer, Failure> {
+    let context = &setup.context;
     let mut settings = verdicts::settings(&context.config);
     let plain_http = query.plain_http && !query.registry.is_loopback();
     let client = match access.for_registry(settings.of(&query.registry), plain_http) {
@@ -89,13 +90,14 @@ async fn list(context: &Context, query: &TagQuery, access: &Access) -> Result<An
     let mut lists = Vec::with_capacity(query.repositories.len());
     for repository in &query.repositories {
         let call = CallContext::new(Class::Background, Instant::now() + QUERY).answered_within(REQUEST);
-        let listed = match client.repository(repository, access.credentials(repository), Right::Pull) {
-            Ok(remote) => remote.tags_after(query.seek.as_deref(), query.most, &call).await,
-            Err(error) => Err(error),
+        let listed = async {
+            let remote = client.repository(repository, access.credentials(repository), Right::Pull)?;
+            let Tags { tags, complete } = remote.tags_after(query.seek.as_deref(), query.most, &call).await?;
+            let mut list = TagList { tags: tags.into_iter().collect(), complete, ..TagList::default() };
+            list.made = setup.dates.of(&remote, query.to_be_dated(&list), &call).await;
+            Ok(list)
         };
-        let listed =
-            listed.map(|found| TagList { tags: found.tags.into_iter().collect(), complete: found.complete });
-        lists.push(listed.map_err(|error| of_registry(&error)));
+        lists.push(listed.await.map_err(|error: Error| of_registry(&error)));
     }
     query.answer(&lists, Timestamp::now())
 }

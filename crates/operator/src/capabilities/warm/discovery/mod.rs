@@ -5,11 +5,14 @@
 
 mod access;
 mod ask;
+mod dates;
 mod metrics;
 mod sync;
 
 use std::fmt;
 use std::sync::Arc;
+
+use self::dates::Dates;
 
 pub use metrics::Metrics;
 pub use sync::DiscoverySync;
@@ -21,12 +24,13 @@ pub struct DiscoverySetup {
     context: Arc<Context>,
     metrics: Metrics,
     warming: super::Metrics,
+    dates: Dates,
 }
 
 impl DiscoverySetup {
     /// `warming` counts the rounds of all its controllers.
     pub fn new(context: Arc<Context>, metrics: Metrics, warming: super::Metrics) -> Self {
-        Self { context, metrics, warming }
+        Self { context, metrics, warming, dates: Dates::default() }
     }
 }
 

@@ -22,14 +22,12 @@ use super::metrics::Measured;
 use crate::cluster::nodes::Watched;
 use crate::cluster::state::Changes;
 use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
-use crate::controller::{Broken, Controller, Inflight};
+use crate::controller::{Broken, Controller, Inflight, wake_at};
 use crate::platform::leader::Term;
 
 const FIELD_MANAGER: &str = "fairlead-discovery";
 /// Policies at once. Each may hold answers of several megabytes.
 const AT_ONCE: usize = 4;
-/// Longest time between two looks at the clock, which may be set.
-const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 /// How long a policy whose ranking counts nodes waits for them to be listed.
 const NODES_LISTED: Duration = Duration::from_secs(10);
 
@@ -200,44 +198,32 @@ impl DiscoverySync {
                 continue;
             }
             let version = (uid.clone(), policy.object.metadata.generation);
-            let asking = ask_all(self.setup.context.clone(), plan.clone());
+            let asking = ask_all(self.setup.clone(), plan.clone());
             policy.asking = Some(self.asking.start(version, asking));
         }
     }
 
     async fn write(&mut self, term: &Term, begun: Instant) {
-        let mut open = HashSet::new();
-        for (uid, policy) in &mut self.policies {
-            let Some(news) = &policy.news else { continue };
-            let draft = news.draft(&policy.object);
-            open.insert(uid.clone());
-            let written =
-                self.statuses.may(&draft, begun) && term.holds() && self.statuses.write(&draft).await.is_ok();
-            if written {
+        let snapshot = self.setup.context.resources.discovery_policies.snapshot();
+        let news =
+            self.policies.values().filter_map(|policy| Some(policy.news.as_ref()?.draft(&policy.object)));
+        let drafts: Vec<_> = news.chain(Draft::of_all_malformed(&snapshot)).collect();
+        let (written, _) = self.statuses.write_all(drafts, term, begun).await;
+        for uid in &written {
+            if let Some(policy) = self.policies.get_mut(uid) {
                 policy.news = None;
             }
         }
-        let snapshot = self.setup.context.resources.discovery_policies.snapshot();
-        for draft in Draft::of_all_malformed(&snapshot) {
-            open.insert(draft.object.uid.clone());
-            if self.statuses.may(&draft, begun) && term.holds() {
-                // A failure is logged, and tried again with back-off.
-                drop(self.statuses.write(&draft).await);
-            }
-        }
-        self.statuses.keep(|uid| open.contains(uid));
     }
 
     fn next_look(&self, begun: Instant, now: Timestamp) -> Instant {
         let waiting = self.policies.values().filter(|one| one.plan.is_ok() && one.asking.is_none());
         let due = waiting.map(|one| one.due).min();
-        let wait = match due {
+        match due {
             // Either all places are taken, and the end of one wakes this, or nodes are being listed.
-            Some(due) if due <= now => Duration::from_secs(1),
-            Some(due) => due.duration_since(now).unsigned_abs(),
-            None => LONGEST_SLEEP,
-        };
-        begun + wait.min(LONGEST_SLEEP)
+            Some(due) if due <= now => begun + Duration::from_secs(1),
+            due => wake_at(due, now, begun),
+        }
     }
 }
 

@@ -1,15 +1,14 @@
 //! What the planner is shown of Pods and registries.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use fairlead_domain::reference::Host;
-use fairlead_domain::reference::HostKey;
 use fairlead_plan::warm::Trouble;
 use fairlead_plan::warm::pod_state::{Phase, PullContainer, PullPod};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
+use super::routing::Source;
 use crate::cluster::state::{self, PodEntry, Pods, Role};
 use crate::context::Context;
 
@@ -77,21 +76,21 @@ fn pull_pod(entry: &PodEntry) -> Option<PullPod> {
     })
 }
 
-/// Registries that are to be left alone, of those that images are pulled from.
+/// Images whose registries are to be left alone, by UID.
 pub(super) fn troubles<'a>(
     context: &Context,
-    hosts: impl Iterator<Item = &'a Host>,
+    sources: impl Iterator<Item = (&'a Arc<str>, &'a Source)>,
     now: Timestamp,
-) -> BTreeMap<HostKey, Trouble> {
-    let mut troubles = BTreeMap::new();
-    for host in hosts {
+) -> HashMap<Arc<str>, Trouble> {
+    let mut troubles = HashMap::new();
+    let instant = Instant::now();
+    for (image, Source { host, account }) in sources {
         let Some(health) = context.registries.health(host) else { continue };
-        let instant = Instant::now();
         let trouble = if health.down().is_some() {
             // Its return is not told to us, so it is looked for.
             Some(Trouble { what: "down".into(), until: now.checked_add(SignedDuration::from_secs(1)).ok() })
         } else {
-            health.held_until(instant).map(|until| {
+            health.held_until(*account, instant).map(|until| {
                 let rest = SignedDuration::try_from(until.saturating_duration_since(instant));
                 Trouble {
                     what: "rate-limited".into(),
@@ -100,7 +99,7 @@ pub(super) fn troubles<'a>(
             })
         };
         if let Some(trouble) = trouble {
-            troubles.insert(host.key(), trouble);
+            troubles.insert(Arc::clone(image), trouble);
         }
     }
     troubles

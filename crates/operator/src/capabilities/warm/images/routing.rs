@@ -1,20 +1,22 @@
 //! What each image is pulled as: what a Pod would be given under the cluster-scoped policies.
 //!
-//! It is decided when an image comes or is edited, when a policy changes, and when the planner asks because a pull is
-//! due. What registries say in between changes nothing, so a registry that comes and goes does not have images pulled
-//! again and again.
+//! It is decided when an image comes or is edited, when policies give it other places, and when the planner asks
+//! because a pull is due. What registries say in between changes nothing, so a registry that comes and goes does not
+//! have images pulled again and again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::drop::CachedImage;
-use fairlead_domain::keyring::Credential;
+use fairlead_domain::cause::Cause;
+use fairlead_domain::digest::Digest;
+use fairlead_domain::keyring::{Credential, CredentialId};
 use fairlead_domain::platform::Platform;
 use fairlead_domain::reference::{Host, Reference};
 use fairlead_plan::admission;
-use fairlead_plan::pull_secrets::Place;
-use fairlead_plan::routing::{Alternative, Decision, PodFacts, Rules, SecretName, judge};
+use fairlead_plan::pull_secrets::CopyPlace;
+use fairlead_plan::routing::{Alternative, Decision, PodFacts};
 use fairlead_plan::warm::{Routed, asked};
 use fairlead_registry::manifest::{Content, Selector};
 use fairlead_registry::{Class, Context as CallContext, Right};
@@ -26,43 +28,66 @@ use super::namespace;
 use crate::cluster::usage::{AnnotationsOf, LabelsOf};
 use crate::context::Context;
 use crate::controller::Inflight;
-use crate::registries::secrets::Keys;
-use crate::registries::verdicts::NodeTrust;
+use crate::registries::ask;
+use crate::registries::secrets::PullKeys;
 
 /// Images that are decided about at once.
 const AT_ONCE: usize = 8;
 /// Time for all places of one image.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for finding out whether a registry is alive.
+const CHECK: Duration = Duration::from_secs(3);
 /// As most Pods have it. The order of places depends on it.
 const PULL_POLICY: &str = "IfNotPresent";
 
 /// What an image asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Question {
+struct RouteQuestion {
     reference: Reference,
     secrets: Vec<String>,
     /// Of the policies that decide.
     generation: u64,
 }
 
+/// Where an image is pulled from, and as whom: registries limit accounts.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) host: Host,
+    pub(super) account: Option<CredentialId>,
+}
+
 /// What was decided about one image.
 struct Decided {
     routed: Routed,
+    account: Option<CredentialId>,
     /// Copies of pull secrets that its Pods need.
-    copies: Vec<Place>,
+    copies: Vec<CopyPlace>,
+    basis: Basis,
+}
+
+/// What a decision was made with.
+#[derive(Debug, Clone)]
+struct Basis {
+    /// The places that were asked. None, if there is only one.
+    places: Vec<Alternative>,
+    /// The digest that the image had when its platforms were read, if that is known.
+    digest: Option<Digest>,
+    platforms_known: bool,
 }
 
 /// The decisions about all images.
 pub(super) struct Routes {
     context: Arc<Context>,
-    questions: HashMap<Arc<str>, Question>,
+    questions: HashMap<Arc<str>, RouteQuestion>,
     /// Images that have to be decided about.
     open: BTreeSet<Arc<str>>,
-    deciding: Inflight<Arc<str>, (Question, Decided)>,
-    under_way: HashSet<Arc<str>>,
+    /// Those among them that registries have to be asked about, even if there are the same places as before.
+    due: HashSet<Arc<str>>,
+    deciding: Inflight<Arc<str>, (RouteQuestion, Option<Decided>)>,
     decided: HashMap<Arc<str>, Routed>,
-    copies: HashMap<Arc<str>, Vec<Place>>,
-    hosts: HashMap<Arc<str>, Host>,
+    bases: HashMap<Arc<str>, Basis>,
+    copies: HashMap<Arc<str>, Vec<CopyPlace>>,
+    sources: HashMap<Arc<str>, Source>,
 }
 
 impl Routes {
@@ -71,11 +96,12 @@ impl Routes {
             context,
             questions: HashMap::new(),
             open: BTreeSet::new(),
+            due: HashSet::new(),
             deciding: Inflight::new(AT_ONCE),
-            under_way: HashSet::new(),
             decided: HashMap::new(),
+            bases: HashMap::new(),
             copies: HashMap::new(),
-            hosts: HashMap::new(),
+            sources: HashMap::new(),
         }
     }
 
@@ -84,9 +110,9 @@ impl Routes {
         &self.decided
     }
 
-    /// Registries that images are pulled from.
-    pub(super) fn hosts(&self) -> impl Iterator<Item = &Host> {
-        self.hosts.values()
+    /// Where images are pulled from, by UID.
+    pub(super) fn sources(&self) -> impl Iterator<Item = (&Arc<str>, &Source)> {
+        self.sources.iter()
     }
 
     /// Takes up images that are new, edited or gone, and policies that changed.
@@ -111,6 +137,7 @@ impl Routes {
                                 pull_secrets: [].into(),
                                 planned_at: now,
                             },
+                            None,
                         );
                     }
                     self.questions.remove(uid);
@@ -118,7 +145,7 @@ impl Routes {
                 }
             };
             let secrets = spec.image_pull_secrets.iter().map(|secret| secret.name.clone()).collect();
-            let question = Question { reference, secrets, generation };
+            let question = RouteQuestion { reference, secrets, generation };
             let before = self.questions.get(uid);
             if before == Some(&question) {
                 continue;
@@ -127,15 +154,20 @@ impl Routes {
             if before.is_none_or(|before| before.reference != question.reference) {
                 self.decided.remove(&uid);
             }
+            if before.is_none_or(|before| before.secrets != question.secrets) {
+                self.due.insert(uid.clone());
+            }
             self.questions.insert(uid.clone(), question);
             self.open.insert(uid);
         }
         if self.questions.len() + self.decided.len() > 2 * present.len() {
             self.questions.retain(|uid, _| present.contains(&**uid));
             self.decided.retain(|uid, _| present.contains(&**uid));
-            self.hosts.retain(|uid, _| present.contains(&**uid));
+            self.sources.retain(|uid, _| present.contains(&**uid));
             self.copies.retain(|uid, _| present.contains(&**uid));
             self.open.retain(|uid| present.contains(&**uid));
+            self.due.retain(|uid| present.contains(&**uid));
+            self.bases.retain(|uid, _| present.contains(&**uid));
             self.keep_copies();
         }
         self.go_on();
@@ -145,21 +177,22 @@ impl Routes {
     pub(super) fn decide_again(&mut self, image: &Arc<str>) {
         if self.questions.contains_key(image) {
             self.open.insert(image.clone());
+            self.due.insert(image.clone());
             self.go_on();
         }
     }
 
     fn go_on(&mut self) {
-        let waiting = self.open.iter().filter(|uid| !self.under_way.contains(*uid));
+        let waiting = self.open.iter().filter(|uid| !self.deciding.contains(*uid));
         let free = AT_ONCE.saturating_sub(self.deciding.len());
         let next: Vec<_> = waiting.take(free).cloned().collect();
         for uid in next {
             self.open.remove(&uid);
             let Some(question) = self.questions.get(&uid).cloned() else { continue };
-            let (context, before) = (self.context.clone(), self.decided.get(&uid).cloned());
-            self.under_way.insert(uid.clone());
+            let before = self.decided.get(&uid).cloned().zip(self.bases.get(&uid).cloned());
+            let (context, due) = (self.context.clone(), self.due.remove(&uid));
             self.deciding.start(uid, async move {
-                let decided = decide(&context, &question, before).await;
+                let decided = decide(&context, &question, before, due).await;
                 (question, decided)
             });
         }
@@ -168,25 +201,31 @@ impl Routes {
     /// Takes up the next decision.
     pub(super) async fn next(&mut self) {
         let (uid, outcome) = self.deciding.next().await;
-        self.under_way.remove(&uid);
         match outcome {
             // One about what was asked before an edit is made again.
-            Some((question, _)) if self.questions.get(&uid) != Some(&question) => {}
-            Some((_, Decided { routed, copies })) => {
+            Some((question, _)) if self.questions.get(&uid) != Some(&question) => _ = self.due.insert(uid),
+            Some((_, Some(Decided { routed, account, copies, basis }))) => {
                 self.copies.insert(uid.clone(), copies);
+                self.bases.insert(uid.clone(), basis);
                 self.keep_copies();
-                self.settle(uid, routed);
+                self.settle(uid, routed, account);
             }
-            None if self.questions.contains_key(&uid) => _ = self.open.insert(uid),
-            None => {}
+            None if self.questions.contains_key(&uid) => {
+                self.due.insert(uid.clone());
+                self.open.insert(uid);
+            }
+            // What was decided stands, or the image is gone.
+            Some((_, None)) | None => {}
         }
         self.go_on();
     }
 
-    fn settle(&mut self, uid: Arc<str>, routed: Routed) {
+    fn settle(&mut self, uid: Arc<str>, routed: Routed, account: Option<CredentialId>) {
         match &routed.reference {
-            Ok(reference) => _ = self.hosts.insert(uid.clone(), reference.host()),
-            Err(_) => _ = self.hosts.remove(&uid),
+            Ok(reference) => {
+                self.sources.insert(uid.clone(), Source { host: reference.host(), account });
+            }
+            Err(_) => _ = self.sources.remove(&uid),
         }
         self.decided.insert(uid, routed);
     }
@@ -197,16 +236,18 @@ impl Routes {
     }
 }
 
-/// Decides about one image.
-async fn decide(context: &Context, question: &Question, before: Option<Routed>) -> Decided {
+/// Decides about one image. None: policies changed, and nothing about this image did. What registries say in that
+/// moment would have it pulled anew onto all nodes.
+async fn decide(
+    context: &Context,
+    question: &RouteQuestion,
+    before: Option<(Routed, Basis)>,
+    due: bool,
+) -> Option<Decided> {
     let deadline = Instant::now() + PATIENCE;
-    let own = secrets_of(context, question, deadline).await;
-    let index = context.policies.current();
-    let routing = &context.config.routing;
-    let rules = Rules {
-        rewrite_on_never: routing.rewrite_on_never_image_pull_policy,
-        honor_priorities_on_always: routing.honor_priorities_on_always_image_pull_policy,
-    };
+    let names = question.secrets.iter().map(|name| name.as_str().into());
+    let own = context.secrets.pull_keys(&namespace(context).into(), names, deadline).await;
+    let (index, rules) = (context.policies.current(), context.config.routing.rules());
     let planned = {
         // No namespaced policy and no selector of Pods is about this one.
         let facts = PodFacts { namespace: "", labels: &LabelsOf(&[]), annotations: &AnnotationsOf(&[]) };
@@ -214,10 +255,13 @@ async fn decide(context: &Context, question: &Question, before: Option<Routed>) 
         let policies = index.for_pod(&facts);
         admission::plan(&policies, question.reference.as_str(), None, Some(PULL_POLICY), &rules, foreign)
     };
+    let places = planned.to_ask().map(|places| places.list().to_vec()).unwrap_or_default();
+    if !due && before.as_ref().is_some_and(|(_, basis)| basis.places == places) {
+        return None;
+    }
     let mut chosen = Chosen::original(question, &own);
     if let Some(places) = planned.to_ask() {
-        let trust = NodeTrust::from(&context.config);
-        let asked = places.list().iter().map(|place| ask(context, place, &own, &trust, deadline));
+        let asked = places.list().iter().map(|place| ask(context, place, &own, deadline));
         let answers = join_all(asked).await;
         let verdicts: Vec<_> = answers.iter().map(|answer| Some(answer.verdict.clone())).collect();
         if let Decision::Use { index, .. } = places.decide(&verdicts)
@@ -228,34 +272,54 @@ async fn decide(context: &Context, question: &Question, before: Option<Routed>) 
         }
     }
     let Chosen { reference, credentials, pull_secrets, copies } = chosen;
-    let known = before.filter(|before| before.reference.as_ref() == Ok(&reference));
-    let platforms = match known.map(|before| before.platforms).filter(|platforms| !platforms.is_empty()) {
-        // Registries count a manifest that is read as a pull.
-        Some(platforms) => platforms,
-        None => platforms(context, &reference, credentials, deadline).await,
+    // The first that fits is what a kubelet tries first.
+    let account = credentials.first().map(Credential::id);
+    let known = before.filter(|(before, _)| before.reference.as_ref() == Ok(&reference));
+    if known.is_some() && places.is_empty() {
+        find_out(context, &reference, &credentials, deadline).await;
+    }
+    let digest = context.verdicts.known_digest(&reference, &credentials);
+    let (known, read) = known.map_or((None, None), |(before, basis)| (Some(before.platforms), Some(basis)));
+    // Registries count a manifest that is read as a pull, so it is read again only when it is another.
+    let stands = read.filter(|basis| basis.platforms_known && (digest.is_none() || basis.digest == digest));
+    let platforms = match (known.clone(), stands) {
+        (Some(platforms), Some(_)) => Some(platforms),
+        _ => platforms(context, &reference, credentials, deadline).await,
     };
+    let basis = Basis { places, digest, platforms_known: platforms.is_some() };
     let routed = Routed {
         reference: Ok(reference),
-        platforms,
+        platforms: platforms.or(known).unwrap_or_default(),
         pull_secrets: pull_secrets.into(),
         planned_at: Timestamp::now(),
     };
-    Decided { routed, copies }
+    Some(Decided { routed, account, copies, basis })
+}
+
+/// Asks the only registry that an image can come from, so that its circuit breaker and its quota know how it is: pulls
+/// failed, or are about to begin. What it says about the image is the kubelet's to find out.
+async fn find_out(context: &Context, reference: &Reference, credentials: &[Credential], deadline: Instant) {
+    let host = reference.host();
+    if let Some(check) = context.registries.check(&host, Cause::Administrator, CHECK) {
+        check.ended(CHECK, deadline).await;
+    }
+    if context.registries.is_down(&host).is_none() {
+        let _ = context.verdicts.ask_anew(reference, credentials, namespace(context), deadline).await;
+    }
 }
 
 struct Chosen {
     reference: Reference,
     credentials: Vec<Credential>,
     pull_secrets: Vec<Arc<str>>,
-    copies: Vec<Place>,
+    copies: Vec<CopyPlace>,
 }
 
 impl Chosen {
-    fn original(question: &Question, own: &[Arc<Keys>]) -> Self {
-        let repository = question.reference.repository();
+    fn original(question: &RouteQuestion, own: &PullKeys) -> Self {
         Self {
             reference: question.reference.clone(),
-            credentials: Keys::lookup(own.iter().map(Arc::as_ref), &repository),
+            credentials: own.credentials(&question.reference),
             pull_secrets: Vec::new(),
             copies: Vec::new(),
         }
@@ -267,68 +331,89 @@ struct Answer {
     verdict: fairlead_domain::verdict::Verdict,
     credentials: Vec<Credential>,
     pull_secrets: Vec<Arc<str>>,
-    copies: Vec<Place>,
+    copies: Vec<CopyPlace>,
 }
 
 /// Asks about a place as the kubelet will: with the Secrets that the pull Pod can have.
-async fn ask(
-    context: &Context,
-    place: &Alternative,
-    own: &[Arc<Keys>],
-    trust: &NodeTrust,
-    deadline: Instant,
-) -> Answer {
+async fn ask(context: &Context, place: &Alternative, own: &PullKeys, deadline: Instant) -> Answer {
     let namespace = namespace(context);
-    let (mut keys, mut pull_secrets, mut copies) = (own.to_vec(), Vec::new(), Vec::new());
+    let (mut keys, mut pull_secrets, mut copies) = (own.clone(), Vec::new(), Vec::new());
     for used in &place.secrets {
         let Ok(name) = context.copies.ensure(used, namespace, deadline).await else { continue };
-        if let Some(found) = context.secrets.read(&used.secret, deadline).await.keys() {
-            keys.push(found.clone());
-        }
+        keys.push(&context.secrets.read(&used.secret, deadline).await);
         let name: Arc<str> = name.into();
         if *namespace != *used.secret.namespace {
-            copies.push(Place { namespace: namespace.into(), name: name.clone() });
+            copies.push(CopyPlace { namespace: namespace.into(), name: name.clone() });
         }
         pull_secrets.push(name);
     }
-    let credentials = Keys::lookup(keys.iter().map(Arc::as_ref), &place.reference.repository());
-    let verdicts = context.verdicts.caused_by(place.cause());
-    let verdict = verdicts.ask(&place.reference, &credentials, namespace, deadline).await;
-    let trusted = trust.trust_node_credentials(&place.reference.host());
-    let verdict = judge(place.is_original(), verdict, !credentials.is_empty(), trusted);
-    Answer { verdict, credentials, pull_secrets, copies }
+    let question = ask::Question::new(place, keys.credentials(&place.reference));
+    let verdict = context.ask(&question, namespace, deadline).await;
+    Answer { verdict, credentials: question.credentials, pull_secrets, copies }
 }
 
-/// The Secrets that the image itself names. One that cannot be used is the kubelet's to complain about.
-async fn secrets_of(context: &Context, question: &Question, deadline: Instant) -> Vec<Arc<Keys>> {
-    let namespace: Arc<str> = namespace(context).into();
-    let names = question
-        .secrets
-        .iter()
-        .map(|name| SecretName { namespace: namespace.clone(), name: name.as_str().into() });
-    let names: Vec<_> = names.collect();
-    let reads = join_all(names.iter().map(|name| context.secrets.read(name, deadline))).await;
-    reads.iter().filter_map(|read| read.keys().cloned()).collect()
-}
-
-/// The platforms that the image is for. None are known of an image that is not an index, or that cannot be read.
+/// The platforms that the image is for. Of an image that is not an index there are none; one that cannot be read has to
+/// be read again.
 async fn platforms(
     context: &Context,
     reference: &Reference,
     credentials: Vec<Credential>,
     deadline: Instant,
-) -> Arc<[Platform]> {
+) -> Option<Arc<[Platform]>> {
     let read = async {
         let repository = context.registries.repository(&reference.repository(), credentials, Right::Pull)?;
         let call = CallContext::new(Class::Background, deadline);
         repository.manifest(&Selector::of(reference), &call).await?.content()
     };
     match read.await {
-        Ok(Content::Index(index)) => index.platforms().cloned().collect(),
-        Ok(Content::Image(_)) => [].into(),
+        Ok(Content::Index(index)) => Some(index.platforms().cloned().collect()),
+        Ok(Content::Image(_)) => Some([].into()),
         Err(error) => {
             tracing::debug!(%reference, %error, "platforms of an image to be warmed are not known");
-            [].into()
+            None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_plan::node_failures::NodeFailure;
+    use fairlead_plan::pull_failure::PullFailure;
+    use fairlead_plan::routing::{Index, Policy};
+    use fairlead_testkit::{fake_registry::FakeRegistry, images, operator::with_registries};
+    use serde_json::json;
+
+    use super::*;
+    use crate::admission::survey;
+    use crate::platform::config::Config;
+    use crate::registries::verdicts;
+
+    #[tokio::test]
+    async fn what_nodes_cannot_pull_is_not_warmed() {
+        fairlead_testkit::install_crypto();
+        let image = images::empty().unwrap();
+        let (first, second) = (FakeRegistry::start().await.unwrap(), FakeRegistry::start().await.unwrap());
+        let upstreams = [&first, &second].map(|registry| {
+            registry.hold("team/app", "1", &image);
+            json!({"registry": registry.host(), "path": "/team", "imageFilter": {"include": ["/team/.*"]}})
+        });
+        let set = json!({"metadata": {"name": "replicas", "uid": "u"}, "spec": {"upstreams": upstreams}});
+        let policy = Policy::cluster_replicated(&serde_json::from_value(set).unwrap()).unwrap();
+        let config = Config::parse(&with_registries("")).unwrap().config;
+        let (registries, policies) = (verdicts::client(&config), Index::new([Arc::new(policy)]));
+        let context = survey::context(survey::no_cluster(), "fairlead-system", config, registries, policies);
+        let place =
+            |registry: &FakeRegistry| Reference::parse(&format!("{}/team/app:1", registry.host())).unwrap();
+        let question = RouteQuestion { reference: place(&first), secrets: Vec::new(), generation: 1 };
+        let warmed = async || decide(&context, &question, None, true).await.unwrap().routed.reference;
+
+        assert_eq!(warmed().await, Ok(place(&first)));
+        for (namespace, node) in [("a", "n1"), ("b", "n2")] {
+            let (namespace, credentials, node) = (namespace.into(), [].into(), node.into());
+            let (failure, at) = (PullFailure::NotFound, Timestamp::now());
+            let failure = NodeFailure { namespace, credentials, node, failure, at };
+            context.node_failures.learn(&place(&first), failure);
+        }
+        assert_eq!(warmed().await, Ok(place(&second)), "routing passes the first over");
     }
 }

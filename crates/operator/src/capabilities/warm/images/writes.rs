@@ -1,9 +1,8 @@
-//! What warming writes to the cluster: Pods, ledgers, and the taint of nodes that are warm. Many at once, each asked for
-//! by the planner, and each of which can be repeated without harm.
+//! What warming writes to the cluster: Pods, ledgers, and the taint of nodes that are warm. Many at once, each asked
+//! for by the planner, and each of which can be repeated without harm.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fairlead_api::drop;
 use fairlead_api::fairlead::WarmLedger;
@@ -14,21 +13,26 @@ use fairlead_plan::warm::gate::Release;
 use fairlead_plan::warm::memory::{Draft, Found, Shard, Ticket};
 use fairlead_plan::warm::pull_pod::pull_pod;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::Client;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, OwnerReference};
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{Request, request};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use crate::capabilities::warm::FIELD_MANAGER;
+use crate::cluster::ledgers::LeanWarmLedger;
 use crate::cluster::watch::Tolerant;
 use crate::controller::Inflight;
-use crate::platform::api_error::{Class, Failure, within};
+use crate::platform::api_error::{Class, Failure, LIMIT, within};
 use crate::platform::leader::Term;
 
-/// One request never holds up the next for longer.
-const LIMIT: Duration = Duration::from_secs(10);
-/// Requests at once.
-const AT_ONCE: usize = 64;
+/// Requests at once. Pods are created and deleted in the order in which that was asked for, so that no more are there
+/// than are wanted; ledgers do not wait behind them, because deletions wait for ledgers.
+const PODS: usize = 32;
+const OTHERS: usize = 8;
 /// Ledgers per request. One may have half a megabyte.
 const PAGE: u32 = 8;
 
@@ -42,11 +46,15 @@ pub(super) enum Write {
 }
 
 impl Write {
-    fn pod(&self) -> Option<&Arc<str>> {
+    /// What the planner gets if the task that writes is lost.
+    fn lost(&self) -> Done {
         match self {
-            Self::Create(creation) => Some(&creation.name),
-            Self::Delete { pod, .. } => Some(pod),
-            Self::Store { .. } | Self::Release { .. } => None,
+            Self::Create(creation) => Done::Created { pod: Arc::clone(&creation.name) },
+            Self::Delete { pod, .. } => Done::Deleted { pod: Arc::clone(pod) },
+            Self::Store { image, draft } => {
+                Done::NotStored { image: Arc::clone(image), shard: draft.shard, found: Found::Unknown }
+            }
+            Self::Release { .. } => Done::Nothing,
         }
     }
 }
@@ -55,53 +63,85 @@ impl Write {
 #[derive(Debug)]
 pub(super) enum Done {
     Nothing,
-    NotCreated { pod: Arc<str>, reason: String, message: String },
-    Stored { image: Arc<str>, shard: Shard, ticket: Ticket, version: Option<String> },
-    NotStored { image: Arc<str>, shard: Shard, found: Found },
+    /// Or it may be there.
+    Created {
+        pod: Arc<str>,
+    },
+    Deleted {
+        pod: Arc<str>,
+    },
+    NotCreated {
+        pod: Arc<str>,
+        reason: String,
+        message: String,
+    },
+    Stored {
+        image: Arc<str>,
+        shard: Shard,
+        ticket: Ticket,
+        version: Option<String>,
+    },
+    NotStored {
+        image: Arc<str>,
+        shard: Shard,
+        found: Found,
+    },
 }
 
 /// Where it is written.
-#[derive(Clone)]
 struct Target {
     client: Client,
-    pods: Api<Pod>,
+    namespace: Arc<str>,
     ledgers: Api<WarmLedger>,
-    term: Option<Term>,
+    ledger_namespace: Arc<str>,
+    room: Room,
 }
 
-/// Writes that wait and writes under way.
+/// Room for requests, by what they do.
+struct Room {
+    pods: Semaphore,
+    others: Semaphore,
+}
+
+impl Room {
+    fn of(&self, write: &Write) -> &Semaphore {
+        match write {
+            Write::Create(_) | Write::Delete { .. } => &self.pods,
+            Write::Store { .. } | Write::Release { .. } => &self.others,
+        }
+    }
+}
+
+/// Writes under way and writes that wait for room. They go on by themselves, also while a round takes its time.
 pub(super) struct Writes {
-    target: Target,
-    ledger_namespace: String,
-    waiting: VecDeque<Write>,
-    /// Names of Pods that are written, or wait to be. The planner asks again for what it does not see in time.
-    pods: HashSet<Arc<str>>,
-    sending: Inflight<(u64, Option<Arc<str>>), Done>,
+    target: Arc<Target>,
+    pushed: Vec<Write>,
+    /// By number.
+    sending: Inflight<u64, Done>,
+    /// What the planner gets for those that do not end by themselves.
+    lost: HashMap<u64, Done>,
     count: u64,
 }
 
 impl Writes {
     pub(super) fn new(client: Client, namespace: &str, ledger_namespace: &str) -> Self {
-        let target = Target {
-            pods: Api::namespaced(client.clone(), namespace),
+        let room = Room { pods: Semaphore::new(PODS), others: Semaphore::new(OTHERS) };
+        let target = Arc::new(Target {
+            namespace: namespace.into(),
             ledgers: Api::namespaced(client.clone(), ledger_namespace),
+            ledger_namespace: ledger_namespace.into(),
             client,
-            term: None,
-        };
-        Self {
-            target,
-            ledger_namespace: ledger_namespace.to_owned(),
-            waiting: VecDeque::new(),
-            pods: HashSet::new(),
-            sending: Inflight::new(AT_ONCE),
-            count: 0,
-        }
+            room,
+        });
+        // The planner asks for no more than there are Pods, ledgers and nodes, and for each once.
+        let sending = Inflight::new(usize::MAX);
+        Self { target, pushed: Vec::new(), sending, lost: HashMap::new(), count: 0 }
     }
 
     /// Everything that earlier lease holders stored.
     pub(super) async fn ledgers(&self) -> Result<Vec<Arc<WarmLedger>>, Failure> {
         let api: Api<Tolerant<WarmLedger>> =
-            Api::namespaced(self.target.client.clone(), &self.ledger_namespace);
+            Api::namespaced(self.target.client.clone(), &self.target.ledger_namespace);
         let mut params = ListParams::default().limit(PAGE);
         let mut ledgers = Vec::new();
         loop {
@@ -116,59 +156,71 @@ impl Writes {
     }
 
     pub(super) fn push(&mut self, write: Write) {
-        if write.pod().is_some_and(|pod| !self.pods.insert(Arc::clone(pod))) {
-            return;
-        }
-        self.waiting.push_back(write);
+        self.pushed.push(write);
     }
 
-    /// Sends what there is room for.
+    /// Sends what was pushed.
     pub(super) fn go_on(&mut self, term: &Term) {
-        self.target.term = Some(term.clone());
-        self.send();
-    }
-
-    fn send(&mut self) {
-        while !self.sending.is_full() {
-            let Some(write) = self.waiting.pop_front() else { return };
+        for write in self.pushed.drain(..) {
             self.count += 1;
-            let key = (self.count, write.pod().cloned());
-            self.sending.start(key, self.target.clone().carry_out(write, self.ledger_namespace.clone()));
+            self.lost.insert(self.count, write.lost());
+            self.sending.start(self.count, Arc::clone(&self.target).carry_out(write, term.clone()));
         }
     }
 
     /// What came of the next write that ends.
     pub(super) async fn next(&mut self) -> Done {
-        let ((_, pod), done) = self.sending.next().await;
-        if let Some(pod) = pod {
-            self.pods.remove(&pod);
-        }
-        self.send();
-        // A task that was lost is one whose effect is not seen: the planner asks again.
-        done.unwrap_or(Done::Nothing)
+        let (number, done) = self.sending.next().await;
+        let lost = self.lost.remove(&number);
+        done.or(lost).unwrap_or(Done::Nothing)
     }
 }
 
+fn body<T: Serialize>(object: &T) -> Result<Vec<u8>, request::Error> {
+    serde_json::to_vec(object).map_err(request::Error::SerializeBody)
+}
+
 impl Target {
-    async fn carry_out(self, write: Write, ledger_namespace: String) -> Done {
-        let holds = self.term.as_ref().is_some_and(Term::holds);
-        match write {
-            Write::Create(creation) if holds => self.create(creation).await,
-            Write::Delete { pod, uid } if holds => self.delete(&pod, uid.as_deref()).await,
-            Write::Store { image, draft } if holds => self.store(image, *draft, &ledger_namespace).await,
-            Write::Release { node, why } if holds => self.release(&node, why).await,
-            _ => Done::Nothing,
+    /// Sends a request and reads of the answer what `T` has. Most of it is the object that was sent, so to decode it
+    /// whole would cost more than to send it.
+    async fn send<T: DeserializeOwned>(
+        &self,
+        request: Result<hyper::Request<Vec<u8>>, request::Error>,
+    ) -> Result<T, Failure> {
+        let answer = async { self.client.request(request.map_err(kube::Error::BuildRequest)?).await };
+        within(LIMIT, answer).await
+    }
+
+    fn pods(&self) -> Request {
+        Request::new(Pod::url_path(&(), Some(&self.namespace)))
+    }
+
+    async fn carry_out(self: Arc<Self>, write: Write, term: Term) -> Done {
+        let turn = self.room.of(&write).acquire().await;
+        if turn.is_err() || !term.holds() {
+            return write.lost();
         }
+        // In a box of its own, so that the many that wait for their turn take little.
+        Box::pin(async {
+            match write {
+                Write::Create(creation) => self.create(creation).await,
+                Write::Delete { pod, uid } => self.delete(pod, uid.as_deref()).await,
+                Write::Store { image, draft } => self.store(image, *draft).await,
+                Write::Release { node, why } => self.release(&node, why).await,
+            }
+        })
+        .await
     }
 
     async fn create(&self, Creation { name, order }: Creation) -> Done {
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let Err(failure) = within(LIMIT, self.pods.create(&params, &pull_pod(&order))).await else {
-            return Done::Nothing;
+        let request = body(&pull_pod(&order)).and_then(|body| self.pods().create(&params, body));
+        let Err(failure) = self.send::<IgnoredAny>(request).await else {
+            return Done::Created { pod: name };
         };
         let reason = match failure.class {
             // It is there, which is all that was wanted, or may be there: if it is not seen, it is asked for again.
-            Class::Conflict | Class::Unavailable | Class::Expired => return Done::Nothing,
+            Class::Conflict | Class::Unavailable | Class::Expired => return Done::Created { pod: name },
             Class::Denied => "Forbidden",
             Class::Absent => "NamespaceNotFound",
             Class::Rejected => "Invalid",
@@ -177,20 +229,21 @@ impl Target {
         Done::NotCreated { pod: name, reason: reason.to_owned(), message: failure.to_string() }
     }
 
-    async fn delete(&self, name: &str, uid: Option<&str>) -> Done {
+    async fn delete(&self, pod: Arc<str>, uid: Option<&str>) -> Done {
         let preconditions = Preconditions { uid: uid.map(str::to_owned), resource_version: None };
         let params = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-        match within(LIMIT, self.pods.delete(name, &params.preconditions(preconditions))).await {
+        let request = self.pods().delete(&pod, &params.preconditions(preconditions));
+        match self.send::<IgnoredAny>(request).await {
             Ok(_) => {}
             Err(failure) if matches!(failure.class, Class::Absent | Class::Conflict) => {}
             Err(failure) => {
-                tracing::warn!(pod = name, error = %failure, "pull Pod could not be deleted; trying again");
+                tracing::warn!(pod = &*pod, error = %failure, "pull Pod could not be deleted; trying again");
             }
         }
-        Done::Nothing
+        Done::Deleted { pod }
     }
 
-    async fn store(&self, image: Arc<str>, draft: Draft, namespace: &str) -> Done {
+    async fn store(&self, image: Arc<str>, draft: Draft) -> Done {
         let Draft { shard, ticket, name, version, content } = draft;
         let stored = match content {
             Some((spec, status)) => {
@@ -205,18 +258,22 @@ impl Target {
                 let mut ledger = WarmLedger::new(&name, spec);
                 ledger.metadata = ObjectMeta {
                     name: Some(name.clone()),
-                    namespace: Some(namespace.to_owned()),
+                    namespace: Some(self.ledger_namespace.to_string()),
                     resource_version: version.clone(),
                     owner_references: Some(vec![owner]),
+                    // An empty entry asks the API server not to track who set which field of hundreds of rows.
+                    managed_fields: version.is_some().then(|| vec![ManagedFieldsEntry::default()]),
                     ..ObjectMeta::default()
                 };
                 ledger.status = Some(status);
                 let params =
                     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-                let written = match version {
-                    None => within(LIMIT, self.ledgers.create(&params, &ledger)).await,
-                    Some(_) => within(LIMIT, self.ledgers.replace(&name, &params, &ledger)).await,
-                };
+                let ledgers = Request::new(WarmLedger::url_path(&(), Some(&self.ledger_namespace)));
+                let request = body(&ledger).and_then(|body| match version {
+                    None => ledgers.create(&params, body),
+                    Some(_) => ledgers.replace(&name, &params, body),
+                });
+                let written = self.send::<LeanWarmLedger>(request).await;
                 written.map(|ledger| ledger.metadata.resource_version)
             }
             None => match within(LIMIT, self.ledgers.delete(&name, &DeleteParams::default())).await {

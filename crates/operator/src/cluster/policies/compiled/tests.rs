@@ -35,8 +35,8 @@ fn put(store: &Store<ReplicatedImageSet>, sets: &[ReplicatedImageSet], malformed
     store.replace(Snapshot { objects, malformed: malformed.collect() });
 }
 
-fn policy(book: &Book, name: &str) -> Option<Arc<Policy>> {
-    book.index.policies().find(|policy| &*policy.id().name == name).cloned()
+fn policy(compiled: &CompiledPolicies, name: &str) -> Option<Arc<Policy>> {
+    compiled.index.policies().find(|policy| &*policy.id().name == name).cloned()
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn only_what_changed_is_compiled_and_a_written_status_changes_nothing() {
     let resources = Resources::default();
     let (store, sources) = (&resources.replicated_image_sets, Sources::from(&resources));
     put(store, &[set("a", 1, "app=web"), set("b", 1, "app=web")], &[]);
-    let first = Book::default()
+    let first = CompiledPolicies::default()
         .next(&sources.view(), Terms { allowed: &[HostPattern::everything()], pull_host: None });
 
     let mut told = set("a", 1, "app=web");
@@ -82,7 +82,7 @@ fn a_broken_object_is_left_out_alone_and_comes_back() {
     let resources = Resources::default();
     let (store, sources) = (&resources.replicated_image_sets, Sources::from(&resources));
     put(store, &[set("a", 1, "app=web"), set("b", 1, "app in (")], &["c"]);
-    let broken = Book::default()
+    let broken = CompiledPolicies::default()
         .next(&sources.view(), Terms { allowed: &[HostPattern::everything()], pull_host: None });
     assert!(policy(&broken, "a").is_some() && broken.index.policies().count() == 1);
     let problems = broken.problems();

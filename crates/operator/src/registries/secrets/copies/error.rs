@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fairlead_plan::pull_secrets::Place;
+use fairlead_plan::pull_secrets::CopyPlace;
 use fairlead_plan::routing::SecretUse;
 
 use crate::registries::secrets::Read;
@@ -38,11 +38,11 @@ pub enum CopyError {
          delete it",
         of.secret, of.by
     )]
-    Foreign { of: SecretUse, place: Place },
+    Foreign { of: SecretUse, place: CopyPlace },
     #[error("Secret {} of {} could not be copied to {place}: {why}", of.secret, of.by)]
-    Failed { of: SecretUse, place: Place, why: Arc<str> },
+    Failed { of: SecretUse, place: CopyPlace, why: Arc<str> },
     #[error("Secret {} of {} could not be copied to {place} in the time of the request", of.secret, of.by)]
-    TimeIsUp { of: SecretUse, place: Place },
+    TimeIsUp { of: SecretUse, place: CopyPlace },
 }
 
 impl CopyError {

@@ -11,10 +11,12 @@ mod put;
 mod search;
 mod work;
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
 
 use fairlead_plan::certificates::WallTime;
-use fairlead_plan::pull_secrets::{NotCopied, Place, Selection, local_name};
+use fairlead_plan::pull_secrets::{CopyPlace, NotCopied, Selection, local_name};
 use fairlead_plan::routing::SecretUse;
 use kube::Client;
 use parking_lot::Mutex;
@@ -27,7 +29,8 @@ use crate::platform::certificates::Clock;
 use crate::registries::cache::SingleFlightCache;
 use crate::registries::single_flight::NoResult;
 
-pub use self::{error::CopyError, work::CopyKeeper};
+pub use self::error::CopyError;
+pub use self::work::CopyKeeper;
 
 /// Makes copies.
 #[derive(Clone)]
@@ -41,9 +44,9 @@ struct CopiesInner {
     enabled: bool,
     namespaces: Namespaces,
     clock: Clock,
-    known: SingleFlightCache<Place, KnownCopy, Result<(), CopyError>>,
+    known: SingleFlightCache<CopyPlace, KnownCopy, Result<(), CopyError>>,
     /// Copies that Pods need which come and go: those that pull images onto nodes.
-    kept: Mutex<BTreeSet<Place>>,
+    kept: Mutex<BTreeSet<CopyPlace>>,
     metrics: Metrics,
 }
 
@@ -114,7 +117,7 @@ impl Copies {
             Read::Keys(keys) => keys,
             other => return Err(CopyError::source(of, &other)),
         };
-        let place = Place { namespace: namespace.into(), name: name.as_str().into() };
+        let place = CopyPlace { namespace: namespace.into(), name: name.as_str().into() };
         match self.shared.state(&place, &keys) {
             CopyStanding::There => return Ok(name),
             CopyStanding::Failed(error) => return Err(error),
@@ -141,7 +144,7 @@ impl Copies {
     }
 
     /// Keeps these copies although no Pod needs them just now.
-    pub fn keep_for_pulls(&self, places: BTreeSet<Place>) {
+    pub fn keep_for_pulls(&self, places: BTreeSet<CopyPlace>) {
         *self.shared.kept.lock() = places;
     }
 
@@ -151,14 +154,14 @@ impl Copies {
 }
 
 impl CopiesInner {
-    fn state(&self, place: &Place, keys: &Keys) -> CopyStanding {
+    fn state(&self, place: &CopyPlace, keys: &Keys) -> CopyStanding {
         let mut known = self.known.entries();
         let known = known.get(place);
         known.map_or(CopyStanding::Unknown, |known| known.standing(keys.content(), Instant::now()))
     }
 
     /// Remembers how an attempt to make a copy went.
-    fn remember(&self, place: &Place, keys: &Keys, outcome: Result<(), &CopyError>) {
+    fn remember(&self, place: &CopyPlace, keys: &Keys, outcome: Result<(), &CopyError>) {
         let (mut known, now) = (self.known.entries(), Instant::now());
         let copy = match outcome {
             Ok(()) => KnownCopy::there(keys.content(), now),

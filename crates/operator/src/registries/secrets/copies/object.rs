@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use fairlead_api::{kuik::GROUP, names};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use fairlead_api::kuik::GROUP;
+use fairlead_api::names;
 use fairlead_domain::keyring::SecretKind;
 use fairlead_plan::certificates::WallTime;
-use fairlead_plan::pull_secrets::{self, Copy, Found, MANAGED_BY, OWNER_VERSION, Place};
+use fairlead_plan::pull_secrets::{self, Copy, CopyPlace, FoundSecret, MANAGED_BY, OWNER_VERSION};
 use fairlead_plan::routing::PolicyId;
 use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use crate::registries::secrets::{Keys, credentials};
@@ -21,7 +24,7 @@ const CLOCKS_DIFFER: Duration = Duration::from_mins(5);
 pub(super) fn write(
     owner: &PolicyId,
     keys: &Keys,
-    place: &Place,
+    place: &CopyPlace,
     version: Option<&str>,
     now: WallTime,
 ) -> Value {
@@ -54,24 +57,28 @@ pub(super) fn write(
 }
 
 /// What the Secret is to us: a copy for the owner, if one is expected, or else for any policy.
-pub(super) fn recognise(secret: &Secret, owner_uid: Option<&str>, now: WallTime) -> Found {
+pub(super) fn recognise(secret: &Secret, owner_uid: Option<&str>, now: WallTime) -> FoundSecret {
     let kind = secret.type_.as_deref().and_then(SecretKind::of_type);
     let data = kind.and_then(|kind| {
         let value = secret.data.as_ref()?.get(kind.data_key())?;
         Some(credentials::content(kind, &value.0))
     });
     match recognise_metadata(&secret.metadata, owner_uid, now) {
-        Found::Copy(copy) => Found::Copy(Copy { content: data, ..copy }),
+        FoundSecret::Copy(copy) => FoundSecret::Copy(Copy { content: data, ..copy }),
         other => other,
     }
 }
 
 /// The same for a Secret of which only the metadata was read.
-pub(super) fn recognise_metadata(metadata: &ObjectMeta, owner_uid: Option<&str>, now: WallTime) -> Found {
+pub(super) fn recognise_metadata(
+    metadata: &ObjectMeta,
+    owner_uid: Option<&str>,
+    now: WallTime,
+) -> FoundSecret {
     let labels = metadata.labels.clone().unwrap_or_default();
-    let Some(uid) = pull_secrets::owner_uid(&labels) else { return Found::Foreign };
+    let Some(uid) = pull_secrets::owner_uid(&labels) else { return FoundSecret::Foreign };
     if owner_uid.is_some_and(|expected| *expected != *uid) {
-        return Found::Foreign;
+        return FoundSecret::Foreign;
     }
     let owned = metadata.owner_references.iter().flatten().any(|reference| *reference.uid == *uid);
     let managed = labels.get(names::kubernetes::MANAGED_BY).is_some_and(|by| by == MANAGED_BY);
@@ -82,7 +89,7 @@ pub(super) fn recognise_metadata(metadata: &ObjectMeta, owner_uid: Option<&str>,
         .map(since_epoch)
         .filter(|at| *at <= now.saturating_add(CLOCKS_DIFFER));
     let created = metadata.creation_timestamp.as_ref().map(|time| since_epoch(time.0));
-    Found::Copy(Copy {
+    FoundSecret::Copy(Copy {
         owner_uid: uid,
         uid: metadata.uid.clone().unwrap_or_default(),
         resource_version: metadata.resource_version.clone().unwrap_or_default(),
@@ -115,8 +122,8 @@ mod tests {
         Keys::of(serde_json::from_value(secret).expect("a Secret")).expect("a configuration")
     }
 
-    fn place() -> Place {
-        Place { namespace: "shop".into(), name: "kuik-pull-0123456789abcdef".into() }
+    fn place() -> CopyPlace {
+        CopyPlace { namespace: "shop".into(), name: "kuik-pull-0123456789abcdef".into() }
     }
 
     fn secret(value: &Value) -> Secret {
@@ -132,18 +139,20 @@ mod tests {
             Some(1),
             "credentials and nothing else"
         );
-        let Found::Copy(copy) = recognise(&secret(&written), Some("u-1"), NOW) else { panic!("{written}") };
+        let FoundSecret::Copy(copy) = recognise(&secret(&written), Some("u-1"), NOW) else {
+            panic!("{written}")
+        };
         assert_eq!((copy.content, copy.applied_at, copy.complete), (Some(keys.content()), NOW, true));
         assert_eq!(
             recognise(&secret(&written), Some("u-2"), NOW),
-            Found::Foreign,
+            FoundSecret::Foreign,
             "a copy for another policy"
         );
-        assert!(matches!(recognise(&secret(&written), None, NOW), Found::Copy(_)));
+        assert!(matches!(recognise(&secret(&written), None, NOW), FoundSecret::Copy(_)));
 
         let mut foreign = written.clone();
         foreign["metadata"]["labels"] = json!({"app": "theirs"});
-        assert_eq!(recognise(&secret(&foreign), Some("u-1"), NOW), Found::Foreign);
+        assert_eq!(recognise(&secret(&foreign), Some("u-1"), NOW), FoundSecret::Foreign);
 
         // kube-image-keeper left its labels and no owner.
         let mut old = written;
@@ -151,7 +160,7 @@ mod tests {
         metadata.remove("ownerReferences");
         metadata.remove("annotations");
         metadata.insert("creationTimestamp".to_owned(), json!("2026-01-01T00:00:00Z"));
-        let Found::Copy(copy) = recognise(&secret(&old), Some("u-1"), NOW) else { panic!("{old}") };
+        let FoundSecret::Copy(copy) = recognise(&secret(&old), Some("u-1"), NOW) else { panic!("{old}") };
         assert_eq!((copy.applied_at.as_secs(), copy.complete), (1_767_225_600, false));
     }
 
@@ -159,7 +168,9 @@ mod tests {
     fn a_time_in_the_future_is_not_believed() {
         let mut written = write(&owner(), &keys("{}"), &place(), None, NOW + Duration::from_hours(1));
         written["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
-        let Found::Copy(copy) = recognise(&secret(&written), Some("u-1"), NOW) else { panic!("{written}") };
+        let FoundSecret::Copy(copy) = recognise(&secret(&written), Some("u-1"), NOW) else {
+            panic!("{written}")
+        };
         assert_eq!(copy.applied_at.as_secs(), 1_767_225_600);
     }
 }

@@ -1,16 +1,12 @@
 //! What the plan for copies depends on, gathered at the beginning of a pass.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
-use fairlead_api::{
-    kuik::{CredentialSecret, Mirror},
-    names::kuik::SECRET_CLEANUP,
-};
+use fairlead_api::kuik::{CredentialSecret, Mirror};
+use fairlead_api::names::kuik::SECRET_CLEANUP;
 use fairlead_plan::certificates::WallTime;
-use fairlead_plan::pull_secrets::{Owner, Place, SourceSecret, copy_name, may_be_copy};
+use fairlead_plan::pull_secrets::{CopyPlace, Owner, SourceSecret, copy_name, may_be_copy};
 use fairlead_plan::routing::{PolicyId, PolicyKind, SecretName};
 use kube::api::ObjectMeta;
 
@@ -24,7 +20,7 @@ pub(super) struct Observed {
     pub(super) owners: Vec<Owner>,
     /// UIDs of policies that are there and cannot be read.
     pub(super) unreadable: BTreeSet<Arc<str>>,
-    pub(super) used: BTreeSet<Place>,
+    pub(super) used: BTreeSet<CopyPlace>,
     pub(super) sources: BTreeMap<SecretName, SourceSecret>,
     /// Policies by UID that cannot go before their finalizer is taken off.
     pub(super) held: HashMap<Arc<str>, Held>,
@@ -55,7 +51,7 @@ impl<'a> Holding<'a> {
 
 pub(super) struct Held {
     pub(super) resource_version: Option<String>,
-    pub(super) other_finalizers: Vec<String>,
+    pub(super) finalizers: Vec<String>,
 }
 
 impl Observed {
@@ -132,10 +128,9 @@ impl Observed {
         let deleting_since = policy.deleting.then(|| since(&uid));
         let finalizers = policy.finalizers;
         if deleting_since.is_some() && finalizers.iter().any(|finalizer| finalizer == SECRET_CLEANUP) {
-            let others = finalizers.iter().filter(|finalizer| *finalizer != SECRET_CLEANUP);
             let held = Held {
                 resource_version: policy.resource_version.map(str::to_owned),
-                other_finalizers: others.cloned().collect(),
+                finalizers: finalizers.to_vec(),
             };
             self.held.insert(uid.clone(), held);
         }
@@ -158,7 +153,8 @@ impl Observed {
                 continue;
             }
             let copies = pod.pull_secrets.iter().filter(|name| may_be_copy(name));
-            let place = |name: &Arc<str>| Place { namespace: pod.key.namespace.clone(), name: name.clone() };
+            let place =
+                |name: &Arc<str>| CopyPlace { namespace: pod.key.namespace.clone(), name: name.clone() };
             self.used.extend(copies.map(place));
         }
     }
@@ -174,7 +170,7 @@ impl Observed {
     }
 
     /// The UID of the policy that a copy at this place is expected to be for.
-    pub(super) fn owner_of(&self, place: &Place) -> Option<&str> {
+    pub(super) fn owner_of(&self, place: &CopyPlace) -> Option<&str> {
         self.names.get(&*place.name).map(|uid| &**uid)
     }
 }

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use fairlead_plan::pull_secrets::{Copy, Found, Place, VERIFY_AFTER};
+use fairlead_plan::pull_secrets::{Copy, CopyPlace, FoundSecret, VERIFY_AFTER};
 use fairlead_plan::routing::SecretUse;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
-};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 
 use super::{CopiesInner, CopyError, object};
 use crate::platform::api_error::{Class, Failure, within};
-use crate::registries::secrets::{Keys, metrics::Done};
+use crate::registries::secrets::Keys;
+use crate::registries::secrets::metrics::Done;
 
 /// One field manager for all who apply copies, so that they never contend for a field.
 const FIELD_MANAGER: &str = "fairlead-webhook";
@@ -20,13 +19,18 @@ const FIELD_MANAGER: &str = "fairlead-webhook";
 /// One request never takes longer.
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
 
-/// Somebody else may change the copy between the look and the write; then it is looked at again.
+/// The copy may change between the look and the write; then it is looked at again.
 const ATTEMPTS: usize = 3;
 
 impl CopiesInner {
     /// Makes the copy, or gives it the content and the marks that it should have; both are left alone where they are
     /// right and recent. Remembers how it went.
-    pub(super) async fn put(&self, of: &SecretUse, keys: &Keys, place: &Place) -> Result<Copy, CopyError> {
+    pub(super) async fn put(
+        &self,
+        of: &SecretUse,
+        keys: &Keys,
+        place: &CopyPlace,
+    ) -> Result<Copy, CopyError> {
         let outcome = self.try_put(of, keys, place).await;
         self.remember(place, keys, outcome.as_ref().map(drop));
         match &outcome {
@@ -44,22 +48,22 @@ impl CopiesInner {
     }
 
     /// Tells the policy that a copy of its Secret is not where it should be.
-    pub(super) fn tell(&self, of: &SecretUse, place: &Place, error: &CopyError) {
+    pub(super) fn tell(&self, of: &SecretUse, place: &CopyPlace, error: &CopyError) {
         self.secrets.problems().copying(&of.by, place, Some(error.to_string()));
     }
 
-    async fn try_put(&self, of: &SecretUse, keys: &Keys, place: &Place) -> Result<Copy, CopyError> {
+    async fn try_put(&self, of: &SecretUse, keys: &Keys, place: &CopyPlace) -> Result<Copy, CopyError> {
         let failed =
             |why: String| CopyError::Failed { of: of.clone(), place: place.clone(), why: why.into() };
         for attempt in 1..=ATTEMPTS {
             let found = self.get(place).await.map_err(|failure| failed(failure.to_string()))?;
             let copy = match self.recognise(found.as_ref(), Some(&of.by.uid)) {
-                Found::Foreign => {
+                FoundSecret::Foreign => {
                     return Err(CopyError::Foreign { of: of.clone(), place: place.clone() });
                 }
-                Found::Copy(copy) if self.is_good(&copy, keys) => return Ok(copy),
-                Found::Copy(copy) => Some(copy),
-                Found::Nothing => None,
+                FoundSecret::Copy(copy) if self.is_good(&copy, keys) => return Ok(copy),
+                FoundSecret::Copy(copy) => Some(copy),
+                FoundSecret::Nothing => None,
             };
             let unchanged = copy.as_ref().is_some_and(|copy| copy.content == Some(keys.content()));
             // The type of a Secret cannot be changed.
@@ -73,7 +77,7 @@ impl CopiesInner {
             };
             match applied {
                 Ok(secret) => match self.recognise(Some(&secret), Some(&of.by.uid)) {
-                    Found::Copy(copy) => {
+                    FoundSecret::Copy(copy) => {
                         self.metrics.copy(Done::Applied);
                         if unchanged {
                             tracing::debug!(copy = %place, "copy of a pull secret confirmed");
@@ -82,7 +86,7 @@ impl CopiesInner {
                         }
                         return Ok(copy);
                     }
-                    Found::Nothing | Found::Foreign => {
+                    FoundSecret::Nothing | FoundSecret::Foreign => {
                         return Err(failed("something else takes its labels away".to_owned()));
                     }
                 },
@@ -90,7 +94,7 @@ impl CopiesInner {
                 Err(failure) => return Err(failed(failure.to_string())),
             }
         }
-        Err(failed("somebody else keeps changing it".to_owned()))
+        Err(failed("another writer keeps changing it".to_owned()))
     }
 
     fn is_good(&self, copy: &Copy, keys: &Keys) -> bool {
@@ -99,35 +103,39 @@ impl CopiesInner {
     }
 
     /// What is at the place: a copy for the owner, if one is expected, or else for any policy.
-    pub(super) async fn look(&self, place: &Place, owner_uid: Option<&str>) -> Result<Found, Failure> {
+    pub(super) async fn look(
+        &self,
+        place: &CopyPlace,
+        owner_uid: Option<&str>,
+    ) -> Result<FoundSecret, Failure> {
         Ok(self.recognise(self.get(place).await?.as_ref(), owner_uid))
     }
 
-    async fn get(&self, place: &Place) -> Result<Option<Secret>, Failure> {
+    async fn get(&self, place: &CopyPlace) -> Result<Option<Secret>, Failure> {
         within(LIMIT, self.api(place).get_opt(&place.name)).await
     }
 
-    fn recognise(&self, secret: Option<&Secret>, owner_uid: Option<&str>) -> Found {
-        secret.map_or(Found::Nothing, |secret| object::recognise(secret, owner_uid, self.now()))
+    fn recognise(&self, secret: Option<&Secret>, owner_uid: Option<&str>) -> FoundSecret {
+        secret.map_or(FoundSecret::Nothing, |secret| object::recognise(secret, owner_uid, self.now()))
     }
 
     async fn apply(
         &self,
         of: &SecretUse,
         keys: &Keys,
-        place: &Place,
+        place: &CopyPlace,
         before: Option<&Copy>,
     ) -> Result<Secret, Failure> {
         let version = before.map(|copy| copy.resource_version.as_str());
-        // What is known to be a copy is taken over, whoever wrote it last. Where nothing was found, a Secret that
-        // appears in this instant is somebody else's, and contending for its fields is what the server then refuses.
+        // What is known to be a copy is taken over from its last writer. Where nothing was found, a Secret that appears
+        // in this instant is foreign, and contending for its fields is what the server then refuses.
         let params = PatchParams { force: before.is_some(), ..PatchParams::apply(FIELD_MANAGER) };
         let body = Patch::Apply(object::write(&of.by, keys, place, version, self.now()));
         within(LIMIT, self.api(place).patch(&place.name, &params, &body)).await
     }
 
     /// Removes a copy that is still as it was seen. One that is gone already is fine.
-    pub(super) async fn delete(&self, place: &Place, copy: &Copy) -> Result<(), Failure> {
+    pub(super) async fn delete(&self, place: &CopyPlace, copy: &Copy) -> Result<(), Failure> {
         self.known.entries().remove(place);
         let preconditions = Preconditions {
             resource_version: Some(copy.resource_version.clone()),
@@ -144,7 +152,7 @@ impl CopiesInner {
         }
     }
 
-    fn api(&self, place: &Place) -> Api<Secret> {
+    fn api(&self, place: &CopyPlace) -> Api<Secret> {
         Api::namespaced(self.client.clone(), &place.namespace)
     }
 }

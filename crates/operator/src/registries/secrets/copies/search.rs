@@ -5,17 +5,15 @@
 
 use std::sync::Arc;
 
-use fairlead_plan::pull_secrets::{Found, Place, Sighting};
+use fairlead_plan::pull_secrets::{CopyPlace, FoundSecret, Sighting};
 use fairlead_plan::routing::SecretUse;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 
-use super::{
-    object,
-    put::LIMIT,
-    work::{CopyKeeper, PACE},
-};
+use super::object;
+use super::put::LIMIT;
+use super::work::{CopyKeeper, PACE};
 use crate::platform::api_error::{Failure, within};
 
 const AT_ONCE: usize = 4;
@@ -31,9 +29,11 @@ impl CopyKeeper {
     }
 
     /// What is known in full stays known in full, as long as it is the same version.
-    fn saw_metadata(&mut self, place: Place, found: Found) {
+    fn saw_metadata(&mut self, place: CopyPlace, found: FoundSecret) {
         let same = |known: &Sighting| match (&known.found, &found) {
-            (Found::Copy(known), Found::Copy(found)) => known.resource_version == found.resource_version,
+            (FoundSecret::Copy(known), FoundSecret::Copy(found)) => {
+                known.resource_version == found.resource_version
+            }
             _ => false,
         };
         if !self.sightings.get(&place).is_some_and(same) {
@@ -41,7 +41,11 @@ impl CopyKeeper {
         }
     }
 
-    async fn search_all(&self, name: &Arc<str>, of: &SecretUse) -> Result<Vec<(Place, Found)>, Failure> {
+    async fn search_all(
+        &self,
+        name: &Arc<str>,
+        of: &SecretUse,
+    ) -> Result<Vec<(CopyPlace, FoundSecret)>, Failure> {
         let namespaces = self.shared().namespaces.names();
         let elsewhere = namespaces.into_iter().filter(|namespace| *namespace != of.secret.namespace);
         let looks = stream::iter(elsewhere)
@@ -57,7 +61,7 @@ impl CopyKeeper {
         let mut seen = Vec::new();
         while let Some((namespace, metadata)) = looks.next().await {
             if let Some(found) = metadata? {
-                let place = Place { namespace, name: name.clone() };
+                let place = CopyPlace { namespace, name: name.clone() };
                 let now = self.shared().now();
                 seen.push((place, object::recognise_metadata(&found.metadata, Some(&of.by.uid), now)));
             }

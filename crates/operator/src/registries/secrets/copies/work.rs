@@ -1,25 +1,19 @@
 //! Renews and removes copies while this replica leads: what was seen, and the steps of the plan.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
 
-use fairlead_api::{
-    kuik::{ClusterImageSetMirror, ClusterReplicatedImageSet},
-    names::kuik::SECRET_CLEANUP,
-};
+use fairlead_api::kuik::{ClusterImageSetMirror, ClusterReplicatedImageSet};
+use fairlead_api::names::kuik::SECRET_CLEANUP;
 use fairlead_plan::certificates::WallTime;
-use fairlead_plan::pull_secrets::{Action, Copy, Found, Place, Sighting, View, plan_copies};
+use fairlead_plan::pull_secrets::{Action, Copy, CopyPlace, FoundSecret, Sighting, View, plan_copies};
 use fairlead_plan::routing::{PolicyId, PolicyKind, SecretUse};
 use kube::core::ApiResource;
 use tokio::time::Instant;
 
-use super::{
-    CopiesInner, CopyError, CopyStanding,
-    observe::{Held, Observed},
-};
+use super::observe::{Held, Observed};
+use super::{CopiesInner, CopyError, CopyStanding};
 use crate::cluster::state::Changes;
 use crate::context::Context;
 use crate::controller::finalizers::{self, Finalized};
@@ -52,7 +46,7 @@ const RETRY: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct CopyKeeper {
     pub(super) context: Arc<Context>,
-    pub(super) sightings: BTreeMap<Place, Sighting>,
+    pub(super) sightings: BTreeMap<CopyPlace, Sighting>,
     /// Names of copies that were looked for in all namespaces, and when that began.
     pub(super) searched: BTreeMap<Arc<str>, WallTime>,
     /// Policies under deletion by UID, and since when that is known.
@@ -162,14 +156,14 @@ impl CopyKeeper {
         Ok(())
     }
 
-    async fn look(&mut self, place: Place, observed: &Observed) -> Result<(), Failure> {
+    async fn look(&mut self, place: CopyPlace, observed: &Observed) -> Result<(), Failure> {
         tokio::time::sleep(PACE).await;
         let found = self.shared().look(&place, observed.owner_of(&place)).await?;
         self.saw(place, found);
         Ok(())
     }
 
-    async fn apply(&mut self, place: Place, of: &SecretUse, why: &'static str) -> Result<(), Trouble> {
+    async fn apply(&mut self, place: CopyPlace, of: &SecretUse, why: &'static str) -> Result<(), Trouble> {
         let Some(Read::Keys(keys)) = self.shared().secrets.cached(&of.secret) else { return Ok(()) };
         if let CopyStanding::Failed(_) = self.shared().state(&place, &keys) {
             return Err(Trouble(None));
@@ -177,8 +171,8 @@ impl CopyKeeper {
         tokio::time::sleep(PACE).await;
         tracing::debug!(policy = %of.by, secret = %of.secret, copy = %place, why, "renewing a copy");
         match self.shared().put(of, &keys, &place).await {
-            Ok(copy) => self.saw(place, Found::Copy(copy)),
-            Err(CopyError::Foreign { .. }) => self.saw(place, Found::Foreign),
+            Ok(copy) => self.saw(place, FoundSecret::Copy(copy)),
+            Err(CopyError::Foreign { .. }) => self.saw(place, FoundSecret::Foreign),
             Err(_) => return Err(Trouble(None)),
         }
         Ok(())
@@ -186,7 +180,7 @@ impl CopyKeeper {
 
     async fn delete(
         &mut self,
-        place: Place,
+        place: CopyPlace,
         copy: &Copy,
         why: &'static str,
         observed: &Observed,
@@ -204,7 +198,7 @@ impl CopyKeeper {
         }
     }
 
-    pub(super) fn saw(&mut self, place: Place, found: Found) {
+    pub(super) fn saw(&mut self, place: CopyPlace, found: FoundSecret) {
         self.sightings.insert(place, Sighting { found, at: self.shared().now() });
     }
 
@@ -220,10 +214,9 @@ impl CopyKeeper {
         };
         let PolicyId { name, uid, .. } = owner;
         let object = ObjectId { resource, namespace: "".into(), name: name.clone(), uid: uid.clone() };
-        let Held { resource_version, other_finalizers } = held;
-        let version = resource_version.as_deref();
+        let seen = (held.resource_version.as_deref(), &*held.finalizers);
         let client = &self.context.client;
-        let written = finalizers::write(client, FIELD_MANAGER, &object, version, other_finalizers).await?;
+        let written = finalizers::set(client, FIELD_MANAGER, &object, seen, &[SECRET_CLEANUP], false).await?;
         if written == Finalized::Done {
             tracing::info!(policy = %owner, finalizer = SECRET_CLEANUP, "copies are gone; the policy may go");
         }
@@ -231,7 +224,7 @@ impl CopyKeeper {
     }
 }
 
-/// A step did not succeed. What is told already is not told again.
+/// A step did not succeed. What was logged already is not logged again.
 struct Trouble(Option<Failure>);
 
 impl From<Failure> for Trouble {

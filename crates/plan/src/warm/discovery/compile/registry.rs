@@ -28,6 +28,7 @@ pub(super) fn of_query(field: &str, block: &RegistryQuery) -> Result<TagQuery, S
         version: version(&format!("{field}.versionPattern"), block.version_pattern.as_deref())?,
         top: positive(block.top_x).unwrap_or(usize::MAX),
         template: template(field, block.image_template.as_deref())?,
+        by_date: false,
     })
 }
 
@@ -43,6 +44,7 @@ pub(super) fn of_source(field: &str, block: &RegistrySource) -> Result<TagQuery,
         version: None,
         top: positive(block.top_x).unwrap_or(usize::MAX),
         template: template(field, block.image_template.as_deref())?,
+        by_date: true,
     })
 }
 

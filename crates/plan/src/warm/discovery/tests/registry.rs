@@ -16,7 +16,11 @@ fn tags(discovery: &Discovery) -> &TagQuery {
 }
 
 fn list(tags: &[&str]) -> TagList {
-    TagList { tags: tags.iter().map(|tag| Tag::parse(tag).unwrap()).collect(), complete: true }
+    TagList {
+        tags: tags.iter().map(|tag| Tag::parse(tag).unwrap()).collect(),
+        complete: true,
+        ..TagList::default()
+    }
 }
 
 fn ordered(changes: &Value, listed: &[&str]) -> Vec<String> {
@@ -76,6 +80,43 @@ fn the_newest_has_the_highest_score_and_the_template_gives_the_name() {
 }
 
 #[test]
+fn sources_order_tags_without_a_version_by_when_their_images_were_made() {
+    let source = |top: usize| {
+        let block =
+            json!({"url": "https://r.example", "repositories": ["a"], "tagFilter": "^[^x]", "topX": top});
+        discovery(json!({"sources": [{"type": "registry", "registry": block}]}))
+    };
+    let listed = ["aaa", "bbb", "ccc", "v1.0", "xxx"];
+    let asks = |discovery: &Discovery, list: &TagList| {
+        tags(discovery).to_be_dated(list).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let discovery = source(3);
+    let mut found = list(&listed);
+    assert_eq!(asks(&discovery, &found), ["aaa", "bbb", "ccc"]);
+    assert!(asks(&source(1), &found).is_empty(), "those with a version take all places");
+    assert!(asks(&query(&json!({})), &found).is_empty(), "queries keep the order of Drop");
+    let many: Vec<_> = (0..51).map(|number| format!("sha-{number:x}x")).collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    assert!(asks(&discovery, &list(&many)).is_empty(), "too many to be asked about");
+    for (tag, second) in [("aaa", 30), ("bbb", 10), ("ccc", 20)] {
+        found.made.insert(Tag::parse(tag).unwrap(), Timestamp::from_second(second).unwrap());
+    }
+    let order = |found: &TagList| {
+        let answer = tags(&discovery).answer(&[Ok(found.clone())], now()).unwrap();
+        let order: Vec<_> = answer.series.iter().map(|one| one.image.tag().unwrap().to_owned()).collect();
+        (order, answer.notes.join(", "))
+    };
+    let (tags, note) = order(&found);
+    assert_eq!((tags.join(" "), note.ends_with("newest first")), ("v1.0 aaa ccc".to_owned(), true), "{note}");
+    found.made.remove(&Tag::parse("aaa").unwrap());
+    let (tags, _) = order(&found);
+    assert_eq!(tags.join(" "), "v1.0 ccc bbb", "what is not known comes last");
+    found.made.clear();
+    let (tags, note) = order(&found);
+    assert_eq!((tags.join(" "), note.ends_with("as listed")), ("v1.0 ccc bbb".to_owned(), true), "{note}");
+}
+
+#[test]
 fn one_repository_that_fails_does_not_fail_the_others() {
     let discovery = query(&json!({"repositories": ["team/app", "team/gone"]}));
     let gone = || Err(Failure::new(FailureReason::NotFound, "it is not there"));
@@ -85,6 +126,24 @@ fn one_repository_that_fails_does_not_fail_the_others() {
     let message = "1 of 2 repositories cannot be listed: team/gone: it is not there";
     assert_eq!(status.query_results[0].message.as_deref(), Some(message));
     assert_eq!(ready(&status).1, "PartiallyFailed");
+
+    // What was known of the repository stays, in both forms, until it can be listed again.
+    let block = json!({"url": "https://r.example:5000", "repositories": ["team/app", "team/gone"]});
+    let source = json!({"sources": [{"type": "registry", "registry": block}]});
+    for discovery in [discovery.clone(), super::discovery(source)] {
+        let answer = |app: &[&str], gone| tags(&discovery).answer(&[Ok(list(app)), gone], now());
+        let images = |status: &DiscoveryPolicyStatus| {
+            status.discovered_images.iter().map(|one| one.image.clone()).collect::<Vec<_>>()
+        };
+        let good = [answer(&["1", "2"], Ok(list(&["7"])))];
+        let good = round(&discovery, &DiscoveryPolicyStatus::default(), 1, &good);
+        assert_eq!(images(&good).len(), 3);
+        let partial = round(&discovery, &good, 1, &[answer(&["3"], gone())]);
+        assert_eq!(images(&partial), ["r.example:5000/team/app:3", "r.example:5000/team/gone:7"]);
+        assert_eq!(ready(&partial).1, "PartiallyFailed");
+        let empty = round(&discovery, &partial, 1, &[answer(&["3"], Ok(list(&[])))]);
+        assert_eq!(images(&empty), ["r.example:5000/team/app:3"]);
+    }
 
     let failure = tags(&discovery).answer(&[gone(), gone()], now()).unwrap_err();
     assert_eq!((failure.reason, &*failure.message), (FailureReason::NotFound, "team/app: it is not there"));

@@ -26,7 +26,11 @@ fn a_range_ends_now_and_has_defaults() {
     for (lookback, step, expected) in [
         (None, None, "start=2026-03-09T12%3A00%3A00Z&end=2026-03-10T12%3A00%3A00Z&step=300s"),
         (Some("1h"), Some("90s"), "start=2026-03-10T11%3A00%3A00Z&end=2026-03-10T12%3A00%3A00Z&step=90s"),
-        (Some("1h"), Some("500ms"), "start=2026-03-10T11%3A00%3A00Z&end=2026-03-10T12%3A00%3A00Z&step=500ms"),
+        (
+            Some("10m"),
+            Some("500ms"),
+            "start=2026-03-10T11%3A50%3A00Z&end=2026-03-10T12%3A00%3A00Z&step=500ms",
+        ),
     ] {
         let mut block = json!({"endpoint": "http://p.example", "query": "up"});
         for (name, value) in [("lookback", lookback), ("step", step)] {
@@ -36,6 +40,48 @@ fn a_range_ends_now_and_has_defaults() {
         }
         assert_eq!(request(&block), format!("http://p.example/api/v1/query_range?query=up&{expected}"));
     }
+}
+
+#[test]
+fn a_long_range_is_asked_for_in_parts_that_give_the_same_series() {
+    let block = |lookback: &str, step: &str| {
+        let block = json!({"endpoint": "http://p.example", "query": "up", "queryType": "range",
+            "lookback": lookback, "step": step, "aggregationMethod": "sum"});
+        discovery(json!({"sources": [{"type": "prometheus", "prometheus": block}]}))
+    };
+    let count = |discovery: &Discovery| {
+        let Question::Prometheus(query) = &discovery.queries[0].question else { panic!("{discovery:?}") };
+        query.requests(now()).len()
+    };
+    assert_eq!((count(&block("23h", "1m")), count(&block("24h", "1m"))), (1, 2));
+    assert_eq!(count(&block("168h", "1s")), 1, "Prometheus says why it refuses that");
+    let week = block("168h", "1m");
+    let mut reading = week.queries[0].read(now()).unwrap();
+    let (mut ranges, mut points) = (Vec::new(), 0_i64);
+    while let Some(url) = reading.request() {
+        let time = |name: &str| {
+            let (_, value) = url.query_pairs().find(|(key, _)| key == name).unwrap();
+            value.parse::<Timestamp>().unwrap().as_second()
+        };
+        ranges.push((time("start"), time("end")));
+        let times: Vec<i64> = (time("start")..=time("end")).step_by(60).collect();
+        points += i64::try_from(times.len()).unwrap();
+        let series = |pod: &str| {
+            let values: Vec<_> = times.iter().map(|time| json!([time, "1"])).collect();
+            json!({"metric": {"image": "r.io/a:1", "pod": pod}, "values": values})
+        };
+        let result = json!({"resultType": "matrix", "result": [series("p"), series("q")]});
+        let body = json!({"status": "success", "data": result}).to_string();
+        reading.take(200, body.as_bytes()).unwrap();
+    }
+    let end = now().as_second();
+    assert_eq!((ranges[0].0, ranges.last().unwrap().1, points), (end - 604_800, end, 10_081));
+    assert!(ranges.windows(2).all(|pair| pair[0].1 + 60 == pair[1].0), "{ranges:?}");
+    let answer = reading.finish();
+    let counts: Vec<_> = answer.series.iter().map(|one| one.values.len()).collect();
+    assert_eq!(counts, [10_081, 10_081], "two series, each whole");
+    let status = round(&week, &DiscoveryPolicyStatus::default(), 1, &[Ok(answer)]);
+    assert_eq!(status.discovered_images[0].score, Some(10_081), "the score of a whole series");
 }
 
 #[test]

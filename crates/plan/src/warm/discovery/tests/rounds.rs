@@ -103,6 +103,8 @@ fn a_failing_backend_never_empties_the_list() {
         "1 image; 1 of 1 queries failed, so the images known at 2026-03-10T12:00:00Z stay: usage: p.example cannot be \
          reached"
     );
+    let again = ready(&round(&discovery, &failed, 1, &[refused()])).2.to_owned();
+    assert!(again.contains("so the images known before stay"), "{again}");
     let edited = round(&discovery, &failed, 2, &[refused()]);
     assert_eq!(listed(&edited), listed(&good), "an edit whose backend is away deletes nothing either");
 

@@ -47,17 +47,25 @@ fn patched(review: &Review, answer: &[u8]) -> Result<Value> {
     Ok(pod)
 }
 
-/// That every container gets the copy of its image below `place`.
+/// That every container gets the copy of its image below `place`, by tag or by tag and digest.
 pub(crate) fn expect(review: &Review, answer: &[u8], place: &str) -> Result<()> {
     let pod = patched(review, answer)?;
     let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
-    let image = |container: &Value| Some(container.get("image")?.as_str()?.to_owned());
+    let tag = |image: &str| image.split('@').next().unwrap_or_default().to_owned();
+    let image = |container: &Value| Some(tag(container.get("image")?.as_str()?));
     let found: Vec<String> =
         containers.context("the Pod has lost its containers")?.iter().filter_map(image).collect();
     let wanted: Vec<String> = review.images.iter().map(|number| copy(place, *number)).collect();
     let record = pod.pointer("/metadata/annotations/fairlead.dev~1routes");
     ensure!(found == wanted, "the images are {found:?} instead of {wanted:?}; the record is {record:?}");
     Ok(())
+}
+
+/// The image that the first container gets.
+pub(crate) fn image(review: &Review, answer: &[u8]) -> Result<String> {
+    let pod = patched(review, answer)?;
+    let image = pod.pointer("/spec/containers/0/image").and_then(Value::as_str);
+    Ok(image.context("the Pod has lost its container")?.to_owned())
 }
 
 /// Reference of an image's copy.

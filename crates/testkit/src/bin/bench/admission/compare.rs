@@ -21,9 +21,9 @@ const MOST_MEDIAN: f64 = 2.0;
 
 /// One turn of one server.
 #[derive(Clone, Copy)]
-struct Turn {
-    rate: f64,
-    median: f64,
+pub(super) struct Turn {
+    pub(super) rate: f64,
+    pub(super) median: f64,
     p99: f64,
     /// Of the server, for one admission.
     processor: f64,
@@ -31,10 +31,10 @@ struct Turn {
 
 /// All turns of one server.
 #[derive(Default)]
-struct Turns(Vec<Turn>);
+pub(super) struct Turns(Vec<Turn>);
 
 impl Turns {
-    fn middle(&self, value: fn(&Turn) -> f64) -> f64 {
+    pub(super) fn middle(&self, value: fn(&Turn) -> f64) -> f64 {
         median(self.0.iter().map(value))
     }
 
@@ -59,29 +59,12 @@ pub(crate) async fn compare(stage: &mut Stage, rounds: usize, seconds: f64) -> R
     let bare = Server::start(stage.bare()?, Patience(SOON)).await?;
     let mut demands = Vec::new();
     for shape in shapes() {
-        let (mut of_bare, mut of_operator) = (Turns::default(), Turns::default());
-        for round in 0..rounds {
-            // Whoever comes first in one round comes last in the next.
-            let mut turns = [(&bare, &mut of_bare, None), (&operator, &mut of_operator, Some(stage.first()))];
-            if round % 2 == 1 {
-                turns.reverse();
-            }
-            for (server, results, expect) in turns {
-                let mut load = stage.load(server, shape, WARM_UP + seconds);
-                (load.warm_up, load.expect) = (WARM_UP, expect);
-                let (outcome, processor) = measured(server, &load).await?;
-                results.0.push(Turn {
-                    rate: outcome.rate,
-                    median: outcome.median,
-                    p99: outcome.p99,
-                    processor,
-                });
-            }
-        }
+        let servers = [(&bare, None), (&operator, Some(stage.first()))];
+        let [of_bare, of_operator] = take_turns(stage, servers, shape, rounds, seconds).await?;
         let size = stage.size(shape)?;
         println!(
             "\nAdmission of {shape} (reviews of {size} bytes), {POLICIES} policies, medians of {rounds} rounds\n{}",
-            table(&of_bare, &of_operator)
+            table(("bare handler", &of_bare), ("operator", &of_operator))
         );
         if shape.containers <= MOST_CONTAINERS {
             let ratio = |value| of_operator.middle(value) / of_bare.middle(value);
@@ -94,7 +77,34 @@ pub(crate) async fn compare(stage: &mut Stage, rounds: usize, seconds: f64) -> R
     Ok(demands)
 }
 
-fn table(bare: &Turns, operator: &Turns) -> Table {
+/// Puts the same load onto two servers in turn. Where copies are expected is said with each server.
+pub(super) async fn take_turns(
+    stage: &Stage,
+    servers: [(&Server, Option<String>); 2],
+    shape: Shape,
+    rounds: usize,
+    seconds: f64,
+) -> Result<[Turns; 2]> {
+    let mut results = [Turns::default(), Turns::default()];
+    for round in 0..rounds {
+        // The contender that comes first in one round comes last in the next.
+        let mut turns: Vec<_> = servers.iter().zip(&mut results).collect();
+        if round % 2 == 1 {
+            turns.reverse();
+        }
+        for ((server, expect), results) in turns {
+            let mut load = stage.load(server, shape, WARM_UP + seconds);
+            (load.warm_up, load.expect) = (WARM_UP, expect.clone());
+            let (outcome, processor) = measured(server, &load).await?;
+            let (rate, median, p99) = (outcome.rate, outcome.median, outcome.p99);
+            results.0.push(Turn { rate, median, p99, processor });
+        }
+    }
+    Ok(results)
+}
+
+/// Two servers, and the second in ratio to the first.
+pub(super) fn table((first, of_first): (&str, &Turns), (second, of_second): (&str, &Turns)) -> Table {
     let mut table = Table::new(&[
         ("", Align::Left),
         ("admissions a second", Align::Right),
@@ -102,9 +112,9 @@ fn table(bare: &Turns, operator: &Turns) -> Table {
         ("99th percentile", Align::Right),
         ("processor time of one", Align::Right),
     ]);
-    table.row(bare.cells("bare handler"));
-    table.row(operator.cells("operator"));
-    let ratio = |value| format!("{:.2}", operator.middle(value) / bare.middle(value));
+    table.row(of_first.cells(first));
+    table.row(of_second.cells(second));
+    let ratio = |value| format!("{:.2}", of_second.middle(value) / of_first.middle(value));
     table.row(vec![
         "ratio".to_owned(),
         ratio(|turn| turn.rate),

@@ -9,6 +9,7 @@ mod crowd;
 mod instructions;
 mod load;
 mod outage;
+mod pinning;
 mod policies;
 mod quiet;
 pub(crate) mod reviews;
@@ -52,6 +53,8 @@ enum Scenario {
     Outage,
     /// A registry that dies while no Pod is created
     Quiet,
+    /// The operator that pins every tag beside one that pins none
+    Pinning,
     /// A namespace with so many policies that its lists would have a million places
     Crowd,
 }
@@ -68,6 +71,9 @@ impl Admission {
         }
         if wanted(Scenario::Compare) {
             print!("{}", bars.add(compare::compare(&mut stage, self.rounds, self.seconds).await?));
+        }
+        if wanted(Scenario::Pinning) {
+            print!("{}", bars.add(pinning::pinning(&mut stage, self.rounds, self.seconds).await?));
         }
         if wanted(Scenario::Outage) {
             print!("{}", bars.add(outage::outage(&mut stage, self.rounds, self.seconds).await?));

@@ -85,7 +85,28 @@ fn review(source: &str, shape: Shape, number: usize, namespace: &str) -> Result<
     if shape.plain {
         strip(&mut pod);
     }
-    let uid = uid(number);
+    Review::new(number, namespace, images, pod)
+}
+
+/// Reviews of Pods of one workload revision, which is none of the others', with one container of this image.
+pub(crate) fn revision(image: &str, count: usize) -> Result<Vec<Review>> {
+    let namespace = namespace(REVIEWS);
+    let mut pod = pod("", &namespace, REVIEWS, &[0]);
+    if let Some(written) = pod.pointer_mut("/spec/containers/0/image") {
+        *written = image.into();
+    }
+    (0..count).map(|number| Review::new(number, &namespace, vec![0], pod.clone())).collect()
+}
+
+impl Review {
+    fn new(number: usize, namespace: &str, images: Vec<usize>, pod: Value) -> Result<Self> {
+        let uid = uid(number);
+        let body = body(number, namespace, &pod)?;
+        Ok(Self { uid, images, pod, body })
+    }
+}
+
+fn body(number: usize, namespace: &str, pod: &Value) -> Result<Vec<u8>> {
     let user = json!({
         "username": "system:serviceaccount:kube-system:replicaset-controller",
         "uid": "5d0b4a4c-9a8e-4a27-9c3f-2d1f6f0c7a11",
@@ -103,12 +124,12 @@ fn review(source: &str, shape: Shape, number: usize, namespace: &str) -> Result<
             r#""namespace":"{namespace}","operation":"CREATE","userInfo":{user},"object":{pod},"oldObject":null,"#,
             r#""dryRun":false,"options":{{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1"}}}}}}"#,
         ),
-        uid = uid,
+        uid = uid(number),
         namespace = namespace,
         user = serde_json::to_string(&user)?,
-        pod = serde_json::to_string(&pod)?,
+        pod = serde_json::to_string(pod)?,
     );
-    Ok(Review { uid, images, pod, body: body.into_bytes() })
+    Ok(body.into_bytes())
 }
 
 fn uid(number: usize) -> String {

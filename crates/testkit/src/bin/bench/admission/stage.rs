@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -11,6 +11,7 @@ use fairlead_testkit::pki::Authority;
 use fairlead_testkit::registry::{Endpoint, Registry, RegistryConfig};
 use fairlead_testkit::{ApiProxy, Cluster, Part, eventually};
 use futures::{StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use serde_json::{Value, json};
 
@@ -112,6 +113,26 @@ impl Stage {
         Ok(self.operator().into_iter().chain([format!("--config={}", config.display())]).collect())
     }
 
+    /// The command of an operator that pins every tag.
+    pub(crate) fn pinning_operator(&self) -> Result<Vec<String>> {
+        let config = self.directory().join("pinning.yaml");
+        // The registry of the Pods' images is on loopback, where it is asked only if it is named.
+        std::fs::write(
+            &config,
+            format!("account: {{pinning: all}}\nregistries:\n  \"{}\": {{}}\n", self.source()),
+        )?;
+        Ok(self.operator().into_iter().chain([format!("--config={}", config.display())]).collect())
+    }
+
+    /// How many images each pin holds.
+    pub(crate) async fn pins(&self) -> Result<Vec<usize>> {
+        let found: Value =
+            serde_json::from_str(&self.cluster.kubectl(["get", "imagepins", "-A", "--output=json"]).await?)?;
+        let pins = found.get("items").and_then(Value::as_array).context("no list")?;
+        let images = |pin: &Value| pin.pointer("/spec/images").and_then(Value::as_array).map_or(0, Vec::len);
+        Ok(pins.iter().map(images).collect())
+    }
+
     /// The command of the bare handler.
     pub(crate) fn bare(&self) -> Result<Vec<String>> {
         server::bare(&self.certificates)
@@ -156,6 +177,33 @@ impl Stage {
         self.source.host()
     }
 
+    pub(crate) fn source_registry(&self) -> &Registry {
+        &self.source
+    }
+
+    /// Asks about all these Pods, on several connections, and returns the image that each one gets.
+    pub(crate) async fn images_of(&self, server: &Server, reviews: Vec<Review>) -> Result<Vec<String>> {
+        let (address, path) = (server.address(), server.path.clone());
+        let config = client::trusting(&self.certificates.join("ca.crt"))?;
+        let ask = move |reviews: Vec<Review>| {
+            let mut connection = Connection::open(address, Arc::clone(&config))?;
+            let images = reviews.iter().map(|review| {
+                answers::image(review, connection.ask(&client::request(address, &path, &review.body))?)
+            });
+            images.collect::<Result<Vec<_>>>()
+        };
+        let share = reviews.len().div_ceil(CONNECTIONS).max(1);
+        let asking = reviews.chunks(share).map(|share| {
+            let (ask, share) = (ask.clone(), share.to_vec());
+            tokio::task::spawn_blocking(move || ask(share))
+        });
+        let mut images = Vec::new();
+        for asked in futures::future::join_all(asking).await {
+            images.extend(asked??);
+        }
+        Ok(images)
+    }
+
     /// Who holds the operator's lease, and how often it changed hands.
     pub(crate) async fn lease(&self) -> Result<String> {
         let what = "jsonpath={.items[*].spec.holderIdentity} {.items[*].spec.leaseTransitions}";
@@ -178,7 +226,7 @@ impl Stage {
             async { tokio::task::spawn_blocking(move || questions.ask(&place)).await? }
         });
         asking.await.with_context(|| format!("Pods do not get their images from {place}"))?;
-        let slowest = *questions.slowest.lock().unwrap_or_else(PoisonError::into_inner);
+        let slowest = *questions.slowest.lock();
         Ok((begun.elapsed(), slowest))
     }
 
@@ -231,7 +279,7 @@ impl Questions {
             let request = client::request(self.address, &self.path, &review.body);
             let start = Instant::now();
             let answer = connection.ask(&request)?;
-            let mut slowest = self.slowest.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slowest = self.slowest.lock();
             *slowest = slowest.max(start.elapsed());
             // Also after a failure all are asked: an image is in use, whatever becomes of another one.
             verdict = verdict.and(answers::expect(review, answer, place));

@@ -122,7 +122,8 @@ impl Bench {
                 "one repository",
                 Contender::Crane,
                 "crane copy --all-tags",
-                2.0,
+                // The registries keep both cores busy: a client that costs nothing would hardly reach two.
+                1.4,
                 0.75,
             ),
         ];

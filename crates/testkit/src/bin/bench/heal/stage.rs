@@ -7,14 +7,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use fairlead_testkit::images::ImageBuilder;
+use fairlead_testkit::images::{self, ImageBuilder};
 use fairlead_testkit::operator::{point_webhook_at, webhook_path};
 use fairlead_testkit::{Cluster, Operator, Registry, RegistryConfig, eventually, installation};
 use serde_json::{Value, json};
 
+use crate::admission::reviews;
 use crate::mirror::stage::HOME;
 
 const SOON: Duration = Duration::from_mins(1);
+/// What the policy covers.
+const TEAM: &str = "team";
 const REPOSITORY: &str = "team/app";
 
 pub(crate) struct Stage {
@@ -28,16 +31,21 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Installs the operator, and a policy by which the second registry holds what the first one holds: so many images.
-    pub(crate) async fn set_up(cluster: Cluster, images: usize, config: &str) -> Result<Self> {
+    pub(crate) async fn set_up(cluster: Cluster, count: usize, config: &str) -> Result<Self> {
         let program = installation::program()?;
         install(&cluster, &program).await?;
         let first = cluster.registry(RegistryConfig::new()).await?;
         let second = cluster.registry(RegistryConfig::new()).await?;
         for registry in [&first, &second] {
-            for number in 0..images {
+            for number in 0..count {
                 let image = ImageBuilder::pause()?.label("bench", &number.to_string()).build()?;
                 registry.endpoint().push(REPOSITORY, &tag(number), &image).await?;
             }
+        }
+        // What admission is asked about meanwhile.
+        for number in 0..reviews::IMAGES {
+            let ((repository, tag), image) = (reviews::image(number), images::pause()?);
+            second.endpoint().push(&format!("{TEAM}/{repository}"), &tag, &image).await?;
         }
         let file = cluster.directory().join("config.yaml");
         std::fs::write(&file, config)?;
@@ -71,6 +79,11 @@ impl Stage {
 
     pub(crate) fn image(registry: &Registry, number: usize) -> String {
         format!("{}/{REPOSITORY}:{}", registry.host(), tag(number))
+    }
+
+    /// Where the images of `reviews` are.
+    pub(crate) fn source(&self) -> String {
+        format!("{}/{TEAM}", self.second.host())
     }
 
     /// The webhook's path, and a file with the authority of its certificate.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use fairlead_testkit::measure::Bar;
-use fairlead_testkit::{Cluster, Part, eventually, load};
+use fairlead_testkit::{Cluster, Part, Signal, eventually, load};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
@@ -24,8 +24,11 @@ const CREATED_AT_ONCE: usize = 8;
 const IDLE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_millis(250);
-/// Seconds after which a verdict that is in use is asked for again, at the earliest.
+/// Seconds after which a verdict that is in use is asked for again, at the earliest: jitter makes it 24 to 30.
 const REFRESH: f64 = 24.0;
+/// Every second Pod of an image has this pull secret, so a candidate is asked for with it and without it.
+const SECRET: &str = "robot";
+const CREDENTIALS: f64 = 2.0;
 const MOST_SLOWDOWN: f64 = 1.5;
 const MOST_MEMORY: f64 = 60.0;
 const PATCHED: &str = "pods_upstream_patched_total{";
@@ -51,20 +54,24 @@ impl Storm {
         let nodes = stage.cluster.simulated_nodes("node", NODES).await?;
         let namespace = stage.cluster.namespace("storm").await?;
 
+        pull_secret(&stage, &namespace).await?;
         // All are created by then.
         let fails_at = SystemTime::now() + Duration::from_secs(20 + 2 * u64::try_from(pods / 100)?);
         self.create(&stage, &namespace, &nodes, fails_at).await?;
         let rest = fails_at.duration_since(SystemTime::now()).unwrap_or_default();
         ensure!(rest > IDLE + Duration::from_secs(2), "creating the Pods took too long");
         tokio::time::sleep(rest.saturating_sub(IDLE + Duration::from_secs(1))).await;
-        let idle = admission(&stage, Some(IDLE), Arc::default()).await?;
+        let idle = admission(&stage, &namespace, Some(IDLE), Arc::default()).await?;
         stage.first.kill().await?;
         tokio::time::sleep(fails_at.duration_since(SystemTime::now()).unwrap_or_default()).await;
 
+        stage.operator.process.signal(Signal::Stop).await?;
+        self.all_fail(&stage, &namespace).await?;
         let probed = probes(&stage)?;
+        stage.operator.process.signal(Signal::Continue).await?;
         let begun = Instant::now();
         let over = Arc::new(AtomicBool::new(false));
-        let busy = admission(&stage, None, over.clone());
+        let busy = admission(&stage, &namespace, None, over.clone());
         let healed = async {
             let patched = eventually(Duration::from_secs_f64(limit * 3.0), || async {
                 let page = stage.operator.page().await?;
@@ -80,11 +87,11 @@ impl Storm {
         };
         let (busy, took) = tokio::join!(busy, healed);
         let (busy, took) = (busy?, took?);
-        let memory = count(usize::try_from(stage.operator.process.peak_memory()?)?) / 1_048_576.0;
-        let wrong = self.wrong(&stage, &namespace).await?;
         let since = |(path, times): (&String, &usize)| times - probed.get(path).unwrap_or(&0);
         let most_probes = probes(&stage)?.iter().map(since).max().unwrap_or_default();
-        let most_probes = count(most_probes) / (1.0 + (took / REFRESH).floor());
+        let most_probes = count(most_probes) / CREDENTIALS / (1.0 + (took / REFRESH).floor());
+        let memory = count(usize::try_from(stage.operator.process.peak_memory()?)?) / 1_048_576.0;
+        let wrong = self.wrong(&stage, &namespace).await?;
         println!(
             "  all patched after {took:.1} s; admission {:.2} ms, idle {:.2} ms; {memory:.1} MiB",
             1000.0 * busy,
@@ -94,7 +101,7 @@ impl Storm {
         Ok(vec![
             Bar::at_most(what("seconds until all are patched"), took, *limit),
             Bar::at_most(what("Pods that were not patched exactly once, or do not run"), count(wrong), 0.0),
-            Bar::at_most(what("probes of a candidate, for each refresh"), most_probes, 1.0),
+            Bar::at_most(what("probes of a candidate, for each credential and refresh"), most_probes, 1.0),
             Bar::at_most(what("median of admission, of that when idle"), busy / idle, MOST_SLOWDOWN),
             Bar::at_most(what("peak memory in MiB"), memory, MOST_MEMORY),
         ])
@@ -111,19 +118,38 @@ impl Storm {
         let pod = |number: usize| -> Pod {
             let node = nodes.get(number % nodes.len().max(1)).map(String::as_str).unwrap_or_default();
             let image = Stage::image(&stage.first, number % self.images);
+            let has_secret = (number / self.images) % 2 == 1;
+            let secrets: Vec<_> = has_secret.then(|| json!({"name": SECRET})).into_iter().collect();
             let pod = json!({
                 "metadata": {
                     "name": format!("pod-{number:05}"), "labels": {"app": "storm"},
                     "annotations": {"example.com/pulled-at": fails_at},
                 },
                 "spec": {
-                    "nodeName": node, "automountServiceAccountToken": false,
+                    "nodeName": node, "automountServiceAccountToken": false, "imagePullSecrets": secrets,
                     "containers": [{"name": "app", "image": image, "imagePullPolicy": "IfNotPresent"}],
                 },
             });
             serde_json::from_value(pod).unwrap_or_default()
         };
         load::create_pods(stage.cluster.client().await?, namespace, self.pods, CREATED_AT_ONCE, pod).await
+    }
+
+    /// Waits until all Pods have failed. One program plays all kubelets, and on two cores it takes it as long to write
+    /// these failures as healing takes; the operator stands still meanwhile, so that they reach it at once.
+    async fn all_fail(&self, stage: &Stage, namespace: &str) -> Result<()> {
+        let pods: Api<Pod> = Api::namespaced(stage.cluster.client().await?, namespace);
+        eventually(Duration::from_mins(1), || async {
+            tokio::time::sleep(LOOK).await;
+            let listed = pods.list(&ListParams::default()).await?;
+            let failing = listed
+                .iter()
+                .filter(|pod| pod.status.as_ref().is_some_and(|status| status.container_statuses.is_some()));
+            let failing = failing.count();
+            ensure!(failing == self.pods, "{failing} of {} Pods have failed", self.pods);
+            Ok(())
+        })
+        .await
     }
 
     /// Pods that the operator did not patch exactly once, or that do not run what they should.
@@ -158,6 +184,14 @@ impl Storm {
     }
 }
 
+/// Credentials that the living registry does not need, and that are asked with all the same.
+async fn pull_secret(stage: &Stage, namespace: &str) -> Result<()> {
+    let (server, login) = (format!("--docker-server={}", stage.second.host()), "--docker-username=robot");
+    let create = ["create", "secret", "docker-registry", SECRET, "--namespace", namespace];
+    let arguments = create.into_iter().chain([&*server, login, "--docker-password=unused"]);
+    stage.cluster.kubectl(arguments).await.map(drop)
+}
+
 /// How often the living registry was asked by the operator for each manifest.
 fn probes(stage: &Stage) -> Result<BTreeMap<String, usize>> {
     let mut asked = BTreeMap::<String, usize>::new();
@@ -170,12 +204,17 @@ fn probes(stage: &Stage) -> Result<BTreeMap<String, usize>> {
     Ok(asked)
 }
 
-/// The median time of admission in seconds: for so long, or until it is over.
-async fn admission(stage: &Stage, time: Option<Duration>, over: Arc<AtomicBool>) -> Result<f64> {
+/// The median time of admission in seconds, of Pods whose images the policy covers: for so long, or until it is over.
+async fn admission(
+    stage: &Stage,
+    namespace: &str,
+    time: Option<Duration>,
+    over: Arc<AtomicBool>,
+) -> Result<f64> {
     let (path, authority) = stage.webhook().await?;
-    let (address, source) = (stage.operator.webhook, stage.second.host());
+    let (address, source, namespace) = (stage.operator.webhook, stage.source(), namespace.to_owned());
     tokio::task::spawn_blocking(move || {
-        let reviews = reviews::all(&source, Shape::of(1))?;
+        let reviews = reviews::all_in(Some(&namespace), &source, Shape::of(1))?;
         let requests: Vec<_> =
             reviews.iter().map(|review| client::request(address, &path, &review.body)).collect();
         let mut connection = Connection::open(address, client::trusting(&authority)?)?;

@@ -62,6 +62,7 @@ mod tests {
             name: String::new(),
             uri: String::new(),
             code: 200,
+            ..AuditEvent::default()
         };
         let events = [
             event("us", "create", "imageledgers", ""),

@@ -1,5 +1,5 @@
-//! What the same pulls cost without an operator: a loop that creates the Pods, watches them and deletes them, as fast as
-//! the policy allows, and remembers nothing.
+//! What the same pulls cost without an operator: a loop that creates the Pods, watches them and deletes them, as fast
+//! as the policy allows, and remembers nothing.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;

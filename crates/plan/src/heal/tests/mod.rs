@@ -1,5 +1,9 @@
 #![allow(clippy::needless_pass_by_value, reason = "JSON is written where it is used")]
 
+mod evicting;
+mod offered;
+mod once;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -9,9 +13,7 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::evict::{Allowed, Evictions, NotEvicted, Subject};
 use super::*;
-use crate::owners::Controller;
 use crate::pod_record::VERSION;
 
 const UPSTREAM: &str = "docker.io/library/nginx:1";
@@ -48,6 +50,15 @@ impl Stored {
 
     fn annotation(&self, name: &str) -> Option<&str> {
         self.object["metadata"]["annotations"].get(name)?.as_str()
+    }
+
+    fn annotation_bytes(&self) -> usize {
+        let annotations = self.object["metadata"]["annotations"].as_object();
+        annotations
+            .into_iter()
+            .flatten()
+            .map(|(key, text)| key.len() + text.as_str().unwrap_or_default().len())
+            .sum()
     }
 
     /// The kubelet's word about the containers; what is not named here runs.
@@ -123,6 +134,7 @@ fn failing<'a>(stored: &'a Stored, images: &'a [(String, Arc<str>)], failure: Pu
     }
     let written = Written {
         any: stored.object["metadata"]["annotations"].is_object(),
+        bytes: stored.annotation_bytes(),
         routes: stored.annotation("fairlead.dev/routes"),
         healed: stored.annotation("fairlead.dev/healed"),
         originals: stored.annotation("kuik.enix.io/original-images"),
@@ -202,7 +214,8 @@ fn a_pod_annotated_by_hand_gets_its_original_once() {
     assert_eq!(moved, ["main: nginx:1", &format!("init: {UPSTREAM}")]);
     assert_eq!(pod.text("/spec/containers/1/image"), Some("nginx:1"), "byte for byte");
     assert_eq!(pod.text("/spec/containers/0/image"), Some("x"), "it does not fail");
-    assert_eq!(pod.annotation("harbor-reef/patched-containers"), Some(r#"["init","main"]"#));
+    let patched = pod.annotation("harbor-reef/patched-containers");
+    assert_eq!(patched, Some(r#"["main","init"]"#), "containers first, as harbor-reef-operator walks");
     assert_eq!(pod.annotation("harbor-reef/patched"), Some("2027-01-15T08:00:00Z"));
     assert_eq!(pod.annotation("fairlead.dev/routes"), None, "it was not admitted here");
     assert!(heal(&mut pod, &mut incidents, &[], at(100)).is_empty(), "the original fails, too");
@@ -309,14 +322,13 @@ fn a_pod_with_our_record_goes_through_its_alternatives_each_once() {
         // Whatever it is given fails again.
         moves.extend(heal(&mut pod, &mut incidents, &everything, at(40 * round)));
     }
-    assert_eq!(moves, ["main: m.io/nginx:1", "main: n.io/nginx:1", &format!("main: {UPSTREAM}")]);
+    assert_eq!(moves, ["main: m.io/nginx:1", "main: n.io/nginx:1", "main: nginx:1"]);
     let record = Record::parse(pod.annotation("fairlead.dev/routes").expect("a record")).expect("ours");
     let route = &record.images["main"];
-    assert_eq!((&*route.asked, &*route.used, &*route.by), ("nginx:1", UPSTREAM, "ClusterImageSetMirror//m"));
+    assert_eq!((&*route.asked, &*route.used, &*route.by), ("nginx:1", "nginx:1", "original"));
     assert!(route.why.starts_with("healed: the registry refuses connections"), "{}", route.why);
     assert_eq!(pod.annotation("harbor-reef/patched-containers"), Some(r#"["main"]"#));
-    let original = pod.annotation("kuik.enix.io/original-images");
-    assert_eq!(original, Some(r#"{"main":"nginx:1"}"#), "what is used is not what was asked for");
+    assert_eq!(pod.annotation("kuik.enix.io/original-images"), None, "what is used is what was asked for");
 }
 
 #[test]
@@ -328,6 +340,30 @@ fn the_original_comes_last_and_as_it_was_written() {
     let record = Record::parse(pod.annotation("fairlead.dev/routes").expect("a record")).expect("ours");
     assert_eq!((&*record.images["main"].by, &*record.images["main"].used), ("original", "nginx:1"));
     assert_eq!(record.images["main"].alternatives, ["m.io/nginx:1", "l.io/nginx:1"]);
+}
+
+#[test]
+fn a_pinned_image_is_given_no_other_digest() {
+    let digest = fairlead_domain::digest::Digest::sha256(b"x");
+    let (cache, upstream) = (format!("{CACHE}@{digest}"), format!("{UPSTREAM}@{digest}"));
+    let mut annotations = routes("main", "nginx:1", &cache, &[&upstream]);
+    annotations["harbor.rewrite/original-upstreams"] = json!({"main": "nginx:1"}).to_string().into();
+    let mut pod = Stored::new(&[("main", &cache)], &[], annotations).waiting(&[("main", "ErrImagePull")]);
+    let mut incidents = Incidents::default();
+    let tags = [UPSTREAM, CACHE, "nginx:1"];
+    assert!(heal(&mut pod, &mut incidents, &tags, at(0)).is_empty(), "tags may have moved");
+    let held = format!("nginx:1@{digest}");
+    assert_eq!(heal(&mut pod, &mut incidents, &[&held], at(300)), [format!("main: {held}")]);
+    assert_eq!(heal(&mut pod, &mut incidents, &tags, at(600)), Vec::<String>::new());
+
+    let original = json!({"asked": "nginx:1", "used": held, "by": "original"});
+    let record = json!({"v": VERSION, "images": {"main": original}}).to_string();
+    let mut pod = Stored::new(&[("main", &held)], &[], json!({"fairlead.dev/routes": record}))
+        .waiting(&[("main", "ErrImagePull")]);
+    assert!(
+        heal(&mut pod, &mut Incidents::default(), &tags, at(0)).is_empty(),
+        "the tag alone is no alternative"
+    );
 }
 
 /// The webhook writes a record where no policy has anything to say.
@@ -435,66 +471,31 @@ fn a_patch_does_not_fit_a_container_that_has_started() {
     assert!(other.apply(&repair).is_err(), "it is another Pod of the same name");
 }
 
-#[test]
-fn a_pod_without_annotations_can_be_given_an_alternative() {
-    let mut pod = Stored::new(&[("main", UPSTREAM)], &[], Value::Null).waiting(&[("main", "ErrImagePull")]);
-    let images = pod.images();
+/// An image of another place, which is available.
+fn alternative(image: &str) -> Choice {
     let candidate = Candidate {
-        image: "m.io/nginx:1".to_owned(),
-        reference: Reference::parse("m.io/nginx:1").expect("a reference"),
+        image: image.to_owned(),
+        reference: Reference::parse(image).expect("a reference"),
         by: "ClusterReplicatedImageSet//r".to_owned(),
         cause: fairlead_domain::cause::Cause::Administrator,
         is_original: false,
     };
-    let choice = Choice::Give { candidate, verdict: Verdict::Available { digest: None } };
+    Choice::Give { candidate, verdict: Verdict::Available { digest: None } }
+}
+
+#[test]
+fn a_pod_without_annotations_can_be_given_an_alternative() {
+    let mut pod = Stored::new(&[("main", UPSTREAM)], &[], Value::Null).waiting(&[("main", "ErrImagePull")]);
+    let images = pod.images();
+    let choice = alternative("m.io/nginx:1");
     let repair =
         repair(&failing(&pod, &images, PullFailure::NotFound), &[(0, choice)], at(0)).expect("a patch");
     pod.apply(&repair).expect("it fits");
     let record = Record::parse(pod.annotation("fairlead.dev/routes").expect("a record")).expect("ours");
     assert_eq!((&*record.images["main"].asked, &*record.images["main"].used), (UPSTREAM, "m.io/nginx:1"));
+    assert!(record.images["main"].bypassed);
     let mut pod = pod.waiting(&[("main", "ErrImagePull")]);
     assert!(heal(&mut pod, &mut Incidents::default(), &[UPSTREAM], at(60)).is_empty(), "once");
-}
-
-fn job(kind: &'static str) -> Controller<'static> {
-    let api_version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
-    Controller { api_version, kind, name: "web", uid: "owner" }
-}
-
-#[test]
-fn only_pods_that_a_controller_replaces_are_evicted_and_only_where_that_helps() {
-    let on = Allowed { unpatchable: true, jobs: false };
-    let pod = Subject { controller: Some(job("ReplicaSet")), started: false, has_other_place: true };
-    let evictions = Evictions::default();
-    for (subject, allowed, expected) in [
-        (pod, on, Ok(())),
-        (pod, Allowed::default(), Err(NotEvicted::Off)),
-        (Subject { controller: None, ..pod }, on, Err(NotEvicted::Bare)),
-        (Subject { controller: Some(job("Job")), ..pod }, on, Err(NotEvicted::Jobs)),
-        (Subject { controller: Some(job("Job")), ..pod }, Allowed { jobs: true, ..on }, Ok(())),
-        (Subject { started: true, ..pod }, on, Err(NotEvicted::Started)),
-        (Subject { has_other_place: false, ..pod }, on, Err(NotEvicted::NothingElse)),
-    ] {
-        assert_eq!(evictions.decide(&subject, allowed, at(0)), expected, "{subject:?}");
-    }
-}
-
-#[test]
-fn pods_of_one_controller_are_evicted_slowly_and_not_for_ever() {
-    let allowed = Allowed { unpatchable: true, jobs: false };
-    let pod = Subject { controller: Some(job("ReplicaSet")), started: false, has_other_place: true };
-    let mut evictions = Evictions::default();
-    for round in 0..5 {
-        let now = at(30 * round);
-        assert_eq!(evictions.decide(&pod, allowed, now), Ok(()));
-        evictions.evicted("owner", now);
-        assert_eq!(
-            evictions.decide(&pod, allowed, at(30 * round + 29)),
-            Err(NotEvicted::Later(at(30 * round + 30)))
-        );
-    }
-    assert_eq!(evictions.decide(&pod, allowed, at(600)), Err(NotEvicted::TooOften));
-    assert_eq!(evictions.decide(&pod, allowed, at(4000)), Ok(()), "an hour later");
 }
 
 proptest! {

@@ -1,0 +1,167 @@
+//! What registries know and Pods do not say: what is behind digests, and which digest a tag names now. They are asked
+//! with the logins of the person, about no more than is needed, once, and within a time.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use anyhow::Result;
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::{Reference, Repository};
+use fairlead_operator::capabilities::account::observe::content;
+use fairlead_plan::inventory::{Content, Contents};
+use fairlead_registry::manifest::Selector;
+use fairlead_registry::{Class, Client, Context, ProbeOptions, Right, Settings};
+use futures::{StreamExt, stream};
+use tokio::time::Instant;
+
+use crate::access::{self, Access, Person};
+
+/// Questions that are open at once; each registry has its own, lower limit.
+const AT_ONCE: usize = 32;
+
+/// What is to be asked.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Questions {
+    /// What is behind digests, and where they may be read.
+    pub(super) digests: BTreeMap<Digest, BTreeSet<Repository>>,
+    /// Which digests these name now.
+    pub(super) tags: BTreeSet<Reference>,
+}
+
+impl Questions {
+    pub(super) fn digest(&mut self, digest: Digest, image: &str) {
+        let repositories = self.digests.entry(digest).or_default();
+        repositories.extend(Reference::parse(image).ok().map(|image| image.repository()));
+    }
+
+    pub(super) fn tag(&mut self, image: &str) {
+        self.tags.extend(Reference::parse(image).ok().filter(|image| image.digest().is_none()));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.digests.is_empty() && self.tags.is_empty()
+    }
+}
+
+/// What registries said. Where none is asked, nothing will be read.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    pub(super) contents: Contents,
+    asking: bool,
+    /// What could not be read, and why.
+    unreadable: BTreeMap<Digest, String>,
+    tags: HashMap<Reference, Result<Digest, String>>,
+}
+
+impl Answers {
+    pub(super) fn given_up(&self, digest: &Digest) -> bool {
+        !self.asking || self.unreadable.contains_key(digest)
+    }
+
+    pub(super) fn now(&self, image: &str) -> Option<Digest> {
+        self.tags.get(&Reference::parse(image).ok()?)?.as_ref().ok().copied()
+    }
+
+    /// What could not be found out.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if let Some((digest, why)) = self.unreadable.first_key_value() {
+            problems.push(format!(
+                "{} could not be read, so some images are not compared: {digest}: {why}",
+                counted(self.unreadable.len(), "digest")
+            ));
+        }
+        let failed = self.tags.iter().filter_map(|(tag, found)| Some((tag, found.as_ref().err()?)));
+        let failed: BTreeMap<_, _> = failed.collect();
+        if let Some((tag, why)) = failed.first_key_value() {
+            let tags = counted(failed.len(), "tag");
+            problems.push(format!("which digest {tags} name now is not known: {tag}: {why}"));
+        }
+        problems
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// Those who can be asked.
+pub(super) struct Registries {
+    client: Client,
+    person: Person,
+    deadline: Instant,
+}
+
+impl Registries {
+    pub(super) fn new(access: &Access, deadline: Instant) -> Result<Self> {
+        let client = Client::new(access.settings(Settings::default())?);
+        Ok(Self { client, person: access.person()?, deadline })
+    }
+
+    /// Asks what was not asked yet. Returns whether there was something.
+    pub(super) async fn ask(&self, questions: Questions, answers: &mut Answers) -> bool {
+        answers.asking = true;
+        let Questions { mut digests, mut tags } = questions;
+        digests.retain(|digest, _| {
+            answers.contents.get(digest).is_none() && !answers.unreadable.contains_key(digest)
+        });
+        tags.retain(|tag| !answers.tags.contains_key(tag));
+        let open = Questions { digests, tags };
+        if open.is_empty() {
+            return false;
+        }
+        let Questions { digests, tags } = open;
+        let reading =
+            digests.into_iter().map(async |(digest, places)| (digest, self.read(digest, places).await));
+        let reading = stream::iter(reading).buffer_unordered(AT_ONCE).collect::<Vec<_>>();
+        let looking = tags.into_iter().map(async |tag| {
+            let found = self.look(&tag).await;
+            (tag, found)
+        });
+        let looking = stream::iter(looking).buffer_unordered(AT_ONCE).collect::<Vec<_>>();
+        let (read, looked) = tokio::join!(reading, looking);
+        for (digest, found) in read {
+            match found {
+                Ok(content) => answers.contents.learn(digest, content),
+                Err(why) => {
+                    answers.unreadable.insert(digest, why);
+                }
+            }
+        }
+        answers.tags.extend(looked);
+        true
+    }
+
+    fn context(&self) -> Context {
+        Context::new(Class::Admission, self.deadline)
+    }
+
+    /// Reads what is behind a digest, in the first repository that has it.
+    async fn read(&self, digest: Digest, places: BTreeSet<Repository>) -> Result<Content, String> {
+        let mut why = "it is not known where".to_owned();
+        for place in places {
+            let credentials = self.person.credentials(&place, access::warn).await;
+            let reading = async {
+                let repository = self.client.repository(&place, credentials, Right::Pull)?;
+                repository.manifest(&Selector::from(digest), &self.context()).await?.content()
+            };
+            match reading.await {
+                Ok(read) => return Ok(content(read)),
+                Err(error) => {
+                    let told = error.to_string();
+                    why = format!("{told}{}", access::hint(&told));
+                }
+            }
+        }
+        Err(why)
+    }
+
+    /// Which digest a tag names now.
+    async fn look(&self, tag: &Reference) -> Result<Digest, String> {
+        let credentials = self.person.credentials(&tag.repository(), access::warn).await;
+        let verdict = self.client.probe(tag, &credentials, ProbeOptions::default(), &self.context()).await;
+        verdict.digest().ok_or_else(|| {
+            let told = verdict.to_string();
+            format!("it is {told}{}", access::hint(&told))
+        })
+    }
+}

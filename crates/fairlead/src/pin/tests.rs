@@ -1,0 +1,157 @@
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a failed expectation is how a test reports"
+)]
+
+use fairlead_domain::digest::Digest;
+use proptest::prelude::*;
+
+use super::{document, places};
+
+fn digest() -> Digest {
+    Digest::sha256(b"x")
+}
+
+/// Pins every tag, and names the fields.
+fn pinned(text: &str) -> (String, Vec<String>) {
+    let workloads = places::workloads(&document::parse(text).unwrap());
+    let fields: Vec<_> = workloads.iter().flat_map(|one| &one.images).collect();
+    let insertions: Vec<_> = fields.iter().filter_map(|field| field.insertion(&digest())).collect();
+    (document::insert(text, &insertions), fields.iter().map(|field| field.path.clone()).collect())
+}
+
+const MANIFESTS: &str = r#"# a comment with an image: nginx:1
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}   # flow
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    spec:
+      initContainers:
+      - {name: setup, image: "busybox", command: [sh, -c, 'echo ü']}
+      containers:
+        - image: nginx:1      # the tag
+          name: web
+          env: [{name: image, value: nginx:1}]
+        - name: side
+          image:   'quay.io/a/b:2'
+        - name: local
+          image: local:1
+          imagePullPolicy: Never
+      volumes:
+      - name: data
+        image:
+          reference: data.example.com/set:v1
+          pullPolicy: IfNotPresent
+---
+# nothing here
+---
+kind: ConfigMap
+apiVersion: v1
+data:
+  image: nginx:1
+---
+{"apiVersion": "v1", "kind": "List", "items": [
+  {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}},
+  {"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": {"spec": {"containers": [{"image": "a:1", "name": "d"}]}}}}}}
+]}
+"#;
+
+#[test]
+fn only_images_change() {
+    let (text, fields) = pinned(MANIFESTS);
+    let digest = digest();
+    let expected = MANIFESTS
+        .replacen("image: \"busybox\"", &format!("image: \"busybox:latest@{digest}\""), 1)
+        .replacen("- image: nginx:1 ", &format!("- image: nginx:1@{digest} "), 1)
+        .replacen("'quay.io/a/b:2'", &format!("'quay.io/a/b:2@{digest}'"), 1)
+        .replacen("set:v1", &format!("set:v1@{digest}"), 1)
+        .replacen("\"image\": \"nginx\"", &format!("\"image\": \"nginx:latest@{digest}\""), 1)
+        .replacen("\"a:1\"", &format!("\"a:1@{digest}\""), 1);
+    assert_eq!(text, expected);
+    assert_eq!(
+        fields,
+        [
+            "spec.template.spec.initContainers[0].image",
+            "spec.template.spec.containers[0].image",
+            "spec.template.spec.containers[1].image",
+            "spec.template.spec.containers[2].image",
+            "spec.template.spec.volumes[0].image.reference",
+            "items[0].spec.containers[0].image",
+            "items[1].spec.jobTemplate.spec.template.spec.containers[0].image",
+        ]
+    );
+    assert_eq!(pinned(&text).0, text, "what has a digest stays");
+}
+
+#[test]
+fn anchors_and_merges_are_followed_to_where_the_image_stands() {
+    let text = "kind: Pod\nbase: &base\n  image: &image nginx:1\nspec:\n  containers:\n  - <<: *base\n    name: a\n  - name: b\n    image: *image\n";
+    let (pinned, fields) = pinned(text);
+    assert_eq!(pinned, text.replace("nginx:1", &format!("nginx:1@{}", digest())), "once");
+    assert_eq!(fields.len(), 2);
+}
+
+#[test]
+fn fields_behind_one_anchor_are_pinned_to_one_digest_or_stay() {
+    let text = "kind: Pod\nspec:\n  containers:\n  - {name: a, image: &image nginx:1}\n  - {name: b, image: *image}\n  - {name: c, image: redis:1}\n";
+    let workloads = places::workloads(&document::parse(text).unwrap());
+    let (one, other) = (Digest::sha256(b"1"), Digest::sha256(b"2"));
+    let agreed = |second| places::agree(&workloads, &[Ok(Some(one)), second, Ok(Some(other))]);
+    assert_eq!(agreed(Ok(Some(one))), [Ok(Some(one)), Ok(Some(one)), Ok(Some(other))]);
+    let differing = agreed(Ok(Some(other)));
+    for (number, told) in [(0, "containers[1].image has"), (1, "containers[0].image has")] {
+        assert!(differing[number].as_ref().unwrap_err().contains(told), "{differing:?}");
+    }
+    assert_eq!(differing[2], Ok(Some(other)), "the third has a value of its own");
+    for stays in [Ok(None), Err("no Pod of it runs".to_owned())] {
+        let agreed = agreed(stays.clone());
+        assert!(agreed[0].as_ref().unwrap_err().contains("stays as it is"), "{agreed:?}");
+        assert_eq!(agreed[1], stays);
+    }
+}
+
+#[test]
+fn a_replication_controller_selects_by_labels() {
+    let template =
+        "template: {metadata: {labels: {app: template}}, spec: {containers: [{name: a, image: nginx:1}]}}";
+    for (kind, selector, label) in [
+        ("ReplicationController", "{app: web}", Some("web")),
+        ("ReplicationController", "", Some("template")),
+        ("Deployment", "{matchLabels: {app: web}}", Some("web")),
+        ("Deployment", "{app: web}", None),
+    ] {
+        let text = format!("kind: {kind}\nspec:\n  selector: {selector}\n  {template}\n");
+        let workloads = places::workloads(&document::parse(&text).unwrap());
+        let labels = workloads[0].selector.clone().and_then(|selector| selector.match_labels);
+        assert_eq!(labels.as_ref().and_then(|labels| labels.get("app")).map(String::as_str), label, "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_pinned_says_why() {
+    let text = "kind: Pod\nspec:\n  containers:\n  - name: a\n    image: >-\n      nginx:1\n  - name: b\n    image: Not An Image\n  - name: c\n    image:\n";
+    let workloads = places::workloads(&document::parse(text).unwrap());
+    let wrong: Vec<_> = workloads[0].images.iter().map(|field| format!("{:?}", field.tag)).collect();
+    assert!(wrong[0].contains("on one line") && wrong[1].contains("Not An Image"), "{wrong:?}");
+    assert_eq!(wrong.len(), 2, "an empty image is none");
+    let error = document::parse("a: [1\nb: 2\n").unwrap_err().to_string();
+    assert!(error.starts_with("line ") && error.contains("this is not YAML"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_survived(text in "(?s)(kind: Pod\nspec:\n  containers:\n  - image: )?[a-z:'\"\\n&*<|> {}\\[\\]#,-]{0,80}") {
+        if let Ok(documents) = document::parse(&text) {
+            let workloads = places::workloads(&documents);
+            let fields = workloads.iter().flat_map(|one| &one.images);
+            let insertions: Vec<_> = fields.filter_map(|field| field.insertion(&digest())).collect();
+            let result = document::insert(&text, &insertions);
+            let again = places::workloads(&document::parse(&result).unwrap());
+            let open = again.iter().flat_map(|one| &one.images).filter(|field| field.insertion(&digest()).is_some());
+            prop_assert_eq!(open.count(), 0, "{}", result);
+        }
+    }
+}

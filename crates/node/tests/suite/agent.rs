@@ -1,0 +1,124 @@
+//! One node and its files, without a process of its own.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use fairlead_domain::keyring::{IdentityKey, Keyring};
+use fairlead_domain::reference::Reference;
+use fairlead_node::agent::{AgentSettings, NodeAgent};
+use fairlead_node::files::ConfigDir;
+use fairlead_node::router::{Router, RouterSettings};
+use fairlead_node::{Runtime, RuntimeName};
+use fairlead_testkit::fake_registry::FakeRegistry;
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+
+use crate::{digest_never, tag_never};
+
+fn agent(root: &Path, runtime: RuntimeName, directory: &str, own_image: Option<&str>) -> NodeAgent {
+    agent_at("127.0.0.1:7780".parse().unwrap(), root, runtime, directory, own_image)
+}
+
+fn agent_at(
+    router_address: SocketAddr,
+    root: &Path,
+    runtime: RuntimeName,
+    directory: &str,
+    own_image: Option<&str>,
+) -> NodeAgent {
+    fairlead_testkit::install_crypto();
+    let router = Arc::new(Router::new(RouterSettings::default(), Keyring::new(IdentityKey::new([7; 32]))));
+    let settings = AgentSettings {
+        directory: ConfigDir::new(root.join(directory), runtime),
+        runtime: Runtime { name: runtime, version: None },
+        host_root: root.to_owned(),
+        router: Some(router_address),
+        insecure: [].into(),
+        blocked: [].into(),
+        own_image: own_image.map(|text| Reference::parse(text).unwrap()),
+    };
+    NodeAgent::new(settings, router, &mut Registry::default())
+}
+
+/// Each source with what is said about it.
+fn notes(notes: &[(fairlead_plan::node_config::Scope, String)]) -> Vec<String> {
+    notes.iter().map(|(source, message)| format!("{source}: {message}")).collect()
+}
+
+/// containerd reads the file of domains only for hosts without a directory.
+#[tokio::test]
+async fn a_directory_that_hides_a_host_from_the_policy_of_its_domain_is_reported() {
+    let node = TempDir::new().unwrap();
+    for directory in ["reg.vendor.test_5000_", "elsewhere.test"] {
+        fs::create_dir_all(node.path().join("certs.d").join(directory)).unwrap();
+        fs::write(node.path().join("certs.d").join(directory).join("hosts.toml"), "server = 'https://x'\n")
+            .unwrap();
+    }
+    let mut agent = agent(node.path(), RuntimeName::Containerd, "certs.d", None);
+    agent.follow(vec![tag_never("*.vendor.test", &["m.test/x"]).into()]);
+    agent.repair().unwrap();
+    assert_eq!(
+        notes(&agent.in_force().skipped),
+        [
+            "*.vendor.test: reg.vendor.test:5000 is left alone, because reg.vendor.test_5000_ in the directory of \
+          containerd's files is not Fairlead's"
+        ]
+    );
+    fs::remove_dir_all(node.path().join("certs.d/reg.vendor.test_5000_")).unwrap();
+    agent.repair().unwrap();
+    assert!(agent.in_force().skipped.is_empty());
+}
+
+/// A program may take the address between the look before a change and the change itself.
+#[tokio::test]
+async fn files_that_lead_to_another_program_are_taken_back() {
+    let node = TempDir::new().unwrap();
+    let stranger = FakeRegistry::start().await.unwrap();
+    let mut agent = agent_at(stranger.address(), node.path(), RuntimeName::Containerd, "certs.d", None);
+    agent.follow(vec![tag_never("hub.test", &["m.test/x"]).into()]);
+    assert!(agent.check_address().await.is_err());
+    agent.repair().unwrap();
+    let file = node.path().join("certs.d/hub.test/hosts.toml");
+    assert!(file.exists());
+    let said = agent.verify().await.unwrap_err().to_string();
+    assert!(said.contains("is not an agent") && !file.exists(), "{said}");
+}
+
+#[tokio::test]
+async fn an_agent_whose_own_image_it_would_have_to_route_says_so() {
+    for (image, policy, is_said) in [
+        ("hub.test/fairlead/fairlead:1", digest_never("hub.test/closed", &["m.test/x"]), true),
+        ("r.vendor.test/fairlead:1", digest_never("*.vendor.test", &["m.test/x"]), true),
+        ("other.test/fairlead:1", digest_never("hub.test/closed", &["m.test/x"]), false),
+    ] {
+        let node = TempDir::new().unwrap();
+        let mut agent = agent(node.path(), RuntimeName::Containerd, "certs.d", Some(image));
+        agent.follow(vec![policy.into()]);
+        agent.repair().unwrap();
+        let notes = notes(&agent.in_force().inexact);
+        let named =
+            notes.iter().any(|note| note.contains(&format!("the agent's own image, {image}, is pulled")));
+        assert_eq!(named, is_said, "{notes:?}");
+    }
+}
+
+/// With the directories that the `DaemonSet` mounts, and without the processes of the node.
+#[tokio::test]
+async fn a_crio_that_watches_its_drop_ins_follows_without_being_told() {
+    let node = TempDir::new().unwrap();
+    let config = node.path().join("etc/crio/crio.conf.d");
+    for directory in ["etc/containerd/certs.d", "etc/containers/registries.conf.d", "etc/crio/crio.conf.d"] {
+        fs::create_dir_all(node.path().join(directory)).unwrap();
+    }
+    fs::write(config.join("10-crio.conf"), "[crio.image]\nauto_reload_registries = true\n").unwrap();
+    let found = fairlead_node::detect::detect(node.path(), None, Some("1.34.0".parse().unwrap())).unwrap();
+    assert_eq!(found.runtime, RuntimeName::Crio);
+    let mut agent = agent(node.path(), RuntimeName::Crio, "etc/containers/registries.conf.d", None);
+    agent.follow(vec![tag_never("hub.test/team", &["m.test/x"]).into()]);
+    agent.repair().unwrap();
+    let drop_in =
+        fs::read_to_string(node.path().join("etc/containers/registries.conf.d/50-fairlead.conf")).unwrap();
+    assert!(drop_in.contains("location = \"hub.test/team\""), "{drop_in}");
+}

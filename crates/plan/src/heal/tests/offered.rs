@@ -1,0 +1,135 @@
+//! Which of the places that policies offer a container may be given.
+
+use std::collections::BTreeMap;
+
+use fairlead_domain::selector::PodFacts;
+
+use super::*;
+use crate::routing::{Alternatives, Index, Policy, PullPolicy, Rules};
+
+pub(super) const ASKED: &str = "a.io/team/app:1";
+
+/// What a set of replicas offers for the image: hosts, each with the Secret that it needs.
+pub(super) fn offers(upstreams: &[(&str, Option<(&str, &str)>)]) -> Alternatives {
+    let upstreams: Vec<_> = upstreams
+        .iter()
+        .map(|(host, secret)| {
+            let mut upstream =
+                json!({"registry": host, "path": "/team", "imageFilter": {"include": ["/team/.*"]}});
+            if let Some((namespace, name)) = secret {
+                upstream["credentialSecret"] = json!({"namespace": namespace, "name": name});
+            }
+            upstream
+        })
+        .collect();
+    let set = json!({
+        "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ClusterReplicatedImageSet",
+        "metadata": {"name": "set", "uid": "set"}, "spec": {"upstreams": upstreams},
+    });
+    let policy =
+        Policy::cluster_replicated(&serde_json::from_value(set).expect("a set")).expect("it compiles");
+    let none: BTreeMap<String, String> = BTreeMap::new();
+    let pod = PodFacts { namespace: "team", labels: &none, annotations: &none };
+    let asked = Reference::parse(ASKED).expect("a reference");
+    let rules = Rules { rewrite_on_never: false, honor_priorities_on_always: false };
+    Index::new([Arc::new(policy)]).for_pod(&pod).alternatives(&asked, PullPolicy::IfNotPresent, &rules)
+}
+
+pub(super) fn container(image: &Arc<str>) -> FailingContainer<'_> {
+    FailingContainer {
+        place: Place::Container("main"),
+        position: 0,
+        status_position: 0,
+        image,
+        waiting: "ErrImagePull",
+        failure: PullFailure::NotFound,
+        message: "",
+        volume: None,
+    }
+}
+
+/// Images to ask about, in order, and the one that is given without asking.
+fn found(image: &str, known: &Background<'_>) -> (Vec<String>, Option<String>) {
+    let image = Arc::from(image);
+    let Candidates { ask, last, .. } = candidates(&container(&image), known);
+    (ask.into_iter().map(|one| one.image).collect(), last)
+}
+
+/// What is known of a Pod that bypassed admission.
+fn bypassed<'a>(planned: &'a Alternatives, tried: &'a Tried, pull_secrets: &'a [Arc<str>]) -> Background<'a> {
+    Background {
+        route: None,
+        planned: Some(planned),
+        upstream: None,
+        tried,
+        patched: false,
+        namespace: "team",
+        pull_secrets,
+    }
+}
+
+#[test]
+fn a_pod_that_bypassed_admission_gets_only_what_needs_no_secret_beyond_its_own() {
+    let planned = offers(&[
+        ("a.io", None),
+        ("locked.io", Some(("team", "absent"))),
+        ("foreign.io", Some(("vault", "own"))),
+        ("own.io", Some(("team", "own"))),
+        ("open.io", None),
+    ]);
+    let (tried, own) = (Tried::default(), [Arc::from("own")]);
+    let known = bypassed(&planned, &tried, &own);
+    assert_eq!(found(ASKED, &known), (vec!["own.io/team/app:1".into(), "open.io/team/app:1".into()], None));
+    assert_eq!(found(ASKED, &Background { pull_secrets: &[], ..known }).0, ["open.io/team/app:1"]);
+    // The original that a person named is given if nothing else is available, without being asked about.
+    let upstream = Some("docker.io/library/app:1@sha256:0");
+    let with = Background { upstream, ..known };
+    assert_eq!(found(ASKED, &with).1.as_deref(), upstream);
+    assert_eq!(
+        found(ASKED, &Background { patched: true, ..with }),
+        (vec![], None),
+        "once for each container"
+    );
+}
+
+#[test]
+fn a_pod_that_was_admitted_has_the_secrets_of_all_its_places() {
+    let planned = offers(&[("a.io", None), ("locked.io", Some(("vault", "secret"))), ("open.io", None)]);
+    let tried = Tried::default();
+    let route = Route {
+        asked: ASKED.to_owned(),
+        used: ASKED.to_owned(),
+        by: "original".to_owned(),
+        alternatives: vec!["open.io/team/app:1".to_owned(), "locked.io/team/app:1".to_owned()],
+        ..Route::default()
+    };
+    let known = Background { route: Some(&route), patched: true, ..bypassed(&planned, &tried, &[]) };
+    let expected = ["open.io/team/app:1", "locked.io/team/app:1"];
+    assert_eq!(found(ASKED, &known).0, expected, "in the order of the record");
+    // What policies came to offer since is not part of what the Pod was admitted with.
+    let planned = offers(&[("a.io", None), ("new.io", None)]);
+    let known = Background { planned: Some(&planned), ..known };
+    assert_eq!(found(ASKED, &known).0, expected, "nor does a place go with its policy");
+}
+
+#[test]
+fn what_was_tried_is_not_given_again_however_it_is_written() {
+    let planned = offers(&[("a.io", None)]);
+    let route = Route {
+        asked: "nginx".to_owned(),
+        used: "a.io/nginx".to_owned(),
+        by: "ImageSetMirror/team/m".to_owned(),
+        alternatives: vec!["index.docker.io/library/nginx:latest".to_owned(), "b.io/nginx:1".to_owned()],
+        ..Route::default()
+    };
+    let mut tried = Tried::default();
+    tried.moved("main", ("docker.io/library/nginx:latest", PullFailure::NotFound), "a.io/nginx", at(0));
+    let known =
+        Background { route: Some(&route), upstream: Some("nginx:latest"), ..bypassed(&planned, &tried, &[]) };
+    assert_eq!(found("a.io/nginx", &known), (vec!["b.io/nginx:1".to_owned()], None));
+    let mut full = Tried::default();
+    for number in 0..40 {
+        full.moved("main", ("x.io/app:1", PullFailure::NotFound), &format!("x.io/app:{number}"), at(0));
+    }
+    assert_eq!(found("a.io/nginx", &Background { tried: &full, ..known }).0, [""; 0], "healing ends");
+}

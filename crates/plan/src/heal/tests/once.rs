@@ -1,0 +1,171 @@
+//! Pods that were not admitted here, texts that the API server would refuse, and events that are sent once.
+
+use super::offered::{ASKED, container, offers};
+use super::*;
+
+const OPEN: &str = "open.io/team/app:1";
+
+/// A Pod that bypassed admission, with what policies offer for its image; everything that is asked is available.
+fn heal_bypassed(stored: &mut Stored, now: Timestamp) -> Vec<String> {
+    let planned = offers(&[("a.io", None), ("open.io", None), ("next.io", None)]);
+    let images = stored.images();
+    let repair = {
+        let pod = failing(stored, &images, PullFailure::ConnectionRefused);
+        let record = pod.written.record();
+        let container = &pod.containers[0];
+        let (tried, upstreams) = (pod.written.tried(), pod.written.upstreams());
+        let known = Background {
+            route: pod.route(record.as_ref(), &container.place, container.image),
+            planned: Some(&planned),
+            upstream: upstreams.get(container.name()).map(String::as_str),
+            tried: &tried,
+            patched: !pod.written.patched_containers().is_empty(),
+            namespace: "team",
+            pull_secrets: &[],
+        };
+        let candidates = candidates(container, &known);
+        let verdicts = vec![Verdict::Available { digest: None }; candidates.ask.len()];
+        repair(&pod, &[(0, choose(candidates, &verdicts))], now)
+    };
+    let Some(repair) = repair else { return Vec::new() };
+    stored.apply(&repair).expect("the patch fits the Pod");
+    repair.moves.iter().map(|one| one.to.clone()).collect()
+}
+
+#[test]
+fn a_pod_that_was_not_admitted_here_is_patched_once_also_with_a_place_of_a_policy() {
+    let annotations = annotated(json!({"main": UPSTREAM}));
+    let mut pod = Stored::new(&[("main", ASKED)], &[], annotations).waiting(&[("main", "ErrImagePull")]);
+    assert_eq!(heal_bypassed(&mut pod, at(0)), [OPEN]);
+    let record = Record::parse(pod.annotation("fairlead.dev/routes").expect("a record")).expect("ours");
+    assert_eq!(record.images["main"].asked, ASKED, "mirrors count it as a user of what it asked for");
+    assert_eq!(heal_bypassed(&mut pod, at(60)), [""; 0], "neither another place nor the original");
+    assert_eq!(pod.text("/spec/containers/0/image"), Some(OPEN));
+}
+
+#[test]
+fn places_that_need_other_secrets_are_counted_because_a_new_pod_could_use_them() {
+    let planned = offers(&[("a.io", None), ("locked.io", Some(("vault", "key")))]);
+    let (image, tried) = (Arc::from(ASKED), Tried::default());
+    let known = Background {
+        route: None,
+        planned: Some(&planned),
+        upstream: None,
+        tried: &tried,
+        patched: false,
+        namespace: "team",
+        pull_secrets: &[],
+    };
+    let choice = choose(candidates(&container(&image), &known), &[]);
+    assert_eq!(choice, Choice::GiveUp { locked: 1, patched: false });
+    assert!(choice.is_locked());
+    let with = Background { upstream: Some(UPSTREAM), ..known };
+    let choice = choose(candidates(&container(&image), &with), &[]);
+    assert!(!choice.is_locked(), "the original is tried first: {choice:?}");
+}
+
+#[test]
+fn an_original_with_blanks_around_it_is_reported_and_does_not_hold_up_the_others() {
+    for blank in ["nginx:1\n", " nginx:1", "\u{a0}nginx:1", " "] {
+        let annotations = annotated(json!({"main": blank, "side": UPSTREAM}));
+        let mut pod = Stored::new(&[("main", CACHE), ("side", CACHE)], &[], annotations)
+            .waiting(&[("main", "ErrImagePull"), ("side", "ErrImagePull")]);
+        let mut incidents = Incidents::default();
+        assert_eq!(heal(&mut pod, &mut incidents, &[], at(0)), [format!("side: {UPSTREAM}")], "{blank:?}");
+        let images = pod.images();
+        let look = Incidents::default().look(&failing(&pod, &images, PullFailure::NotFound), at(0));
+        let told = |note: &Note| matches!(note, Note::Malformed(one) if one.error.contains("container main"));
+        assert!(look.notes.iter().any(told), "{:?}", look.notes);
+    }
+}
+
+#[test]
+fn every_annotation_that_cannot_be_read_is_reported() {
+    for (annotation, text, is_told) in [
+        ("harbor-reef/patched-containers", "main", true),
+        ("harbor-reef/patched-containers", "{}", true),
+        ("harbor-reef/patched-containers", "", false),
+        ("harbor-reef/patched-containers", "null", false),
+        ("fairlead.dev/healed", "[]", true),
+        ("fairlead.dev/healed", r#"{"v":7,"images":{}}"#, true),
+        ("fairlead.dev/healed", r#"{"v":1,"images":{}}"#, false),
+    ] {
+        let pod = Stored::new(&[("main", CACHE)], &[], json!({annotation: text}))
+            .waiting(&[("main", "ErrImagePull")]);
+        let images = pod.images();
+        let look = Incidents::default().look(&failing(&pod, &images, PullFailure::NotFound), at(0));
+        let told = |note: &Note| matches!(note, Note::Malformed(one) if one.annotation == annotation);
+        assert_eq!(look.notes.iter().any(told), is_told, "{annotation}: {text}");
+    }
+}
+
+/// Image volumes have entries of their own in the record.
+#[test]
+fn a_passing_failure_of_a_recorded_image_volume_is_waited_for() {
+    let model: &str = "l.io/model:1";
+    let record = routes("volume:model", "model:1", model, &["m.io/model:1"]);
+    let stored = Stored::new(&[("main", "app:1")], &[], record).waiting(&[("main", "ErrImagePull")]);
+    let images = stored.images();
+    let mut pod = failing(&stored, &images, PullFailure::Network);
+    pod.containers[0].volume = Some(FailingVolume { name: "model", image: model });
+    let mut incidents = Incidents::default();
+    let look = incidents.look(&pod, at(0));
+    assert_eq!((look.unpatchable, look.next), (vec![], Some(at(20))));
+    assert_eq!(incidents.look(&pod, at(20)).unpatchable, [0]);
+    pod.containers[0].volume = Some(FailingVolume { name: "other", image: "other:1" });
+    assert_eq!(Incidents::default().look(&pod, at(0)).unpatchable, [0], "of this one nothing is recorded");
+}
+
+/// Statuses that quote no image look the same before and after the patch.
+#[test]
+fn what_the_kubelet_repeats_after_a_patch_is_heeded_after_fifteen_seconds() {
+    let record = routes("main", "nginx:1", "l.io/nginx:1", &["m.io/nginx:1", "n.io/nginx:1"]);
+    let mut pod = Stored::new(&[("main", "l.io/nginx:1")], &[], record).waiting(&[("main", "ErrImagePull")]);
+    let mut incidents = Incidents::default();
+    let look = |pod: &Stored, incidents: &mut Incidents, now| {
+        let images = pod.images();
+        let mut view = failing(pod, &images, PullFailure::NotFound);
+        view.containers[0].message = "not found";
+        incidents.look(&view, at(now))
+    };
+    assert_eq!(look(&pod, &mut incidents, 0).due, [0]);
+    incidents.patched(&pod.uid, at(0));
+    pod.object["spec"]["containers"][0]["image"] = "m.io/nginx:1".into();
+    let soon = look(&pod, &mut incidents, 14);
+    assert_eq!((soon.due, soon.next), (vec![], Some(at(15))));
+    assert_eq!(look(&pod, &mut incidents, 15).due, [0]);
+}
+
+#[test]
+fn a_record_for_which_there_is_no_room_is_left_out_and_healing_ends_all_the_same() {
+    let all = ["m.io/nginx:1", "n.io/nginx:1"];
+    let mut annotations = routes("main", "nginx:1", "l.io/nginx:1", &all);
+    annotations["example.com/large"] = "x".repeat(245_500).into();
+    let mut pod =
+        Stored::new(&[("main", "l.io/nginx:1")], &[], annotations).waiting(&[("main", "ErrImagePull")]);
+    let mut incidents = Incidents::default();
+    assert_eq!(heal(&mut pod, &mut incidents, &all, at(0)), ["main: m.io/nginx:1"]);
+    assert!(pod.annotation_bytes() < 256 * 1024, "{}", pod.annotation_bytes());
+    assert_eq!(pod.annotation("fairlead.dev/routes"), None);
+    assert_eq!(pod.annotation("harbor-reef/patched-containers"), Some(r#"["main"]"#));
+    assert_eq!(heal(&mut pod, &mut incidents, &all, at(60)), [""; 0]);
+}
+
+/// What the patch rewrites must be what it was made from.
+#[test]
+fn a_patch_does_not_fit_annotations_that_were_edited_meanwhile() {
+    let mut annotations = routes("main", "nginx:1", "nginx:1", &["m.io/nginx:1"]);
+    annotations["kuik.enix.io/original-images"] = json!({"other": "x"}).to_string().into();
+    annotations["harbor.rewrite/original-upstreams"] = json!({"other": "x"}).to_string().into();
+    let stored = Stored::new(&[("main", "nginx:1")], &[], annotations).waiting(&[("main", "ErrImagePull")]);
+    let images = stored.images();
+    let view = failing(&stored, &images, PullFailure::NotFound);
+    let choice = alternative("m.io/nginx:1");
+    let repair = repair(&view, &[(0, choice)], at(0)).expect("a patch");
+    assert!(stored.clone().apply(&repair).is_ok());
+    for annotation in ["kuik.enix.io/original-images", "harbor.rewrite/original-upstreams"] {
+        let mut edited = stored.clone();
+        edited.object["metadata"]["annotations"][annotation] = json!({"other": "y"}).to_string().into();
+        assert!(edited.apply(&repair).is_err(), "{annotation}");
+    }
+}

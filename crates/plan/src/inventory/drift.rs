@@ -1,0 +1,441 @@
+//! Images that are not what their references suggest: replicas that run different content of one tag, a tag that has
+//! moved since, and a mirror that holds something else than its source.
+//!
+//! Most images of most workloads have not drifted, so Pods are gone through twice: [`Suspects`] keeps a few bytes for
+//! each image of a workload and finds those of which more than one digest is around, [`Drifts`] takes up these alone.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use fairlead_domain::digest::Digest;
+use fairlead_domain::platform::Platform;
+use fairlead_domain::reference::Reference;
+use serde::Serialize;
+
+use super::compare::{Held, Judge};
+use super::{Contents, PodView, Reported, Role, Row};
+
+/// Different contents that are told apart for one image of a workload.
+const MOST_CONTENTS: usize = 8;
+/// Images with drift that are kept.
+const MOST_DRIFTS: usize = 1000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DriftKind {
+    /// Replicas of one workload run different content of one tag.
+    Replicas,
+    /// The tag names another digest now than the one that runs.
+    Upstream,
+    /// Places that are declared to hold the same image do not.
+    Mirror,
+}
+
+impl DriftKind {
+    pub const ALL: [Self; 3] = [Self::Replicas, Self::Upstream, Self::Mirror];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Replicas => "replicas",
+            Self::Upstream => "upstream",
+            Self::Mirror => "mirror",
+        }
+    }
+
+    /// The reason of its event.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Replicas => "ReplicasDiffer",
+            Self::Upstream => "TagMoved",
+            Self::Mirror => "MirrorDiffers",
+        }
+    }
+}
+
+/// One image of one workload that is not what its reference suggests.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Drift {
+    pub kind: DriftKind,
+    pub namespace: String,
+    pub workload_kind: String,
+    pub workload: String,
+    /// Of the container, or `volume:` and the name of the volume.
+    pub image_of: String,
+    pub image: String,
+    pub message: String,
+    /// The digests in question, the one that most replicas run first.
+    pub digests: Vec<String>,
+    /// One Pod of those concerned.
+    pub pod: String,
+    /// One Pod of each content that has drifted.
+    #[serde(skip)]
+    pub pods: Vec<String>,
+}
+
+/// What is known besides Pods of images in use.
+pub struct Current<'k> {
+    pub contents: &'k Contents,
+    /// Digests that will not be read.
+    pub given_up: &'k dyn Fn(&Digest) -> bool,
+    /// What a registry says that an image of a namespace is today, where that is known.
+    pub now: &'k dyn Fn(&str, &str) -> Option<Digest>,
+    /// Which places of an image of a namespace differ today, in words; none where they were not compared.
+    pub places: &'k dyn Fn(&str, &str) -> Option<Vec<String>>,
+}
+
+impl std::fmt::Debug for Current<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Current").field("contents", &self.contents.len()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct DriftKey<'a> {
+    namespace: &'a str,
+    workload_kind: &'a str,
+    workload: &'a str,
+    is_volume: bool,
+    name: &'a str,
+    image: Cow<'a, str>,
+}
+
+impl<'a> DriftKey<'a> {
+    /// What has a digest in its name cannot drift.
+    fn new(pod: &PodView<'a>, row: &Row<'a>) -> Option<Self> {
+        if Reference::parse(&row.requested).is_ok_and(|image| image.digest().is_some()) {
+            return None;
+        }
+        let (workload_kind, workload) = pod.workload();
+        let (is_volume, name) = (row.role == Role::Volume, row.name);
+        let image = row.requested.clone();
+        Some(Self { namespace: pod.namespace, workload_kind, workload, is_volume, name, image })
+    }
+
+    fn image_of(&self) -> String {
+        if self.is_volume { format!("volume:{}", self.name) } else { self.name.to_owned() }
+    }
+
+    fn hash(&self) -> u64 {
+        hash(self)
+    }
+}
+
+fn hash(of: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What a row's node holds: what the kubelet reports, unless it may be about an earlier container. Of image volumes
+/// kubelets mostly say nothing, so what is expected counts.
+fn held(row: &Row<'_>) -> Option<Reported> {
+    let confirmed = row.mount.is_none_or(|mount| !mount.unconfirmed);
+    match &row.reported {
+        Some((_, Reported::Manifest { digest, .. })) if confirmed => {
+            Some(Reported::Manifest { repository: None, digest: *digest })
+        }
+        Some((_, Reported::Id(id))) if confirmed => Some(Reported::Id(*id)),
+        _ => row
+            .expected
+            .as_ref()
+            .filter(|_| row.role == Role::Volume)
+            .map(|expected| Reported::Manifest { repository: None, digest: expected.digest }),
+    }
+}
+
+/// The images of workloads that may have drifted.
+#[derive(Debug, Default)]
+pub struct Suspects {
+    /// What the first replica of each image holds, as a hash.
+    first: HashMap<u64, u64>,
+    found: HashSet<u64>,
+}
+
+impl Suspects {
+    /// Takes up an image of a Pod.
+    pub fn add(&mut self, pod: &PodView<'_>, row: &Row<'_>, current: &Current<'_>) {
+        let Some(key) = DriftKey::new(pod, row) else { return };
+        let hashed = key.hash();
+        if self.found.contains(&hashed) {
+            return;
+        }
+        let held = held(row);
+        let holds = hash((held.as_ref().and_then(Reported::digest), pod.platform));
+        let first = self.first.get(&hashed).copied();
+        if first == Some(holds) && row.differs.is_empty() {
+            return;
+        }
+        let is_unlike = held.is_some() && first.is_some_and(|first| first != holds);
+        if held.is_some() {
+            self.first.entry(hashed).or_insert(holds);
+        }
+        let differs = || {
+            let places = (current.places)(key.namespace, &key.image);
+            places.map_or(!row.differs.is_empty(), |places| !places.is_empty())
+        };
+        let moved = || {
+            let now = (current.now)(key.namespace, &key.image);
+            held.as_ref().is_some_and(|held| now.is_some_and(|now| held.digest() != Some(now)))
+        };
+        if is_unlike || differs() || moved() {
+            self.found.insert(hashed);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    fn has(&self, key: &DriftKey<'_>) -> bool {
+        self.found.contains(&key.hash())
+    }
+}
+
+/// A Pod that runs the image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Replica<'a> {
+    pod: &'a str,
+    /// As the specification has it.
+    routed: &'a str,
+    reported: Reported,
+    platform: Option<&'a Platform>,
+}
+
+impl Replica<'_> {
+    fn held(&self) -> Held<'_> {
+        Held { reported: &self.reported, platform: self.platform }
+    }
+
+    /// The digest that the specification holds it to.
+    fn pinned(&self) -> Option<Digest> {
+        Reference::parse(self.routed).ok()?.digest()
+    }
+
+    fn digest(&self) -> String {
+        self.reported.digest().map(|digest| digest.to_string()).unwrap_or_default()
+    }
+}
+
+/// A place that held another digest when a Pod was admitted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct OtherPlace<'a> {
+    image: String,
+    text: String,
+    used: &'a str,
+}
+
+#[derive(Debug, Default)]
+struct Uses<'a> {
+    /// Different contents, each with one of its replicas and how many there are.
+    contents: Vec<(Replica<'a>, usize)>,
+    places: Vec<OtherPlace<'a>>,
+    pod: &'a str,
+}
+
+/// A digest whose content would tell more, and where it can be read: in the repository of an image, as a Pod could.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriftRead<'a> {
+    pub digest: Digest,
+    pub image: Cow<'a, str>,
+    pub namespace: &'a str,
+    pub pod: &'a str,
+}
+
+/// What drifts.
+#[derive(Debug, Default)]
+pub struct DriftFindings<'a> {
+    pub drifts: Vec<Drift>,
+    pub reads: Vec<DriftRead<'a>>,
+    /// Images of which it cannot be told, in words.
+    pub undecided: Vec<String>,
+}
+
+/// Goes through Pods and finds drift.
+#[derive(Debug, Default)]
+pub struct Drifts<'a>(BTreeMap<DriftKey<'a>, Uses<'a>>);
+
+impl<'a> Drifts<'a> {
+    /// Takes up an image of a Pod, if it is suspected.
+    pub fn add(&mut self, pod: &PodView<'a>, row: &Row<'a>, suspects: &Suspects) {
+        let Some(key) = DriftKey::new(pod, row).filter(|key| suspects.has(key)) else { return };
+        let uses = self.0.entry(key).or_default();
+        if uses.pod.is_empty() || pod.name < uses.pod {
+            uses.pod = pod.name;
+        }
+        for difference in &row.differs {
+            let text = format!("{} holds {} ({})", difference.image, difference.digest, difference.by);
+            let known = uses.places.iter().any(|place| place.text == text);
+            if !known && uses.places.len() < MOST_CONTENTS {
+                uses.places.push(OtherPlace { image: difference.image.clone(), text, used: row.routed });
+            }
+        }
+        let Some(reported) = held(row) else { return };
+        let same = |(known, _): &&mut (Replica<'_>, usize)| {
+            known.reported.digest() == reported.digest() && known.platform == pod.platform
+        };
+        if let Some((_, count)) = uses.contents.iter_mut().find(same) {
+            *count += 1;
+        } else if uses.contents.len() < MOST_CONTENTS {
+            let replica = Replica { pod: pod.name, routed: row.routed, reported, platform: pod.platform };
+            uses.contents.push((replica, 1));
+        }
+    }
+
+    /// What drifts, and the digests whose content would tell more.
+    pub fn finish(self, current: &Current<'_>) -> DriftFindings<'a> {
+        let judge = Judge { contents: current.contents, given_up: current.given_up };
+        let mut found = DriftFindings::default();
+        for (key, mut uses) in self.0 {
+            uses.contents.sort_by(|(one, count), (other, others)| {
+                others.cmp(count).then_with(|| one.pod.cmp(other.pod))
+            });
+            let judged = Judged { key: &key, uses: &uses, judge: &judge };
+            judged.replicas(&mut found);
+            if let Some(now) = (current.now)(key.namespace, &key.image) {
+                judged.upstream(&now, &mut found);
+            }
+            found.drifts.extend(judged.mirror(current));
+            if found.drifts.len() >= MOST_DRIFTS {
+                break;
+            }
+        }
+        found.drifts.sort();
+        found
+    }
+}
+
+/// One image of a workload, judged.
+struct Judged<'s, 'a> {
+    key: &'s DriftKey<'a>,
+    uses: &'s Uses<'a>,
+    judge: &'s Judge<'s>,
+}
+
+impl<'a> Judged<'_, 'a> {
+    fn drift(&self, kind: DriftKind, message: String, digests: Vec<String>, pods: &[&str]) -> Drift {
+        let DriftKey { namespace, workload_kind, workload, image, .. } = self.key;
+        Drift {
+            kind,
+            namespace: (*namespace).to_owned(),
+            workload_kind: (*workload_kind).to_owned(),
+            workload: (*workload).to_owned(),
+            image_of: self.key.image_of(),
+            image: image.clone().into_owned(),
+            message,
+            digests,
+            pod: pods.first().map_or_else(|| self.uses.pod.to_owned(), |pod| (*pod).to_owned()),
+            pods: pods.iter().map(|pod| (*pod).to_owned()).collect(),
+        }
+    }
+
+    fn undecided(&self, what: &str) -> String {
+        let DriftKey { namespace, workload_kind, workload, image, .. } = self.key;
+        format!("{}: {what} of {image} in {namespace}/{workload_kind}/{workload}", self.key.image_of())
+    }
+
+    /// Where a digest can be read: what a replica runs in the repository that it runs it from, anything else in that
+    /// of the image.
+    fn read(&self, digest: Digest) -> DriftRead<'a> {
+        let runs = self.uses.contents.iter().find(|(one, _)| one.reported.digest() == Some(digest));
+        let (image, pod) = match runs {
+            Some((replica, _)) => (Cow::Borrowed(replica.routed), replica.pod),
+            None => (self.key.image.clone(), self.uses.pod),
+        };
+        DriftRead { digest, image, namespace: self.key.namespace, pod }
+    }
+
+    fn replicas(&self, found: &mut DriftFindings<'a>) {
+        let Some((first, count)) = self.uses.contents.first() else { return };
+        let (mut others, mut unknown) = (Vec::new(), false);
+        for (other, of_other) in self.uses.contents.iter().skip(1) {
+            // Two revisions that are pinned differ rightly: a rollout is under way.
+            let pins = [first, other].map(Replica::pinned);
+            if let [Some(one), Some(other)] = pins
+                && one != other
+            {
+                continue;
+            }
+            let (differs, reads) = self.judge.between(first.held(), other.held());
+            found.reads.extend(reads.into_iter().map(|digest| self.read(digest)));
+            unknown |= differs.is_none();
+            if differs == Some(true) {
+                others.push((other, of_other));
+            }
+        }
+        let Some((other, of_other)) = others.first() else {
+            if unknown {
+                found.undecided.push(self.undecided("whether replicas run the same content"));
+            }
+            return;
+        };
+        let DriftKey { workload_kind, workload, image, .. } = self.key;
+        let message = format!(
+            "{} of {workload_kind}/{workload} runs different content of {image}: {} in {count} Pods ({}, for \
+             instance), {} in {of_other} ({}); restart the workload, or pin it with fairlead.dev/pin",
+            self.key.image_of(),
+            first.reported,
+            first.pod,
+            other.reported,
+            other.pod,
+        );
+        let all = || std::iter::once(first).chain(others.iter().map(|(other, _)| *other));
+        let pods: Vec<_> = all().map(|replica| replica.pod).collect();
+        let digests = all().map(Replica::digest).collect();
+        found.drifts.push(self.drift(DriftKind::Replicas, message, digests, &pods));
+    }
+
+    fn upstream(&self, now: &Digest, found: &mut DriftFindings<'a>) {
+        let (mut moved, mut unknown) = (Vec::new(), false);
+        for (replica, _) in &self.uses.contents {
+            let (differs, reads) = self.judge.since(now, replica.held());
+            found.reads.extend(reads.into_iter().map(|digest| self.read(digest)));
+            unknown |= differs.is_none();
+            if differs == Some(true) {
+                moved.push(replica);
+            }
+        }
+        let Some(replica) = moved.first() else {
+            if unknown {
+                found.undecided.push(self.undecided("whether the tag has moved"));
+            }
+            return;
+        };
+        let DriftKey { workload_kind, workload, image, .. } = self.key;
+        let message = format!(
+            "{image} is {now} now, and {} of {workload_kind}/{workload} runs {}: the tag has moved since; {} is one \
+             of its Pods",
+            self.key.image_of(),
+            replica.reported,
+            replica.pod,
+        );
+        let digests = vec![replica.digest(), now.to_string()];
+        let pods: Vec<_> = moved.iter().map(|replica| replica.pod).collect();
+        found.drifts.push(self.drift(DriftKind::Upstream, message, digests, &pods));
+    }
+
+    /// What comparing the places found; where they were not compared, what admission found, unless registries say
+    /// otherwise by now.
+    fn mirror(&self, current: &Current<'_>) -> Option<Drift> {
+        let Self { key, uses, .. } = self;
+        let agree = |place: &&OtherPlace<'_>| {
+            let now = |image: &str| (current.now)(key.namespace, image);
+            now(&place.image).is_some_and(|other| now(place.used) == Some(other))
+        };
+        let differing = (current.places)(key.namespace, &key.image).unwrap_or_else(|| {
+            uses.places.iter().filter(|place| !agree(place)).map(|place| place.text.clone()).collect()
+        });
+        let first = differing.first()?;
+        let more = match differing.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let message = format!(
+            "places of {} hold different digests: {first}{more}; the policies that offer them say so in their \
+             condition Consistent",
+            key.image,
+        );
+        Some(self.drift(DriftKind::Mirror, message, Vec::new(), &[]))
+    }
+}

@@ -1,0 +1,181 @@
+//! One pass: what is looked at and read, what Pods are told, and which of them do not start.
+
+use std::sync::Arc;
+
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::*;
+use crate::usage::Holder;
+
+const IMAGE: &str = "registry.example/llm:1";
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("a time")
+}
+
+fn reference(text: &str) -> Reference {
+    text.parse().expect("a reference")
+}
+
+fn shop() -> Arc<str> {
+    "shop".into()
+}
+
+fn survey<'k>(
+    pods: &[PodView<'_>],
+    known: &Known,
+    resolutions: &'k Resolutions,
+    now: i64,
+) -> (Survey<'k, String>, Vec<Change>) {
+    let mut survey = Survey::new(resolutions, at(now), true);
+    let holder = Holder { namespace: shop(), pull_secrets: Arc::default(), pod: "a".into() };
+    let mut changes = Vec::new();
+    for view in pods {
+        let (pod, found) = (view.name.to_owned(), known.rows(view));
+        let surveyed = Surveyed { pod: &pod, view, found: &found, holder: &holder };
+        survey.add(&surveyed);
+        changes.push(survey.annotation(&surveyed));
+    }
+    (survey, changes)
+}
+
+fn looks(mut survey: Survey<'_, String>) -> Vec<(String, bool)> {
+    let looks = survey.looks().0.into_iter();
+    looks.map(|(_, wish)| (wish.image.to_string(), wish.last.is_none())).collect()
+}
+
+#[test]
+fn a_claim_is_looked_at_until_it_is_proven() {
+    let said = format!("registry.example/llm@{}", digest("llm"));
+    let text = json!({"model": said}).to_string();
+    let mut view = pod("a", vec![volume(IMAGE, vec![mount("web", None)])]);
+    view.volume_digests = Some(&text);
+    view.created = 100;
+    // The tag was looked at before the Pod came, which says nothing of what the Pod runs.
+    let mut earlier = Resolutions::default();
+    earlier.learn(&shop(), &reference(IMAGE), digest("llm"), at(50));
+    let unproven = |pods: &[PodView<'_>]| {
+        // Nothing is known of the claim yet.
+        let proven = |_: &PodView<'_>, _: &str| None;
+        let contents = Contents::default();
+        let knowledge = Knowledge { proven: Some(&proven), ..Knowledge::of_pods(&contents, &|_| false) };
+        let found = rows(&pods[0], &knowledge);
+        let holder = Holder { namespace: shop(), pull_secrets: Arc::default(), pod: "a".into() };
+        let (pod, mut survey) = ("a".to_owned(), Survey::new(&earlier, at(100), false));
+        let surveyed = Surveyed { pod: &pod, view: &pods[0], found: &found, holder: &holder };
+        survey.add(&surveyed);
+        assert_eq!(survey.annotation(&surveyed), Change::Leave);
+        looks(survey)
+    };
+    let pods = [view];
+    assert_eq!(unproven(&pods), [(IMAGE.to_owned(), true), (said.clone(), true)]);
+    let proven = Known { proven: Some(BTreeSet::from([said])), ..Known::default() };
+    let (found, changes) = survey(&pods, &proven, &earlier, 100);
+    assert_eq!((looks(found), &changes[..]), (vec![(IMAGE.to_owned(), false)], &[Change::Leave][..]));
+}
+
+#[test]
+fn tags_are_looked_at_as_they_are_used_and_as_they_were_asked_for() {
+    let pinned = format!("registry.example/app:1@{}", digest("app"));
+    let routes = json!({"v": 1, "images": {
+        "volume:model": {"asked": "origin.example/llm:1", "used": IMAGE, "by": "x", "digest": digest("llm")},
+        "web": {"asked": "origin.example/app:1", "used": pinned, "by": "x"},
+    }})
+    .to_string();
+    let images = vec![
+        container("web", &pinned, None),
+        container("plain", "registry.example/plain:1", None),
+        volume(IMAGE, vec![mount("web", None)]),
+    ];
+    let mut view = pod("a", images);
+    view.routes = Some(&routes);
+    let resolutions = Resolutions::default();
+    let (found, _) = survey(&[view], &Known::default(), &resolutions, 0);
+    let wanted: Vec<_> = looks(found).into_iter().map(|(image, _)| image).collect();
+    assert_eq!(wanted, ["origin.example/app:1", "origin.example/llm:1", IMAGE]);
+}
+
+#[test]
+fn an_annotation_waits_for_registries_that_do_not_answer_but_not_for_ever() {
+    let data = UseView { place: Place::Volume("data"), ..volume("down.example/data:1", vec![]) };
+    let mut view = pod("a", vec![data, volume(IMAGE, vec![mount("web", None)])]);
+    view.created = 100;
+    let pods = [view];
+    let mut resolutions = Resolutions::default();
+    let known = Known { later: BTreeMap::from([(IMAGE.to_owned(), digest("llm"))]), ..Known::default() };
+    let change = |resolutions: &Resolutions, now| survey(&pods, &known, resolutions, now).1.remove(0);
+    assert_eq!(change(&resolutions, 100), Change::Leave, "nothing was looked at");
+    let down = reference("down.example/data:1");
+    resolutions.heed(&shop(), &down, &Verdict::Unreachable { reason: "".into() }, at(110));
+    assert_eq!(change(&resolutions, 120), Change::Leave);
+    assert!(matches!(change(&resolutions, 800), Change::Write(_)));
+    resolutions.heed(&shop(), &down, &Verdict::Unauthorised { reason: "".into() }, at(130));
+    assert!(matches!(change(&resolutions, 140), Change::Write(_)), "another look will not find more");
+}
+
+#[test]
+fn looks_are_bounded_and_those_that_something_waits_for_come_first() {
+    let images: Vec<_> = (0..5000).map(|number| format!("registry.example/{number:04}:1")).collect();
+    let pods: Vec<_> =
+        images.iter().map(|image| pod("a", vec![volume(image, vec![mount("web", None)])])).collect();
+    let mut resolutions = Resolutions::default();
+    for image in &images[..4000] {
+        resolutions.learn(&shop(), &reference(image), digest("llm"), at(10));
+    }
+    let later = images[..4000].iter().map(|image| (image.clone(), digest("llm"))).collect();
+    let known = Known { later, ..Known::default() };
+    let (mut found, _) = survey(&pods, &known, &resolutions, 20);
+    assert_eq!(found.wanted().len(), 5000);
+    let (looks, omitted) = found.looks();
+    assert_eq!((looks.len(), omitted), (4096, 904));
+    assert_eq!(looks.iter().filter(|(_, wish)| wish.last.is_none()).count(), 1000);
+}
+
+#[test]
+fn contents_are_read_where_the_image_runs_from_and_digests_in_use_are_known() {
+    let image_id = format!("elsewhere.example/app@{}", digest("new"));
+    let image = format!("registry.example/app:1@{}", digest("app"));
+    let resolutions = Resolutions::default();
+    let pods = [pod("a", vec![container("web", &image, Some(&image_id))])];
+    let (mut found, _) = survey(&pods, &Known::default(), &resolutions, 0);
+    assert_eq!(found.in_use(), Some(&HashSet::from([digest("app"), digest("new")])));
+    assert!(found.compares_platforms);
+    let mut reads = found.readings(|wanted| *wanted != digest("app"));
+    assert_eq!(reads.len(), 1, "the other one cannot be read now");
+    let (read, reading) = reads.remove(0);
+    assert_eq!((read, &*reading.image.to_string(), &*reading.pod), (digest("new"), &*image, "a"));
+}
+
+#[test]
+fn a_pod_is_counted_that_waits_for_a_container_with_an_image_volume() {
+    let mounting = |created| UseView { mounts_images: true, created, ..container("web", "app:1", None) };
+    let init = |created, ended| UseView {
+        place: Place::Init("init"),
+        created,
+        ended,
+        ..container("init", "app:1", None)
+    };
+    let side = UseView { created: true, ..container("side", "app:1", None) };
+    let waits = |images: Vec<UseView<'_>>, node, now| {
+        let mut view = pod("a", images);
+        view.node = node;
+        survey(&[view], &Known::default(), &Resolutions::default(), now).0.not_started
+    };
+    let node = Some("node-1");
+    for (images, node, now, count) in [
+        (vec![mounting(false)], node, 301, 1),
+        (vec![mounting(false)], node, 300, 0),
+        (vec![mounting(false)], None, 301, 0),
+        (vec![mounting(true)], node, 301, 0),
+        // Another container runs, or an init container has ended.
+        (vec![mounting(false), side.clone()], node, 301, 1),
+        (vec![init(true, true), mounting(false)], node, 301, 1),
+        (vec![init(true, false), mounting(false)], node, 301, 0),
+        (vec![container("web", "app:1", None)], node, 301, 0),
+    ] {
+        assert_eq!(waits(images.clone(), node, now), count, "{images:?} {node:?} {now}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Whether the Pods of a revision run what is pinned, and when a pin is of no more use.
+
+use fairlead_api::conditions::{Finding, reasons, types};
+use fairlead_api::fairlead::ImagePinSpec;
+use fairlead_domain::reference::Reference;
+
+use super::{pin_key, revision_names};
+
+/// A pin is older than this before it goes: its first Pod may not be stored yet.
+pub const GRACE_SECONDS: i64 = 10 * 60;
+
+/// Pods that a message names.
+const MOST_NAMED: usize = 3;
+
+/// A Pod of the revision: for each image, what was asked for and what the specification names now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodImages<'a> {
+    pub name: &'a str,
+    pub images: Vec<(&'a str, &'a str)>,
+}
+
+/// Whether every Pod of the revision runs what is pinned. A runtime pulls nothing else for a reference with a digest,
+/// so what the specification says counts.
+pub fn report(pin: &ImagePinSpec, pods: &[PodImages<'_>]) -> Finding {
+    let mut differing: Vec<&str> = pods
+        .iter()
+        .filter(|pod| pod.images.iter().any(|image| differs(pin, image)))
+        .map(|pod| pod.name)
+        .collect();
+    if differing.is_empty() {
+        let message = match (pin.images.len(), pods.len()) {
+            (images, 0) => format!("{} pinned; the revision has no Pod", counted(images, "image")),
+            (images, pods) => {
+                format!("{} pinned; {} run what is pinned", counted(images, "image"), counted(pods, "Pod"))
+            }
+        };
+        return Finding::new(types::READY, true, reasons::READY, message);
+    }
+    differing.sort_unstable();
+    let named = differing.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
+    let more = differing.len().saturating_sub(MOST_NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let message = format!(
+        "{} of {} were admitted without the pinned digests: {named}{more}; delete them to have them replaced",
+        differing.len(),
+        counted(pods.len(), "Pod"),
+    );
+    Finding::new(types::READY, false, reasons::DEGRADED, message)
+}
+
+/// Whether an image is one that is pinned, and is not held to that digest.
+fn differs(pin: &ImagePinSpec, (asked, image): &(&str, &str)) -> bool {
+    let Some(asked) = Reference::parse(asked).ok().filter(|asked| asked.digest().is_none()) else {
+        return false;
+    };
+    let key = pin_key(&asked);
+    let Some(pinned) = pin.images.iter().find(|image| image.asked == key.as_str()) else { return false };
+    let runs = Reference::parse(image).ok().and_then(|image| image.digest());
+    runs.is_none_or(|digest| digest.to_string() != pinned.digest)
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// What becomes of a pin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// It is used, or its owner's deletion will take it along.
+    Stays,
+    /// It goes if there is no `ControllerRevision` of these names.
+    GoesWithout([String; 2]),
+}
+
+/// Whether a pin can go. Both times in seconds since 1970; `pods` is how many Pods the revision has.
+pub fn fate(pin: &ImagePinSpec, created: i64, pods: usize, grace: i64, now: i64) -> Fate {
+    let young = now.saturating_sub(created) < grace;
+    match revision_names(&pin.workload, &pin.revision) {
+        Some(names) if pods == 0 && !young => Fate::GoesWithout(names),
+        _ => Fate::Stays,
+    }
+}

@@ -1,0 +1,352 @@
+mod agreement;
+
+use std::collections::BTreeMap;
+
+use fairlead_api::conditions::ConditionStatus;
+use fairlead_api::fairlead::{ImagePin, PinnedImage};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::platform::Platform;
+use fairlead_domain::verdict::Verdict;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::*;
+use crate::inventory::{Content, Contents, PlatformManifest};
+use crate::owners::Controller;
+
+type Labels = BTreeMap<String, String>;
+
+fn reference(text: &str) -> Reference {
+    text.parse().expect("a reference")
+}
+
+fn digest(of: &str) -> Digest {
+    Digest::sha256(of.as_bytes())
+}
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn of_set(name: &str, uid: &str, hash: &str) -> Revision {
+    let controller = Controller { api_version: "apps/v1", kind: "ReplicaSet", name, uid };
+    revision(Some(controller), &labels(&[("pod-template-hash", hash)])).expect("a revision")
+}
+
+fn image(asked: &str, of: &str, second: i64) -> PinnedImage {
+    PinnedImage {
+        asked: pin_key(&reference(asked)).to_string(),
+        digest: digest(of).to_string(),
+        resolved_from: None,
+        resolved_at: Time(Timestamp::from_second(second).expect("a time")),
+    }
+}
+
+fn created(revision: &Revision, images: &[PinnedImage]) -> ImagePin {
+    let Ok(PinWrite::Create(mut pin)) = write(revision, None, images) else { panic!("it is not created") };
+    pin.metadata.resource_version = Some("1".to_owned());
+    *pin
+}
+
+#[test]
+fn the_pod_counts_before_its_namespace_and_that_before_the_configuration() {
+    let said = |text: &'static str| match text.split_once(':') {
+        Some(("annotation", value)) => Said { annotation: Some(value), label: None },
+        Some((_, value)) => Said { annotation: None, label: Some(value) },
+        None => Said::default(),
+    };
+    for (pod, namespace, [off, opt_in, all]) in [
+        ("", "", [false, false, true]),
+        ("annotation:true", "", [false, true, true]),
+        ("label:true", "", [false, true, true]),
+        ("", "annotation:true", [false, true, true]),
+        ("", "label:true", [false, true, true]),
+        ("label:false", "annotation:true", [false, false, false]),
+        ("annotation:true", "label:false", [false, true, true]),
+        ("", "label:false", [false, false, false]),
+        ("annotation:yes", "label:true", [false, true, true]),
+        ("annotation:yes", "", [false, false, true]),
+    ] {
+        for (mode, pinned) in [(Mode::Off, off), (Mode::OptIn, opt_in), (Mode::All, all)] {
+            let opinion = opinion(mode, said(pod), said(namespace));
+            assert_eq!(opinion.pinned, pinned, "{mode:?} {pod:?} {namespace:?}");
+            let told =
+                (mode == Mode::Off && pod.ends_with(":true")) || (mode != Mode::Off && pod.ends_with("yes"));
+            assert_eq!(opinion.warning.is_some(), told, "{mode:?} {pod:?} {:?}", opinion.warning);
+        }
+    }
+    let both = Said { annotation: Some("false"), label: Some("true") };
+    assert!(!opinion(Mode::OptIn, both, Said::default()).pinned, "an annotation counts before a label");
+}
+
+#[test]
+fn revisions_are_those_of_kubernetes() {
+    let owner = |kind| Controller { api_version: "apps/v1", kind, name: "web", uid: "u" };
+    for (controller, pairs, expected) in [
+        (Some(owner("ReplicaSet")), &[("pod-template-hash", "5d4")][..], Some("5d4")),
+        (Some(owner("StatefulSet")), &[("controller-revision-hash", "web-7f")], Some("web-7f")),
+        (Some(owner("DaemonSet")), &[("controller-revision-hash", "7f"), ("app", "x")], Some("7f")),
+        (Some(owner("Job")), &[("job-name", "web")], Some("u")),
+        (Some(owner("VirtualMachineInstance")), &[], Some("u")),
+        (Some(owner("ReplicaSet")), &[("pod-template-hash", "")], Some("u")),
+        (None, &[("pod-template-hash", "5d4")], None),
+    ] {
+        let found = revision(controller, &labels(pairs));
+        assert_eq!(found.as_ref().map(|one| one.revision.as_str()), expected, "{controller:?} {pairs:?}");
+    }
+}
+
+#[test]
+fn names_of_pins_are_legal_and_differ() {
+    let long = format!("{}.-{}", "a".repeat(150), "b".repeat(103));
+    let names: Vec<_> = ["web-5d4", "Web_5d4", "a.b-.c", "-", "", long.as_str()]
+        .into_iter()
+        .flat_map(|name| ["u1", "u2"].map(|uid| of_set(name, uid, "5d4")))
+        .map(|revision| revision.pin_name())
+        .collect();
+    for name in &names {
+        assert!(!name.is_empty() && name.len() <= 253, "{name}");
+        let legal = |part: &str| {
+            let alphanumeric =
+                |one: Option<char>| one.is_some_and(|one| one.is_ascii_lowercase() || one.is_ascii_digit());
+            let inside = part.chars().all(|one| one == '-' || alphanumeric(Some(one)));
+            inside && alphanumeric(part.chars().next()) && alphanumeric(part.chars().last())
+        };
+        assert!(name.split('.').all(legal), "{name}");
+    }
+    assert!(names[0].starts_with("web-5d4-"), "{}", names[0]);
+    assert_ne!(names[0], names[1], "the same name, another workload");
+    assert_eq!(names[0], of_set("web-5d4", "u1", "5d4").pin_name(), "the same on every replica");
+    assert_ne!(names[0], of_set("web-5d4", "u1", "6e5").pin_name(), "another revision");
+}
+
+#[test]
+fn only_tags_that_are_pulled_get_a_digest() {
+    let pinned = format!("nginx@{}", digest("x"));
+    let both = format!("nginx:1@{}", digest("x"));
+    for (image, policy, needs) in [
+        ("nginx:1", Some("IfNotPresent"), true),
+        ("nginx", Some("Always"), true),
+        ("nginx:1", None, true),
+        ("nginx:1", Some("Never"), false),
+        (pinned.as_str(), None, false),
+        (&both, Some("Always"), false),
+    ] {
+        assert_eq!(needs_digest(&reference(image), policy), needs, "{image} {policy:?}");
+    }
+}
+
+#[test]
+fn tags_stay_beside_their_digests() {
+    let one = digest("x");
+    for (written, held) in [
+        ("nginx:1", format!("nginx:1@{one}")),
+        ("nginx", format!("nginx:latest@{one}")),
+        ("Reg.example:5000/a/b:v1", format!("Reg.example:5000/a/b:v1@{one}")),
+        (&format!("nginx:1@{}", digest("y")), format!("docker.io/library/nginx:1@{one}")),
+    ] {
+        assert_eq!(hold_written(written, &one), held);
+        assert_eq!(hold(&reference(written), &one), reference(&held), "{written}");
+    }
+}
+
+#[test]
+fn the_origin_decides_and_else_what_was_known_or_what_another_place_serves() {
+    let (told, old, copy) = (digest("told"), digest("old"), digest("copy"));
+    let available = |digest| Verdict::Available { digest: Some(digest) };
+    let down = || Verdict::Unreachable { reason: "refused".into() };
+    let place = |tag: Verdict, last_known: Option<Verdict>| PlaceAnswer {
+        reference: reference("m.io/nginx:1"),
+        tag,
+        last_known,
+    };
+    let gone = || Verdict::NotFound { reason: "gone".into() };
+    let refused = || Verdict::Unauthorised { reason: "no credential".into() };
+    let missing = || Some(gone());
+    for (what, origin, last_known, places, expected) in [
+        (
+            "the origin tells",
+            available(told),
+            Some(old),
+            vec![place(available(copy), None)],
+            Some((told, false)),
+        ),
+        ("nothing else is known", down(), Some(old), vec![place(down(), Some(down()))], Some((old, false))),
+        (
+            "a place has the old one",
+            down(),
+            Some(old),
+            vec![place(available(copy), Some(available(old)))],
+            Some((old, false)),
+        ),
+        (
+            "no place has the old one",
+            down(),
+            Some(old),
+            vec![place(available(copy), missing())],
+            Some((copy, true)),
+        ),
+        (
+            "a copy is all there is",
+            down(),
+            None,
+            vec![place(down(), None), place(available(copy), None)],
+            Some((copy, true)),
+        ),
+        ("nothing", down(), None, vec![place(down(), None)], None),
+        ("the tag is gone", gone(), Some(old), vec![place(gone(), Some(available(old)))], None),
+        ("the registry refuses", refused(), Some(old), vec![place(refused(), Some(refused()))], None),
+        (
+            "gone, and a copy is left",
+            gone(),
+            Some(old),
+            vec![place(available(copy), None)],
+            Some((copy, true)),
+        ),
+        ("a registry that tells no digest", Verdict::Available { digest: None }, None, Vec::new(), None),
+    ] {
+        let found = resolve(&origin, last_known, &places).map(|found| (found.digest, found.from.is_some()));
+        assert_eq!(found, expected, "{what}");
+    }
+}
+
+#[test]
+fn a_pin_is_created_once_and_extended_by_what_it_lacks() {
+    let revision = of_set("web-5d4", "u", "5d4");
+    let images = [image("nginx:1", "a", 1)];
+    let pin = created(&revision, &images);
+    assert_eq!(pin.metadata.owner_references.as_ref().map(|owners| owners[0].uid.as_str()), Some("u"));
+    assert_eq!(
+        pin.metadata.labels.as_ref().map(|labels| labels["fairlead.dev/revision"].as_str()),
+        Some("5d4")
+    );
+    assert_eq!(
+        write(&revision, Some(&pin), &[image("nginx:1", "b", 2)]),
+        Ok(PinWrite::Nothing),
+        "the first counts"
+    );
+    assert_eq!(digest_in(&pin.spec.images, &reference("nginx:1")), Some(digest("a")));
+
+    let Ok(PinWrite::Add(patch)) =
+        write(&revision, Some(&pin), &[image("nginx:1", "b", 2), image("redis", "c", 2)])
+    else {
+        panic!("it is not extended");
+    };
+    assert_eq!(patch["metadata"]["resourceVersion"], "1");
+    assert_eq!(patch["spec"]["images"][0]["digest"], digest("a").to_string());
+    assert_eq!(patch["spec"]["images"][1]["asked"], "docker.io/library/redis:latest");
+
+    let foreign = of_set("web-5d4", "another", "5d4");
+    assert!(matches!(write(&foreign, Some(&pin), &images), Err(Unpinnable::Foreign(_))));
+    let mut full = pin;
+    full.spec.images = (0..256).map(|number| image(&format!("nginx:{number}"), "a", 1)).collect();
+    assert!(matches!(write(&revision, Some(&full), &[image("redis", "c", 2)]), Err(Unpinnable::Full(_))));
+}
+
+#[test]
+fn the_newest_pin_of_the_workload_is_known_last() {
+    let pins = [
+        created(&of_set("web-5d4", "u1", "5d4"), &[image("nginx:1", "first", 1)]),
+        created(&of_set("web-6e5", "u2", "6e5"), &[image("nginx:1", "second", 2), image("redis:1", "r", 9)]),
+        created(&of_set("other-5d4", "u3", "5d4"), &[image("nginx:1", "other", 3)]),
+    ];
+    let specs = || pins.iter().map(|pin| &pin.spec);
+    let next = of_set("web-7f6", "u4", "7f6");
+    assert_eq!(last_known(&next, &reference("nginx:1"), specs()), Some(digest("second")));
+    assert_eq!(last_known(&next, &reference("nginx:2"), specs()), None);
+    assert_eq!(last_known(&of_set("third-1", "u5", "1"), &reference("nginx:1"), specs()), None);
+}
+
+#[test]
+fn a_pin_is_ready_while_all_pods_run_it() {
+    let pin = created(&of_set("web-5d4", "u", "5d4"), &[image("nginx:1", "a", 1)]).spec;
+    let (held, other) = (format!("m.io/nginx:1@{}", digest("a")), format!("nginx:1@{}", digest("b")));
+    let pod = |name, asked, used| PodImages { name, images: vec![(asked, used), ("redis:1", "redis:1")] };
+    for (pods, ready, says) in [
+        (vec![], true, "1 image pinned; the revision has no Pod"),
+        (vec![pod("p", "nginx:1", &held)], true, "1 image pinned; 1 Pod run what is pinned"),
+        (
+            vec![pod("p", "nginx:1", "nginx:1"), pod("q", "nginx:1", &held)],
+            false,
+            "1 of 2 Pods were admitted without",
+        ),
+        (vec![pod("p", "docker.io/library/nginx:1", &other)], false, "without the pinned digests: p; delete"),
+        (vec![pod("p", &other, &other)], true, "1 Pod run"),
+    ] {
+        let finding = report(&pin, &pods);
+        assert_eq!(finding.status, ConditionStatus::from(ready), "{}", finding.message);
+        assert!(finding.message.contains(says), "{}", finding.message);
+    }
+}
+
+#[test]
+fn a_pin_goes_when_neither_pod_nor_revision_needs_it() {
+    let of = |kind, label: &[(&str, &str)]| {
+        let controller = Controller { api_version: "apps/v1", kind, name: "db", uid: "u" };
+        created(&revision(Some(controller), &labels(label)).expect("a revision"), &[image("nginx:1", "a", 1)])
+            .spec
+    };
+    let stateful = of("StatefulSet", &[("controller-revision-hash", "db-7f")]);
+    let names = ["db-7f".to_owned(), "db-db-7f".to_owned()];
+    assert_eq!(fate(&stateful, 0, 0, 600, 600), Fate::GoesWithout(names));
+    assert_eq!(fate(&stateful, 0, 1, 600, 600), Fate::Stays, "a Pod runs it");
+    assert_eq!(fate(&stateful, 1, 0, 600, 600), Fate::Stays, "its first Pod may not be stored yet");
+    let daemons = of("DaemonSet", &[("controller-revision-hash", "7f")]);
+    assert!(matches!(fate(&daemons, 0, 0, 600, 600), Fate::GoesWithout(names) if names[1] == "db-7f"));
+    for with_owner in [of("ReplicaSet", &[("pod-template-hash", "5d4")]), of("Job", &[])] {
+        assert_eq!(fate(&with_owner, 0, 0, 600, 6000), Fate::Stays, "its owner's deletion takes it along");
+    }
+}
+
+#[test]
+fn what_runs_is_told_by_the_specification_the_kubelet_or_the_record() {
+    let (one, two) = (digest("1"), digest("2"));
+    let image = |pod: &str, asked: &str, image: &str, reported: Option<String>, expected: Option<Digest>| {
+        RunningImage {
+            pod: pod.to_owned(),
+            asked: asked.to_owned(),
+            image: image.to_owned(),
+            reported,
+            expected: expected.map(|digest| digest.to_string()),
+        }
+    };
+    let plain = |pod, reported| image(pod, "nginx:1", "nginx:1", reported, None);
+    let named = |digest| Some(format!("docker.io/library/nginx@{digest}"));
+    for (images, expected) in [
+        (vec![plain("p", named(one)), plain("q", named(one))], Ok(one)),
+        (vec![plain("p", Some(format!("docker-pullable://nginx@{one}")))], Ok(one)),
+        (vec![image("p", "nginx:1", &format!("m.io/nginx:1@{one}"), Some(two.to_string()), None)], Ok(one)),
+        (vec![image("p", "docker.io/library/nginx:1", "nginx:1", Some(two.to_string()), Some(one))], Ok(one)),
+        (vec![plain("p", named(one)), plain("waiting", None)], Ok(one)),
+        (vec![plain("p", Some(one.to_string()))], Err(NotRunning::Untold("p".to_owned()))),
+        (
+            vec![image("p", "nginx:2", "nginx:2", named(one), None)],
+            Err(NotRunning::Other("nginx:2".to_owned())),
+        ),
+        (vec![], Err(NotRunning::NoPod)),
+    ] {
+        assert_eq!(running(&reference("nginx:1"), &images, &Contents::default()), expected, "{images:?}");
+    }
+    let both = [plain("p", named(one)), plain("q", named(two))];
+    assert!(
+        matches!(running(&reference("nginx:1"), &both, &Contents::default()), Err(NotRunning::Differs(told)) if told.contains("Pod q"))
+    );
+
+    // A runtime that reports the image of its platform where an index was resolved.
+    let index = digest("index");
+    let on = |pod, reported| image(pod, "nginx:1", "nginx:1", named(reported), Some(index));
+    let replicas = [on("on-amd64", one), on("on-arm64", two)];
+    assert!(replicas.iter().all(|image| image.to_read() == Some(index)));
+    assert_eq!(on("same", index).to_read(), None);
+    let mut contents = Contents::default();
+    let manifest = |digest| PlatformManifest { platform: Platform::default(), digest };
+    contents.learn(index, Content::index([manifest(one), manifest(two)]));
+    assert_eq!(running(&reference("nginx:1"), &replicas, &contents), Ok(index));
+    assert_eq!(
+        running(&reference("nginx:1"), &replicas[..1], &Contents::default()),
+        Ok(one),
+        "it is not known"
+    );
+    let older = on("older", digest("before the tag moved"));
+    assert_eq!(running(&reference("nginx:1"), &[older], &contents), Ok(digest("before the tag moved")));
+}
