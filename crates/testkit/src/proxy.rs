@@ -2,9 +2,9 @@
 //! the API server is well, and how a registry stops accepting connections while established ones work. It forwards
 //! bytes, so TLS and certificates for 127.0.0.1 hold through it.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -29,20 +29,29 @@ enum Wire {
 #[derive(Debug)]
 pub struct ApiProxy {
     address: SocketAddr,
-    wire: watch::Sender<Wire>,
+    wire: Arc<watch::Sender<Wire>>,
     accepted: Arc<AtomicUsize>,
+    allowance: Arc<AtomicU64>,
     accepting: JoinHandle<()>,
 }
 
 impl ApiProxy {
     pub async fn start(target: SocketAddr) -> Result<Self> {
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), target).await
+    }
+
+    /// Listens where a cluster with a network of its own can reach it.
+    pub async fn start_at(address: IpAddr, target: SocketAddr) -> Result<Self> {
         let listener =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen on loopback")?;
+            TcpListener::bind((address, 0)).await.with_context(|| format!("cannot listen on {address}"))?;
         let address = listener.local_addr()?;
         let (wire, state) = watch::channel(Wire::Open);
+        let wire = Arc::new(wire);
         let accepted = Arc::<AtomicUsize>::default();
-        let accepting = tokio::spawn(accept(listener, target, state, Arc::clone(&accepted)));
-        Ok(Self { address, wire, accepted, accepting })
+        let allowance = Arc::new(AtomicU64::new(u64::MAX));
+        let meter = Meter { allowance: Arc::clone(&allowance), wire: Arc::clone(&wire) };
+        let accepting = tokio::spawn(accept(listener, target, state, Arc::clone(&accepted), meter));
+        Ok(Self { address, wire, accepted, allowance, accepting })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -62,6 +71,14 @@ impl ApiProxy {
     /// Connections stay and new ones are accepted, but nothing gets through: a lost route rather than a dead server.
     pub fn stall(&self) {
         self.wire.send_replace(Wire::Stalled);
+    }
+
+    /// Stalls as soon as the server has sent this many more bytes, and waits for that.
+    pub async fn stall_after(&self, bytes: u64) -> Result<()> {
+        self.allowance.store(bytes, Ordering::Relaxed);
+        self.wire.subscribe().wait_for(|state| *state == Wire::Stalled).await.context("the proxy ended")?;
+        self.allowance.store(u64::MAX, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Breaks every connection; nothing listens any more.
@@ -88,6 +105,25 @@ impl ApiProxy {
 impl Drop for ApiProxy {
     fn drop(&mut self) {
         self.accepting.abort();
+        self.cut();
+    }
+}
+
+/// Counts what servers send against [`ApiProxy::stall_after`].
+#[derive(Clone, Debug)]
+struct Meter {
+    allowance: Arc<AtomicU64>,
+    wire: Arc<watch::Sender<Wire>>,
+}
+
+impl Meter {
+    fn count(&self, bytes: usize) {
+        let bytes = bytes as u64;
+        let left = |left: u64| (left != u64::MAX).then(|| left.saturating_sub(bytes));
+        let before = self.allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+        if before.is_ok_and(|before| before <= bytes) {
+            self.wire.send_replace(Wire::Stalled);
+        }
     }
 }
 
@@ -96,6 +132,7 @@ async fn accept(
     target: SocketAddr,
     mut wire: watch::Receiver<Wire>,
     count: Arc<AtomicUsize>,
+    meter: Meter,
 ) {
     let Ok(address) = listener.local_addr() else { return };
     let mut listener = Some(listener);
@@ -118,13 +155,13 @@ async fn accept(
             },
             Ok((client, _)) = accepted => {
                 count.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(connect(client, target, wire.clone()));
+                tokio::spawn(connect(client, target, wire.clone(), meter.clone()));
             }
         }
     }
 }
 
-async fn connect(client: TcpStream, target: SocketAddr, mut wire: watch::Receiver<Wire>) {
+async fn connect(client: TcpStream, target: SocketAddr, mut wire: watch::Receiver<Wire>, meter: Meter) {
     if *wire.borrow() == Wire::Resetting {
         // Closing it then sends a reset.
         drop(client.set_zero_linger());
@@ -140,8 +177,8 @@ async fn connect(client: TcpStream, target: SocketAddr, mut wire: watch::Receive
     let (from_server, to_server) = server.into_split();
     // Either direction's end is the end of both.
     tokio::select! {
-        () = pump(from_client, to_server, wire.clone()) => {}
-        () = pump(from_server, to_client, wire) => {}
+        () = pump(from_client, to_server, wire.clone(), |_| ()) => {}
+        () = pump(from_server, to_client, wire, |bytes| meter.count(bytes)) => {}
     }
 }
 
@@ -157,6 +194,7 @@ async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut wire: watch::Receiver<Wire>,
+    read: impl Fn(usize),
 ) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -173,6 +211,7 @@ async fn pump(
                 _ => return,
             },
         };
+        read(count);
         // Bytes that arrived in the moment of a stall are held until it is over.
         if !passes(&mut wire).await {
             return;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::OnceCell;
 
@@ -31,7 +31,8 @@ pub use part::Part;
 use crate::assets::Assets;
 use crate::audit::{self, AuditEvent};
 use crate::process::Process;
-use crate::registry::{Registry, RegistryConfig};
+use crate::proxy::ApiProxy;
+use crate::registry::{Endpoint, Registry, RegistryConfig};
 use crate::supervisor::{Signal, Supervisor};
 use health::Health;
 
@@ -199,6 +200,15 @@ impl Cluster {
             node::pulls_from(self.directory(), &registry.host(), registry.endpoint())?;
         }
         Ok(registry)
+    }
+
+    /// A wire to a registry of this cluster, and the registry as the node reaches it through the wire.
+    pub async fn wire_to(&self, registry: &Registry) -> Result<(ApiProxy, Endpoint)> {
+        let wire = ApiProxy::start_at(self.host_address(), registry.endpoint().address().into()).await?;
+        let SocketAddr::V4(address) = wire.address() else { bail!("{} is not IPv4", wire.address()) };
+        let endpoint = Endpoint::at(address);
+        node::pulls_from(self.directory(), &endpoint.host(), &endpoint)?;
+        Ok((wire, endpoint))
     }
 
     /// Lets the cluster and all that runs under it outlive this process.

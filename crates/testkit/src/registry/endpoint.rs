@@ -28,6 +28,10 @@ impl Endpoint {
         Self { address, credentials: None, authority: None, self_signed: false }
     }
 
+    pub fn address(&self) -> SocketAddrV4 {
+        self.address
+    }
+
     pub fn port(&self) -> u16 {
         self.address.port()
     }
