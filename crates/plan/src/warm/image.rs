@@ -49,9 +49,19 @@ pub(super) struct KnownNode {
 /// have an older one. Images go through the nodes in different orders, so that they rarely meet on one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
-    class: u8,
+    /// Pods do not wait for it.
+    open: bool,
+    /// It failed, or has an older one.
+    again: bool,
     hash: u64,
     pub(super) node: Arc<str>,
+}
+
+impl Rank {
+    /// The node lacks the image, and has not failed to pull it.
+    pub(super) fn is_fresh(&self) -> bool {
+        !self.again
+    }
 }
 
 /// How one node stands to the image.
@@ -221,6 +231,7 @@ impl Image {
             image_failures: self.common_failures,
             last_failure: self.last_failure,
             is_held: !self.tally.ready.is_empty(),
+            fresh: self.common_failures > 0 && self.waiting.iter().any(Rank::is_fresh),
         }
     }
 
@@ -289,7 +300,7 @@ impl Image {
                 let until = failed_at.map(|at| self.pace.retry_at(at, row.failures));
                 match until.filter(|until| *until > now) {
                     Some(until) => (Need::Later, Some(until)),
-                    None => (Need::Pull(self.rank(known, 2)), None),
+                    None => (Need::Pull(self.rank(known, true)), None),
                 }
             }
             Some(Row { pulled_at: Some(pulled_at), unlisted, .. }) if holds => {
@@ -297,21 +308,20 @@ impl Image {
                 let unlisted = !unlisted && node.lists_all_images() && !node.lists_image(reference);
                 let list = unlisted.then(|| after(*pulled_at, LIST_DELAY).max(after(now, LIST_INTERVAL)));
                 match due {
-                    Some(due) if due <= now => (Need::Pull(self.rank(known, 2)), None),
+                    Some(due) if due <= now => (Need::Pull(self.rank(known, true)), None),
                     due => (Need::Nothing, earliest(due, list)),
                 }
             }
-            _ => (Need::Pull(self.rank(known, 1)), None),
+            _ => (Need::Pull(self.rank(known, false)), None),
         };
         (Stance::Target { holds, failing, need }, again)
     }
 
-    fn rank(&self, known: &KnownNode, class: u8) -> Rank {
+    fn rank(&self, known: &KnownNode, again: bool) -> Rank {
         let mut hasher = XxHash64::default();
         hasher.write(self.uid.as_bytes());
         hasher.write(known.node.uid.as_bytes());
-        let class = if known.gated { 0 } else { class };
-        Rank { class, hash: hasher.finish(), node: Arc::clone(&known.node.uid) }
+        Rank { open: !known.gated, again, hash: hasher.finish(), node: Arc::clone(&known.node.uid) }
     }
 
     fn set(&mut self, node: &Node, stance: Stance) {

@@ -162,6 +162,30 @@ fn a_bad_node_does_not_delay_the_others() {
 }
 
 #[test]
+fn a_node_that_joins_does_not_wait_for_bad_ones() {
+    let policy = json!({"minDelayBetweenPulls": "1s", "failureBackoff": {"initial": "1h", "max": "1h"}});
+    let mut sim = images(&policy, &["a"], 2);
+    sim.run(10);
+    for number in 0..7 {
+        let name = format!("bad{number}");
+        sim.fates.insert(name.clone(), Fate::Waits("ErrImagePull", "connection refused"));
+        sim.node(&name, |_| {});
+    }
+    sim.run(60);
+    assert_eq!((sim.ready("a").as_str(), sim.created.len()), ("2/9", 9), "each is tried once");
+    for number in 0..6 {
+        sim.node(&format!("good{number}"), |_| {});
+    }
+    sim.run(60);
+    assert_eq!((sim.ready("a").as_str(), sim.created.len()), ("8/15", 15));
+    // All bad nodes are due again. None of them is a reason to wait either.
+    sim.run(3600);
+    sim.node("late", |node| node.taints = [taint("fairlead.dev/warming", "", "NoSchedule")].into());
+    sim.run(10);
+    assert_eq!(sim.ready("a"), "9/16");
+}
+
+#[test]
 fn a_node_that_failed_waits_longer_each_time() {
     let mut sim = images(&json!({"minDelayBetweenPulls": "1ms"}), &["a"], 1);
     sim.fates.insert("n0".to_owned(), Fate::Waits("ErrImagePull", "no space left on device"));
