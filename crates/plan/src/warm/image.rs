@@ -33,7 +33,8 @@ const LIST_INTERVAL: Duration = Duration::from_mins(1);
 const ROUTE_AGE: Duration = Duration::from_mins(5);
 /// How often it is looked whether an image has got a variant for nodes that were left out.
 const PLATFORM_AGE: Duration = Duration::from_hours(1);
-/// A kubelet that has said nothing about a Pod for so long is gone, or hangs. Others answer within a second or two.
+/// A kubelet that has said nothing about a Pod for so long is gone, or hangs, if others do answer: they take a second
+/// or two.
 const SILENCE: Duration = Duration::from_secs(15);
 
 /// A node with the time of its last report.
@@ -90,6 +91,8 @@ pub(super) struct Attached {
     pub(super) attempt: u32,
     pub(super) reference: Arc<str>,
     pub(super) created: Timestamp,
+    /// The watch has shown it.
+    pub(super) seen: bool,
     /// The kubelet has said something about it.
     pub(super) acknowledged: bool,
     /// Since when it has been waiting for the kubelet's next try, and why.
@@ -97,9 +100,10 @@ pub(super) struct Attached {
 }
 
 impl Attached {
-    /// When it stops taking a slot unless the kubelet says something about it.
+    /// When it stops taking a slot unless its kubelet says something about it, and if others speak. No kubelet knows of
+    /// a Pod that the API server may not have.
     pub(super) fn silent_at(&self) -> Option<Timestamp> {
-        (!self.acknowledged).then(|| after(self.created, SILENCE))
+        (self.seen && !self.acknowledged).then(|| after(self.created, SILENCE))
     }
 }
 
@@ -110,6 +114,14 @@ pub(super) struct Refused {
     pub(super) message: Arc<str>,
     pub(super) times: u32,
     pub(super) until: Timestamp,
+}
+
+/// By what it is told whether kubelets are silent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock {
+    pub(super) now: Timestamp,
+    /// When the latest of all Pods was created of which a kubelet has said something.
+    pub(super) acknowledged: Option<Timestamp>,
 }
 
 /// Sums over all nodes.
@@ -215,18 +227,19 @@ impl Image {
     }
 
     /// Whether the Pod on a node takes a slot. One on a node that is not ready, or whose kubelet is silent, may never
-    /// end.
-    pub(super) fn is_active(&self, node: &str, pod: &Attached, now: Timestamp) -> bool {
-        let silent = pod.silent_at().is_some_and(|at| at <= now);
+    /// end. Where all kubelets are silent the limits hold: each of them may begin to pull any time.
+    pub(super) fn is_active(&self, node: &str, pod: &Attached, clock: Clock) -> bool {
+        let passed_over = clock.acknowledged.is_some_and(|latest| pod.created <= latest);
+        let silent = passed_over && pod.silent_at().is_some_and(|at| at <= clock.now);
         // Usually all nodes are ready, and this is asked for every Pod in every round.
         let dead = self.tally.skipped.contains_key(&Skip::NotReady)
             && matches!(self.stances.get(node), Some(Stance::Skipped(Skip::NotReady)));
         pod.stuck.is_none() && !dead && !silent
     }
 
-    pub(super) fn progress(&self, now: Timestamp) -> Progress {
+    pub(super) fn progress(&self, clock: Clock) -> Progress {
         Progress {
-            active: self.pods.iter().filter(|(node, pod)| self.is_active(node, pod, now)).count(),
+            active: self.pods.iter().filter(|(node, pod)| self.is_active(node, pod, clock)).count(),
             last_start: self.memory.last_start(),
             image_failures: self.common_failures,
             last_failure: self.last_failure,

@@ -48,6 +48,8 @@ pub struct Warming {
     stored: HashMap<String, Vec<Arc<WarmLedger>>>,
     /// When this lease holder first planned.
     pub(super) began: Option<Timestamp>,
+    /// When the latest of all Pods was created of which a kubelet has said something.
+    pub(super) acknowledged: Option<Timestamp>,
     pub(super) round: u64,
     /// Counts slots that were given.
     pub(super) turn: u64,
@@ -89,6 +91,8 @@ pub(super) struct Awaited {
     pub(super) creation: Creation,
     /// None: the request waits, or is under way.
     pub(super) answered: Option<Timestamp>,
+    /// How often in a row it was doubtful whether the API server has the Pod.
+    pub(super) doubts: u32,
 }
 
 impl fmt::Debug for Warming {
@@ -116,6 +120,7 @@ impl Warming {
             gated: BTreeMap::new(),
             stored,
             began: None,
+            acknowledged: None,
             round: 0,
             turn: 0,
         }
@@ -406,7 +411,7 @@ impl Warming {
 
     /// Pods that take slots.
     pub fn active_pulls(&self, now: Timestamp) -> usize {
-        self.pods_under_way(now).filter(|(_, _, active)| *active).count()
+        self.pods_under_way(self.clock(now)).filter(|(_, _, active)| *active).count()
     }
 
     /// How every image stands.

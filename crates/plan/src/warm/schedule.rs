@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::actions::{Action, Creation, Event, EventKind, Plan};
-use super::image::{Attached, Image, Need, Rank, Stance};
+use super::image::{Attached, Clock, Image, Need, Rank, Stance};
 use super::pacing::{Load, Slots, Wait, slots};
 use super::pull_pod::Order;
 use super::record::{Pull, Record};
@@ -47,7 +47,8 @@ impl Candidate {
 impl Warming {
     pub(super) fn schedule(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
         let mut load = Load::default();
-        for (node, image, active) in self.pods_under_way(snapshot.now) {
+        let clock = self.clock(snapshot.now);
+        for (node, image, active) in self.pods_under_way(clock) {
             // What hangs takes no slot, but its node gets no more Pods than others.
             if active {
                 load.add(image.policy_name().as_ref(), node);
@@ -87,9 +88,10 @@ impl Warming {
 
     /// Images with something to pull and a free slot.
     fn candidates(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) -> Vec<Candidate> {
+        let clock = self.clock(snapshot.now);
         let mut candidates = Vec::new();
         for image in self.images.values_mut().filter(|image| !image.waiting.is_empty()) {
-            match free_slots(image, snapshot) {
+            match free_slots(image, snapshot, clock) {
                 Ok(_) if image.is_outdated(snapshot.now) => {
                     if image.ask_for_route(snapshot.now) {
                         plan.actions.push(Action::Route { image: Arc::clone(&image.uid) });
@@ -227,11 +229,10 @@ impl Warming {
                 attempt: pull.attempt,
                 reference: Arc::clone(&pull.reference),
                 created: now,
+                seen: false,
                 acknowledged: false,
                 stuck: None,
             };
-            let silent_at = attached.silent_at();
-            self.due.extend(silent_at.map(|at| (at, Arc::clone(&pull.uid), Arc::clone(node))));
             image.pods.insert(Arc::clone(node), attached);
             image.memory.started(now);
             self.turn += 1;
@@ -242,12 +243,12 @@ impl Warming {
             plan.actions.push(Action::Tell(Event { image: Arc::clone(&image), name, node: node_name, kind }));
             self.look(&image, node, now);
         }
-        self.awaited.insert(name, Awaited { creation, answered: None });
+        self.awaited.insert(name, Awaited { creation, answered: None, doubts: 0 });
     }
 }
 
 /// How many pulls of the image may start, or when that may change by itself.
-fn free_slots(image: &Image, snapshot: &Snapshot<'_>) -> Result<Slots, Option<Timestamp>> {
+fn free_slots(image: &Image, snapshot: &Snapshot<'_>, clock: Clock) -> Result<Slots, Option<Timestamp>> {
     let refused = image.refused.as_ref().map(|refused| refused.until);
     if let Some(until) = refused.filter(|until| *until > snapshot.now) {
         return Err(Some(until));
@@ -255,7 +256,7 @@ fn free_slots(image: &Image, snapshot: &Snapshot<'_>) -> Result<Slots, Option<Ti
     if let Some(trouble) = snapshot.troubles.get(&image.uid) {
         return Err(trouble.until);
     }
-    slots(&image.pace, image.progress(snapshot.now), snapshot.now).map_err(|wait| match wait {
+    slots(&image.pace, image.progress(clock), clock.now).map_err(|wait| match wait {
         Wait::Nodes => None,
         Wait::Delay(until) => Some(until),
     })

@@ -46,7 +46,7 @@ pub(super) fn summary(image: &Image, trouble: Option<&Trouble>) -> Summary {
         message = format!("{message}; node {node}{others}: {}", row.message.as_deref().unwrap_or("failed"));
         (Degraded, row.reason.as_deref().unwrap_or_default())
     } else if let Some(refused) = image.refused.as_ref().filter(|_| needs_pods) {
-        message = format!("{message}; the API server refused a Pod: {}", refused.message);
+        message = format!("{message}; the API server did not take a Pod: {}", refused.message);
         (Degraded, &*refused.reason)
     } else if targeted > 0 && ready == targeted {
         (Ready, "Cached")

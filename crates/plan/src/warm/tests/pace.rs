@@ -127,6 +127,49 @@ fn a_pull_that_is_stuck_takes_no_slot() {
 }
 
 #[test]
+fn limits_hold_where_no_kubelet_speaks() {
+    let mut sim = images(&json!({"maxConcurrentNodes": 2, "minDelayBetweenPulls": "1s"}), &["a", "b"], 9);
+    let names: Vec<_> = sim.nodes.keys().cloned().collect();
+    for name in names {
+        sim.fates.insert(name, Fate::Hangs);
+    }
+    sim.run(30 * 60);
+    assert_eq!((starts(&sim, "a").len(), starts(&sim, "b").len()), (2, 2));
+    sim.fates.clear();
+    sim.run(60);
+    assert_eq!((sim.ready("a").as_str(), sim.ready("b").as_str()), ("9/9", "9/9"));
+}
+
+#[test]
+fn a_node_that_hangs_does_not_hold_up_the_others() {
+    for (nodes, hanging) in [(2, 1), (5, 3)] {
+        let mut sim = images(&json!({"maxConcurrentNodes": nodes, "minDelayBetweenPulls": "1s"}), &["a"], 20);
+        for number in 0..hanging {
+            sim.fates.insert(format!("n{number}"), Fate::Hangs);
+        }
+        sim.run(300);
+        assert_eq!(sim.ready("a"), format!("{}/20", 20 - hanging), "{nodes} {hanging}");
+    }
+    // Where only one pulls at a time, the deadline ends it.
+    let mut sim = images(&json!({"minDelayBetweenPulls": "1s"}), &["a"], 1);
+    sim.fates.insert("n0".to_owned(), Fate::Hangs);
+    sim.run(2);
+    sim.node("n1", |_| {});
+    sim.run(1800);
+    assert_eq!(sim.created.len(), 1);
+    sim.run(120);
+    assert_eq!(sim.ready("a"), "1/2");
+    // One that is not ready is not waited for.
+    let mut sim = images(&json!({"minDelayBetweenPulls": "1s"}), &["a"], 1);
+    sim.fates.insert("n0".to_owned(), Fate::Hangs);
+    sim.run(2);
+    sim.node("n0", |node| node.ready = false);
+    sim.node("n1", |_| {});
+    sim.run(10);
+    assert_eq!(sim.ready("a"), "1/1");
+}
+
+#[test]
 fn a_registry_in_trouble_gets_no_new_pulls() {
     let mut sim = images(&json!({"maxConcurrentNodes": 9}), &["a"], 3);
     let trouble = Trouble { what: "down".into(), until: Some(at(20)) };

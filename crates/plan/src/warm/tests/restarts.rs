@@ -203,6 +203,31 @@ fn a_pod_that_the_api_server_refuses_is_tried_again_later() {
 }
 
 #[test]
+fn an_api_server_that_does_not_answer_is_not_asked_for_more() {
+    let mut sim = Sim::simple(50);
+    sim.policy("fast", &json!({"maxConcurrentNodes": 2, "minDelayBetweenPulls": "1s"}));
+    sim.queue = Some(Vec::new());
+    let mut asked = std::collections::BTreeSet::new();
+    for _ in 0..600 {
+        sim.run(1);
+        for action in sim.queue.replace(Vec::new()).unwrap() {
+            let Action::Create(creation) = action else { panic!("{action:?}") };
+            let why = Refusal { reason: "Unavailable", message: "429 Too Many Requests" };
+            sim.warming.maybe_created(&creation.name, why, sim.now);
+            asked.insert(creation.name);
+        }
+        let told = sim.reason("web") == "Unavailable";
+        assert_eq!(told, sim.now >= at(22), "after three tries: {}", sim.now);
+    }
+    assert_eq!(asked.len(), 2, "each may be there, and keeps its slot");
+    assert!(sim.condition("web", "Ready").1.contains("429 Too Many Requests"));
+    sim.queue = None;
+    sim.run(120);
+    assert_eq!((sim.ready("web").as_str(), sim.reason("web").as_str()), ("50/50", "Cached"));
+    assert_eq!(sim.created.len(), 50);
+}
+
+#[test]
 fn pauses_after_refusals_grow_by_rounds_and_not_by_pods() {
     let mut sim = Sim::simple(50);
     sim.policy(
