@@ -212,6 +212,17 @@ impl Image {
         self.routed.as_ref()?.reference.as_ref().ok()
     }
 
+    /// Whether what was pulled as this reference counts.
+    pub(super) fn accepts(&self, reference: &str) -> bool {
+        self.routed.as_ref().is_some_and(|routed| routed.accepts(reference).is_some())
+    }
+
+    /// The place that a row is about, if the row counts. What failed elsewhere may succeed where Pods are sent now.
+    fn place(&self, row: &Row) -> Option<&Reference> {
+        let place = self.routed.as_ref()?.accepts(&row.reference)?;
+        (row.failures == 0 || Some(place) == self.reference()).then_some(place)
+    }
+
     pub(super) fn policy_name(&self) -> Option<Arc<str>> {
         self.policy.as_ref().and_then(|policy| policy.metadata.name.as_deref()).map(Into::into)
     }
@@ -282,28 +293,29 @@ impl Image {
     /// Looks at a node. Returns when that has to be done again although nothing happens.
     pub(super) fn look(&mut self, known: &KnownNode, now: Timestamp) -> Option<Timestamp> {
         let node = &known.node;
-        let Some(reference) = self.reference().cloned() else {
+        if self.reference().is_none() {
             self.forget_stance(&node.uid, &node.name);
             return None;
-        };
-        let row = self.memory.get(&node.uid).filter(|row| *row.reference == *reference.as_str());
-        if row.is_some_and(|row| row.unlisted) && node.lists_image(&reference) {
+        }
+        let unlisted = self.memory.get(&node.uid).filter(|row| row.unlisted);
+        if unlisted.and_then(|row| self.place(row)).is_some_and(|place| node.lists_image(place)) {
             self.memory.listed(&node.uid);
         }
-        let (stance, again) = self.judge(known, &reference, now);
+        let (stance, again) = self.judge(known, now);
         self.set(node, stance);
         again
     }
 
-    fn judge(&self, known: &KnownNode, reference: &Reference, now: Timestamp) -> (Stance, Option<Timestamp>) {
+    fn judge(&self, known: &KnownNode, now: Timestamp) -> (Stance, Option<Timestamp>) {
         let node = &known.node;
         let platforms = self.routed.as_ref().map_or(&[][..], |routed| &routed.platforms);
         let policy = self.policy.as_ref().map(|policy| &policy.spec);
         if let Some(skip) = Targets::new(&self.object.spec, policy, platforms).skip(node) {
             return (Stance::Skipped(skip), None);
         }
-        let row = self.memory.get(&node.uid).filter(|row| *row.reference == *reference.as_str());
-        let evicted = row.is_some_and(|row| is_evicted(row, known, reference));
+        let found = self.memory.get(&node.uid).and_then(|row| Some((row, self.place(row)?)));
+        let evicted = found.is_some_and(|(row, place)| is_evicted(row, known, place));
+        let row = found.map(|(row, _)| row);
         let holds = !evicted && row.is_some_and(|row| row.pulled_at.is_some());
         let failing = row.is_some_and(|row| row.failures > 0);
         let (need, again) = match row {
@@ -318,7 +330,8 @@ impl Image {
             }
             Some(Row { pulled_at: Some(pulled_at), unlisted, .. }) if holds => {
                 let due = self.pace.repull.map(|interval| after(*pulled_at, interval));
-                let unlisted = !unlisted && node.lists_all_images() && !node.lists_image(reference);
+                let listed = found.is_some_and(|(_, place)| node.lists_image(place));
+                let unlisted = !unlisted && node.lists_all_images() && !listed;
                 let list = unlisted.then(|| after(*pulled_at, LIST_DELAY).max(after(now, LIST_INTERVAL)));
                 match due {
                     Some(due) if due <= now => (Need::Pull(self.rank(known, true)), None),
@@ -415,9 +428,9 @@ impl Image {
         if row.is_some_and(|row| row.attempt >= pull.attempt) {
             return false;
         }
-        let unlisted = row.zip(self.reference()).is_some_and(|(row, reference)| {
-            *row.reference == *pull.reference && (row.unlisted || is_evicted(row, known, reference))
-        });
+        let same = row.filter(|row| row.reference == pull.reference);
+        let unlisted = same.and_then(|row| Some((row, self.place(row)?)));
+        let unlisted = unlisted.is_some_and(|(row, place)| row.unlisted || is_evicted(row, known, place));
         let outcome = Outcome { attempt: pull.attempt, reference: &pull.reference, result, at, unlisted };
         self.memory.record(&node.uid, &node.name, &outcome);
         match result {
@@ -428,7 +441,9 @@ impl Image {
             }
             Err(failure) => {
                 self.last_failure = Some(at);
-                self.common_failures = self.common_failures.saturating_add(failure.of_image.into());
+                let counts = failure.of_image
+                    && self.reference().is_some_and(|chosen| *chosen.as_str() == *pull.reference);
+                self.common_failures = self.common_failures.saturating_add(counts.into());
             }
         }
         self.touched = true;
@@ -455,9 +470,7 @@ impl Image {
     }
 
     fn stored_pull(&self) -> Option<(Timestamp, Option<Digest>)> {
-        let reference = self.reference()?;
-        let rows =
-            || self.memory.iter().map(|(_, row)| row).filter(|row| *row.reference == *reference.as_str());
+        let rows = || self.memory.iter().map(|(_, row)| row).filter(|row| self.accepts(&row.reference));
         let last = rows().filter_map(|row| row.pulled_at).max()?;
         let known = rows().filter_map(|row| Some((row.pulled_at?, row.digest?)));
         Some((last, known.max_by_key(|(at, _)| *at).map(|(_, digest)| digest)))

@@ -142,8 +142,7 @@ impl Warming {
             let known_attempt = image.memory.get(node).map_or(0, |row| row.attempt);
             let attached = image.pods.get(node);
             let later = attached.is_some_and(|attached| attached.attempt > pull.attempt);
-            let wanted = image.reference().is_some_and(|reference| *reference.as_str() == *pull.reference);
-            if pull.attempt <= known_attempt || later || !wanted {
+            if pull.attempt <= known_attempt || later || !image.accepts(&pull.reference) {
                 continue;
             }
             // Clocks differ.

@@ -266,10 +266,7 @@ impl Warming {
         for seen in self.pods.values_mut() {
             seen.stale |= seen.pod.record.pulls.iter().any(|pull| pull.uid == *uid);
         }
-        let reference = image.reference().cloned();
-        let outdated = image.pods.iter().filter(|(_, pod)| {
-            reference.as_ref().is_none_or(|reference| *reference.as_str() != *pod.reference)
-        });
+        let outdated = image.pods.iter().filter(|(_, pod)| !image.accepts(&pod.reference));
         let outdated: Vec<_> = outdated.map(|(node, pod)| (Arc::clone(node), Arc::clone(&pod.pod))).collect();
         for (node, _) in &outdated {
             image.pods.remove(node);

@@ -145,7 +145,13 @@ impl Sim {
         let reference = reference.map_err(|error| error.to_string().into());
         self.routed.insert(
             Arc::clone(&uid),
-            Routed { reference, platforms: [].into(), pull_secrets: [].into(), planned_at: self.now },
+            Routed {
+                reference,
+                places: [].into(),
+                platforms: [].into(),
+                pull_secrets: [].into(),
+                planned_at: self.now,
+            },
         );
         let mut object = CachedImage::new(name, spec);
         object.metadata.uid = Some(uid.to_string());

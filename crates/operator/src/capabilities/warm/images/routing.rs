@@ -83,7 +83,8 @@ pub(super) struct Routes {
     open: BTreeSet<Arc<str>>,
     /// Those among them that registries have to be asked about, even if there are the same places as before.
     due: HashSet<Arc<str>>,
-    deciding: Inflight<Arc<str>, (RouteQuestion, Option<Decided>)>,
+    /// The question, whether it was due, and the answer.
+    deciding: Inflight<Arc<str>, (RouteQuestion, bool, Option<Decided>)>,
     decided: HashMap<Arc<str>, Routed>,
     bases: HashMap<Arc<str>, Basis>,
     copies: HashMap<Arc<str>, Vec<CopyPlace>>,
@@ -133,6 +134,7 @@ impl Routes {
                             uid.into(),
                             Routed {
                                 reference,
+                                places: [].into(),
                                 platforms: [].into(),
                                 pull_secrets: [].into(),
                                 planned_at: now,
@@ -193,7 +195,7 @@ impl Routes {
             let (context, due) = (self.context.clone(), self.due.remove(&uid));
             self.deciding.start(uid, async move {
                 let decided = decide(&context, &question, before, due).await;
-                (question, decided)
+                (question, due, decided)
             });
         }
     }
@@ -202,9 +204,11 @@ impl Routes {
     pub(super) async fn next(&mut self) {
         let (uid, outcome) = self.deciding.next().await;
         match outcome {
-            // One about what was asked before an edit is made again.
-            Some((question, _)) if self.questions.get(&uid) != Some(&question) => _ = self.due.insert(uid),
-            Some((_, Some(Decided { routed, account, copies, basis }))) => {
+            // One about what was asked before an edit is made again, and asks registries if this one was to.
+            Some((question, due, _)) if self.questions.get(&uid) != Some(&question) => {
+                self.due.extend(due.then_some(uid));
+            }
+            Some((_, _, Some(Decided { routed, account, copies, basis }))) => {
                 self.copies.insert(uid.clone(), copies);
                 self.bases.insert(uid.clone(), basis);
                 self.keep_copies();
@@ -215,7 +219,7 @@ impl Routes {
                 self.open.insert(uid);
             }
             // What was decided stands, or the image is gone.
-            Some((_, None)) | None => {}
+            Some((_, _, None)) | None => {}
         }
         self.go_on();
     }
@@ -286,13 +290,15 @@ async fn decide(
         (Some(platforms), Some(_)) => Some(platforms),
         _ => platforms(context, &reference, credentials, deadline).await,
     };
-    let basis = Basis { places, digest, platforms_known: platforms.is_some() };
+    let platforms_known = platforms.is_some();
     let routed = Routed {
         reference: Ok(reference),
+        places: places.iter().map(|place| place.reference.clone()).collect(),
         platforms: platforms.or(known).unwrap_or_default(),
         pull_secrets: pull_secrets.into(),
         planned_at: Timestamp::now(),
     };
+    let basis = Basis { places, digest, platforms_known };
     Some(Decided { routed, account, copies, basis })
 }
 
