@@ -4,6 +4,7 @@ mod batch;
 mod gating;
 mod nodes;
 mod pace;
+mod places;
 mod pods;
 mod properties;
 mod restarts;
