@@ -2,6 +2,7 @@
 
 mod batch;
 mod gating;
+mod leaders;
 mod nodes;
 mod pace;
 mod places;
