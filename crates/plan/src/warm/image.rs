@@ -13,6 +13,7 @@ use fairlead_domain::{
 use jiff::Timestamp;
 use twox_hash::XxHash64;
 
+use super::eviction::{Evictions, LIST_DELAY, is_evicted};
 use super::memory::{Memory, Outcome, Row};
 use super::pacing::{Pace, Progress};
 use super::pod_state::Failure;
@@ -24,9 +25,6 @@ use super::time::{after, earliest};
 use crate::ledger::whole_seconds;
 use crate::node::Node;
 
-/// A Node's list of images is up to half a minute older than its report, and its clock may differ by a minute: only a
-/// list that is this much newer than a pull tells that the image is gone.
-const LIST_DELAY: Duration = Duration::from_mins(2);
 /// How often a list that lacks an image is looked at again.
 const LIST_INTERVAL: Duration = Duration::from_mins(1);
 /// A pull that is the first for so long is of what Pods would be given now.
@@ -148,6 +146,7 @@ pub(super) struct Image {
     /// When it was last asked for another decision.
     pub(super) route_asked: Option<Timestamp>,
     pub(super) memory: Memory,
+    evictions: Evictions,
     stances: HashMap<Arc<str>, Stance>,
     pub(super) waiting: BTreeSet<Rank>,
     /// By UID of the node.
@@ -191,6 +190,7 @@ impl Image {
             routed: None,
             route_asked: None,
             memory,
+            evictions: Evictions::default(),
             stances: HashMap::new(),
             waiting: BTreeSet::new(),
             pods: HashMap::new(),
@@ -338,7 +338,13 @@ impl Image {
                     due => (Need::Nothing, earliest(due, list)),
                 }
             }
-            _ => (Need::Pull(self.rank(known, false)), None),
+            row => {
+                let pulled_at = row.filter(|_| evicted).and_then(|row| row.pulled_at);
+                match pulled_at.map(|at| self.evictions.pull_at(&node.uid, at)).filter(|until| *until > now) {
+                    Some(until) => (Need::Later, Some(until)),
+                    None => (Need::Pull(self.rank(known, false)), None),
+                }
+            }
         };
         (Stance::Target { holds, failing, need }, again)
     }
@@ -409,6 +415,7 @@ impl Image {
     pub(super) fn forget(&mut self, node: &Node) -> Option<Attached> {
         self.forget_stance(&node.uid, &node.name);
         self.memory.forget(&node.uid);
+        self.evictions.forget(&node.uid);
         self.pods.remove(&node.uid)
     }
 
@@ -429,8 +436,12 @@ impl Image {
             return false;
         }
         let same = row.filter(|row| row.reference == pull.reference);
-        let unlisted = same.and_then(|row| Some((row, self.place(row)?)));
-        let unlisted = unlisted.is_some_and(|(row, place)| row.unlisted || is_evicted(row, known, place));
+        let placed = same.and_then(|row| Some((row, self.place(row)?)));
+        let evicted = placed.is_some_and(|(row, place)| is_evicted(row, known, place));
+        let unlisted = evicted || placed.is_some_and(|(row, _)| row.unlisted);
+        if evicted && result.is_ok() {
+            self.evictions.note(&node.uid, row.and_then(|row| row.pulled_at), at);
+        }
         let outcome = Outcome { attempt: pull.attempt, reference: &pull.reference, result, at, unlisted };
         self.memory.record(&node.uid, &node.name, &outcome);
         match result {
@@ -475,11 +486,4 @@ impl Image {
         let known = rows().filter_map(|row| Some((row.pulled_at?, row.digest?)));
         Some((last, known.max_by_key(|(at, _)| *at).map(|(_, digest)| digest)))
     }
-}
-
-/// Whether the node's image garbage collection has removed what was pulled: its list is complete, newer than the pull,
-/// and does not have it.
-fn is_evicted(row: &Row, known: &KnownNode, reference: &Reference) -> bool {
-    let newer = row.pulled_at.is_some_and(|at| known.reported_at >= after(at, LIST_DELAY));
-    newer && !row.unlisted && known.node.lists_all_images() && !known.node.lists_image(reference)
 }
