@@ -89,8 +89,8 @@ impl Warming {
         }
     }
 
-    /// The API server may have the Pod: it did not answer, or has something of this name. The Pod keeps its slot, and is
-    /// asked for again. Until it comes, no further ones are.
+    /// The API server may have the Pod: it did not answer, or has something of this name. The Pod keeps its slot and
+    /// is asked for again. After some tries the image says so, and is held back.
     pub fn maybe_created(&mut self, pod: &str, why: Refusal<'_>, now: Timestamp) {
         let Some(awaited) = self.awaited.get_mut(pod) else { return };
         awaited.answered = Some(now);

@@ -15,7 +15,7 @@ use super::gate;
 use super::image::{Image, KnownNode, Stance};
 use super::memory::{Found, Memory, Shard, Ticket};
 use super::pod_state::PullPod;
-use super::snapshot::{Snapshot, WarmSettings};
+use super::snapshot::{Routed, Snapshot, WarmSettings};
 use super::status;
 use super::targets::Targets;
 use super::time::{after, earliest};
@@ -250,6 +250,8 @@ impl Warming {
         };
         if same_object && same_policy && same_route {
             if image.routed.as_ref() != routed {
+                let problem = |routed: Option<&Routed>| routed?.secret_problem.clone();
+                image.touched |= problem(image.routed.as_ref()) != problem(routed);
                 image.routed = routed.cloned();
                 image.route_asked = None;
             }

@@ -38,13 +38,15 @@ pub struct Routed {
     pub platforms: Arc<[Platform]>,
     /// Names of Secrets that pull Pods need besides those that the image names.
     pub pull_secrets: Arc<[Arc<str>]>,
+    /// Why they lack one that a place asks for.
+    pub secret_problem: Option<Arc<str>>,
     pub planned_at: Timestamp,
 }
 
 impl Routed {
     /// Whether pulls are the same by both, whenever they were planned.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        let Self { reference, places, platforms, pull_secrets, planned_at: _ } = self;
+        let Self { reference, places, platforms, pull_secrets, secret_problem: _, planned_at: _ } = self;
         *reference == other.reference
             && *places == other.places
             && *platforms == other.platforms
@@ -52,8 +54,8 @@ impl Routed {
     }
 
     /// The place that a reference names, if what was pulled from there is as good: it is the one that was decided on,
-    /// or one that Pods would rather be given. Such a one was passed over because of what its registry said, and will be
-    /// given again. So nodes are pulled anew for another order of places, but not for a mirror that is away.
+    /// or one that Pods would rather be given. Such a one was passed over because of what its registry said, and will
+    /// be given again. So nodes pull anew where the order of places is another, but not while a mirror is away.
     pub(super) fn accepts(&self, reference: &str) -> Option<&Reference> {
         let chosen = self.reference.as_ref().ok()?;
         let before = self.places.iter().take_while(|place| *place != chosen);

@@ -58,6 +58,9 @@ pub(super) fn summary(image: &Image, trouble: Option<&Trouble>) -> Summary {
     if let Some((host, trouble)) = image.host.as_ref().zip(trouble) {
         message = format!("{message}; no new pulls while registry {} is {}", host.as_str(), trouble.what);
     }
+    if let Some(problem) = image.routed.as_ref().and_then(|routed| routed.secret_problem.as_deref()) {
+        message = format!("{message}; {problem}");
+    }
     for (skip, count) in tally.skipped.iter().take(MOST_SKIPS) {
         message = format!("{message}; {count} skipped: {skip}");
     }

@@ -152,6 +152,7 @@ impl Sim {
                 places: [].into(),
                 platforms: [].into(),
                 pull_secrets: [].into(),
+                secret_problem: None,
                 planned_at: self.now,
             },
         );

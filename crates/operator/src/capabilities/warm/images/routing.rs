@@ -137,6 +137,7 @@ impl Routes {
                                 places: [].into(),
                                 platforms: [].into(),
                                 pull_secrets: [].into(),
+                                secret_problem: None,
                                 planned_at: now,
                             },
                             None,
@@ -263,10 +264,11 @@ async fn decide(
     if !due && before.as_ref().is_some_and(|(_, basis)| basis.places == places) {
         return None;
     }
-    let mut chosen = Chosen::original(question, &own);
+    let (mut chosen, mut secret_problem) = (Chosen::original(question, &own), None);
     if let Some(places) = planned.to_ask() {
         let asked = places.list().iter().map(|place| ask(context, place, &own, deadline));
         let answers = join_all(asked).await;
+        secret_problem = answers.iter().find_map(|answer| answer.secret_problem.clone());
         let verdicts: Vec<_> = answers.iter().map(|answer| Some(answer.verdict.clone())).collect();
         if let Decision::Use { index, .. } = places.decide(&verdicts)
             && let Some((place, answer)) = places.list().get(index).zip(answers.into_iter().nth(index))
@@ -296,6 +298,7 @@ async fn decide(
         places: places.iter().map(|place| place.reference.clone()).collect(),
         platforms: platforms.or(known).unwrap_or_default(),
         pull_secrets: pull_secrets.into(),
+        secret_problem,
         planned_at: Timestamp::now(),
     };
     let basis = Basis { places, digest, platforms_known };
@@ -338,14 +341,23 @@ struct Answer {
     credentials: Vec<Credential>,
     pull_secrets: Vec<Arc<str>>,
     copies: Vec<CopyPlace>,
+    /// Why one of the Secrets cannot be had.
+    secret_problem: Option<Arc<str>>,
 }
 
 /// Asks about a place as the kubelet will: with the Secrets that the pull Pod can have.
 async fn ask(context: &Context, place: &Alternative, own: &PullKeys, deadline: Instant) -> Answer {
     let namespace = namespace(context);
     let (mut keys, mut pull_secrets, mut copies) = (own.clone(), Vec::new(), Vec::new());
+    let mut secret_problem: Option<Arc<str>> = None;
     for used in &place.secrets {
-        let Ok(name) = context.copies.ensure(used, namespace, deadline).await else { continue };
+        let name = match context.copies.ensure(used, namespace, deadline).await {
+            Ok(name) => name,
+            Err(error) => {
+                secret_problem.get_or_insert_with(|| error.to_string().into());
+                continue;
+            }
+        };
         keys.push(&context.secrets.read(&used.secret, deadline).await);
         let name: Arc<str> = name.into();
         if *namespace != *used.secret.namespace {
@@ -355,7 +367,7 @@ async fn ask(context: &Context, place: &Alternative, own: &PullKeys, deadline: I
     }
     let question = ask::Question::new(place, keys.credentials(&place.reference));
     let verdict = context.ask(&question, namespace, deadline).await;
-    Answer { verdict, credentials: question.credentials, pull_secrets, copies }
+    Answer { verdict, credentials: question.credentials, pull_secrets, copies, secret_problem }
 }
 
 /// The platforms that the image is for. Of an image that is not an index there are none; one that cannot be read has to
