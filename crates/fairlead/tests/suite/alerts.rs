@@ -85,6 +85,7 @@ const QUIET: &[(&str, &str)] = &[
     ("fairlead_policies{kind=\"ImageSetMirror\",state=\"used\",pod=\"a\"}", "5x120"),
     ("fairlead_policies{kind=\"ImageSetMirror\",state=\"broken\",pod=\"a\"}", "0x120"),
     ("fairlead_policies{kind=\"ImageSetMirror\",state=\"broken\",pod=\"b\"}", "0x120"),
+    ("drop_consecutive_failures{cachedimage=\"a\",image=\"r.test/a\",pod=\"a\"}", "2x120"),
     ("fairlead_mirror_policy_nodes{state=\"applied\",pod=\"a\"}", "9x120"),
     ("fairlead_mirror_policy_nodes{state=\"behind\",pod=\"a\"}", "0x120"),
     ("fairlead_mirror_policy_nodes{state=\"failing\",pod=\"a\"}", "0x120"),
@@ -158,6 +159,10 @@ fn each_alert_fires_for_what_it_names_and_for_nothing_else() {
         (
             change("fairlead_registry_down{registry=\"quay.io\",pod=\"a\"}", "1x120"),
             vec!["FairleadRegistryDown{registry=\"quay.io\"}"],
+        ),
+        (
+            change("drop_consecutive_failures{cachedimage=\"a\",image=\"r.test/a\",pod=\"a\"}", "3x120"),
+            vec!["FairleadWarmingFailing{}"],
         ),
         (
             change("fairlead_mirror_policy_nodes{state=\"failing\",pod=\"a\"}", "2x120"),

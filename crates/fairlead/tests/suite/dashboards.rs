@@ -6,6 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::alerts::promtool;
+use crate::chart::template;
 use crate::yaml::repository;
 
 /// Every query of the dashboard for warming: those of its panels, and those that fill its variables.
@@ -41,6 +42,23 @@ fn the_dashboard_for_warming_asks_for_what_the_page_about_it_names_and_for_all_o
     let (asked, filling) = queries();
     let asked: BTreeSet<String> = asked.iter().chain(&filling).flat_map(|text| metrics(text)).collect();
     assert_eq!(asked, documented);
+}
+
+#[test]
+fn the_chart_hands_the_dashboard_to_grafana_on_request_only() {
+    let of = |values: &Value| {
+        let objects = template(values).unwrap();
+        objects.into_iter().find(|object| object["metadata"]["name"] == "fairlead-dashboards")
+    };
+    assert_eq!(of(&json!({})), None);
+    let values = json!({"manager": {"dashboards": {"create": true, "extraLabels": {"team": "a"}}}});
+    let made = of(&values).expect("a ConfigMap");
+    let labels = &made["metadata"]["labels"];
+    assert_eq!((&labels["grafana_dashboard"], &labels["team"]), (&json!("1"), &json!("a")));
+    let file = repository().join("charts/fairlead/files/warming-dashboard.json");
+    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let held = read(made["data"]["fairlead-warming.json"].as_str().unwrap());
+    assert_eq!(held, read(&fs::read_to_string(file).unwrap()));
 }
 
 #[test]

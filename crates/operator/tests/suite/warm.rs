@@ -1,6 +1,7 @@
 //! Warming on a real API server: on simulated nodes, where kwok does what a kubelet would, and on a real one.
 
 mod by_hand;
+mod places;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,8 @@ use crate::candidate::Candidate;
 use crate::definitions::cluster_with_definitions;
 
 const SOON: Duration = Duration::from_mins(1);
+/// Time that a simulated pull takes.
+const PULL: Duration = Duration::from_millis(500);
 
 /// Pods on simulated nodes end at once, as those do whose image has no `true`: its image is there all the same.
 const STAGES: &str = include_str!("warm/stages.yaml");
@@ -289,7 +292,7 @@ async fn pods_that_a_quota_refuses_are_tried_again_and_every_metric_moves() -> R
         Ok(())
     })
     .await?;
-    bench.cluster.start_kwok(Some(&pull_stages(Duration::from_millis(500)))).await?;
+    bench.cluster.start_kwok(Some(&pull_stages(PULL))).await?;
     bench.cluster.simulated_nodes("n", 2).await?;
     bench.cluster.simulated_nodes("bad", 1).await?;
     let image = format!("{}/team/web", registry.host());

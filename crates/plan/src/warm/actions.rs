@@ -21,8 +21,9 @@ pub struct Plan {
 
 #[derive(Debug)]
 pub enum Action {
-    /// A Pod of this name that is there already is as good. Answered by [`Warming::created`] or
-    /// [`Warming::not_created`], however long it takes: until then it is not asked for again.
+    /// A Pod of this name that is there already is as good. Answered by [`Warming::created`],
+    /// [`Warming::maybe_created`] or [`Warming::not_created`], however long it takes: until then it is not asked for
+    /// again.
     Create(Creation),
     /// A pull is due for the first time in a while: what Pods would be given for the image may be something else by
     /// now. Answered by a [`Routed`](super::Routed) that was planned later.

@@ -13,6 +13,7 @@ use fairlead_domain::{
 use jiff::Timestamp;
 use twox_hash::XxHash64;
 
+use super::eviction::{Evictions, LIST_DELAY, is_evicted};
 use super::memory::{Memory, Outcome, Row};
 use super::pacing::{Pace, Progress};
 use super::pod_state::Failure;
@@ -24,16 +25,14 @@ use super::time::{after, earliest};
 use crate::ledger::whole_seconds;
 use crate::node::Node;
 
-/// A Node's list of images is up to half a minute older than its report, and its clock may differ by a minute: only a
-/// list that is this much newer than a pull tells that the image is gone.
-const LIST_DELAY: Duration = Duration::from_mins(2);
 /// How often a list that lacks an image is looked at again.
 const LIST_INTERVAL: Duration = Duration::from_mins(1);
 /// A pull that is the first for so long is of what Pods would be given now.
 const ROUTE_AGE: Duration = Duration::from_mins(5);
 /// How often it is looked whether an image has got a variant for nodes that were left out.
 const PLATFORM_AGE: Duration = Duration::from_hours(1);
-/// A kubelet that has said nothing about a Pod for so long is gone, or hangs. Others answer within a second or two.
+/// A kubelet that has said nothing about a Pod for so long is gone, or hangs, if others do answer: they take a second
+/// or two.
 const SILENCE: Duration = Duration::from_secs(15);
 
 /// A node with the time of its last report.
@@ -49,9 +48,19 @@ pub(super) struct KnownNode {
 /// have an older one. Images go through the nodes in different orders, so that they rarely meet on one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
-    class: u8,
+    /// Pods do not wait for it.
+    open: bool,
+    /// It failed, or has an older one.
+    again: bool,
     hash: u64,
     pub(super) node: Arc<str>,
+}
+
+impl Rank {
+    /// The node lacks the image, and has not failed to pull it.
+    pub(super) fn is_fresh(&self) -> bool {
+        !self.again
+    }
 }
 
 /// How one node stands to the image.
@@ -80,6 +89,8 @@ pub(super) struct Attached {
     pub(super) attempt: u32,
     pub(super) reference: Arc<str>,
     pub(super) created: Timestamp,
+    /// The watch has shown it.
+    pub(super) seen: bool,
     /// The kubelet has said something about it.
     pub(super) acknowledged: bool,
     /// Since when it has been waiting for the kubelet's next try, and why.
@@ -87,9 +98,10 @@ pub(super) struct Attached {
 }
 
 impl Attached {
-    /// When it stops taking a slot unless the kubelet says something about it.
+    /// When it stops taking a slot unless its kubelet says something about it, and if others speak. No kubelet knows of
+    /// a Pod that the API server may not have.
     pub(super) fn silent_at(&self) -> Option<Timestamp> {
-        (!self.acknowledged).then(|| after(self.created, SILENCE))
+        (self.seen && !self.acknowledged).then(|| after(self.created, SILENCE))
     }
 }
 
@@ -100,6 +112,14 @@ pub(super) struct Refused {
     pub(super) message: Arc<str>,
     pub(super) times: u32,
     pub(super) until: Timestamp,
+}
+
+/// By what it is told whether kubelets are silent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock {
+    pub(super) now: Timestamp,
+    /// When the latest of all Pods was created of which a kubelet has said something.
+    pub(super) acknowledged: Option<Timestamp>,
 }
 
 /// Sums over all nodes.
@@ -126,6 +146,7 @@ pub(super) struct Image {
     /// When it was last asked for another decision.
     pub(super) route_asked: Option<Timestamp>,
     pub(super) memory: Memory,
+    evictions: Evictions,
     stances: HashMap<Arc<str>, Stance>,
     pub(super) waiting: BTreeSet<Rank>,
     /// By UID of the node.
@@ -169,6 +190,7 @@ impl Image {
             routed: None,
             route_asked: None,
             memory,
+            evictions: Evictions::default(),
             stances: HashMap::new(),
             waiting: BTreeSet::new(),
             pods: HashMap::new(),
@@ -190,6 +212,17 @@ impl Image {
         self.routed.as_ref()?.reference.as_ref().ok()
     }
 
+    /// Whether what was pulled as this reference counts.
+    pub(super) fn accepts(&self, reference: &str) -> bool {
+        self.routed.as_ref().is_some_and(|routed| routed.accepts(reference).is_some())
+    }
+
+    /// The place that a row is about, if the row counts. What failed elsewhere may succeed where Pods are sent now.
+    fn place(&self, row: &Row) -> Option<&Reference> {
+        let place = self.routed.as_ref()?.accepts(&row.reference)?;
+        (row.failures == 0 || Some(place) == self.reference()).then_some(place)
+    }
+
     pub(super) fn policy_name(&self) -> Option<Arc<str>> {
         self.policy.as_ref().and_then(|policy| policy.metadata.name.as_deref()).map(Into::into)
     }
@@ -205,22 +238,24 @@ impl Image {
     }
 
     /// Whether the Pod on a node takes a slot. One on a node that is not ready, or whose kubelet is silent, may never
-    /// end.
-    pub(super) fn is_active(&self, node: &str, pod: &Attached, now: Timestamp) -> bool {
-        let silent = pod.silent_at().is_some_and(|at| at <= now);
+    /// end. Where all kubelets are silent the limits hold: each of them may begin to pull any time.
+    pub(super) fn is_active(&self, node: &str, pod: &Attached, clock: Clock) -> bool {
+        let passed_over = clock.acknowledged.is_some_and(|latest| pod.created <= latest);
+        let silent = passed_over && pod.silent_at().is_some_and(|at| at <= clock.now);
         // Usually all nodes are ready, and this is asked for every Pod in every round.
         let dead = self.tally.skipped.contains_key(&Skip::NotReady)
             && matches!(self.stances.get(node), Some(Stance::Skipped(Skip::NotReady)));
         pod.stuck.is_none() && !dead && !silent
     }
 
-    pub(super) fn progress(&self, now: Timestamp) -> Progress {
+    pub(super) fn progress(&self, clock: Clock) -> Progress {
         Progress {
-            active: self.pods.iter().filter(|(node, pod)| self.is_active(node, pod, now)).count(),
+            active: self.pods.iter().filter(|(node, pod)| self.is_active(node, pod, clock)).count(),
             last_start: self.memory.last_start(),
             image_failures: self.common_failures,
             last_failure: self.last_failure,
             is_held: !self.tally.ready.is_empty(),
+            fresh: self.common_failures > 0 && self.waiting.iter().any(Rank::is_fresh),
         }
     }
 
@@ -258,28 +293,29 @@ impl Image {
     /// Looks at a node. Returns when that has to be done again although nothing happens.
     pub(super) fn look(&mut self, known: &KnownNode, now: Timestamp) -> Option<Timestamp> {
         let node = &known.node;
-        let Some(reference) = self.reference().cloned() else {
+        if self.reference().is_none() {
             self.forget_stance(&node.uid, &node.name);
             return None;
-        };
-        let row = self.memory.get(&node.uid).filter(|row| *row.reference == *reference.as_str());
-        if row.is_some_and(|row| row.unlisted) && node.lists_image(&reference) {
+        }
+        let unlisted = self.memory.get(&node.uid).filter(|row| row.unlisted);
+        if unlisted.and_then(|row| self.place(row)).is_some_and(|place| node.lists_image(place)) {
             self.memory.listed(&node.uid);
         }
-        let (stance, again) = self.judge(known, &reference, now);
+        let (stance, again) = self.judge(known, now);
         self.set(node, stance);
         again
     }
 
-    fn judge(&self, known: &KnownNode, reference: &Reference, now: Timestamp) -> (Stance, Option<Timestamp>) {
+    fn judge(&self, known: &KnownNode, now: Timestamp) -> (Stance, Option<Timestamp>) {
         let node = &known.node;
         let platforms = self.routed.as_ref().map_or(&[][..], |routed| &routed.platforms);
         let policy = self.policy.as_ref().map(|policy| &policy.spec);
         if let Some(skip) = Targets::new(&self.object.spec, policy, platforms).skip(node) {
             return (Stance::Skipped(skip), None);
         }
-        let row = self.memory.get(&node.uid).filter(|row| *row.reference == *reference.as_str());
-        let evicted = row.is_some_and(|row| is_evicted(row, known, reference));
+        let found = self.memory.get(&node.uid).and_then(|row| Some((row, self.place(row)?)));
+        let evicted = found.is_some_and(|(row, place)| is_evicted(row, known, place));
+        let row = found.map(|(row, _)| row);
         let holds = !evicted && row.is_some_and(|row| row.pulled_at.is_some());
         let failing = row.is_some_and(|row| row.failures > 0);
         let (need, again) = match row {
@@ -289,29 +325,35 @@ impl Image {
                 let until = failed_at.map(|at| self.pace.retry_at(at, row.failures));
                 match until.filter(|until| *until > now) {
                     Some(until) => (Need::Later, Some(until)),
-                    None => (Need::Pull(self.rank(known, 2)), None),
+                    None => (Need::Pull(self.rank(known, true)), None),
                 }
             }
             Some(Row { pulled_at: Some(pulled_at), unlisted, .. }) if holds => {
                 let due = self.pace.repull.map(|interval| after(*pulled_at, interval));
-                let unlisted = !unlisted && node.lists_all_images() && !node.lists_image(reference);
+                let listed = found.is_some_and(|(_, place)| node.lists_image(place));
+                let unlisted = !unlisted && node.lists_all_images() && !listed;
                 let list = unlisted.then(|| after(*pulled_at, LIST_DELAY).max(after(now, LIST_INTERVAL)));
                 match due {
-                    Some(due) if due <= now => (Need::Pull(self.rank(known, 2)), None),
+                    Some(due) if due <= now => (Need::Pull(self.rank(known, true)), None),
                     due => (Need::Nothing, earliest(due, list)),
                 }
             }
-            _ => (Need::Pull(self.rank(known, 1)), None),
+            row => {
+                let pulled_at = row.filter(|_| evicted).and_then(|row| row.pulled_at);
+                match pulled_at.map(|at| self.evictions.pull_at(&node.uid, at)).filter(|until| *until > now) {
+                    Some(until) => (Need::Later, Some(until)),
+                    None => (Need::Pull(self.rank(known, false)), None),
+                }
+            }
         };
         (Stance::Target { holds, failing, need }, again)
     }
 
-    fn rank(&self, known: &KnownNode, class: u8) -> Rank {
+    fn rank(&self, known: &KnownNode, again: bool) -> Rank {
         let mut hasher = XxHash64::default();
         hasher.write(self.uid.as_bytes());
         hasher.write(known.node.uid.as_bytes());
-        let class = if known.gated { 0 } else { class };
-        Rank { class, hash: hasher.finish(), node: Arc::clone(&known.node.uid) }
+        Rank { open: !known.gated, again, hash: hasher.finish(), node: Arc::clone(&known.node.uid) }
     }
 
     fn set(&mut self, node: &Node, stance: Stance) {
@@ -373,6 +415,7 @@ impl Image {
     pub(super) fn forget(&mut self, node: &Node) -> Option<Attached> {
         self.forget_stance(&node.uid, &node.name);
         self.memory.forget(&node.uid);
+        self.evictions.forget(&node.uid);
         self.pods.remove(&node.uid)
     }
 
@@ -392,9 +435,13 @@ impl Image {
         if row.is_some_and(|row| row.attempt >= pull.attempt) {
             return false;
         }
-        let unlisted = row.zip(self.reference()).is_some_and(|(row, reference)| {
-            *row.reference == *pull.reference && (row.unlisted || is_evicted(row, known, reference))
-        });
+        let same = row.filter(|row| row.reference == pull.reference);
+        let placed = same.and_then(|row| Some((row, self.place(row)?)));
+        let evicted = placed.is_some_and(|(row, place)| is_evicted(row, known, place));
+        let unlisted = evicted || placed.is_some_and(|(row, _)| row.unlisted);
+        if evicted && result.is_ok() {
+            self.evictions.note(&node.uid, row.and_then(|row| row.pulled_at), at);
+        }
         let outcome = Outcome { attempt: pull.attempt, reference: &pull.reference, result, at, unlisted };
         self.memory.record(&node.uid, &node.name, &outcome);
         match result {
@@ -405,7 +452,9 @@ impl Image {
             }
             Err(failure) => {
                 self.last_failure = Some(at);
-                self.common_failures = self.common_failures.saturating_add(failure.of_image.into());
+                let counts = failure.of_image
+                    && self.reference().is_some_and(|chosen| *chosen.as_str() == *pull.reference);
+                self.common_failures = self.common_failures.saturating_add(counts.into());
             }
         }
         self.touched = true;
@@ -432,18 +481,9 @@ impl Image {
     }
 
     fn stored_pull(&self) -> Option<(Timestamp, Option<Digest>)> {
-        let reference = self.reference()?;
-        let rows =
-            || self.memory.iter().map(|(_, row)| row).filter(|row| *row.reference == *reference.as_str());
+        let rows = || self.memory.iter().map(|(_, row)| row).filter(|row| self.accepts(&row.reference));
         let last = rows().filter_map(|row| row.pulled_at).max()?;
         let known = rows().filter_map(|row| Some((row.pulled_at?, row.digest?)));
         Some((last, known.max_by_key(|(at, _)| *at).map(|(_, digest)| digest)))
     }
-}
-
-/// Whether the node's image garbage collection has removed what was pulled: its list is complete, newer than the pull,
-/// and does not have it.
-fn is_evicted(row: &Row, known: &KnownNode, reference: &Reference) -> bool {
-    let newer = row.pulled_at.is_some_and(|at| known.reported_at >= after(at, LIST_DELAY));
-    newer && !row.unlisted && known.node.lists_all_images() && !known.node.lists_image(reference)
 }

@@ -27,6 +27,9 @@ const MOST_WRITE_INTERVAL: Duration = Duration::from_secs(8);
 /// Pause after a write that failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
+/// What turns cutting off a fraction of a second into rounding up.
+const ALMOST_A_SECOND: Duration = Duration::from_nanos(999_999_999);
+
 /// A write comes back through the watch within this time.
 const SETTLES: Duration = Duration::from_secs(30);
 
@@ -116,6 +119,8 @@ struct Piece {
     changed: u64,
     in_flight: bool,
     not_before: Option<Timestamp>,
+    /// The watch has shown the object.
+    shown: bool,
 }
 
 impl Piece {
@@ -349,7 +354,8 @@ impl Memory {
                 owner,
                 reference: reference.to_owned(),
                 digest: digest.map(|digest| digest.to_string()),
-                last_start: last_start.map(|at| whole_seconds(at).into()),
+                // Cut off, it would let the next pull start too early after a restart.
+                last_start: last_start.map(|at| whole_seconds(after(at, ALMOST_A_SECOND)).into()),
                 nodes,
             };
             (spec, status)
@@ -365,22 +371,31 @@ impl Memory {
         if version.is_none() && piece.rows.is_empty() {
             self.pieces.remove(&shard);
         } else {
+            piece.shown &= version.is_some();
             piece.version = version;
         }
     }
 
-    /// Forgets the rows of objects that were deleted by hand, and returns their nodes. What was written a moment ago
-    /// may not have come through the watch yet.
+    /// Forgets the rows of objects that were deleted by hand, and returns their nodes. What has not come through the
+    /// watch yet is not missed: the watch may be late.
     pub fn miss(&mut self, is_there: impl Fn(&str) -> bool, now: Timestamp) -> Vec<Arc<str>> {
         let settled = |piece: &Piece| {
             let written = piece.not_before.is_none_or(|next| after(next, SETTLES) <= now);
             written && !piece.in_flight && piece.version.is_some()
         };
-        let gone = self
-            .pieces
-            .iter()
-            .filter(|(shard, piece)| settled(piece) && !is_there(&format!("{}{shard}", self.prefix())));
-        let gone: Vec<Shard> = gone.map(|(shard, _)| *shard).collect();
+        let prefix = self.prefix();
+        let mut gone = Vec::new();
+        for (shard, piece) in &mut self.pieces {
+            let missed = piece.shown && settled(piece);
+            if piece.shown && !missed {
+                continue;
+            }
+            if is_there(&format!("{prefix}{shard}")) {
+                piece.shown = true;
+            } else if missed {
+                gone.push(*shard);
+            }
+        }
         let pieces = gone.iter().filter_map(|shard| self.pieces.remove(shard));
         let nodes: Vec<_> = pieces.flat_map(|piece| piece.rows.into_keys()).collect();
         for node in &nodes {
@@ -401,6 +416,7 @@ impl Memory {
             Found::Nothing => None,
             Found::Version(version) => Some(version),
         };
+        piece.shown &= version.is_some();
         // Another version can be replaced at once.
         piece.not_before = Some(now);
         piece.version = version;

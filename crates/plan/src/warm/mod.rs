@@ -6,6 +6,7 @@
 
 mod actions;
 pub mod discovery;
+mod eviction;
 pub mod gate;
 mod image;
 pub mod memory;

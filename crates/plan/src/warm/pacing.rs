@@ -85,10 +85,20 @@ pub struct Progress {
     pub last_failure: Option<Timestamp>,
     /// A node holds it.
     pub is_held: bool,
+    /// A node waits for it that lacks it, and on which it has not failed yet.
+    pub fresh: bool,
+}
+
+/// Pulls of an image that may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slots {
+    pub count: usize,
+    /// Only onto nodes that lack the image, and on which it has not failed yet.
+    pub fresh_only: bool,
 }
 
 /// How many pulls of an image may start now, as far as the image itself is concerned.
-pub fn slots(pace: &Pace, progress: Progress, now: Timestamp) -> Result<usize, Wait> {
+pub fn slots(pace: &Pace, progress: Progress, now: Timestamp) -> Result<Slots, Wait> {
     let half = u32::try_from(pace.nodes / 2).unwrap_or(u32::MAX);
     let suspicious = if progress.is_held { SUSPICIOUS_FAILURES.max(half) } else { SUSPICIOUS_FAILURES };
     let further_failures = progress.image_failures.checked_sub(suspicious);
@@ -97,14 +107,17 @@ pub fn slots(pace: &Pace, progress: Progress, now: Timestamp) -> Result<usize, W
     if free == 0 {
         return Err(Wait::Nodes);
     }
-    let mut earliest = progress.last_start.map(|start| after(start, pace.delay));
-    if let Some(further) = further_failures {
+    let spaced = progress.last_start.map(|start| after(start, pace.delay));
+    let paused = further_failures.and_then(|further| {
         let pause = pace.backoff(further.saturating_add(1));
-        earliest = earliest.max(progress.last_failure.map(|failure| after(failure, pause)));
-    }
+        progress.last_failure.map(|failure| after(failure, pause))
+    });
+    // Once all good nodes hold the image, only bad ones fail, in any number. A node that joins does not wait for them.
+    let fresh_only = paused > Some(now) && progress.is_held && progress.fresh;
+    let earliest = if fresh_only { spaced } else { spaced.max(paused) };
     match earliest {
         Some(earliest) if earliest > now => Err(Wait::Delay(earliest)),
-        _ => Ok(free),
+        _ => Ok(Slots { count: free, fresh_only }),
     }
 }
 
@@ -160,6 +173,10 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + second).unwrap()
     }
 
+    fn count(pace: &Pace, progress: Progress, now: Timestamp) -> Result<usize, Wait> {
+        slots(pace, progress, now).map(|slots| slots.count)
+    }
+
     #[test]
     fn pauses_double_up_to_the_longest() {
         let pace = Pace::new(None);
@@ -209,14 +226,14 @@ mod tests {
             (2, Some(-10), Ok(1)),
         ] {
             assert_eq!(
-                slots(&pace, progress(active, last_start), at(0)),
+                count(&pace, progress(active, last_start), at(0)),
                 expected,
                 "{active} {last_start:?}"
             );
         }
         let single = Pace::new(None);
         assert_eq!(
-            slots(&single, progress(0, Some(-9)), at(0)),
+            count(&single, progress(0, Some(-9)), at(0)),
             Err(Wait::Delay(at(1))),
             "also with one node"
         );
@@ -232,15 +249,22 @@ mod tests {
             last_failure: Some(at(0)),
             ..Progress::default()
         };
-        assert_eq!(slots(&pace, progress(4, 0), at(1)), Ok(50));
-        assert_eq!(slots(&pace, progress(5, 0), at(1)), Err(Wait::Delay(at(30))));
-        assert_eq!(slots(&pace, progress(6, 0), at(31)), Err(Wait::Delay(at(60))));
-        assert_eq!(slots(&pace, progress(6, 0), at(60)), Ok(1));
-        assert_eq!(slots(&pace, progress(6, 1), at(60)), Err(Wait::Nodes));
+        assert_eq!(count(&pace, progress(4, 0), at(1)), Ok(50));
+        assert_eq!(count(&pace, progress(5, 0), at(1)), Err(Wait::Delay(at(30))));
+        assert_eq!(count(&pace, progress(6, 0), at(31)), Err(Wait::Delay(at(60))));
+        assert_eq!(count(&pace, progress(6, 0), at(60)), Ok(1));
+        assert_eq!(count(&pace, progress(6, 1), at(60)), Err(Wait::Nodes));
         let held = |image_failures| Progress { is_held: true, ..progress(image_failures, 0) };
-        assert_eq!(slots(&pace, held(24), at(1)), Ok(50), "other nodes got it");
-        assert_eq!(slots(&pace, held(25), at(1)), Err(Wait::Delay(at(30))));
-        assert_eq!(slots(&Pace::new(None), held(5), at(1)), Err(Wait::Delay(at(30))));
+        assert_eq!(count(&pace, held(24), at(1)), Ok(50), "other nodes got it");
+        assert_eq!(count(&pace, held(25), at(1)), Err(Wait::Delay(at(30))));
+        assert_eq!(count(&Pace::new(None), held(5), at(1)), Err(Wait::Delay(at(30))));
+        let joined = |active| Progress { fresh: true, active, ..held(25) };
+        let one = Slots { count: 1, fresh_only: true };
+        assert_eq!(slots(&pace, joined(0), at(1)), Ok(one), "a node that joins is tried");
+        assert_eq!(slots(&pace, joined(1), at(1)), Err(Wait::Nodes), "one at a time");
+        assert_eq!(slots(&pace, joined(0), at(30)), Ok(Slots { fresh_only: false, ..one }));
+        let without = Progress { fresh: true, ..progress(5, 0) };
+        assert_eq!(slots(&pace, without, at(1)), Err(Wait::Delay(at(30))), "no node has it");
     }
 
     #[test]

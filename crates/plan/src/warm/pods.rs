@@ -9,7 +9,7 @@ use fairlead_domain::digest::Digest;
 use jiff::Timestamp;
 
 use super::actions::{Action, Creation, Event, EventKind, Plan, Refusal};
-use super::image::{Attached, Image, KnownNode, Refused};
+use super::image::{Attached, Clock, Image, KnownNode, Refused};
 use super::pod_state::{Failure, PullPod, PullState, pull_state};
 use super::record::{Pull, Record};
 use super::round::{Awaited, Deletion, SeenPod, UNSEEN, Warming};
@@ -23,6 +23,9 @@ const DEADLINE_GRACE: Duration = Duration::from_mins(1);
 /// Pauses after Pods that were not created. They are not those of the policy, which are about pulls: an API server that
 /// restarts is away for seconds.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(5));
+/// After so many tries in a row that may have failed, images are held back and the status says so: a watch that is late
+/// or an API server that restarts takes less.
+const MOST_DOUBTS: u32 = 3;
 
 impl Warming {
     pub(super) fn observe_pods(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
@@ -62,7 +65,7 @@ impl Warming {
                 attached.is_some_and(|attached| attached.pod == *name)
             })
         };
-        self.awaited.retain(|_, Awaited { creation, answered }| {
+        self.awaited.retain(|_, Awaited { creation, answered, .. }| {
             // Answers do not make a round.
             let again = after(answered.unwrap_or(now), UNSEEN);
             if again > now {
@@ -78,10 +81,23 @@ impl Warming {
         });
     }
 
-    /// The API server has the Pod, or may have it.
+    /// The API server has the Pod.
     pub fn created(&mut self, pod: &str, now: Timestamp) {
         if let Some(awaited) = self.awaited.get_mut(pod) {
             awaited.answered = Some(now);
+            awaited.doubts = 0;
+        }
+    }
+
+    /// The API server may have the Pod: it did not answer, or has something of this name. The Pod keeps its slot and
+    /// is asked for again. After some tries the image says so, and is held back.
+    pub fn maybe_created(&mut self, pod: &str, why: Refusal<'_>, now: Timestamp) {
+        let Some(awaited) = self.awaited.get_mut(pod) else { return };
+        awaited.answered = Some(now);
+        awaited.doubts = awaited.doubts.saturating_add(1);
+        if awaited.doubts >= MOST_DOUBTS {
+            let record = Arc::clone(&awaited.creation.order.record);
+            self.refuse(&record, why, now);
         }
     }
 
@@ -116,6 +132,9 @@ impl Warming {
 
     fn observe_pod(&mut self, pod: &Arc<PullPod>, now: Timestamp, plan: &mut Plan) {
         let node = &pod.record.node;
+        if pod.is_acknowledged() {
+            self.acknowledged = self.acknowledged.max(Some(pod.created));
+        }
         for pull in &pod.record.pulls {
             let (Some(image), Some(known)) = (self.images.get_mut(&pull.uid), self.nodes.get(node)) else {
                 continue;
@@ -123,8 +142,7 @@ impl Warming {
             let known_attempt = image.memory.get(node).map_or(0, |row| row.attempt);
             let attached = image.pods.get(node);
             let later = attached.is_some_and(|attached| attached.attempt > pull.attempt);
-            let wanted = image.reference().is_some_and(|reference| *reference.as_str() == *pull.reference);
-            if pull.attempt <= known_attempt || later || !wanted {
+            if pull.attempt <= known_attempt || later || !image.accepts(&pull.reference) {
                 continue;
             }
             // Clocks differ.
@@ -150,6 +168,7 @@ impl Warming {
                         attempt: pull.attempt,
                         reference: Arc::clone(&pull.reference),
                         created: pod.created,
+                        seen: true,
                         acknowledged: pod.is_acknowledged(),
                         stuck,
                     };
@@ -231,19 +250,28 @@ impl Warming {
     }
 
     /// Pods that are not stuck, each with the UID of its node, one of its images, and whether it takes a slot.
-    pub(super) fn pods_under_way(&self, now: Timestamp) -> impl Iterator<Item = (&Arc<str>, &Image, bool)> {
+    pub(super) fn pods_under_way(&self, clock: Clock) -> impl Iterator<Item = (&Arc<str>, &Image, bool)> {
         let attached = self.images.values().flat_map(|image| image.pods.iter().map(move |pod| (image, pod)));
         // A batch is the Pod of several images.
         let mut counted = HashSet::new();
         attached
             .filter(move |(_, (_, pod))| pod.stuck.is_none() && counted.insert(&*pod.pod))
-            .map(move |(image, (node, pod))| (node, image, image.is_active(node, pod, now)))
+            .map(move |(image, (node, pod))| (node, image, image.is_active(node, pod, clock)))
+    }
+
+    pub(super) fn clock(&self, now: Timestamp) -> Clock {
+        Clock { now, acknowledged: self.acknowledged }
     }
 
     /// The API server refused a Pod. The images of it are tried again after a pause.
     pub fn not_created(&mut self, pod: &str, refusal: Refusal<'_>, now: Timestamp) {
         let Some(awaited) = self.awaited.remove(pod) else { return };
         let record = awaited.creation.order.record;
+        self.refuse(&record, refusal, now);
+        self.detach(pod, &record, now);
+    }
+
+    fn refuse(&mut self, record: &Record, refusal: Refusal<'_>, now: Timestamp) {
         for pull in &record.pulls {
             let Some(image) = self.images.get_mut(&pull.uid) else { continue };
             // Pods that were asked for together count once.
@@ -258,7 +286,6 @@ impl Warming {
             image.refused = Some(Refused { reason, message, times, until });
             image.touched = true;
         }
-        self.detach(pod, &record, now);
     }
 }
 

@@ -15,7 +15,7 @@ use super::gate;
 use super::image::{Image, KnownNode, Stance};
 use super::memory::{Found, Memory, Shard, Ticket};
 use super::pod_state::PullPod;
-use super::snapshot::{Snapshot, WarmSettings};
+use super::snapshot::{Routed, Snapshot, WarmSettings};
 use super::status;
 use super::targets::Targets;
 use super::time::{after, earliest};
@@ -48,6 +48,8 @@ pub struct Warming {
     stored: HashMap<String, Vec<Arc<WarmLedger>>>,
     /// When this lease holder first planned.
     pub(super) began: Option<Timestamp>,
+    /// When the latest of all Pods was created of which a kubelet has said something.
+    pub(super) acknowledged: Option<Timestamp>,
     pub(super) round: u64,
     /// Counts slots that were given.
     pub(super) turn: u64,
@@ -89,6 +91,8 @@ pub(super) struct Awaited {
     pub(super) creation: Creation,
     /// None: the request waits, or is under way.
     pub(super) answered: Option<Timestamp>,
+    /// How often in a row it was doubtful whether the API server has the Pod.
+    pub(super) doubts: u32,
 }
 
 impl fmt::Debug for Warming {
@@ -116,6 +120,7 @@ impl Warming {
             gated: BTreeMap::new(),
             stored,
             began: None,
+            acknowledged: None,
             round: 0,
             turn: 0,
         }
@@ -245,6 +250,8 @@ impl Warming {
         };
         if same_object && same_policy && same_route {
             if image.routed.as_ref() != routed {
+                let problem = |routed: Option<&Routed>| routed?.secret_problem.clone();
+                image.touched |= problem(image.routed.as_ref()) != problem(routed);
                 image.routed = routed.cloned();
                 image.route_asked = None;
             }
@@ -261,10 +268,7 @@ impl Warming {
         for seen in self.pods.values_mut() {
             seen.stale |= seen.pod.record.pulls.iter().any(|pull| pull.uid == *uid);
         }
-        let reference = image.reference().cloned();
-        let outdated = image.pods.iter().filter(|(_, pod)| {
-            reference.as_ref().is_none_or(|reference| *reference.as_str() != *pod.reference)
-        });
+        let outdated = image.pods.iter().filter(|(_, pod)| !image.accepts(&pod.reference));
         let outdated: Vec<_> = outdated.map(|(node, pod)| (Arc::clone(node), Arc::clone(&pod.pod))).collect();
         for (node, _) in &outdated {
             image.pods.remove(node);
@@ -406,7 +410,7 @@ impl Warming {
 
     /// Pods that take slots.
     pub fn active_pulls(&self, now: Timestamp) -> usize {
-        self.pods_under_way(now).filter(|(_, _, active)| *active).count()
+        self.pods_under_way(self.clock(now)).filter(|(_, _, active)| *active).count()
     }
 
     /// How every image stands.

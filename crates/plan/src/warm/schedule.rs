@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::actions::{Action, Creation, Event, EventKind, Plan};
-use super::image::{Attached, Image, Need, Rank, Stance};
-use super::pacing::{Load, Wait, slots};
+use super::image::{Attached, Clock, Image, Need, Rank, Stance};
+use super::pacing::{Load, Slots, Wait, slots};
 use super::pull_pod::Order;
 use super::record::{Pull, Record};
 use super::round::{Awaited, UNSEEN, Warming};
@@ -32,14 +32,23 @@ struct Candidate {
     served: u64,
     name: Arc<str>,
     slots: usize,
+    /// Only onto nodes that lack it, and on which it has not failed yet.
+    fresh_only: bool,
     /// Nodes up to this one have been tried.
     tried: Option<Rank>,
+}
+
+impl Candidate {
+    fn may_start(&self, rank: &Rank) -> bool {
+        rank.is_fresh() || !self.fresh_only
+    }
 }
 
 impl Warming {
     pub(super) fn schedule(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
         let mut load = Load::default();
-        for (node, image, active) in self.pods_under_way(snapshot.now) {
+        let clock = self.clock(snapshot.now);
+        for (node, image, active) in self.pods_under_way(clock) {
             // What hangs takes no slot, but its node gets no more Pods than others.
             if active {
                 load.add(image.policy_name().as_ref(), node);
@@ -79,9 +88,10 @@ impl Warming {
 
     /// Images with something to pull and a free slot.
     fn candidates(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) -> Vec<Candidate> {
+        let clock = self.clock(snapshot.now);
         let mut candidates = Vec::new();
         for image in self.images.values_mut().filter(|image| !image.waiting.is_empty()) {
-            match free_slots(image, snapshot) {
+            match free_slots(image, snapshot, clock) {
                 Ok(_) if image.is_outdated(snapshot.now) => {
                     if image.ask_for_route(snapshot.now) {
                         plan.actions.push(Action::Route { image: Arc::clone(&image.uid) });
@@ -93,7 +103,8 @@ impl Warming {
                     priority: image.object.spec.priority.unwrap_or(0),
                     served: image.served,
                     name: Arc::clone(&image.name),
-                    slots,
+                    slots: slots.count,
+                    fresh_only: slots.fresh_only,
                     tried: None,
                 }),
                 Err(at) => plan.look_again = earliest(plan.look_again, at),
@@ -140,16 +151,20 @@ impl Warming {
         let caps = self.settings.caps;
         let from = candidate.tried.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut untried = image.waiting.range((from, Bound::Unbounded));
-        let Some(rank) = untried.find(|rank| !load.is_full(&caps, &rank.node)).cloned() else {
+        let suits = |rank: &&Rank| candidate.may_start(rank) && !load.is_full(&caps, &rank.node);
+        let Some(rank) = untried.find(suits).cloned() else {
             candidate.slots = 0;
             return false;
         };
         candidate.tried = Some(rank.clone());
         let mut together = vec![at];
         if self.settings.batch {
-            let fits = |other: &Candidate| {
-                let other = self.images.get(&other.image).filter(|_| other.slots > 0);
-                other.is_some_and(|other| is_alike(image, other) && needs_pull(other, &rank.node))
+            let fits = |candidate: &Candidate| {
+                let other = self.images.get(&candidate.image).filter(|_| candidate.slots > 0);
+                let needed = other.filter(|other| is_alike(image, other));
+                needed
+                    .and_then(|other| needed_pull(other, &rank.node))
+                    .is_some_and(|rank| candidate.may_start(rank))
             };
             let others =
                 candidates.iter().enumerate().filter(|(other, candidate)| *other != at && fits(candidate));
@@ -214,11 +229,10 @@ impl Warming {
                 attempt: pull.attempt,
                 reference: Arc::clone(&pull.reference),
                 created: now,
+                seen: false,
                 acknowledged: false,
                 stuck: None,
             };
-            let silent_at = attached.silent_at();
-            self.due.extend(silent_at.map(|at| (at, Arc::clone(&pull.uid), Arc::clone(node))));
             image.pods.insert(Arc::clone(node), attached);
             image.memory.started(now);
             self.turn += 1;
@@ -229,12 +243,12 @@ impl Warming {
             plan.actions.push(Action::Tell(Event { image: Arc::clone(&image), name, node: node_name, kind }));
             self.look(&image, node, now);
         }
-        self.awaited.insert(name, Awaited { creation, answered: None });
+        self.awaited.insert(name, Awaited { creation, answered: None, doubts: 0 });
     }
 }
 
 /// How many pulls of the image may start, or when that may change by itself.
-fn free_slots(image: &Image, snapshot: &Snapshot<'_>) -> Result<usize, Option<Timestamp>> {
+fn free_slots(image: &Image, snapshot: &Snapshot<'_>, clock: Clock) -> Result<Slots, Option<Timestamp>> {
     let refused = image.refused.as_ref().map(|refused| refused.until);
     if let Some(until) = refused.filter(|until| *until > snapshot.now) {
         return Err(Some(until));
@@ -242,7 +256,7 @@ fn free_slots(image: &Image, snapshot: &Snapshot<'_>) -> Result<usize, Option<Ti
     if let Some(trouble) = snapshot.troubles.get(&image.uid) {
         return Err(trouble.until);
     }
-    slots(&image.pace, image.progress(snapshot.now), snapshot.now).map_err(|wait| match wait {
+    slots(&image.pace, image.progress(clock), clock.now).map_err(|wait| match wait {
         Wait::Nodes => None,
         Wait::Delay(until) => Some(until),
     })
@@ -254,8 +268,11 @@ fn gathers_until(image: &Image) -> Timestamp {
     after(image.renewed, GATHERING).max(undecided.unwrap_or(Timestamp::MIN))
 }
 
-fn needs_pull(image: &Image, node: &str) -> bool {
-    matches!(image.stance(node), Some(Stance::Target { need: Need::Pull(_), .. }))
+fn needed_pull<'a>(image: &'a Image, node: &str) -> Option<&'a Rank> {
+    match image.stance(node) {
+        Some(Stance::Target { need: Need::Pull(rank), .. }) => Some(rank),
+        _ => None,
+    }
 }
 
 /// Whether one Pod can pull both.

@@ -244,7 +244,8 @@ fn new_child(set: &CachedImageSet, entry: &ImageEntry) -> CachedImage {
             name: name.to_owned(),
             uid: set.metadata.uid.clone().unwrap_or_default(),
             controller: Some(true),
-            block_owner_deletion: Some(true),
+            // It would need the right to set finalizers on sets.
+            block_owner_deletion: Some(false),
         }]),
         ..child.metadata
     };

@@ -32,18 +32,34 @@ pub struct WarmSettings {
 pub struct Routed {
     /// Or why there is none.
     pub reference: Result<Reference, Arc<str>>,
+    /// All places of the image, in the order in which Pods are given them. Empty: there is only one.
+    pub places: Arc<[Reference]>,
     /// Platforms that the image is for. Empty: not known.
     pub platforms: Arc<[Platform]>,
     /// Names of Secrets that pull Pods need besides those that the image names.
     pub pull_secrets: Arc<[Arc<str>]>,
+    /// Why they lack one that a place asks for.
+    pub secret_problem: Option<Arc<str>>,
     pub planned_at: Timestamp,
 }
 
 impl Routed {
     /// Whether pulls are the same by both, whenever they were planned.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        let Self { reference, platforms, pull_secrets, planned_at: _ } = self;
-        *reference == other.reference && *platforms == other.platforms && *pull_secrets == other.pull_secrets
+        let Self { reference, places, platforms, pull_secrets, secret_problem: _, planned_at: _ } = self;
+        *reference == other.reference
+            && *places == other.places
+            && *platforms == other.platforms
+            && *pull_secrets == other.pull_secrets
+    }
+
+    /// The place that a reference names, if what was pulled from there is as good: it is the one that was decided on,
+    /// or one that Pods would rather be given. Such a one was passed over because of what its registry said, and will
+    /// be given again. So nodes pull anew where the order of places is another, but not while a mirror is away.
+    pub(super) fn accepts(&self, reference: &str) -> Option<&Reference> {
+        let chosen = self.reference.as_ref().ok()?;
+        let before = self.places.iter().take_while(|place| *place != chosen);
+        [chosen].into_iter().chain(before).find(|place| *place.as_str() == *reference)
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) fn summary(image: &Image, trouble: Option<&Trouble>) -> Summary {
         message = format!("{message}; node {node}{others}: {}", row.message.as_deref().unwrap_or("failed"));
         (Degraded, row.reason.as_deref().unwrap_or_default())
     } else if let Some(refused) = image.refused.as_ref().filter(|_| needs_pods) {
-        message = format!("{message}; the API server refused a Pod: {}", refused.message);
+        message = format!("{message}; the API server did not take a Pod: {}", refused.message);
         (Degraded, &*refused.reason)
     } else if targeted > 0 && ready == targeted {
         (Ready, "Cached")
@@ -57,6 +57,9 @@ pub(super) fn summary(image: &Image, trouble: Option<&Trouble>) -> Summary {
     };
     if let Some((host, trouble)) = image.host.as_ref().zip(trouble) {
         message = format!("{message}; no new pulls while registry {} is {}", host.as_str(), trouble.what);
+    }
+    if let Some(problem) = image.routed.as_ref().and_then(|routed| routed.secret_problem.as_deref()) {
+        message = format!("{message}; {problem}");
     }
     for (skip, count) in tally.skipped.iter().take(MOST_SKIPS) {
         message = format!("{message}; {count} skipped: {skip}");

@@ -237,10 +237,13 @@ impl ImageWarming {
                 self.warming.deleted(&pod, now);
                 return false;
             }
+            Done::MaybeCreated { pod, reason, message } => {
+                self.failed |= reason == "Unavailable";
+                self.warming.maybe_created(&pod, Refusal { reason, message: &message }, now);
+            }
             Done::NotCreated { pod, reason, message } => {
                 self.failed = true;
-                let refusal = Refusal { reason: &reason, message: &message };
-                self.warming.not_created(&pod, refusal, now);
+                self.warming.not_created(&pod, Refusal { reason, message: &message }, now);
             }
             Done::Stored { image, shard, ticket, version } => {
                 self.warming.written(&image, shard, ticket, version);

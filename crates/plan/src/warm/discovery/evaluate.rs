@@ -32,10 +32,11 @@ pub(super) struct Evaluation {
 }
 
 impl Discovery {
-    /// Puts the answers together. Queries that failed count as if they had returned nothing.
+    /// Puts the answers together, and takes their series: there may be millions of values. Queries that failed count as
+    /// if they had returned nothing.
     pub(super) fn evaluate(
         &self,
-        answers: &[Result<Answer, Failure>],
+        answers: &mut [Result<Answer, Failure>],
         nodes: u32,
         now: Timestamp,
     ) -> Evaluation {
@@ -66,11 +67,12 @@ impl Discovery {
         best.into_values().collect()
     }
 
-    fn of_queries(&self, answers: &[Result<Answer, Failure>], nodes: u32, now: Timestamp) -> Evaluation {
+    fn of_queries(&self, answers: &mut [Result<Answer, Failure>], nodes: u32, now: Timestamp) -> Evaluation {
         let Form::Queries { signals, ranking, .. } = &self.form else { return Evaluation::default() };
-        let samples: Vec<Option<Samples>> = (answers.iter().zip(&self.queries))
+        let samples: Vec<Option<Samples>> = (answers.iter_mut().zip(&self.queries))
             .map(|(answer, query)| {
-                Some(by_image(&answer.as_ref().ok()?.series, query.kind == QueryType::Prometheus))
+                let series = std::mem::take(&mut answer.as_mut().ok()?.series);
+                Some(by_image(series, query.kind == QueryType::Prometheus))
             })
             .collect();
         let mut images: BTreeMap<ImageKey, Reference> = BTreeMap::new();

@@ -40,7 +40,7 @@ pub use self::{
     report::{Report, Round, SYNCED, refused},
     sample::{Answer, Sample, Series},
     schedule::{first_due, interval, next_due},
-    tags::{TagList, TagQuery},
+    tags::{TagList, TagQuery, TagReading},
 };
 use self::{ranking::Ranking, signals::Signal};
 

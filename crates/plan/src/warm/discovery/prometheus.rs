@@ -84,13 +84,22 @@ pub(super) struct PrometheusPages {
     /// Series without an image.
     left_out: HashSet<u64>,
     size: usize,
+    /// Why something may be missing from the answers.
+    warning: Option<String>,
 }
 
 impl PrometheusPages {
     pub(super) fn new(query: &PrometheusQuery, now: Timestamp) -> Self {
         let mut requests = query.requests(now);
         requests.reverse();
-        Self { requests, series: Vec::new(), places: HashMap::new(), left_out: HashSet::new(), size: 0 }
+        Self {
+            requests,
+            series: Vec::new(),
+            places: HashMap::new(),
+            left_out: HashSet::new(),
+            size: 0,
+            warning: None,
+        }
     }
 
     pub(super) fn request(&self) -> Option<Url> {
@@ -106,7 +115,9 @@ impl PrometheusPages {
                 "the answers have more than {most} MiB: use a longer step"
             )));
         }
-        for (labels, values) in decode(status, body)? {
+        let (found, warning) = decode(status, body)?;
+        self.warning = self.warning.take().or(warning);
+        for (labels, values) in found {
             let Some(image) = image(&labels.image) else {
                 self.left_out.insert(labels.hash);
                 continue;
@@ -124,7 +135,10 @@ impl PrometheusPages {
     }
 
     pub(super) fn finish(self) -> Answer {
-        let mut answer = Answer { series: self.series, ..Answer::default() };
+        let partial = self.warning.map(|warning| {
+            Failure::malformed(format!("the answer may be incomplete: {}", super::failure::quoted(&warning)))
+        });
+        let mut answer = Answer { series: self.series, partial, ..Answer::default() };
         let left_out = self.left_out.len();
         if left_out > 0 {
             answer.notes.push(format!("{left_out} series without the name of an image in the label image"));
@@ -143,6 +157,8 @@ struct Envelope {
     error_type: String,
     #[serde(default)]
     error: String,
+    #[serde(default)]
+    warnings: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -215,8 +231,12 @@ struct Point {
 /// The values of one series.
 type Values = Vec<(f64, String)>;
 
-/// Reads the answer to a request.
-fn decode(status: u16, body: &[u8]) -> Result<Vec<(Labels, Values)>, Failure> {
+/// Warnings about the expression begin so. Others are about data that could not be read, from a store that is away for
+/// instance.
+const OF_EXPRESSION: &str = "PromQL ";
+
+/// Reads the answer to a request: series, and why some may be missing.
+fn decode(status: u16, body: &[u8]) -> Result<(Vec<(Labels, Values)>, Option<String>), Failure> {
     let envelope: Result<Envelope, _> = serde_json::from_slice(body);
     if status != 200 {
         let words = envelope.map_or_else(
@@ -231,15 +251,18 @@ fn decode(status: u16, body: &[u8]) -> Result<Vec<(Labels, Values)>, Failure> {
         let words = super::failure::quoted(&format!("{}: {}", envelope.error_type, envelope.error));
         return Err(Failure::malformed(format!("the query failed: {words}")));
     }
-    match envelope.data {
-        Data::Matrix(all) => Ok(all.into_iter().map(|one| (one.metric, one.values)).collect()),
+    let mut warnings = envelope.warnings.into_iter().flatten();
+    let warning = warnings.find(|warning| !warning.starts_with(OF_EXPRESSION));
+    let series = match envelope.data {
+        Data::Matrix(all) => all.into_iter().map(|one| (one.metric, one.values)).collect(),
         Data::Vector(all) => {
-            Ok(all.into_iter().map(|one| (one.metric, one.value.into_iter().collect())).collect())
+            all.into_iter().map(|one| (one.metric, one.value.into_iter().collect())).collect()
         }
         Data::Scalar(_) | Data::String(_) => {
-            Err(Failure::malformed("the result has no label image: it is a single value"))
+            return Err(Failure::malformed("the result has no label image: it is a single value"));
         }
-    }
+    };
+    Ok((series, warning))
 }
 
 /// What is not a number, or no finite one, cannot be compared, and is left out.

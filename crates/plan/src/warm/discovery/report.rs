@@ -25,13 +25,13 @@ const ENTRY_SIZE: usize = 100;
 const LONGEST_MESSAGE: usize = 4000;
 
 /// What a round found.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Round<'a> {
     /// The status as it is.
     pub stored: &'a DiscoveryPolicyStatus,
     pub generation: Option<i64>,
-    /// One for each query, in their order.
-    pub answers: &'a [Result<Answer, Failure>],
+    /// One for each query, in their order. Their series are taken.
+    pub answers: &'a mut [Result<Answer, Failure>],
     /// See [`Discovery::exposed_nodes`].
     pub nodes: u32,
     pub now: Timestamp,
@@ -55,15 +55,17 @@ pub fn refused(error: &SpecError) -> Finding {
 
 impl Discovery {
     pub fn report(&self, round: Round<'_>) -> Report {
-        let Round { stored, answers, now, .. } = round;
-        let evaluation = self.evaluate(answers, round.nodes, now);
+        let Round { stored, generation, answers, nodes, now } = round;
+        let evaluation = self.evaluate(answers, nodes, now);
+        let answers = &*answers;
         let failures: Vec<(&str, &Failure)> = (self.queries.iter().zip(answers))
             .filter_map(|(query, answer)| Some((&*query.name, failure_of(answer)?)))
             .collect();
         let results = self.results(answers, &evaluation);
-        let (images, kept) = self.list(round, evaluation);
+        let is_same = stored.observed_generation == generation;
+        let (images, kept) = self.list(stored, is_same, answers, evaluation);
         let status = DiscoveryPolicyStatus {
-            observed_generation: round.generation,
+            observed_generation: generation,
             last_sync_time: Some(now.into()),
             query_results: results,
             image_count: i32::try_from(images.len()).ok(),
@@ -107,21 +109,26 @@ impl Discovery {
     /// The images to list, and whether they are those of an earlier round. A list without the answer of one query
     /// would be in another order, and lack images that only that query knows: the last complete one is better. Where
     /// there is none for this specification, something is better than nothing.
-    fn list(&self, round: Round<'_>, evaluation: Evaluation) -> (Vec<DiscoveredImage>, bool) {
-        let Round { stored, answers, .. } = round;
+    fn list(
+        &self,
+        stored: &DiscoveryPolicyStatus,
+        is_same: bool,
+        answers: &[Result<Answer, Failure>],
+        evaluation: Evaluation,
+    ) -> (Vec<DiscoveredImage>, bool) {
         let known = &stored.discovered_images;
         let failed = answers.iter().filter(|answer| answer.is_err()).count();
         let is_all = failed == answers.len();
-        let was_good = stored.observed_generation == round.generation
+        let was_good = is_same
             && find(&stored.conditions, types::READY)
                 .is_some_and(|ready| ready.status == ConditionStatus::True);
         if !known.is_empty() && (is_all || (failed > 0 && was_good && !self.is_sources())) {
             return (known.clone(), true);
         }
         let mut images = evaluation.images;
-        let is_partial = answers.iter().flatten().any(|answer| !answer.missing.is_empty());
+        let is_partial = answers.iter().flatten().any(|answer| answer.partial.is_some());
         if is_partial || (failed > 0 && self.is_sources()) {
-            images = self.with_images_of_failed(images, round);
+            images = self.with_images_of_failed(images, known, answers);
         }
         images.truncate(self.most);
         let mut room = LIST_SIZE;
@@ -134,24 +141,34 @@ impl Discovery {
         (fits.collect(), false)
     }
 
-    /// Images that only a failing source knows, or that are in a repository which could not be listed, keep the score
-    /// that they had.
-    fn with_images_of_failed(&self, images: Vec<Scored>, round: Round<'_>) -> Vec<Scored> {
+    /// Images that only a failing source knows, that are in a repository which could not be listed, or that an
+    /// incomplete answer may lack, keep the score that they had.
+    fn with_images_of_failed(
+        &self,
+        images: Vec<Scored>,
+        known: &[DiscoveredImage],
+        answers: &[Result<Answer, Failure>],
+    ) -> Vec<Scored> {
         let mut best: BTreeMap<ImageKey, Scored> = BTreeMap::new();
+        // Nothing tells what an incomplete answer without a list of missing repositories lacks.
+        let lacks = |answer: &Answer| answer.partial.as_ref().filter(|_| answer.missing.is_empty()).is_some();
         let failed = |name: &str| {
             let at = self.queries.iter().position(|query| query.name == name)?;
-            round.answers.get(at)?.is_err().then_some(at)
+            answers.get(at)?.as_ref().map_or(true, lacks).then_some(at)
         };
+        let incomplete = answers.iter().position(|answer| answer.as_ref().is_ok_and(lacks));
+        let incomplete = incomplete.filter(|_| !self.is_sources());
         let missing = |image: &Reference| {
             let answers =
-                round.answers.iter().enumerate().filter_map(|(at, answer)| Some((at, answer.as_ref().ok()?)));
+                answers.iter().enumerate().filter_map(|(at, answer)| Some((at, answer.as_ref().ok()?)));
             let mut missing =
                 answers.flat_map(|(at, answer)| answer.missing.iter().map(move |one| (at, one)));
             missing.find(|(_, repository)| **repository == image.repository()).map(|(at, _)| at)
         };
-        let before = round.stored.discovered_images.iter().filter_map(|known| {
+        let before = known.iter().filter_map(|known| {
             let image = image(&known.image).filter(|image| self.keeps(image))?;
-            let source = known.source.as_deref().and_then(failed).or_else(|| missing(&image))?;
+            let source = known.source.as_deref().and_then(failed);
+            let source = source.or_else(|| missing(&image)).or(incomplete)?;
             // Scores are shown as whole numbers; of a larger one nothing is lost that matters here.
             let whole = |score: i64| i32::try_from(score).map_or(f64::from(i32::MAX), f64::from);
             let ranked = || known.final_score.as_ref().and_then(|score| score.parse().ok());

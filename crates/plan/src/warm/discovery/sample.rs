@@ -40,19 +40,19 @@ pub(super) type Samples = BTreeMap<ImageKey, Series>;
 
 /// Joins the series of each image. Values of the same moment add up where several series count the same thing in
 /// different places, as Prometheus does; log lines of the same moment are different lines.
-pub(super) fn by_image(series: &[Series], adds_up: bool) -> Samples {
+pub(super) fn by_image(series: Vec<Series>, adds_up: bool) -> Samples {
     let mut joined = Samples::new();
     for one in series {
         let Some(known) = joined.get_mut(&one.image.key()) else {
-            joined.insert(one.image.key(), one.clone());
+            joined.insert(one.image.key(), one);
             continue;
         };
+        known.sizes.extend(one.sizes);
+        known.values.extend(one.values);
         // Of several spellings one is shown, whatever order they come in.
         if one.image.written() < known.image.written() {
-            known.image = one.image.clone();
+            known.image = one.image;
         }
-        known.sizes.extend(&one.sizes);
-        known.values.extend(&one.values);
     }
     if adds_up {
         for series in joined.values_mut() {

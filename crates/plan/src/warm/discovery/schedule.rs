@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-use fairlead_api::conditions::{ConditionStatus, find, types};
+use fairlead_api::conditions::{find, types};
 use fairlead_api::drop::{DiscoveryPolicySpec, DiscoveryPolicyStatus};
 use fairlead_domain::backoff::Backoff;
 use jiff::Timestamp;
+
+use super::report::SYNCED;
 
 const DEFAULT_INTERVAL: Duration = Duration::from_mins(30);
 /// A slip of the pen must not make a busy loop.
@@ -22,8 +24,8 @@ pub fn interval(name: &str, spec: &DiscoveryPolicySpec) -> Duration {
     interval / 10 * 9 + Duration::from_nanos(fnv1a(name) % share)
 }
 
-/// When a policy is due that this process has not looked at yet: at once, unless its last round succeeded and is
-/// recent.
+/// When a policy is due that this process has not looked at yet: at once, unless nothing failed in its last round, and
+/// that is recent.
 pub fn first_due(
     generation: Option<i64>,
     status: Option<&DiscoveryPolicyStatus>,
@@ -32,9 +34,7 @@ pub fn first_due(
 ) -> Timestamp {
     let last = status
         .filter(|status| status.observed_generation == generation)
-        .filter(|status| {
-            find(&status.conditions, types::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
-        })
+        .filter(|status| find(&status.conditions, types::READY).is_some_and(|ready| ready.reason == SYNCED))
         .and_then(|status| status.last_sync_time.as_ref());
     match last {
         // A time in the future was written by another clock.
@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn a_recent_success_for_the_same_generation_is_waited_for() {
-        let status = |holds: bool, generation| {
-            let ready = Finding::new(types::READY, holds, "X", "");
+        let status = |reason: &'static str, generation| {
+            let ready = Finding::new(types::READY, reason != "Timeout", reason, "");
             DiscoveryPolicyStatus {
                 observed_generation: Some(generation),
                 last_sync_time: Some(at(1000).into()),
@@ -107,10 +107,11 @@ mod tests {
         let due = |status: Option<&DiscoveryPolicyStatus>, now| {
             first_due(Some(2), status, Duration::from_secs(100), at(now))
         };
-        assert_eq!(due(Some(&status(true, 2)), 1010), at(1100));
-        assert_eq!(due(Some(&status(true, 2)), 10), at(110), "a clock that went backwards");
-        assert_eq!(due(Some(&status(true, 1)), 1010), at(1010), "edited");
-        assert_eq!(due(Some(&status(false, 2)), 1010), at(1010), "failed");
+        assert_eq!(due(Some(&status(SYNCED, 2)), 1010), at(1100));
+        assert_eq!(due(Some(&status(SYNCED, 2)), 10), at(110), "a clock that went backwards");
+        assert_eq!(due(Some(&status(SYNCED, 1)), 1010), at(1010), "edited");
+        assert_eq!(due(Some(&status("Timeout", 2)), 1010), at(1010), "failed");
+        assert_eq!(due(Some(&status("PartiallyFailed", 2)), 1010), at(1010), "failed in part");
         assert_eq!(due(None, 1010), at(1010));
     }
 

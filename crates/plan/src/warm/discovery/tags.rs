@@ -15,6 +15,8 @@ use super::version::Version;
 
 /// Tags of a repository whose images are looked at to learn when they were made.
 const MOST_DATED: usize = 50;
+/// Tags that a query may find, which is more than a status can list.
+const MOST_SERIES: usize = 20_000;
 
 /// Repositories whose tags are to be listed.
 #[derive(Clone, Debug)]
@@ -44,31 +46,59 @@ pub struct TagList {
     pub made: BTreeMap<Tag, Timestamp>,
 }
 
-impl TagQuery {
-    /// What the lists say, one for each repository. The newest tag of a repository has the highest score.
-    pub fn answer(&self, lists: &[Result<TagList, Failure>], now: Timestamp) -> Result<Answer, Failure> {
-        let mut answer = Answer::default();
-        let mut failed = Vec::new();
-        for (repository, list) in self.repositories.iter().zip(lists) {
-            match list {
-                Ok(list) => self.add(repository, list, now, &mut answer),
-                Err(failure) => failed.push((repository, failure)),
+/// What the lists say so far. They are taken one by one, since hundreds of them can have millions of tags.
+#[derive(Debug)]
+pub struct TagReading<'a> {
+    query: &'a TagQuery,
+    now: Timestamp,
+    answer: Answer,
+    failed: Vec<&'a Repository>,
+    first_failure: Option<Failure>,
+}
+
+impl<'a> TagReading<'a> {
+    /// Takes the tags of one repository. The newest one has the highest score.
+    pub fn take(&mut self, repository: &'a Repository, list: Result<TagList, Failure>) {
+        match list {
+            Ok(list) => self.query.add(repository, &list, self.now, &mut self.answer),
+            Err(failure) => {
+                let told = || Failure::new(failure.reason, format!("{}: {failure}", repository.path()));
+                self.first_failure.get_or_insert_with(told);
+                self.failed.push(repository);
             }
         }
-        let Some((repository, failure)) = failed.first() else { return Ok(answer) };
-        let told = Failure::new(failure.reason, format!("{}: {failure}", repository.path()));
-        if failed.len() == self.repositories.len() {
+        if self.answer.series.len() > MOST_SERIES {
+            self.answer.series.truncate(MOST_SERIES);
+            let note = format!("only the first {MOST_SERIES} tags were taken: set topX");
+            if !self.answer.notes.contains(&note) {
+                self.answer.notes.push(note);
+            }
+        }
+    }
+
+    pub fn finish(self) -> Result<Answer, Failure> {
+        let Self { query, mut answer, failed, first_failure, .. } = self;
+        let Some(told) = first_failure else { return Ok(answer) };
+        let all = query.repositories.len();
+        if failed.len() == all {
             return Err(told);
         }
-        let message = format!("{} of {} repositories cannot be listed: {told}", failed.len(), lists.len());
+        let message = format!("{} of {all} repositories cannot be listed: {told}", failed.len());
         answer.partial = Some(Failure { message, ..told });
         let rendered = |repository: &Repository| {
-            self.template.render(self.registry.as_str(), repository.path(), DEFAULT_TAG)
+            query.template.render(query.registry.as_str(), repository.path(), DEFAULT_TAG)
         };
-        let missing =
-            failed.iter().filter_map(|(repository, _)| Some(image(&rendered(repository))?.repository()));
+        let missing = failed.iter().filter_map(|repository| Some(image(&rendered(repository))?.repository()));
         answer.missing = missing.collect();
         Ok(answer)
+    }
+}
+
+impl TagQuery {
+    /// Begins to put lists together.
+    pub fn read_lists(&self, now: Timestamp) -> TagReading<'_> {
+        let (answer, failed) = (Answer::default(), Vec::new());
+        TagReading { query: self, now, answer, failed, first_failure: None }
     }
 
     fn add(&self, repository: &Repository, list: &TagList, now: Timestamp, answer: &mut Answer) {
@@ -84,11 +114,13 @@ impl TagQuery {
                 if without.all(|tag| list.made.contains_key(*tag)) { "newest first" } else { "as listed" };
             answer.notes.push(format!("{count} tags of {path} have no version and stand last, {order}"));
         }
-        let kept = newest.len();
+        let (kept, notes) = (newest.len(), answer.notes.len());
         for (place, tag) in newest.into_iter().enumerate() {
             let text = self.template.render(self.registry.as_str(), path, tag.as_str());
             let Some(image) = image(&text) else {
-                answer.notes.push(format!("{text:?} is not the name of an image"));
+                if answer.notes.len() == notes {
+                    answer.notes.push(format!("{text:?} is not the name of an image"));
+                }
                 continue;
             };
             let values = vec![Sample { at: now, value: count(kept - place) }];

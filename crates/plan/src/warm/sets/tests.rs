@@ -116,7 +116,7 @@ fn children_are_those_listed_and_those_discovered_each_once() {
         let owner = &child.metadata.owner_references.as_ref().unwrap()[0];
         assert_eq!(
             (owner.uid.as_str(), owner.controller, owner.block_owner_deletion),
-            ("uid-set", Some(true), Some(true))
+            ("uid-set", Some(true), Some(false))
         );
         assert!(child.spec.gate && child.spec.policy_ref.as_ref().unwrap().name == "p");
         assert_eq!(child.spec.node_selector["pool"], "a");

@@ -2,8 +2,10 @@
 
 mod batch;
 mod gating;
+mod leaders;
 mod nodes;
 mod pace;
+mod places;
 mod pods;
 mod properties;
 mod restarts;
@@ -145,7 +147,14 @@ impl Sim {
         let reference = reference.map_err(|error| error.to_string().into());
         self.routed.insert(
             Arc::clone(&uid),
-            Routed { reference, platforms: [].into(), pull_secrets: [].into(), planned_at: self.now },
+            Routed {
+                reference,
+                places: [].into(),
+                platforms: [].into(),
+                pull_secrets: [].into(),
+                secret_problem: None,
+                planned_at: self.now,
+            },
         );
         let mut object = CachedImage::new(name, spec);
         object.metadata.uid = Some(uid.to_string());

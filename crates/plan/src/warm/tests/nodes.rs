@@ -128,6 +128,32 @@ fn an_image_that_the_node_has_removed_is_pulled_again() {
 }
 
 #[test]
+fn a_node_without_room_is_not_filled_again_and_again() {
+    let mut sim = Sim::simple(1);
+    sim.run(5);
+    for _ in 0..120 {
+        // The kubelet lists what it has pulled, and removes it three minutes later.
+        sim.lists("n0", &["r.io/web:1", "r.io/pause:3"]);
+        sim.run(180);
+        sim.lists("n0", &["r.io/pause:3"]);
+        sim.run(180);
+    }
+    let pulls: Vec<_> = sim.created.iter().map(|(at, ..)| at.as_second() / 60).collect();
+    let pauses: Vec<_> = pulls.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(pauses.len() <= 8 && pauses[1..].windows(2).all(|pair| pair[1] > pair[0]), "{pauses:?}");
+    // What stays for a day counts no more.
+    sim.lists("n0", &["r.io/web:1", "r.io/pause:3"]);
+    sim.step(Duration::from_hours(26));
+    for pulls in [pulls.len() + 1, pulls.len() + 2] {
+        sim.lists("n0", &["r.io/pause:3"]);
+        sim.run(60 * 13);
+        assert_eq!(sim.created.len(), pulls);
+        sim.lists("n0", &["r.io/web:1", "r.io/pause:3"]);
+        sim.run(300);
+    }
+}
+
+#[test]
 fn a_list_of_images_is_relied_on_only_if_it_can_be() {
     let mut sim = Sim::simple(1);
     sim.run(5);

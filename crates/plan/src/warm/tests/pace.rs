@@ -127,6 +127,49 @@ fn a_pull_that_is_stuck_takes_no_slot() {
 }
 
 #[test]
+fn limits_hold_where_no_kubelet_speaks() {
+    let mut sim = images(&json!({"maxConcurrentNodes": 2, "minDelayBetweenPulls": "1s"}), &["a", "b"], 9);
+    let names: Vec<_> = sim.nodes.keys().cloned().collect();
+    for name in names {
+        sim.fates.insert(name, Fate::Hangs);
+    }
+    sim.run(30 * 60);
+    assert_eq!((starts(&sim, "a").len(), starts(&sim, "b").len()), (2, 2));
+    sim.fates.clear();
+    sim.run(60);
+    assert_eq!((sim.ready("a").as_str(), sim.ready("b").as_str()), ("9/9", "9/9"));
+}
+
+#[test]
+fn a_node_that_hangs_does_not_hold_up_the_others() {
+    for (nodes, hanging) in [(2, 1), (5, 3)] {
+        let mut sim = images(&json!({"maxConcurrentNodes": nodes, "minDelayBetweenPulls": "1s"}), &["a"], 20);
+        for number in 0..hanging {
+            sim.fates.insert(format!("n{number}"), Fate::Hangs);
+        }
+        sim.run(300);
+        assert_eq!(sim.ready("a"), format!("{}/20", 20 - hanging), "{nodes} {hanging}");
+    }
+    // Where only one pulls at a time, the deadline ends it.
+    let mut sim = images(&json!({"minDelayBetweenPulls": "1s"}), &["a"], 1);
+    sim.fates.insert("n0".to_owned(), Fate::Hangs);
+    sim.run(2);
+    sim.node("n1", |_| {});
+    sim.run(1800);
+    assert_eq!(sim.created.len(), 1);
+    sim.run(120);
+    assert_eq!(sim.ready("a"), "1/2");
+    // One that is not ready is not waited for.
+    let mut sim = images(&json!({"minDelayBetweenPulls": "1s"}), &["a"], 1);
+    sim.fates.insert("n0".to_owned(), Fate::Hangs);
+    sim.run(2);
+    sim.node("n0", |node| node.ready = false);
+    sim.node("n1", |_| {});
+    sim.run(10);
+    assert_eq!(sim.ready("a"), "1/1");
+}
+
+#[test]
 fn a_registry_in_trouble_gets_no_new_pulls() {
     let mut sim = images(&json!({"maxConcurrentNodes": 9}), &["a"], 3);
     let trouble = Trouble { what: "down".into(), until: Some(at(20)) };
@@ -159,6 +202,30 @@ fn a_bad_node_does_not_delay_the_others() {
     };
     let (good, bad) = (time(0), time(5));
     assert!(bad * 10 <= good * 12, "{bad} s with bad nodes, {good} s without");
+}
+
+#[test]
+fn a_node_that_joins_does_not_wait_for_bad_ones() {
+    let policy = json!({"minDelayBetweenPulls": "1s", "failureBackoff": {"initial": "1h", "max": "1h"}});
+    let mut sim = images(&policy, &["a"], 2);
+    sim.run(10);
+    for number in 0..7 {
+        let name = format!("bad{number}");
+        sim.fates.insert(name.clone(), Fate::Waits("ErrImagePull", "connection refused"));
+        sim.node(&name, |_| {});
+    }
+    sim.run(60);
+    assert_eq!((sim.ready("a").as_str(), sim.created.len()), ("2/9", 9), "each is tried once");
+    for number in 0..6 {
+        sim.node(&format!("good{number}"), |_| {});
+    }
+    sim.run(60);
+    assert_eq!((sim.ready("a").as_str(), sim.created.len()), ("8/15", 15));
+    // All bad nodes are due again. None of them is a reason to wait either.
+    sim.run(3600);
+    sim.node("late", |node| node.taints = [taint("fairlead.dev/warming", "", "NoSchedule")].into());
+    sim.run(10);
+    assert_eq!(sim.ready("a"), "9/16");
 }
 
 #[test]

@@ -178,6 +178,16 @@ fn the_delay_is_kept_over_a_restart() {
     assert_eq!(sim.created.len(), 1, "no herd after restarts");
     sim.run(20);
     assert_eq!(sim.created.len(), 2);
+    // Ledgers have whole seconds.
+    let mut sim = Sim::simple(2);
+    sim.policy("fast", &json!({"minDelayBetweenPulls": "5s"}));
+    sim.step(Duration::from_millis(900));
+    sim.run(4);
+    sim.restart();
+    sim.step(Duration::from_millis(500));
+    assert_eq!(sim.created.len(), 1, "4.5 seconds later");
+    sim.run(1);
+    assert_eq!(sim.created.len(), 2);
 }
 
 /// The API server takes none of the Pods that were just asked for.
@@ -200,6 +210,31 @@ fn a_pod_that_the_api_server_refuses_is_tried_again_later() {
     assert!(sim.condition("web", "Ready").1.contains("exceeded quota"));
     sim.run(20);
     assert_eq!((sim.ready("web").as_str(), sim.reason("web").as_str()), ("2/2", "Cached"));
+}
+
+#[test]
+fn an_api_server_that_does_not_answer_is_not_asked_for_more() {
+    let mut sim = Sim::simple(50);
+    sim.policy("fast", &json!({"maxConcurrentNodes": 2, "minDelayBetweenPulls": "1s"}));
+    sim.queue = Some(Vec::new());
+    let mut asked = std::collections::BTreeSet::new();
+    for _ in 0..600 {
+        sim.run(1);
+        for action in sim.queue.replace(Vec::new()).unwrap() {
+            let Action::Create(creation) = action else { panic!("{action:?}") };
+            let why = Refusal { reason: "Unavailable", message: "429 Too Many Requests" };
+            sim.warming.maybe_created(&creation.name, why, sim.now);
+            asked.insert(creation.name);
+        }
+        let told = sim.reason("web") == "Unavailable";
+        assert_eq!(told, sim.now >= at(22), "after three tries: {}", sim.now);
+    }
+    assert_eq!(asked.len(), 2, "each may be there, and keeps its slot");
+    assert!(sim.condition("web", "Ready").1.contains("429 Too Many Requests"));
+    sim.queue = None;
+    sim.run(120);
+    assert_eq!((sim.ready("web").as_str(), sim.reason("web").as_str()), ("50/50", "Cached"));
+    assert_eq!(sim.created.len(), 50);
 }
 
 #[test]
@@ -364,6 +399,9 @@ fn nodes_of_a_deleted_ledger_are_warmed_again() {
     let mut sim = Sim::simple(2);
     sim.run(60);
     assert_eq!(sim.created.len(), 2);
+    sim.warming.miss_ledgers(|_| false, sim.now);
+    sim.run(5);
+    assert_eq!(sim.created.len(), 2, "the watch is late");
     sim.warming.miss_ledgers(|_| true, sim.now);
     sim.run(5);
     assert_eq!(sim.created.len(), 2);

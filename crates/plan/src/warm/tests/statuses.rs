@@ -124,6 +124,20 @@ fn skipped_nodes_are_counted_with_their_reasons() {
 }
 
 #[test]
+fn a_pull_secret_that_cannot_be_had_is_told() {
+    let mut sim = Sim::simple(1);
+    sim.run(5);
+    let mut say = |problem: Option<&str>| {
+        sim.routed.get_mut("uid-web").unwrap().secret_problem = problem.map(Into::into);
+        sim.run(2);
+        sim.condition("web", "Ready").1
+    };
+    let problem = "Secret keys/login does not exist";
+    assert_eq!(say(Some(problem)), format!("1 of 1 nodes hold the image; {problem}"));
+    assert_eq!(say(None), "1 of 1 nodes hold the image");
+}
+
+#[test]
 fn an_image_that_is_not_one_is_told() {
     let mut sim = Sim::simple(1);
     sim.image("web", &json!({"image": "r.io/UPPER"}));

@@ -10,8 +10,9 @@ use fairlead_registry::http_client::{HttpClient, HttpError};
 use fairlead_registry::transport::failure::NoConnection;
 use fairlead_registry::{Class, Client, Context as CallContext, Error, Problem, Right, Tags};
 use jiff::Timestamp;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 use url::{Position, Url};
 
 use super::DiscoverySetup;
@@ -22,6 +23,12 @@ use crate::registries::verdicts;
 const REQUEST: Duration = Duration::from_secs(30);
 /// For a query with all its requests.
 const QUERY: Duration = Duration::from_mins(5);
+/// Bytes of answers to one policy up to which several are asked for at the same time.
+const LIGHT: usize = 8 << 20;
+/// Most bytes of answers to all queries of one policy: two of the largest queries.
+const HEAVIEST: usize = 112 << 20;
+/// About what a tag takes.
+const TAG_SIZE: usize = 256;
 
 /// What a query came to, and how long it took.
 #[derive(Debug)]
@@ -30,34 +37,91 @@ pub(super) struct Asked {
     pub(super) took: Duration,
 }
 
-/// Sends the queries one after the other.
-pub(super) async fn ask_all(setup: Arc<DiscoverySetup>, discovery: Arc<Discovery>) -> Vec<Asked> {
-    let mut all = Vec::with_capacity(discovery.queries.len());
-    for query in &discovery.queries {
-        let begun = Instant::now();
-        let answer = timeout(QUERY, ask(&setup, query)).await.unwrap_or_else(|_| {
-            let message = format!("it took longer than {} minutes", QUERY.as_secs() / 60);
-            Err(Failure::new(FailureReason::Timeout, message))
-        });
-        all.push(Asked { answer, took: begun.elapsed() });
-    }
-    all
+/// What the queries of a policy came to.
+#[derive(Debug)]
+pub(super) struct AllAsked {
+    pub(super) queries: Vec<Asked>,
+    /// Kept while there are many answers.
+    pub(super) turn: Option<OwnedSemaphorePermit>,
 }
 
-async fn ask(setup: &DiscoverySetup, query: &Query) -> Result<Answer, Failure> {
-    let access = Access::read(&setup.context, query.secret.as_deref()).await?;
+/// Sends the queries one after the other.
+pub(super) async fn ask_all(setup: Arc<DiscoverySetup>, discovery: Arc<Discovery>) -> AllAsked {
+    let mut queries = Vec::with_capacity(discovery.queries.len());
+    let mut volume = Volume::new(&setup.heavy);
+    for query in &discovery.queries {
+        let begun = Instant::now();
+        let answer = ask(&setup, query, &mut volume).await;
+        let took = begun.elapsed().saturating_sub(std::mem::take(&mut volume.waited));
+        queries.push(Asked { answer, took });
+    }
+    AllAsked { queries, turn: volume.turn }
+}
+
+/// How much one policy was answered. The largest answers of several policies would not fit in memory, so one policy
+/// waits until another is done with its own.
+struct Volume {
+    bytes: usize,
+    heavy: Arc<Semaphore>,
+    turn: Option<OwnedSemaphorePermit>,
+    /// For its turn, during the present query.
+    waited: Duration,
+}
+
+impl Volume {
+    fn new(heavy: &Arc<Semaphore>) -> Self {
+        Self { bytes: 0, heavy: Arc::clone(heavy), turn: None, waited: Duration::ZERO }
+    }
+
+    async fn add(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > HEAVIEST {
+            let most = HEAVIEST >> 20;
+            let message = format!("the answers to all queries have more than {most} MiB: use longer steps");
+            return Err(Failure::new(FailureReason::SyncFailed, message));
+        }
+        if self.bytes > LIGHT && self.turn.is_none() {
+            let begun = Instant::now();
+            self.turn = Arc::clone(&self.heavy).acquire_owned().await.ok();
+            self.waited += begun.elapsed();
+        }
+        Ok(())
+    }
+}
+
+async fn ask(setup: &DiscoverySetup, query: &Query, volume: &mut Volume) -> Result<Answer, Failure> {
+    let deadline = Instant::now() + QUERY;
+    let access = Access::read(&setup.context, query.secret.as_deref());
+    let access = timeout_at(deadline, access).await.map_err(|_| too_long())??;
     match (&query.question, query.read(Timestamp::now())) {
-        (Question::Registry(tags), _) => list(setup, tags, &access).await,
-        (_, Some(reading)) => read(reading, access).await,
+        (Question::Registry(tags), _) => {
+            let answer = list(setup, tags, &access, deadline).await?;
+            volume.add(answer.series.len() * TAG_SIZE).await?;
+            Ok(answer)
+        }
+        (_, Some(reading)) => read(reading, access, deadline, volume).await,
         (_, None) => Ok(Answer::default()),
     }
 }
 
-async fn read(mut reading: Reading, access: Access) -> Result<Answer, Failure> {
+fn too_long() -> Failure {
+    let message = format!("it took longer than {} minutes", QUERY.as_secs() / 60);
+    Failure::new(FailureReason::Timeout, message)
+}
+
+async fn read(
+    mut reading: Reading,
+    access: Access,
+    deadline: Instant,
+    volume: &mut Volume,
+) -> Result<Answer, Failure> {
     let Some(first) = reading.request() else { return Ok(reading.finish()) };
     let client = HttpClient::new(origin(&first), access.for_http()).map_err(|error| of_http(&error))?;
     while let Some(url) = reading.request() {
-        let response = client.get(&url[Position::BeforePath..]).await.map_err(|error| of_http(&error))?;
+        // Waiting for another policy takes nothing from this one's time.
+        let response = timeout_at(deadline + volume.waited, client.get(&url[Position::BeforePath..])).await;
+        let response = response.map_err(|_| too_long())?.map_err(|error| of_http(&error))?;
+        volume.add(response.body.len()).await?;
         // Answers can have megabytes, and admission must not wait while they are read.
         let taken = spawn_blocking(move || {
             reading.take(response.status.as_u16(), &response.body)?;
@@ -76,7 +140,13 @@ fn origin(url: &Url) -> Url {
     origin
 }
 
-async fn list(setup: &DiscoverySetup, query: &TagQuery, access: &Access) -> Result<Answer, Failure> {
+/// Lists the tags of one repository after the other. Those that there is no time for are missing from the answer.
+async fn list(
+    setup: &DiscoverySetup,
+    query: &TagQuery,
+    access: &Access,
+    deadline: Instant,
+) -> Result<Answer, Failure> {
     let context = &setup.context;
     let mut settings = verdicts::settings(&context.config);
     let plain_http = query.plain_http && !query.registry.is_loopback();
@@ -87,9 +157,13 @@ async fn list(setup: &DiscoverySetup, query: &TagQuery, access: &Access) -> Resu
             Client::new(settings)
         }
     };
-    let mut lists = Vec::with_capacity(query.repositories.len());
+    let mut reading = query.read_lists(Timestamp::now());
     for repository in &query.repositories {
-        let call = CallContext::new(Class::Background, Instant::now() + QUERY).answered_within(REQUEST);
+        if deadline <= Instant::now() {
+            reading.take(repository, Err(too_long()));
+            continue;
+        }
+        let call = CallContext::new(Class::Background, deadline).answered_within(REQUEST);
         let listed = async {
             let remote = client.repository(repository, access.credentials(repository), Right::Pull)?;
             let Tags { tags, complete } = remote.tags_after(query.seek.as_deref(), query.most, &call).await?;
@@ -97,9 +171,11 @@ async fn list(setup: &DiscoverySetup, query: &TagQuery, access: &Access) -> Resu
             list.made = setup.dates.of(&remote, query.to_be_dated(&list), &call).await;
             Ok(list)
         };
-        lists.push(listed.await.map_err(|error: Error| of_registry(&error)));
+        let listed = timeout_at(deadline, listed).await;
+        let listed = listed.map(|listed| listed.map_err(|error: Error| of_registry(&error)));
+        reading.take(repository, listed.unwrap_or_else(|_| Err(too_long())));
     }
-    query.answer(&lists, Timestamp::now())
+    reading.finish()
 }
 
 fn of_http(error: &HttpError) -> Failure {

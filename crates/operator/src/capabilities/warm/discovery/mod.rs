@@ -12,6 +12,8 @@ mod sync;
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
+
 use self::dates::Dates;
 
 pub use metrics::Metrics;
@@ -25,12 +27,14 @@ pub struct DiscoverySetup {
     metrics: Metrics,
     warming: super::Metrics,
     dates: Dates,
+    /// The turn of the policy with many answers.
+    heavy: Arc<Semaphore>,
 }
 
 impl DiscoverySetup {
     /// `warming` counts the rounds of all its controllers.
     pub fn new(context: Arc<Context>, metrics: Metrics, warming: super::Metrics) -> Self {
-        Self { context, metrics, warming, dates: Dates::default() }
+        Self { context, metrics, warming, dates: Dates::default(), heavy: Arc::new(Semaphore::new(1)) }
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::Instant;
 
 use super::DiscoverySetup;
-use super::ask::{Asked, ask_all};
+use super::ask::{AllAsked, Asked, ask_all};
 use super::metrics::Measured;
 use crate::cluster::nodes::Watched;
 use crate::cluster::state::Changes;
@@ -28,6 +28,8 @@ use crate::platform::leader::Term;
 const FIELD_MANAGER: &str = "fairlead-discovery";
 /// Policies at once. Each may hold answers of several megabytes.
 const AT_ONCE: usize = 4;
+/// Besides, policies that are new or edited: they do not wait for backends that do not answer.
+const EDITED_AT_ONCE: usize = 2;
 /// How long a policy whose ranking counts nodes waits for them to be listed.
 const NODES_LISTED: Duration = Duration::from_secs(10);
 
@@ -40,7 +42,7 @@ pub struct DiscoverySync {
     statuses: StatusWriter,
     /// By UID.
     policies: HashMap<Arc<str>, Policy>,
-    asking: Inflight<Version, Vec<Asked>>,
+    asking: Inflight<Version, AllAsked>,
     /// Set while some ranking counts nodes.
     nodes: Option<Watched>,
 }
@@ -50,10 +52,12 @@ struct Policy {
     name: Arc<str>,
     plan: Result<Arc<Discovery>, SpecError>,
     due: Timestamp,
+    /// What it says now has not been asked for yet.
+    edited: bool,
     /// Rounds in a row in which something failed.
     failures: u32,
     asking: Option<AbortHandle>,
-    asked: Option<Vec<Asked>>,
+    asked: Option<AllAsked>,
     /// What the status does not say yet.
     news: Option<News>,
 }
@@ -86,7 +90,7 @@ impl Controller for DiscoverySync {
             setup: setup.clone(),
             statuses: StatusWriter::new(setup.context.client.clone(), FIELD_MANAGER),
             policies: HashMap::new(),
-            asking: Inflight::new(AT_ONCE),
+            asking: Inflight::new(AT_ONCE + EDITED_AT_ONCE),
             nodes: None,
         })
     }
@@ -162,14 +166,15 @@ impl DiscoverySync {
             let ready =
                 nodes.all().into_iter().map(|(node, _)| node).filter(|node| node.ready).map(ReadyNode);
             let nodes = plan.exposed_nodes(ready);
-            policy.show(&self.setup, plan, &asked);
+            policy.show(&self.setup, plan, &asked.queries);
             let (plan, object) = (plan.clone(), policy.object.clone());
             // Hundreds of thousands of values take a while, and this task must show that it is alive.
             let report = spawn_blocking(move || {
                 let stored = object.status.clone().unwrap_or_default();
-                let answers: Vec<_> = asked.into_iter().map(|one| one.answer).collect();
-                let generation = object.metadata.generation;
-                plan.report(Round { stored: &stored, generation, answers: &answers, nodes, now })
+                let AllAsked { queries, turn: _turn } = asked;
+                let mut answers: Vec<_> = queries.into_iter().map(|one| one.answer).collect();
+                let (generation, answers) = (object.metadata.generation, &mut *answers);
+                plan.report(Round { stored: &stored, generation, answers, nodes, now })
             });
             let Report { status, findings, failed } = report.await?;
             self.setup.warming.reconciled("discoverypolicy", !failed);
@@ -184,19 +189,21 @@ impl DiscoverySync {
         Ok(())
     }
 
-    /// Begins to ask for policies that are due, the longest due first.
+    /// Begins to ask for policies that are due: those that are new or edited first, then the longest due.
     fn ask(&mut self, now: Timestamp) {
         let awaits_nodes = self.setup.context.board.awaits_served(&["Node"]).is_some();
         let mut due: Vec<_> = self.policies.iter_mut().filter(|(_, policy)| policy.due <= now).collect();
-        due.sort_by_key(|(_, policy)| policy.due);
+        due.sort_by_key(|(_, policy)| (!policy.edited, policy.due));
         for (uid, policy) in due {
             let Ok(plan) = &policy.plan else { continue };
             let waits = awaits_nodes
                 && plan.counts_nodes()
                 && now.duration_since(policy.due).unsigned_abs() < NODES_LISTED;
-            if self.asking.is_full() || policy.asking.is_some() || waits {
+            let most = if policy.edited { AT_ONCE + EDITED_AT_ONCE } else { AT_ONCE };
+            if self.asking.len() >= most || policy.asking.is_some() || waits {
                 continue;
             }
+            policy.edited = false;
             let version = (uid.clone(), policy.object.metadata.generation);
             let asking = ask_all(self.setup.clone(), plan.clone());
             policy.asking = Some(self.asking.start(version, asking));
@@ -235,6 +242,7 @@ impl Policy {
         let mut policy = Self {
             name: name.into(),
             due: first_due(generation, status, interval(name, &object.spec), now),
+            edited: status.is_none_or(|status| status.observed_generation != generation),
             plan,
             failures: 0,
             asking: None,

@@ -83,7 +83,8 @@ pub(super) struct Routes {
     open: BTreeSet<Arc<str>>,
     /// Those among them that registries have to be asked about, even if there are the same places as before.
     due: HashSet<Arc<str>>,
-    deciding: Inflight<Arc<str>, (RouteQuestion, Option<Decided>)>,
+    /// The question, whether it was due, and the answer.
+    deciding: Inflight<Arc<str>, (RouteQuestion, bool, Option<Decided>)>,
     decided: HashMap<Arc<str>, Routed>,
     bases: HashMap<Arc<str>, Basis>,
     copies: HashMap<Arc<str>, Vec<CopyPlace>>,
@@ -133,8 +134,10 @@ impl Routes {
                             uid.into(),
                             Routed {
                                 reference,
+                                places: [].into(),
                                 platforms: [].into(),
                                 pull_secrets: [].into(),
+                                secret_problem: None,
                                 planned_at: now,
                             },
                             None,
@@ -193,7 +196,7 @@ impl Routes {
             let (context, due) = (self.context.clone(), self.due.remove(&uid));
             self.deciding.start(uid, async move {
                 let decided = decide(&context, &question, before, due).await;
-                (question, decided)
+                (question, due, decided)
             });
         }
     }
@@ -202,9 +205,11 @@ impl Routes {
     pub(super) async fn next(&mut self) {
         let (uid, outcome) = self.deciding.next().await;
         match outcome {
-            // One about what was asked before an edit is made again.
-            Some((question, _)) if self.questions.get(&uid) != Some(&question) => _ = self.due.insert(uid),
-            Some((_, Some(Decided { routed, account, copies, basis }))) => {
+            // One about what was asked before an edit is made again, and asks registries if this one was to.
+            Some((question, due, _)) if self.questions.get(&uid) != Some(&question) => {
+                self.due.extend(due.then_some(uid));
+            }
+            Some((_, _, Some(Decided { routed, account, copies, basis }))) => {
                 self.copies.insert(uid.clone(), copies);
                 self.bases.insert(uid.clone(), basis);
                 self.keep_copies();
@@ -215,7 +220,7 @@ impl Routes {
                 self.open.insert(uid);
             }
             // What was decided stands, or the image is gone.
-            Some((_, None)) | None => {}
+            Some((_, _, None)) | None => {}
         }
         self.go_on();
     }
@@ -259,10 +264,11 @@ async fn decide(
     if !due && before.as_ref().is_some_and(|(_, basis)| basis.places == places) {
         return None;
     }
-    let mut chosen = Chosen::original(question, &own);
+    let (mut chosen, mut secret_problem) = (Chosen::original(question, &own), None);
     if let Some(places) = planned.to_ask() {
         let asked = places.list().iter().map(|place| ask(context, place, &own, deadline));
         let answers = join_all(asked).await;
+        secret_problem = answers.iter().find_map(|answer| answer.secret_problem.clone());
         let verdicts: Vec<_> = answers.iter().map(|answer| Some(answer.verdict.clone())).collect();
         if let Decision::Use { index, .. } = places.decide(&verdicts)
             && let Some((place, answer)) = places.list().get(index).zip(answers.into_iter().nth(index))
@@ -286,13 +292,16 @@ async fn decide(
         (Some(platforms), Some(_)) => Some(platforms),
         _ => platforms(context, &reference, credentials, deadline).await,
     };
-    let basis = Basis { places, digest, platforms_known: platforms.is_some() };
+    let platforms_known = platforms.is_some();
     let routed = Routed {
         reference: Ok(reference),
+        places: places.iter().map(|place| place.reference.clone()).collect(),
         platforms: platforms.or(known).unwrap_or_default(),
         pull_secrets: pull_secrets.into(),
+        secret_problem,
         planned_at: Timestamp::now(),
     };
+    let basis = Basis { places, digest, platforms_known };
     Some(Decided { routed, account, copies, basis })
 }
 
@@ -332,14 +341,23 @@ struct Answer {
     credentials: Vec<Credential>,
     pull_secrets: Vec<Arc<str>>,
     copies: Vec<CopyPlace>,
+    /// Why one of the Secrets cannot be had.
+    secret_problem: Option<Arc<str>>,
 }
 
 /// Asks about a place as the kubelet will: with the Secrets that the pull Pod can have.
 async fn ask(context: &Context, place: &Alternative, own: &PullKeys, deadline: Instant) -> Answer {
     let namespace = namespace(context);
     let (mut keys, mut pull_secrets, mut copies) = (own.clone(), Vec::new(), Vec::new());
+    let mut secret_problem: Option<Arc<str>> = None;
     for used in &place.secrets {
-        let Ok(name) = context.copies.ensure(used, namespace, deadline).await else { continue };
+        let name = match context.copies.ensure(used, namespace, deadline).await {
+            Ok(name) => name,
+            Err(error) => {
+                secret_problem.get_or_insert_with(|| error.to_string().into());
+                continue;
+            }
+        };
         keys.push(&context.secrets.read(&used.secret, deadline).await);
         let name: Arc<str> = name.into();
         if *namespace != *used.secret.namespace {
@@ -349,7 +367,7 @@ async fn ask(context: &Context, place: &Alternative, own: &PullKeys, deadline: I
     }
     let question = ask::Question::new(place, keys.credentials(&place.reference));
     let verdict = context.ask(&question, namespace, deadline).await;
-    Answer { verdict, credentials: question.credentials, pull_secrets, copies }
+    Answer { verdict, credentials: question.credentials, pull_secrets, copies, secret_problem }
 }
 
 /// The platforms that the image is for. Of an image that is not an index there are none; one that cannot be read has to

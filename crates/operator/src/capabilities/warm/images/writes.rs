@@ -63,16 +63,21 @@ impl Write {
 #[derive(Debug)]
 pub(super) enum Done {
     Nothing,
-    /// Or it may be there.
     Created {
         pod: Arc<str>,
+    },
+    /// It may be there.
+    MaybeCreated {
+        pod: Arc<str>,
+        reason: &'static str,
+        message: String,
     },
     Deleted {
         pod: Arc<str>,
     },
     NotCreated {
         pod: Arc<str>,
-        reason: String,
+        reason: &'static str,
         message: String,
     },
     Stored {
@@ -218,15 +223,20 @@ impl Target {
         let Err(failure) = self.send::<IgnoredAny>(request).await else {
             return Done::Created { pod: name };
         };
+        let message = failure.to_string();
         let reason = match failure.class {
-            // It is there, which is all that was wanted, or may be there: if it is not seen, it is asked for again.
-            Class::Conflict | Class::Unavailable | Class::Expired => return Done::Created { pod: name },
+            // It is there, which is all that was wanted, unless it is no pull Pod: then it will not be seen.
+            Class::Conflict => return Done::MaybeCreated { pod: name, reason: "AlreadyExists", message },
+            Class::Unavailable | Class::Expired => {
+                tracing::warn!(pod = &*name, error = %failure, "pull Pod may not have been created; trying again");
+                return Done::MaybeCreated { pod: name, reason: "Unavailable", message };
+            }
             Class::Denied => "Forbidden",
             Class::Absent => "NamespaceNotFound",
             Class::Rejected => "Invalid",
         };
         tracing::warn!(pod = &*name, error = %failure, "pull Pod could not be created; trying again later");
-        Done::NotCreated { pod: name, reason: reason.to_owned(), message: failure.to_string() }
+        Done::NotCreated { pod: name, reason, message }
     }
 
     async fn delete(&self, pod: Arc<str>, uid: Option<&str>) -> Done {

@@ -65,6 +65,7 @@ fn round(
     generation: i64,
     answers: &[Result<Answer, Failure>],
 ) -> DiscoveryPolicyStatus {
+    let answers = &mut answers.to_vec();
     let report =
         discovery.report(Round { stored, generation: Some(generation), answers, nodes: 2, now: now() });
     store(stored, &report)

@@ -15,6 +15,14 @@ fn tags(discovery: &Discovery) -> &TagQuery {
     tags
 }
 
+fn answer_of(query: &TagQuery, lists: &[Result<TagList, Failure>]) -> Result<Answer, Failure> {
+    let mut reading = query.read_lists(now());
+    for (repository, list) in query.repositories.iter().zip(lists) {
+        reading.take(repository, list.clone());
+    }
+    reading.finish()
+}
+
 fn list(tags: &[&str]) -> TagList {
     TagList {
         tags: tags.iter().map(|tag| Tag::parse(tag).unwrap()).collect(),
@@ -25,7 +33,7 @@ fn list(tags: &[&str]) -> TagList {
 
 fn ordered(changes: &Value, listed: &[&str]) -> Vec<String> {
     let discovery = query(changes);
-    let answer = tags(&discovery).answer(&[Ok(list(listed))], now()).unwrap();
+    let answer = answer_of(tags(&discovery), &[Ok(list(listed))]).unwrap();
     answer.series.iter().map(|one| one.image.tag().unwrap().to_owned()).collect()
 }
 
@@ -57,14 +65,14 @@ fn tags_are_ordered_by_version() {
 fn the_newest_has_the_highest_score_and_the_template_gives_the_name() {
     let discovery =
         query(&json!({"topX": 3, "imageTemplate": "m.example/{{.Registry}}/{{.Repository}}:{{.Tag}}"}));
-    let answer = tags(&discovery).answer(&[Ok(list(&["1", "2", "3", "4", "old"]))], now()).unwrap();
+    let answer = answer_of(tags(&discovery), &[Ok(list(&["1", "2", "3", "4", "old"]))]).unwrap();
     let found: Vec<_> = answer.series.iter().map(|one| (one.image.written(), one.values[0].value)).collect();
     // A port is no part of a path.
     assert_eq!(found, []);
     assert!(answer.notes[0].contains("is not the name of an image"), "{:?}", answer.notes);
 
     let discovery = query(&json!({"topX": 3}));
-    let answer = tags(&discovery).answer(&[Ok(list(&["1", "2", "old", "4"]))], now()).unwrap();
+    let answer = answer_of(tags(&discovery), &[Ok(list(&["1", "2", "old", "4"]))]).unwrap();
     let found: Vec<_> = answer.series.iter().map(|one| (one.image.written(), one.values[0].value)).collect();
     assert_eq!(
         found,
@@ -75,7 +83,7 @@ fn the_newest_has_the_highest_score_and_the_template_gives_the_name() {
         ]
     );
     let discovery = query(&json!({}));
-    let answer = tags(&discovery).answer(&[Ok(list(&["1", "old"]))], now()).unwrap();
+    let answer = answer_of(tags(&discovery), &[Ok(list(&["1", "old"]))]).unwrap();
     assert_eq!(answer.notes, ["1 tags of team/app have no version and stand last, as listed"]);
 }
 
@@ -102,7 +110,7 @@ fn sources_order_tags_without_a_version_by_when_their_images_were_made() {
         found.made.insert(Tag::parse(tag).unwrap(), Timestamp::from_second(second).unwrap());
     }
     let order = |found: &TagList| {
-        let answer = tags(&discovery).answer(&[Ok(found.clone())], now()).unwrap();
+        let answer = answer_of(tags(&discovery), &[Ok(found.clone())]).unwrap();
         let order: Vec<_> = answer.series.iter().map(|one| one.image.tag().unwrap().to_owned()).collect();
         (order, answer.notes.join(", "))
     };
@@ -120,7 +128,7 @@ fn sources_order_tags_without_a_version_by_when_their_images_were_made() {
 fn one_repository_that_fails_does_not_fail_the_others() {
     let discovery = query(&json!({"repositories": ["team/app", "team/gone"]}));
     let gone = || Err(Failure::new(FailureReason::NotFound, "it is not there"));
-    let answer = tags(&discovery).answer(&[Ok(list(&["1"])), gone()], now());
+    let answer = answer_of(tags(&discovery), &[Ok(list(&["1"])), gone()]);
     let status = round(&discovery, &DiscoveryPolicyStatus::default(), 1, &[answer]);
     assert_eq!(listed(&status), [("r.example:5000/team/app:1", "1")]);
     let message = "1 of 2 repositories cannot be listed: team/gone: it is not there";
@@ -131,7 +139,7 @@ fn one_repository_that_fails_does_not_fail_the_others() {
     let block = json!({"url": "https://r.example:5000", "repositories": ["team/app", "team/gone"]});
     let source = json!({"sources": [{"type": "registry", "registry": block}]});
     for discovery in [discovery.clone(), super::discovery(source)] {
-        let answer = |app: &[&str], gone| tags(&discovery).answer(&[Ok(list(app)), gone], now());
+        let answer = |app: &[&str], gone| answer_of(tags(&discovery), &[Ok(list(app)), gone]);
         let images = |status: &DiscoveryPolicyStatus| {
             status.discovered_images.iter().map(|one| one.image.clone()).collect::<Vec<_>>()
         };
@@ -145,7 +153,7 @@ fn one_repository_that_fails_does_not_fail_the_others() {
         assert_eq!(images(&empty), ["r.example:5000/team/app:3"]);
     }
 
-    let failure = tags(&discovery).answer(&[gone(), gone()], now()).unwrap_err();
+    let failure = answer_of(tags(&discovery), &[gone(), gone()]).unwrap_err();
     assert_eq!((failure.reason, &*failure.message), (FailureReason::NotFound, "team/app: it is not there"));
 }
 
@@ -155,7 +163,7 @@ fn a_list_that_was_cut_says_so() {
     let query = tags(&discovery);
     assert_eq!((query.most, query.seek.as_deref(), query.plain_http), (2, Some("v1"), false));
     let cut = TagList { complete: false, ..list(&["v2", "v3"]) };
-    let answer = query.answer(&[Ok(cut)], now()).unwrap();
+    let answer = answer_of(query, &[Ok(cut)]).unwrap();
     assert_eq!(answer.notes, ["only the first 2 tags of team/app were read"]);
 }
 
@@ -166,10 +174,21 @@ fn sources_of_registries_score_by_place() {
     }});
     let discovery = discovery(json!({"sources": [source]}));
     assert!(tags(&discovery).plain_http);
-    let answer = tags(&discovery).answer(&[Ok(list(&["v10", "v8", "v9"]))], now());
+    let answer = answer_of(tags(&discovery), &[Ok(list(&["v10", "v8", "v9"]))]);
     let status = round(&discovery, &DiscoveryPolicyStatus::default(), 1, &[answer]);
     let found: Vec<_> =
         status.discovered_images.iter().map(|one| (&*one.image, one.score.unwrap())).collect();
     assert_eq!(found, [("localhost:5000/a:v10", 2), ("localhost:5000/a:v9", 1)]);
     assert_eq!(status.discovered_images[0].source.as_deref(), Some("registry[0]"));
+}
+
+#[test]
+fn what_repositories_without_end_bring_is_bounded() {
+    let discovery = query(&json!({"repositories": ["a", "b", "c"], "maxScan": 10_000}));
+    let many: Vec<_> = (0..9000).map(|number| format!("1.{number}")).collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    let lists = [Ok(list(&many)), Ok(list(&many)), Ok(list(&many))];
+    let answer = answer_of(tags(&discovery), &lists).unwrap();
+    assert_eq!(answer.series.len(), 20_000);
+    assert_eq!(answer.notes, ["only the first 20000 tags were taken: set topX"]);
 }

@@ -203,6 +203,41 @@ fn a_status_stays_far_below_the_limit_of_objects() {
     assert!(size < 1 << 20 && status.discovered_images.len() > 2000, "{size}");
 }
 
+#[test]
+fn an_answer_that_may_be_incomplete_removes_nothing() {
+    let with = |body: Vec<u8>, warning: &str| {
+        let mut body: Value = serde_json::from_slice(&body).unwrap();
+        body["warnings"] = json!([warning]);
+        body.to_string().into_bytes()
+    };
+    let warned = "fetch series for {store: b}: no connection";
+    for discovery in [discovery(json!({"queries": [prometheus("usage")]})), sources()] {
+        let is_sources = discovery.queries.len() == 2;
+        let answers = |first: Result<Answer, Failure>| {
+            let second = || usage(&discovery, &[("c", &[1.0])]);
+            if is_sources { vec![first, second()] } else { vec![first] }
+        };
+        let ask = |body: &[u8]| answered(&discovery.queries[0], 200, body);
+        let images = |status: &DiscoveryPolicyStatus| {
+            let names = status.discovered_images.iter().map(|one| one.image.clone());
+            names.filter(|name| name != "c").collect::<Vec<_>>()
+        };
+        let good = answers(ask(&matrix(&[("a", &[3.0]), ("b", &[2.0])])));
+        let good = round(&discovery, &DiscoveryPolicyStatus::default(), 1, &good);
+        let empty = round(&discovery, &good, 1, &answers(ask(&with(matrix(&[]), warned))));
+        assert_eq!((images(&empty), ready(&empty).1), (images(&good), "PartiallyFailed"));
+        let message = empty.query_results[0].message.as_deref();
+        assert_eq!(message, Some("the answer may be incomplete: fetch series for {store: b}: no connection"));
+        let less = round(&discovery, &empty, 1, &answers(ask(&with(matrix(&[("d", &[9.0])]), warned))));
+        assert_eq!(images(&less)[0], "d", "what is found counts");
+        assert!(images(&less).contains(&"a".to_owned()));
+        // What Prometheus says about the expression is no loss.
+        let hint = "PromQL info: metric might not be a counter";
+        let whole = round(&discovery, &less, 1, &answers(ask(&with(matrix(&[("b", &[2.0])]), hint))));
+        assert_eq!((images(&whole), ready(&whole).1), (vec!["b".to_owned()], "Synced"));
+    }
+}
+
 proptest! {
     /// Whatever is found: the list is in order, has no image twice, and is no longer than asked for.
     #[test]
