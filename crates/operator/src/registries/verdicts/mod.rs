@@ -37,6 +37,9 @@ use crate::cluster::ledgers::Findings;
 /// A probe that runs out of time says so itself, to all callers at once; they give it the chance to.
 const MARGIN: Duration = Duration::from_millis(25);
 
+/// How long a refresh stays in line.
+const IN_LINE: Duration = Duration::from_secs(5);
+
 /// What is known of an image without waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KnownVerdict {
@@ -192,7 +195,9 @@ impl Verdicts {
         let Shared { client, settings, metrics, cache, .. } = &*self.shared;
         let (host, started) = (asked.reference().host(), Instant::now());
         // Without settings that can be used there is nothing to check: the probe says what is wrong with them.
-        let Some(health) = client.health(&host) else { return self.probe_anew(asked, deadline).await };
+        let Some(health) = client.health(&host) else {
+            return self.probe_anew(asked, deadline).await;
+        };
         // As of now, however long the check takes.
         let is_proven = || verdict_ttl::proof(health.proof_age(started), cache.ages()) != Standing::Gone;
         if is_proven() {
@@ -282,7 +287,10 @@ impl Verdicts {
             Class::Admission => {
                 Context::new(class, now + patience.max(UNTOLD_PATIENCE)).answered_within(patience)
             }
-            Class::Background => Context::new(class, now + patience),
+            // What is sent has its full time, or the request would be wasted.
+            Class::Background => Context::new(class, now + IN_LINE + patience)
+                .answered_within(patience)
+                .waiting_at_most(patience),
         }
     }
 
