@@ -12,8 +12,9 @@ use crate::pinning;
 use crate::pod_record::Route;
 use crate::routing::{Alternative, Alternatives, Decision, Origin, PodPolicies, PullPolicy, Rules};
 
-/// Recorded alternatives are for healing, which tries them one after the other; more would never be reached.
-const MOST_ALTERNATIVES: usize = 16;
+/// Recorded alternatives are for healing, which tries them one after the other; more would never be reached. Together
+/// with the image that is used they are as many as healing remembers.
+const MOST_ALTERNATIVES: usize = 31;
 
 /// One image with all places it may come from.
 #[derive(Debug)]

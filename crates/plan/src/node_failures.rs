@@ -5,7 +5,7 @@
 //! ten minutes. One tenant must not take an image away from others: a failure counts at once for Pods of the same
 //! namespace with the same credentials, and for all only after failures in two namespaces and on two nodes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use fairlead_domain::keyring::CredentialId;
@@ -18,10 +18,12 @@ use crate::pull_failure::PullFailure;
 /// How long a failure is remembered.
 pub const LIFETIME: SignedDuration = SignedDuration::from_mins(10);
 
-/// Images with failures that are remembered, and failures of one image. Further ones are not taken up before others
-/// have expired.
+/// Images with failures that are remembered. Further ones are not taken up before others have expired.
 const MOST_IMAGES: usize = 4096;
+/// Failures of one image that are remembered. Of more, the oldest of the namespace with the most gives way.
 const MOST_FAILURES: usize = 16;
+/// Nodes that are remembered for each namespace and credentials; no decision needs more.
+const MOST_NODES: usize = 2;
 
 /// What may have passed by itself, such as a registry that restarts, has to happen again after this time.
 const AGAIN: SignedDuration = SignedDuration::from_secs(5);
@@ -45,8 +47,41 @@ impl NodeFailure {
     }
 
     fn is_same_source(&self, other: &Self) -> bool {
-        (&self.namespace, &self.credentials, &self.node)
-            == (&other.namespace, &other.credentials, &other.node)
+        self.is_of_same_tenant(other) && self.node == other.node
+    }
+
+    /// Whether a kubelet with these credentials would do nothing that was not tried. Without any it asks anonymously,
+    /// which is another question.
+    fn tried_all(&self, credentials: &[CredentialId]) -> bool {
+        *self.credentials == *credentials
+            || (!credentials.is_empty() && credentials.iter().all(|one| self.credentials.contains(one)))
+    }
+
+    fn is_of_same_tenant(&self, other: &Self) -> bool {
+        (&self.namespace, &self.credentials) == (&other.namespace, &other.credentials)
+    }
+}
+
+/// Makes room for a failure, so that no namespace can push out what others need.
+fn make_room(failures: &mut Vec<NodeFailure>, new: &NodeFailure) {
+    while failures.iter().filter(|known| known.is_of_same_tenant(new)).count() >= MOST_NODES {
+        remove_oldest(failures, |known| known.is_of_same_tenant(new));
+    }
+    if failures.len() < MOST_FAILURES {
+        return;
+    }
+    let mut taken = BTreeMap::<Arc<str>, usize>::new();
+    for known in &*failures {
+        *taken.entry(known.namespace.clone()).or_default() += 1;
+    }
+    let largest = taken.into_iter().max_by_key(|(_, count)| *count).map(|(namespace, _)| namespace);
+    remove_oldest(failures, |known| Some(&known.namespace) == largest.as_ref());
+}
+
+fn remove_oldest(failures: &mut Vec<NodeFailure>, of: impl Fn(&NodeFailure) -> bool) {
+    let all = failures.iter().enumerate().filter(|(_, known)| of(known));
+    if let Some((oldest, _)) = all.min_by_key(|(_, known)| known.at) {
+        failures.remove(oldest);
     }
 }
 
@@ -69,23 +104,21 @@ impl NodeFailures {
     }
 
     /// Takes up a failure that was just seen, and tells whether it counts. A registry or a network that fails may be
-    /// back in the next moment, so that counts when it has happened before, to whichever Pod.
-    pub fn observe(&mut self, image: &Reference, failure: NodeFailure) -> bool {
-        if failure.failure.is_of_registry() {
+    /// back in the next moment, so that counts if the registry was `well` for others when the node failed and a while
+    /// later, or when it has happened before, to whichever Pod.
+    pub fn observe(&mut self, image: &Reference, failure: NodeFailure, well: bool) -> bool {
+        if failure.failure.is_of_registry() && !well {
             self.forget(failure.at);
             let key = image.pulled();
             if self.once.len() >= MOST_IMAGES && !self.once.contains_key(&key) {
                 return false;
             }
             let before = self.once.entry(key).or_default();
-            let same = |known: &&NodeFailure| {
-                (&known.namespace, &known.credentials) == (&failure.namespace, &failure.credentials)
-            };
-            match before.iter().find(same) {
+            match before.iter().find(|known| known.is_of_same_tenant(&failure)) {
                 Some(first) if failure.at.duration_since(first.at) >= AGAIN => {}
                 Some(_) => return false,
-                None if before.len() >= MOST_FAILURES => return false,
                 None => {
+                    make_room(before, &failure);
                     before.push(failure);
                     return false;
                 }
@@ -117,9 +150,8 @@ impl NodeFailures {
         }
         let failures = self.images.entry(image).or_default();
         failures.retain(|known| !known.is_same_source(&failure));
-        if failures.len() < MOST_FAILURES {
-            failures.push(failure);
-        }
+        make_room(failures, &failure);
+        failures.push(failure);
     }
 
     /// Drops what is too old.
@@ -147,7 +179,7 @@ impl NodeFailures {
         let failures: Vec<_> = failures.iter().filter(|failure| failure.counts(now)).collect();
         let own = failures
             .iter()
-            .find(|failure| &*failure.namespace == namespace && *failure.credentials == *credentials);
+            .find(|failure| &*failure.namespace == namespace && failure.tried_all(credentials));
         if let Some(NodeFailure { node, failure, .. }) = own {
             return Some(format!("node {node} could not pull it: {failure}"));
         }
@@ -224,6 +256,27 @@ mod tests {
     }
 
     #[test]
+    fn a_pull_that_failed_with_several_credentials_fails_with_each_of_them() {
+        let mut keyring = Keyring::new(IdentityKey::new([7; 32]));
+        for user in ["ann", "bob"] {
+            assert!(keyring.add_login("r.io", user.as_bytes(), b"secret"));
+        }
+        let both: Vec<_> = keyring.lookup(&image().repository()).iter().map(Credential::id).collect();
+        let [ann, bob] = both[..] else { panic!("{both:?}") };
+        let mut known = NodeFailures::default();
+        known.learn(&image(), NodeFailure { credentials: [ann].into(), ..failure("team", "n1", 0) });
+        let told = |known: &NodeFailures, with: &[CredentialId]| {
+            known.against(&image(), "team", with, at(1)).is_some()
+        };
+        assert!(told(&known, &[ann]) && !told(&known, &[ann, bob]), "the other one may be let in");
+        known.learn(&image(), NodeFailure { credentials: both.clone().into(), ..failure("team", "n1", 0) });
+        for with in [&[ann, bob][..], &[bob, ann], &[bob]] {
+            assert!(told(&known, with), "{with:?}");
+        }
+        assert!(!told(&known, &[]), "nobody has asked without");
+    }
+
+    #[test]
     fn two_namespaces_on_two_nodes_are_needed_for_all() {
         for (failures, told) in [
             (&[("a", "n1"), ("a", "n2"), ("a", "n3")][..], false),
@@ -254,18 +307,24 @@ mod tests {
             failure: PullFailure::Network,
             ..failure(namespace, node, seconds)
         };
-        assert!(!known.observe(&image(), cut("team", "n1", 0)));
-        assert!(!known.observe(&image(), cut("team", "n2", 4)), "it is the same outage");
-        assert!(!known.observe(&image(), cut("shop", "n2", 9)), "another tenant's count for themselves");
+        assert!(!known.observe(&image(), cut("team", "n1", 0), false));
+        assert!(!known.observe(&image(), cut("team", "n2", 4), false), "it is the same outage");
+        assert!(
+            !known.observe(&image(), cut("shop", "n2", 9), false),
+            "another tenant's count for themselves"
+        );
         assert_eq!(known.against(&image(), "team", &[], at(9)), None);
-        assert!(known.observe(&image(), cut("team", "n2", 10)));
+        assert!(known.observe(&image(), cut("team", "n2", 10), false));
         assert!(known.against(&image(), "team", &[], at(10)).is_some_and(|why| why.contains("node n2")));
-        assert!(!known.observe(&image(), cut("team", "n1", 700)), "the first one was long ago");
+        assert!(!known.observe(&image(), cut("team", "n1", 700), false), "the first one was long ago");
         let mut known = NodeFailures::default();
         assert!(
-            known.observe(&image(), failure("team", "n1", 0)),
+            known.observe(&image(), failure("team", "n1", 0), false),
             "a missing blob does not come back by itself"
         );
+        let mut known = NodeFailures::default();
+        assert!(known.observe(&image(), cut("team", "n1", 0), true), "the registry was well for others");
+        assert!(known.against(&image(), "team", &[], at(1)).is_some());
     }
 
     #[test]
@@ -291,6 +350,34 @@ mod tests {
                 .learn(&Reference::parse("r.io/app:1").expect("one"), failure("a", &format!("n{number}"), 0));
         }
         assert!(known.images.values().all(|failures| failures.len() <= MOST_FAILURES));
+    }
+
+    #[test]
+    fn no_namespace_takes_the_room_of_others() {
+        let nodes: Vec<_> = (0..40).map(|node| format!("n{node}")).collect();
+        let greedy: Vec<_> = nodes.iter().map(|node| ("greedy", &**node)).collect();
+        let mut known = after(&greedy);
+        assert!(known.against(&image(), "shop", &[], at(1)).is_none(), "one namespace alone");
+        known.learn(&image(), failure("modest", "n0", 1));
+        assert!(known.against(&image(), "modest", &[], at(2)).is_some(), "its own failure counts");
+        assert!(known.against(&image(), "shop", &[], at(2)).is_some(), "two namespaces on two nodes");
+
+        for number in 0..40 {
+            known.learn(&image(), failure(&format!("t{number}"), "n1", 2));
+            known.learn(&image(), failure(&format!("t{number}"), "n2", 2));
+        }
+        assert!(known.images.values().all(|failures| failures.len() <= MOST_FAILURES));
+        let newest = known.against(&image(), "t39", &[], at(3));
+        assert!(newest.is_some_and(|why| why.starts_with("node ")), "it is taken up although all is full");
+        let mut first = NodeFailures::default();
+        let cut = |namespace: &str, seconds| NodeFailure {
+            failure: PullFailure::Network,
+            ..failure(namespace, "n1", seconds)
+        };
+        for number in 0..40 {
+            first.observe(&image(), cut(&format!("t{number}"), 0), false);
+        }
+        assert!(first.observe(&image(), cut("t39", 9), false), "the same holds of what happened once");
     }
 
     #[test]

@@ -78,6 +78,8 @@ impl PullFailure {
             "source image rejected",
             "rejected by policy",
             "a signature was required",
+            // containerd quotes a plugin that decides what may be pulled, and what it says.
+            "image verifier ",
         ]) {
             Self::Signature
         } else if contains(&["no space left on device", "disk quota exceeded"]) {
@@ -105,6 +107,9 @@ impl PullFailure {
             Self::Inspect
         } else if contains(&["unexpected commit digest", "failed size validation"]) {
             Self::Corrupt
+        } else if contains(&["dial unix "]) {
+            // The runtime of the node is away for a moment, whatever becomes of the registry.
+            Self::Unknown
         } else if contains(&["registryunavailable", "registry is unavailable"]) || has_server_error(&text) {
             Self::Unavailable
         } else if contains(&["429 too many requests", "toomanyrequests:"]) {
@@ -268,6 +273,22 @@ pub fn failed_volume<'a>(
     (!names(message, image)).then_some(volume.0)
 }
 
+/// Whether a failure may be of the container's image or of an image volume, because the message names neither. Its next
+/// state tells: a kubelet that waits before it tries again quotes the image.
+pub fn is_ambiguous<'a>(
+    reason: &str,
+    message: &str,
+    image: &str,
+    volumes: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> bool {
+    let mut others = volumes.into_iter().map(|(_, reference)| reference).filter(|other| *other != image);
+    matches!(reason, "ErrImagePull" | "RegistryUnavailable")
+        && !names(message, image)
+        && others
+            .next()
+            .is_some_and(|first| std::iter::once(first).chain(others).all(|other| !names(message, other)))
+}
+
 /// Whether what the kubelet says of a container is about what the container asks for now: its image, or one of the
 /// image volumes that it mounts. After its image was changed, the kubelet repeats what it said of the one before until
 /// it has tried again. The message tells, if it quotes an image. If it does not, the image in the status does.
@@ -391,6 +412,20 @@ mod tests {
             ("dial tcp: lookup r.io on 127.0.0.53:53: read: connection refused", F::Resolver),
             ("Source image rejected: A signature was required, but no signature exists", F::Signature),
             ("Source image rejected: Running image docker://r.io/a:1 is rejected by policy.", F::Signature),
+            (
+                "image verifier bindir blocked pull of r.io/a:1 with digest sha256:1 for reason: verifier cosign \
+                 rejected image (exit code 1): no signature: 404 not found",
+                F::Signature,
+            ),
+            (
+                "blocking pull of r.io/a:1 with digest sha256:1: image verifier bindir returned error: timed out",
+                F::Signature,
+            ),
+            (
+                "rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing: dial \
+                 unix /run/containerd/containerd.sock: connect: connection refused\"",
+                F::Unknown,
+            ),
             ("no matching manifest for linux/arm64/v8 in the manifest list entries", F::Platform),
             ("failed to prepare extraction snapshot \"extract-1 sha256:2\": no such file", F::Content),
             ("imageRef of image \"r.io/a:1\" is not set", F::Inspect),
@@ -511,7 +546,20 @@ mod tests {
         ] {
             assert_eq!(failed_volume(message, "r.io/web:1", volumes), volume, "{message}");
         }
+        for (reason, message, ambiguous) in [
+            ("ErrImagePull", "unable to retrieve auth token: invalid username/password", true),
+            ("RegistryUnavailable", "image pull failed", true),
+            ("ErrImagePull", r#"failed to pull image "r.io/web:1": not found"#, false),
+            ("ErrImagePull", r#"failed to pull image "r.io/models/llm:3": not found"#, false),
+            ("ErrImagePull", r#"failed to pull image "docker.io/library/busybox:1": not found"#, false),
+            ("ImagePullBackOff", "", false),
+            ("InvalidImageName", "couldn't parse image name", false),
+        ] {
+            assert_eq!(is_ambiguous(reason, message, "r.io/web:1", volumes), ambiguous, "{reason} {message}");
+        }
+        assert!(!is_ambiguous("ErrImagePull", "x", "r.io/web:1", []), "it can only be the container's");
         let same = [("model", "r.io/web:1")];
+        assert!(!is_ambiguous("ErrImagePull", "x", "r.io/web:1", same), "either reading is right");
         assert_eq!(failed_volume(r#"Back-off pulling image "r.io/web:1""#, "r.io/web:1", same), None);
     }
 

@@ -15,7 +15,7 @@ use fairlead_plan::node_failures::{NodeFailure, NodeFailures as Known, teaches};
 use fairlead_plan::pull_failure::PullFailure;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -25,9 +25,11 @@ use crate::context::Context;
 
 /// How often changes are looked at, at most.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// A registry that has just died is not known to be dead yet. What may be its fault is looked at after this time, when
-/// its last answer proves nothing any more.
+/// What may be the fault of the registry counts if that answers at once and after this time, on new connections: one
+/// that has just died is not known to be dead yet, and one that restarts is back soon.
 const DOUBT: Duration = Duration::from_secs(5);
+/// The same question is not asked anew before. Shorter, so that the second time it is.
+const ASKED: Duration = Duration::from_secs(2);
 /// Failures that wait for it, at most.
 const MOST_WAITING: usize = 1024;
 /// Longest time between two looks.
@@ -68,8 +70,8 @@ impl NodeFailures {
     }
 
     /// Takes up a failure, and tells whether it counts.
-    fn observe(&self, image: &Reference, failure: NodeFailure) -> bool {
-        let counts = self.known.write().observe(image, failure);
+    fn observe(&self, image: &Reference, failure: NodeFailure, well: bool) -> bool {
+        let counts = self.known.write().observe(image, failure, well);
         self.any.store(true, Ordering::Relaxed);
         counts
     }
@@ -93,7 +95,7 @@ impl NodeFailures {
 pub async fn learn(context: Arc<Context>, stop: CancellationToken) {
     let mut changes = context.resources.pods.failing_changes();
     let mut seen = Seen::default();
-    let mut waiting = VecDeque::new();
+    let (mut waiting, asked) = (VecDeque::new(), AskedAnew::default());
     let learning = async {
         loop {
             let (pods, now) = (&context.resources.pods, Instant::now());
@@ -101,6 +103,8 @@ pub async fn learn(context: Arc<Context>, stop: CancellationToken) {
                 .news(&pods.take_failed())
                 .into_iter()
                 .partition::<Vec<_>, _>(|failed| !failed.failure.is_of_registry());
+            let wait = stream::iter(wait.into_iter().map(|failed| failed.doubted(&context, &asked)));
+            let wait: Vec<_> = wait.buffer_unordered(AT_ONCE).collect().await;
             waiting.extend(wait.into_iter().map(|failed| (now + DOUBT, failed)));
             while let Some((_, failed)) = waiting.pop_front_if(|(at, _)| *at <= now) {
                 due.push(failed);
@@ -110,9 +114,10 @@ pub async fn learn(context: Arc<Context>, stop: CancellationToken) {
                 let node = pod.node.as_deref().unwrap_or_default();
                 context.node_failures.pulled(&image, &pod.key.namespace, node);
             }
-            let lessons = due.into_iter().map(|failed| failed.learn(&context));
+            let lessons = due.into_iter().map(|failed| failed.learn(&context, &asked));
             stream::iter(lessons).buffer_unordered(AT_ONCE).collect::<()>().await;
             context.node_failures.forget();
+            asked.forget();
             sleep(DEBOUNCE).await;
             let idle = now + if seen.awaits_start { START } else { IDLE };
             let next = waiting.front().map_or(idle, |(at, _)| idle.min(*at));
@@ -129,6 +134,35 @@ struct Failed {
     node: Arc<str>,
     image: Reference,
     failure: PullFailure,
+    /// The registry answered when the failure was seen.
+    well: bool,
+}
+
+/// An image, with the namespace and the pull secrets that it was asked about with.
+type AskedKey = (Reference, Arc<str>, Arc<[Arc<str>]>);
+
+/// What registries were asked about anew, and when. In a wave of failures each question is asked once.
+#[derive(Default)]
+struct AskedAnew(Mutex<HashMap<AskedKey, Instant>>);
+
+impl AskedAnew {
+    /// Whether it is time to ask anew. What was found out a moment ago is in memory.
+    fn is_due(&self, failed: &Failed) -> bool {
+        let Failed { pod, image, .. } = failed;
+        let key = (image.pulled(), pod.key.namespace.clone(), pod.pull_secrets.clone());
+        let now = Instant::now();
+        let mut asked = self.0.lock();
+        let is_due = asked.get(&key).is_none_or(|at| *at + ASKED <= now);
+        if is_due {
+            asked.insert(key, now);
+        }
+        is_due
+    }
+
+    fn forget(&self) {
+        let now = Instant::now();
+        self.0.lock().retain(|_, at| *at + ASKED > now);
+    }
 }
 
 /// UID of a Pod, and name of a container.
@@ -170,7 +204,8 @@ impl Seen {
                     continue;
                 }
                 let Some(image) = failed else { continue };
-                news.push(Failed { pod: pod.clone(), node: node.clone(), image, failure: problem.failure });
+                let (pod, node, failure) = (pod.clone(), node.clone(), problem.failure);
+                news.push(Failed { pod, node, image, failure, well: false });
             }
         }
         news
@@ -221,13 +256,16 @@ pub fn failed_pulls(pod: &PodEntry) -> Vec<(Reference, PullFailure, Timestamp)> 
 }
 
 impl Failed {
+    /// Notes whether the registry is well for others now.
+    async fn doubted(self, context: &Context, asked: &AskedAnew) -> Self {
+        let answer = self.ask(context, asked).await;
+        Self { well: answer.is_some_and(|(_, verdict)| verdict.is_available()), ..self }
+    }
+
     /// Asks the registry as the Pod would, and remembers the failure if the image is there.
-    async fn learn(self, context: &Context) {
-        let Self { pod, node, image, failure } = self;
-        let deadline = Instant::now() + PATIENCE;
-        let credentials = context.secrets.of_pod(&pod, deadline).await.credentials(&image);
-        let verdicts = context.verdicts.caused_by(cause_of(context, &pod, &image));
-        let verdict = verdicts.ask(&image, &credentials, &pod.key.namespace, deadline).await;
+    async fn learn(self, context: &Context, asked: &AskedAnew) {
+        let Some((credentials, verdict)) = self.ask(context, asked).await else { return };
+        let Self { pod, node, image, failure, well } = self;
         if teaches(failure, &verdict) {
             let learnt = NodeFailure {
                 namespace: pod.key.namespace.clone(),
@@ -236,9 +274,29 @@ impl Failed {
                 failure,
                 at: Timestamp::now(),
             };
-            if context.node_failures.observe(&image, learnt) {
+            if context.node_failures.observe(&image, learnt, well) {
                 tracing::info!(%image, %node, pod = %pod.key, %failure, "a node cannot pull what its registry has");
             }
         }
+    }
+
+    /// What the registry says; none if it is not known what the node asked with. What may be the fault of the registry
+    /// takes an answer of this moment on a new connection, as a node would open one.
+    async fn ask(&self, context: &Context, asked: &AskedAnew) -> Option<(Vec<Credential>, Verdict)> {
+        let Self { pod, image, .. } = self;
+        let deadline = Instant::now() + PATIENCE;
+        let keys = context.secrets.of_pod(pod, deadline).await;
+        if !keys.is_complete() {
+            return None;
+        }
+        let credentials = keys.credentials(image);
+        let verdicts = context.verdicts.caused_by(cause_of(context, pod, image));
+        let namespace = &pod.key.namespace;
+        let verdict = if self.failure.is_of_registry() && asked.is_due(self) {
+            verdicts.ask_as_node(image, &credentials, namespace, deadline).await
+        } else {
+            verdicts.ask(image, &credentials, namespace, deadline).await
+        };
+        Some((credentials, verdict))
     }
 }

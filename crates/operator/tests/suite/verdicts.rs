@@ -381,3 +381,51 @@ async fn waiting_in_our_own_line_does_not_count_against_the_registry() -> Result
     ensure!(missed.is_empty(), "{} of 120, for instance: {:?}", missed.len(), missed.first());
     Ok(())
 }
+
+/// More images than the budget lets be refreshed before their verdicts end, and then a wave of Pods with all of them: a
+/// refresh that gives way is not sent as well, and what one found is not asked for again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wave_at_the_end_of_verdicts_asks_for_each_image_once() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let mut images = Vec::new();
+    for count in 0..60 {
+        registry.hold(&format!("app-{count}"), "1", &holding("a")?);
+        images.push(reference(&registry, &format!("app-{count}:1"))?);
+    }
+    let host = registry.host();
+    let bench = Bench::start(&format!(
+        "routing: {{probe: {{refresh: 2s}}}}\nregistries: {{\"{host}\": {{requestsPerSecond: 10, burst: 4}}}}"
+    ))?;
+    let started = Instant::now();
+    for image in &images {
+        bench.verdicts.learn(image, &[], Verdict::Available { digest: None });
+        bench.known(image);
+    }
+    let mut asked: HashMap<String, Vec<Duration>> = HashMap::new();
+    let mut seen = 0;
+    let mut wave = None;
+    while started.elapsed() < 10 * SECOND {
+        for request in registry.requests().iter().skip(seen) {
+            seen += 1;
+            if request.method == "HEAD" {
+                asked.entry(request.path.clone()).or_default().push(started.elapsed());
+            }
+        }
+        if wave.is_none() && started.elapsed() >= Duration::from_millis(5100) {
+            let (verdicts, images) = (bench.verdicts.clone(), images.clone());
+            wave = Some(tokio::spawn(async move {
+                let deadline = tokio::time::Instant::now() + 5 * SECOND;
+                join_all(images.iter().map(|image| verdicts.ask(image, &[], "team", deadline))).await
+            }));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let verdicts = wave.context("a wave")?.await?;
+    assert!(verdicts.iter().all(Verdict::is_available), "{verdicts:?}");
+    for (image, times) in &asked {
+        let often = times.windows(2).any(|pair| pair[1] - pair[0] < SECOND);
+        assert!(!often, "{image} was asked for at {times:?}");
+    }
+    assert_eq!(asked.len(), images.len());
+    Ok(())
+}

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Observed;
 use super::ownership::Ownership;
-use super::reconcile::Plan;
+use super::reconcile::{Action, Drift, Plan};
 
 /// From one look at a pair that is as it should be to the next.
 const STEADY: Duration = Duration::from_mins(5);
@@ -37,8 +37,17 @@ pub struct Seen {
     pub failed: Option<String>,
     /// Why Harbor keeps the endpoint as it was: it tests the upstream before it stores anything.
     pub refused: Option<String>,
+    /// The step that failed is one that Harbor does not take for the same reason: there is no endpoint yet.
+    pub rejected: bool,
     /// Version of the Secret whose login Harbor has now.
     pub taken: Option<String>,
+}
+
+impl Seen {
+    /// Whether Harbor tested the upstream, and did not take what it was given.
+    pub fn is_refused(&self) -> bool {
+        self.rejected || self.refused.is_some()
+    }
 }
 
 /// A status to be written if it says something new, and when to look again.
@@ -98,6 +107,7 @@ pub fn leaving(stored: Option<&ProxyCacheStatus>, generation: Option<i64>, faili
     let findings = vec![Finding::new(types::READY, false, "Deleting", &*message)];
     let status = ProxyCacheStatus {
         observed_generation: generation,
+        phase: Some(ProxyCachePhase::Error),
         message: Some(message),
         conditions: Vec::new(),
         ..stored.cloned().unwrap_or_default()
@@ -124,7 +134,11 @@ fn of_seen(kept: ProxyCacheStatus, seen: &Seen, refusals: u32, now: Timestamp) -
     let Seen { observed, plan, .. } = seen;
     let problem = seen.failed.clone().or_else(|| plan.problem.as_ref().map(|problem| problem.0.clone()));
     let refused = seen.refused.as_deref().map(shortened);
-    let problem = problem.as_deref().map(shortened);
+    // Pods that name the new upstream must not be given images of the former one.
+    let other_upstream = refused.as_deref().filter(|_| keeps_another_address(plan));
+    let other_upstream =
+        other_upstream.map(|refused| format!("the endpoint still serves its former upstream: {refused}"));
+    let problem = problem.or(other_upstream).as_deref().map(shortened);
     let mut status = kept;
     let health = observed.endpoint.as_ref().map_or(Health::Unknown, |endpoint| endpoint.health);
     status.health = Some(match health {
@@ -150,11 +164,12 @@ fn of_seen(kept: ProxyCacheStatus, seen: &Seen, refusals: u32, now: Timestamp) -
     }
     let message = problem.clone().or_else(|| refused.clone());
     status.message.clone_from(&message);
-    let (phase, again) = match (&problem, &refused) {
-        (Some(_), _) => (ProxyCachePhase::Error, AFTER_ERROR),
+    let phase = if problem.is_some() { ProxyCachePhase::Error } else { ProxyCachePhase::Ready };
+    let again = match &problem {
         // Each attempt is a login at the upstream, which may lock users.
-        (None, Some(_)) => (ProxyCachePhase::Ready, Backoff::new(AFTER_ERROR, STEADY).plain(refusals)),
-        (None, None) => (ProxyCachePhase::Ready, STEADY),
+        _ if seen.is_refused() => Backoff::new(AFTER_ERROR, STEADY).plain(refusals),
+        Some(_) => AFTER_ERROR,
+        None => STEADY,
     };
     status.phase = Some(phase);
     if phase == ProxyCachePhase::Ready {
@@ -168,6 +183,12 @@ fn of_seen(kept: ProxyCacheStatus, seen: &Seen, refusals: u32, now: Timestamp) -
     };
     let settled = problem.is_none() && refused.is_none();
     Report { status, findings, healthy, settled, again }
+}
+
+/// Whether the endpoint has another address than the object asks for, and is to be given it.
+fn keeps_another_address(plan: &Plan) -> bool {
+    let updates = |action: &Action| matches!(action, Action::UpdateEndpoint { drifts, .. } if drifts.contains(&Drift::Url));
+    plan.actions.iter().any(updates)
 }
 
 fn findings(

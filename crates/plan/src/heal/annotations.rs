@@ -47,6 +47,12 @@ impl<'a> Written<'a> {
         Record::parse(self.routes?)
     }
 
+    /// Whether healing reads the same in both.
+    pub(super) fn says_the_same(&self, other: &Written<'_>) -> bool {
+        (self.routes, self.healed, self.originals, self.upstreams, self.patched_containers)
+            == (other.routes, other.healed, other.originals, other.upstreams, other.patched_containers)
+    }
+
     /// The annotations that a record consists of. `healed` and `patched` are what the others of healing come to.
     pub(super) fn found(&self, healed: &str, patched: &str) -> Found<'a> {
         let found = Found {

@@ -46,6 +46,9 @@ pub struct Background<'a> {
     pub planned: Option<&'a Alternatives>,
     /// The original by the annotation of harbor-reef.
     pub upstream: Option<&'a str>,
+    /// What the policies of today offer for that original, where nothing was recorded: another program may have
+    /// rewritten the image to a place that no policy knows.
+    pub of_original: Option<&'a Alternatives>,
     pub tried: &'a Tried,
     /// harbor-reef's list says that the container was patched.
     pub patched: bool,
@@ -76,14 +79,20 @@ pub fn candidates(container: &FailingContainer<'_>, known: &Background<'_>) -> C
         if known.patched {
             return Candidates { patched: true, ..Candidates::default() };
         }
-        let list = known.planned.map(Alternatives::list).unwrap_or_default();
-        let (open, locked): (Vec<_>, Vec<_>) = list
-            .iter()
-            .filter(|place| !place.is_original() && is_new(place.reference.as_str()))
-            .partition(|place| needs_no_other_secret(place, known));
-        let ask = open.into_iter().map(Candidate::offered).collect();
+        let (mut ask, mut locked) = (Vec::<Candidate>::new(), 0);
+        for place in [known.planned, known.of_original].into_iter().flatten().flat_map(Alternatives::list) {
+            let is_known = |one: &Candidate| one.reference.is_same_image(&place.reference);
+            if place.is_original() || !is_new(place.reference.as_str()) || ask.iter().any(is_known) {
+                continue;
+            }
+            if needs_no_other_secret(place, known) {
+                ask.push(Candidate::offered(place));
+            } else {
+                locked += 1;
+            }
+        }
         let original = known.upstream.filter(|image| is_new(image)).map(str::to_owned);
-        return Candidates { ask, last: original, locked: locked.len(), patched: false };
+        return Candidates { ask, last: original, locked, patched: false };
     };
     let mut ask: Vec<Candidate> = Vec::new();
     let pin = route.pin();
@@ -95,12 +104,11 @@ pub fn candidates(container: &FailingContainer<'_>, known: &Background<'_>) -> C
     let withheld = |reference: &Reference| known.planned.is_some_and(|planned| planned.withholds(reference));
     for image in &route.alternatives {
         let Ok(reference) = Reference::parse(image) else { continue };
-        if !is_new(image) || withheld(&reference) {
+        // The original comes last, wherever the record has it.
+        if is_asked(&reference) || !is_new(image) || withheld(&reference) {
             continue;
         }
         ask.push(match offered(&reference) {
-            // Byte for byte, whatever policies say of it by now.
-            _ if is_asked(&reference) => Candidate::original(&original, reference),
             Some(place) => Candidate::offered(place),
             // The policy has gone since; what a Pod says of itself is asked about on its tenant's account.
             None => Candidate {

@@ -18,6 +18,10 @@ const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
 /// A container that could be given nothing is looked at again after this time, when verdicts have been refreshed.
 const RECHECK: SignedDuration = SignedDuration::from_secs(30);
 
+/// What the kubelet said before a patch is not believed of the image that was given, for so long: it repeats that while
+/// it pulls. An attempt that fails as well is followed by another reason and message, which count at once.
+const OLD_NEWS: SignedDuration = SignedDuration::from_mins(5);
+
 /// All failures that are known.
 #[derive(Debug, Default)]
 pub struct Incidents {
@@ -158,7 +162,7 @@ impl Incidents {
             let said = |failing: &Failing| (failing.waiting.clone(), failing.message.clone());
             let settled = incident.containers.iter().map(|(name, failing)| (name.clone(), said(failing)));
             incident.settled = settled.collect();
-            incident.settled_until = now.checked_add(SignedDuration::from_secs(RETRY_SECONDS)).ok();
+            incident.settled_until = now.checked_add(OLD_NEWS).ok();
         }
         self.rest(uid, now, SignedDuration::from_secs(RETRY_SECONDS));
     }

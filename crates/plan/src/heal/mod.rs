@@ -24,7 +24,7 @@ use crate::pull_failure::PullFailure;
 pub use self::annotations::{Attempt, Malformed, Tried, Written};
 pub use self::candidates::{Background, Candidate, Candidates, Choice, candidates, choose};
 pub use self::incidents::{Incidents, Look, Note};
-pub use self::patch::{Move, Operation, Repair, repair};
+pub use self::patch::{Move, Operation, Repair, carried_over, repair};
 
 /// A failed patch is tried again after this time.
 const RETRY_SECONDS: i64 = 15;

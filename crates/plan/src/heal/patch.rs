@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{Candidate, Choice, FailingContainer, FailingPod};
 use crate::pod_record::{Annotations, Entry, Place, Route, amended};
+use crate::pull_failure::PullFailure;
 use crate::routing::clip;
 
 /// Longest explanation in a record.
@@ -31,6 +32,8 @@ pub struct Repair {
     pub operations: Vec<Operation>,
     /// Name of each container that is patched, with the image that it gets.
     pub moves: Vec<Move>,
+    /// What `harbor-reef/patched` is set to.
+    pub at: String,
 }
 
 /// One container that is given another image.
@@ -103,12 +106,43 @@ pub fn repair(pod: &FailingPod<'_>, choices: &[(usize, Choice)], now: Timestamp)
     } else {
         amended(&pod.written.found(&healed, &patched), entries)
     };
-    annotate(&mut operations, pod, &changes, &patched, now);
+    let upstreams = pod.written.upstreams();
+    let used = moves.iter().any(|(container, _)| upstreams.contains_key(container.name()));
+    // Times are whole seconds, as harbor-reef writes them.
+    let at = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    annotate(&mut operations, pod, &changes, used, (&patched, &at));
     // Without a record, for which there was no room, what was tried means nothing.
     if changes.changes.iter().any(|(name, text)| *name == names::fairlead::ROUTES && text.is_some()) {
         operations.push(Operation::Add { path: annotation(names::fairlead::HEALED), value: healed.into() });
     }
-    Some(Repair { operations, moves: moves.into_iter().map(|(_, to)| to).collect() })
+    Some(Repair { operations, moves: moves.into_iter().map(|(_, to)| to).collect(), at })
+}
+
+/// A Pod as it is now, and the choices that were made for it as it was; none if they do not hold any more. Kubelets
+/// change reasons and messages of a container that goes on failing, and other annotations are no concern of ours.
+pub fn carried_over<'n>(
+    before: &FailingPod<'_>,
+    mut now: FailingPod<'n>,
+    choices: &[(usize, Choice)],
+) -> Option<(FailingPod<'n>, Vec<(usize, Choice)>)> {
+    if before.uid != now.uid || !before.written.says_the_same(&now.written) {
+        return None;
+    }
+    let mut carried = Vec::with_capacity(choices.len());
+    for (position, choice) in choices {
+        let old = before.containers.get(*position)?;
+        let same = |new: &FailingContainer<'_>| new.place == old.place && new.image == old.image;
+        let (position, new) = now.containers.iter_mut().enumerate().find(|(_, new)| same(new))?;
+        // What the kubelet repeats while it waits may lack the cause that it told before.
+        if new.failure == PullFailure::Unknown {
+            new.failure = old.failure;
+        }
+        if new.unpatchable().is_some() {
+            return None;
+        }
+        carried.push((position, choice.clone()));
+    }
+    Some((now, carried))
 }
 
 fn whole_seconds(time: Timestamp) -> Timestamp {
@@ -116,12 +150,13 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
 }
 
 /// Writes harbor-reef's annotations and the record, and makes sure that what they were made from is still there.
+/// `originals`: so are the images that containers are given.
 fn annotate(
     operations: &mut Vec<Operation>,
     pod: &FailingPod<'_>,
     record: &Annotations,
-    patched: &str,
-    now: Timestamp,
+    originals: bool,
+    (patched, at): (&str, &str),
 ) {
     let written = &pod.written;
     if !written.any {
@@ -135,15 +170,17 @@ fn annotate(
         (names::fairlead::HEALED, written.healed, true),
         (names::reef::PATCHED_CONTAINERS, written.patched_containers, true),
         (names::kuik::ORIGINAL_IMAGES, written.originals, rewrites(names::kuik::ORIGINAL_IMAGES)),
-        (names::reef::ORIGINAL_UPSTREAMS, written.upstreams, rewrites(names::reef::ORIGINAL_UPSTREAMS)),
+        (
+            names::reef::ORIGINAL_UPSTREAMS,
+            written.upstreams,
+            originals || rewrites(names::reef::ORIGINAL_UPSTREAMS),
+        ),
     ] {
         if let Some(text) = text.filter(|_| counts) {
             operations.push(test(annotation(name), text));
         }
     }
-    // Times are whole seconds, as harbor-reef writes them.
-    let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    for (name, text) in [(names::reef::PATCHED_CONTAINERS, patched), (names::reef::PATCHED, &time)] {
+    for (name, text) in [(names::reef::PATCHED_CONTAINERS, patched), (names::reef::PATCHED, at)] {
         operations.push(Operation::Add { path: annotation(name), value: text.into() });
     }
     for (name, text) in &record.changes {

@@ -29,6 +29,11 @@ pub struct Opinion {
 }
 
 impl Said<'_> {
+    /// Whether what others say does not count any more.
+    pub fn decides(&self) -> bool {
+        self.wish().0.is_some()
+    }
+
     /// An annotation counts before a label. A value that is neither `true` nor `false` is as good as none.
     fn wish(&self) -> (Option<bool>, Option<&str>) {
         let mut odd = None;

@@ -105,7 +105,8 @@ impl Server {
     pub(crate) async fn enter(&self, account: Account, context: &Context) -> Result<Permit, Problem> {
         self.admit(context)?;
         let (class, deadline, patience) = (context.class(), context.deadline, context.patience());
-        let entered = self.limiter.enter(class, context.tenant(), account, deadline, patience).await;
+        let turn = self.limiter.enter(class, context.tenant(), account, deadline, patience);
+        let entered = context.unless_withdrawn(turn).await.unwrap_or(Err(Refused::TooLate));
         let permit = entered.map_err(refused)?;
         // Other calls may have opened the circuit while this one waited.
         self.admit(context)?;

@@ -63,7 +63,8 @@ pub(crate) struct ProbeKey {
 impl Client {
     /// Whether an image can be pulled with these credentials. Never fails: what prevents an answer is a verdict too.
     ///
-    /// Concurrent callers with the same question share one probe, which continues when they give up.
+    /// Concurrent callers with the same question share one probe, which continues when they give up. One that may be
+    /// withdrawn is shared with none.
     pub async fn probe(
         &self,
         reference: &Reference,
@@ -84,7 +85,9 @@ impl Client {
                 Some((deadline, probe)) if *deadline + DEADLINE_SLACK >= context.deadline => probe.clone(),
                 _ => {
                     let probe = self.start_probe(image, credentials, key.clone(), context.clone());
-                    under_way.insert(key, (context.deadline, probe.clone()));
+                    if !context.may_be_withdrawn() {
+                        under_way.insert(key, (context.deadline, probe.clone()));
+                    }
                     probe
                 }
             }

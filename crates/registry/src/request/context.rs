@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::limits::rate::Class;
 use crate::limits::tenant_queue::Tenant;
@@ -26,6 +27,8 @@ pub struct Context {
     once: bool,
     /// Receives when the current request was sent, `None` while it waits for the budget.
     sent: Option<Arc<watch::Sender<Option<Instant>>>>,
+    /// Once this is cancelled, requests leave the queue of the budget.
+    withdrawal: Option<CancellationToken>,
     tenant: Tenant,
 }
 
@@ -40,6 +43,7 @@ impl Context {
             ignores_open_circuit: false,
             once: false,
             sent: None,
+            withdrawal: None,
             tenant: Tenant::default(),
         }
     }
@@ -73,6 +77,12 @@ impl Context {
     #[must_use]
     pub fn telling_when_sent(self, sent: watch::Sender<Option<Instant>>) -> Self {
         Self { sent: Some(Arc::new(sent)), ..self }
+    }
+
+    /// Lets the caller withdraw what waits for the budget; what was sent goes on. No other call shares the answer.
+    #[must_use]
+    pub fn withdrawn_by(self, withdrawal: CancellationToken) -> Self {
+        Self { withdrawal: Some(withdrawal), ..self }
     }
 
     /// The same call over new connections, as a kubelet makes it.
@@ -129,6 +139,22 @@ impl Context {
     /// The end of a wait that begins now: after `limit`, or at the deadline if that is sooner.
     pub(crate) fn until(&self, limit: Duration) -> Instant {
         self.deadline.min(Instant::now() + limit)
+    }
+
+    pub(crate) fn may_be_withdrawn(&self) -> bool {
+        self.withdrawal.is_some()
+    }
+
+    /// A turn in the queue of the budget; none if the call is withdrawn before.
+    pub(crate) async fn unless_withdrawn<T>(&self, turn: impl Future<Output = T>) -> Option<T> {
+        match &self.withdrawal {
+            Some(withdrawal) => {
+                // Its turn may have come in the same moment.
+                let turn = withdrawal.run_until_cancelled(turn).await;
+                turn.filter(|_| !withdrawal.is_cancelled())
+            }
+            None => Some(turn.await),
+        }
     }
 
     /// Reports that a request waits for the budget.

@@ -13,6 +13,7 @@ use fairlead_registry::{
 use fairlead_testkit::eventually;
 use fairlead_testkit::fake_registry::{Effect, FakeRegistry, Fault, Route};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::{
     asked, available_again, bytes, client, client_for, copy, image, in_background, layered, logins, number,
@@ -115,6 +116,28 @@ async fn a_pod_does_not_wait_for_a_background_probe_of_the_same_image() -> Resul
     let order: Vec<_> = registry.requests().iter().map(|request| request.path.clone()).collect();
     let place = order.iter().position(|path| path.ends_with("/wanted"));
     assert!(place.is_some_and(|place| place <= 1), "{order:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_withdrawn_in_line_is_not_sent() -> Result<()> {
+    let registry = FakeRegistry::start().await?;
+    let client = client_for(&registry.host(), |settings| {
+        settings.budget.rate = Some(Rate::per_second(4.0, number(1)));
+    })?;
+    probe(&client, &reference(&registry, "app:first")?, &[]).await;
+    let (withdrawal, withdrawn) = (CancellationToken::new(), reference(&registry, "app:withdrawn")?);
+    let context = in_background().withdrawn_by(withdrawal.clone());
+    let in_line = client.probe(&withdrawn, &[], ProbeOptions::default(), &context);
+    let (verdict, ()) = tokio::join!(in_line, async {
+        tokio::task::yield_now().await;
+        withdrawal.cancel();
+    });
+    assert_eq!(verdict.kind(), VerdictKind::Unreachable);
+    // Its turn comes after that of the one that was withdrawn.
+    client.probe(&reference(&registry, "app:next")?, &[], ProbeOptions::default(), &in_background()).await;
+    assert_eq!(registry.count("HEAD", "/next"), 1);
+    assert_eq!(registry.count("HEAD", "/withdrawn"), 0);
     Ok(())
 }
 

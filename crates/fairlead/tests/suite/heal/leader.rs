@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use fairlead_testkit::{Cluster, eventually};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
@@ -64,6 +64,18 @@ async fn a_killed_leader_leaves_no_pod_out_and_no_pod_is_patched_twice() -> Resu
     eventually(SOON * 2, || async {
         let count = count().await?;
         ensure!(count == PODS, "{count} healed: {}", rig.operator.0.process.log_tail());
+        Ok(())
+    })
+    .await?;
+
+    // Also of the repairs that the killed leader did not live to report.
+    let written: Api<Event> = Api::namespaced(rig.client().await?, &healed);
+    eventually(SOON, || async {
+        let all = written.list(&ListParams::default()).await?.items;
+        let told = all.iter().filter(|event| event.reason.as_deref() == Some("Healed"));
+        let told: std::collections::HashSet<_> =
+            told.filter_map(|event| event.involved_object.uid.clone()).collect();
+        ensure!(told.len() == PODS, "{} Pods with an event", told.len());
         Ok(())
     })
     .await?;

@@ -77,6 +77,8 @@ impl Router {
         let namespaces = &self.context.resources.namespaces;
         let opinion = match (mode, pod) {
             (Mode::Off, _) => opinion(mode, pod, Said::default()),
+            // The namespace does not count, so it is not waited for either.
+            (_, pod) if pod.decides() => opinion(mode, pod, Said::default()),
             _ => namespaces.on_pinning(request.namespace, deadline, |said| opinion(mode, pod, said)).await,
         };
         opinion.warning.into_iter().for_each(|warning| warnings.add(warning));

@@ -382,15 +382,15 @@ impl Cache {
         if generation != self.basis.generation {
             return;
         }
-        let refused = match &outcome {
-            Outcome::Seen(seen) => seen.refused.as_deref(),
-            Outcome::Failed(_) => None,
+        let (refused, is_refused) = match &outcome {
+            Outcome::Seen(seen) => (seen.refused.as_deref(), seen.is_refused()),
+            Outcome::Failed(_) => (None, false),
         };
         let report = report(self.status(), generation, &outcome, self.failures, now);
         if let (Some(refused), 0) = (refused, self.failures) {
             setup.context.events.tell(events::refused(&self.object, refused, now));
         }
-        self.failures = if refused.is_some() { self.failures.saturating_add(1) } else { 0 };
+        self.failures = if is_refused { self.failures.saturating_add(1) } else { 0 };
         setup.metrics.looked(report.settled);
         if let Some(healthy) = report.healthy {
             let kind = self.object.spec.type_;

@@ -77,6 +77,7 @@ impl Look {
             Some(keys) => self.access.upstream(keys).await.map(Some),
         };
         let (mut refused, mut failed, mut pushed) = (None, None, None);
+        let (mut rejected, mut was_taken) = (false, None);
         for step in 0.. {
             let observed = self.observe(&harbor).await?;
             let plan = self.plan(&observed, login.as_ref().map(Option::as_ref).map_err(String::as_str));
@@ -86,7 +87,7 @@ impl Look {
                 .find(|action| refused.is_none() || !matches!(action, Action::UpdateEndpoint { .. }));
             let next = next.filter(|_| failed.is_none()).cloned();
             let Some(action) = next else {
-                let seen = Seen { observed, plan, failed, refused, taken: pushed };
+                let seen = Seen { observed, plan, failed, refused, rejected, taken: pushed };
                 return Ok(Outcome::Seen(Box::new(seen)));
             };
             if step == STEPS {
@@ -102,10 +103,16 @@ impl Look {
                     }
                     done.push(action.to_string());
                 }
-                // Another client was faster; the next observation shows what it made.
-                Err(error) if error.class() == Some(Class::Taken) => {}
+                // Another client was faster; the next observation shows what it made. If it does not, Harbor holds
+                // something that it does not show.
+                Err(error) if error.class() == Some(Class::Taken) && was_taken.as_ref() != Some(&action) => {
+                    was_taken = Some(action);
+                }
                 Err(error) if error.is_refusal_of(&action) => refused = Some(error.to_string()),
-                Err(error) => failed = Some(error.to_string()),
+                Err(error) => {
+                    rejected = error.class() == Some(Class::Rejected) && action == Action::CreateEndpoint;
+                    failed = Some(error.to_string());
+                }
             }
         }
         Err("a look has no end".to_owned())

@@ -162,7 +162,8 @@ mod tests {
 
     fn repair() -> Repair {
         let (container, from, to) = ("app".to_owned(), "a.io/app".to_owned(), "b.io/app".to_owned());
-        Repair { operations: Vec::new(), moves: vec![Move { container, from, to, why: String::new() }] }
+        let moves = vec![Move { container, from, to, why: String::new() }];
+        Repair { operations: Vec::new(), moves, at: String::new() }
     }
 
     fn lines(registry: &Registry, family: &str) -> Vec<String> {

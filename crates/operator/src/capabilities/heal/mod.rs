@@ -81,6 +81,8 @@ pub struct Healing {
     treating: Inflight<Arc<str>, Outcome>,
     /// Patches that may have been applied, since when.
     unanswered: Vec<(Timestamp, Arc<PodEntry>, Box<Repair>)>,
+    /// Repairs of former leaders were reported.
+    recalled: bool,
     pace: Arc<tokio::sync::Mutex<Pace>>,
 }
 
@@ -114,6 +116,7 @@ impl Controller for Healing {
             looked: HashMap::new(),
             treating: Inflight::new(AT_ONCE),
             unanswered: Vec::new(),
+            recalled: false,
             pace: Arc::new(tokio::sync::Mutex::new(pace)),
         })
     }
@@ -121,6 +124,9 @@ impl Controller for Healing {
     async fn round(&mut self, _term: &Term) -> Result<Instant, Broken> {
         let (begun, now) = (Instant::now(), Timestamp::now());
         self.confirm(now);
+        if !std::mem::replace(&mut self.recalled, true) {
+            report::recall(&self.setup.context, now);
+        }
         let mut failing = self.setup.context.resources.pods.failing();
         failing.retain(|pod| self.setup.covers(pod));
         let present: HashSet<_> = failing.iter().map(|pod| &pod.uid).collect();
@@ -206,8 +212,12 @@ impl Healing {
                 self.tell(uid, notice);
                 self.incidents.failed(uid, now);
             }
-            Outcome::Unanswered(pod, repair) => {
+            Outcome::Unanswered(pod, repair, notice) => {
                 self.unanswered.push((now, pod, repair));
+                // Once may be a moment in which the API server restarts.
+                if !self.incidents.is_news(uid, "unanswered once") {
+                    self.tell(uid, Some(notice));
+                }
                 self.incidents.failed(uid, now);
             }
             Outcome::Changed => {}
@@ -230,6 +240,7 @@ impl Healing {
     /// Reports repairs that the API server has made without having answered.
     fn confirm(&mut self, now: Timestamp) {
         let HealSetup { context, metrics, .. } = &*self.setup;
+        let incidents = &mut self.incidents;
         self.unanswered.retain(|(since, pod, repair)| {
             let current = context.resources.pods.get(&pod.key).filter(|current| current.uid == pod.uid);
             let Some(current) = current else { return false };
@@ -240,6 +251,7 @@ impl Healing {
             if repair.moves.iter().all(given) {
                 report::healed(&context.events, pod, repair);
                 metrics.patched(pod, repair, now);
+                incidents.patched(&pod.uid, now);
                 return false;
             }
             now.duration_since(*since) < UNANSWERED

@@ -1,14 +1,21 @@
 //! What is said about Pods that are healed, and about those that are not: in the log, and in one event each.
 
+use fairlead_api::names::fairlead::ROUTES;
+use fairlead_api::names::reef::{PATCHED, PATCHED_CONTAINERS};
 use fairlead_plan::heal::evict::NotEvicted;
 use fairlead_plan::heal::{
-    Choice, FailingContainer, FailingPod, FailingVolume, Malformed, Note, Repair, Unpatchable,
+    Choice, FailingContainer, FailingPod, FailingVolume, Malformed, Note, Repair, Unpatchable, Written,
 };
 use fairlead_plan::pod_record::Record;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::cluster::state::PodEntry;
+use crate::context::Context;
 use crate::controller::events::{About, EventQueue, Notice};
 use crate::platform::api_error::Failure;
+
+/// Repairs that are older are no news any more.
+const NEWS: SignedDuration = SignedDuration::from_mins(10);
 
 fn notice(pod: &PodEntry, warning: bool, reason: &'static str, message: String) -> Notice {
     Notice { about: About::pod(pod), warning, reason, key: message.clone(), message }
@@ -57,7 +64,41 @@ pub(super) fn healed(events: &EventQueue, pod: &PodEntry, repair: &Repair) {
         .collect();
     let message = moves.join("; ");
     tracing::info!(pod = %pod.key, containers = message, "a Pod was given images that can be pulled");
-    events.tell(notice(pod, false, "Healed", message));
+    events.tell(healed_at(pod, &repair.at, message));
+}
+
+/// The time in `harbor-reef/patched` makes it the same event, whichever leader reports it.
+fn healed_at(pod: &PodEntry, at: &str, message: String) -> Notice {
+    Notice { key: at.to_owned(), ..notice(pod, false, "Healed", message) }
+}
+
+/// Reports repairs of the last minutes again, from what is written on Pods: events are sent more slowly than Pods are
+/// patched, and the leader that made the repairs may have ended before it could. What was reported already is the same
+/// event.
+pub(super) fn recall(context: &Context, now: Timestamp) {
+    let is_recent = |pod: &PodEntry| {
+        let at = pod.annotation(PATCHED).and_then(|at| at.parse::<Timestamp>().ok());
+        at.is_some_and(|at| now.duration_since(at).abs() < NEWS)
+    };
+    for pod in context.resources.pods.select(is_recent) {
+        let text = |key| pod.annotation(key).map(|text| &**text);
+        let written = Written {
+            routes: text(ROUTES),
+            patched_containers: text(PATCHED_CONTAINERS),
+            ..Written::default()
+        };
+        let (record, patched) = (written.record(), written.patched_containers());
+        let given: Vec<_> = (pod.containers.iter())
+            .filter(|one| patched.iter().any(|name| *name == *one.name))
+            .map(|one| match record.as_ref().and_then(|record| record.images.get(&one.place().key())) {
+                Some(route) => format!("{}: {} ({})", one.name, one.image, route.why),
+                None => format!("{}: {}", one.name, one.image),
+            })
+            .collect();
+        if let Some(at) = text(PATCHED).filter(|_| !given.is_empty()) {
+            context.events.tell(healed_at(&pod, at, given.join("; ")));
+        }
+    }
 }
 
 /// The API server does not take a repair.

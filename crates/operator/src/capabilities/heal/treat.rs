@@ -6,7 +6,8 @@ use std::time::Duration;
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::heal::evict::{Allowed, Evictions, NotEvicted, Subject};
 use fairlead_plan::heal::{
-    Background, Candidate, Choice, FailingContainer, FailingPod, Repair, candidates, choose, repair,
+    Background, Candidate, Choice, FailingContainer, FailingPod, Repair, candidates, carried_over, choose,
+    repair,
 };
 use fairlead_plan::pod_record::{Record, Route};
 use fairlead_plan::routing::Alternative;
@@ -17,7 +18,7 @@ use kube::Api;
 use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions};
 use kube::core::PartialObjectMeta;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::observe::{plan, view};
 use super::{HealSetup, report};
@@ -31,6 +32,9 @@ use crate::registries::secrets::PullKeys;
 
 /// Time for all candidates of a Pod.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How far the watch may be behind the API server. What a patch was refused for is seen by then.
+const WATCH_DELAY: Duration = Duration::from_secs(1);
+
 /// A Pod to be treated.
 pub(super) struct Treatment {
     pub(super) setup: Arc<HealSetup>,
@@ -52,7 +56,7 @@ pub(super) enum Outcome {
         notice: Option<Notice>,
     },
     /// The API server did not answer. The watch shows whether it has applied the patch all the same.
-    Unanswered(Arc<PodEntry>, Box<Repair>),
+    Unanswered(Arc<PodEntry>, Box<Repair>, Notice),
     /// The Pod is not as it was; it is looked at anew.
     Changed,
     /// There is nothing to do for now.
@@ -76,7 +80,7 @@ impl Treatment {
             choices.push((*position, choice));
         }
         let outcome = match repair(&failing, &choices, Timestamp::now()) {
-            Some(repair) => self.patch(repair).await,
+            Some(repair) => self.patch(&failing, &choices, repair).await,
             None => match self.needs_new_pod(&failing, &choices) {
                 Some(container) => self.evict(&failing, record.as_ref(), container, &keys, deadline).await,
                 None => {
@@ -104,13 +108,18 @@ impl Treatment {
             planned.hold(&digest);
         }
         let (tried, upstreams) = (failing.written.tried(), failing.written.upstreams());
+        let upstream = upstreams.get(container.name()).map(String::as_str);
+        let of_original = upstream
+            .filter(|_| route.is_none())
+            .and_then(|original| plan(context, rules, &self.pod, &container.place, original, false));
         let patched = failing.written.patched_containers();
         let candidates = candidates(
             container,
             &Background {
                 route,
                 planned: planned.as_ref(),
-                upstream: upstreams.get(container.name()).map(String::as_str),
+                upstream,
+                of_original: of_original.as_ref(),
                 tried: &tried,
                 patched: patched.iter().any(|name| name == container.name()),
                 namespace: &self.pod.key.namespace,
@@ -141,42 +150,61 @@ impl Treatment {
         volumes.filter(|one| one.volume.is_some()).chain(locked).next()
     }
 
-    async fn patch(&self, repair: Repair) -> Outcome {
+    async fn patch(&self, failing: &FailingPod<'_>, choices: &[(usize, Choice)], repair: Repair) -> Outcome {
         let HealSetup { context, metrics, .. } = &*self.setup;
-        let key = &self.pod.key;
         self.pace.lock().await.turn().await;
-        if !self.term.holds() || !self.is_current() {
+        let Some((pod, repair)) = self.as_it_is_now(failing, choices, repair).filter(|_| self.term.holds())
+        else {
             return Outcome::Changed;
-        }
+        };
         let patch = serde_json::to_value(&repair.operations).and_then(serde_json::from_value);
         let Ok(patch) = patch else { return Outcome::Failed { notice: None } };
-        let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(context.client.clone(), &key.namespace);
+        let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(context.client.clone(), &pod.key.namespace);
         let (params, patch) = (PatchParams::default(), Patch::Json::<()>(patch));
-        match within(LIMIT, pods.patch(&key.name, &params, &patch)).await {
+        match within(LIMIT, pods.patch(&pod.key.name, &params, &patch)).await {
             Ok(_) => {
-                report::healed(&context.events, &self.pod, &repair);
-                metrics.patched(&self.pod, &repair, Timestamp::now());
+                report::healed(&context.events, &pod, &repair);
+                metrics.patched(&pod, &repair, Timestamp::now());
                 Outcome::Patched
             }
-            Err(failure) => match self.failed(&failure) {
+            Err(failure) => match self.failed(&pod, &failure).await {
                 Outcome::Failed { .. } if failure.class == Class::Unavailable => {
-                    Outcome::Unanswered(self.pod.clone(), Box::new(repair))
+                    let notice = report::refused(&pod, &repair, &failure);
+                    Outcome::Unanswered(pod, Box::new(repair), notice)
                 }
                 Outcome::Failed { .. } => {
-                    Outcome::Failed { notice: Some(report::refused(&self.pod, &repair, &failure)) }
+                    Outcome::Failed { notice: Some(report::refused(&pod, &repair, &failure)) }
                 }
                 outcome => outcome,
             },
         }
     }
 
-    fn failed(&self, failure: &Failure) -> Outcome {
-        let pod = &self.pod;
+    /// The Pod as the watch shows it now, with the repair for that; none if what was decided does not hold any more.
+    fn as_it_is_now(
+        &self,
+        failing: &FailingPod<'_>,
+        choices: &[(usize, Choice)],
+        repair: Repair,
+    ) -> Option<(Arc<PodEntry>, Repair)> {
+        let current = self.setup.context.resources.pods.get(&self.pod.key)?;
+        if Arc::ptr_eq(&current, &self.pod) {
+            return Some((current, repair));
+        }
+        if !self.setup.covers(&current) {
+            return None;
+        }
+        let (now, choices) = carried_over(failing, view(&current), choices)?;
+        let renewed = self::repair(&now, &choices, Timestamp::now())?;
+        Some((current.clone(), renewed))
+    }
+
+    async fn failed(&self, pod: &Arc<PodEntry>, failure: &Failure) -> Outcome {
         match failure.class {
             // The Pod is gone.
             Class::Absent => Outcome::Patched,
-            // It is not as it was any more. The watch shows how it is, and if that is the same, there is time.
-            Class::Conflict | Class::Rejected if !self.is_current() => Outcome::Changed,
+            // The watch may be behind what the API server has stored.
+            Class::Conflict | Class::Rejected if self.changes(pod).await => Outcome::Changed,
             _ => {
                 tracing::warn!(pod = %pod.key, %failure, "a Pod could not be healed; it is tried again in 15 s");
                 self.setup.metrics.failed(pod, Timestamp::now());
@@ -186,9 +214,21 @@ impl Treatment {
     }
 
     /// Whether the watch shows the Pod as it was when the decision was made.
-    fn is_current(&self) -> bool {
-        let current = self.setup.context.resources.pods.get(&self.pod.key);
-        current.is_some_and(|current| Arc::ptr_eq(&current, &self.pod))
+    fn is_current(&self, pod: &Arc<PodEntry>) -> bool {
+        let current = self.setup.context.resources.pods.get(&pod.key);
+        current.is_some_and(|current| Arc::ptr_eq(&current, pod))
+    }
+
+    /// Whether the watch shows the Pod otherwise, now or in a moment.
+    async fn changes(&self, pod: &Arc<PodEntry>) -> bool {
+        let mut changes = self.setup.context.resources.pods.changes();
+        let until = Instant::now() + WATCH_DELAY;
+        while self.is_current(pod) {
+            if timeout_at(until, changes.next()).await.is_err() {
+                return false;
+            }
+        }
+        true
     }
 
     /// Evicts the Pod if that is allowed and of use; or reports what to do.
@@ -215,7 +255,7 @@ impl Treatment {
         }
         let undo = || self.evictions.lock().undo(controller.map_or("", |controller| controller.uid), now);
         self.pace.lock().await.turn().await;
-        if !self.term.holds() || !self.is_current() {
+        if !self.term.holds() || !self.is_current(&self.pod) {
             undo();
             return Outcome::Changed;
         }
@@ -231,7 +271,7 @@ impl Treatment {
             }
             Err(failure) => {
                 undo();
-                self.failed(&failure)
+                self.failed(&self.pod, &failure).await
             }
         }
     }

@@ -17,15 +17,18 @@ use fairlead_plan::pinning::Said;
 use fairlead_plan::pull_secrets::Selection;
 use kube::api::ObjectMeta;
 use kube::core::{Selector, SelectorExt};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use crate::cluster::state::Bell;
+use crate::cluster::state::{Bell, Changes};
 
 pub(crate) use self::lean::{LeanNamespace, LeanWebhooks};
 pub(crate) use self::sinks::{NamespaceSink, WebhookSink};
 
 /// A Pod may be admitted before the watch has told of its new namespace. Longer than that takes a watch that is broken.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// Namespaces that are waited for, or were in vain. Of more, the one that was asked about first is forgotten.
+const MOST_UNKNOWN: usize = 1024;
 
 type Labels = BTreeMap<String, String>;
 
@@ -51,6 +54,9 @@ struct NamespacesInner {
     /// That of pull Pods, whose images are routed before they are created: they need copies although no webhook sees
     /// them.
     of_pull_pods: OnceLock<Arc<str>>,
+    /// When each namespace that is not known was first asked about. Only requests up to [`LONGEST_WAIT`] later wait: a
+    /// watch that is broken would hold up every Pod else.
+    unknown: Mutex<HashMap<Arc<str>, Instant>>,
     bell: Bell,
 }
 
@@ -72,12 +78,20 @@ impl Namespaces {
 
     /// The same, after waiting a moment for a namespace that is not known yet.
     pub async fn selection_by(&self, namespace: &str, deadline: Instant) -> Selection {
-        let deadline = deadline.min(Instant::now() + LONGEST_WAIT);
-        let mut changes = self.shared.bell.listen();
+        let mut waiting: Option<(Changes, Instant)> = None;
         loop {
             let selection = self.selection(namespace);
-            if selection != Selection::Unknown || timeout_at(deadline, changes.next()).await.is_err() {
+            if selection != Selection::Unknown {
                 return selection;
+            }
+            match &mut waiting {
+                // It may have come to be known in between.
+                None => waiting = Some((self.shared.bell.listen(), self.patience(namespace, deadline))),
+                Some((changes, until)) => {
+                    if timeout_at(*until, changes.next()).await.is_err() {
+                        return selection;
+                    }
+                }
             }
         }
     }
@@ -90,8 +104,7 @@ impl Namespaces {
         deadline: Instant,
         judge: impl Fn(Said<'_>) -> T,
     ) -> T {
-        let deadline = deadline.min(Instant::now() + LONGEST_WAIT);
-        let mut changes = None;
+        let mut waiting: Option<(Changes, Instant)> = None;
         loop {
             {
                 let facts = self.shared.facts.load();
@@ -104,16 +117,33 @@ impl Namespaces {
                     return judge(Said::default());
                 }
             }
-            match &mut changes {
+            match &mut waiting {
                 // It may have come to be known in between.
-                None => changes = Some(self.shared.bell.listen()),
-                Some(changes) => {
-                    if timeout_at(deadline, changes.next()).await.is_err() {
+                None => waiting = Some((self.shared.bell.listen(), self.patience(namespace, deadline))),
+                Some((changes, until)) => {
+                    if timeout_at(*until, changes.next()).await.is_err() {
                         return judge(Said::default());
                     }
                 }
             }
         }
+    }
+
+    /// Until when a request waits for a namespace that is not known.
+    fn patience(&self, namespace: &str, deadline: Instant) -> Instant {
+        let mut unknown = self.shared.unknown.lock();
+        if let Some(since) = unknown.get(namespace) {
+            return deadline.min(*since + LONGEST_WAIT);
+        }
+        let oldest = || unknown.iter().min_by_key(|(_, since)| **since).map(|(name, _)| name.clone());
+        if unknown.len() >= MOST_UNKNOWN
+            && let Some(oldest) = oldest()
+        {
+            unknown.remove(&oldest);
+        }
+        let now = Instant::now();
+        unknown.insert(namespace.into(), now);
+        deadline.min(now + LONGEST_WAIT)
     }
 
     /// Names the namespace of pull Pods, once.
@@ -137,11 +167,18 @@ impl Namespaces {
 
     fn set_facts(&self, facts: HashMap<Arc<str>, Arc<NamespaceFacts>>) {
         self.shared.facts.store(Arc::new(facts));
-        self.shared.bell.ring();
+        self.changed();
     }
 
     fn set_selectors(&self, selectors: Option<Vec<Selector>>) {
         self.shared.selectors.store(selectors.map(Arc::new));
+        self.changed();
+    }
+
+    /// A namespace that came to be known is waited for again if it goes and comes back.
+    fn changed(&self) {
+        let (facts, selectors) = (self.shared.facts.load(), self.shared.selectors.load());
+        self.shared.unknown.lock().retain(|name, _| selectors.is_none() || !facts.contains_key(name));
         self.shared.bell.ring();
     }
 }

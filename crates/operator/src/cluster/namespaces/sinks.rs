@@ -115,6 +115,8 @@ impl Sink<LeanWebhooks> for WebhookSink {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use fairlead_plan::pull_secrets::Selection;
     use serde_json::{Value, json};
 
@@ -176,7 +178,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_namespace_says_whether_it_is_pinned() {
         let namespaces = Namespaces::default();
-        let soon = || tokio::time::Instant::now() + std::time::Duration::from_mins(1);
+        let soon = || tokio::time::Instant::now() + Duration::from_mins(1);
         let said = async |name: &str| {
             let owned = |text: Option<&str>| text.map(str::to_owned);
             namespaces.on_pinning(name, soon(), |said| (owned(said.annotation), owned(said.label))).await
@@ -196,8 +198,7 @@ mod tests {
         let namespaces = Namespaces::default();
         let mut webhooks = WebhookSink::new(namespaces.clone());
         list(&mut webhooks, [configuration(&json!([{"name": "pods.fairlead.dev"}]))]);
-        let deadline = tokio::time::Instant::now() + std::time::Duration::from_mins(1);
-        assert_eq!(namespaces.selection_by("new", deadline).await, Selection::Unknown);
+        let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
         let waiting = tokio::spawn({
             let namespaces = namespaces.clone();
             async move { namespaces.selection_by("new", deadline).await }
@@ -205,5 +206,31 @@ mod tests {
         tokio::task::yield_now().await;
         list(&mut NamespaceSink::new(namespaces), [namespace("new", &Value::Null)]);
         assert_eq!(waiting.await.expect("no panic"), Selection::Covered);
+    }
+
+    /// A watch that is broken would hold up every Pod of the namespaces that it does not tell of.
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_is_waited_for_in_vain_once() {
+        let namespaces = Namespaces::default();
+        list(&mut NamespaceSink::new(namespaces.clone()), [namespace("other", &Value::Null)]);
+        let soon = || tokio::time::Instant::now() + Duration::from_mins(1);
+        let (at_once, second) = (Duration::ZERO, Duration::from_secs(1));
+        assert_eq!(waited(namespaces.on_pinning("new", soon(), |_| ())).await, second);
+        assert_eq!(waited(namespaces.on_pinning("new", soon(), |_| ())).await, at_once);
+        assert_eq!(waited(namespaces.selection_by("new", soon())).await, at_once, "of the same watch");
+        let mut webhooks = WebhookSink::new(namespaces.clone());
+        list(&mut webhooks, [configuration(&json!([{"name": "pods.fairlead.dev"}]))]);
+        let both = [namespace("new", &Value::Null), namespace("other", &Value::Null)];
+        list(&mut NamespaceSink::new(namespaces.clone()), both);
+        assert_eq!(waited(namespaces.selection_by("new", soon())).await, at_once, "it is known");
+        list(&mut NamespaceSink::new(namespaces.clone()), [namespace("other", &Value::Null)]);
+        assert_eq!(waited(namespaces.selection_by("new", soon())).await, second, "it may come back");
+        assert_eq!(waited(namespaces.selection_by("new", soon())).await, at_once);
+    }
+
+    async fn waited<T>(for_what: impl Future<Output = T>) -> Duration {
+        let begun = tokio::time::Instant::now();
+        for_what.await;
+        begun.elapsed()
     }
 }

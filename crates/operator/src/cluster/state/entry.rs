@@ -12,7 +12,7 @@ use std::sync::Arc;
 use fairlead_api::names;
 use fairlead_plan::owners::Controller;
 use fairlead_plan::pod_record::Place;
-use fairlead_plan::pull_failure::{PullFailure, end_of, failed_volume, is_about};
+use fairlead_plan::pull_failure::{PullFailure, end_of, failed_volume, is_about, is_ambiguous};
 use fairlead_plan::warm::record::Record as PullRecord;
 use kube::api::ObjectMeta;
 
@@ -352,7 +352,9 @@ impl PodInterner {
         let waiting = status.waiting()?;
         let failure = PullFailure::classify(&waiting.reason, &waiting.message)?;
         let wanted = std::iter::once(&*spec.image).chain(volumes.iter().map(|(_, image)| *image));
-        if !is_about(wanted, &status.image, &waiting.message) {
+        if !is_about(wanted, &status.image, &waiting.message)
+            || is_ambiguous(&waiting.reason, &waiting.message, &spec.image, volumes.iter().copied())
+        {
             return None;
         }
         let volume = failed_volume(&waiting.message, &spec.image, volumes.iter().copied());

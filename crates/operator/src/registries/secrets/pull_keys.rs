@@ -13,22 +13,34 @@ use crate::cluster::state::PodEntry;
 
 /// What is in the pull secrets of a Pod, in its order. One that cannot be read is the kubelet's to complain about.
 #[derive(Debug, Clone, Default)]
-pub struct PullKeys(Vec<Arc<Keys>>);
+pub struct PullKeys {
+    found: Vec<Arc<Keys>>,
+    /// The kubelet may have found more.
+    is_incomplete: bool,
+}
 
 impl PullKeys {
     /// The credentials for an image, in the order in which the kubelet tries them.
     pub fn credentials(&self, image: &Reference) -> Vec<Credential> {
-        Keys::lookup(self.0.iter().map(Arc::as_ref), &image.repository())
+        Keys::lookup(self.found.iter().map(Arc::as_ref), &image.repository())
     }
 
     pub fn push(&mut self, read: &Read) {
-        self.0.extend(read.keys().cloned());
+        self.found.extend(read.keys().cloned());
+        self.is_incomplete |= matches!(read, Read::Failed(_));
+    }
+
+    /// Whether the API server told of every Secret what is in it.
+    pub fn is_complete(&self) -> bool {
+        !self.is_incomplete
     }
 }
 
 impl FromIterator<Read> for PullKeys {
     fn from_iter<I: IntoIterator<Item = Read>>(reads: I) -> Self {
-        Self(reads.into_iter().filter_map(|read| read.keys().cloned()).collect())
+        let mut all = Self::default();
+        reads.into_iter().for_each(|read| all.push(&read));
+        all
     }
 }
 

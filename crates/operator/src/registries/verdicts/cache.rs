@@ -60,7 +60,24 @@ struct Flight {
     image: Image,
     told: watch::Receiver<Progress>,
     /// Of a refresh, which waits in line behind all admission: an admission request cancels it, and asks instead.
-    gives_way: Option<CancellationToken>,
+    gives_way: Option<GivesWay>,
+}
+
+#[derive(Debug)]
+struct GivesWay {
+    token: CancellationToken,
+    /// When its request was sent; none while it is in line.
+    sent: watch::Receiver<Option<Instant>>,
+}
+
+/// A refresh that has begun.
+#[derive(Debug)]
+pub(super) struct BegunRefresh {
+    pub(super) telling: watch::Sender<Progress>,
+    /// Cancelled when it is to give way.
+    pub(super) gives_way: CancellationToken,
+    /// For the client to say when the request was sent.
+    pub(super) sending: watch::Sender<Option<Instant>>,
 }
 
 /// An image, the credentials with which it is asked for, and on whose account.
@@ -199,7 +216,7 @@ impl Cache {
         }
         if let Some(flight) = shard.flights.get(&asked.hash).filter(|flight| asked.is(&flight.image)) {
             match &flight.gives_way {
-                Some(gives_way) if matches!(*flight.told.borrow(), Progress::InLine) => gives_way.cancel(),
+                Some(refresh) if refresh.sent.borrow().is_none() => refresh.token.cancel(),
                 _ => return ProbeTicket::Joined(flight.told.clone()),
             }
         }
@@ -208,12 +225,8 @@ impl Cache {
         ProbeTicket::First(image, telling)
     }
 
-    /// Begins a refresh that was lined up, unless another probe has made it needless or is about to. The token says
-    /// that it is to give way.
-    pub(super) fn begin_refresh(
-        &self,
-        image: &Image,
-    ) -> Option<(watch::Sender<Progress>, CancellationToken)> {
+    /// Begins a refresh that was lined up, unless another probe has made it needless or is about to.
+    pub(super) fn begin_refresh(&self, image: &Image) -> Option<BegunRefresh> {
         let mut shard = self.shard(image.hash);
         let is_due = |entry: &Entry| entry.image.is(image) && entry.refreshing;
         if !shard.entries.get(&image.hash).is_some_and(is_due)
@@ -221,8 +234,9 @@ impl Cache {
         {
             return None;
         }
-        let gives_way = CancellationToken::new();
-        Some((shard.begin(image, Some(gives_way.clone())), gives_way))
+        let (gives_way, (sending, sent)) = (CancellationToken::new(), watch::channel(None));
+        let telling = shard.begin(image, Some(GivesWay { token: gives_way.clone(), sent }));
+        Some(BegunRefresh { telling, gives_way, sending })
     }
 
     /// No caller joins this probe of the image any more.
@@ -230,6 +244,10 @@ impl Cache {
         let mut shard = self.shard(image.hash);
         if shard.flights.get(&image.hash).is_some_and(|flight| flight.told.same_channel(told)) {
             shard.flights.remove(&image.hash);
+            // Also a refresh that found nothing out may be lined up again.
+            if let Some(entry) = shard.entries.get_mut(&image.hash).filter(|entry| entry.image.is(image)) {
+                entry.refreshing = false;
+            }
         }
     }
 
@@ -289,7 +307,8 @@ impl Cache {
         let mut due = Due::default();
         for shard in &self.shards {
             let mut shard = lock(shard);
-            shard.entries.retain(|_, entry| {
+            let Shard { entries, flights } = &mut *shard;
+            entries.retain(|hash, entry| {
                 let standing = entry.standing(self.ages, now);
                 let is_due = standing == Standing::Renew && entry.in_use && !entry.refreshing;
                 // While a registry is down nothing new can be found out; its own trials tell when it is back.
@@ -297,9 +316,11 @@ impl Cache {
                     entry.refreshing = true;
                     due.images.push(entry.image.clone());
                 }
-                standing != Standing::Gone
+                // What a refresh finds out takes the place of what has just ended.
+                let is_asked = || flights.get(hash).is_some_and(|flight| flight.image.is(&entry.image));
+                standing != Standing::Gone || is_asked()
             });
-            due.kept += shard.entries.len();
+            due.kept += entries.len();
         }
         due
     }
@@ -318,7 +339,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 }
 
 impl Shard {
-    fn begin(&mut self, image: &Image, gives_way: Option<CancellationToken>) -> watch::Sender<Progress> {
+    fn begin(&mut self, image: &Image, gives_way: Option<GivesWay>) -> watch::Sender<Progress> {
         let (telling, told) = watch::channel(Progress::InLine);
         self.flights.insert(image.hash, Flight { image: image.clone(), told, gives_way });
         telling

@@ -4,11 +4,17 @@ use fairlead_domain::verdict::Verdict;
 use fairlead_registry::{Class, Context};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::Verdicts;
-use super::cache::{Image, Progress};
+use super::cache::{BegunRefresh, Image, Progress};
 use super::metrics::ProbeCause;
+
+/// What a refresh found.
+pub(super) struct Refreshed {
+    pub(super) verdict: Verdict,
+    /// There was no answer in time, perhaps because of our own line.
+    pub(super) late: bool,
+}
 
 impl Verdicts {
     /// Begins a probe, which counts against the share of the namespace that asked first.
@@ -20,26 +26,29 @@ impl Verdicts {
 
     /// What a probe for a refresh finds. Callers join it once it is sent; before, it gives way to one that is in a
     /// hurry. `None`: another probe finds out.
-    pub(super) async fn probe_for_refresh(
-        &self,
-        image: &Image,
-        telling: &watch::Sender<Progress>,
-        gives_way: &CancellationToken,
-    ) -> Option<Verdict> {
-        let (sending, mut sent) = watch::channel(None);
-        let context = self.context(Class::Background).telling_when_sent(sending);
+    pub(super) async fn probe_for_refresh(&self, image: &Image, begun: BegunRefresh) -> Option<Refreshed> {
+        let BegunRefresh { telling, gives_way, sending } = begun;
+        let (mut sent, mut at) = (sending.subscribe(), None);
+        let context = self.context(Class::Background);
+        let context = context.telling_when_sent(sending).withdrawn_by(gives_way.clone());
         let options = self.shared.settings.options(image.cause());
         let mut probe = std::pin::pin!(self.probe(image, options, &context, ProbeCause::Refresh));
         let verdict = loop {
             tokio::select! {
                 biased;
-                verdict = &mut probe => break verdict,
                 () = gives_way.cancelled() => return None,
-                Ok(()) = sent.changed() => telling.send_replace(progress(*sent.borrow_and_update())),
+                verdict = &mut probe => break verdict,
+                Ok(()) = sent.changed() => {
+                    let now = *sent.borrow_and_update();
+                    at = now.or(at);
+                    telling.send_replace(progress(now));
+                }
             };
         };
+        let sent = at.or(*sent.borrow());
+        let late = sent.is_none_or(|sent| sent.elapsed() >= self.shared.settings.patience());
         telling.send_replace(Progress::Told(verdict.clone()));
-        Some(verdict)
+        Some(Refreshed { verdict, late })
     }
 
     async fn run_probe(

@@ -37,6 +37,9 @@ use crate::cluster::ledgers::Findings;
 /// A probe that runs out of time says so itself, to all callers at once; they give it the chance to.
 const MARGIN: Duration = Duration::from_millis(25);
 
+/// How long a refresh stays in line.
+const IN_LINE: Duration = Duration::from_secs(5);
+
 /// What is known of an image without waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KnownVerdict {
@@ -160,6 +163,22 @@ impl Verdicts {
         verdict
     }
 
+    /// What the registry says now on a new connection, unless it is known to be down: for what only nodes may fail at.
+    pub async fn ask_as_node(
+        &self,
+        image: &Reference,
+        credentials: &[Credential],
+        namespace: &str,
+        deadline: Instant,
+    ) -> Verdict {
+        if let Some(down) = self.shared.client.is_down(&image.host()) {
+            return down;
+        }
+        self.shared.metrics.name(image.host().as_str(), namespace);
+        let asked = self.shared.cache.asked(image, credentials, self.cause);
+        self.probe_anew(&asked, Class::Background, deadline).await
+    }
+
     async fn find_out(&self, asked: &Asked<'_>, namespace: &str, deadline: Instant) -> Verdict {
         self.shared.metrics.name(asked.reference().host().as_str(), namespace);
         let mut told = match self.shared.cache.join(asked, Instant::now()) {
@@ -192,7 +211,9 @@ impl Verdicts {
         let Shared { client, settings, metrics, cache, .. } = &*self.shared;
         let (host, started) = (asked.reference().host(), Instant::now());
         // Without settings that can be used there is nothing to check: the probe says what is wrong with them.
-        let Some(health) = client.health(&host) else { return self.probe_anew(asked, deadline).await };
+        let Some(health) = client.health(&host) else {
+            return self.probe_anew(asked, Class::Admission, deadline).await;
+        };
         // As of now, however long the check takes.
         let is_proven = || verdict_ttl::proof(health.proof_age(started), cache.ages()) != Standing::Gone;
         if is_proven() {
@@ -212,20 +233,23 @@ impl Verdicts {
             Some(down) => down,
             None if is_proven() => verdict,
             // The registry answers a check with an error and may have no such page.
-            None => self.probe_anew(asked, deadline).await,
+            None => self.probe_anew(asked, Class::Admission, deadline).await,
         }
     }
 
     /// Probes over a new connection, so that the answer is proof enough.
-    async fn probe_anew(&self, asked: &Asked<'_>, deadline: Instant) -> Verdict {
+    async fn probe_anew(&self, asked: &Asked<'_>, class: Class, deadline: Instant) -> Verdict {
         let settings = &self.shared.settings;
         let image = asked.own();
         let options = ProbeOptions { new_connection: true, ..settings.options(image.cause()) };
         let limit = settings.timeout.unwrap_or(UNTOLD_PATIENCE);
-        let context = Context::new(Class::Admission, deadline).answered_within(limit);
+        let context = Context::new(class, deadline).answered_within(limit);
         let verdict = self.probe(&image, options, &context, ProbeCause::Admission).await;
-        let health = self.health(&image);
-        self.record(image, verdict.clone(), health);
+        // Work in the background may have been in line for too long, which is no news about the image.
+        if class == Class::Admission || verdict.is_available() {
+            let health = self.health(&image);
+            self.record(image, verdict.clone(), health);
+        }
         verdict
     }
 
@@ -282,7 +306,10 @@ impl Verdicts {
             Class::Admission => {
                 Context::new(class, now + patience.max(UNTOLD_PATIENCE)).answered_within(patience)
             }
-            Class::Background => Context::new(class, now + patience),
+            // What is sent has its full time, or the request would be wasted.
+            Class::Background => Context::new(class, now + IN_LINE + patience)
+                .answered_within(patience)
+                .waiting_at_most(patience),
         }
     }
 

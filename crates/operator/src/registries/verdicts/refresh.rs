@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::cache::Image;
-use super::flight::ProbeGuard;
+use super::flight::{ProbeGuard, Refreshed};
 use super::{Verdicts, found};
 
 /// How often it is looked what is due. Short, since it is also how soon a registry that came back is believed.
@@ -20,8 +20,9 @@ const TICK: Duration = Duration::from_millis(250);
 /// How often registries are looked for that there is no reason to know any more. Short, so that a policy is seen which
 /// is deleted soon after a Pod was created.
 const SWEEP: Duration = Duration::from_millis(250);
-/// Refreshes under way at once. The budget of each registry bounds them further.
-const MOST_AT_ONCE: usize = 32;
+/// Refreshes under way at once. The budget of each registry bounds them further, and most of their time they wait for
+/// that.
+const MOST_AT_ONCE: usize = 128;
 /// Refreshes lined up by one look.
 const BATCH: usize = 1024;
 
@@ -55,12 +56,11 @@ pub(super) async fn run(verdicts: Verdicts, mut named: impl FnMut() -> Arc<Named
 }
 
 async fn refresh(verdicts: Verdicts, image: Image) {
-    let (started, health) = (Instant::now(), verdicts.health(&image));
-    let Some((telling, gives_way)) = verdicts.shared.cache.begin_refresh(&image) else { return };
+    let health = verdicts.health(&image);
+    let Some(begun) = verdicts.shared.cache.begin_refresh(&image) else { return };
     // Until what it found is recorded.
-    let _guard = ProbeGuard::new(&verdicts, &image, &telling);
-    let Some(verdict) = verdicts.probe_for_refresh(&image, &telling, &gives_way).await else { return };
-    let late = started.elapsed() >= verdicts.shared.settings.patience();
+    let _guard = ProbeGuard::new(&verdicts, &image, &begun.telling);
+    let Some(Refreshed { verdict, late }) = verdicts.probe_for_refresh(&image, begun).await else { return };
     let is_down = health.as_ref().is_some_and(RegistryHealth::is_down);
     let kind = verdict.kind();
     let outcome = verdicts.shared.cache.renew(&image, found(verdict, health), late, is_down);

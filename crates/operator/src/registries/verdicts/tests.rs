@@ -152,6 +152,19 @@ fn a_refresh_that_found_nothing_out_is_not_repeated_at_once() {
 }
 
 #[test]
+fn a_refresh_that_ended_without_an_answer_is_lined_up_again() {
+    let (cache, start) = (cache(100), Instant::now());
+    let after = |seconds| start + Duration::from_secs(seconds);
+    keep(&cache, "app:1", &[], at(available(), start));
+    known(&cache, "app:1", &[], start);
+    let due = cache.tidy(after(30), 10).images;
+    let begun = cache.begin_refresh(&due[0]).expect("it is due");
+    assert!(cache.tidy(after(31), 10).images.is_empty(), "it is under way");
+    cache.probe_ended(&due[0], &begun.telling.subscribe());
+    assert_eq!(cache.tidy(after(32), 10).images.len(), 1);
+}
+
+#[test]
 fn those_who_ask_the_same_share_a_probe() {
     let (cache, now) = (cache(100), Instant::now());
     let ada = logins(&["ada"]);
@@ -184,24 +197,28 @@ fn a_refresh_gives_way_until_it_is_sent_and_is_joined_then() {
         (image, cache.begin_refresh(image))
     };
 
-    let (early, Some((waits, gives_way))) = refresh("early:1") else { panic!("it is due") };
+    let (early, Some(waits)) = refresh("early:1") else { panic!("it is due") };
     let ProbeTicket::First(hurried, telling) = join("early:1", after(61)) else { panic!("nothing is sent") };
-    assert!(gives_way.is_cancelled(), "so that the registry is asked once");
-    cache.probe_ended(early, &waits.subscribe());
+    assert!(waits.gives_way.is_cancelled(), "so that the registry is asked once");
+    cache.probe_ended(early, &waits.telling.subscribe());
     assert!(matches!(join("early:1", after(61)), ProbeTicket::Joined(_)), "the one in a hurry is under way");
     assert!(refresh("early:1").1.is_none(), "and is as good as a refresh");
     cache.keep(hurried.clone(), at(available(), after(62)));
     cache.probe_ended(&hurried, &telling.subscribe());
     assert!(refresh("early:1").1.is_none(), "what was found a moment ago is not asked for again");
 
-    let (_, Some((sent, gives_way))) = refresh("late:1") else { panic!("it is due") };
-    sent.send_replace(Progress::Sent(after(60)));
+    let (late, Some(sent)) = refresh("late:1") else { panic!("it is due") };
+    sent.sending.send_replace(Some(after(60)));
     let ProbeTicket::Joined(told) = join("late:1", after(61)) else { panic!("its answer is on the way") };
-    assert!(!gives_way.is_cancelled());
-    assert!(told.same_channel(&sent.subscribe()));
+    assert!(!sent.gives_way.is_cancelled());
+    assert!(told.same_channel(&sent.telling.subscribe()));
 
     cache.tidy(after(62), 0);
     assert!(refresh("anew:1").1.is_none(), "nobody asked for it in time");
+    let outcome = cache.renew(late, at(available(), after(62)), false, false);
+    assert_eq!(outcome, RefreshOutcome::Same, "an answer that was on the way is kept");
+    cache.probe_ended(late, &told);
+    assert_eq!(known(&cache, "late:1", &[], after(100)), Some(available()));
 }
 
 #[test]

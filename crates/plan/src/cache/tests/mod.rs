@@ -217,6 +217,7 @@ fn the_pair_of_a_former_name_goes_when_the_new_one_stands() {
         plan,
         failed: Some("cannot delete project old".to_owned()),
         refused: None,
+        rejected: false,
         taken: None,
     };
     let report = report(Some(&status), Some(1), &Outcome::Seen(Box::new(seen)), 0, Timestamp::UNIX_EPOCH);
@@ -227,7 +228,8 @@ fn seen(health: Health, refused: Option<&str>) -> Outcome {
     let observed = pair(endpoint(|one| one.health = health), Some(project(Some(5), false)));
     let plan = Plan { ownership: Ownership::Ours, actions: vec![], problem: None };
     let refused = refused.map(str::to_owned);
-    Outcome::Seen(Box::new(Seen { observed, plan, failed: None, refused, taken: Some("uid/one".to_owned()) }))
+    let taken = Some("uid/one".to_owned());
+    Outcome::Seen(Box::new(Seen { observed, plan, failed: None, refused, rejected: false, taken }))
 }
 
 fn condition(report: &Report, type_: &str) -> (ConditionStatus, String) {
@@ -292,6 +294,54 @@ fn statuses_say_what_harbor_says() {
     let pauses: Vec<_> =
         (0..6).map(|times| report(&seen(Health::Unhealthy, Some("no")), times).again.as_secs()).collect();
     assert_eq!(pauses, [30, 60, 120, 240, 300, 300]);
+}
+
+/// Routing sends Pods that name the new upstream to a cache that is ready.
+#[test]
+fn a_cache_whose_new_upstream_is_refused_is_not_ready() {
+    let refused = |change: fn(&mut Endpoint), login: &UpstreamLogin| {
+        let observed = pair(endpoint(change), Some(project(Some(5), false)));
+        let plan = planned(&observed, &taken("uid/one"), Ok(Some(login)));
+        let refused = Some("Harbor cannot log in".to_owned());
+        let seen = Seen { observed, plan, failed: None, refused, rejected: false, taken: None };
+        report(None, Some(2), &Outcome::Seen(Box::new(seen)), 1, Timestamp::UNIX_EPOCH)
+    };
+    let moved = refused(|one| one.url = "https://former".to_owned(), &login("one"));
+    assert_eq!(moved.status.phase, Some(ProxyCachePhase::Error));
+    assert_eq!(condition(&moved, types::READY), (ConditionStatus::False, "ReconcileError".to_owned()));
+    assert_eq!(condition(&moved, SYNCED), (ConditionStatus::False, "UpdateRefused".to_owned()));
+    assert_eq!(moved.again, Duration::from_mins(1), "each attempt is a login at the upstream");
+    let message = moved.status.message.unwrap();
+    assert!(message.contains("former upstream: Harbor cannot log in"), "{message}");
+    let rotated = refused(|_| (), &login("two"));
+    assert_eq!(rotated.status.phase, Some(ProxyCachePhase::Ready), "the upstream is the one that is named");
+}
+
+#[test]
+fn attempts_at_an_endpoint_that_is_not_taken_become_rare() {
+    let plan = planned(&Observed::default(), &taken("x"), Ok(Some(&login("one"))));
+    let pauses = [(true, [30, 60, 300]), (false, [30, 30, 30])].map(|(rejected, expected)| {
+        let seen = Seen {
+            observed: Observed::default(),
+            plan: plan.clone(),
+            failed: Some("cannot create endpoint quay".to_owned()),
+            refused: None,
+            rejected,
+            taken: None,
+        };
+        let outcome = Outcome::Seen(Box::new(seen));
+        let again = |times| report(None, Some(1), &outcome, times, Timestamp::UNIX_EPOCH).again.as_secs();
+        (expected, [0, 1, 6].map(again))
+    });
+    assert!(pauses.iter().all(|(expected, pauses)| expected == pauses), "{pauses:?}");
+}
+
+#[test]
+fn a_cache_that_is_being_deleted_is_not_ready() {
+    let stored = ProxyCacheStatus { phase: Some(ProxyCachePhase::Ready), ..taken("uid/one") };
+    let report = leaving(Some(&stored), Some(2), "project quay is in use");
+    assert_eq!(report.status.phase, Some(ProxyCachePhase::Error));
+    assert_eq!(condition(&report, types::READY), (ConditionStatus::False, "Deleting".to_owned()));
 }
 
 #[test]

@@ -160,6 +160,7 @@ fn heal(stored: &mut Stored, incidents: &mut Incidents, available: &[&str], now:
                 let known = Background {
                     route: pod.route(record.as_ref(), &container.place, container.image),
                     planned: None,
+                    of_original: None,
                     upstream: upstreams.get(container.name()).map(String::as_str),
                     tried: &tried,
                     patched: pod.written.patched_containers().iter().any(|name| name == container.name()),
@@ -311,7 +312,8 @@ fn a_list_of_patched_containers_that_cannot_be_read_is_written_anew() {
 
 #[test]
 fn a_pod_with_our_record_goes_through_its_alternatives_each_once() {
-    let all = ["m.io/nginx:1", "n.io/nginx:1", UPSTREAM];
+    // The original comes last, wherever the record has it.
+    let all = [UPSTREAM, "m.io/nginx:1", "n.io/nginx:1"];
     let record = routes("main", "nginx:1", "l.io/nginx:1", &all);
     let mut pod = Stored::new(&[("main", "l.io/nginx:1")], &[], record).waiting(&[("main", "ErrImagePull")]);
     let mut incidents = Incidents::default();

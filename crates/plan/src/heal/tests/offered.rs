@@ -60,6 +60,7 @@ fn bypassed<'a>(planned: &'a Alternatives, tried: &'a Tried, pull_secrets: &'a [
     Background {
         route: None,
         planned: Some(planned),
+        of_original: None,
         upstream: None,
         tried,
         patched: false,
@@ -90,6 +91,23 @@ fn a_pod_that_bypassed_admission_gets_only_what_needs_no_secret_beyond_its_own()
         (vec![], None),
         "once for each container"
     );
+}
+
+/// Kyverno has rewritten the image to a cache that no policy knows.
+#[test]
+fn a_pod_that_another_program_rewrote_gets_the_places_of_its_original_before_the_original() {
+    let (none, of_original) = (
+        offers(&[("unrelated.io", None)]),
+        offers(&[("a.io", None), ("locked.io", Some(("vault", "key"))), ("open.io", None)]),
+    );
+    let tried = Tried::default();
+    let known =
+        Background { upstream: Some(ASKED), of_original: Some(&of_original), ..bypassed(&none, &tried, &[]) };
+    let (ask, last) = found(CACHE, &Background { planned: None, ..known });
+    assert_eq!((ask, last.as_deref()), (vec!["open.io/team/app:1".to_owned()], Some(ASKED)));
+    // What both offer is asked once.
+    let both = Background { planned: Some(&of_original), ..known };
+    assert_eq!(found(CACHE, &both).0, ["open.io/team/app:1"]);
 }
 
 #[test]

@@ -17,6 +17,7 @@ fn heal_bypassed(stored: &mut Stored, now: Timestamp) -> Vec<String> {
         let known = Background {
             route: pod.route(record.as_ref(), &container.place, container.image),
             planned: Some(&planned),
+            of_original: None,
             upstream: upstreams.get(container.name()).map(String::as_str),
             tried: &tried,
             patched: !pod.written.patched_containers().is_empty(),
@@ -50,6 +51,7 @@ fn places_that_need_other_secrets_are_counted_because_a_new_pod_could_use_them()
     let known = Background {
         route: None,
         planned: Some(&planned),
+        of_original: None,
         upstream: None,
         tried: &tried,
         patched: false,
@@ -116,9 +118,9 @@ fn a_passing_failure_of_a_recorded_image_volume_is_waited_for() {
     assert_eq!(Incidents::default().look(&pod, at(0)).unpatchable, [0], "of this one nothing is recorded");
 }
 
-/// Statuses that quote no image look the same before and after the patch.
+/// Statuses that quote no image look the same before and after the patch, for as long as the kubelet pulls.
 #[test]
-fn what_the_kubelet_repeats_after_a_patch_is_heeded_after_fifteen_seconds() {
+fn what_the_kubelet_repeats_after_a_patch_is_no_failure_of_the_new_image() {
     let record = routes("main", "nginx:1", "l.io/nginx:1", &["m.io/nginx:1", "n.io/nginx:1"]);
     let mut pod = Stored::new(&[("main", "l.io/nginx:1")], &[], record).waiting(&[("main", "ErrImagePull")]);
     let mut incidents = Incidents::default();
@@ -133,7 +135,17 @@ fn what_the_kubelet_repeats_after_a_patch_is_heeded_after_fifteen_seconds() {
     pod.object["spec"]["containers"][0]["image"] = "m.io/nginx:1".into();
     let soon = look(&pod, &mut incidents, 14);
     assert_eq!((soon.due, soon.next), (vec![], Some(at(15))));
-    assert_eq!(look(&pod, &mut incidents, 15).due, [0]);
+    let later = look(&pod, &mut incidents, 15);
+    assert_eq!((later.due, later.next), (vec![], Some(at(300))), "it may be pulling still");
+    let failed = pod.clone().waiting(&[("main", "ImagePullBackOff")]);
+    assert_eq!(look(&failed, &mut incidents, 60).due, [0], "the new image failed as well");
+
+    let mut incidents = Incidents::default();
+    let before =
+        Stored::new(&[("main", "l.io/nginx:1")], &[], json!({})).waiting(&[("main", "ErrImagePull")]);
+    assert_eq!(look(&before, &mut incidents, 0).due, [0]);
+    incidents.patched(&before.uid, at(0));
+    assert_eq!(look(&pod, &mut incidents, 300).due, [0], "a kubelet that says nothing else for so long");
 }
 
 #[test]
@@ -168,4 +180,50 @@ fn a_patch_does_not_fit_annotations_that_were_edited_meanwhile() {
         edited.object["metadata"]["annotations"][annotation] = json!({"other": "y"}).to_string().into();
         assert!(edited.apply(&repair).is_err(), "{annotation}");
     }
+}
+
+#[test]
+fn a_patch_does_not_give_an_original_that_was_replaced_meanwhile() {
+    let annotations = annotated(json!({"main": UPSTREAM}));
+    let stored = Stored::new(&[("main", CACHE)], &[], annotations).waiting(&[("main", "ErrImagePull")]);
+    let images = stored.images();
+    let view = failing(&stored, &images, PullFailure::NotFound);
+    let repair = repair(&view, &[(0, Choice::GiveOriginal(UPSTREAM.to_owned()))], at(0)).expect("a patch");
+    assert!(stored.clone().apply(&repair).is_ok());
+    let mut edited = stored.clone();
+    edited.object["metadata"]["annotations"] = annotated(json!({"main": "docker.io/library/nginx:2"}));
+    assert!(edited.apply(&repair).is_err());
+}
+
+/// While a patch waits for its turn, kubelets go on from one state of the same failure to the next.
+#[test]
+fn choices_hold_while_the_same_images_fail() {
+    let record = routes("main", "nginx:1", "l.io/nginx:1", &["m.io/nginx:1"]);
+    let stored = Stored::new(&[("main", "l.io/nginx:1"), ("side", "s:1")], &[("init", "i:1")], record)
+        .waiting(&[("main", "ErrImagePull")]);
+    let images = stored.images();
+    let before = failing(&stored, &images, PullFailure::NotFound);
+    let choices = [(0, alternative("m.io/nginx:1"))];
+    let holds = |now: &Stored, failure| {
+        let images = now.images();
+        let (pod, carried) = carried_over(&before, failing(now, &images, failure), &choices)?;
+        let repair = repair(&pod, &carried, at(1))?;
+        now.clone().apply(&repair).expect("the patch fits the Pod as it is now");
+        Some(repair.moves[0].why.clone())
+    };
+    let flipped = stored.clone().waiting(&[("main", "ImagePullBackOff"), ("init", "ErrImagePull")]);
+    let why = holds(&flipped, PullFailure::Unknown).expect("the same image fails");
+    assert!(why.starts_with("image not found"), "the kubelet said so before: {why}");
+    assert!(holds(&stored, PullFailure::Signature).is_none(), "another image must not be used");
+    assert!(holds(&stored.clone().waiting(&[]), PullFailure::NotFound).is_none(), "it runs");
+    for (pointer, value) in
+        [("/spec/containers/0/image", "another:1"), ("/metadata/annotations/fairlead.dev~1routes", "edited")]
+    {
+        let mut changed = stored.clone();
+        *changed.object.pointer_mut(pointer).expect("it is there") = value.into();
+        assert!(holds(&changed, PullFailure::NotFound).is_none(), "{pointer}");
+    }
+    let mut touched = stored.clone();
+    touched.object["metadata"]["annotations"]["example.com/any"] = "x".into();
+    assert!(holds(&touched, PullFailure::NotFound).is_some(), "no concern of ours");
 }
