@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fairlead_domain::digest::Digest;
 
-use super::resolve::EndpointState;
+use super::resolve::{Endpoint, EndpointState};
 use super::route_memory::{Origin, Pull, RouteMemory};
 use super::scope::{enclosing, host};
 use super::{Entry, NodeConfig, PolicyId, PullKind, Scope};
@@ -61,6 +61,8 @@ pub struct Place {
     pub insecure: bool,
     /// The source itself, which a list names before other mirrors.
     pub is_source: bool,
+    /// It sent wrong content for what is asked for.
+    pub is_spoiled: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +113,12 @@ impl Place {
     }
 }
 
+    /// What is said about this place after it was asked in vain.
+    pub fn attempt(&self, why: &dyn fmt::Display) -> Attempt {
+        let before = if self.is_spoiled { "; it sent wrong content before" } else { "" };
+        Attempt { place: self.name.clone(), why: format!("{why}{before}") }
+    }
+
 impl NodeConfig {
     /// The route of a request that belongs to a pull.
     pub fn route(&self, wanted: &Wanted<'_>, pull: &Pull, memory: &RouteMemory, now: Duration) -> Route {
@@ -130,18 +138,19 @@ impl NodeConfig {
         }
         let asked = endpoints.into_iter().filter(|endpoint| endpoint.state == EndpointState::Asked);
         let mut places: Vec<Place> = asked
-            .map(|one| Place { name: one.image, insecure: one.insecure, is_source: one.is_source })
-            .filter(|place| {
-                wanted.object.digest().is_none_or(|digest| !memory.is_spoiled(&place.name, digest))
+            .map(|Endpoint { image: name, insecure, is_source, .. }| {
+                let digest = wanted.object.digest();
+                let is_spoiled = digest.is_some_and(|digest| memory.is_spoiled(&name, digest, now));
+                Place { name, insecure, is_source, is_spoiled }
             })
             .collect();
         let is_failing = |place: &Place| !place.is_source && memory.is_failing(place.host(), now);
         if is_open {
-            places.retain(|place| !is_failing(place));
+            places.retain(|place| !place.is_spoiled && !is_failing(place));
         }
-        // Sorting is stable. What failed is asked last where nothing else may be, and what served this pull so far
-        // first.
-        places.sort_by_key(|place| (!pull.origin.is(&place.name), is_failing(place)));
+        // Sorting is stable. What failed or sent wrong content is asked last where nothing else may be, and what served
+        // this pull so far first.
+        places.sort_by_key(|place| (place.is_spoiled, !pull.origin.is(&place.name), is_failing(place)));
         while places.pop_if(|place| is_open && place.is_source).is_some() {}
         Route { places, end }
     }

@@ -164,12 +164,29 @@ fn the_pause_of_a_failing_mirror_has_a_limit() {
 }
 
 #[test]
-fn a_place_that_sent_wrong_content_is_not_asked_for_it_again() {
+fn a_place_that_sent_wrong_content_is_not_asked_for_it_again_for_a_while() {
     let mut node = Node::new(vec![istp(SOURCE, &["m1.test/app"])]);
     let layer = digest(b"layer");
     node.memory.spoiled("m1.test/app", layer, START);
-    assert_eq!(node.route(SOURCE, Object::Blob(layer), false), ["source"]);
+    for minutes in [0, 29, 59, 61] {
+        node.now = Duration::from_mins(minutes);
+        let is_forgotten = minutes > 60;
+        let expected = if is_forgotten { &["m1.test/app", "source"][..] } else { &["source"] };
+        assert_eq!(node.route(SOURCE, Object::Blob(layer), false), expected, "{minutes}");
+    }
     assert_eq!(node.tag(), ["m1.test/app", "source"]);
+}
+
+#[test]
+fn a_place_that_sent_wrong_content_is_asked_last_where_nothing_else_may_be() {
+    let mut node = Node::new(vec![idms_never(SOURCE, &["m1.test/app", "m2.test/app"])]);
+    let layer = digest(b"layer");
+    node.memory.served(SOURCE, [layer], PullKind::Digest, "m1.test/app", START);
+    node.memory.spoiled("m1.test/app", layer, START);
+    let (_, route) = node.asks(SOURCE, Object::Blob(layer), false);
+    assert_eq!(shown(&route), ["m2.test/app", "m1.test/app", "refused"]);
+    let said: Vec<String> = route.places.iter().map(|place| place.attempt(&"it is gone").why).collect();
+    assert_eq!(said, ["it is gone", "it is gone; it sent wrong content before"]);
 }
 
 #[test]
@@ -271,7 +288,8 @@ fn memory_is_bounded_and_keeps_the_newest() {
 
 #[test]
 fn the_runtime_is_sent_to_a_mirror_only_where_that_gives_nothing_away() {
-    let place = |insecure| Place { name: "m.test/app".to_owned(), insecure, is_source: false };
+    let place =
+        |insecure| Place { name: "m.test/app".to_owned(), insecure, is_source: false, is_spoiled: false };
     assert_eq!(Delivery::of(&place(false), true, false), Delivery::Redirect);
     assert_eq!(Delivery::of(&place(false), false, false), Delivery::Proxy, "not permitted");
     assert_eq!(Delivery::of(&place(false), true, true), Delivery::Proxy, "it would ask for credentials");
