@@ -12,8 +12,8 @@ use fairlead_domain::digest::Digest;
 
 use super::resolve::{Endpoint, EndpointState};
 use super::route_memory::{Origin, Pull, RouteMemory};
-use super::scope::{enclosing, host};
-use super::{Entry, NodeConfig, PolicyId, PullKind, Scope};
+use super::scope::host;
+use super::{Closing, Entry, NodeConfig, PullKind, Scope};
 
 /// Longest text of a refusal. It travels in a status line and ends up in an event.
 const LONGEST_REFUSAL: usize = 700;
@@ -79,7 +79,8 @@ pub enum End {
 pub struct Refusal {
     name: String,
     scope: Scope,
-    never: Option<Vec<PolicyId>>,
+    /// `None`: the list of blocked registries covers the scope.
+    never: Option<Closing>,
     kind: PullKind,
 }
 
@@ -111,13 +112,13 @@ impl Place {
     pub fn host(&self) -> &str {
         host(&self.name)
     }
-}
 
     /// What is said about this place after it was asked in vain.
     pub fn attempt(&self, why: &dyn fmt::Display) -> Attempt {
         let before = if self.is_spoiled { "; it sent wrong content before" } else { "" };
         Attempt { place: self.name.clone(), why: format!("{why}{before}") }
     }
+}
 
 impl NodeConfig {
     /// The route of a request that belongs to a pull.
@@ -127,9 +128,7 @@ impl NodeConfig {
         let source = endpoints.pop();
         let insecure = source.as_ref().is_some_and(|source| source.insecure);
         let end = match source.map(|source| source.state) {
-            Some(EndpointState::Closed { scope, never }) => {
-                End::Refuse(self.refusal(name, scope, never, pull.kind))
-            }
+            Some(EndpointState::Closed { scope, .. }) => End::Refuse(self.refusal(name, scope, pull.kind)),
             _ => End::Source { insecure },
         };
         let is_open = matches!(end, End::Source { .. });
@@ -178,13 +177,8 @@ impl NodeConfig {
         inside.filter(move |(scope, _)| scope.host() == registry)
     }
 
-    fn refusal(&self, name: &str, scope: Scope, never: bool, kind: PullKind) -> Refusal {
-        let policies = || {
-            let around = enclosing(scope.as_str()).filter_map(|text| self.entries.get(text.as_ref()));
-            let named = around.filter(|entry| entry.never).find(|entry| !entry.policies.is_empty());
-            named.map(|entry| entry.policies.iter().cloned().collect()).unwrap_or_default()
-        };
-        let never = never.then(policies);
+    fn refusal(&self, name: &str, scope: Scope, kind: PullKind) -> Refusal {
+        let never = self.entries.get(&scope).and_then(|entry| entry.mirrors(kind).closed.clone());
         Refusal { name: name.to_owned(), scope, never, kind }
     }
 }
@@ -215,14 +209,14 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, scope, never, .. } = self;
-        let Some(policies) = never else {
+        let Some(Closing { source, by }) = never else {
             return write!(formatter, "{name} is not pulled: {scope} is a blocked registry");
         };
-        write!(formatter, "{name} is not pulled from its source: NeverContactSource for {scope}")?;
-        match policies.as_slice() {
-            [] => Ok(()),
-            [one] => write!(formatter, " in {one}"),
-            [first, others @ ..] => write!(formatter, " in {first} and {} more", others.len()),
+        write!(formatter, "{name} is not pulled from its source: NeverContactSource for {source}")?;
+        match (by.first(), by.len()) {
+            (None, _) => Ok(()),
+            (Some(one), 1) => write!(formatter, " in {one}"),
+            (Some(first), count) => write!(formatter, " in {first} and {} more", count - 1),
         }
     }
 }
