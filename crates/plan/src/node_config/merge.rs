@@ -72,10 +72,37 @@ pub(super) fn merge(inputs: &Inputs) -> NodeConfig {
             (scope, merged)
         })
         .collect();
-    findings.sort();
+    let mut config = NodeConfig { entries: entries(sources, inputs), findings };
+    let closed = config.mirrors_in_closed_scopes(&inputs.policies);
+    config.findings.extend(closed);
+    config.findings.sort();
     // A set that serves both kinds of pulls would report its mirrors twice.
-    findings.dedup();
-    NodeConfig { entries: entries(sources, inputs), findings }
+    config.findings.dedup();
+    config
+}
+
+impl NodeConfig {
+    /// Runtimes look every mirror up before they ask it, so one in a closed scope is passed over.
+    fn mirrors_in_closed_scopes(&self, policies: &[MirrorPolicy]) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if !self.entries.values().any(Entry::is_closed) {
+            return findings;
+        }
+        let sets = policies.iter().flat_map(|policy| policy.sets.iter().map(move |set| (&policy.id, set)));
+        for (policy, set) in sets.filter(|(_, set)| self.entries.contains_key(set.source.as_str())) {
+            for mirror in &set.mirrors {
+                let Some((scope, entry)) = self.entry_for(mirror) else { continue };
+                let is_closed = policy.kind.serves().iter().any(|kind| entry.is_closed_for(*kind));
+                if let (true, Ok(mirror)) =
+                    (is_closed && scope.as_str() != set.source, Location::parse(mirror))
+                {
+                    let problem = Problem::MirrorInClosedScope { mirror, scope: scope.clone() };
+                    findings.push(Finding { policy: policy.clone(), source: set.source.clone(), problem });
+                }
+            }
+        }
+        findings
+    }
 }
 
 /// Takes up one set, or says why not.
