@@ -158,11 +158,17 @@ impl NodeConfig {
     /// it must not be contacted, and it has to stay closed while the router is not there. A registry without entries of
     /// its own shares one file with all others of its kind.
     pub fn leads_to_router_only(&self, registry: &str) -> bool {
-        let has_own = self.entries_of(registry).next().is_some();
-        let whole = self.entry_for(registry).filter(|_| has_own);
-        let domains = self.entries.iter().filter(|(scope, _)| !has_own && scope.domain().is_some());
-        let mut deciding = self.entries_of(registry).chain(whole).chain(domains);
+        if self.entries_of(registry).next().is_none() {
+            return self.domains().any(|(_, entry)| entry.is_closed());
+        }
+        let mut deciding = self.entries_of(registry).chain(self.entry_for(registry));
         deciding.any(|(_, entry)| entry.is_closed())
+    }
+
+    /// The entries of domains. No host begins with a star, so they stand together.
+    pub fn domains(&self) -> impl Iterator<Item = (&Scope, &Entry)> {
+        let from_first = self.entries.range::<str, _>((Bound::Included("*"), Bound::Unbounded));
+        from_first.take_while(|(scope, _)| scope.domain().is_some())
     }
 
     /// Whether a router has a part in pulls from this registry, which has entries of its own.
@@ -171,7 +177,7 @@ impl NodeConfig {
     }
 
     /// The entries of a registry and of what lies in it.
-    fn entries_of(&self, registry: &str) -> impl Iterator<Item = (&Scope, &Entry)> {
+    pub fn entries_of(&self, registry: &str) -> impl Iterator<Item = (&Scope, &Entry)> {
         let inside = self.entries.range::<str, _>((Bound::Included(registry), Bound::Unbounded));
         let inside = inside.take_while(move |(scope, _)| scope.as_str().starts_with(registry));
         inside.filter(move |(scope, _)| scope.host() == registry)
