@@ -211,9 +211,15 @@ impl Run {
             Some(_) => None,
             None => Some(self.server.connect().await?.client),
         };
+        let (ready, readiness) = watch::channel(Some("policies are being read".to_owned()));
+        if let Some(file) = &self.ready_file {
+            tokio::spawn(ready::keep(file.clone(), readiness.clone()));
+        }
         let (seen, mut reports) = match (&client, &self.node_name) {
             (Some(client), Some(name)) => {
-                let seen = Seen::read(client, name).await?;
+                let seen = Seen::wait(client, name, |why| _ = ready.send_replace(Some(why)));
+                let Some(seen) = stop.run_until_cancelled(seen).await else { return Ok(()) };
+                let seen = seen?;
                 tokio::spawn(cluster::end_after_upgrade(
                     client.clone(),
                     name.clone(),
@@ -225,10 +231,6 @@ impl Run {
             }
             _ => (None, Reports::default()),
         };
-        let (ready, readiness) = watch::channel(Some("policies are being read".to_owned()));
-        if let Some(file) = &self.ready_file {
-            tokio::spawn(ready::keep(file.clone(), readiness.clone()));
-        }
         let Some((directory, runtime)) = self.find(seen.as_ref(), &mut reports, &ready, &stop).await? else {
             return Ok(());
         };

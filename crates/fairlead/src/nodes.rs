@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use fairlead_api::fairlead::{NodeMirrorReportSpec, ReportedSource};
 use fairlead_api::openshift::{
     ImageContentSourcePolicy, ImageDigestMirrorSet, ImageSourceDigestPolicy, ImageSourceTagPolicy,
     ImageTagMirrorSet,
@@ -87,12 +88,15 @@ impl Given {
             RuntimeArgument::Containerd => RuntimeName::Containerd,
         };
         let mut runtime = Runtime { name, version: self.runtime_version };
-        let mut agent = cluster::Arguments::default();
+        let mut agent = None;
         let (objects, mut has_failures) = if self.files.is_empty() {
             let found = run_to_end(cluster::read(&self.server, self.node.as_deref()))?;
             runtime = found.runtime.unwrap_or(runtime);
             agent = found.agent;
-            (found.objects, false)
+            if self.node.is_some() && agent.is_none() {
+                warn(&"no agents are installed, so the node has no files of this kind");
+            }
+            (found.objects, found.report.is_some_and(|report| show(&report)))
         } else {
             read(&self.files)?
         };
@@ -115,6 +119,8 @@ impl Given {
                 || self.files.is_empty(),
             "there is nothing to do: the files hold no mirror policy"
         );
+        let is_routed = agent.as_ref().is_some_and(|agent| !agent.without_router);
+        let agent = agent.unwrap_or_default();
         let inputs = Inputs {
             policies,
             insecure: self.insecure.iter().chain(&agent.insecure).cloned().collect(),
@@ -125,10 +131,20 @@ impl Given {
             has_failures |= finding.problem.is_failure();
             warn(&format!("{}: {finding}", finding.problem.reason()));
         }
-        let installed = self.node.as_ref().filter(|_| !agent.without_router);
-        let router = self.router.or(installed.map(|_| agent.router.unwrap_or(ROUTER)));
+        let router = self.router.or(is_routed.then(|| agent.router.unwrap_or(ROUTER)));
         Ok(Planned { config, runtime, router, has_failures })
     }
+}
+
+/// Says what the agent of a node reports that its policies alone do not tell. True if there is something.
+fn show(report: &NodeMirrorReportSpec) -> bool {
+    for ReportedSource { source, message } in &report.skipped {
+        warn(&format!("the node reports: {source}: {message}"));
+    }
+    if let Some(error) = &report.error {
+        warn(&format!("the node reports: {error}"));
+    }
+    !report.skipped.is_empty() || report.error.is_some()
 }
 
 /// The objects of all files, and whether something in them cannot be read.

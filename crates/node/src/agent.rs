@@ -74,6 +74,8 @@ pub struct NodeAgent {
     crio: Option<Crio>,
     router: Arc<Router>,
     config: Arc<NodeConfig>,
+    /// What the entries come to without the sources of others, since these or the entries last changed.
+    rendered: Option<(Foreign, Rendered)>,
     /// Hashes of what the node should follow.
     hashes: (String, String),
     in_force: InForce,
@@ -81,6 +83,14 @@ pub struct NodeAgent {
     /// Files as they were before the last change, until that is verified.
     before: Option<Vec<File>>,
     metrics: Metrics,
+}
+
+/// What files of other owners in `registries.conf` decide about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Foreign {
+    sources: Vec<ForeignFile>,
+    /// Parts of sources, each with what is said about it.
+    parts: Vec<(Scope, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -122,6 +132,7 @@ impl NodeAgent {
             settings,
             router,
             config: Arc::default(),
+            rendered: None,
             hashes: Default::default(),
             in_force: InForce::default(),
             reported: BTreeSet::new(),
@@ -150,6 +161,7 @@ impl NodeAgent {
             inputs.policies.extend(former.into_iter().map(|followed| followed.policy));
             NodeConfig::plan(&inputs)
         });
+        self.rendered = None;
         gauge(&self.metrics.sources, self.config.named().count());
         self.router.follow(Arc::clone(&self.config));
     }
@@ -206,8 +218,8 @@ impl NodeAgent {
     }
 
     fn write(&mut self) -> Result<(), AgentError> {
-        let (config, elsewhere) = self.without_foreign_prefixes()?;
-        let Rendered { files, mut inexact } = render(&config, &self.settings.runtime, self.settings.router)?;
+        let elsewhere = self.foreign_prefixes()?;
+        let Rendered { files, mut inexact, .. } = self.render(&elsewhere)?;
         inexact.extend(self.own_image_in_closed_place());
         let applied = match &mut self.crio {
             Some(crio) => crio.apply(&self.settings.directory, &files)?,
@@ -218,8 +230,9 @@ impl NodeAgent {
             tracing::info!(written, removed, "the files of the runtime have changed");
             self.before.get_or_insert(applied.before.clone());
         }
-        let hidden = self.hidden_from_domains(&applied);
-        let foreign: Vec<ForeignFile> = applied.foreign.into_iter().chain(elsewhere).collect();
+        let mut hidden = self.hidden_from_domains(&applied);
+        hidden.extend(elsewhere.parts);
+        let foreign: Vec<ForeignFile> = applied.foreign.into_iter().chain(elsewhere.sources).collect();
         let (policies, config_hash) = self.hashes.clone();
         self.in_force = InForce {
             policies,
@@ -227,6 +240,7 @@ impl NodeAgent {
             skipped: foreign.iter().flat_map(|file| self.skipped(file)).chain(hidden.clone()).collect(),
             inexact: inexact.iter().map(|one| (one.source.clone(), one.message.clone())).collect(),
         };
+        let config = Arc::clone(&self.config);
         self.report(&config.findings, &inexact, foreign, &hidden);
         Ok(())
     }
@@ -280,20 +294,44 @@ impl NodeAgent {
         scopes.map(|scope| (scope.clone(), message.clone())).collect()
     }
 
-    /// A drop-in replaces whole tables of other files, so sources that have one there are left out.
-    fn without_foreign_prefixes(&self) -> Result<(NodeConfig, Vec<ForeignFile>), DetectError> {
-        let mut config = NodeConfig::clone(&self.config);
+    /// What other files of `registries.conf` have tables for. A drop-in replaces whole tables, so sources that have one
+    /// there are left out; and readers follow the table with the longest name, so a part of a source that has one there
+    /// is not treated as the source.
+    fn foreign_prefixes(&self) -> Result<Foreign, DetectError> {
+        let mut foreign = Foreign::default();
         if self.settings.directory.runtime == RuntimeName::Containerd {
-            return Ok((config, Vec::new()));
+            return Ok(foreign);
         }
-        let prefixes = foreign_prefixes(&self.settings.host_root)?;
-        let taken = config.entries.extract_if(.., |scope, _| prefixes.contains(scope.as_str()));
-        let foreign = taken.map(|(scope, _)| ForeignFile {
-            path: scope.to_string(),
-            found: format!("a table for {scope} in another file of registries.conf"),
-        });
-        let foreign = foreign.collect();
-        Ok((config, foreign))
+        for prefix in foreign_prefixes(&self.settings.host_root)? {
+            let Some((scope, entry)) = self.config.entry_for(&prefix) else { continue };
+            if scope.as_str() == prefix {
+                let found = format!("a table for {scope} in another file of registries.conf");
+                foreign.sources.push(ForeignFile { path: prefix, found });
+            } else if entry.has_mirrors() || entry.is_closed() {
+                let message = format!(
+                    "{prefix} is left alone, because another file of registries.conf has a table for it"
+                );
+                foreign.parts.push((scope.clone(), message));
+            }
+        }
+        Ok(foreign)
+    }
+
+    fn render(&mut self, foreign: &Foreign) -> Result<Rendered, RuntimeError> {
+        if let Some((_, rendered)) = self.rendered.as_ref().filter(|(known, _)| known == foreign) {
+            return Ok(rendered.clone());
+        }
+        let AgentSettings { runtime, router, .. } = &self.settings;
+        let rendered = if foreign.sources.is_empty() {
+            render(&self.config, runtime, *router)?
+        } else {
+            let mut config = NodeConfig::clone(&self.config);
+            let taken: BTreeSet<&str> = foreign.sources.iter().map(|one| one.path.as_str()).collect();
+            config.entries.retain(|scope, _| !taken.contains(scope.as_str()));
+            render(&config, runtime, *router)?
+        };
+        self.rendered = Some((foreign.clone(), rendered.clone()));
+        Ok(rendered)
     }
 
     /// Logs what is new.

@@ -59,6 +59,7 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
                 continue;
             }
         };
+        crate::report_half_closed(scope, entry, &mut rendered);
         let path = format!("{}/hosts.toml", directory(host));
         rendered.files.push(File { path, content: hosts.file(host, entry) });
     }

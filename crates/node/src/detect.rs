@@ -4,10 +4,11 @@ mod containerd_config;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-use toml_edit::{ArrayOfTables, DocumentMut, Item};
+use toml_edit::{DocumentMut, Item, TableLike, Value};
 
 use self::containerd_config::ContainerdConfig;
 use crate::DROP_IN;
@@ -20,6 +21,8 @@ const CRIO: &str = "etc/crio/crio.conf";
 const CRIO_DROP_INS: &str = "etc/crio/crio.conf.d";
 const REGISTRIES: &str = "etc/containers/registries.conf";
 const DROP_INS: &str = "etc/containers/registries.conf.d";
+/// Agents see all of these.
+const SEEN: [&str; 2] = ["etc/containerd", "etc/docker/certs.d"];
 /// Distributions that write the configuration of their containerd at every start.
 const DISTRIBUTIONS: [(&str, &str); 2] = [
     ("k3s", "var/lib/rancher/k3s/agent/etc/containerd"),
@@ -88,39 +91,73 @@ pub fn detect(
         file: containerd,
         table: config.table(),
     })?;
-    let mut roots = roots.iter().map(|path| root.join(path.trim_start_matches('/')));
-    let first = roots.next().unwrap_or_else(|| root.join(CERTS));
-    Ok(ConfigDir { later_roots: roots.collect(), ..ConfigDir::new(first, runtime) })
+    let mut roots = roots.iter().map(|path| path.trim_start_matches('/'));
+    let first = root.join(roots.next().unwrap_or(CERTS));
+    let later = roots.map(|later| {
+        let path = root.join(later);
+        if is_seen(root, Path::new(later)) || path.exists() {
+            return Ok(path);
+        }
+        let message = "containerd's config_path names it; let the agent see that directory".to_owned();
+        Err(DetectError::Unreadable { file: path, message })
+    });
+    Ok(ConfigDir { later_roots: later.collect::<Result<_, _>>()?, ..ConfigDir::new(first, runtime) })
+}
+
+/// Whether something that is not there for the agent is not there for the runtime either.
+fn is_seen(root: &Path, below: &Path) -> bool {
+    root == Path::new("/") || SEEN.iter().any(|seen| below.starts_with(seen))
 }
 
 /// The prefixes that other files of `registries.conf` have tables for. A drop-in replaces whole tables, so ours would
 /// take away what an administrator wrote. A file that cannot be read stops CRI-O as well, and is reported.
 pub fn foreign_prefixes(root: &Path) -> Result<BTreeSet<String>, DetectError> {
-    let drop_ins =
-        fs::read_dir(root.join(DROP_INS)).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_foreign = |path: &PathBuf| {
         path.extension().is_some_and(|extension| extension == "conf")
             && path.file_name().is_some_and(|name| name != DROP_IN)
+            && !path.is_dir()
     };
+    let directory = root.join(DROP_INS);
+    let drop_ins = unless_missing(&directory, fs::read_dir(&directory))?.into_iter().flatten();
+    let drop_ins = drop_ins.flatten().map(|entry| entry.path()).filter(is_foreign);
     let mut prefixes = BTreeSet::new();
-    for file in [root.join(REGISTRIES)].into_iter().chain(drop_ins.filter(is_foreign)) {
-        let Ok(text) = fs::read_to_string(&file) else { continue };
+    for file in [root.join(REGISTRIES)].into_iter().chain(drop_ins) {
+        let text = unless_missing(&file, fs::read_to_string(&file))?.unwrap_or_default();
         let read = prefixes_of(&text).map_err(|message| DetectError::Unreadable { file, message })?;
         prefixes.extend(read);
     }
     Ok(prefixes)
 }
 
+/// What was read, if it is there. A link that leads nowhere may lead to a file that the runtime sees.
+fn unless_missing<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>, DetectError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.kind() == ErrorKind::NotFound && path.symlink_metadata().is_err() => Ok(None),
+        Err(error) => Err(DetectError::Unreadable { file: path.to_owned(), message: error.to_string() }),
+    }
+}
+
+/// The prefixes of tables, as readers understand them: without slashes at the end. Version 1 of the form lists closed
+/// and insecure registries, which readers turn into tables.
 fn prefixes_of(text: &str) -> Result<BTreeSet<String>, String> {
     let config: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| error.to_string())?;
-    let tables = config.get("registry").and_then(Item::as_array_of_tables).map(ArrayOfTables::iter);
-    let text =
-        |item: Option<&Item>| item.and_then(Item::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
-    Ok(tables
+    let registry = config.get("registry");
+    let tables = registry.and_then(Item::as_array_of_tables).into_iter().flatten();
+    let tables = tables.map(|table| table as &dyn TableLike);
+    let inline = registry.and_then(Item::as_array).into_iter().flatten().filter_map(Value::as_inline_table);
+    let tables = tables.chain(inline.map(|table| table as &dyn TableLike));
+    let text = |item: Option<&Item>| {
+        let text = item.and_then(Item::as_str).map(|text| text.trim_end_matches('/'));
+        text.filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    let named = tables.filter_map(|table| text(table.get("prefix")).or_else(|| text(table.get("location"))));
+    let listed = ["block", "insecure"]
         .into_iter()
-        .flatten()
-        .filter_map(|table| text(table.get("prefix")).or_else(|| text(table.get("location"))))
-        .collect())
+        .filter_map(|list| config.get("registries")?.get(list)?.get("registries").and_then(Item::as_array));
+    let listed =
+        listed.flatten().filter_map(Value::as_str).map(|place| place.trim_end_matches('/').to_owned());
+    Ok(named.chain(listed).collect())
 }
 
 #[cfg(test)]
@@ -281,5 +318,45 @@ mod tests {
         assert_eq!(prefixes, ["*.d.test", "a.test", "b.test/x"]);
         fs::write(node.path().join(REGISTRIES), "[[registry]").unwrap();
         assert!(foreign_prefixes(node.path()).is_err());
+    }
+
+    /// As readers of the file understand them.
+    #[test]
+    fn prefixes_of_other_files_are_found_in_every_form() {
+        let found = |text: &str| foreign_prefixes(node(&[(REGISTRIES, text)]).path());
+        let prefixes = |text: &str| found(text).unwrap().into_iter().collect::<Vec<_>>();
+        assert_eq!(
+            prefixes("[[registry]]\nprefix = 'a.test/x//'\n[[registry]]\nlocation = 'b.test/'\n"),
+            ["a.test/x", "b.test"]
+        );
+        assert_eq!(
+            prefixes("registry = [{prefix = 'a.test'}, {prefix = '', location = 'b.test'}]"),
+            ["a.test", "b.test"]
+        );
+        let first = "[registries.search]\nregistries = ['s.test']\n[registries.block]\nregistries = ['a.test']\n\
+                     [registries.insecure]\nregistries = ['b.test/']\n";
+        assert_eq!(prefixes(first), ["a.test", "b.test"]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_taken_for_one_that_is_not_there() {
+        let node = node(&[("etc/containers/registries.conf.d/10-admin.conf", "")]);
+        // Directories are read by nothing.
+        fs::create_dir(node.path().join(DROP_INS).join("20-old.conf")).unwrap();
+        assert!(foreign_prefixes(node.path()).unwrap().is_empty());
+        let link = node.path().join(DROP_INS).join("30-linked.conf");
+        std::os::unix::fs::symlink("/usr/share/on-the-node-alone.conf", &link).unwrap();
+        let said = foreign_prefixes(node.path()).unwrap_err().to_string();
+        assert!(said.starts_with(&format!("cannot read {}", link.display())), "{said}");
+    }
+
+    #[test]
+    fn a_later_directory_that_the_agent_does_not_see_is_asked_for() {
+        let list = "registry.config_path = '/etc/certs:/opt/certs.d'";
+        let said = containerd(&version_3(list), "1.7.13").unwrap_err();
+        assert_eq!(
+            said,
+            "cannot read /opt/certs.d: containerd's config_path names it; let the agent see that directory"
+        );
     }
 }

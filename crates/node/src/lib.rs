@@ -18,7 +18,7 @@ mod toml;
 
 use std::net::SocketAddr;
 
-use fairlead_plan::node_config::{Location, NodeConfig, Scope};
+use fairlead_plan::node_config::{Entry, Location, NodeConfig, Scope};
 
 pub use self::contacts::resolve;
 pub use self::registries_conf::read_as;
@@ -33,6 +33,8 @@ pub struct Rendered {
     pub files: Vec<File>,
     /// What the files do not express, in the order of the sources.
     pub inexact: Vec<Inexact>,
+    /// What holds beside the policies, and may matter to an administrator.
+    pub notes: Vec<Inexact>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,9 +65,11 @@ pub fn render(
         (RuntimeName::Containerd, None) => containerd::render(config, runtime),
     };
     // What holds for a source holds under the other names of its registry.
-    rendered.inexact.retain(|one| config.entries.get(&one.source).is_none_or(|entry| !entry.is_alias));
-    rendered.inexact.sort();
-    rendered.inexact.dedup();
+    for list in [&mut rendered.inexact, &mut rendered.notes] {
+        list.retain(|one| config.entries.get(&one.source).is_none_or(|entry| !entry.is_alias));
+        list.sort();
+        list.dedup();
+    }
     Ok(rendered)
 }
 
@@ -73,6 +77,25 @@ impl Rendered {
     fn report(&mut self, source: &Scope, message: impl Into<String>) {
         self.inexact.push(Inexact { source: source.clone(), message: message.into() });
     }
+
+    fn note(&mut self, source: &Scope, message: impl Into<String>) {
+        self.notes.push(Inexact { source: source.clone(), message: message.into() });
+    }
+}
+
+/// Reports a source that policies close for one kind of pull, and that the file closes for both.
+fn report_half_closed(source: &Scope, entry: &Entry, rendered: &mut Rendered) {
+    let (digest, tag) = (&entry.digest.closed, &entry.tag.closed);
+    let (closed, open) = match (digest, tag) {
+        _ if entry.blocked => return,
+        (Some(_), None) => ("digests", "tags"),
+        (None, Some(_)) => ("tags", "digests"),
+        _ => return,
+    };
+    rendered.report(
+        source,
+        format!("its source is closed for {open} as well: the file cannot close it for {closed} alone"),
+    );
 }
 
 /// What is said about a mirror that leaves images of the source without a full name.

@@ -6,6 +6,7 @@
 //! own.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use fairlead_plan::node_config::{Entry, Mirror, NodeConfig, PullKind, Scope};
 
@@ -27,7 +28,8 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
             continue;
         }
         let table = Table::new(scope, entry, runtime, &mut rendered);
-        report_ports(scope, entry, closed_by_force.contains(scope), &mut rendered);
+        report_ports(config, scope, entry, closed_by_force.contains(scope), &mut rendered);
+        crate::report_half_closed(scope, entry, &mut rendered);
         table.write(&mut text, closed_by_force.contains(scope));
     }
     if !config.entries.is_empty() {
@@ -43,20 +45,39 @@ fn named_with_port<'a>(config: &'a NodeConfig, scope: &Scope, entry: &Entry) -> 
     named.filter(|(_, named)| is_host && !named.is_alias).map(|(named, _)| named)
 }
 
-/// A host without a port is one with any port as well.
-fn report_ports(scope: &Scope, entry: &Entry, closed_by_force: bool, rendered: &mut Rendered) {
+/// A host without a port is one with any port as well. Few registries have several, so that is no more than a note where
+/// nothing names another port of the host. Hosts of a domain may have any.
+fn report_ports(
+    config: &NodeConfig,
+    scope: &Scope,
+    entry: &Entry,
+    closed_by_force: bool,
+    rendered: &mut Rendered,
+) {
     // Docker Hub has no other port.
     let is_host =
         scope.domain().is_some() || !scope.as_str().contains(['/', ':']) && scope.as_str() != "docker.io";
-    if is_host && entry.has_mirrors() {
-        rendered.report(
-            scope,
-            "images that are named with a port keep the port after the mirror, so their pulls fail or ask another \
-             port of the mirror",
-        );
+    let message = if is_host && entry.has_mirrors() {
+        "images that are named with a port keep the port after the mirror, so their pulls fail or ask another port of \
+         the mirror"
     } else if is_host && scope.domain().is_none() && entry.is_closed() && !closed_by_force {
-        rendered.report(scope, "other ports of the host are closed as well");
+        "other ports of the host are closed as well"
+    } else {
+        return;
+    };
+    if scope.domain().is_some() || has_other_ports(config, scope) {
+        rendered.report(scope, message);
+    } else {
+        rendered.note(scope, message);
     }
+}
+
+/// Whether a policy or a list names the host with a port.
+fn has_other_ports(config: &NodeConfig, host: &Scope) -> bool {
+    let with_port = format!("{host}:");
+    let from = config.entries.range::<str, _>((Bound::Included(with_port.as_str()), Bound::Unbounded));
+    let mut named = from.take_while(|(scope, _)| scope.as_str().starts_with(&with_port));
+    named.any(|(_, entry)| !entry.is_alias)
 }
 
 /// The entry by which readers of the file judge a place, if it is another than policies mean. They compare texts: a

@@ -107,6 +107,25 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    /// Waits for an API server that is away. `alive` is called while it is.
+    pub(super) async fn wait(client: &Client, node: &str, alive: impl Fn(String)) -> Result<Self> {
+        let mut retry = Retry::default();
+        loop {
+            let error = match Self::read(client, node).await {
+                Ok(seen) => return Ok(seen),
+                Err(error) => error,
+            };
+            let failure = error.downcast_ref::<kube::Error>().map(Failure::from);
+            let is_outage = failure.is_some_and(|failure| failure.class == Class::Unavailable);
+            if !is_outage {
+                return Err(error);
+            }
+            tracing::warn!("{error:#}; trying again");
+            alive(format!("{error:#}"));
+            tokio::time::sleep(retry.failed()).await;
+        }
+    }
+
     pub(crate) async fn read(client: &Client, node: &str) -> Result<Self> {
         let nodes: Api<Node> = Api::all(client.clone());
         let node = nodes.get(node).await.with_context(|| format!("cannot read Node {node}"))?;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
+use fairlead_api::fairlead::{NodeMirrorReport, NodeMirrorReportSpec};
 use fairlead_node::Runtime;
 use fairlead_operator::platform::install::{AGENT, AGENT_CONTAINER, AGENT_NAMESPACE};
 use fairlead_plan::node_config::Scope;
@@ -10,6 +11,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 
+use crate::access::warn;
 use crate::agent::cluster::{KINDS, Seen};
 use crate::connect::Server;
 use crate::explain::files::Manifest;
@@ -18,8 +20,10 @@ pub(super) struct Found {
     pub(super) objects: Vec<Manifest>,
     /// Of the node that was named.
     pub(super) runtime: Option<Runtime>,
-    /// Of the agent on it.
-    pub(super) agent: Arguments,
+    /// Of the agent on it; `None`: no agents are installed.
+    pub(super) agent: Option<Arguments>,
+    /// What the agent there says.
+    pub(super) report: Option<NodeMirrorReportSpec>,
 }
 
 /// What the arguments of the agents say about the files that they write.
@@ -32,13 +36,14 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    async fn read(client: &kube::Client) -> Result<Self> {
+    async fn read(client: &kube::Client) -> Result<Option<Self>> {
         let agents: Api<DaemonSet> = Api::namespaced(client.clone(), AGENT_NAMESPACE);
         let found = agents.get_opt(AGENT).await.context("cannot read the DaemonSet of the agents")?;
-        let pod = found.and_then(|agents| agents.spec).and_then(|spec| spec.template.spec);
-        let containers = pod.map(|pod| pod.containers).unwrap_or_default();
-        let container = containers.into_iter().find(|container| container.name == AGENT_CONTAINER);
-        Ok(Self::parse(&container.and_then(|container| container.args).unwrap_or_default()))
+        let Some(agents) = found else { return Ok(None) };
+        let containers = agents.spec.and_then(|spec| spec.template.spec).map(|pod| pod.containers);
+        let mut containers = containers.into_iter().flatten();
+        let container = containers.find(|container| container.name == AGENT_CONTAINER);
+        Ok(Some(Self::parse(&container.and_then(|container| container.args).unwrap_or_default())))
     }
 
     /// A value follows its flag, after `=` or as an argument of its own. What the agent would not accept is left out:
@@ -88,10 +93,16 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Found> {
             objects.push(Manifest { place: "cluster".to_owned(), object });
         }
     }
-    let mut agent = Arguments::default();
+    let (mut agent, mut report) = (None, None);
     let runtime = match node {
         Some(node) => {
             agent = Arguments::read(&client).await?;
+            let reports: Api<NodeMirrorReport> = Api::all(client.clone());
+            match reports.get(node).await {
+                Ok(found) => report = Some(found.spec),
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => warn(&format!("cannot read NodeMirrorReport {node}: {error}")),
+            }
             let runtime = Seen::read(&client, node).await?.runtime;
             Some(
                 runtime
@@ -100,7 +111,7 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Found> {
         }
         None => None,
     };
-    Ok(Found { objects, runtime, agent })
+    Ok(Found { objects, runtime, agent, report })
 }
 
 #[cfg(test)]

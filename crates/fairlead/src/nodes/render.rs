@@ -34,6 +34,9 @@ impl Render {
         for one in &rendered.inexact {
             warn(&format!("not exact for {}: {}: {}", runtime.name, one.source, one.message));
         }
+        for one in &rendered.notes {
+            warn(&format!("{}: {}", one.source, one.message));
+        }
         if let Some(directory) = &self.output_dir {
             for file in &rendered.files {
                 let path = directory.join(&file.path);

@@ -98,6 +98,9 @@ fn show(
     for one in inexact {
         line(text, 1, &format!("not exact: {}", one.message));
     }
+    for one in rendered.notes.iter().filter(|one| Some(&one.source) == resolution.scope.as_ref()) {
+        line(text, 1, &format!("note: {}", one.message));
+    }
 }
 
 /// Readers of `registries.conf` compare texts, and so may take a place for a part of another scope than policies mean.

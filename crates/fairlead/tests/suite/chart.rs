@@ -197,6 +197,25 @@ fn agents_of_the_chart_are_those_of_the_plain_manifests_and_leave_no_files_behin
 }
 
 #[test]
+fn agents_send_containerd_to_mirrors_only_on_request() {
+    let plain = fairlead(&["manifests", "--without-namespace", "--agents", "--redirect"]).unwrap();
+    let plain = by_title(documents(&plain).unwrap());
+    let chart = |redirect: bool, router: bool| {
+        let agent = json!({"enabled": true, "redirect": redirect});
+        let values = json!({"agent": agent, "configuration": {"nodes": {"router": router}}});
+        by_title(template(&values).unwrap())
+    };
+    let redirects = |objects: &BTreeMap<String, Value>| {
+        let agents = objects.iter().find(|(name, _)| name.starts_with("DaemonSet/")).expect("a DaemonSet").1;
+        let container = &agents["spec"]["template"]["spec"]["containers"][0];
+        container["args"].as_array().unwrap().contains(&json!("--redirect"))
+    };
+    assert!(redirects(&plain) && redirects(&chart(true, true)));
+    // Without a router, the argument would be refused.
+    assert!(!redirects(&chart(false, true)) && !redirects(&chart(true, false)));
+}
+
+#[test]
 fn registries_that_agents_would_refuse_are_refused_by_the_chart() {
     for (place, is_right) in
         [("a.test:5000/x", true), ("*.a.test", true), ("https://a.test", false), ("a b", false)]

@@ -20,15 +20,20 @@ pub(super) const DEFAULT: &str = "_default";
 pub(crate) fn render(config: &NodeConfig, runtime: &Runtime, router: SocketAddr) -> Rendered {
     let mut rendered = Rendered::default();
     let router = quoted(&format!("http://{router}"));
-    for (scope, entry) in &config.entries {
-        report(config, scope, entry, runtime, &mut rendered);
-    }
     let registries = config.entries.keys().filter(|scope| scope.domain().is_none()).map(Scope::host);
     for registry in registries.collect::<BTreeSet<_>>() {
-        let insecure = config.entry_for(registry).is_some_and(|(_, entry)| entry.insecure);
-        let insecure = insecure && runtime.falls_back_to_http();
+        let is_insecure = config.entry_for(registry).is_some_and(|(_, entry)| entry.insecure);
+        let insecure = is_insecure && runtime.falls_back_to_http();
         let is_routed = config.is_routed(registry);
         let is_closed = config.leads_to_router_only(registry);
+        let closes_all = is_closed && !is_closed_for_good(config, registry);
+        for (scope, entry) in config.entries_of(registry) {
+            if closes_all {
+                let message = format!("while the agent is not there, nothing can be pulled from {registry}");
+                rendered.report(scope, message);
+            }
+            report(scope, entry, is_insecure, runtime, &mut rendered);
+        }
         let mut text = HEADER.to_owned();
         if is_closed {
             only_router(&mut text, &router, insecure);
@@ -42,11 +47,20 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime, router: SocketAddr)
         }
         rendered.files.push(File { path: format!("{}/hosts.toml", directory(registry)), content: text });
     }
-    let domains =
-        || config.entries.iter().filter(|(scope, _)| scope.domain().is_some()).map(|(_, entry)| entry);
-    if domains().any(|entry| entry.has_mirrors() || entry.is_closed()) {
+    let is_closed = config.domains().any(|(_, entry)| entry.is_closed());
+    for (scope, entry) in config.domains() {
+        if is_closed {
+            rendered.report(
+                scope,
+                "while the agent is not there, nothing can be pulled from registries without a policy of their own: \
+                 containerd has no files for a domain",
+            );
+        }
+        report(scope, entry, false, runtime, &mut rendered);
+    }
+    if is_closed || config.domains().any(|(_, entry)| entry.has_mirrors()) {
         let mut text = HEADER.to_owned();
-        if domains().any(Entry::is_closed) {
+        if is_closed {
             only_router(&mut text, &router, false);
         } else {
             router_first(&mut text, &router);
@@ -56,19 +70,8 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime, router: SocketAddr)
     rendered
 }
 
-/// What is not as the policies say, although a router is there.
-fn report(config: &NodeConfig, scope: &Scope, entry: &Entry, runtime: &Runtime, rendered: &mut Rendered) {
-    if entry.is_closed() && scope.domain().is_some() {
-        rendered.report(
-            scope,
-            "while the agent is not there, nothing can be pulled from registries without a policy of their own: \
-             containerd has no files for a domain",
-        );
-    } else if entry.is_closed() && !is_closed_for_good(config, scope, entry) {
-        let message = format!("while the agent is not there, nothing can be pulled from {}", scope.host());
-        rendered.report(scope, message);
-    }
-    let whole = config.entry_for(scope.host()).filter(|_| scope.domain().is_none());
+/// What is not as the policies say, although a router is there. `is_insecure`: the whole registry is.
+fn report(scope: &Scope, entry: &Entry, is_insecure: bool, runtime: &Runtime, rendered: &mut Rendered) {
     if entry.insecure && !entry.is_closed() {
         if !runtime.falls_back_to_http() {
             rendered.report(
@@ -76,7 +79,7 @@ fn report(config: &NodeConfig, scope: &Scope, entry: &Entry, runtime: &Runtime, 
                 "this version of containerd does not try HTTP after HTTPS, as insecure registries need (1.6.38, \
                  1.7.13, 2.0 or later do); the source is asked with a checked certificate",
             );
-        } else if !whole.is_some_and(|(_, whole)| whole.insecure) {
+        } else if !is_insecure {
             rendered.report(
                 scope,
                 "containerd's files are about whole registries; the source is asked with a checked certificate",
@@ -84,16 +87,25 @@ fn report(config: &NodeConfig, scope: &Scope, entry: &Entry, runtime: &Runtime, 
         }
     }
     for mirror in [PullKind::Digest, PullKind::Tag].iter().flat_map(|kind| &entry.mirrors(*kind).list) {
-        if !scope.is_replaceable_by(&mirror.location) {
+        if scope.is_replaceable_by(&mirror.location) {
+            continue;
+        }
+        if scope.is_replaceable_below_by(&mirror.location) {
+            let mirror = &mirror.location;
+            let message = format!(
+                "the mirror {mirror} is not asked for an image {scope} itself, only for those below it: a registry alone \
+                 is no image"
+            );
+            rendered.report(scope, message);
+        } else {
             rendered.report(scope, crate::without_name(scope, &mirror.location));
         }
     }
 }
 
 /// Whether nothing of a registry can be pulled anyway.
-fn is_closed_for_good(config: &NodeConfig, scope: &Scope, entry: &Entry) -> bool {
-    let others = config.entries.keys().filter(|other| other.host() == scope.host()).count();
-    scope.path().is_none() && !entry.has_mirrors() && others == 1
+fn is_closed_for_good(config: &NodeConfig, registry: &str) -> bool {
+    config.entries_of(registry).all(|(scope, entry)| scope.path().is_none() && !entry.has_mirrors())
 }
 
 /// The router, and what the rest of the file says after it.

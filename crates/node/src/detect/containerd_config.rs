@@ -7,15 +7,13 @@ use std::path::{Component, Path, PathBuf};
 
 use toml_edit::{DocumentMut, Item};
 
-use super::{CONTAINERD, DetectError};
+use super::{CONTAINERD, DetectError, is_seen};
 use crate::runtime::{Runtime, RuntimeName, Version};
 
 const IMAGES: &str = "io.containerd.cri.v1.images";
 const CRI: &str = "io.containerd.grpc.v1.cri";
 /// What containerd reads where `config_path` is empty, since 2.2.
 const DEFAULT: &str = "/etc/containerd/certs.d:/etc/docker/certs.d";
-/// The agent sees all of it.
-const SEEN: &str = "etc/containerd";
 
 /// The files, in the order in which later ones count before earlier ones.
 pub(super) struct ContainerdConfig {
@@ -145,7 +143,7 @@ fn resolve(root: &Path, parent: &Path, import: &str) -> Result<Vec<PathBuf>, Det
     let pattern = path.file_name().and_then(|name| name.to_str()).ok_or_else(unseen)?;
     let entries = match fs::read_dir(root.join(directory)) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound && directory.starts_with(SEEN) => {
+        Err(error) if error.kind() == ErrorKind::NotFound && is_seen(root, directory) => {
             return Ok(Vec::new());
         }
         Err(_) => return Err(unseen()),

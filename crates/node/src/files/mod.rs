@@ -57,13 +57,13 @@ pub struct FileError {
     source: io::Error,
 }
 
-/// What a person can do about it. The files are as they were.
+/// What a person can do about it. Files change one after another, so earlier ones may have.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free space on this file system",
         ErrorKind::ReadOnlyFilesystem => "mount it writable, or name another directory with --config-dir",
         ErrorKind::PermissionDenied => "let the agent write there",
-        _ => "the files are as they were; it is tried again",
+        _ => "this file is as it was; it is tried again",
     }
 }
 
@@ -81,7 +81,7 @@ impl ConfigDir {
         let wanted: BTreeMap<String, String> =
             wanted.iter().map(|file| (file.path.clone(), file.content.clone())).collect();
         let found = self.found()?;
-        let plan = FilePlan::new(&wanted, &found, &self.later());
+        let plan = FilePlan::new(&wanted, &found, &self.later()?);
         let mut applied = Applied { foreign: plan.foreign, ..Applied::default() };
         for (path, found) in found {
             match found {
@@ -145,15 +145,23 @@ impl ConfigDir {
         Ok(found)
     }
 
-    /// Directories of registries in later roots.
-    fn later(&self) -> LaterDirectories {
-        let roots = self.later_roots.iter().rev();
-        let entries = roots.flat_map(|root| fs::read_dir(root).into_iter().flatten().flatten());
-        let directories = entries.filter(|entry| entry.path().is_dir());
-        let named = |entry: fs::DirEntry| {
-            Some((entry.file_name().into_string().ok()?, entry.path().display().to_string()))
-        };
-        directories.filter_map(named).collect()
+    /// Directories of registries in later roots. One that cannot be read may hold any.
+    fn later(&self) -> Result<LaterDirectories, FileError> {
+        let mut later = LaterDirectories::new();
+        for root in self.later_roots.iter().rev() {
+            let failed = |source| FileError { attempt: "list", path: root.clone(), source };
+            let entries = match fs::read_dir(root) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                entries => entries.map_err(failed)?,
+            };
+            for entry in entries {
+                let entry = entry.map_err(failed)?;
+                if let (Ok(name), true) = (entry.file_name().into_string(), entry.path().is_dir()) {
+                    later.insert(name, entry.path().display().to_string());
+                }
+            }
+        }
+        Ok(later)
     }
 
     fn failed(&self, attempt: &'static str) -> impl Fn(io::Error) -> FileError {
@@ -173,14 +181,12 @@ fn carry_out(disk: &mut impl Disk, steps: Steps) -> Result<(), FileError> {
     Ok(())
 }
 
-/// An empty directory is of no use. One with other files has another owner: certificates may be in it.
+/// An empty directory is of no use, and neither is one with nothing but what was kept of a lost file of ours. One with
+/// other files has another owner: certificates may be in it.
 fn in_directory(path: &Path) -> Option<Found> {
-    match in_file(&path.join(HOSTS)) {
-        Some(found) => Some(found),
-        None => {
-            fs::read_dir(path).map_or(true, |mut entries| entries.next().is_some()).then_some(Found::Foreign)
-        }
-    }
+    let hosts = path.join(HOSTS);
+    let holds_others = || !steps::holds_nothing_but(path, &steps::hidden(&hosts)).unwrap_or(false);
+    in_file(&hosts).or_else(|| holds_others().then_some(Found::Foreign))
 }
 
 /// What cannot be read is not ours.

@@ -10,6 +10,9 @@ use fairlead_plan::node_config::FileChange;
 /// Directories and files that are not finished have names that no runtime looks for.
 const NEW: &str = ".fairlead-new";
 const OLD: &str = ".fairlead-old";
+/// Ends of hidden names beside a file.
+const PREVIOUS: &str = "previous";
+const NEXT: &str = "new";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -64,25 +67,28 @@ impl Steps {
     }
 }
 
-/// A directory appears together with its file.
+/// A directory appears together with its file. It takes the place of an empty one, so what was kept of a lost file
+/// goes before.
 fn create(root: &Path, path: &Path, directory: &Path, content: &str) -> Vec<Step> {
     let new = root.join(NEW);
     let file = new.join(path.file_name().unwrap_or_default());
-    vec![
+    let kept = hidden(path).into_iter().filter(|_| directory.is_dir()).map(Step::RemoveFile);
+    let steps = [
         Step::RemoveTree(new.clone()),
         Step::MakeDirectory(new.clone()),
         Step::Write(file, content.to_owned()),
         Step::Sync(new.clone()),
         Step::Rename(new, directory.to_owned()),
         Step::Sync(root.to_owned()),
-    ]
+    ];
+    kept.chain(steps).collect()
 }
 
 fn replace(path: &Path, directory: &Path, content: &str, keeps: bool) -> Vec<Step> {
-    let new = beside(path, "new");
+    let new = beside(path, NEXT);
     let mut steps = vec![Step::Write(new.clone(), content.to_owned())];
     if keeps {
-        let previous = beside(path, "previous");
+        let previous = beside(path, PREVIOUS);
         steps.extend([Step::RemoveFile(previous.clone()), Step::Keep(path.to_owned(), previous)]);
     }
     steps.extend([Step::Rename(new, path.to_owned()), Step::Sync(directory.to_owned())]);
@@ -91,8 +97,9 @@ fn replace(path: &Path, directory: &Path, content: &str, keeps: bool) -> Vec<Ste
 
 /// A directory goes together with its file, unless others have put files there.
 fn remove(root: &Path, path: &Path, directory: &Path) -> Vec<Step> {
-    let ours = [path.to_owned(), beside(path, "previous"), beside(path, "new")];
-    let is_alone = directory != root && holds_nothing_but(directory, &ours);
+    let [previous, new] = hidden(path);
+    let ours = [path.to_owned(), previous, new];
+    let is_alone = directory != root && holds_nothing_but(directory, &ours).unwrap_or(false);
     if is_alone {
         let old = root.join(OLD);
         return vec![
@@ -106,9 +113,18 @@ fn remove(root: &Path, path: &Path, directory: &Path) -> Vec<Step> {
     ours.into_iter().map(Step::RemoveFile).chain([sync]).collect()
 }
 
-fn holds_nothing_but(directory: &Path, ours: &[PathBuf]) -> bool {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.into_iter().all(|entry| ours.contains(&entry.path()))
+pub(super) fn holds_nothing_but(directory: &Path, ours: &[PathBuf]) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        if !ours.contains(&entry?.path()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What stands beside a file of ours: its previous version, and the next one while that is being written.
+pub(super) fn hidden(path: &Path) -> [PathBuf; 2] {
+    [beside(path, PREVIOUS), beside(path, NEXT)]
 }
 
 /// A hidden name beside a file. Drop-ins of `registries.conf` are read only if they end in `.conf`.

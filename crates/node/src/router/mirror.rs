@@ -24,6 +24,8 @@ use super::{Router, RouterSettings};
 const DIAL: Duration = Duration::from_secs(2);
 /// For headers and manifests of one mirror. A cache may have to fetch them first.
 const ANSWER: Duration = Duration::from_secs(15);
+/// The same where no other place may be asked afterwards.
+const LAST_ANSWER: Duration = Duration::from_mins(1);
 /// For a layer. One that stands still is given up much sooner.
 const TRANSFER: Duration = Duration::from_hours(24);
 /// Connections to one mirror. The runtime limits how many layers it pulls at the same time.
@@ -104,16 +106,17 @@ fn context(limit: Duration) -> Context {
 }
 
 impl Router {
-    /// Asks a mirror for what the runtime asked for.
-    pub(super) async fn ask(&self, asked: &Asked, place: &Place) -> Result<Served, Problem> {
+    /// Asks a mirror for what the runtime asked for. `is_last`: if it does not serve, the pull fails.
+    pub(super) async fn ask(&self, asked: &Asked, place: &Place, is_last: bool) -> Result<Served, Problem> {
+        let limit = if is_last { LAST_ANSWER } else { ANSWER };
         let repository = repository(place)?;
         let credentials = self.keyring.load().lookup(&repository);
         let remote = self.remote(place, &repository, credentials)?;
-        let context = context(ANSWER);
+        let context = context(limit);
         match &asked.object {
             AskedObject::Tag(tag) => manifest(&remote, &tag.into(), asked.head, &context).await,
             AskedObject::Manifest(digest) => manifest(&remote, &(*digest).into(), asked.head, &context).await,
-            AskedObject::Blob(digest) => self.blob(&remote, *digest, asked.head, place, &context).await,
+            AskedObject::Blob(digest) => self.blob(&remote, *digest, asked.head, place, limit).await,
         }
     }
 
@@ -123,11 +126,11 @@ impl Router {
         digest: Digest,
         head: bool,
         place: &Place,
-        context: &Context,
+        limit: Duration,
     ) -> Result<Served, Problem> {
         let redirects = self.settings.redirects && self.clients.load().authorities.is_none();
         if head || redirects {
-            match remote.blob_size(&digest, context).await.map_err(problem) {
+            match remote.blob_size(&digest, &context(limit)).await.map_err(problem) {
                 Ok(None) => return Err(Problem::NotFound("it lacks the blob".into())),
                 Ok(Some(size)) if head && size > 0 => return Ok(Served::BlobHead(digest, size)),
                 Ok(Some(_))
@@ -142,7 +145,7 @@ impl Router {
             }
         }
         // The deadline of a blob is that of its transfer; its first piece has to come as soon as an answer.
-        let context = self::context(TRANSFER).answered_within(ANSWER);
+        let context = context(TRANSFER).answered_within(limit);
         let (size, mut rest) = remote.open_blob(digest, &context).await.map_err(problem)?;
         if head {
             return Ok(Served::BlobHead(digest, size));
@@ -168,7 +171,7 @@ impl Router {
 
     /// The address of the source's registry. Whether an insecure one speaks TLS is found out by asking.
     pub(super) async fn source_address(&self, asked: &Asked, insecure: bool) -> Result<Url, Problem> {
-        let place = Place { name: asked.name.clone(), insecure, is_source: true };
+        let place = Place { name: asked.name.clone(), insecure, is_source: true, is_spoiled: false };
         let repository = repository(&place)?;
         if insecure || repository.host().is_loopback() {
             // Any answer tells the scheme.

@@ -18,7 +18,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use fairlead_domain::keyring::Keyring;
-use fairlead_plan::node_config::{Attempt, End, NodeConfig, Place, Pull, PullKind, RouteMemory};
+use fairlead_plan::node_config::{End, NodeConfig, Place, Pull, PullKind, RouteMemory};
 use fairlead_registry::{OutageKind, Problem};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -150,20 +150,21 @@ impl Router {
             (pull, route)
         };
         let mut attempts = Vec::new();
-        for place in &route.places {
+        for (at, place) in route.places.iter().enumerate() {
+            let is_last = at + 1 == route.places.len() && matches!(route.end, End::Refuse(_));
             let outcome = if place.is_source {
                 match self.source_has(asked, place).await {
                     Ok(()) => return self.leave_to_source(&config, asked, place.insecure).await,
                     Err(problem) => Err(problem),
                 }
             } else {
-                self.ask(asked, place).await
+                self.ask(asked, place, is_last).await
             };
             match outcome {
                 Ok(served) => return self.deliver(asked, &pull, place, served),
                 Err(problem) => {
                     self.note_failure(asked, place, &problem);
-                    attempts.push(Attempt { place: place.name.clone(), why: problem.to_string() });
+                    attempts.push(place.attempt(&problem));
                 }
             }
         }

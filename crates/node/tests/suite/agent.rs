@@ -86,6 +86,45 @@ async fn files_that_lead_to_another_program_are_taken_back() {
     assert!(said.contains("is not an agent") && !file.exists(), "{said}");
 }
 
+/// A program that takes connections and says nothing would make every pull wait.
+#[tokio::test]
+async fn a_program_that_says_nothing_on_the_address_of_the_router_is_not_led_to() {
+    let node = TempDir::new().unwrap();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let mut agent = agent_at(address, node.path(), RuntimeName::Containerd, "certs.d", None);
+    agent.follow(vec![tag_never("hub.test", &["m.test/x"]).into()]);
+    let said = agent.check_address().await.unwrap_err().to_string();
+    assert!(said.contains("is not an agent"), "{said}");
+    agent.repair().unwrap();
+    let file = node.path().join("certs.d/hub.test/hosts.toml");
+    assert!(file.exists() && agent.verify().await.is_err() && !file.exists());
+    drop(silent);
+    assert!(agent.check_address().await.is_ok());
+}
+
+/// Readers of `registries.conf` follow the table with the longest name.
+#[tokio::test]
+async fn a_part_of_a_source_with_a_table_of_an_administrator_is_reported() {
+    let node = TempDir::new().unwrap();
+    let directory = node.path().join("etc/containers/registries.conf.d");
+    fs::create_dir_all(&directory).unwrap();
+    let admin = directory.join("10-admin.conf");
+    fs::write(&admin, "[[registry]]\nlocation = 'hub.test/team/x/'\n[[registry]]\nlocation = 'else.test'\n")
+        .unwrap();
+    let mut agent = agent(node.path(), RuntimeName::Crio, "etc/containers/registries.conf.d", None);
+    agent.follow(vec![tag_never("hub.test/team", &["m.test/x"]).into()]);
+    fs::create_dir_all(node.path().join("etc/crio")).unwrap();
+    fs::write(node.path().join("etc/crio/crio.conf"), "[crio.image]\nauto_reload_registries = true\n")
+        .unwrap();
+    agent.repair().unwrap();
+    let part = "hub.test/team: hub.test/team/x is left alone, because another file of registries.conf has a table for it";
+    assert_eq!(notes(&agent.in_force().skipped), [part]);
+    fs::remove_file(admin).unwrap();
+    agent.repair().unwrap();
+    assert!(agent.in_force().skipped.is_empty());
+}
+
 #[tokio::test]
 async fn an_agent_whose_own_image_it_would_have_to_route_says_so() {
     for (image, policy, is_said) in [

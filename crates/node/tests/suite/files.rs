@@ -240,3 +240,43 @@ fn directories_in_later_places_of_config_path_are_not_hidden() {
     assert_eq!(foreign, ["_default/hosts.toml", "admin.test/hosts.toml"]);
     assert!(second.path().join("admin.test").exists());
 }
+
+/// A directory that holds nothing but what was kept of our file is no other owner's.
+#[test]
+fn a_lost_file_comes_back_and_so_does_one_that_another_owner_took_the_place_of_for_a_while() {
+    let directory = TempDir::new().unwrap();
+    let root = directory.path();
+    let wanted = [file("kept/hosts.toml", "new")];
+    let text = Some(format!("{HEADER}new\n"));
+    before(root);
+    hosts(root).apply(&wanted, &mut RealDisk).unwrap();
+    assert!(root.join("kept/.hosts.toml.previous").exists());
+    fs::remove_file(root.join("kept/hosts.toml")).unwrap();
+    // Killed at any step, the next run finishes.
+    for steps_left in 0..8 {
+        let killed = hosts(root).apply(&wanted, &mut Killed { steps_left, torn_after: None });
+        assert!(killed.is_err(), "at {steps_left}");
+    }
+    let applied = hosts(root).apply(&wanted, &mut RealDisk).unwrap();
+    assert_eq!((applied.written, &seen(root)["kept"]), (vec!["kept/hosts.toml".to_owned()], &text));
+
+    hosts(root).apply(&[file("kept/hosts.toml", "newer")], &mut RealDisk).unwrap();
+    fs::write(root.join("kept/hosts.toml"), "# mine").unwrap();
+    assert_eq!(hosts(root).apply(&wanted, &mut RealDisk).unwrap().foreign.len(), 1);
+    fs::remove_file(root.join("kept/hosts.toml")).unwrap();
+    assert!(hosts(root).apply(&wanted, &mut RealDisk).unwrap().foreign.is_empty());
+    assert_eq!(seen(root)["kept"], text);
+}
+
+#[test]
+fn nothing_is_written_while_a_later_place_of_config_path_cannot_be_read() {
+    let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let later = second.path().join("certs.d");
+    let directory = ConfigDir { later_roots: vec![later.clone()], ..hosts(first.path()) };
+    fs::write(&later, "not a directory").unwrap();
+    let error = directory.apply(&[file("a/hosts.toml", "new")], &mut RealDisk).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("cannot list {}", later.display())), "{error}");
+    assert!(seen(first.path()).is_empty());
+    fs::remove_file(&later).unwrap();
+    assert!(directory.apply(&[file("a/hosts.toml", "new")], &mut RealDisk).unwrap().has_changes());
+}

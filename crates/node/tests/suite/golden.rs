@@ -17,6 +17,9 @@ fn text(rendered: &Rendered) -> String {
     for one in &rendered.inexact {
         writeln!(text, "not exact: {}: {}", one.source, one.message).unwrap();
     }
+    for one in &rendered.notes {
+        writeln!(text, "note: {}: {}", one.source, one.message).unwrap();
+    }
     text
 }
 
@@ -91,11 +94,6 @@ fn files_for_a_router() {
     let closed = plan(vec![tag_never("*.vendor.test", &["m.test/vendor"])], &["ins.test"], &[]);
     check_rendered("domain.routed.txt", &routed(&closed));
     assert_eq!(routed(&NodeConfig::default()), Rendered::default());
-}
-
-fn routed(config: &NodeConfig) -> Rendered {
-    let runtime = Runtime { name: Containerd, version: None };
-    render(config, &runtime, Some("127.0.0.1:7780".parse().unwrap())).unwrap()
 }
 
 #[test]

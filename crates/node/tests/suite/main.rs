@@ -56,6 +56,12 @@ fn rendered(config: &NodeConfig, name: RuntimeName, version: Option<&str>) -> Re
     render(config, &Runtime { name, version }, None).unwrap()
 }
 
+/// The files of a node with a router.
+fn routed(config: &NodeConfig) -> Rendered {
+    let runtime = Runtime { name: RuntimeName::Containerd, version: None };
+    render(config, &runtime, Some("127.0.0.1:7780".parse().unwrap())).unwrap()
+}
+
 /// What is said of every host without a port.
 const OTHER_PORTS: [&str; 2] =
     ["images that are named with a port keep the port", "other ports of the host are closed as well"];

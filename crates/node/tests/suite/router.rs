@@ -351,6 +351,29 @@ async fn wrong_content_never_ends_well_and_is_not_asked_for_again() -> Result<()
     Ok(())
 }
 
+/// What the runtime has of a large layer cannot be taken back, so that pull fails and the next one goes elsewhere.
+#[tokio::test]
+async fn a_large_layer_that_is_wrong_breaks_off_and_comes_from_the_next_mirror_after_that() -> Result<()> {
+    let content: Vec<u8> = (0..3_000_000_u32).map(|number| number.to_le_bytes()[0]).collect();
+    let image = images::ImageBuilder::new().file("/large", &content, 0o644)?.build()?;
+    let ((spoiled, first), (whole, second)) = (mirror(&image).await?, mirror(&image).await?);
+    let layer = &image.blobs()[0];
+    let path = format!("team/app/blobs/{}", layer.digest());
+    spoiled.inject(Fault::new(Effect::Corrupt).on(Route::Blobs).method("GET"));
+    let node = Node::start(plan(vec![digest_never("hub.test/team", &[&first, &second])], &[], &[])).await?;
+    let answer = node.get(&path).await?;
+    ensure!(answer.status() == StatusCode::OK && answer.bytes().await.is_err(), "its end has to be missing");
+    ensure!(node.get(&path).await?.bytes().await? == layer.bytes, "the second mirror serves it");
+    // The first one is asked again where no other has it, and what it sent before is not forgotten.
+    whole.lose_blob("copies/app", &layer.digest());
+    spoiled.lose_blob("copies/app", &layer.digest());
+    let refused = node.get(&path).await?;
+    ensure!(refused.status() == StatusCode::FORBIDDEN, "{}", refused.status());
+    let said = refused.text().await?;
+    ensure!(said.contains("; it sent wrong content before"), "{said}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn mirrors_get_their_own_credentials_and_none_of_the_runtime() -> Result<()> {
     let image = images::holding("behind a login")?;

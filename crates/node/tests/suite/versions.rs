@@ -1,7 +1,9 @@
 //! What depends on the version of the runtime, and what no file can say.
 
+use std::time::Instant;
+
 use fairlead_node::RuntimeName::{Containerd, Crio, Podman};
-use fairlead_node::Version;
+use fairlead_node::{Inexact, Version};
 
 use super::*;
 
@@ -48,7 +50,7 @@ fn an_old_reader_never_gets_a_mirror_that_it_would_use_for_too_much() {
         );
         for source in ["hub.test", "q.test"] {
             assert_eq!(reported(&after, source), Vec::<&str>::new());
-            let told: Vec<_> = after.inexact.iter().filter(|one| one.source.as_str() == source).collect();
+            let told: Vec<_> = after.notes.iter().filter(|one| one.source.as_str() == source).collect();
             assert!(told.len() == 1 && told[0].message.starts_with(OTHER_PORTS[0]), "{told:?}");
         }
     }
@@ -144,5 +146,83 @@ fn a_containerd_that_does_not_fall_back_to_http_gets_no_insecure_places() {
         let file = rendered.files.iter().find(|file| file.path == "hub.test/hosts.toml");
         assert_eq!(file.is_some(), written, "{version}");
         assert_eq!(reported(&rendered, "hub.test").is_empty(), written, "{version}");
+    }
+}
+
+#[test]
+fn other_ports_of_a_host_are_a_note_unless_something_names_one() {
+    let policies = || vec![both("hub.test", &["m.test"]), digest_never("shut.test", &["m.test/x"])];
+    let alone = rendered(&plan(policies(), &[], &[]), Crio, None);
+    assert!(alone.inexact.is_empty() && alone.notes.len() == 2, "{alone:?}");
+    let named = rendered(&plan(policies(), &["hub.test:5000/x"], &[]), Crio, None);
+    let source = |list: &[Inexact]| list.iter().map(|one| one.source.to_string()).collect::<Vec<_>>();
+    assert_eq!(
+        (source(&named.inexact), source(&named.notes)),
+        (vec!["hub.test".to_owned()], vec!["shut.test".to_owned()])
+    );
+}
+
+#[test]
+fn a_source_that_a_file_can_only_close_for_all_pulls_is_reported() {
+    let half =
+        plan(vec![tag_never("hub.test", &["t.test"]), digest("hub.test/team", &["d.test/team"])], &[], &[]);
+    let message = "its source is closed for digests as well: the file cannot close it for tags alone";
+    assert_eq!(reported(&rendered(&half, Crio, None), "hub.test/team"), [message]);
+    assert_eq!(
+        reported(&routed(&half), "hub.test/team"),
+        ["while the agent is not there, nothing can be pulled from hub.test"]
+    );
+    let domain = plan(vec![tag_never("*.v.test", &["t.test/v"]), both("r.v.test", &["d.test/r"])], &[], &[]);
+    assert!(
+        reported(&rendered(&domain, Containerd, None), "r.v.test").is_empty(),
+        "it has mirrors of its own"
+    );
+    let domain =
+        plan(vec![tag_never("*.v.test", &["d.test/v"]), digest("r.v.test", &["d.test/v"])], &[], &[]);
+    assert_eq!(reported(&rendered(&domain, Containerd, None), "r.v.test"), [message]);
+}
+
+/// The router alone leads into a registry with something closed in it, whatever else is there.
+#[test]
+fn open_sources_of_a_registry_that_is_closed_in_part_are_not_exact() {
+    let part = plan(
+        vec![digest_never("hub.test/base", &["m.test/b"]), both("hub.test/team", &["m.test/t"])],
+        &[],
+        &[],
+    );
+    let message = "while the agent is not there, nothing can be pulled from hub.test";
+    for source in ["hub.test/base", "hub.test/team"] {
+        assert_eq!(reported(&routed(&part), source), [message], "{source}");
+    }
+    let domains = plan(vec![tag_never("*.v.test", &["m.test/v"]), both("*.w.test", &["m.test/w"])], &[], &[]);
+    assert_eq!(reported(&routed(&domains), "*.w.test").len(), 1);
+    let bare = plan(vec![both("hub.test/ns", &["m.test:5000"])], &[], &[]);
+    assert_eq!(
+        reported(&routed(&bare), "hub.test/ns"),
+        [
+            "the mirror m.test:5000 is not asked for an image hub.test/ns itself, only for those below it: a registry alone \
+         is no image"
+        ]
+    );
+}
+
+/// Agents render again and again. Ten times as many sources take about ten times as long, and not a hundred times.
+#[test]
+fn files_for_a_router_take_time_in_proportion_to_sources() {
+    for path in ["", "/closed"] {
+        let time = |sources: usize| {
+            let policies =
+                (0..sources).map(|number| digest_never(&format!("r{number}.test{path}"), &["m.test/x"]));
+            let config = plan(policies.collect(), &[], &[]);
+            let measured = (0..3).map(|_| {
+                let started = Instant::now();
+                let rendered = routed(&config);
+                assert!(rendered.files.len() >= sources);
+                started.elapsed()
+            });
+            measured.min().unwrap()
+        };
+        let (few, many) = (time(500), time(5_000));
+        assert!(many < few * 40, "{many:?} for ten times the sources of {few:?}");
     }
 }

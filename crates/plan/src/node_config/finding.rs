@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Location, PolicyId, ScopeError};
+use super::{Location, PolicyId, Scope, ScopeError};
 
 /// Something about one source of one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +21,8 @@ pub enum Problem {
     MirrorInSource { mirror: Location },
     /// Another object forbids to contact the source, in which this mirror lies.
     MirrorInClosedSource { mirror: Location, by: PolicyId },
+    /// The mirror lies in a scope that must not be contacted, other than its source.
+    MirrorInClosedScope { mirror: Location, scope: Scope },
     /// Objects disagree about whether the source may be contacted.
     Contradicted { by: PolicyId, is_closing: bool },
     /// No mirror but the source itself is listed.
@@ -38,7 +40,7 @@ impl Problem {
             Self::Unreadable { .. } | Self::MirrorInSource { .. } | Self::MirrorInClosedSource { .. } => {
                 "Failed"
             }
-            Self::Contradicted { .. } => "Conflict",
+            Self::MirrorInClosedScope { .. } | Self::Contradicted { .. } => "Conflict",
             Self::NoMirror => "NoEffect",
         }
     }
@@ -70,6 +72,10 @@ impl fmt::Display for Problem {
             Self::MirrorInClosedSource { mirror, by } => write!(
                 formatter,
                 "the mirror {mirror} lies inside the source, which {by} forbids to contact; the mirror is not used"
+            ),
+            Self::MirrorInClosedScope { mirror, scope } => write!(
+                formatter,
+                "the mirror {mirror} is not asked, because it lies in {scope}, which must not be contacted"
             ),
             Self::Contradicted { by, is_closing: true } => write!(
                 formatter,

@@ -51,7 +51,7 @@ impl Form {
             self.flag(mirror.insecure);
         }
         self.0.write(&[0xfe]);
-        self.flag(mirrors.never);
+        self.flag(mirrors.closed.is_some());
     }
 
     fn end(&self) -> String {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::alias::Aliases;
 use super::scope::enclosing;
 use super::{
-    Entry, Finding, Inputs, Location, Mirror, MirrorPolicy, Mirrors, NodeConfig, PolicyId, Problem, PullKind,
-    Scope, Set, order,
+    Closing, Entry, Finding, Inputs, Location, Mirror, MirrorPolicy, Mirrors, NodeConfig, PolicyId, Problem,
+    PullKind, Scope, Set, order,
 };
 
 /// Longest list that is searched from its beginning.
@@ -36,7 +36,8 @@ type KnownMirrors<'a> = HashSet<&'a str>;
 struct Merged {
     digest: Vec<Location>,
     tag: Vec<Location>,
-    never: bool,
+    /// `None`: the source may be contacted.
+    closed_by: Option<Arc<BTreeSet<PolicyId>>>,
     policies: Arc<BTreeSet<PolicyId>>,
     /// No policy names the source like this: it is another name of one that they name.
     is_alias: bool,
@@ -48,6 +49,10 @@ impl Merged {
             PullKind::Digest => &self.digest,
             PullKind::Tag => &self.tag,
         }
+    }
+
+    fn closing(&self, source: &Scope) -> Option<Closing> {
+        self.closed_by.clone().map(|by| Closing { source: source.clone(), by })
     }
 }
 
@@ -67,10 +72,37 @@ pub(super) fn merge(inputs: &Inputs) -> NodeConfig {
             (scope, merged)
         })
         .collect();
-    findings.sort();
+    let mut config = NodeConfig { entries: entries(sources, inputs), findings };
+    let closed = config.mirrors_in_closed_scopes(&inputs.policies);
+    config.findings.extend(closed);
+    config.findings.sort();
     // A set that serves both kinds of pulls would report its mirrors twice.
-    findings.dedup();
-    NodeConfig { entries: entries(sources, inputs), findings }
+    config.findings.dedup();
+    config
+}
+
+impl NodeConfig {
+    /// Runtimes look every mirror up before they ask it, so one in a closed scope is passed over.
+    fn mirrors_in_closed_scopes(&self, policies: &[MirrorPolicy]) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if !self.entries.values().any(Entry::is_closed) {
+            return findings;
+        }
+        let sets = policies.iter().flat_map(|policy| policy.sets.iter().map(move |set| (&policy.id, set)));
+        for (policy, set) in sets.filter(|(_, set)| self.entries.contains_key(set.source.as_str())) {
+            for mirror in &set.mirrors {
+                let Some((scope, entry)) = self.entry_for(mirror) else { continue };
+                let is_closed = policy.kind.serves().iter().any(|kind| entry.is_closed_for(*kind));
+                if let (true, Ok(mirror)) =
+                    (is_closed && scope.as_str() != set.source, Location::parse(mirror))
+                {
+                    let problem = Problem::MirrorInClosedScope { mirror, scope: scope.clone() };
+                    findings.push(Finding { policy: policy.clone(), source: set.source.clone(), problem });
+                }
+            }
+        }
+        findings
+    }
 }
 
 /// Takes up one set, or says why not.
@@ -172,15 +204,16 @@ impl<'a> Source<'a> {
             order::order(scope, &usable)
         };
         let (digest, tag) = (merged(self.digest), merged(self.tag));
-        let policies = self.closed_by.union(&self.left_open_by).copied().cloned().collect();
-        Merged { digest, tag, never: closing.is_some(), policies: Arc::new(policies), is_alias: false }
+        let policies = Arc::new(self.closed_by.union(&self.left_open_by).copied().cloned().collect());
+        let closed_by = closing.map(|_| Arc::new(self.closed_by.into_iter().cloned().collect()));
+        Merged { digest, tag, closed_by, policies, is_alias: false }
     }
 }
 
 /// An entry for each source, and for each scope that is insecure or blocked.
 fn entries(mut sources: BTreeMap<Scope, Merged>, inputs: &Inputs) -> BTreeMap<Scope, Entry> {
     let mut lists = Lists { insecure: inputs.insecure.clone(), blocked: inputs.blocked.clone() };
-    let closed = sources.iter().filter(|(_, source)| source.never).map(|(scope, _)| scope);
+    let closed = sources.iter().filter(|(_, source)| source.closed_by.is_some()).map(|(scope, _)| scope);
     let aliases = Aliases::new(closed.chain(&inputs.blocked));
     aliases.extend(&mut sources, |source| Merged { is_alias: true, ..source.clone() });
     for list in [&mut lists.insecure, &mut lists.blocked] {
@@ -213,13 +246,13 @@ fn entry(scope: &Scope, own: Option<&Merged>, sources: &BTreeMap<Scope, Merged>,
         own.or_else(|| around.find(|(_, source)| is_wanted(source)))
     };
     // A scope of its own has its own word about the source; one without follows the source that it lies in.
-    let never = match own {
-        Some(own) => own.never,
-        None => nearest(&|_| true).is_some_and(|(_, source)| source.never),
+    let closed = match own {
+        Some(own) => own.closing(scope),
+        None => nearest(&|_| true).and_then(|(from, source)| source.closing(from)),
     };
     let mirrors = |kind| {
         let Some((from, source)) = nearest(&|source| !source.mirrors(kind).is_empty()) else {
-            return Mirrors { never, ..Mirrors::default() };
+            return Mirrors { closed: closed.clone(), ..Mirrors::default() };
         };
         let suffix = from.suffix(scope.as_str());
         let list = source.mirrors(kind).iter().map(|mirror| {
@@ -227,11 +260,12 @@ fn entry(scope: &Scope, own: Option<&Merged>, sources: &BTreeMap<Scope, Merged>,
             Mirror { insecure: is_listed(&lists.insecure, location.as_str()), location }
         });
         let inherited_from = (from != scope).then(|| from.clone());
-        Mirrors { inherited_from, list: list.collect(), never: never || source.never }
+        let closed = closed.clone().or_else(|| source.closing(from));
+        Mirrors { inherited_from, list: list.collect(), closed }
     };
     let (digest, tag) = (mirrors(PullKind::Digest), mirrors(PullKind::Tag));
     Entry {
-        never: digest.never || tag.never,
+        never: digest.closed.is_some() || tag.closed.is_some(),
         digest,
         tag,
         blocked: is_listed(&lists.blocked, scope.as_str()),

@@ -108,17 +108,19 @@ impl Migration {
 
 /// The old objects without which the merged result is the same: all of these together, or each of them alone.
 fn dispensable<'a>(inputs: &Inputs, old: &[&'a MirrorPolicy], now: &str) -> BTreeSet<&'a String> {
-    let newer: BTreeSet<&Set> = inputs
+    // Which source is closed is compared with the result, not with the sets: the newer one may close it as well.
+    let newer: BTreeSet<(&str, &[String])> = inputs
         .policies
         .iter()
         .filter(|policy| {
             matches!(policy.id.kind, PolicyKind::ImageSourceDigestPolicy | PolicyKind::ImageDigestMirrorSet)
         })
         .flat_map(|policy| &policy.sets)
+        .map(said)
         .collect();
     let is_repeated = |policy: &&&MirrorPolicy| {
         let sets = policy.sets.iter().map(converted_set).collect::<Result<Vec<_>, _>>();
-        sets.is_ok_and(|sets| sets.iter().all(|set| newer.contains(set)))
+        sets.is_ok_and(|sets| sets.iter().all(|set| newer.contains(&said(set))))
     };
     let repeated: BTreeSet<&String> = old.iter().filter(is_repeated).map(|policy| &policy.id.name).collect();
     let is_same_without = |names: &dyn Fn(&String) -> bool| {
@@ -130,6 +132,10 @@ fn dispensable<'a>(inputs: &Inputs, old: &[&'a MirrorPolicy], now: &str) -> BTre
         return repeated;
     }
     repeated.into_iter().filter(|one| is_same_without(&|name| name == *one)).collect()
+}
+
+fn said(set: &Set) -> (&str, &[String]) {
+    (&set.source, &set.mirrors)
 }
 
 /// The object of the wanted kind that says the same; `Ok(None)` if none is wanted.

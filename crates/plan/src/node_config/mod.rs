@@ -78,8 +78,15 @@ pub struct Mirrors {
     /// The source that they were listed for, if that is not the entry's own.
     pub inherited_from: Option<Scope>,
     pub list: Vec<Mirror>,
-    /// A policy forbids such pulls to contact the source.
-    pub never: bool,
+    /// Why such pulls must not contact the source, if policies forbid it.
+    pub closed: Option<Closing>,
+}
+
+/// Policies that forbid to contact a source, which may be one around the entry's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closing {
+    pub source: Scope,
+    pub by: Arc<BTreeSet<PolicyId>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +110,7 @@ impl Entry {
 
     /// Whether pulls of this kind must not contact the source.
     pub fn is_closed_for(&self, kind: PullKind) -> bool {
-        self.blocked || self.mirrors(kind).never
+        self.blocked || self.mirrors(kind).closed.is_some()
     }
 
     pub fn mirrors(&self, kind: PullKind) -> &Mirrors {

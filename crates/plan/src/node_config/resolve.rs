@@ -29,7 +29,7 @@ pub enum EndpointState {
     Asked,
     /// It is not asked, because it lies in a scope that must not be contacted.
     Closed { scope: Scope, never: bool },
-    /// Images of the source have no full name at the mirror: see [`Scope::is_replaceable_by`].
+    /// The image has no full name at the mirror: see [`super::Location::is_repository`].
     NoName,
     /// The files of the runtime leave it out.
     LeftOut,
@@ -71,7 +71,7 @@ impl NodeConfig {
         if let Some((scope, entry)) = found {
             for mirror in &entry.mirrors(kind).list {
                 let place = mirror.location.join(scope.suffix(name));
-                let state = if scope.is_replaceable_by(&mirror.location) {
+                let state = if place.is_repository() {
                     self.state(place.as_str(), &is_closed)
                 } else {
                     EndpointState::NoName

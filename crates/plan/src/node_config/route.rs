@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use fairlead_domain::digest::Digest;
 
-use super::resolve::EndpointState;
+use super::resolve::{Endpoint, EndpointState};
 use super::route_memory::{Origin, Pull, RouteMemory};
-use super::scope::{enclosing, host};
-use super::{Entry, NodeConfig, PolicyId, PullKind, Scope};
+use super::scope::host;
+use super::{Closing, Entry, NodeConfig, PullKind, Scope};
 
 /// Longest text of a refusal. It travels in a status line and ends up in an event.
 const LONGEST_REFUSAL: usize = 700;
@@ -61,6 +61,8 @@ pub struct Place {
     pub insecure: bool,
     /// The source itself, which a list names before other mirrors.
     pub is_source: bool,
+    /// It sent wrong content for what is asked for.
+    pub is_spoiled: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +79,8 @@ pub enum End {
 pub struct Refusal {
     name: String,
     scope: Scope,
-    never: Option<Vec<PolicyId>>,
+    /// `None`: the list of blocked registries covers the scope.
+    never: Option<Closing>,
     kind: PullKind,
 }
 
@@ -109,6 +112,12 @@ impl Place {
     pub fn host(&self) -> &str {
         host(&self.name)
     }
+
+    /// What is said about this place after it was asked in vain.
+    pub fn attempt(&self, why: &dyn fmt::Display) -> Attempt {
+        let before = if self.is_spoiled { "; it sent wrong content before" } else { "" };
+        Attempt { place: self.name.clone(), why: format!("{why}{before}") }
+    }
 }
 
 impl NodeConfig {
@@ -119,9 +128,7 @@ impl NodeConfig {
         let source = endpoints.pop();
         let insecure = source.as_ref().is_some_and(|source| source.insecure);
         let end = match source.map(|source| source.state) {
-            Some(EndpointState::Closed { scope, never }) => {
-                End::Refuse(self.refusal(name, scope, never, pull.kind))
-            }
+            Some(EndpointState::Closed { scope, .. }) => End::Refuse(self.refusal(name, scope, pull.kind)),
             _ => End::Source { insecure },
         };
         let is_open = matches!(end, End::Source { .. });
@@ -130,18 +137,19 @@ impl NodeConfig {
         }
         let asked = endpoints.into_iter().filter(|endpoint| endpoint.state == EndpointState::Asked);
         let mut places: Vec<Place> = asked
-            .map(|one| Place { name: one.image, insecure: one.insecure, is_source: one.is_source })
-            .filter(|place| {
-                wanted.object.digest().is_none_or(|digest| !memory.is_spoiled(&place.name, digest))
+            .map(|Endpoint { image: name, insecure, is_source, .. }| {
+                let digest = wanted.object.digest();
+                let is_spoiled = digest.is_some_and(|digest| memory.is_spoiled(&name, digest, now));
+                Place { name, insecure, is_source, is_spoiled }
             })
             .collect();
         let is_failing = |place: &Place| !place.is_source && memory.is_failing(place.host(), now);
         if is_open {
-            places.retain(|place| !is_failing(place));
+            places.retain(|place| !place.is_spoiled && !is_failing(place));
         }
-        // Sorting is stable. What failed is asked last where nothing else may be, and what served this pull so far
-        // first.
-        places.sort_by_key(|place| (!pull.origin.is(&place.name), is_failing(place)));
+        // Sorting is stable. What failed or sent wrong content is asked last where nothing else may be, and what served
+        // this pull so far first.
+        places.sort_by_key(|place| (place.is_spoiled, !pull.origin.is(&place.name), is_failing(place)));
         while places.pop_if(|place| is_open && place.is_source).is_some() {}
         Route { places, end }
     }
@@ -150,11 +158,17 @@ impl NodeConfig {
     /// it must not be contacted, and it has to stay closed while the router is not there. A registry without entries of
     /// its own shares one file with all others of its kind.
     pub fn leads_to_router_only(&self, registry: &str) -> bool {
-        let has_own = self.entries_of(registry).next().is_some();
-        let whole = self.entry_for(registry).filter(|_| has_own);
-        let domains = self.entries.iter().filter(|(scope, _)| !has_own && scope.domain().is_some());
-        let mut deciding = self.entries_of(registry).chain(whole).chain(domains);
+        if self.entries_of(registry).next().is_none() {
+            return self.domains().any(|(_, entry)| entry.is_closed());
+        }
+        let mut deciding = self.entries_of(registry).chain(self.entry_for(registry));
         deciding.any(|(_, entry)| entry.is_closed())
+    }
+
+    /// The entries of domains. No host begins with a star, so they stand together.
+    pub fn domains(&self) -> impl Iterator<Item = (&Scope, &Entry)> {
+        let from_first = self.entries.range::<str, _>((Bound::Included("*"), Bound::Unbounded));
+        from_first.take_while(|(scope, _)| scope.domain().is_some())
     }
 
     /// Whether a router has a part in pulls from this registry, which has entries of its own.
@@ -163,19 +177,14 @@ impl NodeConfig {
     }
 
     /// The entries of a registry and of what lies in it.
-    fn entries_of(&self, registry: &str) -> impl Iterator<Item = (&Scope, &Entry)> {
+    pub fn entries_of(&self, registry: &str) -> impl Iterator<Item = (&Scope, &Entry)> {
         let inside = self.entries.range::<str, _>((Bound::Included(registry), Bound::Unbounded));
         let inside = inside.take_while(move |(scope, _)| scope.as_str().starts_with(registry));
         inside.filter(move |(scope, _)| scope.host() == registry)
     }
 
-    fn refusal(&self, name: &str, scope: Scope, never: bool, kind: PullKind) -> Refusal {
-        let policies = || {
-            let around = enclosing(scope.as_str()).filter_map(|text| self.entries.get(text.as_ref()));
-            let named = around.filter(|entry| entry.never).find(|entry| !entry.policies.is_empty());
-            named.map(|entry| entry.policies.iter().cloned().collect()).unwrap_or_default()
-        };
-        let never = never.then(policies);
+    fn refusal(&self, name: &str, scope: Scope, kind: PullKind) -> Refusal {
+        let never = self.entries.get(&scope).and_then(|entry| entry.mirrors(kind).closed.clone());
         Refusal { name: name.to_owned(), scope, never, kind }
     }
 }
@@ -206,14 +215,14 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, scope, never, .. } = self;
-        let Some(policies) = never else {
+        let Some(Closing { source, by }) = never else {
             return write!(formatter, "{name} is not pulled: {scope} is a blocked registry");
         };
-        write!(formatter, "{name} is not pulled from its source: NeverContactSource for {scope}")?;
-        match policies.as_slice() {
-            [] => Ok(()),
-            [one] => write!(formatter, " in {one}"),
-            [first, others @ ..] => write!(formatter, " in {first} and {} more", others.len()),
+        write!(formatter, "{name} is not pulled from its source: NeverContactSource for {source}")?;
+        match (by.first(), by.len()) {
+            (None, _) => Ok(()),
+            (Some(one), 1) => write!(formatter, " in {one}"),
+            (Some(first), count) => write!(formatter, " in {first} and {} more", count - 1),
         }
     }
 }

@@ -110,8 +110,8 @@ impl RouteMemory {
         self.spoiled.insert((place.into(), digest), (), now);
     }
 
-    pub(super) fn is_spoiled(&self, place: &str, digest: Digest) -> bool {
-        self.spoiled.contains(&(Arc::from(place), digest))
+    pub(super) fn is_spoiled(&self, place: &str, digest: Digest, now: Duration) -> bool {
+        self.spoiled.contains(&(Arc::from(place), digest), now)
     }
 
     /// A registry does not answer. `jitter` in 0..1 keeps nodes apart that failed together.
@@ -170,8 +170,11 @@ impl<K: Eq + Hash + Clone, V: Clone> Recent<K, V> {
         Some(value)
     }
 
-    fn contains(&self, key: &K) -> bool {
-        self.new.contains_key(key) || self.old.contains_key(key)
+    /// A look alone keeps nothing.
+    fn contains(&self, key: &K, now: Duration) -> bool {
+        let age = now.saturating_sub(self.since);
+        let is_in_old = || age < LIFETIME && self.old.contains_key(key);
+        age < LIFETIME * 2 && self.new.contains_key(key) || is_in_old()
     }
 
     fn turn(&mut self, now: Duration) {

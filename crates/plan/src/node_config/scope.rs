@@ -49,6 +49,12 @@ impl Location {
         self.0.split_once('/').map(|(_, path)| path)
     }
 
+    /// Whether this is the full name of a repository. A registry alone is no image, a host without dot and port is none
+    /// of a registry, and Docker Hub's short names are not full.
+    pub(super) fn is_repository(&self) -> bool {
+        Reference::parse(&self.0).is_ok_and(|image| image.name() == self.0)
+    }
+
     /// The same place, further down. The suffix is empty or begins with a slash.
     #[must_use]
     pub(super) fn join(&self, suffix: &str) -> Self {
@@ -101,12 +107,15 @@ impl Scope {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':']))
     }
 
-    /// Whether the shortest name in this scope still is the full name of an image at the mirror. A registry alone is no
-    /// image, a host without dot and port is none of a registry, and Docker Hub's short names are not full. One such
-    /// mirror makes runtimes give up a pull before they try any other place.
+    /// Whether the shortest name in this scope still is the full name of an image at the mirror. A file that names
+    /// another mirror makes runtimes give up the pull of that image before they try any other place.
     pub fn is_replaceable_by(&self, mirror: &Location) -> bool {
-        let shortest = mirror.join(if self.path().is_some() { "" } else { "/x" });
-        Reference::parse(shortest.as_str()).is_ok_and(|image| image.name() == shortest.as_str())
+        mirror.join(if self.path().is_some() { "" } else { "/x" }).is_repository()
+    }
+
+    /// Whether that holds for the images below this scope, whatever it is for an image of the scope's own name.
+    pub fn is_replaceable_below_by(&self, mirror: &Location) -> bool {
+        mirror.join("/x").is_repository()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::node::{Node, Taint};
 use crate::warm::targets::tolerates;
 
 use super::migration::NOT_CONVERTIBLE;
-use super::{Finding, History, NodeConfig, PolicyId, PolicyKind, Scope};
+use super::{Finding, History, NodeConfig, PolicyId, PolicyKind};
 
 /// Something of a policy is not used because it is wrong.
 pub const FAILED: &str = "Failed";
@@ -146,17 +146,17 @@ impl<'a> Observed<'a> {
     }
 
     /// The sources of each policy that made it into the configuration, also under other names of their registries.
-    fn sources(&self) -> BTreeMap<&'a PolicyId, BTreeSet<&'a Scope>> {
-        let mut sources: BTreeMap<&PolicyId, BTreeSet<&Scope>> = BTreeMap::new();
+    fn sources(&self) -> BTreeMap<&'a PolicyId, BTreeSet<&'a str>> {
+        let mut sources: BTreeMap<&PolicyId, BTreeSet<&str>> = BTreeMap::new();
         for (scope, entry) in &self.config.entries {
             for policy in &*entry.policies {
-                sources.entry(policy).or_default().insert(scope);
+                sources.entry(policy).or_default().insert(scope.as_str());
             }
         }
         sources
     }
 
-    fn is_named(&self, source: &Scope) -> bool {
+    fn is_named(&self, source: &str) -> bool {
         self.config.entries.get(source).is_some_and(|entry| !entry.is_alias)
     }
 
@@ -203,7 +203,7 @@ impl<'a> Observed<'a> {
     }
 
     /// What keeps a node from following one policy.
-    fn gap_of(&self, node: &AgentNode<'_>, policy: &PolicyId, sources: &BTreeSet<&Scope>) -> Option<Gap> {
+    fn gap_of(&self, node: &AgentNode<'_>, policy: &PolicyId, sources: &BTreeSet<&str>) -> Option<Gap> {
         if let Some(gap) = self.gap_of_all(node) {
             return Some(gap);
         }
@@ -221,7 +221,7 @@ impl<'a> Observed<'a> {
     fn conditions(
         &self,
         policy: &PolicyId,
-        sources: &BTreeSet<&Scope>,
+        sources: &BTreeSet<&str>,
         findings: &[&Finding],
     ) -> Vec<Condition> {
         let named = sources.iter().filter(|source| self.is_named(source)).count();
@@ -261,16 +261,15 @@ pub fn unreadable(policy: &PolicyId, error: &str) -> Vec<Condition> {
     conditions
 }
 
-fn is_among(sources: &BTreeSet<&Scope>, reported: &ReportedSource) -> bool {
-    // Sets of scopes are searched by scope; what an agent reports is one, or about nothing of ours.
-    Scope::parse(&reported.source).is_ok_and(|scope| sources.contains(&scope))
+fn is_among(sources: &BTreeSet<&str>, reported: &ReportedSource) -> bool {
+    sources.contains(reported.source.as_str())
 }
 
 /// A report lists skipped sources in order, as many as fit. Of those after the last nothing is known.
-fn unlisted(report: &NodeMirrorReportSpec, sources: &BTreeSet<&Scope>) -> Option<String> {
+fn unlisted(report: &NodeMirrorReportSpec, sources: &BTreeSet<&str>) -> Option<String> {
     let last = report.skipped.last().filter(|_| report.unlisted > 0)?;
     let is_cut = report.skipped.len() >= MAX_REPORTED_SOURCES;
-    let after = sources.iter().find(|source| is_cut && source.as_str() > last.source.as_str())?;
+    let after = sources.iter().find(|source| is_cut && **source > last.source.as_str())?;
     Some(format!("more sources are left alone than fit its report, perhaps {after} among them"))
 }
 
@@ -320,7 +319,7 @@ fn carried(applied: usize, all: usize, gaps: &[(&str, Gap)], accepted: &Conditio
 }
 
 /// `Exact`: what runtimes do otherwise than it says, on the nodes that follow it.
-fn exact(applied: &[&AgentNode<'_>], sources: &BTreeSet<&Scope>) -> Condition {
+fn exact(applied: &[&AgentNode<'_>], sources: &BTreeSet<&str>) -> Condition {
     let mut notes: BTreeMap<&ReportedSource, usize> = BTreeMap::new();
     let mut is_cut = false;
     for report in applied.iter().filter_map(|node| node.report) {

@@ -42,6 +42,7 @@ async fn install(cluster: &Cluster, own: &Registry, insecure: &[&Registry]) -> R
     cluster.pull_from(host, own.endpoint())?;
     let moved = manifests
         .replace("path: /etc/containerd/certs.d\n", &format!("path: {}/certs.d\n", directory.display()))
+        .replace("path: /etc/docker", &format!("path: {}/docker", etc.display()))
         .replace("path: /etc/c", &format!("path: {}/c", etc.display()));
     ensure!(!moved.contains("path: /etc/"), "a directory of this machine is left");
     let file = directory.join("fairlead.yaml");

@@ -33,9 +33,11 @@ const AUTHORITIES: &str = "/authorities";
 const AUTHORITIES_CONFIG_MAP: &str = "fairlead-mirror-ca";
 
 /// Directories of nodes, and whether agents write there. A directory that is missing is made.
-const DIRECTORIES: [(&str, &str, bool); 5] = [
+const DIRECTORIES: [(&str, &str, bool); 6] = [
     ("containerd", "/etc/containerd", false),
     ("certs", "/etc/containerd/certs.d", true),
+    // containerd may look there for what it does not find in its own directory.
+    ("docker-certs", "/etc/docker/certs.d", false),
     ("containers", "/etc/containers", false),
     ("registries", "/etc/containers/registries.conf.d", true),
     // It says whether CRI-O reads changed files by itself.
@@ -159,6 +161,8 @@ fn container(settings: &InstallSettings) -> Container {
     args.extend(config.blocked_registries.iter().map(|place| format!("--blocked-registry={place}")));
     if !config.router {
         args.push("--without-router".to_owned());
+    } else if settings.agents_redirect {
+        args.push("--redirect".to_owned());
     }
     let probe = |more: &[&str]| {
         let command =

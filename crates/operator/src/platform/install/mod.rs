@@ -69,6 +69,8 @@ pub struct InstallSettings {
     pub agents: bool,
     /// Agents see the processes of their node, to have a CRI-O that does not watch its files read changed ones.
     pub agents_signal_crio: bool,
+    /// Agents send containerd to mirrors for layers, instead of passing them on.
+    pub agents_redirect: bool,
     /// The text of the configuration file, already checked.
     pub configuration: Option<String>,
 }
@@ -100,6 +102,7 @@ impl Default for InstallSettings {
             certificates: Certificates::Own,
             agents: false,
             agents_signal_crio: false,
+            agents_redirect: false,
             configuration: None,
         }
     }

@@ -47,6 +47,13 @@ fn the_old_object_goes_only_on_request_and_only_if_nothing_changes_without_it() 
     assert_eq!((steps, said.len()), (vec!["delete a.test".to_owned()], 2));
 }
 
+/// What else the new object says decides, not how it is written.
+#[test]
+fn an_object_that_also_closes_the_source_takes_the_place_if_that_is_closed_anyway() {
+    let closed = || vec![icsp("a.test", &["m.test"]), idms_never("a.test", &["m.test"])];
+    assert_eq!(migrate(closed(), Request::default()).1, ["a.test True Migrated"]);
+}
+
 #[test]
 fn what_cannot_be_said_in_the_newer_kinds_is_named() {
     let (steps, said) = migrate(vec![icsp("A.test/Upper", &["m.test"])], TO);

@@ -6,7 +6,7 @@ use fairlead_domain::digest::Digest;
 
 use super::{idms, idms_never, inputs, isdp, istp, itms, itms_never};
 use crate::node_config::{
-    Attempt, Delivery, End, MirrorPolicy, NodeConfig, Object, Origin, Place, Pull, PullKind, Route,
+    Attempt, Delivery, End, MirrorPolicy, NodeConfig, Object, Origin, Place, PolicyId, Pull, PullKind, Route,
     RouteMemory, Wanted,
 };
 
@@ -164,12 +164,29 @@ fn the_pause_of_a_failing_mirror_has_a_limit() {
 }
 
 #[test]
-fn a_place_that_sent_wrong_content_is_not_asked_for_it_again() {
+fn a_place_that_sent_wrong_content_is_not_asked_for_it_again_for_a_while() {
     let mut node = Node::new(vec![istp(SOURCE, &["m1.test/app"])]);
     let layer = digest(b"layer");
     node.memory.spoiled("m1.test/app", layer, START);
-    assert_eq!(node.route(SOURCE, Object::Blob(layer), false), ["source"]);
+    for minutes in [0, 29, 59, 61] {
+        node.now = Duration::from_mins(minutes);
+        let is_forgotten = minutes > 60;
+        let expected = if is_forgotten { &["m1.test/app", "source"][..] } else { &["source"] };
+        assert_eq!(node.route(SOURCE, Object::Blob(layer), false), expected, "{minutes}");
+    }
     assert_eq!(node.tag(), ["m1.test/app", "source"]);
+}
+
+#[test]
+fn a_place_that_sent_wrong_content_is_asked_last_where_nothing_else_may_be() {
+    let mut node = Node::new(vec![idms_never(SOURCE, &["m1.test/app", "m2.test/app"])]);
+    let layer = digest(b"layer");
+    node.memory.served(SOURCE, [layer], PullKind::Digest, "m1.test/app", START);
+    node.memory.spoiled("m1.test/app", layer, START);
+    let (_, route) = node.asks(SOURCE, Object::Blob(layer), false);
+    assert_eq!(shown(&route), ["m2.test/app", "m1.test/app", "refused"]);
+    let said: Vec<String> = route.places.iter().map(|place| place.attempt(&"it is gone").why).collect();
+    assert_eq!(said, ["it is gone", "it is gone; it sent wrong content before"]);
 }
 
 #[test]
@@ -213,6 +230,61 @@ fn a_refusal_names_the_policy_and_what_the_mirrors_said() {
     let (_, route) = node.asks("blocked.test/a", Object::Tag("1"), true);
     let text = refusal(route).message(&[]);
     assert!(text.starts_with("blocked.test/a is not pulled: blocked.test is a blocked registry;"), "{text}");
+}
+
+fn refusal(node: &mut Node, name: &str, object: Object<'_>) -> String {
+    match node.asks(name, object, true).1.end {
+        End::Refuse(refusal) => refusal.to_string(),
+        End::Source { .. } => panic!("it is left to the source"),
+    }
+}
+
+#[test]
+fn a_refusal_names_the_policy_that_closes_the_source_and_none_that_allows_it() {
+    let named = |name: &str, policy: MirrorPolicy| {
+        let id = PolicyId { name: name.to_owned(), ..policy.id };
+        MirrorPolicy { id, ..policy }
+    };
+    let mut node = Node::new(vec![
+        named("a-allow", idms("hub.test", &["m1.test"])),
+        named("b-never", idms_never("hub.test", &["m2.test"])),
+    ]);
+    assert_eq!(
+        refusal(&mut node, "hub.test/app", Object::Tag("1")),
+        "hub.test/app is not pulled from its source: NeverContactSource for hub.test in ImageDigestMirrorSet b-never"
+    );
+    // The source is closed around the one whose digests have mirrors of their own.
+    let mut node = Node::new(vec![
+        named("c-never", itms_never("hub.test", &["t.test"])),
+        named("a-digests", isdp("hub.test/team", &["d.test/team"])),
+    ]);
+    assert_eq!(
+        refusal(&mut node, SOURCE, Object::Tag("1")),
+        "hub.test/team/app is not pulled from its source: NeverContactSource for hub.test in ImageTagMirrorSet c-never"
+    );
+    // What is only insecure is closed by the source that it lies in.
+    let mut node = Node::with(vec![itms_never("hub.test", &["t.test"])], &["hub.test/team"], &[]);
+    assert!(
+        refusal(&mut node, SOURCE, Object::Tag("1")).ends_with("for hub.test in ImageTagMirrorSet hub.test")
+    );
+    // A list closes it for digests, a policy for tags.
+    let mut node = Node::with(
+        vec![itms_never("hub.test", &["t.test"]), idms("hub.test/team", &["d.test/team"])],
+        &[],
+        &["hub.test/team"],
+    );
+    let by_digest = refusal(&mut node, SOURCE, Object::Manifest(digest(b"x")));
+    assert_eq!(by_digest, "hub.test/team/app is not pulled: hub.test/team is a blocked registry");
+}
+
+#[test]
+fn a_registry_alone_serves_what_lies_below_a_source_and_not_an_image_of_its_name() {
+    let mut node = Node::new(vec![istp("hub.test/ns", &["m1.test:5000"])]);
+    let tag = Object::Tag("1");
+    assert_eq!(node.route("hub.test/ns/team/app", tag, true), ["m1.test:5000/team/app", "source"]);
+    assert_eq!(node.route("hub.test/ns", tag, true), ["source"]);
+    let mut node = Node::new(vec![istp("hub.test/ns", &["short"])]);
+    assert_eq!(node.route("hub.test/ns/app", tag, true), ["source"], "no name of a registry");
 }
 
 #[test]
@@ -271,7 +343,8 @@ fn memory_is_bounded_and_keeps_the_newest() {
 
 #[test]
 fn the_runtime_is_sent_to_a_mirror_only_where_that_gives_nothing_away() {
-    let place = |insecure| Place { name: "m.test/app".to_owned(), insecure, is_source: false };
+    let place =
+        |insecure| Place { name: "m.test/app".to_owned(), insecure, is_source: false, is_spoiled: false };
     assert_eq!(Delivery::of(&place(false), true, false), Delivery::Redirect);
     assert_eq!(Delivery::of(&place(false), false, false), Delivery::Proxy, "not permitted");
     assert_eq!(Delivery::of(&place(false), true, true), Delivery::Proxy, "it would ask for credentials");

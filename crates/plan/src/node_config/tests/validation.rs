@@ -114,3 +114,24 @@ fn a_source_without_mirrors_is_said_to_have_no_effect() {
         assert!(told(&config)[0].starts_with("NoEffect "), "{:?}", told(&config));
     }
 }
+
+/// Runtimes look mirrors up before they ask them.
+#[test]
+fn a_mirror_in_the_closed_scope_of_another_object_is_named() {
+    let policies = || {
+        vec![
+            istp("hub.test", &["shut.test/copy", "m.test"]),
+            itms_never("shut.test", &["n.test"]),
+            itms_never("m.test/sub", &["n.test"]),
+        ]
+    };
+    assert_eq!(
+        told(&plan(policies())),
+        [
+            "Conflict ImageSourceTagPolicy hub.test: source \"hub.test\": the mirror shut.test/copy is not asked, because it \
+          lies in shut.test, which must not be contacted"
+        ]
+    );
+    let blocked = NodeConfig::plan(&inputs(policies(), &[], &["m.test"]));
+    assert_eq!(blocked.findings.len(), 2, "{:?}", told(&blocked));
+}
