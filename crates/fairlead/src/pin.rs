@@ -18,7 +18,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use self::places::{ImageField, Left, Workload};
-use crate::access::{self, Access};
+use crate::access::{self, Access, Person};
 use crate::connect::Server;
 use crate::ending::run_to_end;
 use crate::explain::files;
@@ -192,29 +192,31 @@ impl Pin {
         let mut distinct = tags.clone();
         distinct.sort_unstable();
         distinct.dedup();
-        let ask = async |tag: &Reference| {
-            let credentials = person.credentials(&tag.repository(), access::warn).await;
-            let context = Context::new(Class::Admission, Instant::now() + self.timeout.as_std());
-            let verdict = client.probe(tag, &credentials, ProbeOptions::default(), &context).await;
-            let told = || {
-                let told = verdict.to_string();
-                format!("it is {told}{}", access::hint(&told))
-            };
-            (tag.clone(), verdict.digest().ok_or_else(told))
-        };
+        let ask = async |tag: &Reference| (tag.clone(), self.ask(&client, &person, tag).await);
         let answers: HashMap<Reference, Found> =
             stream::iter(distinct).map(ask).buffer_unordered(AT_ONCE).collect().await;
         let unasked = || Err("nothing was asked".to_owned());
         Ok(tags.into_iter().map(|tag| answers.get(tag).cloned().unwrap_or_else(unasked)).collect())
     }
 
+    async fn ask(&self, client: &Client, person: &Person, image: &Reference) -> Found {
+        let credentials = person.credentials(&image.repository(), access::warn).await;
+        let context = Context::new(Class::Admission, Instant::now() + self.timeout.as_std());
+        let verdict = client.probe(image, &credentials, ProbeOptions::default(), &context).await;
+        verdict.digest().ok_or_else(|| {
+            let told = verdict.to_string();
+            format!("it is {told}{}", access::hint(&told))
+        })
+    }
+
     async fn by_cluster(&self, workloads: &[Workload]) -> Result<Vec<Found>> {
         let client = self.server.connect().await?.client;
         let (mut found, mut contents) = (Vec::new(), Contents::default());
         for workload in workloads.iter().filter(|one| one.images.iter().any(|field| field.tag.is_ok())) {
-            let running = running::images(&client, workload).await;
-            if let Ok(running) = &running {
+            let mut running = running::images(&client, workload).await;
+            if let Ok(running) = &mut running {
                 self.read_indexes(running.values().flatten(), &mut contents).await?;
+                self.prove(running.values_mut().flatten()).await?;
             }
             for field in &workload.images {
                 let Ok(tag) = &field.tag else { continue };
@@ -228,6 +230,30 @@ impl Pin {
             }
         }
         Ok(found)
+    }
+
+    /// Asks registries whether they have what only annotations of Pods name.
+    async fn prove(&self, images: impl Iterator<Item = &mut RunningImage>) -> Result<()> {
+        let mut claims: HashMap<Reference, Vec<&mut RunningImage>> = HashMap::new();
+        for image in images {
+            if let (Some(digest), Ok(reference)) = (image.unproven(), Reference::parse(&image.image)) {
+                claims.entry(reference.without_tag().with_digest(&digest)).or_default().push(image);
+            }
+        }
+        if claims.is_empty() {
+            return Ok(());
+        }
+        let client = Client::new(self.access.settings(Settings::default())?);
+        let person = self.access.person()?;
+        let ask = async |(claim, images): (Reference, Vec<_>)| {
+            (self.ask(&client, &person, &claim).await.err().map(|why| format!("{claim}: {why}")), images)
+        };
+        let asked = stream::iter(claims).map(ask).buffer_unordered(AT_ONCE);
+        let asked: Vec<(Option<String>, Vec<&mut RunningImage>)> = asked.collect().await;
+        for (doubt, images) in asked {
+            images.into_iter().for_each(|image| image.doubt.clone_from(&doubt));
+        }
+        Ok(())
     }
 
     /// Reads indexes of which kubelets may have reported the image of one platform. What cannot be read stays unknown.
@@ -259,7 +285,9 @@ impl Pin {
             Some((digest, Content::index(held)))
         };
         let read: Vec<_> = stream::iter(unread).map(read).buffer_unordered(AT_ONCE).collect().await;
-        read.into_iter().flatten().for_each(|(digest, content)| contents.learn(digest, content));
+        for (digest, content) in read.into_iter().flatten() {
+            contents.learn(digest, content);
+        }
         Ok(())
     }
 }

@@ -23,7 +23,8 @@ const MOST_IMAGES: usize = 1024;
 /// An image that a Pod asked for in this time is looked at more often.
 const RECENT_SECONDS: i64 = 60 * 60;
 
-/// How often an image is looked at again while its places agree, lately asked for or not, and while they do not.
+/// How often an image is looked at again while its places agree, lately asked for or not, and while they do not or
+/// another Pod asks for it.
 const AGREEING_SECONDS: i64 = 10 * 60;
 const SETTLED_SECONDS: i64 = 60 * 60;
 const DIFFERING_SECONDS: i64 = 30;
@@ -170,8 +171,11 @@ struct DueCheck<P> {
 
 impl<P> DueCheck<P> {
     fn is_due(&self, now: i64) -> bool {
+        // A Pod that came after the last look may have got something else than those before it.
+        let is_asked_anew = self.looked.is_some_and(|looked| looked < self.seen);
         let pause = match self.mismatches.is_empty() {
             false => DIFFERING_SECONDS,
+            true if is_asked_anew => DIFFERING_SECONDS,
             true if now.saturating_sub(self.seen) < RECENT_SECONDS => AGREEING_SECONDS,
             true => SETTLED_SECONDS,
         };

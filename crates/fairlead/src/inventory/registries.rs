@@ -9,7 +9,7 @@ use fairlead_domain::reference::{Reference, Repository};
 use fairlead_operator::capabilities::account::observe::content;
 use fairlead_plan::inventory::{Content, Contents};
 use fairlead_registry::manifest::Selector;
-use fairlead_registry::{Class, Client, Context, ProbeOptions, Right, Settings};
+use fairlead_registry::{Class, Client, Context, ProbeOptions, Problem, Right, Settings};
 use futures::{StreamExt, stream};
 use tokio::time::Instant;
 
@@ -84,6 +84,13 @@ fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
+/// Why it is not known what is behind a digest.
+struct Unread {
+    why: String,
+    /// It is in none of the repositories.
+    is_absent: bool,
+}
+
 /// Those who can be asked.
 pub(super) struct Registries {
     client: Client,
@@ -121,8 +128,15 @@ impl Registries {
         let (read, looked) = tokio::join!(reading, looking);
         for (digest, found) in read {
             match found {
-                Ok(content) => answers.contents.learn(digest, content),
-                Err(why) => {
+                Ok(content) => {
+                    if !answers.contents.learn(digest, content) {
+                        answers.unreadable.insert(digest, "too many others are read".to_owned());
+                    }
+                }
+                Err(Unread { why, is_absent }) => {
+                    if is_absent {
+                        answers.contents.miss(digest);
+                    }
                     answers.unreadable.insert(digest, why);
                 }
             }
@@ -136,8 +150,8 @@ impl Registries {
     }
 
     /// Reads what is behind a digest, in the first repository that has it.
-    async fn read(&self, digest: Digest, places: BTreeSet<Repository>) -> Result<Content, String> {
-        let mut why = "it is not known where".to_owned();
+    async fn read(&self, digest: Digest, places: BTreeSet<Repository>) -> Result<Content, Unread> {
+        let mut unread = Unread { why: "it is not known where".to_owned(), is_absent: !places.is_empty() };
         for place in places {
             let credentials = self.person.credentials(&place, access::warn).await;
             let reading = async {
@@ -147,12 +161,13 @@ impl Registries {
             match reading.await {
                 Ok(read) => return Ok(content(read)),
                 Err(error) => {
+                    unread.is_absent &= matches!(error.problem, Problem::NotFound(_));
                     let told = error.to_string();
-                    why = format!("{told}{}", access::hint(&told));
+                    unread.why = format!("{told}{}", access::hint(&told));
                 }
             }
         }
-        Err(why)
+        Err(unread)
     }
 
     /// Which digest a tag names now.

@@ -7,8 +7,8 @@ use fairlead_domain::digest::Digest;
 use fairlead_operator::capabilities::account::observe::{Platforms, view};
 use fairlead_operator::cluster::state::{Phase, PodEntry};
 use fairlead_plan::inventory::{
-    Contents, Current, Drift, DriftFindings, Drifts, FindingKind, Knowledge, PodRows, PodView, Reported,
-    Resolved, Role, Row, Source, State, Suspects, rows,
+    Contents, Current, Drift, DriftFindings, Drifts, FindingKind, Knowledge, Places, PodRows, PodView,
+    Reported, Resolved, Role, Row, SeenDigest, Source, State, Suspects, rows,
 };
 use serde::Serialize;
 
@@ -162,7 +162,8 @@ impl Report {
     ) -> (Self, Questions) {
         let contents = &answers.contents;
         let given_up = |digest: &Digest| answers.given_up(digest);
-        let known = Knowledge::of_pods(contents, &given_up);
+        let now = |_: &PodView<'_>, image: &str| answers.now(image);
+        let known = Knowledge { now: &now, ..Knowledge::of_pods(contents, &given_up) };
         let mut questions = Questions::default();
         let mut report = Self {
             version: VERSION,
@@ -207,9 +208,17 @@ impl Report {
         questions: &mut Questions,
     ) {
         let given_up = |digest: &Digest| answers.given_up(digest);
-        let now = |_: &str, image: &str| answers.now(image);
+        // They were asked after the Pods were read.
+        let seen = |digest| SeenDigest { digest, at: i64::MAX };
+        let now = |_: &str, image: &str| answers.now(image).map(seen);
         let contents = &answers.contents;
-        let current = Current { contents, given_up: &given_up, now: &now, places: &|_, _| None };
+        let mut all = Places::default();
+        for (view, found) in shown {
+            found.rows.iter().for_each(|row| all.add(view, row));
+        }
+        let compared = all.compare(|image| answers.now(image), contents);
+        let places = |namespace: &str, image: &str| compared.of(namespace, image);
+        let current = Current { contents, given_up: &given_up, now: &now, places: &places };
         let (mut suspects, mut drifts) = (Suspects::default(), Drifts::default());
         for (view, found) in shown {
             found.rows.iter().for_each(|row| suspects.add(view, row, &current));
@@ -217,11 +226,15 @@ impl Report {
         for (view, found) in shown {
             found.rows.iter().for_each(|row| drifts.add(view, row, &suspects));
         }
-        let DriftFindings { drifts, reads, undecided } = drifts.finish(&current);
+        let DriftFindings { drifts, reads, mut undecided } = drifts.finish(&current);
         self.drift = drifts;
         for read in reads {
             questions.digest(read.digest, &read.image);
         }
+        for (digest, place) in &compared.reads {
+            questions.digest(*digest, place.as_str());
+        }
+        undecided.extend(compared.undecided.iter().cloned());
         if let Some(first) = undecided.first() {
             let more = match undecided.len() - 1 {
                 0 => String::new(),
@@ -290,8 +303,12 @@ fn ask_about(
             questions.digest(digest, repository.as_str());
         }
     }
+    if row.asks_tag {
+        questions.tag(row.routed);
+    }
     if depth.tags {
         questions.tag(&row.requested);
+        row.places().iter().for_each(|place| questions.tag(place.as_str()));
         for place in &row.differs {
             questions.tag(&place.image);
             questions.tag(row.routed);

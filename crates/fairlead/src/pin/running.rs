@@ -111,6 +111,7 @@ fn images_of(pod: &Pod) -> Vec<(String, RunningImage)> {
             image: image.to_owned(),
             reported,
             expected,
+            doubt: None,
         };
         (key, running)
     };

@@ -261,10 +261,14 @@ async fn digests_of_image_volumes_are_noted_once_and_give_way_to_the_kubelet() -
     // What is no image volume is a finding, and nothing else; so are containers that mount different content.
     bench.report("plain", "web", "scratch", "/scratch", &noted).await?;
     replica.wait_for("fairlead_image_volume_findings{finding=\"misplaced\"}", 1.0).await?;
+    bench.report("forged", "web", "model", "/elsewhere", &noted).await?;
+    replica.wait_for("fairlead_image_volume_findings{finding=\"misplaced\"}", 2.0).await?;
     ensure!(bench.annotation("plain").await?.is_some(), "nothing is reported of the image volume");
     let other = format!("{}/models@{}", registry.host(), Digest::sha256(b"other"));
     bench.report("crio", "web", "model", "/models", &other).await?;
     replica.wait_for("fairlead_inventory_images{state=\"matching\"}", 3.0).await?;
+    // The registry has no such digest, so it is not another name of the same image.
+    replica.wait_for("fairlead_inventory_images{state=\"differing\"}", 1.0).await?;
 
     // By now the forgery is put right: soon, and not at once, in case that another client writes it again.
     bench.wait_for_annotation("plain", Some(&noted)).await?;

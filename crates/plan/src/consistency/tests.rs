@@ -152,6 +152,18 @@ fn an_image_of_old_pods_is_looked_at_less_often_and_not_forgotten() {
 }
 
 #[test]
+fn an_image_is_looked_at_soon_when_another_pod_asks_for_it() {
+    let mut checks = Checks::default();
+    checks.asked(key(1), (), 0);
+    checks.looked(&key(1), compared(&[("a.example", "x"), ("b.example", "x")]), 10);
+    checks.asked(key(1), (), 20);
+    assert!(checks.due(9, 10 + DIFFERING_SECONDS - 1).is_empty(), "not for each of many Pods");
+    assert_eq!(checks.due(9, 10 + DIFFERING_SECONDS).len(), 1);
+    checks.looked(&key(1), compared(&[("a.example", "x"), ("b.example", "x")]), 50);
+    assert!(checks.due(9, 50 + DIFFERING_SECONDS).is_empty());
+}
+
+#[test]
 fn new_images_come_first_and_memory_is_bounded_per_namespace() {
     let mut checks = Checks::default();
     let quiet = ImageKey { namespace: "quiet".into(), image: "a:1".into() };

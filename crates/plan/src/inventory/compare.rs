@@ -14,6 +14,8 @@ use serde::Serialize;
 
 use super::{Content, Contents, Reported, is_empty_config};
 
+const TOO_LARGE: &str = "an index has more images than are compared";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -115,12 +117,23 @@ fn manifests(
     if wanted.is_some_and(|index| index.holds(reported)) {
         return Comparison::differing(format!("the node holds the image of another platform: {reported}"));
     }
-    let (Some(wanted), Some(found)) = (wanted, found) else {
-        let unread = [(expected, wanted), (reported, found)].into_iter().filter(|(_, read)| read.is_none());
-        return Comparison::after(unread.map(|(digest, _)| *digest).collect());
+    let (wanted, found) = match (wanted, found) {
+        (Some(wanted), Some(found)) => (wanted, found),
+        // It is asked for again now and then, so that it is known when a registry has it after all.
+        (Some(wanted), None) if contents.is_absent(reported) && !wanted.is_cut() => {
+            let reason = format!("{}; no registry has {reported} that the image may be from", other());
+            return Comparison { reads: vec![*reported], ..Comparison::differing(reason) };
+        }
+        _ => {
+            let unread =
+                [(expected, wanted), (reported, found)].into_iter().filter(|(_, read)| read.is_none());
+            return Comparison::after(unread.map(|(digest, _)| *digest).collect());
+        }
     };
     if wanted.on(platform).any(|one| found.on(platform).any(|of| of.digest == one.digest)) {
         Comparison::matching("both indexes hold the same image for the node's platform")
+    } else if wanted.is_cut() || found.is_cut() {
+        Comparison::unknown(TOO_LARGE)
     } else {
         Comparison::differing(other())
     }
@@ -138,7 +151,7 @@ fn by_id(expected: &Digest, id: &Digest, platform: Option<&Platform>, contents: 
         Some(Content::Image { config: None }) => artifact(),
         Some(Content::Image { config: Some(config) }) if config == id => of_config(),
         Some(Content::Image { .. }) => other(),
-        Some(index @ Content::Index(_)) => {
+        Some(index @ Content::Index { .. }) => {
             let images: Vec<_> = index.on(platform).collect();
             if images.is_empty() {
                 let on = platform.map_or_else(String::new, |platform| format!(" for {platform}"));
@@ -162,7 +175,11 @@ fn by_id(expected: &Digest, id: &Digest, platform: Option<&Platform>, contents: 
             }
             let known =
                 read.iter().any(|(_, content)| matches!(content, Some(Content::Image { config: Some(_) })));
-            if known { other() } else { artifact() }
+            match known {
+                true if index.is_cut() => Comparison::unknown(TOO_LARGE),
+                true => other(),
+                false => artifact(),
+            }
         }
     }
 }
@@ -259,7 +276,10 @@ fn across_platforms(one: &Digest, other: &Digest, contents: &Contents) -> (State
         (None, _) => (State::Unknown, vec![*one]),
         (_, None) => (State::Unknown, vec![*other]),
         (Some(index), Some(of)) if index.holds(other) || of.holds(one) => (State::Matching, Vec::new()),
-        (Some(Content::Index(_)), Some(Content::Index(_))) => (State::Differing, Vec::new()),
+        (Some(one @ Content::Index { .. }), Some(other @ Content::Index { .. })) => {
+            let all_known = !one.is_cut() && !other.is_cut();
+            (if all_known { State::Differing } else { State::Unknown }, Vec::new())
+        }
         _ => (State::Unknown, Vec::new()),
     }
 }

@@ -25,11 +25,13 @@ pub fn is_empty_config(digest: &Digest) -> bool {
 /// What is behind a digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    Index(Box<[PlatformManifest]>),
-    /// None: an artifact without a configuration of its own.
-    Image {
-        config: Option<Digest>,
+    Index {
+        images: Box<[PlatformManifest]>,
+        /// It has more images than are kept.
+        cut: bool,
     },
+    /// None: an artifact without a configuration of its own.
+    Image { config: Option<Digest> },
 }
 
 /// An image of an index.
@@ -43,7 +45,14 @@ impl Content {
     /// Attestations, whose platform is unknown, run nowhere.
     pub fn index(manifests: impl IntoIterator<Item = PlatformManifest>) -> Self {
         let runs = |one: &PlatformManifest| one.platform.architecture != "unknown";
-        Self::Index(manifests.into_iter().filter(runs).take(MOST_MANIFESTS).collect())
+        let mut manifests = manifests.into_iter().filter(runs);
+        let images = manifests.by_ref().take(MOST_MANIFESTS).collect();
+        Self::Index { images, cut: manifests.next().is_some() }
+    }
+
+    /// Whether it is an index with images that are not known here.
+    pub fn is_cut(&self) -> bool {
+        matches!(self, Self::Index { cut: true, .. })
     }
 
     pub fn image(config: Digest) -> Self {
@@ -54,7 +63,7 @@ impl Content {
     /// artifacts names no platforms; of a node that is not known all may run.
     pub fn on<'a>(&'a self, platform: Option<&'a Platform>) -> impl Iterator<Item = &'a PlatformManifest> {
         let manifests: &[PlatformManifest] = match self {
-            Self::Index(manifests) => manifests,
+            Self::Index { images, .. } => images,
             Self::Image { .. } => &[],
         };
         let same = |wanted: &str, found: &str| wanted.is_empty() || found.is_empty() || wanted == found;
@@ -77,6 +86,7 @@ impl Content {
 #[derive(Debug, Clone, Default)]
 pub struct Contents {
     known: HashMap<Digest, Arc<Content>>,
+    absent: HashSet<Digest>,
 }
 
 impl Contents {
@@ -101,10 +111,28 @@ impl Contents {
         self.known.len() < MOST
     }
 
-    pub fn learn(&mut self, digest: Digest, content: Content) {
-        if self.has_room() {
+    /// Keeps what is behind a digest, and tells whether there was room for it.
+    pub fn learn(&mut self, digest: Digest, content: Content) -> bool {
+        let has_room = self.has_room();
+        if has_room {
+            self.absent.remove(&digest);
             self.known.insert(digest, Arc::new(content));
         }
+        has_room
+    }
+
+    /// No registry has the digest, of those that a Pod may have it from.
+    pub fn miss(&mut self, digest: Digest) {
+        self.absent.insert(digest);
+    }
+
+    pub fn is_absent(&self, digest: &Digest) -> bool {
+        self.absent.contains(digest)
+    }
+
+    /// Forgets which digests no registry has, but for those that are still wanted.
+    pub fn keep_absent(&mut self, wanted: impl Fn(&Digest) -> bool) {
+        self.absent.retain(wanted);
     }
 
     /// Forgets what is in no use, if there is no room for more. `in_use` are the digests that are compared, known or
@@ -127,6 +155,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_not_kept_of_a_large_index_is_not_taken_for_something_that_it_lacks() {
+        let digest = |of: usize| Digest::sha256(of.to_string().as_bytes());
+        let index = |images: usize| {
+            let manifest =
+                |number| PlatformManifest { platform: Platform::default(), digest: digest(number) };
+            Content::index((0..images).map(manifest))
+        };
+        assert!(!index(MOST_MANIFESTS).is_cut() && index(MOST_MANIFESTS + 1).is_cut());
+        assert!(!index(MOST_MANIFESTS + 1).holds(&digest(MOST_MANIFESTS)));
+    }
+
+    #[test]
     fn what_is_compared_stays_when_there_is_no_more_room() {
         let mut contents = Contents::default();
         let digest = |of: &str| Digest::sha256(of.as_bytes());
@@ -136,7 +176,9 @@ mod tests {
         for number in 0..MOST {
             contents.learn(digest(&number.to_string()), Content::image(digest("another")));
         }
-        assert!(!contents.has_room());
+        assert!(
+            !contents.has_room() && !contents.learn(digest("one more"), Content::image(digest("config")))
+        );
         contents.make_room(&HashSet::from([digest("index"), digest("7"), digest("unread")]));
         let kept = ["index", "index's manifest", "7"].map(digest);
         assert!(contents.len() == 3 && kept.iter().all(|digest| contents.get(digest).is_some()));

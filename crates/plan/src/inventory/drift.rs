@@ -14,7 +14,7 @@ use fairlead_domain::reference::Reference;
 use serde::Serialize;
 
 use super::compare::{Held, Judge};
-use super::{Contents, PodView, Reported, Role, Row};
+use super::{Contents, PodView, Reported, Role, Row, SeenDigest};
 
 /// Different contents that are told apart for one image of a workload.
 const MOST_CONTENTS: usize = 8;
@@ -80,7 +80,7 @@ pub struct Current<'k> {
     /// Digests that will not be read.
     pub given_up: &'k dyn Fn(&Digest) -> bool,
     /// What a registry says that an image of a namespace is today, where that is known.
-    pub now: &'k dyn Fn(&str, &str) -> Option<Digest>,
+    pub now: &'k dyn Fn(&str, &str) -> Option<SeenDigest>,
     /// Which places of an image of a namespace differ today, in words; none where they were not compared.
     pub places: &'k dyn Fn(&str, &str) -> Option<Vec<String>>,
 }
@@ -177,7 +177,7 @@ impl Suspects {
         };
         let moved = || {
             let now = (current.now)(key.namespace, &key.image);
-            held.as_ref().is_some_and(|held| now.is_some_and(|now| held.digest() != Some(now)))
+            held.as_ref().is_some_and(|held| now.is_some_and(|now| held.digest() != Some(now.digest)))
         };
         if is_unlike || differs() || moved() {
             self.found.insert(hashed);
@@ -201,6 +201,8 @@ struct Replica<'a> {
     routed: &'a str,
     reported: Reported,
     platform: Option<&'a Platform>,
+    /// In seconds since 1970.
+    created: i64,
 }
 
 impl Replica<'_> {
@@ -228,7 +230,7 @@ struct OtherPlace<'a> {
 
 #[derive(Debug, Default)]
 struct Uses<'a> {
-    /// Different contents, each with one of its replicas and how many there are.
+    /// Different contents, each with its oldest replica and how many there are.
     contents: Vec<(Replica<'a>, usize)>,
     places: Vec<OtherPlace<'a>>,
     pod: &'a str,
@@ -275,11 +277,24 @@ impl<'a> Drifts<'a> {
         let same = |(known, _): &&mut (Replica<'_>, usize)| {
             known.reported.digest() == reported.digest() && known.platform == pod.platform
         };
-        if let Some((_, count)) = uses.contents.iter_mut().find(same) {
-            *count += 1;
-        } else if uses.contents.len() < MOST_CONTENTS {
-            let replica = Replica { pod: pod.name, routed: row.routed, reported, platform: pod.platform };
-            uses.contents.push((replica, 1));
+        let has_room = uses.contents.len() < MOST_CONTENTS;
+        let known = uses.contents.iter_mut().find(same);
+        let replica = Replica {
+            pod: pod.name,
+            routed: row.routed,
+            reported,
+            platform: pod.platform,
+            created: pod.created,
+        };
+        match known {
+            Some((known, count)) => {
+                *count += 1;
+                if replica.created < known.created {
+                    *known = replica;
+                }
+            }
+            None if has_room => uses.contents.push((replica, 1)),
+            None => {}
         }
     }
 
@@ -294,7 +309,7 @@ impl<'a> Drifts<'a> {
             let judged = Judged { key: &key, uses: &uses, judge: &judge };
             judged.replicas(&mut found);
             if let Some(now) = (current.now)(key.namespace, &key.image) {
-                judged.upstream(&now, &mut found);
+                judged.upstream(now, &mut found);
             }
             found.drifts.extend(judged.mirror(current));
             if found.drifts.len() >= MOST_DRIFTS {
@@ -386,10 +401,13 @@ impl<'a> Judged<'_, 'a> {
         found.drifts.push(self.drift(DriftKind::Replicas, message, digests, &pods));
     }
 
-    fn upstream(&self, now: &Digest, found: &mut DriftFindings<'a>) {
+    /// What the registry said before a Pod came says nothing about the Pod: its digest may be the newer one.
+    fn upstream(&self, now: SeenDigest, found: &mut DriftFindings<'a>) {
+        let SeenDigest { digest: now, at } = now;
         let (mut moved, mut unknown) = (Vec::new(), false);
-        for (replica, _) in &self.uses.contents {
-            let (differs, reads) = self.judge.since(now, replica.held());
+        let before = self.uses.contents.iter().filter(|(replica, _)| replica.created < at);
+        for (replica, _) in before {
+            let (differs, reads) = self.judge.since(&now, replica.held());
             found.reads.extend(reads.into_iter().map(|digest| self.read(digest)));
             unknown |= differs.is_none();
             if differs == Some(true) {
@@ -420,7 +438,7 @@ impl<'a> Judged<'_, 'a> {
     fn mirror(&self, current: &Current<'_>) -> Option<Drift> {
         let Self { key, uses, .. } = self;
         let agree = |place: &&OtherPlace<'_>| {
-            let now = |image: &str| (current.now)(key.namespace, image);
+            let now = |image: &str| (current.now)(key.namespace, image).map(|seen| seen.digest);
             now(&place.image).is_some_and(|other| now(place.used) == Some(other))
         };
         let differing = (current.places)(key.namespace, &key.image).unwrap_or_else(|| {

@@ -9,7 +9,7 @@ use fairlead_domain::reference::{ImageKey, Reference};
 use fairlead_domain::verdict::Verdict;
 use jiff::Timestamp;
 
-use super::{Expected, Resolved};
+use super::{Expected, Proof, Resolved};
 
 /// Digests that are remembered of one reference, the latest ones.
 const MOST_DIGESTS: usize = 4;
@@ -30,16 +30,20 @@ struct MountReport {
 
 impl MountMemory {
     /// Takes up what is reported of a mount, and tells whether it is unconfirmed: the container is another one than the
-    /// one that the same was reported of first.
+    /// one that the same was reported of first. A kubelet that reports nothing in between has nothing to repeat.
     pub fn look(
         &mut self,
         pod: &Arc<str>,
         container: &Arc<str>,
         path: &Arc<str>,
         container_id: u64,
-        reported: &Arc<str>,
+        reported: Option<&Arc<str>>,
     ) -> bool {
         let key = (Arc::clone(pod), Arc::clone(container), Arc::clone(path));
+        let Some(reported) = reported else {
+            self.0.remove(&key);
+            return false;
+        };
         let fresh = MountReport { container_id, reported: Arc::clone(reported), unconfirmed: false };
         let report = self.0.entry(key).or_insert_with(|| fresh.clone());
         if report.reported != fresh.reported {
@@ -66,6 +70,15 @@ pub type NamespaceImage = (Arc<str>, ImageKey);
 pub struct Resolutions {
     seen: BTreeMap<NamespaceImage, Vec<Resolution>>,
     failed: BTreeMap<NamespaceImage, FailedLook>,
+    /// Since when images are looked at, in seconds since 1970.
+    begun: i64,
+}
+
+/// A digest that a reference was seen to have, and when that was last, in seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeenDigest {
+    pub digest: Digest,
+    pub at: i64,
 }
 
 /// A digest, and from when until when it was seen.
@@ -94,6 +107,15 @@ enum Failure {
 }
 
 impl Resolutions {
+    /// Nothing was looked at before this time.
+    pub fn beginning(at: Timestamp) -> Self {
+        Self { begun: at.as_second(), ..Self::default() }
+    }
+
+    pub(super) fn begun(&self) -> i64 {
+        self.begun
+    }
+
     /// Takes up what a look found.
     pub fn heed(&mut self, namespace: &Arc<str>, image: &Reference, verdict: &Verdict, at: Timestamp) {
         let why = match verdict {
@@ -136,8 +158,9 @@ impl Resolutions {
     }
 
     /// The digest that was seen last.
-    pub fn now(&self, namespace: &Arc<str>, image: &Reference) -> Option<Digest> {
-        self.of(namespace, image).last().map(|seen| seen.digest)
+    pub fn now(&self, namespace: &Arc<str>, image: &Reference) -> Option<SeenDigest> {
+        let last = self.of(namespace, image).last()?;
+        Some(SeenDigest { digest: last.digest, at: last.last.as_second() })
     }
 
     /// When the image was last looked at, whatever was found.
@@ -146,13 +169,18 @@ impl Resolutions {
         seen.max(self.failure(namespace, image).map(|failed| failed.at))
     }
 
-    /// Whether the registry has the image, as far as it said so.
-    pub fn has(&self, namespace: &Arc<str>, image: &Reference) -> Option<bool> {
+    /// Whether the registry has the image, as far as it said so; that it refuses access counts if it said so after a
+    /// time, in seconds since 1970.
+    pub fn has(&self, namespace: &Arc<str>, image: &Reference, created: i64) -> Option<Proof> {
         if self.now(namespace, image).is_some() {
-            return Some(true);
+            return Some(Proof::Holds);
         }
         let failed = self.failure(namespace, image)?;
-        (failed.why == Failure::Missing).then_some(false)
+        match failed.why {
+            Failure::Missing => Some(Proof::Lacks),
+            Failure::Refused if failed.at.as_second() >= created => Some(Proof::Refuses),
+            Failure::Refused | Failure::Silent => None,
+        }
     }
 
     /// Whether the last look found nothing because the registry did not answer.
@@ -205,11 +233,13 @@ mod tests {
             ["u", "web", "/models", "sha256:1", "sha256:2"].map(Arc::from);
         let mut memory = MountMemory::default();
         let mut look = |container_id, reported| memory.look(&pod, &container, &path, container_id, reported);
-        assert!(!look(1, &one) && !look(1, &one));
-        assert!(look(2, &one), "the container was started again");
-        assert!(look(2, &one), "and nothing was said since");
-        assert!(!look(2, &other));
-        assert!(!look(0, &one) && !look(3, &one), "the container was not there yet");
+        let (one, other) = (Some(&one), Some(&other));
+        assert!(!look(1, one) && !look(1, one));
+        assert!(look(2, one), "the container was started again");
+        assert!(look(2, one), "and nothing was said since");
+        assert!(!look(2, other));
+        assert!(!look(0, one) && !look(3, one), "the container was not there yet");
+        assert!(!look(0, None) && !look(4, one), "nothing was reported in between, so this is no repetition");
         memory.keep(&HashSet::new());
         assert!(memory.0.is_empty());
     }
@@ -228,7 +258,8 @@ mod tests {
         for (created, expected) in [(0, Some(old)), (20, Some(old)), (21, Some(new)), (31, None)] {
             assert_eq!(known.since(&shop, &image, created), expected, "{created}");
         }
-        assert_eq!((known.now(&shop, &image), known.last_look(&shop, &image)), (Some(new), Some(at(30))));
+        let now = Some(SeenDigest { digest: new, at: 30 });
+        assert_eq!((known.now(&shop, &image), known.last_look(&shop, &image)), (now, Some(at(30))));
         assert_eq!(known.now(&"other".into(), &image), None, "no namespace learns what another is told");
         known.keep(|_| false);
         assert_eq!(known.now(&shop, &image), None);
@@ -240,15 +271,18 @@ mod tests {
             (Arc::<str>::from("shop"), "registry.example/app:1".parse().expect("a reference"));
         let at = |second| Timestamp::from_second(second).expect("a time");
         let mut known = Resolutions::default();
-        assert_eq!(known.has(&shop, &image), None);
+        assert_eq!(known.has(&shop, &image, 0), None);
         known.heed(&shop, &image, &Verdict::Unreachable { reason: "".into() }, at(10));
-        assert_eq!((known.last_look(&shop, &image), known.has(&shop, &image)), (Some(at(10)), None));
+        assert_eq!((known.last_look(&shop, &image), known.has(&shop, &image, 0)), (Some(at(10)), None));
         assert!(known.is_silent(&shop, &image), "it may answer the next time");
         known.heed(&shop, &image, &Verdict::NotFound { reason: "".into() }, at(20));
-        assert!(known.has(&shop, &image) == Some(false) && !known.is_silent(&shop, &image));
+        assert!(known.has(&shop, &image, 0) == Some(Proof::Lacks) && !known.is_silent(&shop, &image));
+        known.heed(&shop, &image, &Verdict::Forbidden { reason: "".into() }, at(25));
+        assert_eq!([25, 26].map(|created| known.has(&shop, &image, created)), [Some(Proof::Refuses), None]);
         let found = Digest::sha256(b"found");
         known.heed(&shop, &image, &Verdict::Available { digest: Some(found) }, at(30));
-        assert_eq!((known.has(&shop, &image), known.now(&shop, &image)), (Some(true), Some(found)));
+        let seen = known.now(&shop, &image).map(|seen| seen.digest);
+        assert_eq!((known.has(&shop, &image, 40), seen), (Some(Proof::Holds), Some(found)));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod contents;
 mod currency;
 mod drift;
 mod memory;
+mod places;
 mod reported;
 mod row;
 mod rows;
@@ -24,11 +25,12 @@ pub use self::compare::{Comparison, State, compare};
 pub use self::contents::{Content, Contents, PlatformManifest, is_empty_config};
 pub use self::currency::{RevisionDrift, by_revision, currency};
 pub use self::drift::{Current, Drift, DriftFindings, DriftKind, DriftRead, Drifts, Suspects};
-pub use self::memory::{MountMemory, NamespaceImage, Notes, Resolutions};
+pub use self::memory::{MountMemory, NamespaceImage, Notes, Resolutions, SeenDigest};
+pub use self::places::{ComparedPlaces, Places};
 pub use self::reported::Reported;
 pub use self::row::{Expected, Resolved, Role, Row, Source};
 pub use self::rows::{
-    Finding, FindingKind, Knowledge, Misplaced, MountView, PodRows, PodView, UseView, rows,
+    Finding, FindingKind, Knowledge, Misplaced, MountView, PodRows, PodView, Proof, UseView, rows,
 };
 pub use self::series::{MOST_SERIES, Series, ShownSeries};
 pub use self::survey::{ImageWish, Reading, Survey, Surveyed};

@@ -91,8 +91,12 @@ pub struct Row<'a> {
     pub source: Source,
     /// Digests whose content would tell more.
     pub reads: Vec<Digest>,
+    /// What the tag names now would tell more.
+    pub asks_tag: bool,
     /// Places of the image that held another digest when the Pod was admitted.
     pub differs: Vec<Difference>,
+    /// What else the image may be taken from.
+    pub alternatives: Vec<String>,
 }
 
 impl<'a> Row<'a> {
@@ -124,6 +128,16 @@ impl<'a> Row<'a> {
                 let digest = self.expected.as_ref()?.digest;
                 Some(Cow::Owned(format!("{}@{digest}", repository()?.as_str())))
             }
+        }
+    }
+
+    /// Where the kubelet says that a digest is from.
+    pub(super) fn reported_in(&self, wanted: &Digest) -> Option<Reference> {
+        match &self.reported {
+            Some((_, Reported::Manifest { repository: Some(repository), digest })) if digest == wanted => {
+                Reference::parse(repository.as_str()).ok()
+            }
+            _ => None,
         }
     }
 
@@ -178,7 +192,7 @@ impl<'a> Row<'a> {
     pub fn expected_kind(&self, contents: &Contents) -> Option<&'static str> {
         let expected = self.expected.as_ref()?;
         contents.get(&expected.digest).map(|content| match content {
-            Content::Index(_) => "index",
+            Content::Index { .. } => "index",
             Content::Image { .. } => "image",
         })
     }

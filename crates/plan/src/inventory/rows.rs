@@ -8,7 +8,9 @@ use fairlead_domain::reference::Reference;
 use serde::Serialize;
 
 use super::compare::{Held, Judge};
-use super::{Comparison, Contents, Expected, Reported, Resolved, Role, Row, Source, VolumeDigests, compare};
+use super::{
+    Comparison, Contents, Expected, Reported, Resolved, Role, Row, Source, State, VolumeDigests, compare,
+};
 use crate::owners::Controller;
 use crate::pod_record::{Difference, Place, Record, Route};
 
@@ -77,15 +79,26 @@ pub struct MountView<'a> {
     pub unconfirmed: bool,
 }
 
-/// An image that the kubelet reports of a volume that is none.
+/// An image that the kubelet reports of a volume that is none, or that the container does not mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Misplaced<'a> {
     pub container: &'a str,
     pub volume: &'a str,
+    /// The container mounts it where the kubelet says so.
+    pub specified: bool,
+}
+
+/// What a registry says to the claim that it has an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    Holds,
+    Lacks,
+    /// It does not say, since it refuses access.
+    Refuses,
 }
 
 /// Says of a Pod and an image whether the registry has it.
-type Proof<'k> = dyn Fn(&PodView<'_>, &str) -> Option<bool> + 'k;
+type ProofOf<'k> = dyn Fn(&PodView<'_>, &str) -> Option<Proof> + 'k;
 
 /// What is known besides the Pod.
 #[derive(Clone, Copy)]
@@ -97,9 +110,11 @@ pub struct Knowledge<'k> {
     pub noted: &'k dyn Fn(&PodView<'_>, &str) -> Option<Expected>,
     /// Which digest an image of the Pod had when a registry was first asked after the Pod was created.
     pub later: &'k dyn Fn(&PodView<'_>, &str) -> Option<Digest>,
+    /// Which digest an image of the Pod has today.
+    pub now: &'k dyn Fn(&PodView<'_>, &str) -> Option<Digest>,
     /// Whether a registry holds an annotated image, written as `repository@digest`, asked on behalf of the Pod; none
     /// while that is not known. Without it no registry is asked, and annotations are shown as such.
-    pub proven: Option<&'k Proof<'k>>,
+    pub proven: Option<&'k ProofOf<'k>>,
 }
 
 impl std::fmt::Debug for Knowledge<'_> {
@@ -111,7 +126,7 @@ impl std::fmt::Debug for Knowledge<'_> {
 impl<'k> Knowledge<'k> {
     /// What the Pods say themselves, and what is behind digests.
     pub fn of_pods(contents: &'k Contents, given_up: &'k dyn Fn(&Digest) -> bool) -> Self {
-        Self { contents, given_up, noted: &|_, _| None, later: &|_, _| None, proven: None }
+        Self { contents, given_up, noted: &|_, _| None, later: &|_, _| None, now: &|_, _| None, proven: None }
     }
 }
 
@@ -120,7 +135,7 @@ impl<'k> Knowledge<'k> {
 pub enum FindingKind {
     /// Containers of one Pod mount different content of one volume.
     Divergence,
-    /// The kubelet reports an image of a volume that is none.
+    /// The kubelet reports an image of a volume that is none, or that the container does not mount.
     Misplaced,
 }
 
@@ -147,12 +162,10 @@ pub fn rows<'a>(pod: &PodView<'a>, known: &Knowledge<'_>) -> PodRows<'a> {
         // A record of another image says nothing about this one.
         let route = record.remove(&used.place.key()).filter(|route| route.used == used.image);
         let expected = expected(pod, used, route.as_ref(), &annotated, known);
-        let (requested, differs) = match route {
-            Some(route) if route.asked != used.image => (Cow::Owned(route.asked), route.differs),
-            Some(route) => (Cow::Borrowed(used.image), route.differs),
-            None => (Cow::Borrowed(used.image), Vec::new()),
-        };
-        let subject = Subject { pod, used, requested, expected, differs, known };
+        let Route { asked, differs, alternatives, .. } = route.unwrap_or_default();
+        let is_as_asked = asked.is_empty() || asked == used.image;
+        let requested = if is_as_asked { Cow::Borrowed(used.image) } else { Cow::Owned(asked) };
+        let subject = Subject { pod, used, requested, expected, differs, alternatives, known };
         match used.place {
             Place::Volume(_) if used.mounts.is_empty() => all.rows.push(subject.row(None)),
             Place::Volume(name) => {
@@ -167,11 +180,10 @@ pub fn rows<'a>(pod: &PodView<'a>, known: &Knowledge<'_>) -> PodRows<'a> {
             _ => all.rows.push(subject.row(None)),
         }
     }
-    all.findings.extend(pod.misplaced.iter().map(|Misplaced { container, volume }| Finding {
-        kind: FindingKind::Misplaced,
-        text: format!(
-            "the kubelet reports an image of volume {volume} in container {container}, which is not an image volume"
-        ),
+    all.findings.extend(pod.misplaced.iter().map(|Misplaced { container, volume, specified }| {
+        let why = if *specified { "which is not an image volume" } else { "which does not mount it there" };
+        let text = format!("the kubelet reports an image of volume {volume} in container {container}, {why}");
+        Finding { kind: FindingKind::Misplaced, text }
     }));
     all
 }
@@ -184,6 +196,10 @@ fn expected(
     known: &Knowledge<'_>,
 ) -> Option<Expected> {
     let image = Reference::parse(used.image).ok()?;
+    let proof = |digest: &Digest| {
+        let text = format!("{}@{digest}", image.repository().as_str());
+        known.proven.map(|proven| proven(pod, &text))
+    };
     if let Some(digest) = image.digest() {
         return Some(Expected { digest, resolved: Resolved::Reference });
     }
@@ -193,17 +209,20 @@ fn expected(
         return Some(noted);
     }
     if let Some(digest) = route.and_then(|route| route.digest.parse().ok()) {
-        return Some(Expected { digest, resolved: Resolved::Admission });
+        // Who may edit a Pod may edit its record. Of a container the kubelet's report stands beside it.
+        let is_believed = !matches!(used.place, Place::Volume(_))
+            || proof(&digest).is_none_or(|proof| proof == Some(Proof::Holds));
+        let resolved = if is_believed { Resolved::Admission } else { Resolved::Annotation };
+        return Some(Expected { digest, resolved });
     }
     if let Place::Volume(name) = used.place
         && let Some(digest) = annotated.of(name, &image)
     {
-        let text = format!("{}@{digest}", image.repository().as_str());
-        match known.proven.map(|proven| proven(pod, &text)) {
+        match proof(&digest) {
             None => return Some(Expected { digest, resolved: Resolved::Annotation }),
             Some(None) => return None,
-            Some(Some(true)) => return Some(Expected { digest, resolved: Resolved::Later }),
-            Some(Some(false)) => {}
+            Some(Some(Proof::Holds)) => return Some(Expected { digest, resolved: Resolved::Later }),
+            Some(Some(Proof::Lacks | Proof::Refuses)) => {}
         }
     }
     let digest = (known.later)(pod, used.image)?;
@@ -217,12 +236,13 @@ struct Subject<'a, 's> {
     requested: Cow<'a, str>,
     expected: Option<Expected>,
     differs: Vec<Difference>,
+    alternatives: Vec<String>,
     known: &'s Knowledge<'s>,
 }
 
 impl<'a> Subject<'a, '_> {
     fn row(&self, mount: Option<MountView<'a>>) -> Row<'a> {
-        let Self { pod, used, requested, expected, differs, known } = self;
+        let Self { used, requested, expected, differs, alternatives, .. } = self;
         let (role, name) = match used.place {
             Place::Container(name) => (Role::Container, name),
             Place::Init(name) if used.sidecar => (Role::Sidecar, name),
@@ -232,6 +252,7 @@ impl<'a> Subject<'a, '_> {
         };
         let text = if role == Role::Volume { mount.and_then(|mount| mount.reported) } else { used.image_id };
         let reported = text.and_then(|text| Some((text, Reported::parse(text)?)));
+        let mut asks_tag = false;
         let compared = match (expected, &reported) {
             (_, None) if role == Role::Volume && mount.is_none() => {
                 Comparison::unknown("no container mounts the volume, so nothing is reported of it")
@@ -250,7 +271,9 @@ impl<'a> Subject<'a, '_> {
                 "no digest is expected: no registry was asked about the image, or none said which digest it has",
             ),
             (Some(expected), Some((_, reported))) => {
-                compare(&expected.digest, reported, pod.platform, known.contents)
+                let compared;
+                (compared, asks_tag) = self.compare(expected, reported);
+                compared
             }
         };
         let told = reported.as_ref().is_some_and(|(_, reported)| *reported != Reported::Unreadable);
@@ -271,8 +294,31 @@ impl<'a> Subject<'a, '_> {
             reason: compared.reason,
             source,
             reads: compared.reads,
+            asks_tag,
             differs: differs.clone(),
+            alternatives: alternatives.clone(),
         }
+    }
+
+    /// Compares what is reported with what is expected; and tells whether it matters what the tag names now. A tag may
+    /// move after it was looked at and before the pull, or a container be started again after that.
+    fn compare(&self, expected: &Expected, reported: &Reported) -> (Comparison, bool) {
+        let Self { pod, used, known, .. } = self;
+        let with = |digest: &Digest| compare(digest, reported, pod.platform, known.contents);
+        let mut compared = with(&expected.digest);
+        if compared.state != State::Differing || expected.resolved == Resolved::Reference {
+            return (compared, false);
+        }
+        if let Some(now) = (known.now)(pod, used.image).filter(|now| *now != expected.digest) {
+            let today = with(&now);
+            compared.reads.extend(today.reads);
+            if today.state == State::Matching {
+                let reason = "the node holds what the tag names now: it moved after it was looked at for the Pod, and \
+                              before the pull";
+                compared = Comparison { reads: compared.reads, ..Comparison::unknown(reason) };
+            }
+        }
+        (compared, true)
     }
 }
 

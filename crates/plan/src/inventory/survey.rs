@@ -9,8 +9,8 @@ use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
 use super::{
-    Change, FindingKind, NamespaceImage, PodRows, PodView, Resolutions, Resolved, Role, Row, Source, State,
-    UseView, VolumeDigest, VolumeDigests, change,
+    Change, Expected, FindingKind, NamespaceImage, PodRows, PodView, Resolutions, Resolved, Role, Row,
+    Source, State, UseView, VolumeDigest, VolumeDigests, change,
 };
 use crate::pod_record::Place;
 use crate::usage::Holder;
@@ -46,11 +46,20 @@ pub struct ImageWish {
     pub last: Option<Timestamp>,
 }
 
-/// A digest whose content is wanted: from the repository of an image, as a Pod could read it.
+/// A digest whose content is wanted, as a Pod could read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading<P> {
-    pub image: Reference,
+    /// Images in whose repositories it may be.
+    pub images: Vec<Reference>,
     pub pod: P,
+}
+
+/// Digests of Pods other than the one that their tag had when it was last looked at.
+#[derive(Debug, Default)]
+struct Doubt {
+    /// Of Pods that came after that look, and before.
+    newer: HashSet<Digest>,
+    older: HashSet<Digest>,
 }
 
 /// What a pass comes to.
@@ -68,6 +77,7 @@ pub struct Survey<'k, P> {
     pub compares_platforms: bool,
     reads: HashMap<Digest, Reading<P>>,
     wishes: BTreeMap<NamespaceImage, ImageWish>,
+    doubts: BTreeMap<NamespaceImage, Doubt>,
     /// Digests that are compared; gathered only if some content has to go.
     in_use: Option<HashSet<Digest>>,
 }
@@ -85,6 +95,7 @@ impl<'k, P: Clone> Survey<'k, P> {
             compares_platforms: false,
             reads: HashMap::new(),
             wishes: BTreeMap::new(),
+            doubts: BTreeMap::new(),
             in_use: gathers_digests.then(HashSet::new),
         }
     }
@@ -121,13 +132,15 @@ impl<'k, P: Clone> Survey<'k, P> {
         }
         let Ok(image) = Reference::parse(row.routed) else { return };
         for digest in &row.reads {
-            self.read(*digest, &image, pod);
+            // What runs may be from elsewhere.
+            let elsewhere = row.reported_in(digest).filter(|other| other.name() != image.name());
+            self.read(*digest, std::iter::once(image.clone()).chain(elsewhere).collect(), pod);
         }
     }
 
     /// Has the content of a digest read.
-    pub fn read(&mut self, digest: Digest, image: &Reference, pod: &P) {
-        let reading = || Reading { image: image.clone(), pod: pod.clone() };
+    pub fn read(&mut self, digest: Digest, images: Vec<Reference>, pod: &P) {
+        let reading = || Reading { images, pod: pod.clone() };
         self.reads.entry(digest).or_insert_with(reading);
         if let Some(in_use) = &mut self.in_use {
             in_use.insert(digest);
@@ -147,12 +160,30 @@ impl<'k, P: Clone> Survey<'k, P> {
             if let Some(claimed) = claimed(row, annotated) {
                 self.wish(surveyed, claimed, true);
             }
-            self.wish(surveyed, routed.clone(), row.expected.is_none());
+            self.wish(surveyed, routed.clone(), row.expected.is_none() || row.asks_tag);
+        } else if row.asks_tag {
+            self.wish(surveyed, routed.clone(), true);
         }
         let is_pinned = routed.digest().is_some();
         if requested.digest().is_none() && (is_pinned || is_volume) && requested != routed {
+            self.doubt(surveyed, row, &requested);
             self.wish(surveyed, requested, false);
         }
+    }
+
+    /// Takes note of a Pod that may have got its digest after the last look at the tag.
+    fn doubt(&mut self, surveyed: &Surveyed<'_, '_, P>, row: &Row<'_>, tag: &Reference) {
+        let namespace = &surveyed.holder.namespace;
+        let (Some(expected), Some(seen)) = (&row.expected, self.resolutions.now(namespace, tag)) else {
+            return;
+        };
+        let last = self.resolutions.last_look(namespace, tag).map_or(0, Timestamp::as_second);
+        if seen.digest == expected.digest {
+            return;
+        }
+        let doubt = self.doubts.entry((Arc::clone(namespace), tag.key())).or_default();
+        let digests = if last < surveyed.view.created { &mut doubt.newer } else { &mut doubt.older };
+        digests.insert(expected.digest);
     }
 
     /// `urgent`: something waits for it that was not looked at yet.
@@ -177,6 +208,8 @@ impl<'k, P: Clone> Survey<'k, P> {
         let Surveyed { view, found, holder, .. } = surveyed;
         let annotated = view.volume_digests.map(VolumeDigests::read).unwrap_or_default();
         let is_old = self.now.saturating_sub(view.created) > PATIENCE;
+        // Nothing was looked at while no replica led.
+        let waits = self.now.saturating_sub(view.created.max(self.resolutions.begun())) <= PATIENCE;
         let mut volumes: Vec<VolumeDigest<'_>> = Vec::new();
         for row in found.rows.iter().filter(|row| row.role == Role::Volume) {
             let reported = row.source == Source::Kubelet;
@@ -187,7 +220,8 @@ impl<'k, P: Clone> Survey<'k, P> {
             let expected = row.expected.as_ref().map(|expected| expected.digest);
             let namespace = &holder.namespace;
             let claim = claimed(row, &annotated);
-            let unproven = claim.is_some_and(|claim| self.resolutions.has(namespace, &claim).is_none());
+            let unproven =
+                claim.is_some_and(|claim| self.resolutions.has(namespace, &claim, view.created).is_none());
             let unasked = || {
                 Reference::parse(row.routed).is_ok_and(|image| {
                     let last = self.resolutions.last_look(namespace, &image);
@@ -195,7 +229,7 @@ impl<'k, P: Clone> Survey<'k, P> {
                     silent || last.is_none_or(|last| last.as_second() < view.created)
                 })
             };
-            let pending = unproven || expected.is_none() && unasked();
+            let pending = unproven || waits && expected.is_none() && unasked();
             volumes.push(VolumeDigest { name: row.name, image: row.routed, reported, expected, pending });
         }
         if volumes.is_empty() && view.volume_digests.is_none() {
@@ -216,6 +250,13 @@ impl<'k, P: Clone> Survey<'k, P> {
     /// What the watch is to look at, those that something waits for first, then those that were not looked at for
     /// longest; and how many are left out.
     pub fn looks(&mut self) -> (Vec<(NamespaceImage, ImageWish)>, usize) {
+        for (key, doubt) in std::mem::take(&mut self.doubts) {
+            // A digest that an older Pod has was known before the look, so the tag has moved since.
+            let wish = self.wishes.get_mut(&key).filter(|_| !doubt.newer.is_subset(&doubt.older));
+            if let Some(wish) = wish {
+                wish.last = None;
+            }
+        }
         let mut looks: Vec<_> = std::mem::take(&mut self.wishes).into_iter().collect();
         let omitted = looks.len().saturating_sub(MOST_LOOKS);
         if omitted > 0 {
@@ -249,12 +290,13 @@ fn waits_for_volume(pod: &PodView<'_>, now: i64) -> bool {
         && !pod.images.iter().any(initialises)
 }
 
-/// What an annotation says of a volume of which nothing else is known.
+/// What annotations say of a volume of which nothing else is known.
 fn claimed(row: &Row<'_>, annotated: &VolumeDigests) -> Option<Reference> {
-    let resolved = row.expected.as_ref().map(|expected| expected.resolved);
-    if !matches!(resolved, None | Some(Resolved::Annotation)) {
-        return None;
-    }
     let image = Reference::parse(row.routed).ok()?;
-    Some(image.without_tag().with_digest(&annotated.of(row.name, &image)?))
+    let digest = match &row.expected {
+        None => annotated.of(row.name, &image)?,
+        Some(Expected { digest, resolved: Resolved::Annotation }) => *digest,
+        Some(_) => return None,
+    };
+    Some(image.without_tag().with_digest(&digest))
 }

@@ -70,13 +70,18 @@ pub enum Fate {
     Stays,
     /// It goes if there is no `ControllerRevision` of these names.
     GoesWithout([String; 2]),
+    /// Its owner was deleted and left it behind.
+    Goes,
 }
 
-/// Whether a pin can go. Both times in seconds since 1970; `pods` is how many Pods the revision has.
-pub fn fate(pin: &ImagePinSpec, created: i64, pods: usize, grace: i64, now: i64) -> Fate {
+/// Whether a pin can go. Both times in seconds since 1970; `pods` is how many Pods the revision has, and `is_owned`
+/// whether an object owns the pin.
+pub fn fate(pin: &ImagePinSpec, is_owned: bool, created: i64, pods: usize, grace: i64, now: i64) -> Fate {
     let young = now.saturating_sub(created) < grace;
     match revision_names(&pin.workload, &pin.revision) {
-        Some(names) if pods == 0 && !young => Fate::GoesWithout(names),
-        _ => Fate::Stays,
+        _ if pods > 0 || young => Fate::Stays,
+        _ if !is_owned => Fate::Goes,
+        Some(names) => Fate::GoesWithout(names),
+        None => Fate::Stays,
     }
 }

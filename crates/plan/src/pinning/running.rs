@@ -23,6 +23,8 @@ pub struct RunningImage {
     pub reported: Option<String>,
     /// The digest that was recorded when the Pod was admitted.
     pub expected: Option<String>,
+    /// Why that does not count.
+    pub doubt: Option<String>,
 }
 
 /// Why it cannot be told which digest runs.
@@ -36,6 +38,8 @@ pub enum NotRunning {
     Differs(String),
     #[error("Pod {0} does not say which manifest it runs; use --from registry")]
     Untold(String),
+    #[error("only the annotations of Pod {0} say which manifest it runs, and {1}; use --from registry")]
+    Doubtful(String, String),
 }
 
 impl RunningImage {
@@ -64,13 +68,19 @@ impl RunningImage {
         self.reported().filter(|reported| *reported != expected).map(|_| expected)
     }
 
+    /// The digest that only annotations name, which anybody could have written who may edit the Pod.
+    pub fn unproven(&self) -> Option<Digest> {
+        self.expected().filter(|_| self.in_specification().is_none() && self.reported().is_none())
+    }
+
     fn digest(&self, contents: &Contents) -> Option<Digest> {
         let reported = self.reported();
         let holds = |index: &Digest| {
             contents.get(index).zip(reported).is_some_and(|(index, reported)| index.holds(&reported))
         };
         let index = self.to_read().filter(holds);
-        self.in_specification().or(index).or(reported).or_else(|| self.expected())
+        let noted = || self.expected().filter(|_| self.doubt.is_none());
+        self.in_specification().or(index).or(reported).or_else(noted)
     }
 }
 
@@ -93,7 +103,13 @@ pub fn running(tag: &Reference, images: &[RunningImage], contents: &Contents) ->
     let mut found = digests.values();
     match (found.next(), found.next()) {
         (Some((digest, _)), None) => Ok(*digest),
-        (None, _) => Err(NotRunning::Untold(first.pod.clone())),
+        (None, _) => {
+            let doubt = of_tag.iter().find_map(|image| Some((image.pod.clone(), image.doubt.clone()?)));
+            Err(doubt.map_or_else(
+                || NotRunning::Untold(first.pod.clone()),
+                |(pod, why)| NotRunning::Doubtful(pod, why),
+            ))
+        }
         _ => {
             let told = digests.iter().map(|(digest, (_, pod))| format!("{digest} in Pod {pod}"));
             Err(NotRunning::Differs(told.collect::<Vec<_>>().join(", ")))

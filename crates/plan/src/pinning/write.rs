@@ -82,20 +82,25 @@ fn pin(revision: &Revision, images: Vec<PinnedImage>) -> ImagePin {
     }
 }
 
-/// The digest that other revisions of the workload hold the reference to, the newest of them. `pins` are those of the
-/// namespace.
+/// The digest that other revisions of the workload hold the reference to, the newest of them; else that of any other
+/// workload. `pins` are those of the namespace.
 pub fn last_known<'p>(
-    revision: &Revision,
+    revision: Option<&Revision>,
     asked: &Reference,
     pins: impl IntoIterator<Item = &'p ImagePinSpec>,
 ) -> Option<Digest> {
     let key = pin_key(asked);
-    let of_workload = pins.into_iter().filter(|pin| {
-        pin.workload.kind == revision.workload.kind
-            && stem(&pin.workload.name, &pin.revision) == stem(&revision.workload.name, &revision.revision)
-    });
-    let images = of_workload.flat_map(|pin| &pin.images).filter(|image| image.asked == key.as_str());
-    images.max_by_key(|image| image.resolved_at.0)?.digest.parse().ok()
+    let is_of_workload = |pin: &ImagePinSpec| {
+        revision.is_some_and(|revision| {
+            pin.workload.kind == revision.workload.kind
+                && stem(&pin.workload.name, &pin.revision)
+                    == stem(&revision.workload.name, &revision.revision)
+        })
+    };
+    let images = pins.into_iter().flat_map(|pin| pin.images.iter().map(move |image| (pin, image)));
+    let of_reference = images.filter(|(_, image)| image.asked == key.as_str());
+    let newest = of_reference.max_by_key(|(pin, image)| (is_of_workload(pin), image.resolved_at.0));
+    newest?.1.digest.parse().ok()
 }
 
 /// The name without the revision: a Deployment's of its `ReplicaSet`'s.

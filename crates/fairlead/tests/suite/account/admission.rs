@@ -1,5 +1,7 @@
 //! Digests of image volumes, asked for at admission.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use fairlead_testkit::images::{holding, multi_platform};
 use serde_json::{Value, json};
@@ -59,6 +61,13 @@ async fn image_volumes_get_their_digests_with_a_policy_and_without() -> Result<(
     let large = json!({"example.com/large": "x".repeat(255 * 1024)});
     let created = rig.create(&namespace, &pod(&[("tag", &tag)], &large)).await?;
     ensure!(annotation(&created, DIGESTS).is_none(), "there is no room, and the Pod is not refused for it");
-    plain.endpoint().push("models", "1", &holding("moved")?).await?;
+
+    // The tag moves. What is noted is no older than two seconds.
+    let moved = holding("moved")?;
+    plain.endpoint().push("models", "1", &moved).await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let created = rig.create(&namespace, &pod(&[("tag", &tag)], &json!({}))).await?;
+    let noted = json!({"tag": format!("{}/models@{}", plain.host(), moved.digest())});
+    ensure!(annotation(&created, DIGESTS).as_ref() == Some(&noted), "{:?}", created.metadata.annotations);
     Ok(())
 }

@@ -185,6 +185,7 @@ async fn registries_are_asked_what_is_behind_digests_and_what_tags_name_now() ->
         runs("by-id", &config),
         runs("differing", &named(&differing)),
         runs("unlike", &format!("sha256:{:064}", 7)),
+        runs("unknown-there", &named(&digest("unknown there"))),
     ];
     let report = asking(&pods, &["-o", "json"])?.is(3).json();
     let row = |report: &Value, pod: &str| {
@@ -197,6 +198,7 @@ async fn registries_are_asked_what_is_behind_digests_and_what_tags_name_now() ->
         ("by-id", "matching"),
         ("differing", "differing"),
         ("unlike", "differing"),
+        ("unknown-there", "differing"),
     ] {
         assert_eq!(row(&report, pod)["state"], state, "{pod}: {report}");
     }
@@ -232,6 +234,29 @@ async fn registries_are_asked_what_is_behind_digests_and_what_tags_name_now() ->
         (&drift["drift"][0]["kind"], &drift["drift"][0]["digests"][1]),
         (&json!("upstream"), &json!(moved))
     );
+    // A Pod was admitted before, and pulled after that.
+    let between = [pods[0].clone(), runs("between", &named(&moved))];
+    let report = asking(&between, &["-o", "json"])?.is(0).json();
+    let row_between = row(&report, "between");
+    assert_eq!(row_between["state"], "unknown", "{report}");
+    assert!(
+        row_between["reason"].as_str().is_some_and(|reason| reason.contains("what the tag names now")),
+        "{row_between}"
+    );
+
+    // A mirror differs, whatever was known at admission; a copy of one platform does not.
+    let mut mirrored = runs("mirrored", &named(&moved));
+    let routes = json!({"v": 1, "images": {"web": {
+        "asked": image, "used": image, "by": "original", "digest": moved,
+        "alternatives": [format!("{}/copies/app:1", registry.host())],
+    }}});
+    mirrored["metadata"]["annotations"]["fairlead.dev/routes"] = json!(routes.to_string());
+    let mirrored = [pods[0].clone(), mirrored];
+    registry.hold("copies/app", "1", &index);
+    let drift = asking(&mirrored, &["--drift", "-o", "json"])?.is(3).json();
+    assert_eq!((&drift["drift"][0]["kind"], &drift["drift"][1]), (&json!("mirror"), &Value::Null), "{drift}");
+    registry.hold("copies/app", "1", &holding("moved")?);
+    asking(&mirrored, &["--drift"])?.is(0);
 
     // What cannot be asked is named.
     pods.truncate(3);

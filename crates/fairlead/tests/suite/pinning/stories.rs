@@ -175,6 +175,10 @@ async fn pods_without_controller_are_pinned_without_an_object() -> Result<()> {
     ensure!(!image(&stays).contains('@'), "{}", image(&stays));
     ensure!(told.contains("is not pinned: its digest could not be looked up"), "{told}");
     ensure!(pins(cluster, &namespace).await?.is_empty(), "a pin was made");
+
+    let moved = retag(&registry, "bare, moved").await?;
+    let next = rig.create(&namespace, &pinned(&asked(&registry))).await?;
+    ensure!(image(&next) == format!("{}@{moved}", asked(&registry)), "{} is not asked anew", image(&next));
     Ok(())
 }
 

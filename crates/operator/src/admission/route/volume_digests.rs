@@ -1,8 +1,10 @@
 //! Which digests the image volumes of a Pod have: asked for before the pull, since no kubelet that is released reports
 //! them afterwards.
 //!
-//! Policies have most images probed, and then the digest is known. For other image volumes their registry is asked
-//! here, within the time that a probe may take; a digest that is not known by then is left to the lease holder.
+//! What is noted stays for the life of the Pod, so the registry is asked here unless it answered a moment ago, within
+//! the time that a probe may take; a digest that is not known by then is left to the lease holder.
+
+use std::time::Duration;
 
 use fairlead_api::names::fairlead::VOLUME_DIGESTS;
 use fairlead_domain::cause::Cause;
@@ -18,6 +20,9 @@ use super::pull_secrets::PullSecrets;
 use crate::admission::decide::{PodRequest, Subject};
 use crate::admission::review::PodImage;
 
+/// Age at which an answer is asked for anew: the pull follows within seconds, and the tag may have moved.
+const MOMENT: Duration = Duration::from_secs(2);
+
 impl Router {
     fn annotates(&self, request: &PodRequest<'_>) -> bool {
         self.context.config.account.annotate && matches!(request.subject, Subject::NewPod)
@@ -30,7 +35,7 @@ impl Router {
         self.annotates(request) && images.iter().any(|image| is_volume(image) && has_tag(image))
     }
 
-    /// Asks for the digests of image volumes of which none is known, all at once.
+    /// Asks for the digests of image volumes, all at once.
     pub(super) async fn resolve_volumes(
         &self,
         request: &PodRequest<'_>,
@@ -45,8 +50,7 @@ impl Router {
         }
         let asked =
             images.iter().zip(planned).zip(routes.iter_mut()).filter_map(|((image, planned), route)| {
-                let wanted =
-                    matches!(image.place, Place::Volume(_)) && route.digest.is_empty() && !route.unavailable;
+                let wanted = matches!(image.place, Place::Volume(_)) && !route.unavailable;
                 let used =
                     Reference::parse(&route.used).ok().filter(|used| wanted && used.digest().is_none())?;
                 let mut places = planned.places.iter().flat_map(fairlead_plan::routing::Alternatives::list);
@@ -58,7 +62,9 @@ impl Router {
                 };
                 Some(async move {
                     let verdicts = self.context.verdicts.caused_by(cause);
-                    let verdict = verdicts.recall(&used, &credentials, request.namespace, deadline).await;
+                    let namespace = request.namespace;
+                    let verdict =
+                        verdicts.recall_within(&used, &credentials, namespace, MOMENT, deadline).await;
                     if let Some(digest) = verdict.digest() {
                         route.digest = digest.to_string();
                     }

@@ -15,14 +15,14 @@ use std::time::Duration;
 use fairlead_domain::digest::Digest;
 use fairlead_plan::availability::MirrorLooks;
 use fairlead_plan::credentials::Principal;
-use fairlead_plan::inventory::{Content, Drift, Resolutions, RevisionDrift, WriteAttempts, by_revision};
+use fairlead_plan::inventory::{Drift, Resolutions, RevisionDrift, WriteAttempts, by_revision};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedMutexGuard, mpsc, watch};
 use tokio::time::Instant;
 
-use self::act::{WriteResult, concerned, read, write};
+use self::act::{ReadResult, WriteResult, concerned, read, write};
 pub(super) use self::tally::Tally;
-use self::tally::{ContentWish, DigestWrite, Known};
+use self::tally::{ContentWish, DigestWrite, Known, Unread};
 use super::metrics::Metrics;
 use crate::admission::exclusions::Skip;
 use crate::capabilities::availability::Seen;
@@ -127,7 +127,7 @@ pub struct Inventory {
     gather: bool,
     gathered: Instant,
     to_read: Vec<ContentWish>,
-    reading: Inflight<Digest, Option<Content>>,
+    reading: Inflight<Digest, ReadResult>,
     to_write: Vec<DigestWrite>,
     writing: Inflight<Arc<str>, WriteResult>,
     attempts: WriteAttempts,
@@ -161,7 +161,7 @@ impl Controller for Inventory {
     async fn begin(setup: &Arc<InventorySetup>, term: &Term) -> Result<Self, Broken> {
         let seen = Arc::clone(&setup.seen).lock_owned().await;
         // What tags name may have changed while another replica led.
-        *setup.known.resolutions.lock() = Resolutions::default();
+        *setup.known.resolutions.lock() = Resolutions::beginning(setup.context.clock.now());
         let now = Instant::now();
         Ok(Self {
             setup: Arc::clone(setup),
@@ -203,7 +203,7 @@ impl Controller for Inventory {
     async fn progress(&mut self) -> bool {
         tokio::select! {
             Some(seen) = self.seen.recv() => self.heed(seen),
-            (digest, content) = self.reading.next() => self.took(digest, content.flatten()),
+            (digest, result) = self.reading.next() => self.took(digest, result.unwrap_or(ReadResult::Failed)),
             (_, written) = self.writing.next() => {
                 self.setup.metrics.wrote(written.unwrap_or(WriteResult::Failed).name());
             }
@@ -287,18 +287,26 @@ impl Inventory {
         self.gather = true;
     }
 
-    fn took(&mut self, digest: Digest, content: Option<Content>) {
-        self.setup.metrics.read(if content.is_some() { "read" } else { "failed" });
+    fn took(&mut self, digest: Digest, result: ReadResult) {
+        self.setup.metrics.read(if matches!(result, ReadResult::Content(_)) { "read" } else { "failed" });
         self.gather = true;
-        match content {
-            Some(content) => {
-                self.known.unreadable.lock().remove(&digest);
-                self.known.contents.lock().learn(digest, content);
+        let mut contents = self.known.contents.lock();
+        let no_room = match result {
+            ReadResult::Content(content) => {
+                if contents.learn(digest, content) {
+                    self.known.unreadable.lock().remove(&digest);
+                    return;
+                }
+                true
             }
-            None => {
-                self.known.unreadable.lock().insert(digest, Instant::now() + READ_AGAIN);
+            ReadResult::Absent => {
+                contents.miss(digest);
+                false
             }
-        }
+            ReadResult::Failed => false,
+        };
+        let unread = Unread { again: Instant::now() + READ_AGAIN, no_room };
+        self.known.unreadable.lock().insert(digest, unread);
     }
 
     /// Reports drift on the workloads of Pods, or on Pods without one, and to the pins of their revisions.

@@ -138,3 +138,54 @@ impl Collector for Shown {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fairlead_plan::inventory::{Contents, Knowledge, PodView, Series, UseView, rows};
+    use fairlead_plan::pod_record::Place;
+
+    use super::*;
+    use crate::platform::telemetry::page;
+
+    #[test]
+    fn what_a_pod_names_as_its_image_does_not_break_the_page() {
+        let images = ["a\"b", "x\nfairlead_leader 0", "c\\"];
+        let uses = images.map(|image| UseView {
+            place: Place::Container("web"),
+            sidecar: false,
+            image,
+            image_id: None,
+            created: false,
+            ended: false,
+            mounts_images: false,
+            mounts: Vec::new(),
+        });
+        let view = PodView {
+            namespace: "shop",
+            name: "a",
+            uid: "a",
+            node: None,
+            platform: None,
+            controller: None,
+            template_hash: None,
+            created: 0,
+            routes: None,
+            volume_digests: None,
+            images: uses.into(),
+            misplaced: Vec::new(),
+        };
+        let contents = Contents::default();
+        let found = rows(&view, &Knowledge::of_pods(&contents, &|_| false));
+        let mut series = Series::default();
+        series.add(&view, &found.rows, true);
+        let mut registry = Registry::default();
+        *Metrics::register(&mut registry).shown.0.lock() = series.shown(10).0;
+        let page = page::text(&registry).expect("a page");
+        let shown: Vec<_> = page.lines().filter(|line| line.starts_with("fairlead_image_info{")).collect();
+        assert_eq!(shown.len(), images.len(), "{page}");
+        for escaped in [r#"image="a\"b","#, r#"image="x\nfairlead_leader 0","#, r#"image="c\\","#] {
+            assert!(shown.iter().any(|line| line.contains(escaped)), "{escaped}: {page}");
+        }
+        assert!(!page.lines().any(|line| line.starts_with("fairlead_leader")), "{page}");
+    }
+}

@@ -37,7 +37,8 @@ pub fn view<'p>(
             Role::Init | Role::Container | Role::Ephemeral => Vec::new(),
         },
     });
-    let misplaced = pod.mounts.iter().filter(|mount| pod.volume(&mount.volume).is_none());
+    let misplaced = |mount: &&Mount| !mount.specified || pod.volume(&mount.volume).is_none();
+    let misplaced = pod.mounts.iter().filter(misplaced);
     PodView {
         namespace: &pod.key.namespace,
         name: &pod.key.name,
@@ -51,7 +52,11 @@ pub fn view<'p>(
         volume_digests: text(names::fairlead::VOLUME_DIGESTS),
         images: images.collect(),
         misplaced: misplaced
-            .map(|mount| Misplaced { container: &mount.container, volume: &mount.volume })
+            .map(|mount| Misplaced {
+                container: &mount.container,
+                volume: &mount.volume,
+                specified: mount.specified,
+            })
             .collect(),
     }
 }

@@ -1,6 +1,7 @@
 //! Looks after `ImagePin`s: says in each whether the Pods of its revision run what is pinned, and removes those that
-//! neither a Pod nor a revision needs. Owners take their pins along by themselves; only revisions of workloads that
-//! keep a history, as `StatefulSet`s do, come and go while their owner stays.
+//! neither a Pod nor a revision needs. Owners take their pins along by themselves, unless they are deleted without
+//! their dependents; and revisions of workloads that keep a history, as `StatefulSet`s do, come and go while their
+//! owner stays.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -132,18 +133,23 @@ impl PinKeeper {
     /// Whether the revision of a pin is to be looked for now.
     fn is_due(&self, pin: &ImagePin, pods: usize, now: Instant) -> bool {
         let looked = pin.uid().and_then(|uid| self.looks.get(&uid).copied());
-        matches!(self.fate(pin, pods), Fate::GoesWithout(_)) && looked.is_none_or(|next| next <= now)
+        self.fate(pin, pods) != Fate::Stays && looked.is_none_or(|next| next <= now)
     }
 
     fn fate(&self, pin: &ImagePin, pods: usize) -> Fate {
         let created = pin.metadata.creation_timestamp.as_ref().map_or(i64::MAX, |time| time.0.as_second());
         let now = Timestamp::now().as_second();
-        pinning::fate(&pin.spec, created, pods, self.setup.grace_seconds, now)
+        let is_owned = !pin.owner_references().is_empty();
+        pinning::fate(&pin.spec, is_owned, created, pods, self.setup.grace_seconds, now)
     }
 
     /// Removes a pin whose revision is gone; and tells whether it did.
     async fn removed(&mut self, key: &Key, pin: &ImagePin) -> bool {
-        let Fate::GoesWithout(names) = self.fate(pin, 0) else { return false };
+        let names = match self.fate(pin, 0) {
+            Fate::GoesWithout(names) => Vec::from(names),
+            Fate::Goes => Vec::new(),
+            Fate::Stays => return false,
+        };
         let uid = pin.uid().unwrap_or_default();
         self.looks.insert(uid.clone(), Instant::now() + LOOK_EVERY.min(self.grace()));
         let client = &self.setup.context.client;

@@ -76,12 +76,14 @@ pub struct Container {
     pub image_volumes: Arc<[Arc<str>]>,
 }
 
-/// A mount of an image volume, or of another volume of which the kubelet reports an image all the same.
+/// A mount of an image volume, or another one of which the kubelet reports an image all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     pub container: Arc<str>,
     pub volume: Arc<str>,
     pub path: Arc<str>,
+    /// The specification has it, too.
+    pub specified: bool,
     /// What the kubelet says is mounted, in whatever form its runtime has it.
     pub reported: Option<Arc<str>>,
     /// The runtime's container that it says so of, as a hash. 0: there is none yet.
@@ -172,9 +174,9 @@ impl PodEntry {
         volumes.find(|one| &*one.name == name).map(|one| &one.image)
     }
 
-    /// The mounts of a volume.
+    /// The mounts of a volume that the specification has.
     pub fn mounts_of<'p>(&'p self, volume: &'p str) -> impl Iterator<Item = &'p Mount> {
-        self.mounts.iter().filter(move |mount| &*mount.volume == volume)
+        self.mounts.iter().filter(move |mount| mount.specified && &*mount.volume == volume)
     }
 
     /// Whether the kubelet cannot pull something for a container that waits for it.
@@ -320,19 +322,28 @@ impl PodInterner {
                 let reported: Vec<_> =
                     status.into_iter().flat_map(LeanContainerStatus::mounted_images).collect();
                 let container_id = status.map_or(0, |status| hash(&status.container_id));
-                for mount in &container.volume_mounts {
-                    let found =
-                        reported.iter().find(|one| one.volume == mount.name && one.path == mount.mount_path);
-                    if found.is_some() || is_image(&mount.name) {
-                        all.push(Mount {
-                            container: self.texts.get(&container.name),
-                            volume: self.texts.get(&mount.name),
-                            path: self.texts.get(&mount.mount_path),
-                            reported: found.map(|found| self.texts.get(found.reported)),
-                            container_id,
-                        });
+                let mut mount = |volume: &str, path: &str, reported: Option<&str>, specified| Mount {
+                    container: self.texts.get(&container.name),
+                    volume: self.texts.get(volume),
+                    path: self.texts.get(path),
+                    specified,
+                    reported: reported.map(|reported| self.texts.get(reported)),
+                    container_id,
+                };
+                let mounts = &container.volume_mounts;
+                for one in mounts {
+                    let found = reported
+                        .iter()
+                        .find(|found| found.volume == one.name && found.path == one.mount_path);
+                    if found.is_some() || is_image(&one.name) {
+                        all.push(mount(&one.name, &one.mount_path, found.map(|found| found.reported), true));
                     }
                 }
+                let is_specified = |volume: &str, path: &str| {
+                    mounts.iter().any(|one| one.name == volume && one.mount_path == path)
+                };
+                let others = reported.iter().filter(|one| !is_specified(one.volume, one.path));
+                all.extend(others.map(|one| mount(one.volume, one.path, Some(one.reported), false)));
             }
         }
         all.into_boxed_slice()
@@ -508,7 +519,9 @@ mod tests {
         let told = Some("models/llm@sha256:2".to_owned());
         let mounts = pod(image(json!("models/llm@sha256:2")), "containerd://1");
         let (a, b) = (("/a".to_owned(), told.clone()), ("/b".to_owned(), None));
-        assert_eq!(reported(&mounts), [a, b.clone(), ("/c".to_owned(), told)]);
+        let (c, gone) = (("/c".to_owned(), told.clone()), ("/gone".to_owned(), told));
+        assert_eq!(reported(&mounts), [a, b.clone(), c, gone]);
+        assert!(mounts.iter().all(|mount| mount.specified == (&*mount.path != "/gone")));
         assert_ne!(mounts[0].container_id, pod(image(json!("x")), "containerd://2")[0].container_id);
         for silent in [json!(null), json!({}), json!({"image": null}), json!({"image": {}}), image(json!(""))]
         {

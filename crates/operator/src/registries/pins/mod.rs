@@ -174,9 +174,10 @@ impl Pins {
         deadline: Instant,
     ) -> Answers {
         let resolving = questions.iter().map(|question| {
-            let (asked, by_verdict) = (&question.origin.reference, self.shared.known_digest(question));
-            let by_pins = || of.and_then(|(key, revision)| self.shared.pinned_before(key, revision, asked));
-            self.shared.resolve(namespace, question, by_verdict.or_else(by_pins), false, deadline)
+            let revision = of.map(|(_, revision)| revision);
+            let last = self.shared.last_known(namespace, revision, question);
+            // A Pod without controller keeps what it gets here, as a revision does.
+            self.shared.resolve(namespace, question, last, of.is_none(), deadline)
         });
         answers(&questions, join_all(resolving).await)
     }
@@ -203,9 +204,8 @@ impl PinsInner {
         let mut images: Vec<_> = known.0.iter().flat_map(|pin| pin.spec.images.iter().cloned()).collect();
         questions.retain(|question| known.digest(&question.origin.reference).is_none());
         let resolving = questions.iter().map(|question| {
-            let by_verdict = self.known_digest(question);
-            let by_pins = || self.pinned_before(&key, &revision, &question.origin.reference);
-            self.resolve(&key.namespace, question, by_verdict.or_else(by_pins), true, deadline)
+            let last = self.last_known(&key.namespace, Some(&revision), question);
+            self.resolve(&key.namespace, question, last, true, deadline)
         });
         let found = answers(&questions, join_all(resolving).await);
         if found.images.is_empty() {
@@ -222,17 +222,20 @@ impl PinsInner {
         }
     }
 
-    /// The digest that a tag was last known to have in the registry that the workload names.
-    fn known_digest(&self, question: &Question) -> Option<Digest> {
+    /// The digest that a tag was last known to have in the registry that the workload names, or that pins of the
+    /// namespace hold it to.
+    fn last_known(
+        &self,
+        namespace: &str,
+        revision: Option<&Revision>,
+        question: &Question,
+    ) -> Option<Digest> {
         let QuestionPlace { reference, credentials, cause } = &question.origin;
-        self.verdicts.caused_by(*cause).known_digest(reference, credentials)
-    }
-
-    /// The digest that earlier revisions of the workload are held to.
-    fn pinned_before(&self, key: &Key, revision: &Revision, asked: &Reference) -> Option<Digest> {
-        let stored = self.stored.snapshot();
-        let pins = stored.objects.iter().filter(|(one, _)| one.namespace == key.namespace);
-        pinning::last_known(revision, asked, pins.map(|(_, pin)| &pin.spec))
+        self.verdicts.caused_by(*cause).last_digest(reference, credentials).or_else(|| {
+            let stored = self.stored.snapshot();
+            let pins = stored.objects.iter().filter(|(key, _)| *key.namespace == *namespace);
+            pinning::last_known(revision, reference, pins.map(|(_, pin)| &pin.spec))
+        })
     }
 
     /// Asks the registry that the workload names; only where it does not tell, the other places.

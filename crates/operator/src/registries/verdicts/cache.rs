@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::last_digests::LastDigests;
 use super::refresh::RefreshOutcome;
 
 const SHARDS: usize = 16;
@@ -32,6 +33,7 @@ pub(super) struct Cache {
     shard_capacity: usize,
     hasher: RandomState,
     ages: Ages,
+    last_digests: LastDigests,
 }
 
 /// By the hash of the key. Two keys with one hash are as unlikely as a broken machine; one then displaces the other.
@@ -156,6 +158,7 @@ impl Cache {
             shard_capacity: (capacity / SHARDS).max(1),
             hasher: RandomState::new(),
             ages,
+            last_digests: LastDigests::default(),
         }
     }
 
@@ -200,11 +203,25 @@ impl Cache {
         }
     }
 
-    /// The digest that an image is known to have. This is no use of the verdict: nothing is refreshed for it.
-    pub(super) fn digest(&self, asked: &Asked<'_>, now: Instant) -> Option<Digest> {
+    /// The digest that an image is known to have, and since when. This is no use of the verdict: nothing is refreshed
+    /// for it.
+    pub(super) fn digest(&self, asked: &Asked<'_>, now: Instant) -> Option<(Digest, Instant)> {
         let shard = self.shard(asked.hash);
         let entry = shard.entries.get(&asked.hash).filter(|entry| asked.is(&entry.image))?;
-        entry.verdict.digest().filter(|_| entry.standing(self.ages, now) != Standing::Gone)
+        let digest = entry.verdict.digest().filter(|_| entry.standing(self.ages, now) != Standing::Gone);
+        Some((digest?, entry.found))
+    }
+
+    /// The digest that an image was last seen to have, however long ago.
+    pub(super) fn last_digest(&self, asked: &Asked<'_>) -> Option<Digest> {
+        self.last_digests.of(asked)
+    }
+
+    /// Whether what is known of an image was found out within this time.
+    pub(super) fn is_younger(&self, asked: &Asked<'_>, age: Duration, now: Instant) -> bool {
+        let shard = self.shard(asked.hash);
+        let entry = shard.entries.get(&asked.hash).filter(|entry| asked.is(&entry.image));
+        entry.is_some_and(|entry| now.saturating_duration_since(entry.found) < age)
     }
 
     /// Joins those who wait for the same probe.
@@ -253,6 +270,7 @@ impl Cache {
 
     /// Remembers what was found out, for as long as it is good.
     pub(super) fn keep(&self, image: Image, found: FoundVerdict) {
+        self.last_digests.heed(&image, &found.verdict, found.at);
         let mut shard = self.shard(image.hash);
         let span = verdict_ttl::span(&found.verdict, self.ages, found.wall_clock, found.jitter);
         let Some(span) = span else {
@@ -273,6 +291,7 @@ impl Cache {
         late: bool,
         registry_is_down: bool,
     ) -> RefreshOutcome {
+        self.last_digests.heed(image, &found.verdict, found.at);
         let mut shard = self.shard(image.hash);
         let Some(entry) = shard.entries.get_mut(&image.hash).filter(|entry| entry.image.is(image)) else {
             return RefreshOutcome::Forgotten;
@@ -414,6 +433,10 @@ impl Image {
         self.cause
     }
 
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
+    }
+
     fn is(&self, other: &Self) -> bool {
         self.reference.is_same_image(&other.reference)
             && self.credentials == other.credentials
@@ -439,7 +462,11 @@ impl Asked<'_> {
         }
     }
 
-    fn is(&self, image: &Image) -> bool {
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(super) fn is(&self, image: &Image) -> bool {
         self.reference.is_same_image(&image.reference)
             && *self.credentials == *image.credentials
             && self.cause == image.cause

@@ -6,6 +6,7 @@
 
 mod cache;
 mod flight;
+mod last_digests;
 mod metrics;
 mod refresh;
 mod settings;
@@ -100,7 +101,20 @@ impl Verdicts {
 
     /// The digest that an image is known to have. No registry is asked, and the verdict does not count as in use.
     pub fn known_digest(&self, image: &Reference, credentials: &[Credential]) -> Option<Digest> {
-        self.shared.cache.digest(&self.shared.cache.asked(image, credentials, self.cause), Instant::now())
+        self.seen_digest(image, credentials).map(|(digest, _)| digest)
+    }
+
+    /// The same, with the age of the answer.
+    pub fn seen_digest(&self, image: &Reference, credentials: &[Credential]) -> Option<(Digest, Duration)> {
+        let (cache, now) = (&self.shared.cache, Instant::now());
+        let (digest, found) = cache.digest(&cache.asked(image, credentials, self.cause), now)?;
+        Some((digest, now.saturating_duration_since(found)))
+    }
+
+    /// The digest that an image was last seen to have, however long ago, unless its registry has said since that it is
+    /// gone or refuses access.
+    pub fn last_digest(&self, image: &Reference, credentials: &[Credential]) -> Option<Digest> {
+        self.shared.cache.last_digest(&self.shared.cache.asked(image, credentials, self.cause))
     }
 
     /// What is known, or what a probe finds out before the deadline and within the time that a probe may take. A
@@ -141,6 +155,41 @@ impl Verdicts {
             KnownVerdict::Verdict(verdict) | KnownVerdict::Unproven(verdict) => verdict,
             KnownVerdict::Nothing => self.find_out(&asked, namespace, deadline).await,
         }
+    }
+
+    /// The same, where good news is no older than `age`: for what is noted once and kept. It serves at any age while
+    /// its registry does not answer.
+    pub async fn recall_within(
+        &self,
+        image: &Reference,
+        credentials: &[Credential],
+        namespace: &str,
+        age: Duration,
+        deadline: Instant,
+    ) -> Verdict {
+        let Shared { cache, settings, metrics, .. } = &*self.shared;
+        let asked = cache.asked(image, credentials, self.cause);
+        let known = match self.look(&asked) {
+            KnownVerdict::Verdict(known) | KnownVerdict::Unproven(known) => known,
+            KnownVerdict::Nothing => return self.find_out(&asked, namespace, deadline).await,
+        };
+        if !known.is_available() || cache.is_younger(&asked, age, Instant::now()) {
+            return known;
+        }
+        metrics.name(image.host().as_str(), namespace);
+        let image = asked.own();
+        let limit = settings.timeout.unwrap_or(UNTOLD_PATIENCE);
+        let context = Context::new(Class::Admission, deadline).answered_within(limit).on_behalf_of(namespace);
+        let options = settings.options(image.cause());
+        let found = self.probe(&image, options, &context, ProbeCause::Admission).await;
+        let health = self.health(&image);
+        let is_down = health.as_ref().is_some_and(RegistryHealth::is_down);
+        // This answer is needed sooner than one for routing, so that it is late says nothing.
+        if !verdict_ttl::replaces(&known, &found, true, is_down) {
+            return known;
+        }
+        self.record(image, found.clone(), health);
+        found
     }
 
     /// What the registry says now, whatever is known: for what is decided once and kept.

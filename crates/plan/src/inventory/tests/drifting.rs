@@ -34,12 +34,16 @@ fn judge<'a>(pods: &[PodView<'a>], current: &Current<'_>) -> DriftFindings<'a> {
     found
 }
 
+fn seen(digest: Digest) -> SeenDigest {
+    SeenDigest { digest, at: 1000 }
+}
+
 fn drifts<'a>(
     pods: &[PodView<'a>],
     contents: &Contents,
     now: Option<Digest>,
 ) -> (Vec<Drift>, Vec<DriftRead<'a>>) {
-    let now = |_: &str, _: &str| now;
+    let now = |_: &str, _: &str| now.map(seen);
     let current = Current { contents, given_up: &|_| false, now: &now, places: &|_, _| None };
     let found = judge(pods, &current);
     (found.drifts, found.reads)
@@ -129,6 +133,29 @@ fn a_tag_that_moved_drifts_and_a_digest_cannot() {
 }
 
 #[test]
+fn a_look_from_before_a_pod_came_says_nothing_about_it() {
+    let mut contents = multi_arch("old");
+    for (read, content) in multi_arch("new").iter() {
+        contents.learn(*read, content.clone());
+    }
+    let new = image_id("new");
+    let came = |created: &[i64]| {
+        let pods = created.iter().zip(["a", "b"]).map(|(created, name)| {
+            let mut pod = replica(name, "app:1", &new, None);
+            pod.created = *created;
+            pod
+        });
+        drifts(&pods.collect::<Vec<_>>(), &contents, Some(digest("old"))).0
+    };
+    assert_eq!([came(&[1000]), came(&[1500])], [vec![], vec![]], "its digest is the newer one");
+    for created in [&[999][..], &[1500, 999]] {
+        let found = came(created);
+        assert_eq!(found.len(), 1, "the tag was moved back");
+        assert_eq!(found[0].pod, if created.len() == 1 { "a" } else { "b" });
+    }
+}
+
+#[test]
 fn what_a_tag_names_now_is_read_where_the_image_was_asked_for() {
     let old = image_id("old");
     let pods = [replica("a", "app:1", &old, None)];
@@ -141,7 +168,7 @@ fn what_a_tag_names_now_is_read_where_the_image_was_asked_for() {
     assert_eq!(read, expected);
     // The old one is gone from the registry.
     let contents = multi_arch("new");
-    let now = |_: &str, _: &str| Some(digest("new"));
+    let now = |_: &str, _: &str| Some(seen(digest("new")));
     let current = Current { contents: &contents, given_up: &|_| true, now: &now, places: &|_, _| None };
     assert_eq!(judge(&pods, &current).drifts.len(), 1);
 }

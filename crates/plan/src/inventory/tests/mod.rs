@@ -1,5 +1,6 @@
 //! The cases of KEP-5365 that need no cluster, and the traps around them.
 
+mod comparing;
 mod drifting;
 mod reading;
 mod surveying;
@@ -93,6 +94,7 @@ pub(super) fn mount<'a>(container: &'a str, reported: Option<&'a str>) -> MountV
 pub(super) struct Known {
     pub(super) contents: Contents,
     pub(super) later: BTreeMap<String, Digest>,
+    pub(super) now: BTreeMap<String, Digest>,
     pub(super) proven: Option<BTreeSet<String>>,
     pub(super) notes: Notes,
     pub(super) given_up: bool,
@@ -103,6 +105,7 @@ impl Default for Known {
         Self {
             contents: Contents::default(),
             later: BTreeMap::new(),
+            now: BTreeMap::new(),
             proven: Some(BTreeSet::new()),
             notes: Notes::default(),
             given_up: false,
@@ -113,12 +116,16 @@ impl Default for Known {
 impl Known {
     pub(super) fn rows<'a>(&self, pod: &PodView<'a>) -> PodRows<'a> {
         let later = |_: &PodView<'_>, image: &str| self.later.get(image).copied();
-        let holds = |_: &PodView<'_>, image: &str| Some(self.proven.as_ref()?.contains(image));
+        let now = |_: &PodView<'_>, image: &str| self.now.get(image).copied();
+        let holds = |_: &PodView<'_>, image: &str| {
+            let holds = self.proven.as_ref()?.contains(image);
+            Some(if holds { Proof::Holds } else { Proof::Lacks })
+        };
         let proven = self.proven.as_ref().map(|_| &holds as _);
         let noted = |pod: &PodView<'_>, volume: &str| self.notes.of(pod.uid, volume);
         let given_up = |_: &Digest| self.given_up;
         let (contents, given_up) = (&self.contents, &given_up);
-        rows(pod, &Knowledge { contents, given_up, noted: &noted, later: &later, proven })
+        rows(pod, &Knowledge { contents, given_up, noted: &noted, later: &later, now: &now, proven })
     }
 }
 
@@ -131,10 +138,14 @@ fn a_reported_volume_is_told_by_the_kubelet() {
     .to_string();
     let mut view = pod("a", vec![volume("registry.example/llm:1", vec![mount("web", Some(&told))])]);
     view.routes = Some(&routes);
-    let found = Known::default().rows(&view);
+    let proven = Known { proven: Some(BTreeSet::from([told.clone()])), ..Known::default() };
+    let found = proven.rows(&view);
     let [row] = &found.rows[..] else { panic!("{found:?}") };
     assert_eq!((row.source, row.state, &*row.requested), (Source::Kubelet, State::Matching, "llm:1"));
     assert_eq!(row.expected, Some(Expected { digest: digest("llm"), resolved: Resolved::Admission }));
+    // Who may edit the Pod may have written the record.
+    let unproven = Known::default().rows(&view).rows.remove(0).expected;
+    assert_eq!(unproven, Some(Expected { digest: digest("llm"), resolved: Resolved::Annotation }));
     assert_eq!(row.image_id().as_deref(), Some(&*told));
     assert_eq!(found.findings, []);
 }
@@ -155,7 +166,7 @@ fn what_says_nothing_is_unknown_and_breaks_nothing() {
 #[test]
 fn an_image_of_another_volume_is_a_finding_and_no_row() {
     let mut view = pod("a", vec![container("web", "nginx:1", None)]);
-    view.misplaced = vec![Misplaced { container: "web", volume: "scratch" }];
+    view.misplaced = vec![Misplaced { container: "web", volume: "scratch", specified: true }];
     let found = Known::default().rows(&view);
     assert_eq!(found.rows.len(), 1);
     assert_eq!(found.findings[0].kind, FindingKind::Misplaced);
@@ -204,71 +215,6 @@ fn a_value_from_before_a_restart_is_unconfirmed() {
     let row = Known::default().rows(&pod("a", vec![volume(&image, vec![stale])])).rows.remove(0);
     assert_eq!((row.state, row.source), (State::Unknown, Source::Kubelet));
     assert!(row.reason.contains("started again"), "{}", row.reason);
-}
-
-#[test]
-fn digests_are_compared_through_the_index() {
-    let contents = multi_arch("app");
-    let none = Contents::default();
-    let (amd64, arm64) = (platform("amd64"), platform("arm64"));
-    let (match_, differ, unknown) = (State::Matching, State::Differing, State::Unknown);
-    for (reported, on, contents, state) in [
-        (manifest("app"), Some(&amd64), &none, match_),
-        (manifest("app/amd64"), Some(&amd64), &contents, match_),
-        (manifest("app/amd64"), Some(&amd64), &none, unknown),
-        (manifest("app/amd64"), Some(&arm64), &contents, differ),
-        (manifest("app/amd64"), None, &contents, match_),
-        (id("app/amd64/config"), Some(&amd64), &contents, match_),
-        (id("app/arm64/config"), Some(&arm64), &contents, match_),
-        (id("app/arm64/config"), Some(&amd64), &contents, differ),
-        (id("app/amd64/config"), Some(&amd64), &none, unknown),
-        (id("app/amd64"), Some(&amd64), &contents, match_),
-        (id("app/amd64/config"), Some(&platform("riscv64")), &contents, unknown),
-        (manifest("other"), Some(&amd64), &contents, unknown),
-    ] {
-        let compared = compare(&digest("app"), &reported, on, contents);
-        assert_eq!(compared.state, state, "{reported} on {on:?}: {}", compared.reason);
-        assert!(!compared.reason.is_empty());
-    }
-    // The image of a platform is expected, and the runtime names the index that it came in.
-    let compared = compare(&digest("app/amd64"), &manifest("app"), Some(&amd64), &contents);
-    assert_eq!(compared.state, match_);
-    // After a look at what the other digest is, it is certain.
-    let mut contents = contents;
-    contents.learn(digest("other"), Content::image(digest("other/config")));
-    assert_eq!(compare(&digest("app"), &manifest("other"), Some(&amd64), &contents).state, differ);
-}
-
-#[test]
-fn what_has_to_be_read_is_named_once() {
-    let compared =
-        compare(&digest("app"), &id("app/amd64/config"), Some(&platform("amd64")), &Contents::default());
-    assert_eq!(compared.reads, [digest("app")]);
-    let mut contents = Contents::default();
-    let image = PlatformManifest { platform: platform("amd64"), digest: digest("app/amd64") };
-    contents.learn(digest("app"), Content::index([image]));
-    let compared = compare(&digest("app"), &id("app/amd64/config"), Some(&platform("amd64")), &contents);
-    assert_eq!(compared.reads, [digest("app/amd64")], "the index is not read again");
-    contents.learn(digest("app/amd64"), Content::image(digest("app/amd64/config")));
-    let compared = compare(&digest("app"), &id("app/amd64/config"), Some(&platform("amd64")), &contents);
-    assert_eq!((compared.state, compared.reads), (State::Matching, vec![]));
-}
-
-#[test]
-fn artifacts_are_not_told_by_the_configuration_that_all_of_them_share() {
-    let empty = Digest::sha256(b"{}");
-    assert_eq!(empty.hex(), "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
-    let mut contents = Contents::default();
-    contents.learn(digest("artifact"), Content::image(empty));
-    assert_eq!(contents.get(&digest("artifact")), Some(&Content::Image { config: None }));
-    for reported in [empty.to_string(), empty.hex()] {
-        let reported = Reported::parse(&reported).expect("a report");
-        let compared = compare(&digest("artifact"), &reported, None, &contents);
-        assert_eq!(compared.state, State::Unknown, "{}", compared.reason);
-    }
-    // CRI-O names an artifact by its manifest.
-    assert_eq!(compare(&digest("artifact"), &id("artifact"), None, &contents).state, State::Matching);
-    assert_eq!(compare(&digest("artifact"), &id("something"), None, &contents).state, State::Unknown);
 }
 
 #[test]

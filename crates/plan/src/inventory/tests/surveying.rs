@@ -95,7 +95,9 @@ fn tags_are_looked_at_as_they_are_used_and_as_they_were_asked_for() {
     let resolutions = Resolutions::default();
     let (found, _) = survey(&[view], &Known::default(), &resolutions, 0);
     let wanted: Vec<_> = looks(found).into_iter().map(|(image, _)| image).collect();
-    assert_eq!(wanted, ["origin.example/app:1", "origin.example/llm:1", IMAGE]);
+    // Of a volume also what the record says, until the registry has borne it out.
+    let recorded = format!("registry.example/llm@{}", digest("llm"));
+    assert_eq!(wanted, ["origin.example/app:1", "origin.example/llm:1", IMAGE, &recorded]);
 }
 
 #[test]
@@ -114,6 +116,61 @@ fn an_annotation_waits_for_registries_that_do_not_answer_but_not_for_ever() {
     assert!(matches!(change(&resolutions, 800), Change::Write(_)));
     resolutions.heed(&shop(), &down, &Verdict::Unauthorised { reason: "".into() }, at(130));
     assert!(matches!(change(&resolutions, 140), Change::Write(_)), "another look will not find more");
+}
+
+#[test]
+fn a_volume_that_was_not_looked_at_does_not_hold_up_the_others_for_ever() {
+    let data = UseView { place: Place::Volume("data"), ..volume("other.example/data:1", vec![]) };
+    let mut view = pod("a", vec![data, volume(IMAGE, vec![mount("web", None)])]);
+    view.created = 100;
+    let pods = [view];
+    let known = Known { later: BTreeMap::from([(IMAGE.to_owned(), digest("llm"))]), ..Known::default() };
+    let change = |begun: i64, now| survey(&pods, &known, &Resolutions::beginning(at(begun)), now).1.remove(0);
+    assert_eq!(change(0, 700), Change::Leave);
+    assert!(matches!(change(0, 701), Change::Write(_)));
+    assert_eq!(change(600, 701), Change::Leave, "no replica led until a moment ago");
+    assert!(matches!(change(600, 1201), Change::Write(_)));
+}
+
+#[test]
+fn a_claim_that_a_registry_refuses_to_confirm_goes() {
+    let said = format!("registry.example/llm@{}", digest("evil"));
+    let text = json!({"model": said}).to_string();
+    let mut view = pod("a", vec![volume(IMAGE, vec![mount("web", None)])]);
+    (view.volume_digests, view.created) = (Some(&*text), 100);
+    let pods = [view];
+    let refused = Verdict::Unauthorised { reason: "".into() };
+    let mut resolutions = Resolutions::default();
+    resolutions.heed(&shop(), &reference(IMAGE), &refused, at(110));
+    resolutions.heed(&shop(), &reference(&said), &refused, at(90));
+    let change = |resolutions: &Resolutions| survey(&pods, &Known::default(), resolutions, 120).1.remove(0);
+    assert_eq!(change(&resolutions), Change::Leave, "that was before the Pod came");
+    resolutions.heed(&shop(), &reference(&said), &refused, at(110));
+    assert_eq!(change(&resolutions), Change::Remove);
+}
+
+#[test]
+fn a_tag_is_looked_at_at_once_for_a_pod_that_may_have_a_newer_digest() {
+    let pinned = format!("registry.example/app:1@{}", digest("new"));
+    let routes =
+        json!({"v": 1, "images": {"web": {"asked": "registry.example/app:1", "used": pinned, "by": "x"}}})
+            .to_string();
+    let mut view = pod("a", vec![container("web", &pinned, None)]);
+    (view.routes, view.created) = (Some(&*routes), 100);
+    let pods = [view];
+    let tag = reference("registry.example/app:1");
+    for (seen, looked, urgent) in [("old", 50, true), ("old", 100, false), ("new", 50, false)] {
+        let mut resolutions = Resolutions::default();
+        resolutions.learn(&shop(), &tag, digest(seen), at(looked));
+        let found = survey(&pods, &Known::default(), &resolutions, 120).0;
+        assert_eq!(looks(found), [(tag.to_string(), urgent)], "{seen} {looked}");
+    }
+    // A replica that was there before the look has the digest as well: the tag has moved.
+    let mut resolutions = Resolutions::default();
+    resolutions.learn(&shop(), &tag, digest("old"), at(50));
+    let older = PodView { name: "b", created: 49, ..pods[0].clone() };
+    let found = survey(&[pods[0].clone(), older], &Known::default(), &resolutions, 120).0;
+    assert_eq!(looks(found), [(tag.to_string(), false)]);
 }
 
 #[test]
@@ -146,7 +203,9 @@ fn contents_are_read_where_the_image_runs_from_and_digests_in_use_are_known() {
     let mut reads = found.readings(|wanted| *wanted != digest("app"));
     assert_eq!(reads.len(), 1, "the other one cannot be read now");
     let (read, reading) = reads.remove(0);
-    assert_eq!((read, &*reading.image.to_string(), &*reading.pod), (digest("new"), &*image, "a"));
+    let images: Vec<_> = reading.images.iter().map(ToString::to_string).collect();
+    assert_eq!((read, &*reading.pod), (digest("new"), "a"));
+    assert_eq!(images, [image, "elsewhere.example/app".to_owned()], "what runs may be from there");
 }
 
 #[test]

@@ -244,7 +244,7 @@ fn a_pin_is_created_once_and_extended_by_what_it_lacks() {
 }
 
 #[test]
-fn the_newest_pin_of_the_workload_is_known_last() {
+fn the_newest_pin_of_the_workload_is_known_last_and_then_that_of_any_other() {
     let pins = [
         created(&of_set("web-5d4", "u1", "5d4"), &[image("nginx:1", "first", 1)]),
         created(&of_set("web-6e5", "u2", "6e5"), &[image("nginx:1", "second", 2), image("redis:1", "r", 9)]),
@@ -252,9 +252,19 @@ fn the_newest_pin_of_the_workload_is_known_last() {
     ];
     let specs = || pins.iter().map(|pin| &pin.spec);
     let next = of_set("web-7f6", "u4", "7f6");
-    assert_eq!(last_known(&next, &reference("nginx:1"), specs()), Some(digest("second")));
-    assert_eq!(last_known(&next, &reference("nginx:2"), specs()), None);
-    assert_eq!(last_known(&of_set("third-1", "u5", "1"), &reference("nginx:1"), specs()), None);
+    let third = of_set("third-1", "u5", "1");
+    for (revision, image, known) in [
+        (Some(&next), "nginx:1", Some("second")),
+        (Some(&next), "nginx:2", None),
+        (Some(&third), "nginx:1", Some("other")),
+        (None, "nginx:1", Some("other")),
+    ] {
+        assert_eq!(
+            last_known(revision, &reference(image), specs()),
+            known.map(digest),
+            "{revision:?} {image}"
+        );
+    }
 }
 
 #[test]
@@ -288,13 +298,16 @@ fn a_pin_goes_when_neither_pod_nor_revision_needs_it() {
     };
     let stateful = of("StatefulSet", &[("controller-revision-hash", "db-7f")]);
     let names = ["db-7f".to_owned(), "db-db-7f".to_owned()];
-    assert_eq!(fate(&stateful, 0, 0, 600, 600), Fate::GoesWithout(names));
-    assert_eq!(fate(&stateful, 0, 1, 600, 600), Fate::Stays, "a Pod runs it");
-    assert_eq!(fate(&stateful, 1, 0, 600, 600), Fate::Stays, "its first Pod may not be stored yet");
+    assert_eq!(fate(&stateful, true, 0, 0, 600, 600), Fate::GoesWithout(names));
+    assert_eq!(fate(&stateful, true, 0, 1, 600, 600), Fate::Stays, "a Pod runs it");
+    assert_eq!(fate(&stateful, true, 1, 0, 600, 600), Fate::Stays, "its first Pod may not be stored yet");
     let daemons = of("DaemonSet", &[("controller-revision-hash", "7f")]);
-    assert!(matches!(fate(&daemons, 0, 0, 600, 600), Fate::GoesWithout(names) if names[1] == "db-7f"));
+    assert!(matches!(fate(&daemons, true, 0, 0, 600, 600), Fate::GoesWithout(names) if names[1] == "db-7f"));
     for with_owner in [of("ReplicaSet", &[("pod-template-hash", "5d4")]), of("Job", &[])] {
-        assert_eq!(fate(&with_owner, 0, 0, 600, 6000), Fate::Stays, "its owner's deletion takes it along");
+        let fate = |is_owned, pods, now| fate(&with_owner, is_owned, 0, pods, 600, now);
+        assert_eq!(fate(true, 0, 6000), Fate::Stays, "its owner's deletion takes it along");
+        assert_eq!(fate(false, 0, 6000), Fate::Goes, "its owner was deleted without it");
+        assert_eq!([fate(false, 1, 6000), fate(false, 0, 599)], [Fate::Stays, Fate::Stays]);
     }
 }
 
@@ -308,6 +321,7 @@ fn what_runs_is_told_by_the_specification_the_kubelet_or_the_record() {
             image: image.to_owned(),
             reported,
             expected: expected.map(|digest| digest.to_string()),
+            doubt: None,
         }
     };
     let plain = |pod, reported| image(pod, "nginx:1", "nginx:1", reported, None);
@@ -331,6 +345,18 @@ fn what_runs_is_told_by_the_specification_the_kubelet_or_the_record() {
     assert!(
         matches!(running(&reference("nginx:1"), &both, &Contents::default()), Err(NotRunning::Differs(told)) if told.contains("Pod q"))
     );
+
+    // What only annotations say, and the registry does not bear out.
+    let doubtful = |pod| {
+        let noted = image(pod, "nginx:1", "nginx:1", None, Some(two));
+        assert_eq!(noted.unproven(), Some(two));
+        RunningImage { doubt: Some("it is not there".to_owned()), ..noted }
+    };
+    let alone = running(&reference("nginx:1"), &[doubtful("p")], &Contents::default());
+    assert_eq!(alone, Err(NotRunning::Doubtful("p".to_owned(), "it is not there".to_owned())));
+    let beside = [doubtful("p"), plain("q", named(one))];
+    assert_eq!(running(&reference("nginx:1"), &beside, &Contents::default()), Ok(one));
+    assert_eq!(image("p", "nginx:1", "nginx:1", named(one), Some(two)).unproven(), None);
 
     // A runtime that reports the image of its platform where an index was resolved.
     let index = digest("index");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlead_api::names::fairlead::VOLUME_DIGESTS;
 use fairlead_plan::inventory::Content;
 use fairlead_registry::manifest::Selector;
-use fairlead_registry::{Class, Context as Call, Right};
+use fairlead_registry::{Class, Context as Call, Problem, Right};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{PartialObjectMeta, Patch, PatchParams};
@@ -25,25 +25,41 @@ use crate::platform::leader::Term;
 
 /// Time for one manifest, with the Secrets for it, and for one write.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Reads an index or a manifest as the Pod could.
-pub(super) async fn read(context: &Context, wish: ContentWish) -> Option<Content> {
-    let ContentWish { digest, image, pod } = wish;
+
+/// What came of reading an index or a manifest.
+#[derive(Debug)]
+pub(super) enum ReadResult {
+    Content(Content),
+    /// It is in none of the repositories.
+    Absent,
+    Failed,
+}
+
+/// Reads an index or a manifest as the Pod could, in the first repository that has it.
+pub(super) async fn read(context: &Context, wish: ContentWish) -> ReadResult {
+    let ContentWish { digest, images, pod } = wish;
     let deadline = Instant::now() + PATIENCE;
-    let credentials = context.secrets.of_pod(&pod, deadline).await.credentials(&image);
-    let cause = cause_of(context, &pod, &image);
+    let keys = context.secrets.of_pod(&pod, deadline).await;
     let call = Call::new(Class::Background, deadline).on_behalf_of(&pod.key.namespace);
-    let reading = async {
-        let repository =
-            context.registries.repository_for(cause, &image.repository(), credentials, Right::Pull)?;
-        repository.manifest(&Selector::from(digest), &call).await?.content()
-    };
-    match reading.await {
-        Ok(read) => Some(content(read)),
-        Err(error) => {
-            tracing::debug!(%image, %digest, %error, "what is behind a digest could not be read");
-            None
+    let mut result = ReadResult::Absent;
+    for image in images {
+        let (credentials, cause) = (keys.credentials(&image), cause_of(context, &pod, &image));
+        let reading = async {
+            let repository =
+                context.registries.repository_for(cause, &image.repository(), credentials, Right::Pull)?;
+            repository.manifest(&Selector::from(digest), &call).await?.content()
+        };
+        match reading.await {
+            Ok(read) => return ReadResult::Content(content(read)),
+            Err(error) => {
+                tracing::debug!(%image, %digest, %error, "what is behind a digest could not be read");
+                if !matches!(error.problem, Problem::NotFound(_)) {
+                    result = ReadResult::Failed;
+                }
+            }
         }
     }
+    result
 }
 
 /// What an event about a Pod is told on: the Deployment of its `ReplicaSet` where there is one, else its controller, or

@@ -12,8 +12,8 @@ use fairlead_plan::availability::{LookAccess, MirrorLook};
 use fairlead_plan::credentials::Principal;
 use fairlead_plan::inventory::{
     Change, Contents, Current, Drift, DriftFindings, Drifts, FindingKind, ImageWish, Knowledge, MOST_SERIES,
-    MountMemory, NamespaceImage, Notes, PodRows, PodView, Reading, Resolutions, Role, Series, ShownSeries,
-    Source, State, Survey, Surveyed, Suspects, rows,
+    MountMemory, NamespaceImage, Notes, PodRows, PodView, Reading, Resolutions, Role, SeenDigest, Series,
+    ShownSeries, Source, State, Survey, Surveyed, Suspects, rows,
 };
 use fairlead_plan::pull_secrets::Selection;
 use fairlead_plan::routing::Index;
@@ -35,10 +35,18 @@ use crate::platform::config::AccountMetrics;
 pub(super) struct Known {
     pub(super) contents: Mutex<Contents>,
     pub(super) resolutions: Mutex<Resolutions>,
-    /// Digests whose content could not be read, and when that is tried again.
-    pub(super) unreadable: Mutex<HashMap<Digest, Instant>>,
+    /// Digests whose content could not be read.
+    pub(super) unreadable: Mutex<HashMap<Digest, Unread>>,
     mounts: Mutex<MountMemory>,
     notes: Mutex<Notes>,
+}
+
+/// A digest whose content is not known although it was read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unread {
+    pub(super) again: Instant,
+    /// It was read, and there was no room for it.
+    pub(super) no_room: bool,
 }
 
 /// What one pass came to.
@@ -67,7 +75,8 @@ pub(in crate::capabilities::account) struct Tally {
 #[derive(Debug)]
 pub(super) struct ContentWish {
     pub(super) digest: Digest,
-    pub(super) image: Reference,
+    /// Images in whose repositories it may be.
+    pub(super) images: Vec<Reference>,
     pub(super) pod: Arc<PodEntry>,
 }
 
@@ -80,12 +89,13 @@ pub(super) struct DigestWrite {
 
 /// What a pass looks at Pods with.
 struct Pass<'k> {
+    now: Timestamp,
     setup: &'k InventorySetup,
     policies: Arc<Index>,
     platforms: Platforms,
     contents: &'k Contents,
     resolutions: &'k Resolutions,
-    unreadable: &'k HashMap<Digest, Instant>,
+    unreadable: &'k HashMap<Digest, Unread>,
     /// Places that differ, by namespace and image.
     places: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Vec<String>>>,
 }
@@ -101,6 +111,7 @@ pub(super) fn gather(setup: &InventorySetup, known: &Known, now: Timestamp) -> T
     mounts.keep(&present);
     notes.keep(&present);
     let pass = Pass {
+        now,
         setup,
         policies: context.policies.current(),
         platforms: platforms(context),
@@ -117,13 +128,14 @@ pub(super) fn gather(setup: &InventorySetup, known: &Known, now: Timestamp) -> T
     tally.looks_omitted = looks_omitted;
     tally.looks = pass.looks(looks);
     let due = |digest: &Digest| {
-        contents.get(digest).is_none() && unreadable.get(digest).is_none_or(|until| *until <= Instant::now())
+        let is_time = |unread: &Unread| unread.again <= Instant::now();
+        contents.get(digest).is_none() && unreadable.get(digest).is_none_or(is_time)
     };
     let asked: HashSet<Digest> = survey.reads().copied().collect();
     tally.reads = survey
         .readings(due)
         .into_iter()
-        .map(|(digest, Reading { image, pod })| ContentWish { digest, image, pod })
+        .map(|(digest, Reading { images, pod })| ContentWish { digest, images, pod })
         .collect();
     tally.states = std::mem::take(&mut survey.states);
     tally.sources = std::mem::take(&mut survey.sources);
@@ -131,6 +143,7 @@ pub(super) fn gather(setup: &InventorySetup, known: &Known, now: Timestamp) -> T
     (tally.not_started, tally.compares_platforms) = (survey.not_started, survey.compares_platforms);
     let in_use = survey.in_use().cloned();
     unreadable.retain(|digest, _| asked.contains(digest));
+    contents.keep_absent(|digest| asked.contains(digest));
     resolutions.keep(|key| wanted.contains(key));
     if let Some(in_use) = in_use {
         contents.make_room(&in_use);
@@ -172,7 +185,7 @@ impl Pass<'_> {
         survey: &mut Survey<'_, Arc<PodEntry>>,
         tally: &mut Tally,
     ) {
-        let given_up = |digest: &Digest| self.unreadable.contains_key(digest);
+        let given_up = |digest: &Digest| self.given_up(digest);
         let now = |namespace: &str, image: &str| self.now(namespace, image);
         let places =
             |namespace: &str, image: &str| self.places.get(namespace).and_then(|of| of.get(image)).cloned();
@@ -223,7 +236,7 @@ impl Pass<'_> {
             if let (Ok(image), Some(pod)) =
                 (Reference::parse(&read.image), self.setup.context.resources.pods.get(&key))
             {
-                survey.read(read.digest, &image, &pod);
+                survey.read(read.digest, vec![image], &pod);
             }
         }
     }
@@ -231,40 +244,51 @@ impl Pass<'_> {
     fn view<'p>(&'p self, pod: &'p PodEntry, mounts: &mut MountMemory) -> PodView<'p> {
         let mounts = RefCell::new(mounts);
         view(pod, &self.platforms, |mount| {
-            mount.reported.as_ref().is_some_and(|reported| {
-                let (container, path, id) = (&mount.container, &mount.path, mount.container_id);
-                mounts.borrow_mut().look(&pod.uid, container, path, id, reported)
-            })
+            let (container, path, id) = (&mount.container, &mount.path, mount.container_id);
+            mounts.borrow_mut().look(&pod.uid, container, path, id, mount.reported.as_ref())
         })
     }
 
     fn rows<'p>(&self, pod: &PodEntry, view: &PodView<'p>, notes: &Notes) -> PodRows<'p> {
         let (namespace, resolutions) = (&pod.key.namespace, self.resolutions);
-        let given_up = |digest: &Digest| self.unreadable.contains_key(digest);
+        let given_up = |digest: &Digest| self.given_up(digest);
         let known = |view: &PodView<'_>, volume: &str| notes.of(view.uid, volume);
         let later = |view: &PodView<'_>, image: &str| {
             resolutions.since(namespace, &Reference::parse(image).ok()?, view.created)
         };
-        let proven =
-            |_: &PodView<'_>, image: &str| resolutions.has(namespace, &Reference::parse(image).ok()?);
+        let now = |view: &PodView<'_>, image: &str| Some(self.now(view.namespace, image)?.digest);
+        let proven = |view: &PodView<'_>, image: &str| {
+            resolutions.has(namespace, &Reference::parse(image).ok()?, view.created)
+        };
         let knowledge = Knowledge {
             contents: self.contents,
             given_up: &given_up,
             noted: &known,
             later: &later,
+            now: &now,
             proven: Some(&proven),
         };
         rows(view, &knowledge)
     }
 
-    /// What a registry says that an image of a namespace is today. Without credentials, what is known may be told to
-    /// anybody.
-    fn now(&self, namespace: &str, image: &str) -> Option<Digest> {
+    /// Digests that will not be read. Of those that there is no room for nothing is concluded.
+    fn given_up(&self, digest: &Digest) -> bool {
+        self.unreadable.get(digest).is_some_and(|unread| !unread.no_room)
+    }
+
+    /// What a registry says that an image of a namespace is today, by the newest answer. Without credentials, what is
+    /// known may be told to anybody.
+    fn now(&self, namespace: &str, image: &str) -> Option<SeenDigest> {
         let image = Reference::parse(image).ok()?;
-        self.resolutions.now(&Arc::from(namespace), &image).or_else(|| {
-            let cause = self.policies.cause_of(&image);
-            self.setup.context.verdicts.caused_by(cause).known_digest(&image, &[])
-        })
+        let cause = self.policies.cause_of(&image);
+        let told = self.setup.context.verdicts.caused_by(cause).seen_digest(&image, &[]);
+        let told = told.map(|(digest, age)| {
+            // Whole seconds, so that it does not look newer than it is.
+            let age = i64::try_from(age.as_secs()).unwrap_or(i64::MAX).saturating_add(1);
+            SeenDigest { digest, at: self.now.as_second().saturating_sub(age) }
+        });
+        let looked = self.resolutions.now(&Arc::from(namespace), &image);
+        looked.into_iter().chain(told).max_by_key(|seen| seen.at)
     }
 
     fn looks(&self, wishes: Vec<(NamespaceImage, ImageWish)>) -> Vec<MirrorLook> {
