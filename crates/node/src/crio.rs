@@ -179,7 +179,11 @@ mod tests {
             let script = format!("trap '{on_hup}' HUP; touch up; while :; do sleep 0.01; done");
             // A shell cannot trap a signal that it inherits as ignored, as everything does under `nohup`.
             let mut command = Command::new("env");
-            command.arg("--default-signal=HUP").arg(program).args(["-c", &script]).current_dir(self.root.path());
+            command
+                .arg("--default-signal=HUP")
+                .arg(program)
+                .args(["-c", &script])
+                .current_dir(self.root.path());
             self.process = Some(command.spawn().unwrap());
             while !self.root.path().join("up").exists() {
                 thread::sleep(LOOK_EVERY);
