@@ -91,7 +91,7 @@ impl Look {
                 return Ok(Outcome::Seen(Box::new(seen)));
             };
             if step == STEPS {
-                failed = Some(format!("Harbor does not keep what is written: the next step is to {action}"));
+                failed = Some(not_kept(&action));
                 continue;
             }
             let known = login.as_ref().ok().and_then(Option::as_ref);
@@ -105,7 +105,10 @@ impl Look {
                 }
                 // Another client was faster; the next observation shows what it made. If it does not, Harbor holds
                 // something that it does not show.
-                Err(error) if error.class() == Some(Class::Taken) && was_taken.as_ref() != Some(&action) => {
+                Err(error) if error.class() == Some(Class::Taken) => {
+                    if was_taken.as_ref() == Some(&action) {
+                        failed = Some(not_kept(&action));
+                    }
                     was_taken = Some(action);
                 }
                 Err(error) if error.is_refusal_of(&action) => refused = Some(error.to_string()),
@@ -241,6 +244,10 @@ impl Look {
             now: deleted.now,
         })
     }
+}
+
+fn not_kept(next: &Action) -> String {
+    format!("Harbor does not keep what is written: the next step is to {next}")
 }
 
 async fn pair(harbor: &Harbor, endpoint: Endpoint) -> Result<Pair, Error> {

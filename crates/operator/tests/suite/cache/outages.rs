@@ -69,8 +69,11 @@ async fn outages_and_wrong_passwords_are_said_and_got_over() -> Result<()> {
         times: None,
         effect: Effect::Status(409),
     });
+    harbor.forget_requests();
     bench.create("hidden", public("hidden")).await?;
     bench.fails("hidden", "Harbor does not keep what is written").await?;
+    let posts = harbor.requests().iter().filter(|one| one.status == 409).count();
+    assert_eq!(posts, 2, "what is not shown after the second time is not shown at all");
     harbor.heal();
     harbor.upstream("https://gone.example", Upstream::Down);
     bench.create("gone", json!({"type": "public", "name": "gone", "url": "https://gone.example"})).await?;
