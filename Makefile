@@ -5,8 +5,8 @@ SHELL := /bin/bash
 # Tests of the real node need root; without it they are shown as ignored, never as passed.
 NODE_TESTS := $(if $(filter 0,$(shell id -u)),--include-ignored)
 
-# Most tests wait for a cluster or a clock more than they compute.
-export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
+# Most tests wait for a cluster or a clock more than they compute. Two programs with tests run at a time.
+export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 
 # Property tests draw the same cases every time, so that a change is judged by what it changes. Another seed explores
 # others; `cargo test` alone draws new ones each time.
@@ -16,9 +16,14 @@ export PROPTEST_RNG_SEED ?= 1
 BUILD := cargo build --workspace --bins --locked
 PROGRAMS := $(or $(CARGO_TARGET_DIR),target)/debug
 RELEASED := $(or $(CARGO_TARGET_DIR),target)/release
-# Registries that are measured keep what they hold in memory if there is room: else it is the disk that is measured.
-BENCH_DIR ?= $(shell room=$$(df --output=avail /dev/shm 2>/dev/null | tail -n1); \
-  if [ "$${room:-0}" -gt 16000000 ]; then echo /dev/shm; else echo $${TMPDIR:-/tmp}; fi)
+# Registries write every layer through to their disk and wait for it, so what they hold is kept in memory if there is room
+# for so many KiB, and programs may run there: else it is the disk that tests wait for, and that is measured.
+memory_or_disk = $(shell room=$$(df --output=avail /dev/shm 2>/dev/null | tail -n1); \
+  free=$$(awk '/^MemAvailable:/ {print $$2}' /proc/meminfo); \
+  if [ "$${room:-0}" -gt $(1) ] && [ "$${free:-0}" -gt $(1) ] && ! grep -q '^[^ ]* /dev/shm .*noexec' /proc/mounts; \
+  then echo /dev/shm; else echo $${TMPDIR:-/tmp}; fi)
+BENCH_DIR ?= $(call memory_or_disk,16000000)
+TEST_DIR ?= $(call memory_or_disk,12000000)
 
 DEMO_PARTS := programs controlplane registry $(if $(filter 0,$(shell id -u)),containerd)
 
@@ -40,7 +45,18 @@ demo: ## Set up a real cluster and two registries, and show a Pod surviving the 
 .PHONY: test
 test: prerequisites assets lint ## Set up everything and run every check and test
 	$(if $(NODE_TESTS),@$(MAKE) --no-print-directory static)
-	cargo test --workspace --lib --bins --tests --no-fail-fast --locked -- $(NODE_TESTS)
+	cargo test --workspace --lib --bins --tests --no-run --locked
+	@echo "The tests of the program run beside those of its parts; each half prints what it found when it ends."
+	@TMPDIR=$(TEST_DIR) GOMAXPROCS=1 GOGC=400 \
+	  $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-program test-parts
+
+# Each half waits for clusters and clocks while the other one computes. All of the workspace is named in both, because
+# what is named decides about features, and nothing is to be compiled again.
+.PHONY: test-program test-parts
+test-program:
+	cargo test --workspace --test program --no-fail-fast --locked -- $(NODE_TESTS)
+test-parts:
+	cargo test --workspace --lib --bins --test suite --no-fail-fast --locked -- $(NODE_TESTS)
 
 # Built before the tests that need it, because a compiler beside them would slow down all others. Without optimisation: a
 # release takes minutes more and differs in nothing that is tested. Symbols are half of it, and every byte is hashed
@@ -72,7 +88,7 @@ bench: prerequisites assets ## Measure beside other programs: copies, mirroring,
 	  cargo bench --quiet --workspace --bench filters || failed=1; \
 	  cargo bench --quiet --workspace --bench merge || failed=1; \
 	  TMPDIR=$(BENCH_DIR) $(RELEASED)/bench nodes || failed=1; \
-	  FAIRLEAD_TEST_PODS=10000 cargo test --quiet --release -p fairlead --test suite memory -- --nocapture || failed=1; \
+	  FAIRLEAD_TEST_PODS=10000 cargo test --quiet --release -p fairlead --test program memory -- --nocapture || failed=1; \
 	  if ((failed)); then echo "Something above was not held or could not be measured."; exit 1; fi
 
 .PHONY: bless

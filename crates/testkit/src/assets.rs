@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use parking_lot::Mutex;
 
 /// A unit of building, as `cluster/build.sh` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,25 +49,23 @@ pub struct Assets {
     directory: PathBuf,
 }
 
+/// What this process has found to be built. The script hashes its sources at every call, which takes longer than the
+/// start of some programs.
+static BUILT: Mutex<Vec<(Group, PathBuf)>> = Mutex::new(Vec::new());
+
 impl Assets {
     /// Makes sure that the groups are built. Blocks, on a machine's first run for minutes, and shows progress on
     /// standard error.
     pub fn build(groups: &[Group]) -> Result<Self> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cluster/build.sh");
-        let output = Command::new(&script)
-            .args(groups.iter().map(|group| group.name()))
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .output()
-            .with_context(|| format!("cannot run {}", script.display()))?;
-        ensure!(
-            output.status.success(),
-            "the programs of the test cluster could not be built; what failed is said above ({} ended with {})",
-            script.display(),
-            output.status
-        );
-        let directory = String::from_utf8(output.stdout).context("cluster/build.sh printed something odd")?;
-        Ok(Self { directory: PathBuf::from(directory.trim()) })
+        // The lock is not held during a build: tests that need less need not wait for it.
+        let built = |group| BUILT.lock().iter().find(|(one, _)| *one == group).map(|(_, path)| path.clone());
+        let known: Option<Vec<PathBuf>> = groups.iter().map(|group| built(*group)).collect();
+        if let Some(directory) = known.and_then(|mut directories| directories.pop()) {
+            return Ok(Self { directory });
+        }
+        let directory = run_script(groups)?;
+        BUILT.lock().extend(groups.iter().map(|group| (*group, directory.clone())));
+        Ok(Self { directory })
     }
 
     /// [`Assets::build`] for callers on an asynchronous runtime.
@@ -84,4 +83,22 @@ impl Assets {
         ensure!(path.exists(), "{} does not exist: is FAIRLEAD_TEST_ASSETS complete?", path.display());
         Ok(path)
     }
+}
+
+fn run_script(groups: &[Group]) -> Result<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cluster/build.sh");
+    let output = Command::new(&script)
+        .args(groups.iter().map(|group| group.name()))
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot run {}", script.display()))?;
+    ensure!(
+        output.status.success(),
+        "the programs of the test cluster could not be built; what failed is said above ({} ended with {})",
+        script.display(),
+        output.status
+    );
+    let directory = String::from_utf8(output.stdout).context("cluster/build.sh printed something odd")?;
+    Ok(PathBuf::from(directory.trim()))
 }

@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::Deserialize;
 
 /// Everything is recorded, without bodies. The start of a request is left out: its end says more.
@@ -89,9 +90,34 @@ impl From<Line> for AuditEvent {
     }
 }
 
+/// The log of one API server. What was read once stays parsed: tests ask again and again until they find something.
+#[derive(Debug)]
+pub(crate) struct AuditLog {
+    path: PathBuf,
+    known: Mutex<(Vec<AuditEvent>, u64)>,
+}
+
+impl AuditLog {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, known: Mutex::default() }
+    }
+
+    pub(crate) fn events(&self) -> Result<Vec<AuditEvent>> {
+        let mut known = self.known.lock();
+        let (events, position) = read(&self.path, known.1)?;
+        known.0.extend(events);
+        known.1 = position;
+        Ok(known.0.clone())
+    }
+
+    pub(crate) fn events_from(&self, position: u64) -> Result<(Vec<AuditEvent>, u64)> {
+        read(&self.path, position)
+    }
+}
+
 /// All events from a position on, and the position after them. A last line that is still being written is left for the
 /// next call.
-pub(crate) fn read(path: &Path, from: u64) -> Result<(Vec<AuditEvent>, u64)> {
+fn read(path: &Path, from: u64) -> Result<(Vec<AuditEvent>, u64)> {
     let mut text = String::new();
     let mut read = || {
         let mut file = File::open(path)?;

@@ -7,6 +7,10 @@ use anyhow::{Context, Result};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// Far from both the beginning and the deadline: what has not happened by then takes long, and asking for it rarely
+/// leaves the machine to it.
+const FAR: Duration = Duration::from_secs(5);
+const PATIENT_PAUSE: Duration = Duration::from_millis(500);
 
 /// Calls `attempt` until it succeeds and returns its value. After `deadline` the error of the last attempt is the
 /// answer, so let each attempt say what it saw (`ensure!(found == wanted, "found {found}")`). An attempt that hangs is
@@ -16,7 +20,8 @@ where
     F: FnMut() -> A,
     A: Future<Output = Result<T>>,
 {
-    let end = Instant::now() + deadline;
+    let begun = Instant::now();
+    let end = begun + deadline;
     let mut pause = FIRST_PAUSE;
     let mut last = anyhow::anyhow!("the first attempt did not finish");
     loop {
@@ -32,7 +37,9 @@ where
             return Err(last).context(format!("not within {deadline:?}"));
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        let (waited, left) = (begun.elapsed(), end.saturating_duration_since(Instant::now()));
+        let longest = if waited.min(left) < FAR { LONGEST_PAUSE } else { PATIENT_PAUSE };
+        pause = (pause * 2).min(longest);
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +17,18 @@ use crate::supervisor::{Launch, Signal, Status, Supervisor};
 
 /// How much of a log is quoted in an error.
 const QUOTED_LINES: usize = 15;
+/// How much of it is read for that. Conditions that are awaited quote the log at every failed attempt.
+const QUOTED_BYTES: u64 = 64 * 1024;
 const KILL_DEADLINE: Duration = Duration::from_secs(10);
 /// Clock ticks per second in `/proc`, the same on every Linux.
 const TICKS: u64 = 100;
 
-/// A program to be started, with its arguments and environment. Only `PATH`, `HOME` and `TMPDIR` are inherited, so that
-/// no `KUBECONFIG` or proxy of the caller leaks into a test.
+/// What programs inherit of our environment. The last two are for those written in Go: a run of all tests has more
+/// programs than cores, and tells each to use few threads and to collect garbage rarely.
+const INHERITED: [&str; 5] = ["PATH", "HOME", "TMPDIR", "GOMAXPROCS", "GOGC"];
+
+/// A program to be started, with its arguments and environment. Little is inherited, so that no `KUBECONFIG` or proxy
+/// of the caller leaks into a test.
 #[derive(Clone, Debug)]
 pub struct Program {
     path: PathBuf,
@@ -30,8 +38,7 @@ pub struct Program {
 
 impl Program {
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        let inherited = ["PATH", "HOME", "TMPDIR"];
-        let env = inherited.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
+        let env = INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
         Self { path: path.into(), args: Vec::new(), env: env.collect() }
     }
 
@@ -125,7 +132,7 @@ impl Process {
 
     /// The last lines of the log, for error messages.
     pub fn log_tail(&self) -> String {
-        let logs = self.logs().unwrap_or_default();
+        let logs = end_of(&self.launch.log).unwrap_or_default();
         let lines: Vec<&str> = logs.lines().collect();
         let last = lines.iter().skip(lines.len().saturating_sub(QUOTED_LINES));
         last.fold(String::new(), |text, line| text + "  " + line + "\n")
@@ -214,6 +221,15 @@ impl Process {
         let ticks: u64 = fields.skip(11).take(2).map(str::parse::<u64>).sum::<Result<_, _>>()?;
         Ok(Duration::from_millis(ticks * 1000 / TICKS))
     }
+}
+
+fn end_of(log: &Path) -> Result<String> {
+    let mut file = File::open(log)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(QUOTED_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 impl Drop for Process {

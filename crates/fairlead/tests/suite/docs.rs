@@ -32,10 +32,7 @@ impl Example {
 async fn every_yaml_example_of_the_documentation_is_accepted() {
     let examples = examples().unwrap();
     assert!(!examples.is_empty(), "no example found: is the documentation read at all?");
-    let cluster = fairlead_testkit::shared().await;
-    let definitions = documents(&fairlead(&["crds"]).unwrap()).unwrap();
-    kubectl::apply(cluster, &definitions, &["--force-conflicts"]).await.unwrap();
-    kubectl::definitions_are_served(cluster).await.unwrap();
+    let cluster = kubectl::shared_with_definitions().await.unwrap();
     // All objects at once, which is quicker, and one example after the other if something is wrong with them.
     let objects = examples.iter().filter(|example| example.holds_objects());
     let objects: Vec<&str> = objects.map(|example| example.text.as_str()).collect();

@@ -10,6 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use crate::yaml::{documents, fairlead, title};
 
@@ -63,27 +64,35 @@ pub async fn get_all(cluster: &Cluster, objects: &[Value]) -> Result<Vec<Value>>
 
 /// The cluster that tests share, once it knows our kinds.
 pub async fn shared_with_definitions() -> Result<&'static Cluster> {
+    static INSTALLED: OnceCell<()> = OnceCell::const_new();
     let cluster = fairlead_testkit::shared().await;
-    apply(cluster, &documents(&fairlead(&["crds"])?)?, &["--force-conflicts"]).await?;
-    definitions_are_served(cluster).await?;
+    let install = async || {
+        apply(cluster, &documents(&fairlead(&["crds"])?)?, &["--force-conflicts"]).await?;
+        definitions_are_served(cluster).await
+    };
+    INSTALLED.get_or_try_init(install).await?;
     Ok(cluster)
 }
 
 /// Waits until every definition in the cluster is served. (`kubectl wait` fails on one that has no status yet.)
 pub async fn definitions_are_served(cluster: &Cluster) -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client().await?);
-    eventually(Duration::from_mins(1), || async {
-        for definition in definitions.list(&ListParams::default()).await? {
-            let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_deref());
-            let served = conditions
-                .unwrap_or_default()
-                .iter()
-                .any(|condition| condition.type_ == "Established" && condition.status == "True");
-            ensure!(served, "{} is not served yet", definition.name_any());
-        }
-        Ok(())
-    })
-    .await
+    // All of them are hundreds of kilobytes, too much to be read at each attempt.
+    for definition in definitions.list(&ListParams::default()).await?.iter().filter(|one| !is_served(one)) {
+        let name = definition.name_any();
+        eventually(Duration::from_mins(1), || async {
+            ensure!(is_served(&definitions.get(&name).await?), "{name} is not served yet");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+fn is_served(definition: &CustomResourceDefinition) -> bool {
+    let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let mut conditions = conditions.unwrap_or_default().iter();
+    conditions.any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 
 /// Versions of the stored objects: any write that changed something shows here.

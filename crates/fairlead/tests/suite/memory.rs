@@ -2,7 +2,7 @@
 //! listing.
 //!
 //! With 10,000 Pods and 1,000 Nodes, as a measurement of a release build:
-//! `FAIRLEAD_TEST_PODS=10000 cargo test --release -p fairlead --test suite memory -- --nocapture`
+//! `FAIRLEAD_TEST_PODS=10000 cargo test --release -p fairlead --test program memory -- --nocapture`
 
 use std::ops::Range;
 use std::time::Duration;

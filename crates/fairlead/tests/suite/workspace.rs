@@ -186,6 +186,19 @@ fn linked_by(name: &str) -> BTreeSet<String> {
 }
 
 #[test]
+fn make_test_names_every_program_with_tests() {
+    let metadata = Metadata::read();
+    for member in &metadata.members {
+        let name = metadata.name(member);
+        let targets = metadata.packages[member]["targets"].as_array().unwrap();
+        for target in targets.iter().filter(|target| target["kind"][0] == "test") {
+            let known = if name == "fairlead" { "program" } else { "suite" };
+            assert_eq!(target["name"], known, "{name}: a test with another name is not run by the Makefile");
+        }
+    }
+}
+
+#[test]
 fn nothing_banned_is_in_the_tree() {
     let metadata = Metadata::read();
     let found: Vec<_> =

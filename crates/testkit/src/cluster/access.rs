@@ -152,6 +152,7 @@ impl Cluster {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", home)
+            .envs(std::env::var("GOMAXPROCS").map(|threads| ("GOMAXPROCS", threads)))
             .env(COLLECT_RARELY.0, COLLECT_RARELY.1)
             .env("KUBECONFIG", &self.admin)
             .stdin(std::process::Stdio::null())

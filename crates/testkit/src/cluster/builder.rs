@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::controlplane::{ADMIN, ControlPlane, kubeconfig_of};
 use super::{Cluster, Network, Own, Part, READY_DEADLINE, node};
 use crate::assets::{Assets, Group};
+use crate::audit::AuditLog;
 use crate::supervisor::{Link, Options, Supervisor};
 use crate::workdir;
 
@@ -112,7 +113,7 @@ impl ClusterBuilder {
         let mut own = Own {
             supervisor,
             parts: Mutex::default(),
-            audit_log: plane.audit_log(),
+            audit_log: plane.audit_log().map(AuditLog::new),
             authority: plane.authority.clone(),
             network,
             api_server: (network.cluster, plane.api_port).into(),

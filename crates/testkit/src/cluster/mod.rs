@@ -29,7 +29,7 @@ pub(crate) use network::Network;
 pub use part::Part;
 
 use crate::assets::Assets;
-use crate::audit::{self, AuditEvent};
+use crate::audit::{AuditEvent, AuditLog};
 use crate::process::Process;
 use crate::proxy::ApiProxy;
 use crate::registry::{Endpoint, Registry, RegistryConfig};
@@ -55,7 +55,7 @@ pub(crate) struct RunningPart {
 struct Own {
     supervisor: Arc<Supervisor>,
     parts: Mutex<BTreeMap<Part, Arc<RunningPart>>>,
-    audit_log: Option<PathBuf>,
+    audit_log: Option<AuditLog>,
     authority: String,
     network: Network,
     api_server: SocketAddr,
@@ -218,14 +218,17 @@ impl Cluster {
 
     /// What the API server was asked, and by whom; needs [`ClusterBuilder::audit`].
     pub fn audit_events(&self) -> Result<Vec<AuditEvent>> {
-        Ok(self.audit_events_from(0)?.0)
+        self.audit_log()?.events()
     }
 
     /// The same from a position of the log on, and the position to go on from.
     pub fn audit_events_from(&self, position: u64) -> Result<(Vec<AuditEvent>, u64)> {
+        self.audit_log()?.events_from(position)
+    }
+
+    fn audit_log(&self) -> Result<&AuditLog> {
         let log = self.own()?.audit_log.as_ref();
-        let log = log.context("this cluster was started without an audit log: builder().audit(true)")?;
-        audit::read(log, position)
+        log.context("this cluster was started without an audit log: builder().audit(true)")
     }
 }
 

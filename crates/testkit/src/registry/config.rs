@@ -147,7 +147,8 @@ impl RegistryConfig {
         }
         let mut config = json!({
             "version": "0.1",
-            "log": {"level": "info", "accesslog": {"disabled": false}},
+            // Who asked for what is in the access log; more would be several lines for each request.
+            "log": {"level": "error", "accesslog": {"disabled": false}},
             "storage": {
                 "filesystem": {"rootdirectory": storage},
                 "delete": {"enabled": self.delete},

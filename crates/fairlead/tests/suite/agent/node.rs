@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use fairlead_testkit::images::{Image, ImageBuilder};
 use fairlead_testkit::registry::Access;
 use fairlead_testkit::{Cluster, Process, Program, Registry, RegistryConfig, eventually};
+use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
@@ -54,10 +55,7 @@ impl Node {
             std::fs::remove_dir_all(cluster.directory().join("certs.d").join(registry.host()))?;
             Ok(registry)
         };
-        let mut registries = Vec::new();
-        for _ in 0..REGISTRIES {
-            registries.push(start(RegistryConfig::new()).await?);
-        }
+        let registries = try_join_all((0..REGISTRIES).map(|_| start(RegistryConfig::new()))).await?;
         let cached = start(RegistryConfig::new()).await?;
         let cache = start(RegistryConfig::new().cache_of(cached.endpoint())).await?;
         let partly_blocked = start(RegistryConfig::new()).await?;
