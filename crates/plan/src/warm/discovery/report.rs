@@ -151,7 +151,7 @@ impl Discovery {
     ) -> Vec<Scored> {
         let mut best: BTreeMap<ImageKey, Scored> = BTreeMap::new();
         // Nothing tells what an incomplete answer without a list of missing repositories lacks.
-        let lacks = |answer: &Answer| answer.partial.as_ref().filter(|_| answer.missing.is_empty()).is_some();
+        let lacks = |answer: &Answer| answer.partial.is_some() && answer.missing.is_empty();
         let failed = |name: &str| {
             let at = self.queries.iter().position(|query| query.name == name)?;
             answers.get(at)?.as_ref().map_or(true, lacks).then_some(at)
