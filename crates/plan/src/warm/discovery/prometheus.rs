@@ -230,16 +230,14 @@ struct Point {
 
 /// The values of one series.
 type Values = Vec<(f64, String)>;
-
-/// The series of an answer, and why some may be missing.
-type Decoded = (Vec<(Labels, Values)>, Option<String>);
+type AllValues = Vec<(Labels, Values)>;
 
 /// Warnings about the expression begin so. Others are about data that could not be read, from a store that is away for
 /// instance.
 const OF_EXPRESSION: &str = "PromQL ";
 
-/// Reads the answer to a request.
-fn decode(status: u16, body: &[u8]) -> Result<Decoded, Failure> {
+/// Reads the answer to a request: series, and why some may be missing.
+fn decode(status: u16, body: &[u8]) -> Result<(AllValues, Option<String>), Failure> {
     let envelope: Result<Envelope, _> = serde_json::from_slice(body);
     if status != 200 {
         let words = envelope.map_or_else(
