@@ -251,7 +251,9 @@ impl Pin {
         let asked = stream::iter(claims).map(ask).buffer_unordered(AT_ONCE);
         let asked: Vec<(Option<String>, Vec<&mut RunningImage>)> = asked.collect().await;
         for (doubt, images) in asked {
-            images.into_iter().for_each(|image| image.doubt.clone_from(&doubt));
+            for image in images {
+                image.doubt.clone_from(&doubt);
+            }
         }
         Ok(())
     }
