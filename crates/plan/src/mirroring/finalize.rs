@@ -151,7 +151,7 @@ fn doomed(ledger: &Ledger, policy: &Policy, leaving: &DeletedMirror<'_>) -> Doom
             let candidate = Candidate {
                 copy,
                 due: aim.filter(|aim| aim.cleans_up()).map(|_| Timestamp::MIN),
-                named_by: direct.by(&copy.destination, &copy.written),
+                named_by: direct.by(&copy.destination, copy.written.iter()),
                 wanted_elsewhere: claims.wanted_elsewhere(&ledger.owner().uid, source, &copy.destination),
                 other_clusters: &other_clusters,
                 now,

@@ -308,7 +308,7 @@ impl Round<'_> {
             }
             return (!owner.is_placed()).then_some(row);
         }
-        let named_by = self.inputs.direct.by(&row.destination, &row.written);
+        let named_by = self.inputs.direct.by(&row.destination, row.written.iter());
         row.named = match (named_by, row.named) {
             _ if !aim.cleans_up() => None,
             (Some(_), _) => Some(Named::Now),
@@ -378,7 +378,7 @@ impl Round<'_> {
                 row.kept = Some(MIRROR_REMOVED.into());
                 row.named = None;
                 if row.state != CopyState::Mirrored {
-                    row.digest = row.written.last().copied();
+                    row.digest = row.written.last();
                     enter(&mut row, CopyState::Mirrored, self.inputs.now);
                 }
                 rows.push(row);

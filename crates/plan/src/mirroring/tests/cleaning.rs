@@ -318,7 +318,7 @@ fn only_what_we_wrote_is_deleted() {
 #[test]
 fn a_row_of_an_earlier_version_says_nothing_about_who_wrote_the_copy() {
     let mut world = in_place(cleaned(&["m.io"], 0));
-    world.objects[0].ledger.edit(&image(SOURCE), |entry| entry.copies[0].written.clear());
+    world.objects[0].ledger.edit(&image(SOURCE), |entry| entry.copies[0].written = Digests::default());
     world.uses(0, &[]).round(10);
     assert!(world.tasks(0).is_empty());
 }
@@ -371,7 +371,7 @@ fn a_pod_that_names_a_copy_uses_it() {
 #[test]
 fn every_veto_is_told_in_words() {
     let copy = Copy::pending(image(COPY), at(0));
-    let ours = Copy { written: vec![content(SOURCE)], ..copy.clone() };
+    let ours = Copy { written: vec![content(SOURCE)].into(), ..copy.clone() };
     let free = Candidate {
         copy: &ours,
         due: Some(at(5)),

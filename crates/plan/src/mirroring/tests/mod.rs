@@ -25,7 +25,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ledger::{Ledger, Owner, OwnerKind};
+use crate::ledger::{Digests, Ledger, Owner, OwnerKind};
 use crate::routing::{Index, Policy, PolicyId};
 use crate::usage::{DirectUses, Used};
 use crate::usage_list::Withheld;
