@@ -10,7 +10,7 @@ use super::{
     claims::Claims,
     destination_key::suffix,
     reconcile::enter,
-    removal::{Candidate, Veto, may_delete},
+    removal::{Candidate, Provenance, Veto, may_delete},
     report::copies,
     targets::Aims,
     tasks::{Task, Work},
@@ -149,7 +149,7 @@ fn doomed(ledger: &Ledger, policy: &Policy, leaving: &DeletedMirror<'_>) -> Doom
             let aim = aims.position(source, &copy.destination).and_then(|position| aims.get(position));
             let other_clusters = other_clusters(&copy.destination);
             let candidate = Candidate {
-                copy,
+                provenance: Provenance::of(copy),
                 due: aim.filter(|aim| aim.cleans_up()).map(|_| Timestamp::MIN),
                 named_by: direct.by(&copy.destination, copy.written.iter()),
                 wanted_elsewhere: claims.wanted_elsewhere(&ledger.owner().uid, source, &copy.destination),

@@ -11,6 +11,7 @@ mod claims;
 mod destination_key;
 mod finalize;
 mod findings;
+mod forecast;
 mod jobs;
 mod join;
 mod listing;
@@ -41,6 +42,7 @@ pub use self::finalize::{DeletedMirror, Finalization, GIVE_UP, finalization, wan
 pub use self::findings::{
     Fault, Finding, Observed, Sighting, doubt, make_again, needed_digests, observe, record,
 };
+pub use self::forecast::{Forecast, RecordedCopy};
 pub use self::jobs::{Jobs, job_key, jobs, startable};
 pub use self::join::share_sources;
 pub use self::listing::kept_copies;
@@ -48,10 +50,11 @@ pub use self::loops::Loops;
 pub use self::object::MirrorObject;
 pub use self::pause::{KindStanding, KnownKind, waits_for};
 pub use self::reconcile::{Inputs, Reconciled, RefusedCopy, reconcile};
-pub use self::removal::{Candidate, OtherTags, Veto, confirm, confirm_manifest, confirm_tags, may_delete};
+pub use self::removal::{
+    Candidate, OtherTags, Provenance, Veto, confirm, confirm_manifest, confirm_tags, may_delete,
+};
 pub use self::report::{MirrorReport, report};
 pub use self::sources::{CopySource, SourceKind, copy_sources};
-pub use self::targets::retention_end;
 pub use self::tasks::{Blocked, Registry, Task, Work, registries_of, tasks};
 pub use self::writes::{NextWrite, next_write};
 

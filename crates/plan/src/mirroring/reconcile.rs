@@ -12,7 +12,7 @@ use super::claims::{Claim, Claims, Title};
 use super::destination_key::slot;
 use super::join::{Joined, join};
 use super::loops::Loops;
-use super::removal::{Candidate, Veto, may_delete};
+use super::removal::{Candidate, Provenance, Veto, may_delete};
 use super::targets::Aims;
 use super::{is_shared, same_source, shortened, whole_seconds};
 use crate::ledger::{Copy, Entry, Ledger, LedgerChange, Named, storable};
@@ -319,7 +319,7 @@ impl Round<'_> {
         let is_due = due.is_some_and(|due| due <= now);
         let other_clusters = if is_due { (self.inputs.other_clusters)(&row.destination) } else { Ok(()) };
         let candidate = Candidate {
-            copy: &row,
+            provenance: Provenance::of(&row),
             due,
             named_by,
             wanted_elsewhere: self.inputs.claims.wanted_elsewhere(self.uid, source, &row.destination),

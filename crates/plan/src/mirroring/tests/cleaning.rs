@@ -373,7 +373,7 @@ fn every_veto_is_told_in_words() {
     let copy = Copy::pending(image(COPY), at(0));
     let ours = Copy { written: vec![content(SOURCE)].into(), ..copy.clone() };
     let free = Candidate {
-        copy: &ours,
+        provenance: Provenance::of(&ours),
         due: Some(at(5)),
         named_by: None,
         wanted_elsewhere: false,
@@ -386,8 +386,11 @@ fn every_veto_is_told_in_words() {
         (Candidate { now: at(4), ..free }, "its retention ends at 1970-01-01T00:00:05Z"),
         (Candidate { named_by: Some("shop/web"), ..free }, "Pod shop/web names it"),
         (Candidate { wanted_elsewhere: true, ..free }, "another object or image wants it"),
-        (Candidate { copy: &copy, ..free }, "Fairlead did not write it"),
-        (Candidate { copy: &Copy { adopted: true, ..copy.clone() }, ..free }, "its digest is not known yet"),
+        (Candidate { provenance: Provenance::of(&copy), ..free }, "Fairlead did not write it"),
+        (
+            Candidate { provenance: Provenance::of(&Copy { adopted: true, ..copy.clone() }), ..free },
+            "its digest is not known yet",
+        ),
     ] {
         assert_eq!(may_delete(&candidate).unwrap_err().to_string(), why);
     }
