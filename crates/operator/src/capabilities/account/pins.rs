@@ -228,20 +228,7 @@ fn draft(pin: &ImagePin, pods: &[Arc<PodEntry>], drifts: Option<&[RevisionDrift]
         let carries = find(before, types::CURRENT).is_some();
         findings.extend(currency(&pin.spec.images, drifts, carries));
     }
-    let says = stored.is_some_and(|status| {
-        status.image_count == count
-            && status.observed_generation == generation
-            && findings.iter().all(|finding| {
-                find(before, finding.type_).is_some_and(|stored| {
-                    (&stored.reason, &stored.message, stored.status)
-                        == (&finding.reason, &finding.message, finding.status)
-                })
-            })
-    });
-    if says {
-        return None;
-    }
     let conditions = merge(before, &findings, generation, Timestamp::now());
     let status = json!({"observedGeneration": generation, "imageCount": count});
-    Some(Draft::new(ObjectId::of(pin), Manner::Apply, status, &conditions, &[]))
+    Draft::new(ObjectId::of(pin), Manner::Apply, status, &conditions, &[]).unless_stored(&stored)
 }
