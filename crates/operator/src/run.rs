@@ -350,7 +350,7 @@ impl Assembly {
         let limits = admission::Limits::default();
         let (namespace, skip) = (&self.settings.namespace, Skip::from(&context.config));
         let (paths, router, errors) = (entrance.paths, Arc::new(router), context.errors.clone());
-        let state = admission::State::new(namespace, paths, skip, router, limits, metrics, errors);
+        let state = admission::AdmissionState::new(namespace, paths, skip, router, limits, metrics, errors);
         let serving = admission::serve(listener, tls, state, self.shutdown.clone());
         self.acting.spawn_fallible("admission", serving);
         Ok(())

@@ -26,7 +26,7 @@ use crate::usage::DirectUses;
 
 /// Destinations that more than one image or object is interested in.
 #[derive(Debug, Default)]
-pub struct Claims {
+pub struct DestinationOwners {
     contested: HashMap<Slot, Claim>,
 }
 
@@ -141,7 +141,7 @@ pub fn is_foreign(rows: impl IntoIterator<Item = Claimed>) -> bool {
     foreign
 }
 
-impl Claims {
+impl DestinationOwners {
     /// From all mirror objects of the cluster, and what its Pods name.
     pub fn gather(holdings: &[MirrorObject<'_>], loops: &Loops, direct: &DirectUses, now: Timestamp) -> Self {
         let mut first: HashMap<u64, (usize, u32)> = HashMap::new();

@@ -7,7 +7,7 @@ use fairlead_domain::reference::Reference;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    claims::Claims,
+    claims::DestinationOwners,
     destination_key::suffix,
     reconcile::enter,
     removal::{Candidate, Provenance, Veto, may_delete},
@@ -56,7 +56,7 @@ pub struct DeletedMirror<'a> {
     /// `None` while the object makes no sense: it is not known then what was to be cleaned up, so everything stays.
     pub policy: Option<&'a Policy>,
     /// In these the object is leaving.
-    pub claims: &'a Claims,
+    pub claims: &'a DestinationOwners,
     pub direct: &'a DirectUses,
     /// What the usage lists of other clusters say about a copy.
     pub other_clusters: &'a dyn Fn(&Reference) -> Result<(), Withheld>,

@@ -1,7 +1,7 @@
 //! Mirroring: which copies of which images are to exist, who owns a destination, and when a copy goes.
 //!
 //! The registry is the truth about what exists, the ledger about what is ours. A round gathers who claims which
-//! destination over all policy objects ([`Claims`]), says what brings each ledger in line with what Pods use
+//! destination over all policy objects ([`DestinationOwners`]), says what brings each ledger in line with what Pods use
 //! ([`reconcile`]), and reads off what is to be done ([`tasks`]). What came of it changes the ledger as well
 //! ([`record`]). Each round works from what is there alone, so nothing depends on having seen a change happen. Changes
 //! are values: the caller applies them ([`Ledger::apply`](crate::ledger::Ledger::apply)).
@@ -36,7 +36,7 @@ use jiff::Timestamp;
 use crate::ledger::{Copy, MOST_ERROR_CHARACTERS};
 
 pub use self::adopt::adopt;
-pub use self::claims::{Claimed, Claims, is_foreign};
+pub use self::claims::{Claimed, DestinationOwners, is_foreign};
 pub use self::destination_key::{Slot, hold_tag, slot};
 pub use self::finalize::{DeletedMirror, Finalization, GIVE_UP, finalization, wants_finalizer};
 pub use self::findings::{

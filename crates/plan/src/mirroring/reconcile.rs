@@ -8,7 +8,7 @@ use fairlead_api::kuik::MAX_MIRRORS;
 use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
-use super::claims::{Claim, Claims, Title};
+use super::claims::{Claim, DestinationOwners, Title};
 use super::destination_key::slot;
 use super::join::{Joined, join};
 use super::loops::Loops;
@@ -34,7 +34,7 @@ pub struct Inputs<'a> {
     pub used: &'a [Used],
     pub loops: &'a Loops,
     /// Over all objects, this one included, gathered from the same state.
-    pub claims: &'a Claims,
+    pub claims: &'a DestinationOwners,
     /// What Pods name as their images.
     pub direct: &'a DirectUses,
     /// What the usage lists of other clusters say about a copy.

@@ -11,7 +11,7 @@ use fairlead_api::fairlead::{ImagePin, PinnedWorkload};
 use fairlead_api::names;
 use fairlead_plan::inventory::{RevisionDrift, currency};
 use fairlead_plan::pinning::{self, Fate, GRACE_SECONDS, PodImages};
-use fairlead_plan::pod_record::{Claims, Found};
+use fairlead_plan::pod_record::{PodAnnotations, RecordedOriginals};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{DeleteParams, Preconditions};
@@ -201,10 +201,10 @@ fn draft(pin: &ImagePin, pods: &[Arc<PodEntry>], drifts: Option<&[RevisionDrift]
         .map(|pod| {
             let (routes, originals) =
                 (annotation(pod, names::fairlead::ROUTES), annotation(pod, names::kuik::ORIGINAL_IMAGES));
-            Claims::read(&Found {
+            RecordedOriginals::read(&PodAnnotations {
                 routes: routes.as_deref(),
                 originals: originals.as_deref(),
-                ..Found::default()
+                ..PodAnnotations::default()
             })
         })
         .collect();

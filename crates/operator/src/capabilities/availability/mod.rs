@@ -13,7 +13,7 @@ mod object;
 mod prober;
 mod status;
 mod work;
-mod write_schedule;
+mod write_urgency;
 
 use std::fmt;
 use std::sync::Arc;

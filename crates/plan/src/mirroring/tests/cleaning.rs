@@ -429,7 +429,7 @@ fn an_object_that_makes_no_sense_just_now_protects_its_copies() {
         MirrorObject { ledger: &one.ledger, policy: Some(&one.policy), used: &one.used, leaving: false },
         MirrorObject { ledger: &broken.ledger, policy: None, used: &[], leaving: false },
     ];
-    let claims = Claims::gather(&holdings, &loops, &world.direct, at(10));
+    let claims = DestinationOwners::gather(&holdings, &loops, &world.direct, at(10));
     let inputs = Inputs {
         policy: &one.policy,
         used: &one.used,
