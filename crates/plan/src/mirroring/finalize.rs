@@ -53,7 +53,7 @@ pub fn wants_finalizer(
 #[derive(Clone, Copy)]
 #[allow(missing_debug_implementations, reason = "a function has no form to print")]
 pub struct DeletedMirror<'a> {
-    /// `None` while the object makes no sense: it is not known then what was to be cleaned up, so everything stays.
+    /// `None` while the object is invalid: it is not known then what was to be cleaned up, so everything stays.
     pub policy: Option<&'a Policy>,
     /// In these the object is leaving.
     pub claims: &'a DestinationOwners,

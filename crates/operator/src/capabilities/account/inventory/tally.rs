@@ -257,8 +257,8 @@ impl Pass<'_> {
         rows(view, &knowledge)
     }
 
-    /// What a registry says that an image of a namespace is today. Without credentials, what is known may be told to
-    /// anybody.
+    /// The digest that a registry has for an image of a namespace today. An answer that needed no credentials may be
+    /// used for every namespace.
     fn now(&self, namespace: &str, image: &str) -> Option<Digest> {
         let image = Reference::parse(image).ok()?;
         self.resolutions.now(&Arc::from(namespace), &image).or_else(|| {
