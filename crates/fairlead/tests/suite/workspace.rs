@@ -1,5 +1,6 @@
 //! Rules about the workspace itself: which crate may use which, what may be linked into the program, under which
-//! licences, how long a file may grow, and how wide a comment. They are tests, because a page of rules is not read again.
+//! licences, how long a file may grow, and how wide a comment. They are tests, because a page of rules is not read
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

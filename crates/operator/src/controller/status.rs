@@ -2,8 +2,9 @@
 //! while it changes nothing.
 //!
 //! Only what differs from the stored status is written ([`Draft::unless_stored`]; controllers with long lists compare
-//! before they make a draft). A write that succeeded shows in the watch a little later; until then it must not be repeated. One that is refused, or that another writer
-//! takes back, is repeated with back-off. A right that is missing is missing for every object of the kind.
+//! before they make a draft). A write that succeeded shows in the watch a little later; until then it must not be
+//! repeated. One that is refused, or that another writer takes back, is repeated with back-off. A right that is missing
+//! is missing for every object of the kind.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
