@@ -58,8 +58,8 @@ test-program:
 test-parts:
 	cargo test --workspace --lib --bins --test suite --no-fail-fast --locked -- $(NODE_TESTS)
 
-# Built before the tests that need it, because a compiler beside them would slow down all others. Without optimisation: a
-# release takes minutes more and differs in nothing that is tested. Symbols are half of it, and every byte is hashed
+# Built before the tests that need it, because a compiler beside them would slow down all others. Without optimisation:
+# a release takes minutes more and differs in nothing that is tested. Symbols are half of it, and every byte is hashed
 # several times on its way to a node.
 .PHONY: static
 static: ## Build the static program that images hold, as tests use it

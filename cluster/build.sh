@@ -169,7 +169,7 @@ for part in "${wanted[@]}"; do
       say "waiting for another build of $part or of something else to finish"
       flock 9
     fi
-    # Somebody else may have built it while this one waited.
+    # Another process may have built it while this one waited.
     [[ -d "${directory[$part]}" ]] || build "$part" "${directory[$part]}"
     exec 9>&-
   fi

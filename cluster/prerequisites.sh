@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes sure that what the tests need, or with the argument `demo` or `bench` what those need, is on this machine. As root on
-# Debian, missing packages are installed; elsewhere they are named. Fails only without what nothing works without: Rust,
-# Go and a C compiler.
+# Makes sure that what the tests need, or with the argument `demo` or `bench` what those need, is on this machine. As
+# root on Debian, missing packages are installed; elsewhere they are named. Fails only without what nothing works
+# without: Rust, Go and a C compiler.
 set -euo pipefail
 
 # package, and a file that tells whether it is there

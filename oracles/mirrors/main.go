@@ -1,6 +1,6 @@
 // Command mirrors answers, line by line, what the reference implementations make of mirror policies: how objects are
-// merged into entries (openshift/runtime-utils), and which places are asked for an image, in order, by whoever reads
-// registries.conf (sysregistriesv2 of go.podman.io/image, which CRI-O, podman and skopeo share).
+// merged into entries (openshift/runtime-utils), and which places a reader of registries.conf asks for an image, in
+// order (sysregistriesv2 of go.podman.io/image, which CRI-O, podman and skopeo share).
 //
 // The first argument names the function. Every input line is one JSON value, every output line one JSON value.
 package main

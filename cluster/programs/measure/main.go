@@ -2,8 +2,8 @@
 //
 //	measure PROGRAM [ARG...]
 //
-// The kernel counts a parent's memory as its child's until the child has begun, so whoever measures must be smaller than
-// what it measures. This program is.
+// The kernel counts a parent's memory as its child's until the child has begun, so the measuring program must be
+// smaller than the measured one. This program is.
 package main
 
 import (

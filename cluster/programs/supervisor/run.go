@@ -40,8 +40,8 @@ func run(options options) error {
 	return errors.Join(err, clean(options))
 }
 
-// runNamespaced starts this program again as process 1 of new namespaces and stays outside as its keeper: what has to be
-// cleaned up after the namespaces are gone can only be cleaned up from here.
+// runNamespaced starts this program again as process 1 of new namespaces and stays outside as its keeper: what has to
+// be cleaned up after the namespaces are gone can only be cleaned up from here.
 func runNamespaced(options options, terminate <-chan os.Signal) error {
 	waiting, connected, err := os.Pipe()
 	if err != nil {

@@ -22,8 +22,8 @@ var shadowedSettings = []string{
 	"/proc/sys/vm/panic_on_oom",
 }
 
-// shadowHost lets the parts see the machine's state and keeps what they write there to themselves. It belongs to a mount
-// namespace of our own, so that the machine never sees it and it goes with us.
+// shadowHost lets the parts see the machine's state and keeps what they write there to themselves. It belongs to a
+// mount namespace of our own, so that the machine never sees it and it goes with us.
 func shadowHost() error {
 	if err := syscall.Mount("tmpfs", "/run", "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV, "mode=755"); err != nil {
 		return fmt.Errorf("cannot mount a /run of its own: %w", err)

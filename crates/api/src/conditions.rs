@@ -17,8 +17,8 @@ pub mod types {
     /// The places that are declared to hold the same image hold the same, as far as registries told. Present once they
     /// did not.
     pub const CONSISTENT: &str = "Consistent";
-    /// The tags of pinned images still name what is pinned, and the Pods of the revision run the same content, as far as
-    /// registries and kubelets told. Present once they did not.
+    /// The tags of pinned images still name what is pinned, and the Pods of the revision run the same content, as far
+    /// as registries and kubelets told. Present once they did not.
     pub const CURRENT: &str = "Current";
     /// Pods receive only Secrets that are named for pulling, none that is also used to push.
     pub const ISOLATED: &str = "Isolated";

@@ -45,7 +45,7 @@ const LAST_LINES: std::time::Duration = std::time::Duration::from_secs(1);
 ///
 /// Everything of an image is copied and its digest stays the same, unless platforms are chosen. What the destination
 /// has already is not sent again. Logins are those of docker and podman: their files and credential helpers. Ends with
-/// 0 if every image was copied, with 1 if one was not, and with 2 if the request makes no sense.
+/// 0 if every image was copied, with 1 if one was not, and with 2 if an argument is invalid.
 #[derive(Debug, Args)]
 pub(crate) struct CopyImages {
     /// Image to copy

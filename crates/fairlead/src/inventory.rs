@@ -27,10 +27,10 @@ use crate::output::{FAILING, write};
 
 /// Say which image every container and image volume runs: requested, routed, expected and reported
 ///
-/// *Expected* is the digest that a registry named for the reference, before the pull where it says so; *reported* is what
-/// the kubelet says. Reads Pods of a cluster, or of files with -f. Where digests differ, registries are asked what is
-/// behind them, each digest once. Ends with 0, with 1 if the Pods cannot be read, with 2 for wrong arguments, and with 3
-/// if something differs or, with --drift, has drifted.
+/// *Expected* is the digest that a registry named for the reference, before the pull where it says so; *reported* is
+/// what the kubelet says. Reads Pods of a cluster, or of files with -f. Where digests differ, registries are asked what
+/// is behind them, each digest once. Ends with 0, with 1 if the Pods cannot be read, with 2 for wrong arguments, and
+/// with 3 if something differs or, with --drift, has drifted.
 #[derive(Debug, Args)]
 pub(crate) struct Inventory {
     /// Only images that are named so, or whose name or digest contains this

@@ -25,7 +25,7 @@ const AT_ONCE: usize = 64;
 /// Ask registries whether images can be pulled, and print a line for each
 ///
 /// Logins are those of docker and podman: their files and credential helpers. Ends with 0 if every image is available,
-/// with 1 if one is not, and with 2 if the question makes no sense.
+/// with 1 if one is not, and with 2 if an argument is invalid.
 #[derive(Debug, Args)]
 pub(crate) struct Probe {
     /// Image references

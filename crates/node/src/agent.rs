@@ -143,8 +143,8 @@ impl NodeAgent {
 
     /// Follows these policies from now on: the router does at once, the files after [`Self::repair`].
     ///
-    /// What is reported is about objects that can be read. Nobody else knows which agents know an earlier version of
-    /// the others, and what other policies come to must not depend on that.
+    /// The report covers the objects that can be read now. Only this agent knows that it still has an earlier version
+    /// of another one, so what is reported of other policies must not depend on that version.
     pub fn follow(&mut self, policies: Vec<FollowedPolicy>) {
         gauge(&self.metrics.policies, policies.len());
         let (current, former): (Vec<_>, Vec<_>) = policies.into_iter().partition(|policy| policy.is_current);

@@ -35,7 +35,7 @@ use crate::cluster::watch::{self, Board, Resources, WatchRow, Watches};
 use crate::context::{Basis, Context};
 use crate::controller::events::{self, EventWriter, Events, Queued};
 use crate::controller::tasks::{TaskError, Tasks};
-use crate::controller::{self, Controller};
+use crate::controller::{self, Controller, Rounds};
 use crate::platform::certificates::{
     self, ClientAuthorities, ClientAuthorityError, Files, Keeper, Leads, PathKeeper, Paths, Resolver,
     system_clock,
@@ -87,6 +87,7 @@ struct Assembly {
     settings: Settings,
     registry: Registry,
     heartbeats: Heartbeats,
+    rounds: Rounds,
     /// What changes the cluster or answers it. These end first, by themselves, after shutdown is requested.
     acting: Tasks,
     shutdown: CancellationToken,
@@ -103,10 +104,12 @@ pub async fn run(
     clock: Clock,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
+    let mut registry = Registry::default();
     let mut parts = Assembly {
         client,
         settings,
-        registry: Registry::default(),
+        rounds: Rounds::register(&mut registry),
+        registry,
         heartbeats: Heartbeats::default(),
         acting: Tasks::default(),
         shutdown,
@@ -272,7 +275,8 @@ impl Assembly {
 
     fn run<C: Controller>(&mut self, setup: Arc<C::Setup>, leader: &Leader) {
         let heartbeat = self.heartbeats.add(C::NAME);
-        self.acting.spawn(C::NAME, controller::run::<C>(setup, leader.clone(), heartbeat));
+        self.acting
+            .spawn(C::NAME, controller::run::<C>(setup, leader.clone(), heartbeat, self.rounds.clone()));
     }
 
     /// Starts what copies images to mirrors, what looks at images in registries, what says in mirror policies how far
@@ -346,7 +350,7 @@ impl Assembly {
         let limits = admission::Limits::default();
         let (namespace, skip) = (&self.settings.namespace, Skip::from(&context.config));
         let (paths, router, errors) = (entrance.paths, Arc::new(router), context.errors.clone());
-        let state = admission::State::new(namespace, paths, skip, router, limits, metrics, errors);
+        let state = admission::AdmissionState::new(namespace, paths, skip, router, limits, metrics, errors);
         let serving = admission::serve(listener, tls, state, self.shutdown.clone());
         self.acting.spawn_fallible("admission", serving);
         Ok(())

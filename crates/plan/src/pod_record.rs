@@ -18,7 +18,7 @@ use fairlead_api::names;
 use fairlead_domain::{digest::Digest, reference::Reference};
 use serde::{Deserialize, Serialize};
 
-pub use self::{claims::Claims, size::Room};
+pub use self::{claims::RecordedOriginals, size::Room};
 use crate::routing::RoutingFailure;
 
 /// The only version there is. A record of another version is replaced.
@@ -144,7 +144,7 @@ impl Route {
 
 /// The annotations of an incoming Pod, as far as they matter here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Found<'a> {
+pub struct PodAnnotations<'a> {
     /// `fairlead.dev/routes`
     pub routes: Option<&'a str>,
     /// `kuik.enix.io/original-images`
@@ -160,7 +160,7 @@ pub(crate) fn size_of(name: &str, text: Option<&str>) -> usize {
     text.map_or(0, |text| name.len() + text.len())
 }
 
-impl<'a> Found<'a> {
+impl<'a> PodAnnotations<'a> {
     pub fn of(annotations: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut found = Self::default();
         for (key, value) in annotations {
@@ -243,7 +243,7 @@ pub struct Annotations {
 
 /// The annotations that a Pod should have, as changes to those that it has. Annotations that say the same already are
 /// not among the changes. Together they grow by `room` bytes at most.
-pub fn annotations(found: &Found<'_>, entries: Vec<Entry<'_>>, room: usize) -> Annotations {
+pub fn annotations(found: &PodAnnotations<'_>, entries: Vec<Entry<'_>>, room: usize) -> Annotations {
     let recorded = found.routes.and_then(Record::parse);
     let upstreams = originals::for_reef(found.upstreams, recorded.as_ref(), &entries);
     write(found, BTreeMap::new(), entries, upstreams, room)
@@ -251,14 +251,14 @@ pub fn annotations(found: &Found<'_>, entries: Vec<Entry<'_>>, room: usize) -> A
 
 /// The annotations of a Pod that is running already and of which some images are new: what is recorded of the others
 /// stays.
-pub fn amended(found: &Found<'_>, entries: Vec<Entry<'_>>) -> Annotations {
+pub fn amended(found: &PodAnnotations<'_>, entries: Vec<Entry<'_>>) -> Annotations {
     let recorded = found.routes.and_then(Record::parse).map(|record| record.images);
     let upstreams = originals::for_reef(found.upstreams, None, &entries);
     write(found, recorded.unwrap_or_default(), entries, upstreams, usize::MAX)
 }
 
 fn write(
-    found: &Found<'_>,
+    found: &PodAnnotations<'_>,
     mut images: BTreeMap<String, Route>,
     mut entries: Vec<Entry<'_>>,
     upstreams: originals::Upstreams,

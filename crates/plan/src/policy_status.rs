@@ -22,7 +22,7 @@ const LONGEST_MESSAGE: usize = 1024;
 pub enum Compilation<'a> {
     /// Routing uses it. `secrets` are the Secrets it names that cannot be used, each with the reason and a remedy.
     Compiled { policy: &'a Policy, secrets: &'a [String] },
-    /// It makes no sense.
+    /// It is invalid.
     Refused(&'a PolicyError),
     /// It is stored in a form that its kind does not have.
     Unreadable { error: &'a str },

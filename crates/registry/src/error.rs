@@ -51,7 +51,7 @@ pub enum Problem {
     TimedOut(Detail),
     #[error("no trusted connection to the registry{0}")]
     Tls(Detail),
-    #[error("the registry's answer makes no sense{0}")]
+    #[error("the registry's response is malformed{0}")]
     Malformed(Detail),
     #[error("the registry refuses the request with status {status}{detail}")]
     Rejected { status: u16, detail: Detail },

@@ -96,8 +96,8 @@ pub struct ImagePinStatus {
     /// Number of images that are pinned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_count: Option<u32>,
-    /// `Ready`: whether every Pod of the revision runs what is pinned, and if not, why. `Current`: whether the tags still
-    /// name what is pinned, and the Pods report the same content; present once they did not.
+    /// `Ready`: whether every Pod of the revision runs what is pinned, and if not, why. `Current`: whether the tags
+    /// still name what is pinned, and the Pods report the same content; present once they did not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::conditions::list")]
     pub conditions: Vec<Condition>,

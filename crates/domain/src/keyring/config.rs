@@ -48,7 +48,7 @@ type Logins = BTreeMap<String, Login>;
 /// The entries of a configuration, ordered by their location as written.
 pub(super) fn read(kind: SecretKind, data: &[u8]) -> Result<Logins, ConfigError> {
     let text = json::tidied(data);
-    let mut state = State::default();
+    let mut state = ParsedConfig::default();
     let mut decoder = serde_json::Deserializer::from_str(&text);
     let outcome = match kind {
         SecretKind::DockerConfigJson => Config(&mut state).deserialize(&mut decoder),
@@ -70,14 +70,14 @@ pub(super) fn read(kind: SecretKind, data: &[u8]) -> Result<Logins, ConfigError>
 }
 
 #[derive(Default)]
-struct State {
+struct ParsedConfig {
     logins: Logins,
     /// The entry whose `auth` could not be decoded.
     refused: Option<String>,
 }
 
 /// The whole `.dockerconfigjson`.
-struct Config<'s>(&'s mut State);
+struct Config<'s>(&'s mut ParsedConfig);
 
 impl<'de> DeserializeSeed<'de> for Config<'_> {
     type Value = ();
@@ -114,7 +114,7 @@ impl<'de> Visitor<'de> for Config<'_> {
 }
 
 /// Entries by location. Given twice they are merged; given as `null` they are forgotten.
-struct Entries<'s>(&'s mut State);
+struct Entries<'s>(&'s mut ParsedConfig);
 
 impl<'de> DeserializeSeed<'de> for Entries<'_> {
     type Value = ();

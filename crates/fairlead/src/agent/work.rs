@@ -38,7 +38,7 @@ impl Work {
                     ensure!(known.is_ok(), "policies can no longer be followed");
                     break;
                 }
-                // The agent's sign of life.
+                // The agent's heartbeat.
                 () = tokio::time::sleep(LOOK_EVERY) => self.ready.send_modify(|_| {}),
                 () = stop.cancelled() => return Ok(()),
             }
@@ -68,7 +68,7 @@ impl Work {
                 Ok(()) => {
                     retry.reset();
                     self.reports.tell(Ok(self.agent.in_force()));
-                    // Also when nothing has changed: it is the agent's sign of life.
+                    // Also when nothing has changed: it is the agent's heartbeat.
                     self.ready.send_replace(None);
                     None
                 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use fairlead_api::conditions::{ConditionStatus, types};
 use fairlead_api::fairlead::CopyState;
 use fairlead_api::kuik::AwaitedRegistry;
-use fairlead_plan::mirroring;
+use fairlead_plan::mirroring::Forecast;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
@@ -288,7 +288,7 @@ impl ObjectReport {
         }
         for copy in &row.copies {
             let cleaned = copy.kept.is_some() || object.cleanup_of(copy.destination).enabled;
-            if let Some(why) = copy.kept_for_good().filter(|_| cleaned) {
+            if let Some(why) = copy.recorded().kept_for_good().filter(|_| cleaned) {
                 let (image, destination) = (row.image.to_owned(), copy.destination.to_owned());
                 self.kept.push(KeptCopy { image, destination, why: why.to_owned() });
             }
@@ -376,17 +376,13 @@ impl UnusedReport {
     fn of(object: &Object, row: &Row<'_>, since: Timestamp) -> Self {
         let copies = row.copies.iter().map(|copy| {
             let cleanup = object.cleanup_of(copy.destination);
-            // With its object a copy goes without waiting for the retention.
-            let end = object.deleting_since.unwrap_or_else(|| {
-                mirroring::retention_end(since, copy.named_until, cleanup.retention.as_std())
-            });
-            let goes = cleanup.enabled || copy.state == CopyState::Deleting;
-            let kept = if copy.named { Some("a Pod names it") } else { copy.kept_for_good() };
-            UnusedCopy {
-                destination: copy.destination.to_owned(),
-                goes_at: (goes && kept.is_none()).then_some(end),
-                kept: kept.filter(|_| goes).map(str::to_owned),
-            }
+            let retention = cleanup.enabled.then(|| cleanup.retention.as_std());
+            let (goes_at, kept) = match copy.recorded().forecast(since, retention, object.deleting_since) {
+                Forecast::Deleted { at } => (Some(at), None),
+                Forecast::Kept { why } => (None, Some(why.into_owned())),
+                Forecast::Stays => (None, None),
+            };
+            UnusedCopy { destination: copy.destination.to_owned(), goes_at, kept }
         });
         Self { image: row.image.to_owned(), since, copies: copies.collect() }
     }

@@ -2,6 +2,7 @@
 
 use fairlead_api::fairlead::{CopyState, LedgerEntry};
 use fairlead_api::kuik::MatchingImage;
+use fairlead_plan::mirroring::RecordedCopy;
 use jiff::Timestamp;
 
 pub(crate) struct Row<'a> {
@@ -26,10 +27,10 @@ pub(crate) struct CopyRow<'a> {
 }
 
 impl<'a> CopyRow<'a> {
-    /// Why clean-up does not remove the copy, now or ever.
-    pub(crate) fn kept_for_good(&self) -> Option<&'a str> {
-        let found = self.state == CopyState::Mirrored && !self.written && self.error.is_empty();
-        self.kept.or_else(|| found.then_some("it was there before, Fairlead did not write it"))
+    /// What the planner is asked about.
+    pub(crate) fn recorded(&self) -> RecordedCopy<'a> {
+        let Self { state, error, written, named, named_until, kept, .. } = *self;
+        RecordedCopy { state, failing: !error.is_empty(), written, named, named_until, kept }
     }
 }
 

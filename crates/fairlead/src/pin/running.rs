@@ -7,7 +7,7 @@ use fairlead_api::names;
 use fairlead_domain::reference::Reference;
 use fairlead_plan::inventory::VolumeDigests;
 use fairlead_plan::pinning::RunningImage;
-use fairlead_plan::pod_record::{Claims, Found, Place, Record};
+use fairlead_plan::pod_record::{Place, PodAnnotations, Record, RecordedOriginals};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::api::ListParams;
 use kube::core::Selector;
@@ -90,8 +90,8 @@ type PlaceOf<'p> = fn(&'p str) -> Place<'p>;
 
 fn images_of(pod: &Pod) -> Vec<(String, RunningImage)> {
     let annotations = pod.annotations();
-    let found = Found::of(annotations.iter().map(|(key, value)| (key.as_str(), value.as_str())));
-    let (claims, record) = (Claims::read(&found), found.routes.and_then(Record::parse));
+    let found = PodAnnotations::of(annotations.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+    let (claims, record) = (RecordedOriginals::read(&found), found.routes.and_then(Record::parse));
     let (Some(spec), status) = (&pod.spec, pod.status.clone().unwrap_or_default()) else { return Vec::new() };
     let published = annotations.get(names::fairlead::VOLUME_DIGESTS);
     let published = published.map(|text| VolumeDigests::read(text)).unwrap_or_default();

@@ -82,7 +82,8 @@ fn generated_files_of_the_chart_are_up_to_date() {
     let rights =
         json!({ "self": rights(Certificates::Own), "cert-manager": rights(Certificates::CertManager) });
     let text = format!(
-        "# Rights of the operator with either maker of certificates, and with pull secrets copied or kept where they are, from crates/operator/src/install/rights.rs (`make bless`).\n{}",
+        "# Rights of the operator with either maker of certificates, and with pull secrets copied or kept where they are, from\n\
+         # crates/operator/src/platform/install/rights.rs (`make bless`).\n{}",
         serde_saphyr::to_string(&rights).unwrap()
     );
     assert_generated("charts/fairlead/files/rights.yaml", &text);
@@ -99,8 +100,8 @@ fn generated_files_of_the_chart_are_up_to_date() {
         (name, json!({ "policy": guard.policy.spec, "binding": guard.binding.spec }))
     });
     let text = format!(
-        "# Limits on writes, for a ServiceAccount that the template fills in, from \
-         crates/operator/src/install/guard.rs (`make bless`).\n{}",
+        "# Limits on writes, for a ServiceAccount that the template fills in, from\n\
+         # crates/operator/src/platform/install/guard.rs (`make bless`).\n{}",
         serde_saphyr::to_string(&BTreeMap::from(guards)).unwrap()
     );
     assert_generated("charts/fairlead/files/guards.yaml", &text);

@@ -1,5 +1,6 @@
-//! Rules about the workspace itself: which crate may use which, what may be linked into the program,
-//! under which licences, and how long a file may grow. They are tests because nobody rereads a page of rules.
+//! Rules about the workspace itself: which crate may use which, what may be linked into the program, under which
+//! licences, how long a file may grow, and how wide a comment. They are tests, because a page of rules is not read
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -75,6 +76,9 @@ const LICENCES: &[&str] = &[
 ];
 
 const LONGEST_USUAL_FILE: usize = 500;
+
+/// Characters of a line with a comment. rustfmt leaves those as they are.
+const WIDEST_COMMENT: usize = 120;
 
 struct Metadata {
     packages: BTreeMap<String, Value>,
@@ -253,7 +257,9 @@ fn licence_expressions_are_read_right() {
 
 #[test]
 fn nine_in_ten_files_are_short() {
-    let mut lengths: Vec<(usize, PathBuf)> = rust_files(&root().join("crates"));
+    let files = rust_files(&root().join("crates"));
+    let mut lengths: Vec<(usize, PathBuf)> =
+        files.into_iter().map(|(path, text)| (text.lines().count(), path)).collect();
     lengths.sort();
     let long: Vec<_> = lengths.iter().filter(|(lines, _)| *lines > LONGEST_USUAL_FILE).collect();
     assert!(
@@ -264,15 +270,28 @@ fn nine_in_ten_files_are_short() {
     );
 }
 
-fn rust_files(directory: &Path) -> Vec<(usize, PathBuf)> {
+#[test]
+fn comments_are_narrow() {
+    let mut wide = Vec::new();
+    for (path, text) in rust_files(&root().join("crates")) {
+        let lines = (1..).zip(text.lines());
+        let comments = lines.filter(|(_, line)| line.trim_start().starts_with("//"));
+        let found = comments.filter(|(_, line)| line.chars().count() > WIDEST_COMMENT);
+        wide.extend(found.map(|(number, _)| format!("{}:{number}", path.display())));
+    }
+    assert!(wide.is_empty(), "comments over {WIDEST_COMMENT} columns, to be wrapped: {wide:#?}");
+}
+
+/// Paths and texts.
+fn rust_files(directory: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).expect("the directory is readable").flatten() {
         let path = entry.path();
         if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
             found.extend(rust_files(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let lines = std::fs::read_to_string(&path).expect("a source file is text").lines().count();
-            found.push((lines, path));
+            let text = std::fs::read_to_string(&path).expect("a source file is text");
+            found.push((path, text));
         }
     }
     found

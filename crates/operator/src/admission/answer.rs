@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::decide::{AdmissionOutcome, PodRequest, Subject};
 use super::metrics::AnswerKind;
 use super::review::{PodObject, Request, Review, uid_of_prefix};
-use super::state::State;
+use super::state::AdmissionState;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 
@@ -62,7 +62,7 @@ pub(super) fn to_oversized(prefix: &[u8]) -> Answer {
 }
 
 /// Answers a request.
-pub(super) async fn to(state: &State, body: &[u8], deadline: Instant) -> Answer {
+pub(super) async fn to(state: &AdmissionState, body: &[u8], deadline: Instant) -> Answer {
     let review = match serde_json::from_slice::<Review<'_, PodObject<'_>>>(body) {
         Ok(review) => review,
         Err(error) => return to_unreadable(body, &error),
@@ -111,7 +111,7 @@ fn not_for_us(what: &str) -> String {
 
 /// Answers a request that can be read. What cannot be decided upon is let through with a word about why.
 async fn answer_request(
-    state: &State,
+    state: &AdmissionState,
     request: &Request<'_, PodObject<'_>>,
     body_bytes: usize,
     deadline: Instant,
@@ -149,7 +149,7 @@ fn warned(warning: impl Into<String>) -> AdmissionOutcome {
 }
 
 /// Decides within the deadline, and survives whatever happens meanwhile.
-async fn decide(state: &State, question: &PodRequest<'_>) -> (AnswerKind, AdmissionOutcome) {
+async fn decide(state: &AdmissionState, question: &PodRequest<'_>) -> (AnswerKind, AdmissionOutcome) {
     let open = |outcome, warning: &str| (outcome, warned(warning));
     let Ok(own) = timeout_at(question.deadline, turn(state, question)).await else {
         return open(AnswerKind::Overload, CROWDED);
@@ -198,7 +198,10 @@ async fn decide(state: &State, question: &PodRequest<'_>) -> (AnswerKind, Admiss
 }
 
 /// Waits until the namespace may have another request decided.
-async fn turn<'a>(state: &State, question: &PodRequest<'a>) -> Result<SemaphorePermit<'a>, AcquireError> {
+async fn turn<'a>(
+    state: &AdmissionState,
+    question: &PodRequest<'a>,
+) -> Result<SemaphorePermit<'a>, AcquireError> {
     let permit = question.share.deciding.acquire().await;
     loop {
         let free_at = question.share.free_at();

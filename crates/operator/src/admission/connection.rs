@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::handle;
-use super::state::State;
+use super::state::AdmissionState;
 
 /// Requests at once on one HTTP/2 connection.
 const STREAMS: u32 = 128;
@@ -31,7 +31,7 @@ const PING_ANSWER: Duration = Duration::from_secs(20);
 pub(super) async fn serve(
     stream: TcpStream,
     tls: TlsAcceptor,
-    state: Arc<State>,
+    state: Arc<AdmissionState>,
     graceful: Watcher,
     stopping: CancellationToken,
 ) {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_plan::pod_record::{self, Entry, Found, Place, Route};
+use fairlead_plan::pod_record::{self, Entry, Place, PodAnnotations, Route};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
@@ -148,7 +148,7 @@ fn amendment(pod: &Pod, notice: &Notice) -> Option<json_patch::Patch> {
         return None;
     }
     let annotations = pod.metadata.annotations.iter().flatten();
-    let found = Found::of(annotations.map(|(key, value)| (key.as_str(), value.as_str())));
+    let found = PodAnnotations::of(annotations.map(|(key, value)| (key.as_str(), value.as_str())));
     let changes = pod_record::amended(&found, entries).changes;
     let mut patch = vec![
         json!({"op": "test", "path": "/metadata/resourceVersion", "value": pod.metadata.resource_version}),

@@ -8,10 +8,10 @@ use tokio::time::{Instant, timeout_at};
 use super::answer::{self, Answer};
 use super::body::{Received, receive};
 use super::metrics::AnswerKind;
-use super::state::State;
+use super::state::AdmissionState;
 
 /// Answers one HTTP request.
-pub(super) async fn handle(state: &State, request: Request<Body>) -> Response<Body> {
+pub(super) async fn handle(state: &AdmissionState, request: Request<Body>) -> Response<Body> {
     // Before anything else is read: only API servers know a path that is answered.
     if !state.paths.admits(request.uri().path()) {
         return plain(StatusCode::NOT_FOUND, "not found\n");
@@ -36,7 +36,7 @@ pub(super) async fn handle(state: &State, request: Request<Body>) -> Response<Bo
     }
 }
 
-async fn answer_within(state: &State, request: Request<Body>, arrival: Instant) -> Answer {
+async fn answer_within(state: &AdmissionState, request: Request<Body>, arrival: Instant) -> Answer {
     let deadline = arrival + state.limits.deadline(request.uri().query());
     let (head, body) = request.into_parts();
     match timeout_at(deadline, receive(&head.headers, body, state.limits.body, &state.bodies)).await {

@@ -31,9 +31,9 @@ pub struct Limits {
     pub bodies_per_namespace: usize,
     /// Deadline of a request whose URL names none; the API server's own is 10 seconds unless configured.
     pub unnamed_timeout: Duration,
-    /// After the wish to stop, connections are still taken for this long, and told to close after their next answer.
+    /// After shutdown is requested, connections are accepted for this long, and closed after their next response.
     pub linger: Duration,
-    /// Then requests at hand have this long to finish.
+    /// Requests in flight then have this long to finish.
     pub finish: Duration,
 }
 

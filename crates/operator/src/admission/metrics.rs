@@ -129,13 +129,13 @@ impl Metrics {
     }
 
     /// Counts as in flight until the guard is dropped.
-    pub(super) fn begin(&self) -> Held {
-        Held::of(&self.in_flight)
+    pub(super) fn begin(&self) -> GaugeGuard {
+        GaugeGuard::of(&self.in_flight)
     }
 
     /// Counts as open until the guard is dropped.
-    pub(super) fn connected(&self) -> Held {
-        Held::of(&self.connections)
+    pub(super) fn connected(&self) -> GaugeGuard {
+        GaugeGuard::of(&self.connections)
     }
 
     pub(super) fn handshake_failed(&self) {
@@ -150,16 +150,16 @@ impl Metrics {
 
 /// One unit of a gauge, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Held(Gauge);
+pub(super) struct GaugeGuard(Gauge);
 
-impl Held {
+impl GaugeGuard {
     fn of(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Held {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

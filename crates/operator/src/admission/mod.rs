@@ -32,4 +32,4 @@ pub use self::review::{
 pub use self::route::{Router, survey};
 pub use self::server::serve;
 pub use self::shares::Share;
-pub use self::state::State;
+pub use self::state::AdmissionState;

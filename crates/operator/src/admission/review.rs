@@ -9,7 +9,7 @@ use std::ops::Deref;
 use fairlead_api::names;
 use fairlead_domain::selector::Labels;
 use fairlead_plan::owners::Controller;
-use fairlead_plan::pod_record::{Found, Place};
+use fairlead_plan::pod_record::{Place, PodAnnotations};
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -268,9 +268,9 @@ impl<'a> PodObject<'a> {
     }
 
     /// What earlier turns, and others, recorded on the Pod.
-    pub fn found(&self) -> Found<'_> {
+    pub fn found(&self) -> PodAnnotations<'_> {
         let pairs = self.annotations().into_iter().flat_map(|pairs| &pairs.0);
-        Found::of(pairs.map(|(key, value)| (&**key, &**value)))
+        PodAnnotations::of(pairs.map(|(key, value)| (&**key, &**value)))
     }
 
     /// Every image. Containers and volumes without name or image are invalid, which the API server will say; there is

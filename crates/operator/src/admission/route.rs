@@ -19,7 +19,7 @@ use std::time::Duration;
 use fairlead_domain::selector::PodFacts;
 use fairlead_plan::admission::{self, Planned};
 use fairlead_plan::owners::{ApiGroup, Exemption, exemption};
-use fairlead_plan::pod_record::{self, Claims, Entry, Room};
+use fairlead_plan::pod_record::{self, Entry, RecordedOriginals, Room};
 use fairlead_plan::routing::{Alternatives, Rules};
 use fairlead_plan::warnings::Warnings;
 use futures::FutureExt;
@@ -100,7 +100,7 @@ impl Router {
             let facts = PodFacts { namespace: request.namespace, labels: &labels, annotations: &annotations };
             index.for_pod(&facts)
         };
-        let claims = Claims::read(&request.pod.found());
+        let claims = RecordedOriginals::read(&request.pod.found());
         let mut planned = Vec::with_capacity(images.len());
         let mut places = 0;
         let mut begun = Instant::now();

@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::connection;
-use super::state::State;
+use super::state::AdmissionState;
 
 /// Pause after a connection could not be taken; the usual cause, too many open files, needs time to pass.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub async fn serve(
     listener: TcpListener,
     tls: ServerConfig,
-    state: Arc<State>,
+    state: Arc<AdmissionState>,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let tls = TlsAcceptor::from(Arc::new(tls));

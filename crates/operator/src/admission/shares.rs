@@ -69,7 +69,7 @@ impl ProcessorTime {
 
 /// Bytes of a request, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Held<'a> {
+pub(super) struct ReservedBytes<'a> {
     share: &'a Share,
     bytes: usize,
 }
@@ -97,14 +97,14 @@ impl Share {
     }
 
     /// Counts a request's memory against the share; `None` if there is not so much left.
-    pub(super) fn hold(&self, bytes: usize) -> Option<Held<'_>> {
+    pub(super) fn hold(&self, bytes: usize) -> Option<ReservedBytes<'_>> {
         let take = |left: usize| left.checked_sub(bytes);
         self.bodies.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
-        Some(Held { share: self, bytes })
+        Some(ReservedBytes { share: self, bytes })
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for ReservedBytes<'_> {
     fn drop(&mut self) {
         self.share.bodies.fetch_add(self.bytes, Ordering::Relaxed);
     }

@@ -13,7 +13,7 @@ use crate::controller::events::Errors;
 use crate::platform::certificates::Paths;
 
 /// The admission webhook, apart from its connections.
-pub struct State {
+pub struct AdmissionState {
     pub(super) own_namespace: String,
     /// Where API servers call.
     pub(super) paths: Arc<Paths>,
@@ -29,7 +29,7 @@ pub struct State {
     pub(super) bodies: Semaphore,
 }
 
-impl State {
+impl AdmissionState {
     /// `own_namespace` is the operator's, whose Pods are never touched; nor are those that `skip` names. Requests to
     /// other paths than `paths` are not read.
     pub fn new(
@@ -56,9 +56,9 @@ impl State {
     }
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for AdmissionState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State")
+        f.debug_struct("AdmissionState")
             .field("own_namespace", &self.own_namespace)
             .field("limits", &self.limits)
             .finish_non_exhaustive()

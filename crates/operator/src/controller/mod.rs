@@ -2,9 +2,9 @@
 //!
 //! A capability implements [`Controller`]: what it waits for, what wakes it, and one round of observe, plan and act.
 //! The frame does the rest for all of them alike: it runs them only while this replica leads, waits until the needed
-//! kinds are listed, wakes them on change or on time, begins anew after an error or a panic with back-off, and beats
-//! for liveness. What controllers share besides is here as well: work in flight, statuses, finalizers, events,
-//! back-off.
+//! kinds are listed, wakes them on change or on time, restarts them after an error or a panic with back-off, counts
+//! their rounds, and beats for liveness. What controllers share besides is here as well: work in flight, statuses,
+//! finalizers, events, back-off.
 
 pub mod backoff;
 pub mod events;
@@ -13,6 +13,7 @@ mod inflight;
 pub(crate) mod ledger_writes;
 pub(crate) mod metrics;
 pub mod rate_limit;
+mod rounds;
 mod runner;
 pub mod status;
 pub mod tasks;
@@ -25,6 +26,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 pub use inflight::Inflight;
+pub use rounds::Rounds;
 pub use runner::run;
 
 use crate::cluster::state::Changes;
@@ -64,7 +66,7 @@ pub trait Controller: Sized + Send + 'static {
         std::future::pending()
     }
 
-    /// The term is over, or the controller begins anew.
+    /// The term is over, or the controller restarts.
     fn end(_setup: &Self::Setup) {}
 }
 
@@ -78,7 +80,7 @@ pub fn wake_at(time: Option<Timestamp>, now: Timestamp, begun: Instant) -> Insta
     begun + wait.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP)
 }
 
-/// Why a controller cannot go on with what it knows, and begins anew.
+/// Why a controller restarts, and forgets what it knows.
 #[derive(Debug)]
 pub struct Broken(String);
 

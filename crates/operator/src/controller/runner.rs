@@ -1,4 +1,4 @@
-//! Runs one controller: terms, lists, wake-ups, restarts, liveness.
+//! Runs one controller: terms, lists, wake-ups, restarts, liveness, counts.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -10,6 +10,7 @@ use futures::FutureExt;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::backoff::{Backoff, Retry};
+use super::rounds::{RoundResult, Rounds};
 use super::{Broken, Controller};
 use crate::cluster::state::Changes;
 use crate::platform::leader::{Leader, Term};
@@ -30,12 +31,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const BEAT: Duration = Duration::from_secs(5);
 
 /// Runs a controller whenever this replica leads, until the election is over.
-pub async fn run<C: Controller>(setup: Arc<C::Setup>, leader: Leader, heartbeat: Heartbeat) {
+pub async fn run<C: Controller>(setup: Arc<C::Setup>, leader: Leader, heartbeat: Heartbeat, rounds: Rounds) {
+    rounds.show(C::NAME);
     let terms = leader.while_leading(|term| {
-        let setup = Arc::clone(&setup);
+        let (setup, rounds) = (Arc::clone(&setup), rounds.clone());
         async move {
             // Boxed, because the task would otherwise carry a large future along while another replica leads.
-            term.token().run_until_cancelled(Box::pin(keep_going::<C>(&setup, &term))).await;
+            term.token().run_until_cancelled(Box::pin(keep_going::<C>(&setup, &term, &rounds))).await;
             C::end(&setup);
         }
     });
@@ -52,21 +54,23 @@ pub async fn run<C: Controller>(setup: Arc<C::Setup>, leader: Leader, heartbeat:
     }
 }
 
-async fn keep_going<C: Controller>(setup: &Arc<C::Setup>, term: &Term) {
+async fn keep_going<C: Controller>(setup: &Arc<C::Setup>, term: &Term, rounds: &Rounds) {
     let mut retry = Retry::new(RESTART);
     loop {
         let begun = Instant::now();
-        match AssertUnwindSafe(work::<C>(setup, term)).catch_unwind().await {
+        match AssertUnwindSafe(work::<C>(setup, term, rounds)).catch_unwind().await {
             Ok(Err(Broken(error))) => {
-                tracing::warn!(controller = C::NAME, error, "controller cannot go on and begins anew");
+                rounds.ended(C::NAME, RoundResult::Failed);
+                tracing::warn!(controller = C::NAME, error, "controller failed and restarts");
             }
             Ok(Ok(never)) => match never {},
             Err(panic) => {
+                rounds.ended(C::NAME, RoundResult::Panicked);
                 let error = text_of(&*panic);
                 tracing::error!(
                     controller = C::NAME,
                     error,
-                    "controller panicked, which is a bug; it begins anew"
+                    "controller panicked, which is a bug; it restarts"
                 );
             }
         }
@@ -78,7 +82,11 @@ async fn keep_going<C: Controller>(setup: &Arc<C::Setup>, term: &Term) {
     }
 }
 
-async fn work<C: Controller>(setup: &Arc<C::Setup>, term: &Term) -> Result<Infallible, Broken> {
+async fn work<C: Controller>(
+    setup: &Arc<C::Setup>,
+    term: &Term,
+    rounds: &Rounds,
+) -> Result<Infallible, Broken> {
     // From here on no change is missed.
     let mut changes = C::changes(setup);
     let mut lists = Lists::default();
@@ -95,7 +103,9 @@ async fn work<C: Controller>(setup: &Arc<C::Setup>, term: &Term) -> Result<Infal
             if waited {
                 state.changed();
             }
-            state.round(term).await?
+            let next = state.round(term).await?;
+            rounds.done(C::NAME, begun.elapsed());
+            next
         };
         loop {
             tokio::select! {
@@ -121,7 +131,7 @@ impl Lists {
     fn are_awaited<C: Controller>(&mut self, setup: &C::Setup) -> bool {
         let Some(why) = C::waits_for(setup) else {
             if self.reported {
-                tracing::info!(controller = C::NAME, "controller goes on");
+                tracing::info!(controller = C::NAME, "controller works again");
             }
             *self = Self::default();
             return false;

@@ -1,9 +1,10 @@
 //! The one writer of statuses: server-side apply with one field manager per controller, repeated less and less often
 //! while it changes nothing.
 //!
-//! Controllers compare what a status should say with what is stored and hand over what differs. A write that succeeded
-//! shows in the watch a little later; until then it must not be repeated. One that is refused, or that another writer
-//! takes back, is repeated with back-off. A right that is missing is missing for every object of the kind.
+//! Only what differs from the stored status is written ([`Draft::unless_stored`]; controllers with long lists compare
+//! before they make a draft). A write that succeeded shows in the watch a little later; until then it must not be
+//! repeated. One that is refused, or that another writer takes back, is repeated with back-off. A right that is missing
+//! is missing for every object of the kind.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -11,11 +12,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_api::conditions::{Condition, Finding, find, merge, reasons, types};
+use fairlead_api::conditions::{Condition, Finding, merge, reasons, types};
 use jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
 use kube::{Api, Client, Resource};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -139,17 +141,27 @@ impl Draft {
     fn of_malformed(object: ObjectId, malformed: &Malformed) -> Option<Self> {
         let message = format!("the object cannot be read: {}", malformed.error);
         let finding = Finding::new(types::READY, false, reasons::INVALID_SPEC, message);
-        let says = find(&malformed.conditions, finding.type_).is_some_and(|one| {
-            one.observed_generation == malformed.generation
-                && one.reason == finding.reason
-                && one.message == finding.message
-        });
-        if says {
-            return None;
-        }
         let conditions = merge(&malformed.conditions, &[finding], malformed.generation, Timestamp::now());
         let manner = Manner::Replace { version: malformed.resource_version.clone() };
-        Some(Self::new(object, manner, json!({"observedGeneration": malformed.generation}), &conditions, &[]))
+        let status = json!({"observedGeneration": malformed.generation});
+        // Of its status only the conditions were read.
+        let stored = json!({"observedGeneration": malformed.generation, "conditions": malformed.conditions});
+        Self::new(object, manner, status, &conditions, &[]).unless_stored(&stored)
+    }
+
+    /// `None` where the stored status says all of it: each field, and each condition with its time, which [`merge`]
+    /// keeps for as long as the condition holds.
+    pub fn unless_stored(self, stored: &impl Serialize) -> Option<Self> {
+        let stored = json!(stored);
+        let conditions = stored.get("conditions").and_then(Value::as_array);
+        let has_condition = |one: &Value| conditions.is_some_and(|stored| stored.contains(one));
+        let says = self.status.as_object().is_some_and(|fields| {
+            fields.iter().all(|(name, value)| match value.as_array() {
+                Some(conditions) if name == "conditions" => conditions.iter().all(has_condition),
+                _ => stored.get(name).unwrap_or(&Value::Null) == value,
+            })
+        });
+        (!says).then_some(self)
     }
 
     /// The request. The UID makes the API server refuse to write about another object of the same name.
@@ -378,6 +390,22 @@ mod tests {
 
     fn set(uid: &str, message: &str, second: i64) -> Draft {
         draft::<ReplicatedImageSet>(uid, message, second)
+    }
+
+    #[test]
+    fn what_is_stored_is_no_draft() {
+        let now = |second| Timestamp::from_second(second).unwrap();
+        let finding = Finding::new("Ready", false, "InvalidSpec", "a");
+        let foreign = Finding::new("Isolated", true, "Isolated", "of another controller");
+        let stored = merge(&[], &[finding.clone(), foreign], Some(1), now(0));
+        let stored = json!({"upstreamCount": 0, "observedGeneration": 1, "conditions": stored});
+        assert!(set("u", "a", 0).unless_stored(&stored).is_none());
+        assert!(set("u", "b", 0).unless_stored(&stored).is_some(), "another message");
+        assert!(set("u", "a", 5).unless_stored(&stored).is_some(), "another time");
+        let mut more = stored.clone();
+        more["upstreamCount"] = json!(1);
+        assert!(set("u", "a", 0).unless_stored(&more).is_some(), "another field");
+        assert!(set("u", "a", 0).unless_stored(&Value::Null).is_some(), "no status yet");
     }
 
     #[tokio::test]

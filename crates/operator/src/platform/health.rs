@@ -95,7 +95,7 @@ async fn live(State(health): State<Arc<Health>>) -> (StatusCode, String) {
         return (StatusCode::OK, "ok\n".to_owned());
     }
     let lines = stuck.into_iter().fold(String::new(), |mut lines, (name, silent)| {
-        let _ = writeln!(lines, "[-] {name}: no sign of life for {} s", silent.as_secs());
+        let _ = writeln!(lines, "[-] {name}: no heartbeat for {} s", silent.as_secs());
         lines
     });
     (StatusCode::INTERNAL_SERVER_ERROR, lines)

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use fairlead_operator::admission::exclusions::Skip;
-use fairlead_operator::admission::{self, AdmissionOutcome, Decide, Limits, Metrics, PodRequest, State};
+use fairlead_operator::admission::{
+    self, AdmissionOutcome, AdmissionState, Decide, Limits, Metrics, PodRequest,
+};
 use fairlead_operator::controller::events::Errors;
 use fairlead_operator::platform::certificates::{self, ClientAuthorities, Files, Paths, Token, system_clock};
 use fairlead_operator::platform::telemetry::{Heartbeats, page};
@@ -126,7 +128,7 @@ impl Webhook {
         let address = listener.local_addr()?;
         let mut registry = prometheus_client::registry::Registry::default();
         let token = Token::generate()?;
-        let state = State::new(
+        let state = AdmissionState::new(
             "own",
             Paths::new(vec![token.clone()]),
             Skip::default(),
@@ -508,7 +510,7 @@ async fn certificates_from_files_are_followed() -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
     let token = Token::generate()?;
-    let state = State::new(
+    let state = AdmissionState::new(
         "own",
         Paths::new(vec![token.clone()]),
         Skip::default(),

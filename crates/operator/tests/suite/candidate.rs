@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use fairlead_operator::cluster::watch::{self, Board, Resources, Watches};
 use fairlead_operator::context::{Basis, Context, Queues};
-use fairlead_operator::controller::{self, Controller};
+use fairlead_operator::controller::{self, Controller, Rounds};
 use fairlead_operator::platform::clock::Clock;
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::platform::leader::{self, Election, Leader};
@@ -23,6 +23,7 @@ pub struct Candidate {
     pub resources: Resources,
     pub board: Arc<Board>,
     pub leader: Leader,
+    pub rounds: Rounds,
     client: Client,
     namespace: String,
     identity: String,
@@ -56,6 +57,7 @@ impl Candidate {
             resources,
             board: watches.board,
             leader,
+            rounds: Rounds::default(),
             client: client.clone(),
             namespace: namespace.to_owned(),
             identity: identity.to_owned(),
@@ -90,7 +92,7 @@ impl Candidate {
     /// Lets the replica run a controller whenever it leads.
     pub fn control<C: Controller>(&mut self, setup: Arc<C::Setup>) {
         let heartbeat = Heartbeats::default().add(C::NAME);
-        self.spawn(controller::run::<C>(setup, self.leader.clone(), heartbeat));
+        self.spawn(controller::run::<C>(setup, self.leader.clone(), heartbeat, self.rounds.clone()));
     }
 
     /// Cancelled when the replica is to end.

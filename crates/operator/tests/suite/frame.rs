@@ -10,13 +10,14 @@ use fairlead_api::fairlead::ImagePin;
 use fairlead_operator::cluster::state::Changes;
 use fairlead_operator::context::Context;
 use fairlead_operator::controller::status::{Draft, Manner, ObjectId, StatusWriter};
-use fairlead_operator::controller::{Broken, Controller};
+use fairlead_operator::controller::{Broken, Controller, Rounds};
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::platform::leader::Term;
 use fairlead_testkit::{Cluster, eventually};
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
+use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -26,15 +27,10 @@ use crate::definitions::cluster_with_definitions;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// The plan, a pure function: what the status should say, if it does not say so yet.
-fn plan(pin: &ImagePin) -> Option<Finding> {
+/// The plan, a pure function: what the status should say.
+fn plan(pin: &ImagePin) -> Finding {
     let images = pin.spec.images.len();
-    let wanted = Finding::new(types::READY, true, reasons::READY, format!("{images} images are pinned"));
-    let stored = pin.status.as_ref().and_then(|status| find(&status.conditions, types::READY));
-    let says = stored.is_some_and(|stored| {
-        stored.message == wanted.message && stored.observed_generation == pin.metadata.generation
-    });
-    (!says).then_some(wanted)
+    Finding::new(types::READY, true, reasons::READY, format!("{images} images are pinned"))
 }
 
 struct PinReports {
@@ -70,12 +66,12 @@ impl Controller for PinReports {
         assert!(!self.setup.breaks.swap(false, Ordering::SeqCst), "a bug");
         let pins = self.setup.context.resources.image_pins.snapshot();
         let drafts = pins.objects.values().filter_map(|pin| {
-            let finding = plan(pin)?;
             let stored = pin.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
             let generation = pin.metadata.generation;
-            let conditions = merge(stored, &[finding], generation, Timestamp::now());
+            let conditions = merge(stored, &[plan(pin)], generation, Timestamp::now());
             let status = json!({"observedGeneration": generation, "imageCount": pin.spec.images.len()});
-            Some(Draft::new(ObjectId::of(&**pin), Manner::Apply, status, &conditions, &[]))
+            Draft::new(ObjectId::of(&**pin), Manner::Apply, status, &conditions, &[])
+                .unless_stored(&pin.status)
         });
         let drafts: Vec<_> = drafts.collect();
         self.statuses.write_all(drafts, term, begun).await;
@@ -109,6 +105,8 @@ async fn a_small_controller_follows_objects_and_survives_its_own_panic() -> Resu
     let (cluster, client) = cluster_with_definitions(Cluster::builder()).await?;
     let (own, team) = (cluster.namespace("operator").await?, cluster.namespace("team").await?);
     let mut replica = Candidate::start(&client, &own, "one");
+    let mut registry = Registry::default();
+    replica.rounds = Rounds::register(&mut registry);
     let (context, _) = replica.context(Config::default(), &mut Registry::default());
     let setup = Arc::new(PinSetup { context, breaks: AtomicBool::new(true) });
     replica.control::<PinReports>(setup.clone());
@@ -121,7 +119,7 @@ async fn a_small_controller_follows_objects_and_survives_its_own_panic() -> Resu
     });
     pins.create(&PostParams::default(), &serde_json::from_value(pin)?).await?;
     counts(&pins, 1).await?;
-    ensure!(!setup.breaks.load(Ordering::SeqCst), "it has panicked once, and began anew");
+    ensure!(!setup.breaks.load(Ordering::SeqCst), "it has panicked once, and restarted");
 
     let more = Patch::Merge(json!({"spec": {"images": images(2)}}));
     pins.patch("web", &PatchParams::default(), &more).await?;
@@ -130,5 +128,12 @@ async fn a_small_controller_follows_objects_and_survives_its_own_panic() -> Resu
     let more = Patch::Merge(json!({"spec": {"images": images(3)}}));
     pins.patch("web", &PatchParams::default(), &more).await?;
     counts(&pins, 3).await?;
+    let mut page = String::new();
+    encode(&mut page, &registry)?;
+    let rounds = |result| {
+        format!("fairlead_controller_rounds_total{{controller=\"pin reports\",result=\"{result}\"}}")
+    };
+    ensure!(page.contains(&format!("{} 2\n", rounds("panic"))), "{page}");
+    ensure!(!page.contains(&format!("{} 0\n", rounds("success"))), "{page}");
     replica.stop().await
 }

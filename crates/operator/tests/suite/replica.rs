@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use fairlead_operator::admission::exclusions::Skip;
-use fairlead_operator::admission::{self, Limits, Rewrites, Router, State};
+use fairlead_operator::admission::{self, AdmissionState, Limits, Rewrites, Router};
 use fairlead_operator::cluster::watch::{self, Resources, Watches};
 use fairlead_operator::context::{Basis, Context};
 use fairlead_operator::controller::events::Errors;
@@ -286,7 +286,7 @@ impl Replica {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         self.port = listener.local_addr()?.port();
         let metrics = admission::Metrics::register(&mut self.registry);
-        let state = State::new(
+        let state = AdmissionState::new(
             &bench.own_namespace,
             paths,
             Skip::default(),

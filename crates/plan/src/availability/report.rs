@@ -45,7 +45,7 @@ pub fn report(ledger: &Ledger) -> WatchReport {
     WatchReport { status, ready }
 }
 
-/// What an object says that watches nothing new because it makes no sense.
+/// The status of an invalid object, which watches nothing new.
 pub fn refused(error: &PolicyError) -> Finding {
     let reason = if error.is_filter() { reasons::INVALID_FILTER } else { reasons::INVALID_SPEC };
     let message =

@@ -26,7 +26,7 @@ pub struct SecretKeys {
     pub password: String,
 }
 
-/// What an object says that makes no sense. The API server refuses it, unless the object is older than the rule.
+/// What makes an object invalid. The API server refuses it, unless the object is older than the rule.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecError {
     #[error(

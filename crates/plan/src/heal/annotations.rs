@@ -7,7 +7,7 @@ use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::pod_record::{Found, MOST_BYTES, Record, size_of};
+use crate::pod_record::{MOST_BYTES, PodAnnotations, Record, size_of};
 use crate::pull_failure::PullFailure;
 
 /// The only version there is. An annotation of another version is replaced.
@@ -54,8 +54,8 @@ impl<'a> Written<'a> {
     }
 
     /// The annotations that a record consists of. `healed` and `patched` are what the others of healing come to.
-    pub(super) fn found(&self, healed: &str, patched: &str) -> Found<'a> {
-        let found = Found {
+    pub(super) fn found(&self, healed: &str, patched: &str) -> PodAnnotations<'a> {
+        let found = PodAnnotations {
             routes: self.routes,
             originals: self.originals,
             upstreams: self.upstreams,
@@ -66,7 +66,7 @@ impl<'a> Written<'a> {
             + size_of(names::reef::PATCHED_CONTAINERS, self.patched_containers);
         let after = size_of(names::fairlead::HEALED, Some(healed))
             + size_of(names::reef::PATCHED_CONTAINERS, Some(patched));
-        Found { other_bytes: self.bytes.saturating_sub(before) + after, ..found }
+        PodAnnotations { other_bytes: self.bytes.saturating_sub(before) + after, ..found }
     }
 
     /// The original of each container, as the program that rewrote the images wrote it. Empty ones say nothing, and

@@ -1,5 +1,4 @@
-//! Pods that only a new Pod can heal: the API server lets no one change the image of a volume, or the pull secrets of a
-//! Pod.
+//! Pods that only a new Pod can heal: the image of a volume and the pull secrets of a Pod are immutable.
 //!
 //! A Pod is evicted only where the configuration says so, only if a controller makes another one, and only if admission
 //! would give that one something else.

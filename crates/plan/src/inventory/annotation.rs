@@ -99,7 +99,7 @@ pub fn change(found: Option<&str>, volumes: &[VolumeDigest<'_>], is_old: bool) -
     }
 }
 
-/// What Pods were told last. The same is told again with growing pauses only.
+/// The last write to each Pod. The same content is written again with back-off only.
 #[derive(Debug, Clone, Default)]
 pub struct WriteAttempts(HashMap<Arc<str>, Attempt>);
 

@@ -42,7 +42,7 @@ pub enum Resolved {
     Admission,
     /// After the Pod was created: the tag may have moved in between.
     Later,
-    /// An annotation says so that anybody could have written.
+    /// An annotation of the Pod says so; every client with rights on the Pod could have written it.
     Annotation,
 }
 

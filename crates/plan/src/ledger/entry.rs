@@ -10,6 +10,7 @@ use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
+use super::digests::Digests;
 use crate::access::{self, Proofs};
 
 /// Characters of an error that are kept.
@@ -36,7 +37,7 @@ pub struct Copy {
     /// Always there where it is `Failed` or `Refused`.
     pub last_error: Option<Box<str>>,
     /// Digests that we wrote there: the last one, and the one before it until the registry has confirmed the last.
-    pub written: Vec<Digest>,
+    pub written: Digests,
     /// kube-image-keeper wrote it, and which digest that is was not looked at yet.
     pub adopted: bool,
     /// Another source's copy is there until this one is made.
@@ -130,7 +131,7 @@ impl Copy {
             state: CopyState::Pending,
             since,
             last_error: None,
-            written: Vec::new(),
+            written: Digests::default(),
             adopted: false,
             replaces: false,
             named: None,
@@ -148,10 +149,10 @@ impl Copy {
 
     /// A write of this digest was begun.
     pub fn write(&mut self, digest: Digest) {
-        self.written.retain(|known| *known != digest);
-        self.written.push(digest);
-        let surplus = self.written.len().saturating_sub(MAX_WRITTEN);
-        self.written.drain(..surplus);
+        let mut written: Vec<_> = self.written.iter().filter(|known| *known != digest).collect();
+        written.push(digest);
+        let surplus = written.len().saturating_sub(MAX_WRITTEN);
+        self.written = written.into_iter().skip(surplus).collect();
     }
 
     fn tidy(&mut self) {
@@ -159,8 +160,9 @@ impl Copy {
         normalise(&mut self.destination);
         shorten(&mut self.last_error);
         shorten(&mut self.kept);
-        self.written.truncate(MAX_WRITTEN);
-        self.written.shrink_to_fit();
+        if self.written.iter().nth(MAX_WRITTEN).is_some() {
+            self.written = self.written.iter().take(MAX_WRITTEN).collect();
+        }
         if let Some(Named::Until(time)) = &mut self.named {
             *time = whole_seconds(*time);
         }

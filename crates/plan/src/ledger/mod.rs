@@ -8,6 +8,7 @@
 
 #![expect(clippy::similar_names, reason = "a shelf and self are told apart well enough")]
 
+mod digests;
 mod entry;
 mod owner;
 mod shelf;
@@ -23,6 +24,7 @@ use std::collections::BTreeMap;
 use fairlead_api::fairlead::LedgerManner;
 use fairlead_domain::reference::Reference;
 
+pub use self::digests::Digests;
 pub(crate) use self::entry::whole_seconds;
 pub use self::entry::{Copy, Entry, MOST_ERROR_CHARACTERS, Named, Watch, storable};
 pub(crate) use self::owner::stored_prefix;

@@ -10,6 +10,7 @@ use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
+use super::digests::Digests;
 use super::entry::{Copy, Entry, Named, Watch, normalise, storable};
 
 /// Stored text of one shelf. The API server takes several times as much; but a shelf is written again as a whole
@@ -39,7 +40,7 @@ fn write_copy(copy: &Copy) -> LedgerCopy {
         state: copy.state,
         since: copy.since.into(),
         last_error: copy.last_error.as_deref().map(str::to_owned),
-        written: copy.written.iter().map(ToString::to_string).collect(),
+        written: copy.written.iter().map(|digest| digest.to_string()).collect(),
         adopted: copy.adopted,
         replaces: copy.replaces,
         named: copy.named == Some(Named::Now),
@@ -142,7 +143,7 @@ fn read_digest(text: Option<&str>, whole: &mut bool) -> Option<Digest> {
 }
 
 /// What cannot be read was not written by us.
-fn read_digests(texts: &[String], whole: &mut bool) -> Vec<Digest> {
+fn read_digests(texts: &[String], whole: &mut bool) -> Digests {
     texts.iter().filter_map(|text| read_digest(Some(text), whole)).collect()
 }
 

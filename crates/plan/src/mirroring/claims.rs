@@ -26,7 +26,7 @@ use crate::usage::DirectUses;
 
 /// Destinations that more than one image or object is interested in.
 #[derive(Debug, Default)]
-pub struct Claims {
+pub struct DestinationOwners {
     contested: HashMap<Slot, Claim>,
 }
 
@@ -141,7 +141,7 @@ pub fn is_foreign(rows: impl IntoIterator<Item = Claimed>) -> bool {
     foreign
 }
 
-impl Claims {
+impl DestinationOwners {
     /// From all mirror objects of the cluster, and what its Pods name.
     pub fn gather(holdings: &[MirrorObject<'_>], loops: &Loops, direct: &DirectUses, now: Timestamp) -> Self {
         let mut first: HashMap<u64, (usize, u32)> = HashMap::new();
@@ -214,7 +214,9 @@ impl Claims {
                 OwnerScope::Cluster
             },
             unused: interest.image.used.is_none()
-                && interest.row.is_none_or(|row| moment.direct.by(&row.destination, &row.written).is_none()),
+                && interest
+                    .row
+                    .is_none_or(|row| moment.direct.by(&row.destination, row.written.iter()).is_none()),
             rank,
             since,
             // Spelled one way, so that it reads the same whichever of its spellings was there first.
@@ -252,9 +254,9 @@ impl Claim {
             let failing = row.state == CopyState::Failed;
             self.occupants.push(Occupant { source: source.pulled(), digest: row.digest, failing });
         }
-        for digest in &row.written {
-            if self.written.len() < MAX_WRITTEN && !self.written.contains(digest) {
-                self.written.push(*digest);
+        for digest in row.written.iter() {
+            if self.written.len() < MAX_WRITTEN && !self.written.contains(&digest) {
+                self.written.push(digest);
             }
         }
     }
@@ -280,11 +282,13 @@ impl Claim {
 
     /// Adds what was written there for whomever: the owner of a destination cleans up what others have left.
     pub(super) fn bequeath(&self, row: &mut Copy) {
+        let mut written = row.written.to_vec();
         for digest in &self.written {
-            if row.written.len() < MAX_WRITTEN && !row.written.contains(digest) {
-                row.written.insert(0, *digest);
+            if written.len() < MAX_WRITTEN && !written.contains(digest) {
+                written.insert(0, *digest);
             }
         }
+        row.written = written.into();
     }
 
     fn enter(&mut self, title: Title) {
@@ -330,7 +334,7 @@ fn stance(aims: Option<&Aims<'_>>, interest: &Interest<'_>, moment: Moment<'_>) 
     };
     if !in_use {
         let row = interest.row?;
-        let held = moment.direct.by(&row.destination, &row.written).is_some();
+        let held = moment.direct.by(&row.destination, row.written.iter()).is_some();
         let gone_at = aim.gone_at(Aims::unused_since(&interest.image, moment.now), row);
         let over = !held && gone_at.is_some_and(|time| time <= moment.now);
         // A mirror that was removed and is back has its copies back.

@@ -7,10 +7,10 @@ use fairlead_domain::reference::Reference;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    claims::Claims,
+    claims::DestinationOwners,
     destination_key::suffix,
     reconcile::enter,
-    removal::{Candidate, Veto, may_delete},
+    removal::{Candidate, Provenance, Veto, may_delete},
     report::copies,
     targets::Aims,
     tasks::{Task, Work},
@@ -53,10 +53,10 @@ pub fn wants_finalizer(
 #[derive(Clone, Copy)]
 #[allow(missing_debug_implementations, reason = "a function has no form to print")]
 pub struct DeletedMirror<'a> {
-    /// `None` while the object makes no sense: it is not known then what was to be cleaned up, so everything stays.
+    /// `None` while the object is invalid: it is not known then what was to be cleaned up, so everything stays.
     pub policy: Option<&'a Policy>,
     /// In these the object is leaving.
-    pub claims: &'a Claims,
+    pub claims: &'a DestinationOwners,
     pub direct: &'a DirectUses,
     /// What the usage lists of other clusters say about a copy.
     pub other_clusters: &'a dyn Fn(&Reference) -> Result<(), Withheld>,
@@ -149,9 +149,9 @@ fn doomed(ledger: &Ledger, policy: &Policy, leaving: &DeletedMirror<'_>) -> Doom
             let aim = aims.position(source, &copy.destination).and_then(|position| aims.get(position));
             let other_clusters = other_clusters(&copy.destination);
             let candidate = Candidate {
-                copy,
+                provenance: Provenance::of(copy),
                 due: aim.filter(|aim| aim.cleans_up()).map(|_| Timestamp::MIN),
-                named_by: direct.by(&copy.destination, &copy.written),
+                named_by: direct.by(&copy.destination, copy.written.iter()),
                 wanted_elsewhere: claims.wanted_elsewhere(&ledger.owner().uid, source, &copy.destination),
                 other_clusters: &other_clusters,
                 now,

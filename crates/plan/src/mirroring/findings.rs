@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::tasks::Work;
 use super::{is_shared, shortened, whole_seconds};
-use crate::ledger::{Copy, Entry, Ledger, LedgerChange};
+use crate::ledger::{Copy, Digests, Entry, Ledger, LedgerChange};
 
 /// The outcome of a task, or what a probe saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,8 +155,8 @@ fn note(
     match (finding, copy.state) {
         (Finding::Writing { digest }, _) => copy.write(digest),
         (Finding::Copied { digest, source_digest, written }, state) => {
-            let ours = written || copy.written.contains(&digest);
-            copy.written = if ours { vec![digest] } else { Vec::new() };
+            let ours = written || copy.written.contains(digest);
+            copy.written = ours.then_some(digest).into_iter().collect();
             copy.replaces = false;
             if state == CopyState::Deleting {
                 copy.digest = Some(digest);
@@ -177,7 +177,7 @@ fn note(
         (Finding::CompareFailed, CopyState::Refused) => entry.uncopyable |= entry.source_digest.is_none(),
         (Finding::CopyFailed { error, fault }, state) => {
             if let Fault::Refused(digest) = fault {
-                copy.written.retain(|known| *known != digest);
+                copy.written = copy.written.iter().filter(|known| *known != digest).collect();
             }
             if matches!(state, CopyState::Pending | CopyState::Failed) {
                 if state != CopyState::Failed {
@@ -189,7 +189,7 @@ fn note(
         }
         (Finding::Identified { digest }, _) => {
             copy.adopted = false;
-            copy.written.extend(digest);
+            copy.written = copy.written.iter().chain(digest).collect();
         }
         (Finding::Deleted, CopyState::Deleting) => {
             entry.copies.remove(position);
@@ -210,9 +210,9 @@ fn keep(copy: &mut Copy, why: &str, foreign: Option<Digest>, now: Timestamp) {
     if foreign.is_some() {
         (copy.state, copy.digest, copy.last_error) = (CopyState::Refused, None, Some(shortened(why)));
         (copy.replaces, copy.since) = (true, now);
-        copy.written.clear();
+        copy.written = Digests::default();
     } else {
-        let digest = copy.digest.or(copy.written.last().copied());
+        let digest = copy.digest.or(copy.written.last());
         (copy.state, copy.digest, copy.last_error) = (CopyState::Mirrored, digest, None);
     }
 }

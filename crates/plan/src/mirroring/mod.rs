@@ -1,7 +1,7 @@
 //! Mirroring: which copies of which images are to exist, who owns a destination, and when a copy goes.
 //!
 //! The registry is the truth about what exists, the ledger about what is ours. A round gathers who claims which
-//! destination over all policy objects ([`Claims`]), says what brings each ledger in line with what Pods use
+//! destination over all policy objects ([`DestinationOwners`]), says what brings each ledger in line with what Pods use
 //! ([`reconcile`]), and reads off what is to be done ([`tasks`]). What came of it changes the ledger as well
 //! ([`record`]). Each round works from what is there alone, so nothing depends on having seen a change happen. Changes
 //! are values: the caller applies them ([`Ledger::apply`](crate::ledger::Ledger::apply)).
@@ -11,6 +11,7 @@ mod claims;
 mod destination_key;
 mod finalize;
 mod findings;
+mod forecast;
 mod jobs;
 mod join;
 mod listing;
@@ -35,12 +36,13 @@ use jiff::Timestamp;
 use crate::ledger::{Copy, MOST_ERROR_CHARACTERS};
 
 pub use self::adopt::adopt;
-pub use self::claims::{Claimed, Claims, is_foreign};
+pub use self::claims::{Claimed, DestinationOwners, is_foreign};
 pub use self::destination_key::{Slot, hold_tag, slot};
 pub use self::finalize::{DeletedMirror, Finalization, GIVE_UP, finalization, wants_finalizer};
 pub use self::findings::{
     Fault, Finding, Observed, Sighting, doubt, make_again, needed_digests, observe, record,
 };
+pub use self::forecast::{Forecast, RecordedCopy};
 pub use self::jobs::{Jobs, job_key, jobs, startable};
 pub use self::join::share_sources;
 pub use self::listing::kept_copies;
@@ -48,10 +50,11 @@ pub use self::loops::Loops;
 pub use self::object::MirrorObject;
 pub use self::pause::{KindStanding, KnownKind, waits_for};
 pub use self::reconcile::{Inputs, Reconciled, RefusedCopy, reconcile};
-pub use self::removal::{Candidate, OtherTags, Veto, confirm, confirm_manifest, confirm_tags, may_delete};
+pub use self::removal::{
+    Candidate, OtherTags, Provenance, Veto, confirm, confirm_manifest, confirm_tags, may_delete,
+};
 pub use self::report::{MirrorReport, report};
 pub use self::sources::{CopySource, SourceKind, copy_sources};
-pub use self::targets::retention_end;
 pub use self::tasks::{Blocked, Registry, Task, Work, registries_of, tasks};
 pub use self::writes::{NextWrite, next_write};
 

@@ -13,7 +13,7 @@ use crate::usage::{Holder, Used};
 #[derive(Debug, Clone, Copy)]
 pub struct MirrorObject<'a> {
     pub ledger: &'a Ledger,
-    /// `None` while the object makes no sense. No policy vouches for its rows then: they own nothing, but what they
+    /// `None` while the object is invalid. No policy vouches for its rows then: they own nothing, but what they
     /// name is not deleted either.
     pub policy: Option<&'a Policy>,
     /// The images in use that it selects, in order.

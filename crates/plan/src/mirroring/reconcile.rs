@@ -8,11 +8,11 @@ use fairlead_api::kuik::MAX_MIRRORS;
 use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
 
-use super::claims::{Claim, Claims, Title};
+use super::claims::{Claim, DestinationOwners, Title};
 use super::destination_key::slot;
 use super::join::{Joined, join};
 use super::loops::Loops;
-use super::removal::{Candidate, Veto, may_delete};
+use super::removal::{Candidate, Provenance, Veto, may_delete};
 use super::targets::Aims;
 use super::{is_shared, same_source, shortened, whole_seconds};
 use crate::ledger::{Copy, Entry, Ledger, LedgerChange, Named, storable};
@@ -34,7 +34,7 @@ pub struct Inputs<'a> {
     pub used: &'a [Used],
     pub loops: &'a Loops,
     /// Over all objects, this one included, gathered from the same state.
-    pub claims: &'a Claims,
+    pub claims: &'a DestinationOwners,
     /// What Pods name as their images.
     pub direct: &'a DirectUses,
     /// What the usage lists of other clusters say about a copy.
@@ -308,7 +308,7 @@ impl Round<'_> {
             }
             return (!owner.is_placed()).then_some(row);
         }
-        let named_by = self.inputs.direct.by(&row.destination, &row.written);
+        let named_by = self.inputs.direct.by(&row.destination, row.written.iter());
         row.named = match (named_by, row.named) {
             _ if !aim.cleans_up() => None,
             (Some(_), _) => Some(Named::Now),
@@ -319,7 +319,7 @@ impl Round<'_> {
         let is_due = due.is_some_and(|due| due <= now);
         let other_clusters = if is_due { (self.inputs.other_clusters)(&row.destination) } else { Ok(()) };
         let candidate = Candidate {
-            copy: &row,
+            provenance: Provenance::of(&row),
             due,
             named_by,
             wanted_elsewhere: self.inputs.claims.wanted_elsewhere(self.uid, source, &row.destination),
@@ -378,7 +378,7 @@ impl Round<'_> {
                 row.kept = Some(MIRROR_REMOVED.into());
                 row.named = None;
                 if row.state != CopyState::Mirrored {
-                    row.digest = row.written.last().copied();
+                    row.digest = row.written.last();
                     enter(&mut row, CopyState::Mirrored, self.inputs.now);
                 }
                 rows.push(row);

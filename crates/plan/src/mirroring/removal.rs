@@ -11,10 +11,29 @@ use jiff::Timestamp;
 use crate::ledger::Copy;
 use crate::usage_list::Withheld;
 
+/// Who wrote what is at a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provenance {
+    Ours,
+    /// kube-image-keeper, and its digest was not looked at yet.
+    NotIdentified,
+    Foreign,
+}
+
+impl Provenance {
+    pub fn of(copy: &Copy) -> Self {
+        match copy.written.is_empty() {
+            true if copy.adopted => Self::NotIdentified,
+            true => Self::Foreign,
+            false => Self::Ours,
+        }
+    }
+}
+
 /// What is known of a copy that nothing uses any more.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
-    pub copy: &'a Copy,
+    pub provenance: Provenance,
     /// When the clean-up of its mirror lets it go. `None`: its mirror is not cleaned up.
     pub due: Option<Timestamp>,
     /// A Pod that names the copy itself.
@@ -69,7 +88,7 @@ pub enum OtherTags<'a> {
 /// May this copy be deleted now? Every rule about that is here. Pods and retention come first: they say what a person
 /// would want to know.
 pub fn may_delete(candidate: &Candidate<'_>) -> Result<(), Veto> {
-    let Candidate { copy, due, named_by, wanted_elsewhere, other_clusters, now } = *candidate;
+    let Candidate { provenance, due, named_by, wanted_elsewhere, other_clusters, now } = *candidate;
     let due = due.ok_or(Veto::CleanupOff)?;
     if let Some(pod) = named_by {
         return Err(Veto::Named { pod: pod.into() });
@@ -80,10 +99,10 @@ pub fn may_delete(candidate: &Candidate<'_>) -> Result<(), Veto> {
     if wanted_elsewhere {
         return Err(Veto::WantedElsewhere);
     }
-    match &*copy.written {
-        [] if copy.adopted => Err(Veto::NotIdentified),
-        [] => Err(Veto::NotWritten),
-        _ => other_clusters.clone().map_err(Veto::OtherCluster),
+    match provenance {
+        Provenance::NotIdentified => Err(Veto::NotIdentified),
+        Provenance::Foreign => Err(Veto::NotWritten),
+        Provenance::Ours => other_clusters.clone().map_err(Veto::OtherCluster),
     }
 }
 

@@ -123,7 +123,7 @@ impl<'p> Aim<'p> {
 
 /// When the retention of a copy is over whose image has been unused since then, and which Pods named themselves until
 /// then.
-pub fn retention_end(
+pub(super) fn retention_end(
     unused_since: Timestamp,
     named_until: Option<Timestamp>,
     retention: std::time::Duration,

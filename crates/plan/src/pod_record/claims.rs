@@ -7,17 +7,17 @@
 
 use std::collections::BTreeMap;
 
-use super::{BY_ORIGINAL, Found, MOST_BYTES, Place, Record};
+use super::{BY_ORIGINAL, MOST_BYTES, Place, PodAnnotations, Record};
 
-/// Claims by annotation, each read only if it is there.
+/// The images that a Pod asked for, as its annotations record them; each is read only if it is there.
 #[derive(Debug, Default)]
-pub struct Claims {
+pub struct RecordedOriginals {
     routes: Option<Record>,
     originals: BTreeMap<String, String>,
 }
 
-impl Claims {
-    pub fn read(found: &Found<'_>) -> Self {
+impl RecordedOriginals {
+    pub fn read(found: &PodAnnotations<'_>) -> Self {
         Self {
             routes: found.routes.and_then(Record::parse),
             originals: found.originals.and_then(read_map).unwrap_or_default(),

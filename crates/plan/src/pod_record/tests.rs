@@ -21,7 +21,7 @@ fn entries<'a>(routes: &[(Place<'a>, Route)]) -> Vec<Entry<'a>> {
 }
 
 /// The annotations of a Pod that is far from every limit.
-fn annotated(found: &Found<'_>, entries: Vec<Entry<'_>>) -> Annotations {
+fn annotated(found: &PodAnnotations<'_>, entries: Vec<Entry<'_>>) -> Annotations {
     annotations(found, entries, usize::MAX)
 }
 
@@ -29,8 +29,8 @@ fn annotated(found: &Found<'_>, entries: Vec<Entry<'_>>) -> Annotations {
 struct Written(BTreeMap<&'static str, String>);
 
 impl Written {
-    fn found(&self) -> Found<'_> {
-        Found::of(self.0.iter().map(|(key, value)| (*key, value.as_str())))
+    fn found(&self) -> PodAnnotations<'_> {
+        PodAnnotations::of(self.0.iter().map(|(key, value)| (*key, value.as_str())))
     }
 
     fn turn(mut self, entries: Vec<Entry<'_>>) -> Self {
@@ -63,7 +63,7 @@ fn every_image_has_an_entry_and_only_changed_ones_have_originals() {
         (Place::Ephemeral("debug"), rewritten("quay.io/d:1", "m.io/d:1")),
         (Place::Volume("data"), rewritten("quay.io/v@sha256:x", "m.io/v@sha256:x")),
     ]);
-    let result = annotated(&Found::default(), routes);
+    let result = annotated(&PodAnnotations::default(), routes);
     let routes = change(&result, ROUTES).unwrap();
     assert_eq!(
         routes["images"]["web"],
@@ -84,10 +84,10 @@ fn every_image_has_an_entry_and_only_changed_ones_have_originals() {
 
 #[test]
 fn nothing_changed_means_our_record_alone() {
-    let result = annotated(&Found::default(), entries(&[(Place::Container("web"), kept("nginx"))]));
+    let result = annotated(&PodAnnotations::default(), entries(&[(Place::Container("web"), kept("nginx"))]));
     assert_eq!(result.changes.len(), 1);
     assert_eq!(result.changes[0].0, ROUTES);
-    assert_eq!(annotated(&Found::default(), Vec::new()), Annotations::default());
+    assert_eq!(annotated(&PodAnnotations::default(), Vec::new()), Annotations::default());
 }
 
 #[test]
@@ -98,13 +98,16 @@ fn what_others_wrote_for_harbor_stays() {
             (Place::Container("api"), rewritten("api", "m.io/api")),
         ])
     };
-    let found = Found { upstreams: Some(r#"{"web":"written by a person","gone":"x"}"#), ..Found::default() };
+    let found = PodAnnotations {
+        upstreams: Some(r#"{"web":"written by a person","gone":"x"}"#),
+        ..PodAnnotations::default()
+    };
     let result = annotated(&found, routes());
     assert_eq!(
         change(&result, ORIGINAL_UPSTREAMS).unwrap(),
         json!({"web": "written by a person", "gone": "x", "api": "api"})
     );
-    let found = Found { upstreams: Some("not JSON"), ..Found::default() };
+    let found = PodAnnotations { upstreams: Some("not JSON"), ..PodAnnotations::default() };
     assert_eq!(change(&annotated(&found, routes()), ORIGINAL_UPSTREAMS), None);
 }
 
@@ -154,27 +157,30 @@ fn a_pod_grows_by_no_more_than_its_room() {
         let all = names.iter().enumerate().map(|(number, name)| (Place::Container(name), route(number)));
         entries(&all.collect::<Vec<_>>())
     };
-    let whole = annotations(&Found::default(), routes(), usize::MAX);
+    let whole = annotations(&PodAnnotations::default(), routes(), usize::MAX);
     let bytes = |result: &Annotations| -> usize {
         result.changes.iter().map(|(name, text)| size_of(name, text.as_deref())).sum()
     };
     for room in 0..=bytes(&whole) {
-        let result = annotations(&Found::default(), routes(), room);
+        let result = annotations(&PodAnnotations::default(), routes(), room);
         assert!(bytes(&result) <= room, "{room}: {result:?}");
         assert_eq!(result.left_out.is_empty(), result.changes.len() == 3, "{room}");
     }
-    assert_eq!(annotations(&Found::default(), routes(), bytes(&whole)), whole);
+    assert_eq!(annotations(&PodAnnotations::default(), routes(), bytes(&whole)), whole);
 }
 
 #[test]
 fn forged_originals_are_corrected() {
-    let found = Found { originals: Some(r#"{"web":"forged","other":"stays"}"#), ..Found::default() };
+    let found = PodAnnotations {
+        originals: Some(r#"{"web":"forged","other":"stays"}"#),
+        ..PodAnnotations::default()
+    };
     let result = annotated(&found, entries(&[(Place::Container("web"), kept("nginx"))]));
     assert_eq!(change(&result, ORIGINAL_IMAGES).unwrap(), json!({"other": "stays"}));
-    let found = Found { originals: Some(r#"{"web":"forged"}"#), ..Found::default() };
+    let found = PodAnnotations { originals: Some(r#"{"web":"forged"}"#), ..PodAnnotations::default() };
     let result = annotated(&found, entries(&[(Place::Container("web"), kept("nginx"))]));
     assert_eq!(change(&result, ORIGINAL_IMAGES), Some(Value::Null), "an empty one is taken away");
-    let found = Found { originals: Some("nonsense"), ..Found::default() };
+    let found = PodAnnotations { originals: Some("nonsense"), ..PodAnnotations::default() };
     let result = annotated(&found, entries(&[(Place::Container("web"), kept("nginx"))]));
     assert_eq!(change(&result, ORIGINAL_IMAGES), None, "nobody can read it");
     let result = annotated(&found, entries(&[(Place::Container("web"), rewritten("a", "b"))]));
@@ -189,18 +195,18 @@ fn a_second_turn_changes_nothing() {
             (Place::Volume("data"), kept("d")),
         ])
     };
-    let first = annotated(&Found::default(), routes());
+    let first = annotated(&PodAnnotations::default(), routes());
     let text = |name| {
         first.changes.iter().find(|(found, _)| *found == name).and_then(|(_, text)| text.as_deref()).unwrap()
     };
-    let found = Found {
+    let found = PodAnnotations {
         routes: Some(text(ROUTES)),
         originals: Some(text(ORIGINAL_IMAGES)),
         upstreams: Some(text(ORIGINAL_UPSTREAMS)),
         other_bytes: 0,
     };
     assert_eq!(annotated(&found, routes()), Annotations::default());
-    let claims = Claims::read(&found);
+    let claims = RecordedOriginals::read(&found);
     assert_eq!(claims.asked(&Place::Container("web"), "m.io/library/nginx"), Some("nginx"));
     assert_eq!(claims.asked(&Place::Container("web"), "m.io/library/other"), None, "about another image");
     assert_eq!(claims.asked(&Place::Container("api"), "m.io/library/nginx"), None, "about another container");
@@ -209,14 +215,17 @@ fn a_second_turn_changes_nothing() {
 
 #[test]
 fn claims_are_read_from_kuiks_annotation_where_ours_says_nothing() {
-    let found = Found { originals: Some(r#"{"web":"nginx","init:web2":"busybox"}"#), ..Found::default() };
-    let claims = Claims::read(&found);
+    let found = PodAnnotations {
+        originals: Some(r#"{"web":"nginx","init:web2":"busybox"}"#),
+        ..PodAnnotations::default()
+    };
+    let claims = RecordedOriginals::read(&found);
     assert_eq!(claims.asked(&Place::Container("web"), "m.io/nginx"), Some("nginx"));
     assert_eq!(claims.asked(&Place::Container("web"), "nginx"), None, "the original itself");
     assert_eq!(claims.asked(&Place::Init("web2"), "m.io/busybox"), Some("busybox"));
     assert_eq!(claims.asked(&Place::Container("web2"), "m.io/busybox"), None);
     let record = json!({"v": 1, "images": {"web": kept("m.io/nginx")}}).to_string();
-    let claims = Claims::read(&Found { routes: Some(&record), ..found });
+    let claims = RecordedOriginals::read(&PodAnnotations { routes: Some(&record), ..found });
     assert_eq!(claims.asked(&Place::Container("web"), "m.io/nginx"), None, "ours is newer");
 }
 
@@ -225,11 +234,19 @@ fn forgeries_claim_nothing() {
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     let long = format!("\"{}\"", "x".repeat(MOST_BYTES));
     for forged in ["", "{", "[]", "null", "5", "{\"v\":1}", "{\"v\":2,\"images\":{}}", &deep, &long] {
-        let found = Found { routes: Some(forged), originals: Some(forged), ..Found::default() };
-        assert_eq!(Claims::read(&found).asked(&Place::Container("web"), "x"), None, "{forged:.40}");
+        let found =
+            PodAnnotations { routes: Some(forged), originals: Some(forged), ..PodAnnotations::default() };
+        assert_eq!(
+            RecordedOriginals::read(&found).asked(&Place::Container("web"), "x"),
+            None,
+            "{forged:.40}"
+        );
     }
     let original = json!({"v": 1, "images": {"web": {"asked": "evil", "used": "x", "by": "original"}}});
-    let claims = Claims::read(&Found { routes: Some(&original.to_string()), ..Found::default() });
+    let claims = RecordedOriginals::read(&PodAnnotations {
+        routes: Some(&original.to_string()),
+        ..PodAnnotations::default()
+    });
     assert_eq!(claims.asked(&Place::Container("web"), "x"), None, "contradicts itself");
 }
 
@@ -246,14 +263,17 @@ fn detail_goes_before_entries_and_rewritten_ones_stay_longest() {
         names.iter().map(move |name| Entry { place: Place::Container(name), route: route(name) })
     };
     let record = |result: &Annotations| change(result, ROUTES).unwrap();
-    let few = record(&annotated(&Found::default(), all().take(50).collect())).to_string();
+    let few = record(&annotated(&PodAnnotations::default(), all().take(50).collect())).to_string();
     assert!(few.contains("alternatives") && few.contains("why"));
 
-    let whole = record(&annotated(&Found::default(), all().collect()));
+    let whole = record(&annotated(&PodAnnotations::default(), all().collect()));
     assert!(!whole.to_string().contains("alternatives"));
     assert_eq!(whole["images"].as_object().unwrap().len(), 400, "without detail all fit");
 
-    let mut crowded = Found { other_bytes: MOST_ANNOTATION_BYTES - SPARED_BYTES - 8_000, ..Found::default() };
+    let mut crowded = PodAnnotations {
+        other_bytes: MOST_ANNOTATION_BYTES - SPARED_BYTES - 8_000,
+        ..PodAnnotations::default()
+    };
     let result = annotated(&crowded, all().collect());
     let value = record(&result);
     let kept = value["images"].as_object().unwrap();
@@ -268,8 +288,11 @@ fn detail_goes_before_entries_and_rewritten_ones_stay_longest() {
 
 #[test]
 fn a_crowded_pod_loses_records_and_not_its_images() {
-    let crowded =
-        Found { other_bytes: MOST_ANNOTATION_BYTES, routes: Some("somebody's"), ..Found::default() };
+    let crowded = PodAnnotations {
+        other_bytes: MOST_ANNOTATION_BYTES,
+        routes: Some("somebody's"),
+        ..PodAnnotations::default()
+    };
     let result = annotated(&crowded, entries(&[(Place::Container("a"), rewritten("b", "c"))]));
     assert_eq!(result.changes, [(ROUTES, None)]);
     assert_eq!(result.left_out, [ORIGINAL_IMAGES, ORIGINAL_UPSTREAMS, ROUTES]);
@@ -293,7 +316,7 @@ proptest! {
             names.iter().zip(state).filter_map(|(name, text)| Some(name.len() + text.as_ref()?.len())).sum::<usize>() + other_bytes
         };
         let view = |state: &[Option<String>; 3]| -> Annotations {
-            annotated(&Found { routes: state[0].as_deref(), originals: state[1].as_deref(), upstreams: state[2].as_deref(), other_bytes }, all())
+            annotated(&PodAnnotations { routes: state[0].as_deref(), originals: state[1].as_deref(), upstreams: state[2].as_deref(), other_bytes }, all())
         };
         let before = size(&state);
         for (name, text) in view(&state).changes {

@@ -41,11 +41,11 @@ impl DirectUses {
 
     /// A Pod that names this image, or one of these digests of its repository: registries may drop a manifest with the
     /// last tag that names it.
-    pub fn by<'d>(&self, image: &Reference, digests: impl IntoIterator<Item = &'d Digest>) -> Option<&str> {
+    pub fn by(&self, image: &Reference, digests: impl IntoIterator<Item = Digest>) -> Option<&str> {
         if self.by_slot.is_empty() {
             return None;
         }
-        let pinned = digests.into_iter().map(|digest| slot(&image.without_tag().with_digest(digest)));
+        let pinned = digests.into_iter().map(|digest| slot(&image.without_tag().with_digest(&digest)));
         std::iter::once(slot(image)).chain(pinned).find_map(|slot| self.by_slot.get(&slot).map(|pod| &**pod))
     }
 }

@@ -10,7 +10,7 @@ use fairlead_domain::reference::Reference;
 use fairlead_domain::selector::{Bits, FilterSet, PodFacts, PodMatcherSet};
 
 use crate::pinning;
-use crate::pod_record::{Claims, Found};
+use crate::pod_record::{PodAnnotations, RecordedOriginals};
 
 use super::{Holder, MOST_HOLDERS, MOST_HOLDERS_OF_NAMESPACE, PodUse, Selection, Used};
 
@@ -25,7 +25,7 @@ pub(super) struct Gathering<'a> {
     /// Selections that have to know who ran an image.
     proofs: Bits,
     /// What the annotations of the Pod before said. Pods of one revision mostly come one after the other.
-    claims: (Found<'a>, Claims),
+    claims: (PodAnnotations<'a>, RecordedOriginals),
     /// By selection, then by number of the image.
     found: Vec<HashMap<u32, FoundImage>>,
 }
@@ -51,7 +51,7 @@ impl<'a> Gathering<'a> {
             everywhere,
             namespaces: namespaces.collect(),
             images: Images::default(),
-            claims: (Found::default(), Claims::default()),
+            claims: (PodAnnotations::default(), RecordedOriginals::default()),
             found: selections.iter().map(|_| HashMap::new()).collect(),
         }
     }
@@ -75,7 +75,7 @@ impl<'a> Gathering<'a> {
         }
         let found = found(&pod.facts);
         if self.claims.0 != found {
-            self.claims = (found, Claims::read(&found));
+            self.claims = (found, RecordedOriginals::read(&found));
         }
         let own = self.namespaces.get(&**pod.namespace);
         for used in &pod.images {
@@ -181,11 +181,11 @@ impl UsageScope {
 }
 
 /// The annotations that tell what was asked for.
-fn found<'a>(facts: &PodFacts<'a>) -> Found<'a> {
-    Found {
+fn found<'a>(facts: &PodFacts<'a>) -> PodAnnotations<'a> {
+    PodAnnotations {
         routes: facts.annotations.value(names::fairlead::ROUTES),
         originals: facts.annotations.value(names::kuik::ORIGINAL_IMAGES),
-        ..Found::default()
+        ..PodAnnotations::default()
     }
 }
 

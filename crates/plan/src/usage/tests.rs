@@ -367,7 +367,7 @@ fn by_definition(selection: &Owned, pods: &[Pod]) -> Vec<Definition> {
         if !own || !selection.pods.matches(&uses.facts) {
             continue;
         }
-        let claims = crate::pod_record::Claims::read(&crate::pod_record::Found::of(
+        let claims = crate::pod_record::RecordedOriginals::read(&crate::pod_record::PodAnnotations::of(
             pod.annotations.iter().map(|(key, value)| (key.as_str(), value.as_str())),
         ));
         for image in &uses.images {

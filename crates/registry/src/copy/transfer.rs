@@ -252,7 +252,7 @@ impl<'a> Transfer<'a> {
             }
             let now = pieces();
             if now == seen {
-                let problem = Problem::Unreachable("the transfer stands still".into());
+                let problem = Problem::Unreachable("the transfer has stalled".into());
                 return Err(self.job.destination.during("write the blob", &self.blob.digest.into(), problem));
             }
             seen = now;

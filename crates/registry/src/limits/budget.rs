@@ -65,10 +65,10 @@ pub struct Permit {
 }
 
 pub struct Limiter {
-    state: Mutex<State>,
+    state: Mutex<LimiterState>,
 }
 
-struct State {
+struct LimiterState {
     bucket: Option<TokenBucket>,
     connections: u32,
     for_background: u32,
@@ -100,7 +100,7 @@ struct AccountQuota {
 
 /// A hold on an account for one class of callers.
 #[derive(Clone, Copy)]
-struct Held {
+struct QuotaHold {
     until: Instant,
     ends: Option<Instant>,
 }
@@ -113,18 +113,18 @@ impl AccountQuota {
         }
     }
 
-    fn hold(&self, class: Class, now: Instant) -> Option<Held> {
+    fn hold(&self, class: Class, now: Instant) -> Option<QuotaHold> {
         let until = self.until(class);
         // A hold for background work alone keeps the rest of a quota for others; its end is our own choice.
         let ends = if self.everyone > now { self.ends } else { Some(until) };
-        (until > now).then_some(Held { until, ends })
+        (until > now).then_some(QuotaHold { until, ends })
     }
 }
 
 impl Limiter {
     pub fn new(budget: Budget, now: Instant) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(LimiterState {
                 bucket: budget.rate.map(|rate| TokenBucket::new(rate, now)),
                 connections: budget.connections.get(),
                 for_background: budget.for_background(),
@@ -149,7 +149,7 @@ impl Limiter {
         patience: Option<Duration>,
     ) -> Result<Permit, Refused> {
         loop {
-            while let Some(Held { until, ends }) = self.hold(class, account) {
+            while let Some(QuotaHold { until, ends }) = self.hold(class, account) {
                 let pause = until.saturating_duration_since(Instant::now());
                 let waits = class == Class::Background
                     && until < deadline
@@ -199,7 +199,7 @@ impl Limiter {
         self.lock().accounts.get(&account).map(|quota| quota.everyone).filter(|until| *until > now)
     }
 
-    fn hold(&self, class: Class, account: Account) -> Option<Held> {
+    fn hold(&self, class: Class, account: Account) -> Option<QuotaHold> {
         self.lock().accounts.get(&account)?.hold(class, Instant::now())
     }
 
@@ -241,12 +241,12 @@ impl Limiter {
         state.accounts.insert(account, quota);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LimiterState> {
         self.state.lock()
     }
 
     /// Serves the queue, and sets a timer if only the rate holds the first request back.
-    fn dispatch(self: &Arc<Self>, state: &mut State, now: Instant) {
+    fn dispatch(self: &Arc<Self>, state: &mut LimiterState, now: Instant) {
         for class in [Class::Admission, Class::Background] {
             while let Some(tenant) = state.next(class) {
                 match state.admit(class, &tenant, now) {
@@ -273,7 +273,7 @@ impl Limiter {
         }
     }
 
-    fn set_timer(self: &Arc<Self>, state: &mut State, ready: Instant) {
+    fn set_timer(self: &Arc<Self>, state: &mut LimiterState, ready: Instant) {
         if std::mem::replace(&mut state.timer_set, true) {
             return;
         }
@@ -300,7 +300,7 @@ enum Obstacle {
     TokenBucket(Instant),
 }
 
-impl State {
+impl LimiterState {
     fn queue(&mut self, class: Class) -> &mut TenantQueue<Waiter> {
         let [admission, background] = &mut self.waiting;
         match class {

@@ -300,7 +300,8 @@ fn refused(refused: Refused) -> Problem {
             }
         }
         Refused::TooLate => Problem::TimedOut(
-            "other requests were first in line; see registries.<host>.requestsPerSecond".into(),
+            "the queue of requests to the registry is too long; see registries.<host>.requestsPerSecond"
+                .into(),
         ),
     }
 }

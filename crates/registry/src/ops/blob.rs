@@ -177,7 +177,7 @@ impl BlobReader {
         let until = context.deadline.min(Instant::now() + size_limits::STALL);
         let chunk = match response.chunk(until, "the blob").await {
             Err(Problem::TimedOut(_)) if context.has_passed() => Err(Problem::TimedOut(UNDER_WAY.into())),
-            Err(Problem::TimedOut(_)) => Err(Problem::Unreachable("the transfer stands still".into())),
+            Err(Problem::TimedOut(_)) => Err(Problem::Unreachable("the transfer has stalled".into())),
             outcome => outcome,
         }?;
         if chunk.is_some() {

@@ -13,13 +13,13 @@ use crate::admission::{Decide, Limits, Metrics};
 use crate::controller::events::Errors;
 use crate::platform::certificates::Paths;
 
-fn state(decide: impl Decide) -> Arc<State> {
+fn state(decide: impl Decide) -> Arc<AdmissionState> {
     skipping(Skip::default(), decide)
 }
 
-fn skipping(skip: Skip, decide: impl Decide) -> Arc<State> {
+fn skipping(skip: Skip, decide: impl Decide) -> Arc<AdmissionState> {
     let (limits, metrics) = (Limits::default(), Metrics::default());
-    State::new(
+    AdmissionState::new(
         "fairlead-system",
         Paths::new(Vec::new()),
         skip,
@@ -66,11 +66,11 @@ impl Reply {
     }
 }
 
-async fn ask_with(state: &State, text: &str) -> Reply {
+async fn ask_with(state: &AdmissionState, text: &str) -> Reply {
     ask_within(Duration::from_millis(300), state, text).await
 }
 
-async fn ask_within(time: Duration, state: &State, text: &str) -> Reply {
+async fn ask_within(time: Duration, state: &AdmissionState, text: &str) -> Reply {
     let deadline = Instant::now() + time;
     let answer = to(state, text.as_bytes(), deadline).await;
     let response = answer.review.map_or(Value::Null, |review| serde_json::from_slice(&review).unwrap());
@@ -283,7 +283,7 @@ async fn every_failure_is_open() {
 #[tokio::test(start_paused = true)]
 async fn too_many_at_once_are_let_through() {
     let limits = Limits { deciding: 1, ..Limits::default() };
-    let state = State::new(
+    let state = AdmissionState::new(
         "ns",
         Paths::new(Vec::new()),
         Skip::default(),
@@ -334,10 +334,10 @@ impl Decide for Slow {
     }
 }
 
-fn limited(decide: impl Decide, limits: Limits) -> Arc<State> {
+fn limited(decide: impl Decide, limits: Limits) -> Arc<AdmissionState> {
     let (paths, skip) = (Paths::new(Vec::new()), Skip::default());
     let (metrics, errors) = (Metrics::default(), Errors::default());
-    State::new("fairlead-system", paths, skip, Arc::new(decide), limits, metrics, errors)
+    AdmissionState::new("fairlead-system", paths, skip, Arc::new(decide), limits, metrics, errors)
 }
 
 #[tokio::test(start_paused = true)]

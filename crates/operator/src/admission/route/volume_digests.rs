@@ -11,7 +11,7 @@ use fairlead_domain::cause::Cause;
 use fairlead_domain::reference::Reference;
 use fairlead_plan::admission::Planned;
 use fairlead_plan::inventory::{Change, VolumeDigest, change};
-use fairlead_plan::pod_record::{Entry, Found, Place, Route};
+use fairlead_plan::pod_record::{Entry, Place, PodAnnotations, Route};
 use futures::future::join_all;
 use tokio::time::Instant;
 
@@ -79,7 +79,7 @@ impl Router {
         request: &'p PodRequest<'_>,
         entries: &[Entry<'_>],
         room: usize,
-    ) -> (Option<(&'static str, Option<String>)>, Found<'p>, usize) {
+    ) -> (Option<(&'static str, Option<String>)>, PodAnnotations<'p>, usize) {
         let found = request.pod.found();
         if !self.annotates(request) {
             return (None, found, room);

@@ -12,7 +12,7 @@ use fairlead_api::fairlead::{ImagePin, PinnedWorkload};
 use fairlead_api::names;
 use fairlead_plan::inventory::{RevisionDrift, currency};
 use fairlead_plan::pinning::{self, Fate, GRACE_SECONDS, PodImages};
-use fairlead_plan::pod_record::{Claims, Found};
+use fairlead_plan::pod_record::{PodAnnotations, RecordedOriginals};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{DeleteParams, Preconditions};
@@ -207,10 +207,10 @@ fn draft(pin: &ImagePin, pods: &[Arc<PodEntry>], drifts: Option<&[RevisionDrift]
         .map(|pod| {
             let (routes, originals) =
                 (annotation(pod, names::fairlead::ROUTES), annotation(pod, names::kuik::ORIGINAL_IMAGES));
-            Claims::read(&Found {
+            RecordedOriginals::read(&PodAnnotations {
                 routes: routes.as_deref(),
                 originals: originals.as_deref(),
-                ..Found::default()
+                ..PodAnnotations::default()
             })
         })
         .collect();
@@ -234,20 +234,7 @@ fn draft(pin: &ImagePin, pods: &[Arc<PodEntry>], drifts: Option<&[RevisionDrift]
         let carries = find(before, types::CURRENT).is_some();
         findings.extend(currency(&pin.spec.images, drifts, carries));
     }
-    let says = stored.is_some_and(|status| {
-        status.image_count == count
-            && status.observed_generation == generation
-            && findings.iter().all(|finding| {
-                find(before, finding.type_).is_some_and(|stored| {
-                    (&stored.reason, &stored.message, stored.status)
-                        == (&finding.reason, &finding.message, finding.status)
-                })
-            })
-    });
-    if says {
-        return None;
-    }
     let conditions = merge(before, &findings, generation, Timestamp::now());
     let status = json!({"observedGeneration": generation, "imageCount": count});
-    Some(Draft::new(ObjectId::of(pin), Manner::Apply, status, &conditions, &[]))
+    Draft::new(ObjectId::of(pin), Manner::Apply, status, &conditions, &[]).unless_stored(&stored)
 }

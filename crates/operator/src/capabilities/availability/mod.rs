@@ -3,9 +3,8 @@
 //! Images are looked at, each at the pace that the configuration sets for its registry: those that
 //! `ClusterImageSetAvailability` objects watch, the sources of mirrors, whose tags may move, the copies in mirrors,
 //! which may get lost, and tags that the inventory or mirror policies of nodes compare. What is found goes into the
-//! ledgers of the objects, to the mirrors, and to admission, which then
-//! knows without asking. Registries are independent of each other: each has at most one look under way, and every look
-//! ends.
+//! ledgers of the objects, to the mirrors, and to admission, which then knows without asking. Registries are
+//! independent of each other: each has at most one look under way, and every look ends.
 
 mod metrics;
 mod news;
@@ -13,7 +12,7 @@ mod object;
 mod prober;
 mod status;
 mod work;
-mod write_schedule;
+mod write_urgency;
 
 use std::fmt;
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::news::ImageNews;
-use super::write_schedule::WriteSchedule;
+use super::write_urgency::WriteUrgency;
 use crate::cluster::state::{Malformed, Snapshot};
 
 /// Events are sent after this time even if the ledger could not be written.
@@ -90,7 +90,7 @@ pub(super) struct WatchedSet {
     pub(super) stored: WatchResource,
     pub(super) rule: Rule,
     pub(super) ledger: Ledger,
-    pub(super) writes: WriteSchedule,
+    pub(super) writes: WriteUrgency,
     /// Whether the metrics page does not know yet.
     pub(super) uncounted: bool,
     /// In order of images.
@@ -125,7 +125,7 @@ impl WatchedSet {
             rule: stored.rule(),
             stored,
             ledger,
-            writes: WriteSchedule::default(),
+            writes: WriteUrgency::default(),
             uncounted: true,
             used: Vec::new(),
             expires: None,

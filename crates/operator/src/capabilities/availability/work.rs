@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::AvailabilitySetup;
 use super::object::{Objects, Rule, WatchedSet};
 use super::status::FIELD_MANAGER;
-use super::write_schedule;
+use super::write_urgency;
 use crate::cluster::state::Changes;
 use crate::cluster::usage;
 use crate::context::Context;
@@ -284,7 +284,7 @@ impl AvailabilityWatch {
     fn write(&mut self, term: &Term) {
         let store = &self.setup.context.ledger_store;
         for object in self.objects.all.values_mut() {
-            if let Some(writing) = write_schedule::next(object, store, &mut self.statuses, term) {
+            if let Some(writing) = write_urgency::next(object, store, &mut self.statuses, term) {
                 self.writing.start(object.owner.uid.clone(), writing);
             }
         }
@@ -292,7 +292,7 @@ impl AvailabilityWatch {
 
     fn finish(&mut self, uid: &str, written: Option<LedgerWrite>) {
         if let Some(object) = self.objects.all.values_mut().find(|object| *object.owner.uid == *uid) {
-            write_schedule::finish(object, written, &mut self.statuses);
+            write_urgency::finish(object, written, &mut self.statuses);
         }
     }
 

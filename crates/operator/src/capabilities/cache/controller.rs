@@ -408,7 +408,7 @@ impl Cache {
                     tracing::warn!(
                         proxycache = &*self.name,
                         left,
-                        "a ProxyCache goes, and something stays in Harbor"
+                        "a ProxyCache is deleted, and objects of it remain in Harbor"
                     );
                     setup.context.events.tell(events::left_behind(&self.object, left));
                 }
@@ -425,7 +425,7 @@ impl Cache {
         }
     }
 
-    /// The object makes no sense: what it would stand for is not known, so it has nothing that could go with it.
+    /// The object is invalid: what it would stand for is not known, so it has nothing that could go with it.
     fn cannot_be_read(&mut self, error: &str, now: Timestamp) {
         if self.basis.deleting {
             (self.released, self.report) = (true, None);

@@ -50,7 +50,7 @@ impl MirrorResource {
 pub(super) struct StoredMirror {
     pub(super) owner: Owner,
     pub(super) stored: MirrorResource,
-    /// None: it makes no sense as it is, and nothing is done for it until it is corrected.
+    /// `None`: it is invalid, and nothing is done for it until it is corrected.
     pub(super) policy: Option<Arc<Policy>>,
     pub(super) deleting: Option<Timestamp>,
 }

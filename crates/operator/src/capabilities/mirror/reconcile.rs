@@ -10,7 +10,9 @@ use fairlead_api::fairlead::{CopyState, LedgerManner};
 use fairlead_domain::reference::Reference;
 use fairlead_plan::access;
 use fairlead_plan::ledger::{Ledger, Owner};
-use fairlead_plan::mirroring::{self, Claims, DeletedMirror, Finalization, Inputs, Loops, Reconciled};
+use fairlead_plan::mirroring::{
+    self, DeletedMirror, DestinationOwners, Finalization, Inputs, Loops, Reconciled,
+};
 use fairlead_plan::routing::{Index, Policy};
 use fairlead_plan::usage::DirectUses;
 use fairlead_plan::usage_list::{ForeignMirrors, NameHash};
@@ -145,7 +147,7 @@ impl Reconciliation {
     fn plan(&self, mirrors: &mut BTreeMap<Arc<str>, MirrorState>, direct: &DirectUses) {
         let loops = Loops::of(&self.index);
         let objects: Vec<_> = mirrors.values().map(MirrorState::planned).collect();
-        let claims = Claims::gather(&objects, &loops, direct, self.now);
+        let claims = DestinationOwners::gather(&objects, &loops, direct, self.now);
         let other_clusters = |copy: &Reference| self.foreign.permit_deletion(copy, self.now);
         for mirror in mirrors.values_mut() {
             let namespace = mirror.object.owner.namespace.clone();

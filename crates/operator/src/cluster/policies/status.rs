@@ -27,10 +27,9 @@ use crate::context::Context;
 use crate::controller::backoff::Retry;
 use crate::controller::rate_limit::{Pace, Rate};
 use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
-use crate::controller::{self, Broken, Controller};
+use crate::controller::{Broken, Controller};
 use crate::platform::api_error::Class;
-use crate::platform::leader::{Leader, Term};
-use crate::platform::telemetry::Heartbeat;
+use crate::platform::leader::Term;
 
 const FIELD_MANAGER: &str = "fairlead-policies";
 
@@ -82,11 +81,6 @@ impl Statuses {
     ) -> Self {
         let sources = Sources::from(&context.resources);
         Self { context, sources, secrets: Arc::new(secrets), differences: Arc::new(differences), rate }
-    }
-
-    /// Writes whenever this replica leads, until the election is over.
-    pub async fn run(self, leader: Leader, heartbeat: Heartbeat) {
-        controller::run::<PolicyStatus>(Arc::new(self), leader, heartbeat).await;
     }
 
     /// Everything that is other than what is stored, broken objects first.

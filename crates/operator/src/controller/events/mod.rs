@@ -34,8 +34,7 @@ use super::{Broken, Controller, Inflight};
 use crate::cluster::state::Changes;
 use crate::context::Context;
 use crate::platform::install;
-use crate::platform::leader::{Leader, Term};
-use crate::platform::telemetry::Heartbeat;
+use crate::platform::leader::Term;
 
 /// A look at all Pods without a change.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -57,11 +56,6 @@ impl Events {
     pub fn new(context: Arc<Context>, queued: Queued) -> Self {
         let post = Arc::new(Post::new(context.client.clone(), context.identity.clone()));
         Self { context, post, queued }
-    }
-
-    /// Creates events about Pods and from the queue whenever this replica leads, until the election is over.
-    pub async fn run(self, leader: Leader, heartbeat: Heartbeat) {
-        super::run::<EventWriter>(Arc::new(self), leader, heartbeat).await;
     }
 }
 

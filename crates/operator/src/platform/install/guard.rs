@@ -362,7 +362,7 @@ pub fn of_operator(operator: Account<'_>) -> Guard {
     )
 }
 
-/// Keeps the operator from deleting Pods other than those that pull images. These are told by their label, without
+/// Keeps the operator from deleting Pods other than those that pull images. These are known by their label, without
 /// asking the policy: the operator deletes one for each image and node, and the API server judges a deletion twice.
 pub fn of_deletions(operator: Account<'_>) -> Guard {
     let user = operator.user();

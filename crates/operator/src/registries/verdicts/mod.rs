@@ -397,7 +397,7 @@ fn found(verdict: Verdict, health: Option<RegistryHealth>) -> FoundVerdict {
 fn no_answer(progress: &Progress, since: Instant) -> Verdict {
     if matches!(progress, Progress::InLine) {
         let reason =
-            "other requests to the registry were first in line; see registries.<host>.requestsPerSecond";
+            "the queue of requests to the registry is too long; see registries.<host>.requestsPerSecond";
         return Verdict::Unreachable { reason: reason.into() };
     }
     let waited = Duration::from_millis(u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX));

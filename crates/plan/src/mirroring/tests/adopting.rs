@@ -64,7 +64,7 @@ fn everything_that_a_status_lists_is_looked_at_again() {
     let unused = ("unused:1", "m.io/library/unused:1");
     world.record(0, unused.0, unused.1, Finding::Identified { digest: Some(content("by kuik")) }, 41);
     assert_eq!(
-        world.objects[0].ledger.get(&image(unused.0)).unwrap().copies[0].written,
+        world.objects[0].ledger.get(&image(unused.0)).unwrap().copies[0].written.to_vec(),
         [content("by kuik")]
     );
     world.work(0, 41);
@@ -73,7 +73,7 @@ fn everything_that_a_status_lists_is_looked_at_again() {
     let digest = content("docker.io/library/nginx:1");
     let found = Finding::Copied { digest, source_digest: digest, written: false };
     world.record(0, "nginx:1", "m.io/library/nginx:1", found, 42);
-    assert_eq!(world.objects[0].ledger.get(&image("nginx:1")).unwrap().copies[0].written, [digest]);
+    assert_eq!(world.objects[0].ledger.get(&image("nginx:1")).unwrap().copies[0].written.to_vec(), [digest]);
     world.round(120);
     assert!(world.tasks(0).contains(&"delete docker.io/library/unused:1 m.io/library/unused:1".to_owned()));
 }

@@ -318,7 +318,7 @@ fn only_what_we_wrote_is_deleted() {
 #[test]
 fn a_row_of_an_earlier_version_says_nothing_about_who_wrote_the_copy() {
     let mut world = in_place(cleaned(&["m.io"], 0));
-    world.objects[0].ledger.edit(&image(SOURCE), |entry| entry.copies[0].written.clear());
+    world.objects[0].ledger.edit(&image(SOURCE), |entry| entry.copies[0].written = Digests::default());
     world.uses(0, &[]).round(10);
     assert!(world.tasks(0).is_empty());
 }
@@ -371,9 +371,9 @@ fn a_pod_that_names_a_copy_uses_it() {
 #[test]
 fn every_veto_is_told_in_words() {
     let copy = Copy::pending(image(COPY), at(0));
-    let ours = Copy { written: vec![content(SOURCE)], ..copy.clone() };
+    let ours = Copy { written: vec![content(SOURCE)].into(), ..copy.clone() };
     let free = Candidate {
-        copy: &ours,
+        provenance: Provenance::of(&ours),
         due: Some(at(5)),
         named_by: None,
         wanted_elsewhere: false,
@@ -386,8 +386,11 @@ fn every_veto_is_told_in_words() {
         (Candidate { now: at(4), ..free }, "its retention ends at 1970-01-01T00:00:05Z"),
         (Candidate { named_by: Some("shop/web"), ..free }, "Pod shop/web names it"),
         (Candidate { wanted_elsewhere: true, ..free }, "another object or image wants it"),
-        (Candidate { copy: &copy, ..free }, "Fairlead did not write it"),
-        (Candidate { copy: &Copy { adopted: true, ..copy.clone() }, ..free }, "its digest is not known yet"),
+        (Candidate { provenance: Provenance::of(&copy), ..free }, "Fairlead did not write it"),
+        (
+            Candidate { provenance: Provenance::of(&Copy { adopted: true, ..copy.clone() }), ..free },
+            "its digest is not known yet",
+        ),
     ] {
         assert_eq!(may_delete(&candidate).unwrap_err().to_string(), why);
     }
@@ -426,7 +429,7 @@ fn an_object_that_makes_no_sense_just_now_protects_its_copies() {
         MirrorObject { ledger: &one.ledger, policy: Some(&one.policy), used: &one.used, leaving: false },
         MirrorObject { ledger: &broken.ledger, policy: None, used: &[], leaving: false },
     ];
-    let claims = Claims::gather(&holdings, &loops, &world.direct, at(10));
+    let claims = DestinationOwners::gather(&holdings, &loops, &world.direct, at(10));
     let inputs = Inputs {
         policy: &one.policy,
         used: &one.used,

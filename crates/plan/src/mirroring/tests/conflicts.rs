@@ -7,7 +7,7 @@ const QUAY: &str = "quay.io/x/y:1";
 const COPY: &str = "m.io/x/y:1";
 
 /// Whom a contested destination belongs to.
-fn owner(claims: &Claims, destination: &str) -> Option<Reference> {
+fn owner(claims: &DestinationOwners, destination: &str) -> Option<Reference> {
     claims.at(&image(destination))?.owner.as_ref().map(|title| title.source.clone())
 }
 

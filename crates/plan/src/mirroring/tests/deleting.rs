@@ -20,7 +20,7 @@ fn part(ledger: &mut Ledger, leaving: &DeletedMirror<'_>) -> Finalization {
 }
 
 /// An object that was deleted at 100; it is 110.
-fn from<'a>(policy: &'a Policy, claims: &'a Claims, direct: &'a DirectUses) -> DeletedMirror<'a> {
+fn from<'a>(policy: &'a Policy, claims: &'a DestinationOwners, direct: &'a DirectUses) -> DeletedMirror<'a> {
     let (deletion, now) = (at(100), at(110));
     DeletedMirror {
         policy: Some(policy),
@@ -109,7 +109,7 @@ fn the_first_replica_after_a_long_time_tries_before_it_gives_up() {
 #[test]
 fn a_broken_object_can_be_deleted() {
     let mut world = in_place(cleaned(&["m.io"], 0));
-    let (claims, direct) = (Claims::default(), DirectUses::default());
+    let (claims, direct) = (DestinationOwners::default(), DirectUses::default());
     let Object { policy, ledger, .. } = &mut world.objects[0];
     let done = part(ledger, &DeletedMirror { policy: None, ..from(policy, &claims, &direct) });
     assert_eq!(done, Finalization::Done { left: None });

@@ -25,7 +25,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ledger::{Ledger, Owner, OwnerKind};
+use crate::ledger::{Digests, Ledger, Owner, OwnerKind};
 use crate::routing::{Index, Policy, PolicyId};
 use crate::usage::{DirectUses, Used};
 use crate::usage_list::Withheld;
@@ -192,11 +192,11 @@ impl World {
         Index::new(own.chain(&self.others).map(Arc::clone))
     }
 
-    fn claims_when(&self, leaving: &[usize], second: i64) -> Claims {
+    fn claims_when(&self, leaving: &[usize], second: i64) -> DestinationOwners {
         let loops = Loops::of(&self.index());
         let planned = |number| MirrorObject { leaving: leaving.contains(&number), ..self.planned(number) };
         let objects: Vec<_> = (0..self.objects.len()).map(planned).collect();
-        Claims::gather(&objects, &loops, &self.direct, at(second))
+        DestinationOwners::gather(&objects, &loops, &self.direct, at(second))
     }
 
     fn planned(&self, object: usize) -> MirrorObject<'_> {
@@ -204,7 +204,7 @@ impl World {
         MirrorObject { ledger, policy: Some(policy), used, leaving: false }
     }
 
-    fn claims(&self, second: i64) -> Claims {
+    fn claims(&self, second: i64) -> DestinationOwners {
         self.claims_when(&[], second)
     }
 

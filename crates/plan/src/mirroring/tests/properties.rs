@@ -162,7 +162,7 @@ impl Run {
         prop_assert!(self.world.direct.by(&task.destination, []).is_none(), "{} is named", task.destination);
         let place = slot(&task.destination);
         let Some(found) = self.registries.slots.get(&place).copied() else { return Ok(Finding::Deleted) };
-        match confirm(&row.written, found) {
+        match confirm(&row.written.to_vec(), found) {
             Ok(()) => {
                 prop_assert!(
                     self.registries.ours.remove(&place).is_some(),
@@ -358,7 +358,7 @@ impl Run {
         let direct = &self.world.direct;
         let rows: Vec<Copy> = ledger.iter().flat_map(|(_, entry)| entry.copies.clone()).collect();
         let goes = |copy: &Copy| !copy.written.is_empty() && copy.kept.is_none();
-        let named = |copy: &Copy| direct.by(&copy.destination, &copy.written).is_some();
+        let named = |copy: &Copy| direct.by(&copy.destination, copy.written.iter()).is_some();
         let something = cleaned
             && rows
                 .iter()

@@ -61,7 +61,7 @@ impl Failure {
         Self { reason, message: message.into() }
     }
 
-    /// An answer that makes no sense.
+    /// A malformed response.
     pub(super) fn malformed(message: impl Into<String>) -> Self {
         Self::new(FailureReason::SyncFailed, message)
     }

@@ -47,7 +47,7 @@ pub struct Report {
     pub failed: bool,
 }
 
-/// What a policy says that makes no sense. What was found before stays.
+/// The status of an invalid policy. What was found before stays.
 pub fn refused(error: &SpecError) -> Finding {
     let message = format!("not in force until this is corrected; images found before stay: {error}");
     Finding::new(types::READY, false, error.reason(), message)

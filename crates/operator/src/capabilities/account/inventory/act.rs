@@ -1,4 +1,5 @@
-//! Reads what is behind digests, finds what drift is told on, and writes down what kubelets do not report.
+//! Reads the content behind digests, finds the object that an event about drift belongs to, and records the digests
+//! that kubelets do not report.
 
 use std::time::Duration;
 
@@ -62,8 +63,8 @@ pub(super) async fn read(context: &Context, wish: ContentWish) -> ReadResult {
     result
 }
 
-/// What an event about a Pod is told on: the Deployment of its `ReplicaSet` where there is one, else its controller, or
-/// the Pod itself without one.
+/// The object that an event about a Pod belongs to: the Deployment of its `ReplicaSet` where there is one, else its
+/// controller, or the Pod itself without one.
 pub(super) async fn concerned(context: &Context, pod: &PodEntry) -> About {
     let Some(owner) = &pod.owner else { return About::pod(pod) };
     let about = |api_version: &str, kind: &str, name: &str, uid: &str| About {

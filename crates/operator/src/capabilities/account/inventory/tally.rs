@@ -276,8 +276,8 @@ impl Pass<'_> {
         self.unreadable.get(digest).is_some_and(|unread| !unread.no_room)
     }
 
-    /// What a registry says that an image of a namespace is today, by the newest answer. Without credentials, what is
-    /// known may be told to anybody.
+    /// What a registry says that an image of a namespace is today, by the newest answer. An answer that needed no
+    /// credentials may be used for every namespace.
     fn now(&self, namespace: &str, image: &str) -> Option<SeenDigest> {
         let image = Reference::parse(image).ok()?;
         let cause = self.policies.cause_of(&image);

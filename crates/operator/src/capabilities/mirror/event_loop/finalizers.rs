@@ -81,13 +81,13 @@ impl MirrorController {
         done
     }
 
-    /// Copies that stay behind when their object goes get one event.
+    /// Copies that remain when their object is deleted get one event.
     fn report_copies_left(&mut self, uid: &Arc<str>) {
         let Some(mirror) = self.mirrors.get(uid) else { return };
         let Some(Finalization::Done { left: Some(left) }) = &mirror.finalization else { return };
         let owner = &mirror.object.owner;
         if self.reported_left.insert(Arc::clone(uid)) {
-            tracing::warn!(object = %owner, left, "a mirror object goes, and copies that were to go with it stay");
+            tracing::warn!(object = %owner, left, "a mirror object is deleted, and copies that were to be deleted with it remain");
             self.setup.context.events.tell(events::left_behind(owner, left));
         }
     }

@@ -43,7 +43,7 @@ impl MirrorController {
             },
             secret: object.policy.and_then(|policy| policy.push_secret(&task.destination)).cloned(),
             needed,
-            written: row.written.clone(),
+            written: row.written.to_vec(),
             publishing: Publishing::default(),
         })
     }

@@ -19,8 +19,8 @@ const KINDS: [(&str, Option<OwnerKind>); 4] = [
 const NEEDED: [&str; 2] = ["Pod", "ImageLedger"];
 
 impl MirrorSetup {
-    /// What has to be waited for before anything is planned. An object that is not compiled yet would look like one
-    /// that makes no sense.
+    /// What has to be waited for before anything is planned. An object that is not compiled yet would look like an
+    /// invalid one.
     pub(super) fn waits_for(&self) -> Option<String> {
         let Context { board, claims, policies, .. } = &*self.context;
         let needed = NEEDED.map(|kind| KnownKind { needed: true, ..board.known(kind, 0) });

@@ -288,7 +288,7 @@ impl Policy {
     }
 }
 
-/// What a policy says that makes no sense, if it does not say so yet. Everything else stays as it is.
+/// The status of an invalid policy, unless it is stored already. Everything else stays as it is.
 fn news_of_refusal(error: &SpecError, object: &DiscoveryPolicy) -> Option<News> {
     let (generation, finding) = (object.metadata.generation, refused(error));
     let stored = object.status.clone().unwrap_or_default();

@@ -23,7 +23,7 @@ pub(super) struct Observed {
     pub(super) used: BTreeSet<CopyPlace>,
     pub(super) sources: BTreeMap<SecretName, SourceSecret>,
     /// Policies by UID that cannot go before their finalizer is taken off.
-    pub(super) held: HashMap<Arc<str>, Held>,
+    pub(super) held: HashMap<Arc<str>, HeldPolicy>,
     /// Names of copies, and the UIDs of the policies that they are for.
     names: HashMap<String, Arc<str>>,
 }
@@ -49,7 +49,7 @@ impl<'a> Holding<'a> {
     }
 }
 
-pub(super) struct Held {
+pub(super) struct HeldPolicy {
     pub(super) resource_version: Option<String>,
     pub(super) finalizers: Vec<String>,
 }
@@ -128,7 +128,7 @@ impl Observed {
         let deleting_since = policy.deleting.then(|| since(&uid));
         let finalizers = policy.finalizers;
         if deleting_since.is_some() && finalizers.iter().any(|finalizer| finalizer == SECRET_CLEANUP) {
-            let held = Held {
+            let held = HeldPolicy {
                 resource_version: policy.resource_version.map(str::to_owned),
                 finalizers: finalizers.to_vec(),
             };

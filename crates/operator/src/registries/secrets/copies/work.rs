@@ -12,7 +12,7 @@ use fairlead_plan::routing::{PolicyId, PolicyKind, SecretUse};
 use kube::core::ApiResource;
 use tokio::time::Instant;
 
-use super::observe::{Held, Observed};
+use super::observe::{HeldPolicy, Observed};
 use super::{CopiesInner, CopyError, CopyStanding};
 use crate::cluster::state::Changes;
 use crate::context::Context;
@@ -203,7 +203,7 @@ impl CopyKeeper {
     }
 
     /// Takes kube-image-keeper's finalizer off, and no other.
-    async fn release(&self, owner: &PolicyId, held: &Held) -> Result<(), Failure> {
+    async fn release(&self, owner: &PolicyId, held: &HeldPolicy) -> Result<(), Failure> {
         let resource = match owner.kind {
             PolicyKind::ClusterImageSetMirror => ApiResource::erase::<ClusterImageSetMirror>(&()),
             PolicyKind::ClusterReplicatedImageSet => ApiResource::erase::<ClusterReplicatedImageSet>(&()),

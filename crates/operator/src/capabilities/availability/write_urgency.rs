@@ -21,7 +21,7 @@ const UNHURRIED: Duration = Duration::from_secs(5);
 
 /// The state of writing about one object.
 #[derive(Debug)]
-pub(super) struct WriteSchedule {
+pub(super) struct WriteUrgency {
     pace: WritePace,
     complained: Option<Class>,
     /// From then on, what is not urgent.
@@ -43,7 +43,7 @@ enum StatusCheck {
     Fresh,
 }
 
-impl Default for WriteSchedule {
+impl Default for WriteUrgency {
     fn default() -> Self {
         Self {
             pace: WritePace::default(),
@@ -56,7 +56,7 @@ impl Default for WriteSchedule {
     }
 }
 
-impl WriteSchedule {
+impl WriteUrgency {
     /// Something may have changed that the status tells.
     pub(super) fn reconsider(&mut self) {
         self.status_check = StatusCheck::Fresh;
