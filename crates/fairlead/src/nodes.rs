@@ -93,8 +93,11 @@ impl Given {
             let found = run_to_end(cluster::read(&self.server, self.node.as_deref()))?;
             runtime = found.runtime.unwrap_or(runtime);
             agent = found.agent;
-            if self.node.is_some() && agent.is_none() {
-                warn(&"no agents are installed, so the node has no files of this kind");
+            if agent.is_none() && found.report.is_some() {
+                // An agent that is run in another way reports all the same; its arguments are not known.
+                agent = Some(cluster::Arguments::default());
+            } else if self.node.is_some() && agent.is_none() {
+                warn(&"no agents are installed and the node reports nothing, so no router is assumed");
             }
             (found.objects, found.report.is_some_and(|report| show(&report)))
         } else {
