@@ -14,8 +14,8 @@ enum List {
     #[default]
     Empty,
     Sha256([u8; SHA256]),
-    /// More than one, or one of another algorithm. Boxed, so that the list is no larger than the usual digest.
-    Any(Box<Vec<Digest>>),
+    /// More than one, or one of another algorithm.
+    Any(Box<[Digest]>),
 }
 
 impl Digests {
@@ -36,7 +36,7 @@ impl Digests {
         let (one, more) = match &self.0 {
             List::Empty => (None, [].as_slice()),
             List::Sha256(value) => (Digest::new(Algorithm::Sha256, value), [].as_slice()),
-            List::Any(digests) => (None, digests.as_slice()),
+            List::Any(digests) => (None, &**digests),
         };
         one.into_iter().chain(more.iter().copied())
     }
@@ -53,19 +53,13 @@ impl FromIterator<Digest> for Digests {
 }
 
 impl From<Vec<Digest>> for Digests {
-    fn from(mut digests: Vec<Digest>) -> Self {
+    fn from(digests: Vec<Digest>) -> Self {
         let sha256 = match &*digests {
             [] => return Self::default(),
             [one] if one.algorithm() == Algorithm::Sha256 => one.as_bytes().try_into().ok(),
             _ => None,
         };
-        Self(sha256.map_or_else(
-            || {
-                digests.shrink_to_fit();
-                List::Any(Box::new(digests))
-            },
-            List::Sha256,
-        ))
+        Self(sha256.map_or_else(|| List::Any(digests.into_boxed_slice()), List::Sha256))
     }
 }
 
