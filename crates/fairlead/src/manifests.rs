@@ -35,8 +35,8 @@ pub(crate) struct Manifests {
     /// Let agents see the processes of their node, to have a CRI-O without `auto_reload_registries` read changed files
     #[arg(long, requires = "agents")]
     crio: bool,
-    /// Let agents send containerd to mirrors for layers; it then gives the credentials of an image to a mirror that asks
-    /// for some
+    /// Let agents send containerd to mirrors for layers; it then gives the credentials of an image to a mirror that
+    /// asks for some
     #[arg(long, requires = "agents")]
     redirect: bool,
     /// Configuration file to check and to install along

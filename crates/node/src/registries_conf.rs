@@ -45,8 +45,8 @@ fn named_with_port<'a>(config: &'a NodeConfig, scope: &Scope, entry: &Entry) -> 
     named.filter(|(_, named)| is_host && !named.is_alias).map(|(named, _)| named)
 }
 
-/// A host without a port is one with any port as well. Few registries have several, so that is no more than a note where
-/// nothing names another port of the host. Hosts of a domain may have any.
+/// A host without a port is one with any port as well. Few registries have several, so that is no more than a note
+/// where nothing names another port of the host. Hosts of a domain may have any.
 fn report_ports(
     config: &NodeConfig,
     scope: &Scope,

@@ -209,11 +209,7 @@ fn expected(
         return Some(noted);
     }
     if let Some(digest) = route.and_then(|route| route.digest.parse().ok()) {
-        // Who may edit a Pod may edit its record. Of a container the kubelet's report stands beside it.
-        let is_believed = !matches!(used.place, Place::Volume(_))
-            || proof(&digest).is_none_or(|proof| proof == Some(Proof::Holds));
-        let resolved = if is_believed { Resolved::Admission } else { Resolved::Annotation };
-        return Some(Expected { digest, resolved });
+        return Some(Expected { digest, resolved: Resolved::Admission });
     }
     if let Place::Volume(name) = used.place
         && let Some(digest) = annotated.of(name, &image)

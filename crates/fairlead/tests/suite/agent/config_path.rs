@@ -48,6 +48,8 @@ async fn files_are_written_only_where_containerd_reads_them() -> Result<()> {
         let copy = root.path().join(part.strip_prefix("/")?);
         std::fs::create_dir_all(copy.parent().context("a directory")?)?;
         std::fs::copy(&part, copy)?;
+        // An agent believes that a directory is empty only where it sees the directory.
+        std::fs::create_dir_all(root.path().join(one.trim_start_matches('/')))?;
         std::fs::write(&file, &config)?;
         node.cluster.restart(Part::Containerd).await?;
         let repository = format!("app{number}");

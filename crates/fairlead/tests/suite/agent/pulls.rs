@@ -201,8 +201,13 @@ async fn pull_all(node: &Node, images: &[String]) -> Result<Vec<bool>> {
         let outcome = |name: String| {
             let all = status.container_statuses.iter().flatten();
             let state = all.into_iter().find(|one| one.name == name)?.state.as_ref()?;
-            let waiting = state.waiting.as_ref().and_then(|waiting| waiting.reason.as_deref());
-            let has_failed = matches!(waiting, Some("ErrImagePull" | "ImagePullBackOff"));
+            let has_failed = state.waiting.as_ref().is_some_and(|waiting| {
+                let [reason, message] =
+                    [&waiting.reason, &waiting.message].map(|text| text.as_deref().unwrap_or(""));
+                // The kubelet has its own limit, and tries again.
+                matches!(reason, "ErrImagePull" | "ImagePullBackOff")
+                    && !message.contains("pull QPS exceeded")
+            });
             if has_failed { Some(false) } else { state.running.is_some().then_some(true) }
         };
         let outcomes: Option<Vec<bool>> =

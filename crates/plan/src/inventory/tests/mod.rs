@@ -143,9 +143,6 @@ fn a_reported_volume_is_told_by_the_kubelet() {
     let [row] = &found.rows[..] else { panic!("{found:?}") };
     assert_eq!((row.source, row.state, &*row.requested), (Source::Kubelet, State::Matching, "llm:1"));
     assert_eq!(row.expected, Some(Expected { digest: digest("llm"), resolved: Resolved::Admission }));
-    // Who may edit the Pod may have written the record.
-    let unproven = Known::default().rows(&view).rows.remove(0).expected;
-    assert_eq!(unproven, Some(Expected { digest: digest("llm"), resolved: Resolved::Annotation }));
     assert_eq!(row.image_id().as_deref(), Some(&*told));
     assert_eq!(found.findings, []);
 }
