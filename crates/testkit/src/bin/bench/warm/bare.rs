@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::load::{BETWEEN_STARTS, Load, NODES_AT_ONCE};
 use super::stage::Stage;
-use super::witness::{LABEL, Seen, Sight, State, pull_pods};
+use super::witness::{LABEL, Seen, Sight, State, Witness, pull_pods};
 
 /// Requests at once. More would only queue in the API server.
 const REQUESTS: usize = 32;
@@ -89,6 +89,9 @@ impl Requests {
 
 pub(crate) async fn run(stage: &Stage, load: &Load) -> Result<Bare> {
     let (client, namespace) = stage.bare().await?;
+    // The operator is measured by a watch beside its own, which takes the API server and this program as long as one
+    // more controller would. The same watch is there for the loop, so that it is in both times.
+    let _witness = Witness::start(stage.client.clone(), namespace).await?;
     let mut sights = pin!(pull_pods(client.clone(), namespace));
     while !matches!(sights.next().await.context("the watch ended")??, Sight::Listed) {}
     let mut requests = Requests {
