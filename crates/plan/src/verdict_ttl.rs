@@ -9,6 +9,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
 
 /// Refusals and absences: an image that was just pushed, or a secret that was repaired, must not wait.
@@ -53,6 +55,29 @@ pub enum Standing {
     Renew,
     /// It says nothing any more.
     Gone,
+}
+
+/// What an answer means for the last digest that a tag was seen to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastDigest {
+    Is(Digest),
+    /// The registry says that the tag is gone, or refuses access: what was seen before is not used any more.
+    Forgotten,
+    /// It says nothing about the digest.
+    Unchanged,
+}
+
+/// What of an answer outlives the verdict: which digest a tag has, until another answer says otherwise. A digest names
+/// the same image for ever, so nothing is kept of it.
+pub fn last_digest(image: &Reference, verdict: &Verdict) -> LastDigest {
+    match verdict {
+        _ if image.digest().is_some() => LastDigest::Unchanged,
+        Verdict::Available { digest: Some(digest) } => LastDigest::Is(*digest),
+        Verdict::NotFound { .. } | Verdict::Unauthorised { .. } | Verdict::Forbidden { .. } => {
+            LastDigest::Forgotten
+        }
+        _ => LastDigest::Unchanged,
+    }
 }
 
 /// How long a verdict that was found `now` will be good. `None`: it is not worth keeping. `jitter` in 0..1 keeps images

@@ -9,7 +9,9 @@ use fairlead_domain::reference::{ImageKey, Reference};
 use fairlead_domain::verdict::Verdict;
 use jiff::Timestamp;
 
+use super::last_seen::LastSeen;
 use super::{Expected, Proof, Resolved};
+use crate::credentials::Principal;
 
 /// Digests that are remembered of one reference, the latest ones.
 const MOST_DIGESTS: usize = 4;
@@ -70,6 +72,8 @@ pub type NamespaceImage = (Arc<str>, ImageKey);
 pub struct Resolutions {
     seen: BTreeMap<NamespaceImage, Vec<Resolution>>,
     failed: BTreeMap<NamespaceImage, FailedLook>,
+    /// What any look found, wanted by anything here or not.
+    last: LastSeen,
     /// Since when images are looked at, in seconds since 1970.
     begun: i64,
 }
@@ -116,7 +120,25 @@ impl Resolutions {
         self.begun
     }
 
-    /// Takes up what a look found.
+    /// Takes up what a look of the watch found, and tells whether anything is to be gone through again for it.
+    pub fn saw(
+        &mut self,
+        principal: &Principal,
+        image: &Reference,
+        verdict: &Verdict,
+        at: Timestamp,
+    ) -> bool {
+        let is_news = self.last.heed(principal, image, verdict, at);
+        match principal {
+            Principal::Namespace(namespace) => {
+                self.heed(namespace, image, verdict, at);
+                true
+            }
+            Principal::Cluster => is_news,
+        }
+    }
+
+    /// Takes up what a look found that was asked for here.
     pub fn heed(&mut self, namespace: &Arc<str>, image: &Reference, verdict: &Verdict, at: Timestamp) {
         let why = match verdict {
             Verdict::Available { digest: Some(digest) } => return self.learn(namespace, image, *digest, at),
@@ -163,6 +185,18 @@ impl Resolutions {
         Some(SeenDigest { digest: last.digest, at: last.last.as_second() })
     }
 
+    /// The digest that any look on behalf of the namespace saw last, also where nothing here wants to know of it.
+    pub fn last_seen(&self, namespace: &Arc<str>, image: &Reference) -> Option<SeenDigest> {
+        let last = self.last.for_namespace(&(Arc::clone(namespace), image.key()));
+        last.into_iter().chain(self.now(namespace, image)).max_by_key(|seen| seen.at)
+    }
+
+    /// The digest that looks on behalf of cluster-scoped objects saw last, with whose Secrets ever. Namespaces do not
+    /// learn it; it is a reason to look on behalf of one.
+    pub(super) fn seen_for_cluster(&self, image: &Reference) -> Option<SeenDigest> {
+        self.last.for_cluster(image)
+    }
+
     /// When the image was last looked at, whatever was found.
     pub fn last_look(&self, namespace: &Arc<str>, image: &Reference) -> Option<Timestamp> {
         let seen = self.of(namespace, image).last().map(|seen| seen.last);
@@ -188,7 +222,7 @@ impl Resolutions {
         self.failure(namespace, image).is_some_and(|failed| failed.why == Failure::Silent)
     }
 
-    /// Forgets what is not wanted any more.
+    /// Forgets what is not wanted any more, but for the last digests.
     pub fn keep(&mut self, wanted: impl Fn(&NamespaceImage) -> bool) {
         self.seen.retain(|key, _| wanted(key));
         self.failed.retain(|key, _| wanted(key));

@@ -10,6 +10,7 @@ mod compare;
 mod contents;
 mod currency;
 mod drift;
+mod last_seen;
 mod memory;
 mod places;
 mod reported;

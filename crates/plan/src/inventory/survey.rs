@@ -147,8 +147,8 @@ impl<'k, P: Clone> Survey<'k, P> {
         }
     }
 
-    /// Has tags looked at: of every image volume, and of images that are pinned; as they are used and, in order to know
-    /// whether they have moved, as they were asked for. What an annotation says of a volume is looked at as well, while
+    /// Has tags looked at: of every image volume, of images that are pinned, and of others that the watch saw with another
+    /// digest; as they are used and, in order to know whether they have moved, as they were asked for. What an annotation says of a volume is looked at as well, while
     /// nothing else is known of it.
     fn look(&mut self, surveyed: &Surveyed<'_, '_, P>, row: &Row<'_>, annotated: &VolumeDigests) {
         let (Ok(routed), Ok(requested)) = (Reference::parse(row.routed), Reference::parse(&row.requested))
@@ -168,7 +168,17 @@ impl<'k, P: Clone> Survey<'k, P> {
         if requested.digest().is_none() && (is_pinned || is_volume) && requested != routed {
             self.doubt(surveyed, row, &requested);
             self.wish(surveyed, requested, false);
+        } else if requested.digest().is_none() && !is_volume && self.may_have_moved(surveyed.view, row, &requested) {
+            self.wish(surveyed, requested, false);
         }
+    }
+
+    /// Whether looks on behalf of cluster-scoped objects saw another digest of a tag than the one that runs. They may
+    /// have been made with Secrets of another namespace, so the tag is looked at once more, with those of this one.
+    fn may_have_moved(&self, pod: &PodView<'_>, row: &Row<'_>, tag: &Reference) -> bool {
+        let runs = row.reported.as_ref().and_then(|(_, reported)| reported.digest());
+        let seen = || self.resolutions.seen_for_cluster(tag);
+        runs.is_some_and(|runs| seen().is_some_and(|seen| seen.at > pod.created && seen.digest != runs))
     }
 
     /// Takes note of a Pod that may have got its digest after the last look at the tag.

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use fairlead_domain::digest::Digest;
 use fairlead_plan::availability::MirrorLooks;
-use fairlead_plan::credentials::Principal;
 use fairlead_plan::inventory::{Drift, Resolutions, RevisionDrift, WriteAttempts, by_revision};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedMutexGuard, mpsc, watch};
@@ -281,10 +280,9 @@ impl Inventory {
 
     /// Takes up what the watch has found.
     fn heed(&mut self, seen: Seen) {
-        let Seen { reference, principal: Principal::Namespace(namespace), verdict } = seen else { return };
+        let Seen { reference, principal, verdict } = seen;
         let now = self.setup.context.clock.now();
-        self.known.resolutions.lock().heed(&namespace, &reference, &verdict, now);
-        self.gather = true;
+        self.gather |= self.known.resolutions.lock().saw(&principal, &reference, &verdict, now);
     }
 
     fn took(&mut self, digest: Digest, result: ReadResult) {

@@ -31,7 +31,7 @@ use prober::Prober;
 use crate::cluster::usage::Ignored;
 use crate::context::Context;
 
-/// What a look at an image of a mirror found.
+/// What a look at an image found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     pub reference: Reference,
@@ -78,7 +78,7 @@ impl AvailabilitySetup {
         wishes: watch::Receiver<Arc<MirrorLooks>>,
         seen: mpsc::Sender<Seen>,
     ) -> Self {
-        self.prober = Arc::new(Prober::clone(&self.prober).telling(seen));
+        self.prober = Arc::new(Prober::clone(&self.prober).accounting(seen));
         self.accounts = wishes;
         self
     }

@@ -38,6 +38,8 @@ type Answers = Vec<((Vec<CredentialId>, Cause), Verdict)>;
 pub(super) struct Prober {
     context: Arc<Context>,
     seen: mpsc::Sender<Seen>,
+    /// The inventory, which learns of every look.
+    accounts: Option<mpsc::Sender<Seen>>,
     /// Those that compare what is found with something else.
     others: Vec<mpsc::Sender<Seen>>,
 }
@@ -50,7 +52,11 @@ impl fmt::Debug for Prober {
 
 impl Prober {
     pub(super) fn new(context: Arc<Context>, seen: mpsc::Sender<Seen>) -> Self {
-        Self { context, seen, others: Vec::new() }
+        Self { context, seen, accounts: None, others: Vec::new() }
+    }
+
+    pub(super) fn accounting(self, seen: mpsc::Sender<Seen>) -> Self {
+        Self { accounts: Some(seen), ..self }
     }
 
     pub(super) fn telling(mut self, seen: mpsc::Sender<Seen>) -> Self {
@@ -63,7 +69,7 @@ impl Prober {
         Pace { interval: rule.interval.as_std(), most: rule.max_per_interval }
     }
 
-    /// Looks, and tells the mirrors if they want to know.
+    /// Looks, and tells the inventory, and the mirrors if they want to know.
     pub(super) async fn look(&self, question: &Question) -> Looked {
         let given_up = || {
             let reason = "the look took too long and was given up".into();
@@ -77,11 +83,14 @@ impl Prober {
             let asking = self.ask_in_turn(question, wish, &mut answers);
             let looked = timeout_at(until, asking).await.unwrap_or_else(|_| given_up());
             complete &= looked.complete;
+            let (reference, principal) = (question.image.clone(), wish.principal.clone());
+            let seen = Seen { reference, principal, verdict: looked.verdict.clone() };
+            if let Some(accounts) = &self.accounts {
+                // What does not fit is looked at again.
+                drop(accounts.try_send(seen.clone()));
+            }
             if wish.for_mirror {
-                let (reference, principal) = (question.image.clone(), wish.principal.clone());
-                let seen = Seen { reference, principal, verdict: looked.verdict.clone() };
                 for other in &self.others {
-                    // What does not fit is looked at again.
                     drop(other.try_send(seen.clone()));
                 }
                 if self.seen.send_timeout(seen, TELLING).await.is_err() {

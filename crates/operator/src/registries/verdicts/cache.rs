@@ -203,17 +203,15 @@ impl Cache {
         }
     }
 
-    /// The digest that an image is known to have, and since when. This is no use of the verdict: nothing is refreshed
-    /// for it.
-    pub(super) fn digest(&self, asked: &Asked<'_>, now: Instant) -> Option<(Digest, Instant)> {
+    /// The digest that an image is known to have. This is no use of the verdict: nothing is refreshed for it.
+    pub(super) fn digest(&self, asked: &Asked<'_>, now: Instant) -> Option<Digest> {
         let shard = self.shard(asked.hash);
         let entry = shard.entries.get(&asked.hash).filter(|entry| asked.is(&entry.image))?;
-        let digest = entry.verdict.digest().filter(|_| entry.standing(self.ages, now) != Standing::Gone);
-        Some((digest?, entry.found))
+        entry.verdict.digest().filter(|_| entry.standing(self.ages, now) != Standing::Gone)
     }
 
-    /// The digest that an image was last seen to have, however long ago.
-    pub(super) fn last_digest(&self, asked: &Asked<'_>) -> Option<Digest> {
+    /// The digest that an image was last seen to have, however long ago, and when.
+    pub(super) fn last_digest(&self, asked: &Asked<'_>) -> Option<(Digest, Instant)> {
         self.last_digests.of(asked)
     }
 

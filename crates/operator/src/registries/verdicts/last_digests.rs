@@ -1,4 +1,4 @@
-//! The last digest that each tag was seen to have, for pins while a registry does not answer. Verdicts end after a
+//! The last digest that each tag was seen to have, for pins while a registry does not answer, and for the inventory. Verdicts end after a
 //! minute and give way to bad news; this stays until the registry says that the tag is gone or refuses access, or
 //! until there is no more room.
 
@@ -27,9 +27,10 @@ struct LastDigest {
 }
 
 impl LastDigests {
-    pub(super) fn of(&self, asked: &Asked<'_>) -> Option<Digest> {
+    /// The digest, and when it was seen.
+    pub(super) fn of(&self, asked: &Asked<'_>) -> Option<(Digest, Instant)> {
         let known = self.0.lock();
-        known.get(&asked.hash()).filter(|last| asked.is(&last.image)).map(|last| last.digest)
+        known.get(&asked.hash()).filter(|last| asked.is(&last.image)).map(|last| (last.digest, last.seen))
     }
 
     pub(super) fn heed(&self, image: &Image, verdict: &Verdict, seen: Instant) {
@@ -86,7 +87,7 @@ mod tests {
             Verdict::Available { digest: None },
         ] {
             last.heed(&asked(1).own(), &silence, now);
-            assert_eq!(last.of(&asked(1)), there.digest(), "{silence}");
+            assert_eq!(last.of(&asked(1)), there.digest().map(|digest| (digest, now)), "{silence}");
         }
         assert_eq!(last.of(&asked(2)), None);
         for answer in [
@@ -104,6 +105,7 @@ mod tests {
             last.heed(&asked(tag).own(), &there, seen);
         }
         assert!(last.0.lock().len() < MOST, "the oldest make room");
-        assert_eq!((last.of(&asked(0)), last.of(&asked(MOST))), (None, there.digest()));
+        let of = |tag| last.of(&asked(tag)).map(|(digest, _)| digest);
+        assert_eq!((of(0), of(MOST)), (None, there.digest()));
     }
 }

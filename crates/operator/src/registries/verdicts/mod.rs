@@ -101,20 +101,21 @@ impl Verdicts {
 
     /// The digest that an image is known to have. No registry is asked, and the verdict does not count as in use.
     pub fn known_digest(&self, image: &Reference, credentials: &[Credential]) -> Option<Digest> {
-        self.seen_digest(image, credentials).map(|(digest, _)| digest)
-    }
-
-    /// The same, with the age of the answer.
-    pub fn seen_digest(&self, image: &Reference, credentials: &[Credential]) -> Option<(Digest, Duration)> {
-        let (cache, now) = (&self.shared.cache, Instant::now());
-        let (digest, found) = cache.digest(&cache.asked(image, credentials, self.cause), now)?;
-        Some((digest, now.saturating_duration_since(found)))
+        let cache = &self.shared.cache;
+        cache.digest(&cache.asked(image, credentials, self.cause), Instant::now())
     }
 
     /// The digest that an image was last seen to have, however long ago, unless its registry has said since that it is
     /// gone or refuses access.
     pub fn last_digest(&self, image: &Reference, credentials: &[Credential]) -> Option<Digest> {
-        self.shared.cache.last_digest(&self.shared.cache.asked(image, credentials, self.cause))
+        self.last_seen(image, credentials).map(|(digest, _)| digest)
+    }
+
+    /// The same, with the age of the answer.
+    pub fn last_seen(&self, image: &Reference, credentials: &[Credential]) -> Option<(Digest, Duration)> {
+        let cache = &self.shared.cache;
+        let (digest, seen) = cache.last_digest(&cache.asked(image, credentials, self.cause))?;
+        Some((digest, seen.elapsed()))
     }
 
     /// What is known, or what a probe finds out before the deadline and within the time that a probe may take. A

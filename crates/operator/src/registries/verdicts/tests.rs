@@ -165,6 +165,19 @@ fn a_refresh_that_ended_without_an_answer_is_lined_up_again() {
 }
 
 #[test]
+fn the_last_digest_outlives_its_verdict() {
+    let (cache, start) = (cache(100), Instant::now());
+    let after = |seconds| start + Duration::from_secs(seconds);
+    let there = Verdict::Available { digest: Some(Digest::sha256(b"there")) };
+    keep(&cache, "app:1", &[], at(there.clone(), start));
+    let asked = || cache.asked(&image("app:1"), &[], Cause::Administrator);
+    assert_eq!(cache.digest(&asked(), after(60)), there.digest());
+    assert_eq!(cache.digest(&asked(), after(61)), None);
+    cache.tidy(after(3600), 10);
+    assert_eq!(cache.last_digest(&asked()), there.digest().map(|digest| (digest, start)));
+}
+
+#[test]
 fn those_who_ask_the_same_share_a_probe() {
     let (cache, now) = (cache(100), Instant::now());
     let ada = logins(&["ada"]);

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
+use crate::credentials::Principal;
 use crate::usage::Holder;
 
 const IMAGE: &str = "registry.example/llm:1";
@@ -96,6 +97,36 @@ fn tags_are_looked_at_as_they_are_used_and_as_they_were_asked_for() {
     let (found, _) = survey(&[view], &Known::default(), &resolutions, 0);
     let wanted: Vec<_> = looks(found).into_iter().map(|(image, _)| image).collect();
     assert_eq!(wanted, ["origin.example/app:1", "origin.example/llm:1", IMAGE]);
+}
+
+#[test]
+fn a_tag_that_cluster_scoped_objects_saw_move_is_looked_at_for_the_namespace() {
+    let image = "registry.example/app:1";
+    let (old, new) = (digest("old"), digest("new"));
+    let runs = format!("registry.example/app@{old}");
+    let mut view = pod("a", vec![container("web", image, Some(&runs))]);
+    view.created = 100;
+    let pods = [view];
+    let saw = |digest, second| {
+        let mut resolutions = Resolutions::default();
+        let there = Verdict::Available { digest: Some(digest) };
+        assert!(resolutions.saw(&Principal::Cluster, &reference(image), &there, at(second)));
+        resolutions
+    };
+    let wanted = |resolutions: &Resolutions| looks(survey(&pods, &Known::default(), resolutions, 300).0);
+    assert_eq!(wanted(&saw(old, 200)), []);
+    assert_eq!(wanted(&saw(new, 99)), [], "the Pod is newer than that look");
+    let mut resolutions = saw(new, 200);
+    assert_eq!(wanted(&resolutions), [(image.to_owned(), true)]);
+    assert_eq!(resolutions.last_seen(&shop(), &reference(image)), None, "those may be answers of another one");
+    // Looked at with Secrets of the namespace, and for its own objects.
+    let own = Principal::Namespace(shop());
+    assert!(resolutions.saw(&own, &reference(image), &Verdict::Available { digest: Some(new) }, at(210)));
+    assert_eq!(wanted(&resolutions), [(image.to_owned(), false)]);
+    resolutions.keep(|_| false);
+    let seen = Some(SeenDigest { digest: new, at: 210 });
+    assert_eq!(resolutions.last_seen(&shop(), &reference(image)), seen, "until a newer look");
+    assert_eq!(resolutions.now(&shop(), &reference(image)), None);
 }
 
 #[test]

@@ -276,18 +276,18 @@ impl Pass<'_> {
         self.unreadable.get(digest).is_some_and(|unread| !unread.no_room)
     }
 
-    /// What a registry says that an image of a namespace is today, by the newest answer. An answer that needed no
-    /// credentials may be used for every namespace.
+    /// What a registry last said that an image of a namespace is, however long ago. An answer that needed no credentials
+    /// may be used for every namespace.
     fn now(&self, namespace: &str, image: &str) -> Option<SeenDigest> {
         let image = Reference::parse(image).ok()?;
         let cause = self.policies.cause_of(&image);
-        let told = self.setup.context.verdicts.caused_by(cause).seen_digest(&image, &[]);
+        let told = self.setup.context.verdicts.caused_by(cause).last_seen(&image, &[]);
         let told = told.map(|(digest, age)| {
             // Whole seconds, so that it does not look newer than it is.
             let age = i64::try_from(age.as_secs()).unwrap_or(i64::MAX).saturating_add(1);
             SeenDigest { digest, at: self.now.as_second().saturating_sub(age) }
         });
-        let looked = self.resolutions.now(&Arc::from(namespace), &image);
+        let looked = self.resolutions.last_seen(&Arc::from(namespace), &image);
         looked.into_iter().chain(told).max_by_key(|seen| seen.at)
     }
 
