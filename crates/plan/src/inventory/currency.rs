@@ -2,7 +2,6 @@
 //! different content.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use fairlead_api::conditions::{Finding, reasons, types};
 use fairlead_api::fairlead::PinnedImage;
@@ -19,22 +18,26 @@ pub struct RevisionDrift {
     pub message: String,
 }
 
-/// Drift by UID of the controller of the Pods concerned, which is that of their revision or of all revisions. `owner`
-/// names it by namespace and name of a Pod. Replicas of different controllers may differ: a rollout is under way.
-pub fn by_revision(
-    drifts: &[Drift],
-    owner: impl Fn(&str, &str) -> Option<Arc<str>>,
-) -> BTreeMap<Arc<str>, Vec<RevisionDrift>> {
-    let mut all: BTreeMap<Arc<str>, Vec<RevisionDrift>> = BTreeMap::new();
+/// A revision whose Pods run what has drifted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DriftedRevision {
+    /// UID of the controller of its Pods. A StatefulSet or a DaemonSet is the controller of all its revisions.
+    pub controller: String,
+    pub revision: String,
+}
+
+/// Drift by revision. Replicas of different revisions may differ: a rollout is under way.
+pub fn by_revision(drifts: &[Drift]) -> BTreeMap<DriftedRevision, Vec<RevisionDrift>> {
+    let mut all: BTreeMap<DriftedRevision, Vec<RevisionDrift>> = BTreeMap::new();
     for drift in drifts.iter().filter(|drift| drift.kind != DriftKind::Mirror) {
-        let mut contents: BTreeMap<Arc<str>, usize> = BTreeMap::new();
-        for owner in drift.pods.iter().filter_map(|pod| owner(&drift.namespace, pod)) {
-            *contents.entry(owner).or_default() += 1;
+        let mut contents: BTreeMap<&DriftedRevision, usize> = BTreeMap::new();
+        for revision in drift.revisions.iter().flatten() {
+            *contents.entry(revision).or_default() += 1;
         }
         let needed = if drift.kind == DriftKind::Replicas { 2 } else { 1 };
-        for (owner, _) in contents.into_iter().filter(|(_, contents)| *contents >= needed) {
+        for (revision, _) in contents.into_iter().filter(|(_, contents)| *contents >= needed) {
             let (kind, image, message) = (drift.kind, drift.image.clone(), drift.message.clone());
-            all.entry(owner).or_default().push(RevisionDrift { kind, image, message });
+            all.entry(revision.clone()).or_default().push(RevisionDrift { kind, image, message });
         }
     }
     all
@@ -61,7 +64,13 @@ mod tests {
 
     use super::*;
 
-    fn drift(kind: DriftKind, image: &str, pods: &[&str]) -> Drift {
+    fn revision(text: &str) -> DriftedRevision {
+        let (controller, revision) = text.split_once('/').expect("a controller and its revision");
+        DriftedRevision { controller: controller.to_owned(), revision: revision.to_owned() }
+    }
+
+    /// `contents`: for each, the revisions whose Pods run it.
+    fn drift(kind: DriftKind, image: &str, contents: &[&[&str]]) -> Drift {
         let text = String::new;
         Drift {
             kind,
@@ -73,7 +82,7 @@ mod tests {
             message: format!("{image} has drifted"),
             digests: Vec::new(),
             pod: text(),
-            pods: pods.iter().map(|pod| (*pod).to_owned()).collect(),
+            revisions: contents.iter().map(|of| of.iter().map(|text| revision(text)).collect()).collect(),
         }
     }
 
@@ -84,26 +93,29 @@ mod tests {
             "resolvedAt": "2026-01-01T00:00:00Z",
         });
         let pinned: Vec<PinnedImage> = serde_json::from_value(json!([image])).expect("an image");
-        let owner = |_: &str, pod: &str| pod.split_once('-').map(|(owner, _)| Arc::from(owner));
-        let drifts =
-            [drift(DriftKind::Upstream, "app:1", &["old-1"]), drift(DriftKind::Mirror, "app:1", &["new-1"])];
-        let by = by_revision(&drifts, owner);
-        let of = |owner: &str| by.get(owner).map(Vec::as_slice).unwrap_or_default();
-        let found = currency(&pinned, of("old"), false).expect("a condition");
+        // Both are of one StatefulSet.
+        let drifts = [
+            drift(DriftKind::Upstream, "app:1", &[&["set/old"]]),
+            drift(DriftKind::Mirror, "app:1", &[&["set/new"]]),
+        ];
+        let by = by_revision(&drifts);
+        let of = |text: &str| by.get(&revision(text)).map(Vec::as_slice).unwrap_or_default();
+        let found = currency(&pinned, of("set/old"), false).expect("a condition");
         assert_eq!((found.status, &*found.reason), (ConditionStatus::False, "TagMoved"));
-        assert_eq!(currency(&pinned, of("new"), false), None, "it never drifted");
-        let found = currency(&pinned, of("new"), true).expect("a condition");
+        assert_eq!(currency(&pinned, of("set/new"), false), None, "it never drifted");
+        let found = currency(&pinned, of("set/new"), true).expect("a condition");
         assert_eq!((found.status, &*found.reason), (ConditionStatus::True, "DigestsAgree"));
-        let other = by_revision(&[drift(DriftKind::Upstream, "other:1", &["old-1"])], owner);
-        assert_eq!(currency(&pinned, &other["old"], false), None, "that image is not pinned");
+        let other = by_revision(&[drift(DriftKind::Upstream, "other:1", &[&["set/old"]])]);
+        assert_eq!(currency(&pinned, &other[&revision("set/old")], false), None, "that image is not pinned");
     }
 
     #[test]
     fn replicas_of_two_revisions_may_differ() {
-        let owner = |_: &str, pod: &str| pod.split_once('-').map(|(owner, _)| Arc::from(owner));
-        let rollout = [drift(DriftKind::Replicas, "app:1", &["old-1", "new-1"])];
-        assert!(by_revision(&rollout, owner).is_empty());
-        let differing = [drift(DriftKind::Replicas, "app:1", &["old-1", "old-2"])];
-        assert_eq!(by_revision(&differing, owner)["old"][0].kind, DriftKind::Replicas);
+        let rollout = [drift(DriftKind::Replicas, "app:1", &[&["set/old"], &["set/new"]])];
+        assert!(by_revision(&rollout).is_empty());
+        let differing = [drift(DriftKind::Replicas, "app:1", &[&["set/old"], &["set/new", "set/old"]])];
+        let by = by_revision(&differing);
+        assert_eq!(by.keys().collect::<Vec<_>>(), [&revision("set/old")]);
+        assert_eq!(by[&revision("set/old")][0].kind, DriftKind::Replicas);
     }
 }

@@ -14,10 +14,12 @@ use fairlead_domain::reference::Reference;
 use serde::Serialize;
 
 use super::compare::{Held, Judge};
-use super::{Contents, PodView, Reported, Role, Row, SeenDigest};
+use super::{Contents, DriftedRevision, PodView, Reported, Role, Row, SeenDigest};
 
 /// Different contents that are told apart for one image of a workload.
 const MOST_CONTENTS: usize = 8;
+/// Revisions that are told apart for one content.
+const MOST_REVISIONS: usize = 16;
 /// Images with drift that are kept.
 const MOST_DRIFTS: usize = 1000;
 
@@ -69,9 +71,9 @@ pub struct Drift {
     pub digests: Vec<String>,
     /// One Pod of those concerned.
     pub pod: String,
-    /// One Pod of each content that has drifted.
+    /// Of each content that has drifted, the revisions whose Pods run it.
     #[serde(skip)]
-    pub pods: Vec<String>,
+    pub revisions: Vec<Vec<DriftedRevision>>,
 }
 
 /// What is known besides Pods of images in use.
@@ -205,6 +207,46 @@ struct Replica<'a> {
     created: i64,
 }
 
+/// Replicas that hold the same.
+#[derive(Debug)]
+struct Copies<'a> {
+    /// The oldest.
+    first: Replica<'a>,
+    count: usize,
+    /// Their controllers and revisions, and when the oldest replica of each was created.
+    revisions: Vec<((&'a str, &'a str), i64)>,
+}
+
+impl<'a> Copies<'a> {
+    fn add(&mut self, replica: Replica<'a>, revision: Option<(&'a str, &'a str)>) {
+        self.count += 1;
+        self.note(revision, replica.created);
+        if replica.created < self.first.created {
+            self.first = replica;
+        }
+    }
+
+    fn note(&mut self, revision: Option<(&'a str, &'a str)>, created: i64) {
+        let Some(revision) = revision else { return };
+        let has_room = self.revisions.len() < MOST_REVISIONS;
+        match self.revisions.iter_mut().find(|(known, _)| *known == revision) {
+            Some((_, oldest)) => *oldest = created.min(*oldest),
+            None if has_room => self.revisions.push((revision, created)),
+            None => {}
+        }
+    }
+
+    /// The revisions with a replica from before a time.
+    fn revisions(&self, before: i64) -> Vec<DriftedRevision> {
+        let old = self.revisions.iter().filter(|(_, created)| *created < before);
+        old.map(|((controller, revision), _)| DriftedRevision {
+            controller: (*controller).to_owned(),
+            revision: (*revision).to_owned(),
+        })
+        .collect()
+    }
+}
+
 impl Replica<'_> {
     fn held(&self) -> Held<'_> {
         Held { reported: &self.reported, platform: self.platform }
@@ -230,8 +272,7 @@ struct OtherPlace<'a> {
 
 #[derive(Debug, Default)]
 struct Uses<'a> {
-    /// Different contents, each with its oldest replica and how many there are.
-    contents: Vec<(Replica<'a>, usize)>,
+    contents: Vec<Copies<'a>>,
     places: Vec<OtherPlace<'a>>,
     pod: &'a str,
 }
@@ -274,8 +315,8 @@ impl<'a> Drifts<'a> {
             }
         }
         let Some(reported) = held(row) else { return };
-        let same = |(known, _): &&mut (Replica<'_>, usize)| {
-            known.reported.digest() == reported.digest() && known.platform == pod.platform
+        let same = |known: &&mut Copies<'_>| {
+            known.first.reported.digest() == reported.digest() && known.first.platform == pod.platform
         };
         let has_room = uses.contents.len() < MOST_CONTENTS;
         let known = uses.contents.iter_mut().find(same);
@@ -287,13 +328,12 @@ impl<'a> Drifts<'a> {
             created: pod.created,
         };
         match known {
-            Some((known, count)) => {
-                *count += 1;
-                if replica.created < known.created {
-                    *known = replica;
-                }
+            Some(known) => known.add(replica, pod.revision()),
+            None if has_room => {
+                let mut copies = Copies { first: replica, count: 1, revisions: Vec::new() };
+                copies.note(pod.revision(), pod.created);
+                uses.contents.push(copies);
             }
-            None if has_room => uses.contents.push((replica, 1)),
             None => {}
         }
     }
@@ -303,8 +343,8 @@ impl<'a> Drifts<'a> {
         let judge = Judge { contents: current.contents, given_up: current.given_up };
         let mut found = DriftFindings::default();
         for (key, mut uses) in self.0 {
-            uses.contents.sort_by(|(one, count), (other, others)| {
-                others.cmp(count).then_with(|| one.pod.cmp(other.pod))
+            uses.contents.sort_by(|one, other| {
+                other.count.cmp(&one.count).then_with(|| one.first.pod.cmp(other.first.pod))
             });
             let judged = Judged { key: &key, uses: &uses, judge: &judge };
             judged.replicas(&mut found);
@@ -329,7 +369,14 @@ struct Judged<'s, 'a> {
 }
 
 impl<'a> Judged<'_, 'a> {
-    fn drift(&self, kind: DriftKind, message: String, digests: Vec<String>, pods: &[&str]) -> Drift {
+    /// `of`: the contents that have drifted. Only replicas from before a time have.
+    fn drift(
+        &self,
+        kind: DriftKind,
+        message: String,
+        digests: Vec<String>,
+        (of, before): (&[&Copies<'_>], i64),
+    ) -> Drift {
         let DriftKey { namespace, workload_kind, workload, image, .. } = self.key;
         Drift {
             kind,
@@ -340,8 +387,8 @@ impl<'a> Judged<'_, 'a> {
             image: image.clone().into_owned(),
             message,
             digests,
-            pod: pods.first().map_or_else(|| self.uses.pod.to_owned(), |pod| (*pod).to_owned()),
-            pods: pods.iter().map(|pod| (*pod).to_owned()).collect(),
+            pod: of.first().map_or(self.uses.pod, |copies| copies.first.pod).to_owned(),
+            revisions: of.iter().map(|copies| copies.revisions(before)).collect(),
         }
     }
 
@@ -353,33 +400,33 @@ impl<'a> Judged<'_, 'a> {
     /// Where a digest can be read: what a replica runs in the repository that it runs it from, anything else in that
     /// of the image.
     fn read(&self, digest: Digest) -> DriftRead<'a> {
-        let runs = self.uses.contents.iter().find(|(one, _)| one.reported.digest() == Some(digest));
-        let (image, pod) = match runs {
-            Some((replica, _)) => (Cow::Borrowed(replica.routed), replica.pod),
+        let mut replicas = self.uses.contents.iter().map(|copies| &copies.first);
+        let (image, pod) = match replicas.find(|one| one.reported.digest() == Some(digest)) {
+            Some(replica) => (Cow::Borrowed(replica.routed), replica.pod),
             None => (self.key.image.clone(), self.uses.pod),
         };
         DriftRead { digest, image, namespace: self.key.namespace, pod }
     }
 
     fn replicas(&self, found: &mut DriftFindings<'a>) {
-        let Some((first, count)) = self.uses.contents.first() else { return };
+        let Some(first) = self.uses.contents.first() else { return };
         let (mut others, mut unknown) = (Vec::new(), false);
-        for (other, of_other) in self.uses.contents.iter().skip(1) {
+        for other in self.uses.contents.iter().skip(1) {
             // Two revisions that are pinned differ rightly: a rollout is under way.
-            let pins = [first, other].map(Replica::pinned);
+            let pins = [first, other].map(|copies| copies.first.pinned());
             if let [Some(one), Some(other)] = pins
                 && one != other
             {
                 continue;
             }
-            let (differs, reads) = self.judge.between(first.held(), other.held());
+            let (differs, reads) = self.judge.between(first.first.held(), other.first.held());
             found.reads.extend(reads.into_iter().map(|digest| self.read(digest)));
             unknown |= differs.is_none();
             if differs == Some(true) {
-                others.push((other, of_other));
+                others.push(other);
             }
         }
-        let Some((other, of_other)) = others.first() else {
+        let Some(other) = others.first() else {
             if unknown {
                 found.undecided.push(self.undecided("whether replicas run the same content"));
             }
@@ -387,34 +434,35 @@ impl<'a> Judged<'_, 'a> {
         };
         let DriftKey { workload_kind, workload, image, .. } = self.key;
         let message = format!(
-            "{} of {workload_kind}/{workload} runs different content of {image}: {} in {count} Pods ({}, for \
-             instance), {} in {of_other} ({}); restart the workload, or pin it with fairlead.dev/pin",
+            "{} of {workload_kind}/{workload} runs different content of {image}: {} in {} Pods ({}, for instance), {} \
+             in {} ({}); restart the workload, or pin it with fairlead.dev/pin",
             self.key.image_of(),
-            first.reported,
-            first.pod,
-            other.reported,
-            other.pod,
+            first.first.reported,
+            first.count,
+            first.first.pod,
+            other.first.reported,
+            other.count,
+            other.first.pod,
         );
-        let all = || std::iter::once(first).chain(others.iter().map(|(other, _)| *other));
-        let pods: Vec<_> = all().map(|replica| replica.pod).collect();
-        let digests = all().map(Replica::digest).collect();
-        found.drifts.push(self.drift(DriftKind::Replicas, message, digests, &pods));
+        let all: Vec<_> = std::iter::once(first).chain(others).collect();
+        let digests = all.iter().map(|copies| copies.first.digest()).collect();
+        found.drifts.push(self.drift(DriftKind::Replicas, message, digests, (&all, i64::MAX)));
     }
 
     /// What the registry said before a Pod came says nothing about the Pod: its digest may be the newer one.
     fn upstream(&self, now: SeenDigest, found: &mut DriftFindings<'a>) {
         let SeenDigest { digest: now, at } = now;
         let (mut moved, mut unknown) = (Vec::new(), false);
-        let before = self.uses.contents.iter().filter(|(replica, _)| replica.created < at);
-        for (replica, _) in before {
-            let (differs, reads) = self.judge.since(&now, replica.held());
+        let before = self.uses.contents.iter().filter(|copies| copies.first.created < at);
+        for copies in before {
+            let (differs, reads) = self.judge.since(&now, copies.first.held());
             found.reads.extend(reads.into_iter().map(|digest| self.read(digest)));
             unknown |= differs.is_none();
             if differs == Some(true) {
-                moved.push(replica);
+                moved.push(copies);
             }
         }
-        let Some(replica) = moved.first() else {
+        let Some(Copies { first: replica, .. }) = moved.first() else {
             if unknown {
                 found.undecided.push(self.undecided("whether the tag has moved"));
             }
@@ -429,8 +477,7 @@ impl<'a> Judged<'_, 'a> {
             replica.pod,
         );
         let digests = vec![replica.digest(), now.to_string()];
-        let pods: Vec<_> = moved.iter().map(|replica| replica.pod).collect();
-        found.drifts.push(self.drift(DriftKind::Upstream, message, digests, &pods));
+        found.drifts.push(self.drift(DriftKind::Upstream, message, digests, (&moved, at)));
     }
 
     /// What comparing the places found; where they were not compared, what admission found, unless registries say
@@ -454,6 +501,6 @@ impl<'a> Judged<'_, 'a> {
              condition Consistent",
             key.image,
         );
-        Some(self.drift(DriftKind::Mirror, message, Vec::new(), &[]))
+        Some(self.drift(DriftKind::Mirror, message, Vec::new(), (&[], i64::MAX)))
     }
 }

@@ -24,7 +24,7 @@ mod tests;
 pub use self::annotation::{Change, VolumeDigest, VolumeDigests, WriteAttempts, change};
 pub use self::compare::{Comparison, State, compare};
 pub use self::contents::{Content, Contents, PlatformManifest, is_empty_config};
-pub use self::currency::{RevisionDrift, by_revision, currency};
+pub use self::currency::{DriftedRevision, RevisionDrift, by_revision, currency};
 pub use self::drift::{Current, Drift, DriftFindings, DriftKind, DriftRead, Drifts, Suspects};
 pub use self::memory::{MountMemory, NamespaceImage, Notes, Resolutions, SeenDigest};
 pub use self::places::{ComparedPlaces, Places};

@@ -12,6 +12,7 @@ use super::{
     Comparison, Contents, Expected, Reported, Resolved, Role, Row, Source, State, VolumeDigests, compare,
 };
 use crate::owners::Controller;
+use crate::pinning::revision_label;
 use crate::pod_record::{Difference, Place, Record, Route};
 
 /// A Pod as the inventory sees it.
@@ -26,6 +27,8 @@ pub struct PodView<'a> {
     pub controller: Option<Controller<'a>>,
     /// Its label `pod-template-hash`.
     pub template_hash: Option<&'a str>,
+    /// Its label `controller-revision-hash`.
+    pub revision_hash: Option<&'a str>,
     /// In seconds since 1970.
     pub created: i64,
     /// Its annotations `fairlead.dev/routes` and `fairlead.dev/volume-digests`.
@@ -45,6 +48,12 @@ impl<'a> PodView<'a> {
             Some(deployment) => ("Deployment", deployment),
             None => (kind, name),
         }
+    }
+
+    /// UID of the Pod's controller, and which revision of it the Pod is of.
+    pub(super) fn revision(&self) -> Option<(&'a str, &'a str)> {
+        let uid = self.controller.filter(|controller| !controller.uid.is_empty())?.uid;
+        Some((uid, revision_label(uid, self.template_hash, self.revision_hash)))
     }
 }
 

@@ -24,15 +24,24 @@ pub struct Revision {
 /// virtual machine for instance, is of the one revision that its owner has. One without controller is of none.
 pub fn revision(controller: Option<Controller<'_>>, labels: &dyn Labels) -> Option<Revision> {
     let Controller { api_version, kind, name, uid } = controller?;
-    let by_label = [POD_TEMPLATE_HASH, CONTROLLER_REVISION_HASH].iter().find_map(|key| labels.value(key));
+    let [template, history] = [POD_TEMPLATE_HASH, CONTROLLER_REVISION_HASH].map(|key| labels.value(key));
     let workload = PinnedWorkload {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
         name: name.to_owned(),
         uid: uid.to_owned(),
     };
-    let revision = by_label.filter(|value| !value.is_empty()).unwrap_or(uid).to_owned();
+    let revision = revision_label(uid, template, history).to_owned();
     (!uid.is_empty()).then_some(Revision { workload, revision })
+}
+
+/// What tells the revisions of a controller apart, by the labels of its Pods.
+pub fn revision_label<'a>(
+    uid: &'a str,
+    template_hash: Option<&'a str>,
+    revision_hash: Option<&'a str>,
+) -> &'a str {
+    template_hash.or(revision_hash).filter(|label| !label.is_empty()).unwrap_or(uid)
 }
 
 impl Revision {

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use fairlead_domain::digest::Digest;
 use fairlead_plan::availability::MirrorLooks;
-use fairlead_plan::inventory::{Drift, Resolutions, RevisionDrift, WriteAttempts, by_revision};
+use fairlead_plan::inventory::{
+    Drift, DriftedRevision, Resolutions, RevisionDrift, WriteAttempts, by_revision,
+};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedMutexGuard, mpsc, watch};
 use tokio::time::Instant;
@@ -51,23 +53,23 @@ const READ_AGAIN: Duration = Duration::from_mins(15);
 /// Events whose objects are looked up at once.
 const EVENTS: usize = 4;
 
-/// What of pinned revisions has drifted, by UID of the controller of their Pods; none while this replica does not lead.
+/// What of pinned revisions has drifted; none while this replica does not lead.
 #[derive(Debug, Default)]
 pub struct DriftBoard {
-    drifts: Mutex<Option<BTreeMap<Arc<str>, Vec<RevisionDrift>>>>,
+    drifts: Mutex<Option<BTreeMap<DriftedRevision, Vec<RevisionDrift>>>>,
     changed: Bell,
 }
 
 impl DriftBoard {
-    pub(super) fn of(&self, owner: &str) -> Option<Vec<RevisionDrift>> {
-        self.drifts.lock().as_ref().map(|drifts| drifts.get(owner).cloned().unwrap_or_default())
+    pub(super) fn of(&self, revision: &DriftedRevision) -> Option<Vec<RevisionDrift>> {
+        self.drifts.lock().as_ref().map(|drifts| drifts.get(revision).cloned().unwrap_or_default())
     }
 
     pub(super) fn changes(&self) -> Changes {
         self.changed.listen()
     }
 
-    fn publish(&self, drifts: Option<BTreeMap<Arc<str>, Vec<RevisionDrift>>>) {
+    fn publish(&self, drifts: Option<BTreeMap<DriftedRevision, Vec<RevisionDrift>>>) {
         let mut published = self.drifts.lock();
         if *published != drifts {
             *published = drifts;
@@ -313,9 +315,7 @@ impl Inventory {
         let pod_of = |namespace: &str, pod: &str| {
             context.resources.pods.get(&Key { namespace: namespace.into(), name: pod.into() })
         };
-        let owner =
-            |namespace: &str, pod: &str| Some(Arc::clone(&pod_of(namespace, pod)?.owner.as_ref()?.uid));
-        self.setup.board.publish(Some(by_revision(drifts, owner)));
+        self.setup.board.publish(Some(by_revision(drifts)));
         let mut told = HashSet::with_capacity(drifts.len());
         for drift in drifts {
             let Drift { kind, namespace, workload_kind, workload, image_of, image, .. } = drift;

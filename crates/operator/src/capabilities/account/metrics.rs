@@ -168,6 +168,7 @@ mod tests {
             platform: None,
             controller: None,
             template_hash: None,
+            revision_hash: None,
             created: 0,
             routes: None,
             volume_digests: None,

@@ -47,6 +47,7 @@ pub fn view<'p>(
         platform: pod.node.as_ref().and_then(|node| platforms.get(node)),
         controller: pod.owner.as_ref().map(|owner| owner.controller()),
         template_hash: label(names::kubernetes::POD_TEMPLATE_HASH),
+        revision_hash: label(names::kubernetes::CONTROLLER_REVISION_HASH),
         created: pod.created,
         routes: text(names::fairlead::ROUTES),
         volume_digests: text(names::fairlead::VOLUME_DIGESTS),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use fairlead_api::conditions::{find, merge, types};
 use fairlead_api::fairlead::{ImagePin, PinnedWorkload};
 use fairlead_api::names;
-use fairlead_plan::inventory::{RevisionDrift, currency};
+use fairlead_plan::inventory::{DriftedRevision, RevisionDrift, currency};
 use fairlead_plan::pinning::{self, Fate, GRACE_SECONDS, PodImages};
 use fairlead_plan::pod_record::{PodAnnotations, RecordedOriginals};
 use jiff::Timestamp;
@@ -116,7 +116,11 @@ impl Controller for PinKeeper {
                     continue;
                 }
             }
-            drafts.extend(draft(pin, of_revision, self.setup.board.of(&pin.spec.workload.uid).as_deref()));
+            let revision = DriftedRevision {
+                controller: pin.spec.workload.uid.clone(),
+                revision: pin.spec.revision.clone(),
+            };
+            drafts.extend(draft(pin, of_revision, self.setup.board.of(&revision).as_deref()));
         }
         self.looks.retain(|uid, _| uids.contains(uid));
         self.statuses.write_all(drafts, term, begun).await;

@@ -155,6 +155,42 @@ fn a_look_from_before_a_pod_came_says_nothing_about_it() {
     }
 }
 
+/// A StatefulSet is the controller of the Pods of all its revisions.
+fn ordinal<'a>(name: &'a str, revision: &'a str, image: &'a str, image_id: &'a str) -> PodView<'a> {
+    let set = Controller { api_version: "apps/v1", kind: "StatefulSet", name: "web", uid: "set" };
+    PodView {
+        controller: Some(set),
+        template_hash: None,
+        revision_hash: Some(revision),
+        ..replica(name, image, image_id, None)
+    }
+}
+
+#[test]
+fn drift_concerns_the_revisions_whose_pods_run_it() {
+    let mut contents = multi_arch("old");
+    for (read, content) in multi_arch("new").iter() {
+        contents.learn(*read, content.clone());
+    }
+    let (old, new) = (image_id("old"), image_id("new"));
+    let pods = [
+        ordinal("web-0", "one", "app:1", &old),
+        ordinal("web-1", "two", "app:1", &old),
+        ordinal("web-2", "three", "app:1", &new),
+    ];
+    let (found, _) = drifts(&pods, &contents, Some(digest("new")));
+    let of = |kind| found.iter().find(|drift| drift.kind == kind).expect("it drifts").revisions.clone();
+    let revision = |name: &str| DriftedRevision { controller: "set".to_owned(), revision: name.to_owned() };
+    assert_eq!(of(DriftKind::Upstream), [vec![revision("one"), revision("two")]]);
+    assert_eq!(
+        of(DriftKind::Replicas),
+        [vec![revision("one"), revision("two")], vec![revision("three")]],
+        "no revision runs both"
+    );
+    let concerned = by_revision(&found);
+    assert_eq!(concerned.keys().map(|one| &*one.revision).collect::<Vec<_>>(), ["one", "two"]);
+}
+
 #[test]
 fn what_a_tag_names_now_is_read_where_the_image_was_asked_for() {
     let old = image_id("old");
@@ -199,7 +235,7 @@ fn an_image_volume_drifts_by_what_is_expected_of_it() {
     }
     let (found, _) = drifts(&pods, &contents, None);
     let [drift] = &found[..] else { panic!("{found:?}") };
-    assert_eq!((&*drift.image_of, &drift.pods), ("volume:model", &vec!["a".to_owned(), "b".to_owned()]));
+    assert_eq!((&*drift.image_of, &*drift.pod, drift.revisions.len()), ("volume:model", "a", 2));
 }
 
 #[test]

@@ -62,6 +62,7 @@ pub(super) fn pod<'a>(name: &'a str, images: Vec<UseView<'a>>) -> PodView<'a> {
         platform: None,
         controller: None,
         template_hash: None,
+        revision_hash: None,
         created: 0,
         routes: None,
         volume_digests: None,
