@@ -361,6 +361,15 @@ impl<'a> Drifts<'a> {
     }
 }
 
+/// What comparing all contents of an image came to.
+struct Pairs<'s, 'a> {
+    /// Those that differ, of which more replicas run first.
+    differing: Vec<(&'s Copies<'a>, &'s Copies<'a>)>,
+    /// Of some it cannot be told.
+    unknown: bool,
+    reads: Vec<Digest>,
+}
+
 /// One image of a workload, judged.
 struct Judged<'s, 'a> {
     key: &'s DriftKey<'a>,
@@ -408,25 +417,52 @@ impl<'a> Judged<'_, 'a> {
         DriftRead { digest, image, namespace: self.key.namespace, pod }
     }
 
-    fn replicas(&self, found: &mut DriftFindings<'a>) {
-        let Some(first) = self.uses.contents.first() else { return };
-        let (mut others, mut unknown) = (Vec::new(), false);
-        for other in self.uses.contents.iter().skip(1) {
-            // Two revisions that are pinned differ rightly: a rollout is under way.
-            let pins = [first, other].map(|copies| copies.first.pinned());
-            if let [Some(one), Some(other)] = pins
-                && one != other
-            {
-                continue;
-            }
-            let (differs, reads) = self.judge.between(first.first.held(), other.first.held());
-            found.reads.extend(reads.into_iter().map(|digest| self.read(digest)));
-            unknown |= differs.is_none();
-            if differs == Some(true) {
-                others.push(other);
+    /// Compares each content with each other: what replicas of one platform run says nothing about those of another.
+    fn pairs(&self) -> Pairs<'_, 'a> {
+        let contents = &self.uses.contents;
+        // Contents of one number are known to be the same, perhaps by way of others.
+        let mut same: Vec<usize> = (0..contents.len()).collect();
+        let (mut differing, mut open) = (Vec::new(), Vec::new());
+        for (number, one) in contents.iter().enumerate() {
+            for (of, other) in contents.iter().enumerate().skip(number + 1) {
+                // Two revisions that are pinned differ rightly: a rollout is under way.
+                let pins = [one, other].map(|copies| copies.first.pinned());
+                if let [Some(one), Some(other)] = pins
+                    && one != other
+                {
+                    continue;
+                }
+                let (differs, reads) = self.judge.between(one.first.held(), other.first.held());
+                if differs == Some(true) {
+                    differing.push((one, other));
+                }
+                if differs == Some(false) {
+                    let of_both = [number, of].map(|at| same.get(at).copied().unwrap_or(at));
+                    let joined = |known: usize| if of_both.contains(&known) { number } else { known };
+                    same = same.into_iter().map(joined).collect();
+                } else {
+                    open.push((number, of, differs, reads));
+                }
             }
         }
-        let Some(other) = others.first() else {
+        let known = |(one, other, differs, _): &(usize, usize, Option<bool>, _)| {
+            differs.is_some() || same.get(*one) != same.get(*other)
+        };
+        open.retain(known);
+        let unknown = open.iter().any(|(_, _, differs, _)| differs.is_none());
+        let mut reads: Vec<Digest> = Vec::new();
+        for digest in open.into_iter().flat_map(|(.., reads)| reads) {
+            if !reads.contains(&digest) {
+                reads.push(digest);
+            }
+        }
+        Pairs { differing, unknown, reads }
+    }
+
+    fn replicas(&self, found: &mut DriftFindings<'a>) {
+        let Pairs { differing, unknown, reads } = self.pairs();
+        found.reads.extend(reads.into_iter().map(|digest| self.read(digest)));
+        let Some((first, other)) = differing.first().copied() else {
             if unknown {
                 found.undecided.push(self.undecided("whether replicas run the same content"));
             }
@@ -444,7 +480,10 @@ impl<'a> Judged<'_, 'a> {
             other.count,
             other.first.pod,
         );
-        let all: Vec<_> = std::iter::once(first).chain(others).collect();
+        let differs = |copies: &&Copies<'_>| {
+            differing.iter().any(|(one, other)| std::ptr::eq(*one, *copies) || std::ptr::eq(*other, *copies))
+        };
+        let all: Vec<_> = self.uses.contents.iter().filter(differs).collect();
         let digests = all.iter().map(|copies| copies.first.digest()).collect();
         found.drifts.push(self.drift(DriftKind::Replicas, message, digests, (&all, i64::MAX)));
     }

@@ -118,6 +118,35 @@ fn what_an_index_holds_is_the_same_on_every_node() {
 }
 
 #[test]
+fn replicas_of_a_platform_that_few_nodes_have_drift_as_well() {
+    let mut contents = multi_arch("old");
+    for (read, content) in multi_arch("new").iter() {
+        contents.learn(*read, content.clone());
+    }
+    let (amd64, arm64) = (platform("amd64"), platform("arm64"));
+    let [on_amd64, old, new] = ["old/amd64", "old/arm64", "new/arm64"].map(image_id);
+    let pods = [
+        replica("a", "app:1", &on_amd64, Some(&amd64)),
+        replica("b", "app:1", &on_amd64, Some(&amd64)),
+        replica("c", "app:1", &old, Some(&arm64)),
+        replica("d", "app:1", &new, Some(&arm64)),
+    ];
+    let (found, _) = drifts(&pods, &contents, None);
+    let [drift] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(drift.digests, [digest("old/arm64").to_string(), digest("new/arm64").to_string()]);
+    assert!(drift.message.contains("in 1 Pods (c, for instance)"), "{}", drift.message);
+    assert_eq!(drifts(&pods[..3], &contents, None).0, [], "two platforms have two images");
+
+    // Both images are of the index that another replica reports, so nothing is left to be told.
+    let index = image_id("old");
+    let of_index = replica("e", "app:1", &index, Some(&amd64));
+    let current =
+        Current { contents: &contents, given_up: &|_| true, now: &|_, _| None, places: &|_, _| None };
+    let found = judge(&[pods[0].clone(), pods[2].clone(), of_index], &current);
+    assert!(found.drifts.is_empty() && found.undecided.is_empty() && found.reads.is_empty(), "{found:?}");
+}
+
+#[test]
 fn a_tag_that_moved_drifts_and_a_digest_cannot() {
     let mut contents = multi_arch("old");
     for (read, content) in multi_arch("new").iter() {
