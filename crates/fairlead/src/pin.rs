@@ -136,7 +136,10 @@ impl Pin {
             Ok(documents) => documents,
             Err(error) => return misused(error),
         };
-        let mut workloads = places::workloads(&documents);
+        let mut workloads = match places::workloads(&documents).with_context(|| file.clone()) {
+            Ok(workloads) => workloads,
+            Err(error) => return misused(error),
+        };
         if let Some(namespace) = &self.namespace {
             for workload in &mut workloads {
                 workload.namespace.get_or_insert_with(|| namespace.clone());

@@ -1,7 +1,7 @@
 //! Manifests as text in which every value knows where it stands, so that a digest can be put behind a tag and every
 //! other byte stays as it is: comments, order, quotes, indentation.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use anyhow::{Result, anyhow};
@@ -10,6 +10,9 @@ use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span};
 
 /// Depth at which a file is something else than a manifest.
 const DEEPEST: usize = 128;
+
+/// Places that aliases put values at, in one document. A few lines can name more of them than there is memory for.
+const MOST_ALIASED: usize = 1_000_000;
 
 #[derive(Debug)]
 pub(super) struct Node {
@@ -64,6 +67,14 @@ impl Node {
         if let NodeContent::Scalar { end, .. } = &self.content { *end } else { None }
     }
 
+    /// Every place in the document at which one of these values stands, by where it ends: written out, by an alias, or
+    /// by a map that is merged in. None: aliases put values at more places than are gone through.
+    pub(super) fn places_of(&self, ends: &HashSet<usize>) -> Option<Vec<(usize, String)>> {
+        let mut walk = Walk { ends, path: Vec::new(), aliased: 0, found: Vec::new() };
+        walk.through(self, false)?;
+        Some(walk.found)
+    }
+
     /// The value with all texts as texts, which is enough for names and labels.
     pub(super) fn value(&self) -> Value {
         match &self.content {
@@ -75,6 +86,70 @@ impl Node {
                 Value::Object(entries.collect::<Map<_, _>>())
             }
         }
+    }
+}
+
+/// A walk through all places of a document.
+struct Walk<'n> {
+    ends: &'n HashSet<usize>,
+    path: Vec<Step<'n>>,
+    /// Values that were come by behind an alias, or an anchor that has one.
+    aliased: usize,
+    found: Vec<(usize, String)>,
+}
+
+enum Step<'n> {
+    Key(&'n str),
+    Index(usize),
+    /// What a map merges in is as its own.
+    Merged,
+}
+
+impl<'n> Walk<'n> {
+    fn through(&mut self, node: &'n Node, shared: bool) -> Option<()> {
+        self.aliased += usize::from(shared);
+        if self.aliased > MOST_ALIASED || self.path.len() > 2 * DEEPEST {
+            return None;
+        }
+        match &node.content {
+            NodeContent::Scalar { end, .. } => {
+                if let Some(end) = end.filter(|end| self.ends.contains(end)) {
+                    self.found.push((end, self.told()));
+                }
+            }
+            NodeContent::List(items) => {
+                let merges = matches!(self.path.last(), Some(Step::Merged));
+                for (index, item) in items.iter().enumerate() {
+                    self.step(if merges { Step::Merged } else { Step::Index(index) }, item, shared)?;
+                }
+            }
+            NodeContent::Map(entries) => {
+                for (key, value) in entries {
+                    self.step(if key == "<<" { Step::Merged } else { Step::Key(key) }, value, shared)?;
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn step(&mut self, step: Step<'n>, node: &'n Rc<Node>, shared: bool) -> Option<()> {
+        self.path.push(step);
+        self.through(node, shared || Rc::strong_count(node) > 1)?;
+        self.path.pop();
+        Some(())
+    }
+
+    fn told(&self) -> String {
+        let mut told = String::new();
+        for step in &self.path {
+            match step {
+                Step::Key(key) if told.is_empty() => told.push_str(key),
+                Step::Key(key) => told.extend([".", key]),
+                Step::Index(index) => told.push_str(&format!("[{index}]")),
+                Step::Merged => {}
+            }
+        }
+        told
     }
 }
 

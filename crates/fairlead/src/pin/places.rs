@@ -1,7 +1,8 @@
 //! Where in a manifest images stand.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use anyhow::{Result, ensure};
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::{DEFAULT_TAG, Reference};
 use fairlead_plan::pinning::{hold_written, needs_digest};
@@ -22,6 +23,9 @@ const KINDS: [(&str, &[&str]); 9] = [
     ("CronJob", &["spec", "jobTemplate", "spec", "template", "spec"]),
     ("PodTemplate", &["template", "spec"]),
 ];
+
+/// Fields at the top of objects with Pods, and of lists.
+const FIELDS: [&str; 7] = ["apiVersion", "kind", "metadata", "spec", "status", "template", "items"];
 
 /// An object with Pods.
 #[derive(Debug)]
@@ -83,24 +87,46 @@ impl ImageField {
 }
 
 /// The objects with Pods in the documents of a file, lists taken apart.
-pub(super) fn workloads(documents: &[std::rc::Rc<Node>]) -> Vec<Workload> {
+pub(super) fn workloads(documents: &[std::rc::Rc<Node>]) -> Result<Vec<Workload>> {
     let mut found = Vec::new();
     for (document, number) in documents.iter().zip(1..) {
-        add(document, number, "", &mut found);
+        let first = found.len();
+        add(document, Item { document: number, prefix: "", kind: None }, &mut found)?;
+        keep_other_values(document, found.get_mut(first..).unwrap_or_default());
     }
-    found
+    Ok(found)
 }
 
-fn add(object: &Node, document: usize, prefix: &str, found: &mut Vec<Workload>) {
-    let Some(kind) = object.get("kind").and_then(Node::text) else { return };
-    if kind.ends_with("List") {
-        for (index, item) in object.get("items").into_iter().flat_map(Node::items).enumerate() {
-            add(item, document, &format!("{prefix}items[{index}]."), found);
+/// Where an object stands.
+#[derive(Clone, Copy)]
+struct Item<'n> {
+    document: usize,
+    /// Empty, or the path of the item of a list, with a dot.
+    prefix: &'n str,
+    /// The kind that it has where it names none itself: items of a `PodList` are Pods, as an API server writes them.
+    kind: Option<&'n str>,
+}
+
+fn add(object: &Node, item: Item<'_>, found: &mut Vec<Workload>) -> Result<()> {
+    let Item { document, prefix, .. } = item;
+    let Some(kind) = object.get("kind").and_then(Node::text).or(item.kind) else {
+        let (line, place) = (object.line, prefix.trim_end_matches('.'));
+        ensure!(
+            prefix.is_empty(),
+            "line {line}: {place} has no kind, so it is not known whether it has images: write its kind"
+        );
+        return Ok(());
+    };
+    if let Some(of_items) = kind.strip_suffix("List") {
+        let kind = Some(of_items).filter(|kind| !kind.is_empty());
+        for (index, one) in object.get("items").into_iter().flat_map(Node::items).enumerate() {
+            let prefix = &*format!("{prefix}items[{index}].");
+            add(one, Item { document, prefix, kind }, found)?;
         }
-        return;
+        return Ok(());
     }
-    let Some((_, path)) = KINDS.iter().find(|(known, _)| *known == kind) else { return };
-    let Some(spec) = object.at(path) else { return };
+    let Some((_, path)) = KINDS.iter().find(|(known, _)| *known == kind) else { return Ok(()) };
+    let Some(spec) = object.at(path) else { return Ok(()) };
     let text = |path: &[&str]| object.at(path).and_then(Node::text).map(str::to_owned);
     found.push(Workload {
         document,
@@ -110,6 +136,45 @@ fn add(object: &Node, document: usize, prefix: &str, found: &mut Vec<Workload>) 
         selector: selector(object, kind),
         images: images(spec, &format!("{prefix}{}", path.join("."))),
     });
+    Ok(())
+}
+
+/// Leaves a field as it is if its value also stands where no image does: what is put behind it would change that place
+/// as well.
+fn keep_other_values(document: &Node, workloads: &mut [Workload]) {
+    let fields = || workloads.iter().flat_map(|one| &one.images);
+    let ends: HashSet<usize> = fields().filter_map(|field| field.end).collect();
+    if ends.is_empty() {
+        return;
+    }
+    let images: HashSet<&str> = fields().map(|field| &*field.path).collect();
+    let others: Option<HashMap<usize, String>> = document.places_of(&ends).map(|places| {
+        let others = places.into_iter().filter(|(_, path)| !images.contains(&**path) && is_of_object(path));
+        others.collect()
+    });
+    for field in workloads.iter_mut().flat_map(|one| &mut one.images).filter(|field| field.tag.is_ok()) {
+        let Some(end) = field.end else { continue };
+        let why = match &others {
+            Some(others) => others.get(&end).map(|path| {
+                format!("{path} has the same value by an anchor and is no image; write both out")
+            }),
+            None => Some("its document has more aliases than are gone through; write them out".to_owned()),
+        };
+        if let Some(why) = why {
+            field.tag = Err(Left::Wrong(why));
+        }
+    }
+}
+
+/// Whether a path is of a field that objects may have. Others, like `x-images`, hold values that the rest of a file
+/// takes from them.
+fn is_of_object(path: &str) -> bool {
+    let mut path = path;
+    while let Some((_, rest)) = path.strip_prefix("items[").and_then(|rest| rest.split_once("].")) {
+        path = rest;
+    }
+    let first = path.split(['.', '[']).next().unwrap_or_default();
+    FIELDS.contains(&first)
 }
 
 /// A `ReplicationController` has labels where others have a selector, by default those of its template.

@@ -13,9 +13,13 @@ fn digest() -> Digest {
     Digest::sha256(b"x")
 }
 
+fn workloads(text: &str) -> Vec<places::Workload> {
+    places::workloads(&document::parse(text).unwrap()).unwrap()
+}
+
 /// Pins every tag, and names the fields.
 fn pinned(text: &str) -> (String, Vec<String>) {
-    let workloads = places::workloads(&document::parse(text).unwrap());
+    let workloads = workloads(text);
     let fields: Vec<_> = workloads.iter().flat_map(|one| &one.images).collect();
     let insertions: Vec<_> = fields.iter().filter_map(|field| field.insertion(&digest())).collect();
     (document::insert(text, &insertions), fields.iter().map(|field| field.path.clone()).collect())
@@ -95,9 +99,61 @@ fn anchors_and_merges_are_followed_to_where_the_image_stands() {
 }
 
 #[test]
+fn a_value_that_also_stands_where_no_image_does_stays() {
+    let deployment = |metadata: &str, containers: &str| {
+        format!(
+            "kind: Deployment\nx-images: {{web: &web nginx:1}}\nmetadata: {metadata}\nspec:\n  template:\n    spec:\n      containers: {containers}\n"
+        )
+    };
+    let why = |text: &str| -> Vec<Option<String>> {
+        let of = |field: &places::ImageField| match &field.tag {
+            Ok(_) => None,
+            Err(places::Left::Wrong(why)) => Some(why.clone()),
+            Err(places::Left::Right(why)) => panic!("{why}"),
+        };
+        workloads(text).iter().flat_map(|one| &one.images).map(of).collect()
+    };
+    let plain = deployment("{}", "[{name: a, image: *web}, {name: b, image: *web}]");
+    assert_eq!(why(&plain), [None, None], "objects have no such field as x-images");
+    for (metadata, containers, place) in [
+        ("{annotations: {web: *web}}", "[{name: a, image: *web}]", "metadata.annotations.web"),
+        ("{}", "[{name: a, image: *web, env: [{name: I, value: *web}]}]", "spec.template.spec.containers[0].env[0].value"),
+        ("{annotations: &all {image: *web}}", "[{name: a, <<: *all}]", "metadata.annotations.image"),
+        ("{annotations: &all {image: redis:1}}", "[{name: a, <<: [*all]}]", "metadata.annotations.image"),
+        ("{}", "[{name: &name nginx:1, image: *name}]", "spec.template.spec.containers[0].name"),
+    ] {
+        let text = deployment(metadata, containers);
+        let found = why(&text);
+        let [Some(told)] = &found[..] else { panic!("{text} {found:?}") };
+        assert!(told.starts_with(place), "{told}");
+        assert_eq!(pinned(&text).0, text);
+    }
+    // Nine lines with a billion places.
+    let mut bomb = String::from("kind: Pod\nspec: {containers: [{name: a, image: &a0 nginx:1}]}\n");
+    for level in 0..9 {
+        let ten = vec![format!("*a{level}"); 10].join(", ");
+        bomb.push_str(&format!("x{level}: &a{} [{ten}]\n", level + 1));
+    }
+    assert!(why(&bomb)[0].as_ref().unwrap().contains("more aliases"));
+}
+
+#[test]
+fn items_of_a_list_have_a_kind_or_that_of_the_list() {
+    let item = "{metadata: {name: web}, spec: {containers: [{name: a, image: nginx:1}]}}";
+    let of = |list: &str| places::workloads(&document::parse(list).unwrap());
+    let pods = of(&format!("kind: PodList\nitems:\n- {item}\n")).unwrap();
+    assert_eq!((&*pods[0].kind, &*pods[0].images[0].path), ("Pod", "items[0].spec.containers[0].image"));
+    let others = of(&format!("kind: ConfigMapList\nitems:\n- {item}\n")).unwrap();
+    assert!(others.is_empty(), "those have no images");
+    let error = of(&format!("kind: List\nitems:\n- {{kind: Pod}}\n- {item}\n")).unwrap_err().to_string();
+    assert_eq!(error, "line 4: items[1] has no kind, so it is not known whether it has images: write its kind");
+    assert!(of("image: nginx:1\n").unwrap().is_empty(), "other files are printed as they are");
+}
+
+#[test]
 fn fields_behind_one_anchor_are_pinned_to_one_digest_or_stay() {
     let text = "kind: Pod\nspec:\n  containers:\n  - {name: a, image: &image nginx:1}\n  - {name: b, image: *image}\n  - {name: c, image: redis:1}\n";
-    let workloads = places::workloads(&document::parse(text).unwrap());
+    let workloads = workloads(text);
     let (one, other) = (Digest::sha256(b"1"), Digest::sha256(b"2"));
     let agreed = |second| places::agree(&workloads, &[Ok(Some(one)), second, Ok(Some(other))]);
     assert_eq!(agreed(Ok(Some(one))), [Ok(Some(one)), Ok(Some(one)), Ok(Some(other))]);
@@ -124,7 +180,7 @@ fn a_replication_controller_selects_by_labels() {
         ("Deployment", "{app: web}", None),
     ] {
         let text = format!("kind: {kind}\nspec:\n  selector: {selector}\n  {template}\n");
-        let workloads = places::workloads(&document::parse(&text).unwrap());
+        let workloads = workloads(&text);
         let labels = workloads[0].selector.clone().and_then(|selector| selector.match_labels);
         assert_eq!(labels.as_ref().and_then(|labels| labels.get("app")).map(String::as_str), label, "{text}");
     }
@@ -133,7 +189,7 @@ fn a_replication_controller_selects_by_labels() {
 #[test]
 fn what_cannot_be_pinned_says_why() {
     let text = "kind: Pod\nspec:\n  containers:\n  - name: a\n    image: >-\n      nginx:1\n  - name: b\n    image: Not An Image\n  - name: c\n    image:\n";
-    let workloads = places::workloads(&document::parse(text).unwrap());
+    let workloads = workloads(text);
     let wrong: Vec<_> = workloads[0].images.iter().map(|field| format!("{:?}", field.tag)).collect();
     assert!(wrong[0].contains("on one line") && wrong[1].contains("Not An Image"), "{wrong:?}");
     assert_eq!(wrong.len(), 2, "an empty image is none");
@@ -145,11 +201,11 @@ proptest! {
     #[test]
     fn any_text_is_survived(text in "(?s)(kind: Pod\nspec:\n  containers:\n  - image: )?[a-z:'\"\\n&*<|> {}\\[\\]#,-]{0,80}") {
         if let Ok(documents) = document::parse(&text) {
-            let workloads = places::workloads(&documents);
+            let Ok(workloads) = places::workloads(&documents) else { return Ok(()) };
             let fields = workloads.iter().flat_map(|one| &one.images);
             let insertions: Vec<_> = fields.filter_map(|field| field.insertion(&digest())).collect();
             let result = document::insert(&text, &insertions);
-            let again = places::workloads(&document::parse(&result).unwrap());
+            let again = self::workloads(&result);
             let open = again.iter().flat_map(|one| &one.images).filter(|field| field.insertion(&digest()).is_some());
             prop_assert_eq!(open.count(), 0, "{}", result);
         }
