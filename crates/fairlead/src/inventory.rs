@@ -2,7 +2,7 @@
 
 mod cyclonedx;
 mod groups;
-mod registries;
+pub(crate) mod registries;
 mod report;
 mod sources;
 mod table;

@@ -9,10 +9,8 @@ use clap::{Args, ValueEnum};
 use fairlead_domain::digest::Digest;
 use fairlead_domain::duration::Duration;
 use fairlead_domain::reference::Reference;
-use fairlead_plan::inventory::{Content, Contents, PlatformManifest};
-use fairlead_plan::pinning::{self, RunningImage};
-use fairlead_registry::manifest::{self, Selector};
-use fairlead_registry::{Class, Client, Context, ProbeOptions, Right, Settings};
+use fairlead_plan::pinning::{self, ReadContents, RunningImage};
+use fairlead_registry::{Class, Client, Context, ProbeOptions, Settings};
 use futures::{StreamExt, stream};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -22,6 +20,7 @@ use crate::access::{self, Access, Person};
 use crate::connect::Server;
 use crate::ending::run_to_end;
 use crate::explain::files;
+use crate::inventory::registries::{Answers, Questions, Registries};
 use crate::output::{FAILING, MISUSED, tell, write};
 
 mod document;
@@ -214,19 +213,21 @@ impl Pin {
 
     async fn by_cluster(&self, workloads: &[Workload]) -> Result<Vec<Found>> {
         let client = self.server.connect().await?.client;
-        let (mut found, mut contents) = (Vec::new(), Contents::default());
+        let (mut found, mut answers) = (Vec::new(), Answers::default());
         for workload in workloads.iter().filter(|one| one.images.iter().any(|field| field.tag.is_ok())) {
             let mut running = running::images(&client, workload).await;
             if let Ok(running) = &mut running {
-                self.read_indexes(running.values().flatten(), &mut contents).await?;
+                self.read(running.values().flatten(), &mut answers).await?;
                 self.prove(running.values_mut().flatten()).await?;
             }
+            let unread = |digest: &Digest| answers.unread(digest).map(str::to_owned);
+            let read = ReadContents { contents: &answers.contents, unread: &unread };
             for field in &workload.images {
                 let Ok(tag) = &field.tag else { continue };
                 found.push(match &running {
                     Ok(running) => {
                         let images = running.get(&field.key).map(Vec::as_slice).unwrap_or_default();
-                        pinning::running(tag, images, &contents).map_err(|error| error.to_string())
+                        pinning::running(tag, images, read).map_err(|error| error.to_string())
                     }
                     Err(error) => Err(error.to_string()),
                 });
@@ -261,39 +262,29 @@ impl Pin {
         Ok(())
     }
 
-    /// Reads indexes of which kubelets may have reported the image of one platform. What cannot be read stays unknown.
-    async fn read_indexes(
+    /// Reads what tells whether kubelets report what was recorded.
+    async fn read(
         &self,
-        images: impl Iterator<Item = &RunningImage>,
-        contents: &mut Contents,
+        images: impl Iterator<Item = &RunningImage> + Clone,
+        answers: &mut Answers,
     ) -> Result<()> {
-        let unread =
-            images.filter_map(|image| Some((image.to_read()?, Reference::parse(&image.image).ok()?)));
-        let unread: HashMap<Digest, Reference> =
-            unread.filter(|(digest, _)| contents.get(digest).is_none()).collect();
-        if unread.is_empty() {
-            return Ok(());
+        loop {
+            let mut questions = Questions::default();
+            let unread = |digest: &Digest| answers.unread(digest).map(str::to_owned);
+            let read = ReadContents { contents: &answers.contents, unread: &unread };
+            for image in images.clone() {
+                if let Some(digest) = image.to_read(read) {
+                    questions.digests.entry(digest).or_default().extend(image.repositories());
+                }
+            }
+            if questions.is_empty() {
+                return Ok(());
+            }
+            let registries = Registries::new(&self.access, Instant::now() + self.timeout.as_std())?;
+            if !registries.ask(questions, answers).await {
+                return Ok(());
+            }
         }
-        let client = Client::new(self.access.settings(Settings::default())?);
-        let person = self.access.person()?;
-        let read = async |(digest, image): (Digest, Reference)| {
-            let repository = image.repository();
-            let credentials = person.credentials(&repository, access::warn).await;
-            let context = Context::new(Class::Admission, Instant::now() + self.timeout.as_std());
-            let repository = client.repository(&repository, credentials, Right::Pull).ok()?;
-            let manifest = repository.manifest(&Selector::from(digest), &context).await.ok()?;
-            let manifest::Content::Index(index) = manifest.content().ok()? else { return None };
-            let held = index.manifests.into_iter().map(|one| PlatformManifest {
-                platform: one.platform.unwrap_or_default(),
-                digest: one.digest,
-            });
-            Some((digest, Content::index(held)))
-        };
-        let read: Vec<_> = stream::iter(unread).map(read).buffer_unordered(AT_ONCE).collect().await;
-        for (digest, content) in read.into_iter().flatten() {
-            contents.learn(digest, content);
-        }
-        Ok(())
     }
 }
 

@@ -20,32 +20,32 @@ const AT_ONCE: usize = 32;
 
 /// What is to be asked.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Questions {
+pub(crate) struct Questions {
     /// What is behind digests, and where they may be read.
-    pub(super) digests: BTreeMap<Digest, BTreeSet<Repository>>,
+    pub(crate) digests: BTreeMap<Digest, BTreeSet<Repository>>,
     /// Which digests these name now.
-    pub(super) tags: BTreeSet<Reference>,
+    pub(crate) tags: BTreeSet<Reference>,
 }
 
 impl Questions {
-    pub(super) fn digest(&mut self, digest: Digest, image: &str) {
+    pub(crate) fn digest(&mut self, digest: Digest, image: &str) {
         let repositories = self.digests.entry(digest).or_default();
         repositories.extend(Reference::parse(image).ok().map(|image| image.repository()));
     }
 
-    pub(super) fn tag(&mut self, image: &str) {
+    pub(crate) fn tag(&mut self, image: &str) {
         self.tags.extend(Reference::parse(image).ok().filter(|image| image.digest().is_none()));
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.digests.is_empty() && self.tags.is_empty()
     }
 }
 
 /// What registries said. Where none is asked, nothing will be read.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
-    pub(super) contents: Contents,
+pub(crate) struct Answers {
+    pub(crate) contents: Contents,
     asking: bool,
     /// What could not be read, and why.
     unreadable: BTreeMap<Digest, String>,
@@ -53,16 +53,21 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    pub(super) fn given_up(&self, digest: &Digest) -> bool {
+    pub(crate) fn given_up(&self, digest: &Digest) -> bool {
         !self.asking || self.unreadable.contains_key(digest)
     }
 
-    pub(super) fn now(&self, image: &str) -> Option<Digest> {
+    /// Why a digest could not be read.
+    pub(crate) fn unread(&self, digest: &Digest) -> Option<&str> {
+        self.unreadable.get(digest).map(String::as_str)
+    }
+
+    pub(crate) fn now(&self, image: &str) -> Option<Digest> {
         self.tags.get(&Reference::parse(image).ok()?)?.as_ref().ok().copied()
     }
 
     /// What could not be found out.
-    pub(super) fn problems(&self) -> Vec<String> {
+    pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if let Some((digest, why)) = self.unreadable.first_key_value() {
             problems.push(format!(
@@ -92,20 +97,20 @@ struct Unread {
 }
 
 /// Those who can be asked.
-pub(super) struct Registries {
+pub(crate) struct Registries {
     client: Client,
     person: Person,
     deadline: Instant,
 }
 
 impl Registries {
-    pub(super) fn new(access: &Access, deadline: Instant) -> Result<Self> {
+    pub(crate) fn new(access: &Access, deadline: Instant) -> Result<Self> {
         let client = Client::new(access.settings(Settings::default())?);
         Ok(Self { client, person: access.person()?, deadline })
     }
 
     /// Asks what was not asked yet. Returns whether there was something.
-    pub(super) async fn ask(&self, questions: Questions, answers: &mut Answers) -> bool {
+    pub(crate) async fn ask(&self, questions: Questions, answers: &mut Answers) -> bool {
         answers.asking = true;
         let Questions { mut digests, mut tags } = questions;
         digests.retain(|digest, _| {

@@ -25,7 +25,7 @@ pub use self::opinion::{Mode, Opinion, Said, opinion};
 pub use self::report::{Fate, GRACE_SECONDS, PodImages, fate, report};
 pub use self::resolve::{PlaceAnswer, Resolved, resolve};
 pub use self::revision::{Revision, revision, revision_label, revision_names};
-pub use self::running::{NotRunning, RunningImage, running};
+pub use self::running::{NotRunning, ReadContents, RunningImage, running};
 pub use self::write::{PinWrite, Unpinnable, last_known, write};
 
 /// A reference as pins name it: registry included, with its tag, which is `latest` where none is written.

@@ -1,15 +1,13 @@
 //! Which digest of a tag the Pods of a workload run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use fairlead_domain::{
-    digest::Digest,
-    reference::{AnyReference, Reference},
-};
+use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::{Reference, Repository};
 use thiserror::Error;
 
 use super::pin_key;
-use crate::inventory::Contents;
+use crate::inventory::{Comparison, Content, Contents, Reported, State, compare};
 
 /// One image of one Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +38,33 @@ pub enum NotRunning {
     Untold(String),
     #[error("only the annotations of Pod {0} say which manifest it runs, and {1}; use --from registry")]
     Doubtful(String, String),
+    #[error("Pod {pod} was to run {expected}, and {why}; use --from registry")]
+    Unlike { pod: String, expected: Digest, why: String },
+}
+
+/// What is behind digests, as far as that was read.
+#[derive(Clone, Copy)]
+pub struct ReadContents<'r> {
+    pub contents: &'r Contents,
+    /// Why a digest could not be read.
+    pub unread: &'r dyn Fn(&Digest) -> Option<String>,
+}
+
+impl std::fmt::Debug for ReadContents<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadContents").field("contents", &self.contents.len()).finish_non_exhaustive()
+    }
+}
+
+/// What one image of a Pod comes to.
+enum Told {
+    Digest(Digest),
+    /// The Pod does not say.
+    Nothing,
+    /// It takes a look at what is behind this.
+    Reads(Digest),
+    /// What was recorded is not what is reported, or that cannot be told.
+    Unlike { expected: Digest, why: String },
 }
 
 impl RunningImage {
@@ -47,25 +72,30 @@ impl RunningImage {
         Reference::parse(&self.image).ok().and_then(|image| image.digest())
     }
 
-    /// A digest alone is the one of a configuration, which no registry knows an image by.
-    fn reported(&self) -> Option<Digest> {
-        let text = self.reported.as_deref()?;
-        let text = text.split_once("://").map_or(text, |(_, rest)| rest);
-        match AnyReference::parse(text).ok()? {
-            AnyReference::Named(reference) => reference.digest(),
-            AnyReference::Digest(_) => None,
-        }
+    fn reported(&self) -> Option<Reported> {
+        self.reported.as_deref().and_then(Reported::parse)
     }
 
     fn expected(&self) -> Option<Digest> {
         self.expected.as_deref()?.parse().ok()
     }
 
-    /// The digest whose content tells whether the kubelet reports the image of its platform where an index was
-    /// recorded. CRI-O may do so, and what is held to that image does not run on other platforms.
-    pub fn to_read(&self) -> Option<Digest> {
-        let expected = self.expected().filter(|_| self.in_specification().is_none())?;
-        self.reported().filter(|reported| *reported != expected).map(|_| expected)
+    /// The next digest whose content tells whether the kubelet reports what was recorded: it may name the image of its
+    /// platform where an index was recorded, or the configuration of that image, and what is held to one of these does
+    /// not run on other platforms, or nowhere. Registries count reads as pulls, so the images of an index are read one
+    /// after the other, until it is known.
+    pub fn to_read(&self, read: ReadContents<'_>) -> Option<Digest> {
+        if let Told::Reads(digest) = self.told(read) { Some(digest) } else { None }
+    }
+
+    /// Where they may be read.
+    pub fn repositories(&self) -> BTreeSet<Repository> {
+        let reported = match self.reported() {
+            Some(Reported::Manifest { repository, .. }) => repository,
+            _ => None,
+        };
+        let image = Reference::parse(&self.image).ok().map(|image| image.repository());
+        image.into_iter().chain(reported).collect()
     }
 
     /// The digest that only annotations name, which anybody could have written who may edit the Pod.
@@ -73,20 +103,79 @@ impl RunningImage {
         self.expected().filter(|_| self.in_specification().is_none() && self.reported().is_none())
     }
 
-    fn digest(&self, contents: &Contents) -> Option<Digest> {
-        let reported = self.reported();
-        let holds = |index: &Digest| {
-            contents.get(index).zip(reported).is_some_and(|(index, reported)| index.holds(&reported))
-        };
-        let index = self.to_read().filter(holds);
-        let noted = || self.expected().filter(|_| self.doubt.is_none());
-        self.in_specification().or(index).or(reported).or_else(noted)
+    /// A runtime pulls nothing else for a reference with a digest, so what the specification says counts first.
+    fn told(&self, read: ReadContents<'_>) -> Told {
+        if let Some(digest) = self.in_specification() {
+            return Told::Digest(digest);
+        }
+        match (self.reported(), self.expected()) {
+            (None, Some(expected)) if self.doubt.is_none() => Told::Digest(expected),
+            // No registry knows an image by its configuration.
+            (None, _) | (Some(Reported::Id(_) | Reported::Unreadable), None) => Told::Nothing,
+            (Some(Reported::Manifest { digest, .. }), None) => Told::Digest(digest),
+            (Some(Reported::Manifest { digest, .. }), Some(expected)) => by_manifest(expected, digest, read),
+            (Some(reported), Some(expected)) => by_id(expected, &reported, read),
+        }
     }
 }
 
-/// The one digest that all Pods run which were asked to run the tag. `contents` is what was read of
+/// A manifest or an index is reported. It is one that a registry serves, so it is what runs, unless it is the image of
+/// one platform alone.
+fn by_manifest(expected: Digest, reported: Digest, read: ReadContents<'_>) -> Told {
+    let ReadContents { contents, unread } = read;
+    let known = |digest: &Digest| (contents.get(digest), unread(digest));
+    let is_open = |digest: &Digest| matches!(known(digest), (None, None));
+    let unlike = |why: String| Told::Unlike { expected, why };
+    if expected == reported {
+        return Told::Digest(expected);
+    }
+    if is_open(&expected) {
+        return Told::Reads(expected);
+    }
+    if contents.get(&expected).is_some_and(|index| index.holds(&reported)) {
+        return Told::Digest(expected);
+    }
+    match (known(&expected), known(&reported)) {
+        (_, (None, None)) => Told::Reads(reported),
+        (_, (Some(Content::Index { .. }), _)) => Told::Digest(reported),
+        // Neither is for several platforms: the tag was moved before the pull.
+        ((Some(Content::Image { .. }), _), (Some(Content::Image { .. }), _)) => Told::Digest(reported),
+        ((Some(_), _), (Some(_), _)) => {
+            unlike(format!("its node runs the image {reported} of one platform, which is not part of that index"))
+        }
+        ((None, Some(why)), _) => {
+            unlike(format!("whether {reported}, which its node runs, is a part of that is not known: {why}"))
+        }
+        (_, (_, why)) => unlike(format!(
+            "its node runs {reported}, which cannot be read: {}",
+            why.unwrap_or_else(|| "nothing is behind it".to_owned())
+        )),
+    }
+}
+
+/// A runtime's own name of an image is reported, or something else.
+fn by_id(expected: Digest, reported: &Reported, read: ReadContents<'_>) -> Told {
+    let Comparison { state, reason, reads } = compare(&expected, reported, None, read.contents);
+    let open = reads.iter().find(|digest| (read.unread)(digest).is_none());
+    let unread = reads.iter().find_map(|digest| Some((digest, (read.unread)(digest)?)));
+    let why = match (state, open, unread) {
+        (State::Matching, ..) => return Told::Digest(expected),
+        (State::Unknown, Some(open), _) => return Told::Reads(*open),
+        (State::Unknown, None, Some((digest, why))) => {
+            format!("its node reports {reported}; {digest} cannot be read: {why}")
+        }
+        (State::Differing | State::Unknown, ..) => reason.into_owned(),
+    };
+    Told::Unlike { expected, why }
+}
+
+/// The one digest that all Pods run which were asked to run the tag. `read` is what was read of
 /// [`RunningImage::to_read`].
-pub fn running(tag: &Reference, images: &[RunningImage], contents: &Contents) -> Result<Digest, NotRunning> {
+pub fn running(
+    tag: &Reference,
+    images: &[RunningImage],
+    read: ReadContents<'_>,
+) -> Result<Digest, NotRunning> {
     let is_same = |image: &&RunningImage| {
         Reference::parse(&image.asked).is_ok_and(|asked| pin_key(&asked).is_same_image(&pin_key(tag)))
     };
@@ -96,8 +185,14 @@ pub fn running(tag: &Reference, images: &[RunningImage], contents: &Contents) ->
     };
     let mut digests: BTreeMap<String, (Digest, &str)> = BTreeMap::new();
     for image in &of_tag {
-        if let Some(digest) = image.digest(contents) {
-            digests.entry(digest.to_string()).or_insert((digest, &image.pod));
+        match image.told(read) {
+            Told::Digest(digest) => {
+                digests.entry(digest.to_string()).or_insert((digest, &image.pod));
+            }
+            Told::Unlike { expected, why } => {
+                return Err(NotRunning::Unlike { pod: image.pod.clone(), expected, why });
+            }
+            Told::Nothing | Told::Reads(_) => {}
         }
     }
     let mut found = digests.values();

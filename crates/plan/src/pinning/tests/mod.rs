@@ -311,68 +311,126 @@ fn a_pin_goes_when_neither_pod_nor_revision_needs_it() {
     }
 }
 
+fn runs(pod: &str, image: &str, reported: Option<String>, expected: Option<Digest>) -> RunningImage {
+    RunningImage {
+        pod: pod.to_owned(),
+        asked: "nginx:1".to_owned(),
+        image: image.to_owned(),
+        reported,
+        expected: expected.map(|digest| digest.to_string()),
+        doubt: None,
+    }
+}
+
+fn named(digest: Digest) -> Option<String> {
+    Some(format!("docker.io/library/nginx@{digest}"))
+}
+
+/// Where nothing can be read but `contents`.
+fn told(images: &[RunningImage], contents: &Contents) -> Result<Digest, NotRunning> {
+    let unread = |_: &Digest| Some("the registry is away".to_owned());
+    running(&reference("nginx:1"), images, ReadContents { contents, unread: &unread })
+}
+
 #[test]
 fn what_runs_is_told_by_the_specification_the_kubelet_or_the_record() {
     let (one, two) = (digest("1"), digest("2"));
-    let image = |pod: &str, asked: &str, image: &str, reported: Option<String>, expected: Option<Digest>| {
-        RunningImage {
-            pod: pod.to_owned(),
-            asked: asked.to_owned(),
-            image: image.to_owned(),
-            reported,
-            expected: expected.map(|digest| digest.to_string()),
-            doubt: None,
-        }
-    };
-    let plain = |pod, reported| image(pod, "nginx:1", "nginx:1", reported, None);
-    let named = |digest| Some(format!("docker.io/library/nginx@{digest}"));
+    let plain = |pod, reported| runs(pod, "nginx:1", reported, None);
+    let asked = |asked: &str| RunningImage { asked: asked.to_owned(), ..plain("p", named(one)) };
     for (images, expected) in [
         (vec![plain("p", named(one)), plain("q", named(one))], Ok(one)),
         (vec![plain("p", Some(format!("docker-pullable://nginx@{one}")))], Ok(one)),
-        (vec![image("p", "nginx:1", &format!("m.io/nginx:1@{one}"), Some(two.to_string()), None)], Ok(one)),
-        (vec![image("p", "docker.io/library/nginx:1", "nginx:1", Some(two.to_string()), Some(one))], Ok(one)),
+        (vec![runs("p", &format!("m.io/nginx:1@{one}"), Some(two.to_string()), None)], Ok(one)),
+        (vec![asked("docker.io/library/nginx:1")], Ok(one)),
         (vec![plain("p", named(one)), plain("waiting", None)], Ok(one)),
+        (vec![runs("p", "nginx:1", named(one), Some(one))], Ok(one)),
+        (vec![runs("p", "nginx:1", None, Some(one))], Ok(one)),
         (vec![plain("p", Some(one.to_string()))], Err(NotRunning::Untold("p".to_owned()))),
-        (
-            vec![image("p", "nginx:2", "nginx:2", named(one), None)],
-            Err(NotRunning::Other("nginx:2".to_owned())),
-        ),
+        (vec![asked("nginx:2")], Err(NotRunning::Other("nginx:2".to_owned()))),
         (vec![], Err(NotRunning::NoPod)),
     ] {
-        assert_eq!(running(&reference("nginx:1"), &images, &Contents::default()), expected, "{images:?}");
+        assert_eq!(told(&images, &Contents::default()), expected, "{images:?}");
     }
-    let both = [plain("p", named(one)), plain("q", named(two))];
-    assert!(
-        matches!(running(&reference("nginx:1"), &both, &Contents::default()), Err(NotRunning::Differs(told)) if told.contains("Pod q"))
-    );
+    let both = told(&[plain("p", named(one)), plain("q", named(two))], &Contents::default());
+    assert!(matches!(both, Err(NotRunning::Differs(told)) if told.contains("Pod q")));
 
     // What only annotations say, and the registry does not bear out.
     let doubtful = |pod| {
-        let noted = image(pod, "nginx:1", "nginx:1", None, Some(two));
+        let noted = runs(pod, "nginx:1", None, Some(two));
         assert_eq!(noted.unproven(), Some(two));
         RunningImage { doubt: Some("it is not there".to_owned()), ..noted }
     };
-    let alone = running(&reference("nginx:1"), &[doubtful("p")], &Contents::default());
+    let alone = told(&[doubtful("p")], &Contents::default());
     assert_eq!(alone, Err(NotRunning::Doubtful("p".to_owned(), "it is not there".to_owned())));
-    let beside = [doubtful("p"), plain("q", named(one))];
-    assert_eq!(running(&reference("nginx:1"), &beside, &Contents::default()), Ok(one));
-    assert_eq!(image("p", "nginx:1", "nginx:1", named(one), Some(two)).unproven(), None);
+    assert_eq!(told(&[doubtful("p"), plain("q", named(one))], &Contents::default()), Ok(one));
+    assert_eq!(runs("p", "nginx:1", named(one), Some(two)).unproven(), None);
+}
 
-    // A runtime that reports the image of its platform where an index was resolved.
-    let index = digest("index");
-    let on = |pod, reported| image(pod, "nginx:1", "nginx:1", named(reported), Some(index));
-    let replicas = [on("on-amd64", one), on("on-arm64", two)];
-    assert!(replicas.iter().all(|image| image.to_read() == Some(index)));
-    assert_eq!(on("same", index).to_read(), None);
+#[test]
+fn what_was_recorded_is_compared_with_what_is_reported() {
+    let [index, one, two, config, other] = ["index", "1", "2", "config of 1", "other"].map(digest);
     let mut contents = Contents::default();
     let manifest = |digest| PlatformManifest { platform: Platform::default(), digest };
     contents.learn(index, Content::index([manifest(one), manifest(two)]));
-    assert_eq!(running(&reference("nginx:1"), &replicas, &contents), Ok(index));
-    assert_eq!(
-        running(&reference("nginx:1"), &replicas[..1], &Contents::default()),
-        Ok(one),
-        "it is not known"
-    );
-    let older = on("older", digest("before the tag moved"));
-    assert_eq!(running(&reference("nginx:1"), &[older], &contents), Ok(digest("before the tag moved")));
+    contents.learn(one, Content::image(config));
+    contents.learn(two, Content::image(digest("config of 2")));
+    contents.learn(other, Content::image(digest("config of other")));
+    let on = |reported: Option<String>| runs("p", "nginx:1", reported, Some(index));
+    let id = |digest: Digest| Some(digest.to_string());
+    // The index, the image of a platform, its configuration; and CRI-O's name of an artifact.
+    for reported in [named(index), named(one), named(two), id(config), Some(config.hex()), id(one)] {
+        assert_eq!(told(&[on(reported.clone())], &contents), Ok(index), "{reported:?}");
+    }
+    assert_eq!(told(&[on(named(one)), on(id(config)), on(named(two))], &contents), Ok(index));
+
+    // The tag was moved between admission and the pull: what runs is served under this name, if it is an index.
+    let moved = digest("moved");
+    contents.learn(moved, Content::index([manifest(other)]));
+    assert_eq!(told(&[on(named(moved))], &contents), Ok(moved));
+    let single = runs("p", "nginx:1", named(other), Some(one));
+    assert_eq!(told(&[single], &contents), Ok(other), "neither is for several platforms");
+    for (reported, why) in [
+        (named(other), "the image sha256:".to_owned()),
+        (id(digest("config of other")), format!("image ID {}", digest("config of other"))),
+        (named(digest("unread")), "cannot be read: the registry is away".to_owned()),
+        (Some("junk".to_owned()), "no digest".to_owned()),
+    ] {
+        let Err(error) = told(&[on(reported.clone())], &contents) else { panic!("{reported:?}") };
+        let error = error.to_string();
+        let about = format!("Pod p was to run {index}, and ");
+        assert!(error.starts_with(&about) && error.contains(&why), "{error}");
+    }
+    // Where the index cannot be read.
+    for reported in [named(one), id(config)] {
+        let Err(error) = told(&[on(reported)], &Contents::default()) else { panic!("it is not known") };
+        assert!(error.to_string().contains("the registry is away"), "{error}");
+    }
+}
+
+#[test]
+fn no_more_is_read_than_it_takes() {
+    let [index, one, two, config] = ["index", "1", "2", "config of 1"].map(digest);
+    let manifest = |digest| PlatformManifest { platform: Platform::default(), digest };
+    let mut contents = Contents::default();
+    let on = |reported: Option<String>| runs("p", "nginx:1", reported, Some(index));
+    let (by_manifest, by_id, same) = (on(named(one)), on(Some(config.to_string())), on(named(index)));
+    let reads = |image: &RunningImage, contents: &Contents| {
+        image.to_read(ReadContents { contents, unread: &|_| None })
+    };
+    assert_eq!(reads(&same, &contents), None);
+    assert_eq!([&by_manifest, &by_id].map(|image| reads(image, &contents)), [Some(index), Some(index)]);
+    contents.learn(index, Content::index([manifest(one), manifest(two)]));
+    assert_eq!([&by_manifest, &by_id].map(|image| reads(image, &contents)), [None, Some(one)]);
+    assert_eq!(reads(&on(named(digest("moved"))), &contents), Some(digest("moved")));
+    contents.learn(one, Content::image(config));
+    assert_eq!(reads(&by_id, &contents), None, "the other image need not be read");
+    let of_two = on(Some(digest("config of 2").to_string()));
+    assert_eq!(reads(&of_two, &contents), Some(two));
+    let away = |digest: &Digest| (*digest == one).then(|| "it is away".to_owned());
+    let mut without = Contents::default();
+    without.learn(index, Content::index([manifest(one), manifest(two)]));
+    assert_eq!(of_two.to_read(ReadContents { contents: &without, unread: &away }), Some(two));
+    let elsewhere = on(Some(format!("mirror.example/nginx@{one}")));
+    let places: Vec<_> = elsewhere.repositories().iter().map(|place| place.as_str().to_owned()).collect();
+    assert_eq!(places, ["docker.io/library/nginx", "mirror.example/nginx"]);
 }
