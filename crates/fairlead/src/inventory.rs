@@ -4,7 +4,7 @@ mod cyclonedx;
 mod groups;
 pub(crate) mod registries;
 mod report;
-mod sources;
+pub(crate) mod sources;
 mod table;
 
 use std::path::PathBuf;

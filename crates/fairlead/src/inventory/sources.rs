@@ -17,7 +17,7 @@ use crate::api_server::{FORBIDDEN, code, patiently, pods, told};
 use crate::explain::files::{Manifests, text_at, title, typed};
 
 /// Pods per request: 10,000 take twenty.
-const PAGE: u32 = 500;
+pub(crate) const PAGE: u32 = 500;
 
 const OS: &str = "kubernetes.io/os";
 const ARCHITECTURE: &str = "kubernetes.io/arch";
@@ -31,15 +31,20 @@ pub(super) struct Found {
 
 impl Found {
     fn new(pods: impl IntoIterator<Item = LeanPod>, platforms: Platforms, warnings: Vec<String>) -> Self {
-        let known = Pods::default();
-        let mut listing = PodListing::new(known.clone());
-        listing.begin();
-        pods.into_iter().for_each(|pod| listing.listed(&pod));
-        listing.finish();
-        let mut pods = known.all();
-        pods.sort_by(|one, other| one.key.cmp(&other.key));
-        Self { pods, platforms, warnings }
+        Self { pods: entries(pods), platforms, warnings }
     }
+}
+
+/// What the operator keeps of Pods, by namespace and name.
+pub(crate) fn entries(pods: impl IntoIterator<Item = LeanPod>) -> Vec<Arc<PodEntry>> {
+    let known = Pods::default();
+    let mut listing = PodListing::new(known.clone());
+    listing.begin();
+    pods.into_iter().for_each(|pod| listing.listed(&pod));
+    listing.finish();
+    let mut pods = known.all();
+    pods.sort_by(|one, other| one.key.cmp(&other.key));
+    pods
 }
 
 /// Asks the API server for no more than is shown.

@@ -1,20 +1,22 @@
 //! What the Pods of a workload run, as the cluster says, with the rights of the person who asks.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use fairlead_api::names;
 use fairlead_domain::reference::Reference;
+use fairlead_operator::cluster::state::{Phase, PodEntry, Role};
 use fairlead_plan::inventory::VolumeDigests;
 use fairlead_plan::pinning::RunningImage;
 use fairlead_plan::pod_record::{Place, PodAnnotations, Record, RecordedOriginals};
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use kube::Client;
 use kube::api::ListParams;
 use kube::core::Selector;
-use kube::{Api, Client, ResourceExt};
 
 use super::places::Workload;
-use crate::api_server::{NOT_FOUND, code, patiently, told};
+use crate::api_server::{self, told};
+use crate::inventory::sources::{PAGE, entries};
 
 /// Labels that Jobs give their Pods, the present name first.
 const JOB_NAMES: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
@@ -25,7 +27,7 @@ pub(super) async fn images(
     workload: &Workload,
 ) -> Result<HashMap<String, Vec<RunningImage>>> {
     let namespace = workload.namespace.as_deref().unwrap_or_else(|| client.default_namespace());
-    let pods = pods(Api::namespaced(client.clone(), namespace), workload)
+    let pods = pods(client, namespace, workload)
         .await
         .map_err(|error| anyhow!("its Pods in namespace {namespace} cannot be read: {}", told(&error)))?;
     let mut images: HashMap<String, Vec<RunningImage>> = HashMap::new();
@@ -38,29 +40,28 @@ pub(super) async fn images(
 }
 
 /// Whether the Pod runs, or ended well where Pods do so. One that failed, by eviction for instance, may stay for days.
-fn counts(pod: &Pod, workload: &Workload) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+fn counts(pod: &PodEntry, workload: &Workload) -> bool {
     let ends = matches!(workload.kind.as_str(), "Pod" | "Job" | "CronJob");
-    pod.metadata.deletion_timestamp.is_none()
-        && match phase {
-            Some("Failed") => false,
-            Some("Succeeded") => ends,
+    !pod.deleting
+        && match pod.phase {
+            Phase::Failed => false,
+            Phase::Succeeded => ends,
             _ => true,
         }
 }
 
-async fn pods(pods: Api<Pod>, workload: &Workload) -> kube::Result<Vec<Pod>> {
-    let list = async |params: ListParams| Ok::<_, kube::Error>(patiently(|| pods.list(&params)).await?.items);
+async fn pods(client: &Client, namespace: &str, workload: &Workload) -> kube::Result<Vec<Arc<PodEntry>>> {
+    let list = async |page: ListParams| {
+        let found = api_server::pods(client, Some(namespace), page.limit(PAGE)).await?;
+        Ok::<_, kube::Error>(entries(found))
+    };
     match (workload.kind.as_str(), &workload.selector) {
-        ("Pod", _) => match patiently(|| pods.get(&workload.name)).await {
-            Ok(pod) => Ok(vec![pod]),
-            Err(error) if code(&error) == NOT_FOUND => Ok(Vec::new()),
-            Err(error) => Err(error),
-        },
+        ("Pod", _) => list(ListParams::default().fields(&format!("metadata.name={}", workload.name))).await,
         ("Job" | "CronJob", _) => {
-            let is_of = |pod: &Pod| {
-                let job = JOB_NAMES.iter().find_map(|label| pod.labels().get(*label));
-                job.is_some_and(|job| is_job_of(job, workload))
+            let is_of = |pod: &Arc<PodEntry>| {
+                let label = |key: &str| pod.labels.iter().find(|(found, _)| &**found == key);
+                let job = JOB_NAMES.iter().find_map(|key| label(key));
+                job.is_some_and(|(_, job)| is_job_of(job, workload))
             };
             let all = list(ListParams::default()).await?;
             Ok(all.into_iter().filter(is_of).collect())
@@ -86,16 +87,13 @@ fn is_job_of(job: &str, workload: &Workload) -> bool {
     }
 }
 
-type PlaceOf<'p> = fn(&'p str) -> Place<'p>;
-
-fn images_of(pod: &Pod) -> Vec<(String, RunningImage)> {
-    let annotations = pod.annotations();
-    let found = PodAnnotations::of(annotations.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+fn images_of(pod: &PodEntry) -> Vec<(String, RunningImage)> {
+    let annotations = pod.annotations.iter().filter_map(|(key, value)| Some((&**key, &**value.as_ref()?)));
+    let found = PodAnnotations::of(annotations);
     let (claims, record) = (RecordedOriginals::read(&found), found.routes.and_then(Record::parse));
-    let (Some(spec), status) = (&pod.spec, pod.status.clone().unwrap_or_default()) else { return Vec::new() };
-    let published = annotations.get(names::fairlead::VOLUME_DIGESTS);
+    let published = pod.annotation(names::fairlead::VOLUME_DIGESTS);
     let published = published.map(|text| VolumeDigests::read(text)).unwrap_or_default();
-    let of = |place: Place<'_>, image: &str, reported: Option<String>| {
+    let of = |place: Place<'_>, image: &str, reported: Option<&str>| {
         let key = place.key();
         let route =
             record.as_ref().and_then(|record| record.images.get(&key)).filter(|route| route.used == image);
@@ -106,52 +104,86 @@ fn images_of(pod: &Pod) -> Vec<(String, RunningImage)> {
         let expected = route.map(|route| route.digest.clone()).filter(|digest| !digest.is_empty());
         let expected = expected.or_else(|| published.map(|digest| digest.to_string()));
         let running = RunningImage {
-            pod: pod.name_any(),
+            pod: pod.key.name.to_string(),
             asked: claims.asked(&place, image).unwrap_or(image).to_owned(),
             image: image.to_owned(),
-            reported,
+            reported: reported.map(str::to_owned),
             expected,
             doubt: None,
         };
         (key, running)
     };
     let mut images = Vec::new();
-    let lists: [(PlaceOf<'_>, _, _); 2] = [
-        (Place::Init, spec.init_containers.as_deref().unwrap_or_default(), &status.init_container_statuses),
-        (Place::Container, spec.containers.as_slice(), &status.container_statuses),
-    ];
-    for (place, containers, statuses) in lists {
-        for container in containers {
-            let Some(image) = &container.image else { continue };
-            let id = statuses
-                .iter()
-                .flatten()
-                .find(|one| one.name == container.name)
-                .map(|one| one.image_id.clone());
-            let id = id.filter(|id| !id.is_empty());
-            images.push(of(place(&container.name), image, id));
-        }
-    }
-    let statuses =
-        [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
-    let statuses: Vec<_> = statuses.into_iter().flat_map(|all| all.iter().flatten()).collect();
-    for volume in spec.volumes.iter().flatten() {
-        let Some(image) = volume.image.as_ref().and_then(|source| source.reference.as_deref()) else {
+    for container in &pod.containers {
+        let (place, image) = (container.place(), &*container.image);
+        if container.role != Role::Volume {
+            images.push(of(place, image, container.image_id.as_deref()));
             continue;
-        };
-        let mounted = mounted(&statuses, &volume.name);
-        let told = mounted.iter().map(|one| Some(one.clone()));
+        }
+        // A container that was restarted may have mounted other content.
+        let mounted: BTreeSet<&str> =
+            pod.mounts_of(&container.name).filter_map(|mount| mount.reported.as_deref()).collect();
         let untold = mounted.is_empty().then_some(None);
-        images.extend(told.chain(untold).map(|one| of(Place::Volume(&volume.name), image, one)));
+        images.extend(mounted.into_iter().map(Some).chain(untold).map(|told| of(place, image, told)));
     }
     images
 }
 
-/// What the kubelet says is mounted of a volume. A container that was restarted may have mounted other content.
-fn mounted(statuses: &[&ContainerStatus], volume: &str) -> BTreeSet<String> {
-    let mounts = statuses.iter().flat_map(|status| status.volume_mounts.iter().flatten());
-    let of_volume = mounts.filter(|mount| mount.name == volume);
-    let told =
-        of_volume.filter_map(|mount| Some(mount.volume_status.as_ref()?.image.as_ref()?.image_ref.clone()));
-    told.filter(|text| !text.is_empty()).collect()
+#[cfg(test)]
+mod tests {
+    use fairlead_operator::cluster::watch::pod::LeanPod;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_says_what_it_runs_and_mounts() {
+        let (asked, digest) = ("nginx:1", "sha256:0123");
+        let routes = json!({"v": 1, "images": {
+            "web": {"asked": asked, "used": "m.example/nginx:1", "by": "x", "digest": digest},
+            "volume:model": {"asked": "llm:1", "used": "old.example/llm:1", "by": "x", "digest": digest},
+        }});
+        let mount = |path: &str| json!({"name": "model", "mountPath": path});
+        let status = |path: &str, told: &str| {
+            let mut mount = mount(path);
+            mount["volumeStatus"] = json!({"image": {"imageRef": told}});
+            mount
+        };
+        let pod = json!({
+            "metadata": {"name": "p", "annotations": {"fairlead.dev/routes": routes.to_string()}},
+            "spec": {
+                "initContainers": [{"name": "init", "image": "busybox"}],
+                "containers": [
+                    {"name": "web", "image": "m.example/nginx:1", "volumeMounts": [mount("/a"), mount("/b")]},
+                ],
+                "volumes": [
+                    {"name": "model", "image": {"reference": "llm:1"}}, {"name": "data", "image": {"reference": "data:1"}},
+                ],
+            },
+            "status": {"phase": "Running", "containerStatuses": [{
+                "name": "web", "imageID": "m.example/nginx@sha256:45",
+                "volumeMounts": [status("/a", "llm@sha256:67"), status("/b", "llm@sha256:89")],
+            }]},
+        });
+        let pod: LeanPod = serde_json::from_value(pod).expect("a Pod");
+        let found = entries([pod]);
+        let told: Vec<_> = images_of(&found[0])
+            .into_iter()
+            .map(|(key, image)| (key, image.asked, image.reported.unwrap_or_default(), image.expected))
+            .collect();
+        let row = |key: &str, asked: &str, reported: &str, expected: Option<&str>| {
+            (key.to_owned(), asked.to_owned(), reported.to_owned(), expected.map(str::to_owned))
+        };
+        assert_eq!(
+            told,
+            [
+                row("init", "busybox", "", None),
+                row("web", asked, "m.example/nginx@sha256:45", Some(digest)),
+                // The record is of another image.
+                row("volume:model", "llm:1", "llm@sha256:67", None),
+                row("volume:model", "llm:1", "llm@sha256:89", None),
+                row("volume:data", "data:1", "", None),
+            ]
+        );
+    }
 }
