@@ -1,7 +1,7 @@
 //! A bounded cache with single-flight loads, for what is read or made once for all callers.
 //!
-//! Its keys belong to namespaces, and come from Pods. What was not used for longest makes room, of the namespace that
-//! holds most: a namespace with thousands of Secrets displaces its own.
+//! Its keys belong to namespaces or to registries, and come from Pods. What was not used for longest makes room, of the
+//! namespace or registry that holds most: a namespace with thousands of Secrets displaces its own.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -15,25 +15,33 @@ use parking_lot::{Mutex, MutexGuard};
 use super::single_flight::SingleFlight;
 use crate::cluster::state::Key;
 
-/// A key that belongs to a namespace.
-pub(super) trait Namespaced {
-    fn namespace(&self) -> &Arc<str>;
+/// A key that belongs to a group of keys: those of a namespace, or of a registry.
+pub(super) trait Grouped {
+    type Group: Clone + Ord + Hash;
+
+    fn group(&self) -> &Self::Group;
 }
 
-impl Namespaced for SecretName {
-    fn namespace(&self) -> &Arc<str> {
+impl Grouped for SecretName {
+    type Group = Arc<str>;
+
+    fn group(&self) -> &Arc<str> {
         &self.namespace
     }
 }
 
-impl Namespaced for Key {
-    fn namespace(&self) -> &Arc<str> {
+impl Grouped for Key {
+    type Group = Arc<str>;
+
+    fn group(&self) -> &Arc<str> {
         &self.namespace
     }
 }
 
-impl Namespaced for CopyPlace {
-    fn namespace(&self) -> &Arc<str> {
+impl Grouped for CopyPlace {
+    type Group = Arc<str>;
+
+    fn group(&self) -> &Arc<str> {
         &self.namespace
     }
 }
@@ -52,7 +60,7 @@ pub(super) struct SingleFlightCache<K, V, R> {
     pub(super) flights: SingleFlight<K, R>,
 }
 
-impl<K: Clone + Eq + Hash + Namespaced, V, R> SingleFlightCache<K, V, R> {
+impl<K: Clone + Eq + Hash + Grouped, V, R> SingleFlightCache<K, V, R> {
     pub(super) fn new(capacity: Capacity) -> Self {
         Self { entries: Mutex::new(BoundedMap::new(capacity)), flights: SingleFlight::default() }
     }
@@ -78,7 +86,7 @@ struct Slot<V> {
     used: u64,
 }
 
-impl<K: Clone + Eq + Hash + Namespaced, V> BoundedMap<K, V> {
+impl<K: Clone + Eq + Hash + Grouped, V> BoundedMap<K, V> {
     pub(super) fn new(capacity: Capacity) -> Self {
         Self { slots: HashMap::new(), bytes: 0, uses: 0, capacity }
     }
@@ -117,29 +125,29 @@ impl<K: Clone + Eq + Hash + Namespaced, V> BoundedMap<K, V> {
         let Capacity { entries, bytes } = self.capacity;
         let wanted = Capacity { entries: entries - entries / 16, bytes: bytes - bytes / 16 };
         let bytes_of_one = (bytes / entries.max(1)).max(1);
-        let mut namespaces: HashMap<Arc<str>, Holding<K>> = HashMap::new();
+        let mut groups: HashMap<K::Group, Holding<K>> = HashMap::new();
         for (key, slot) in &self.slots {
-            let holding = namespaces.entry(Arc::clone(key.namespace())).or_default();
+            let holding = groups.entry(key.group().clone()).or_default();
             holding.bytes += slot.bytes;
             holding.kept.push((slot.used, slot.bytes, key.clone()));
         }
-        let mut by_size: BinaryHeap<(usize, Arc<str>)> = BinaryHeap::new();
-        for (namespace, holding) in &mut namespaces {
+        let mut by_size: BinaryHeap<(usize, K::Group)> = BinaryHeap::new();
+        for (group, holding) in &mut groups {
             holding.kept.sort_unstable_by_key(|(used, ..)| Reverse(*used));
-            by_size.push((holding.size(bytes_of_one), Arc::clone(namespace)));
+            by_size.push((holding.size(bytes_of_one), group.clone()));
         }
         while !self.fits(wanted) {
-            let Some((_, namespace)) = by_size.pop() else { break };
-            let Some(holding) = namespaces.get_mut(&namespace) else { continue };
+            let Some((_, group)) = by_size.pop() else { break };
+            let Some(holding) = groups.get_mut(&group) else { continue };
             let Some((_, bytes, key)) = holding.kept.pop() else { continue };
             holding.bytes = holding.bytes.saturating_sub(bytes);
-            by_size.push((holding.size(bytes_of_one), namespace));
+            by_size.push((holding.size(bytes_of_one), group));
             self.remove(&key);
         }
     }
 }
 
-/// What one namespace holds of the cache.
+/// What one group holds of the cache.
 #[derive(Debug)]
 struct Holding<K> {
     bytes: usize,

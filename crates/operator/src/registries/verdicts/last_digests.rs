@@ -1,57 +1,77 @@
-//! The last digest that each tag was seen to have, for pins while a registry does not answer, and for the inventory. Verdicts end after a
-//! minute and give way to bad news; this stays until the registry says that the tag is gone or refuses access, or
-//! until there is no more room.
-
-use std::collections::HashMap;
+//! The last digest that each tag was seen to have, for pins while a registry does not answer, and for the inventory.
+//! Verdicts end after a minute and give way to bad news; this stays until the registry says that the tag is gone or
+//! refuses access, or until there is no more room.
 
 use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::{HostKey, Reference};
 use fairlead_domain::verdict::Verdict;
+use fairlead_plan::verdict_ttl::{self, LastDigest};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::cache::{Asked, Image};
+use crate::registries::cache::{BoundedMap, Capacity, Grouped};
 
-const MOST: usize = 4096;
-/// The part that makes room when there is none: more at once, so that the search is paid once in many insertions.
-const EVICTED_SHARE: usize = 8;
+const CAPACITY: Capacity = Capacity { entries: 4096, bytes: 4 << 20 };
 
-/// By the hash of image, credentials and cause.
-#[derive(Debug, Default)]
-pub(super) struct LastDigests(Mutex<HashMap<u64, LastDigest>>);
+/// Roughly what an image takes beside its name.
+const IMAGE_BYTES: usize = 128;
 
 #[derive(Debug)]
-struct LastDigest {
+pub(super) struct LastDigests(Mutex<BoundedMap<DigestKey, SeenImage>>);
+
+/// The hash of image, credentials and cause. A registry with many tags displaces its own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct DigestKey {
+    registry: HostKey,
+    hash: u64,
+}
+
+impl DigestKey {
+    fn new(reference: &Reference, hash: u64) -> Self {
+        Self { registry: reference.host().key(), hash }
+    }
+}
+
+impl Grouped for DigestKey {
+    type Group = HostKey;
+
+    fn group(&self) -> &HostKey {
+        &self.registry
+    }
+}
+
+#[derive(Debug)]
+struct SeenImage {
     image: Image,
     digest: Digest,
     seen: Instant,
 }
 
+impl Default for LastDigests {
+    fn default() -> Self {
+        Self(Mutex::new(BoundedMap::new(CAPACITY)))
+    }
+}
+
 impl LastDigests {
     /// The digest, and when it was seen.
     pub(super) fn of(&self, asked: &Asked<'_>) -> Option<(Digest, Instant)> {
-        let known = self.0.lock();
-        known.get(&asked.hash()).filter(|last| asked.is(&last.image)).map(|last| (last.digest, last.seen))
+        let mut known = self.0.lock();
+        let last = known.get(&DigestKey::new(asked.reference(), asked.hash()))?;
+        asked.is(&last.image).then_some((last.digest, last.seen))
     }
 
     pub(super) fn heed(&self, image: &Image, verdict: &Verdict, seen: Instant) {
-        if image.reference().digest().is_some() {
-            return;
-        }
-        match verdict {
-            Verdict::Available { digest: Some(digest) } => {
-                let mut known = self.0.lock();
-                if known.len() >= MOST && !known.contains_key(&image.hash()) {
-                    let mut times: Vec<Instant> = known.values().map(|last| last.seen).collect();
-                    let (_, oldest, _) = times.select_nth_unstable(MOST / EVICTED_SHARE);
-                    let oldest = *oldest;
-                    known.retain(|_, last| last.seen > oldest);
-                }
-                known.insert(image.hash(), LastDigest { image: image.clone(), digest: *digest, seen });
+        let found = verdict_ttl::last_digest(image.reference(), verdict);
+        let key = || DigestKey::new(image.reference(), image.hash());
+        match found {
+            LastDigest::Is(digest) => {
+                let bytes = image.reference().as_str().len() + IMAGE_BYTES;
+                self.0.lock().insert(&key(), SeenImage { image: image.clone(), digest, seen }, bytes);
             }
-            Verdict::NotFound { .. } | Verdict::Unauthorised { .. } | Verdict::Forbidden { .. } => {
-                self.0.lock().remove(&image.hash());
-            }
-            _ => {}
+            LastDigest::Forgotten => self.0.lock().remove(&key()),
+            LastDigest::Unchanged => {}
         }
     }
 }
@@ -100,12 +120,15 @@ mod tests {
             assert_eq!(last.of(&asked(1)), None, "{answer}");
         }
         let second = std::time::Duration::from_secs(1);
-        for tag in 0..=MOST {
+        let other: Reference = "other.example/app:1".parse().expect("a reference");
+        let other = cache.asked(&other, &[], Cause::Administrator);
+        last.heed(&other.own(), &there, now);
+        for tag in 0..=CAPACITY.entries {
             let seen = now + second * u32::try_from(tag).expect("a small number");
             last.heed(&asked(tag).own(), &there, seen);
         }
-        assert!(last.0.lock().len() < MOST, "the oldest make room");
         let of = |tag| last.of(&asked(tag)).map(|(digest, _)| digest);
-        assert_eq!((of(0), of(MOST)), (None, there.digest()));
+        assert_eq!((of(0), of(CAPACITY.entries)), (None, there.digest()), "the oldest make room");
+        assert!(last.of(&other).is_some(), "but not for another registry");
     }
 }
