@@ -1,9 +1,11 @@
 //! What kubelets report, in the forms that runtimes have it, and junk.
 
 use fairlead_domain::digest::Digest;
+use fairlead_domain::platform::Platform;
 use proptest::prelude::*;
 
-use super::super::Reported;
+use super::super::{Content, PlatformManifest, Reported, State, compare};
+use super::{digest, multi_arch, platform};
 
 const HEX: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
@@ -41,6 +43,58 @@ fn every_form_has_its_class() {
     // Docker has images without a name.
     let nameless = read(&format!("<none>@sha256:{HEX}")).expect("a report");
     assert_eq!(nameless, Reported::Manifest { repository: None, digest: sha256 });
+}
+
+/// What each runtime has its kubelet say of an image volume, in `volumeStatus.image.imageRef`: today's code takes the
+/// image ID of the runtime, what is proposed takes what the runtime tells of the mount. All of it is compared with the
+/// index that a registry names.
+#[test]
+fn every_runtime_is_understood_when_it_reports_an_image_volume() {
+    let mut contents = multi_arch("llm");
+    let (artifact, config) = (digest("artifact"), digest("config of the artifact"));
+    contents.learn(
+        artifact,
+        Content::index([PlatformManifest {
+            platform: Platform::default(),
+            digest: digest("artifact/manifest"),
+        }]),
+    );
+    contents.learn(digest("artifact/manifest"), Content::image(config));
+    let repository = "registry.example:5000/models/llm";
+    for on in ["amd64", "arm64"] {
+        let (manifest, config) = (digest(&format!("llm/{on}")), digest(&format!("llm/{on}/config")));
+        for (runtime, image_ref) in [
+            ("containerd 2.1 and later: image ID", config.to_string()),
+            ("containerd as proposed: image ID of the mount", format!("sha256:{}", config.hex())),
+            ("CRI-O 1.33 and later: image ID", config.hex()),
+            (
+                "CRI-O as proposed: repository digest of what was pulled",
+                format!("{repository}@{}", digest("llm")),
+            ),
+            ("CRI-O as proposed: repository digest of the platform", format!("{repository}@{manifest}")),
+            ("CRI-O as proposed: of another repository", format!("a.example/other@{manifest}")),
+            ("CRI-O as proposed: with a tag", format!("{repository}:v1@{manifest}")),
+            (
+                "cri-dockerd, which mounts no image volumes yet",
+                format!("docker-pullable://{repository}@{}", digest("llm")),
+            ),
+            ("cri-dockerd, by image ID", format!("docker://{config}")),
+        ] {
+            let reported = read(&image_ref).expect("a report");
+            let found = compare(&digest("llm"), &reported, Some(&platform(on)), &contents);
+            assert_eq!(found.state, State::Matching, "{runtime} on {on}: {image_ref}: {}", found.reason);
+            let other = compare(&artifact, &reported, Some(&platform(on)), &contents);
+            assert_ne!(other.state, State::Matching, "{runtime} on {on}: {image_ref}");
+        }
+    }
+    for (runtime, image_ref) in [
+        ("CRI-O: artifacts by their manifest", digest("artifact/manifest").hex()),
+        ("CRI-O as proposed: canonical name", format!("{repository}@{}", digest("artifact/manifest"))),
+    ] {
+        let reported = read(&image_ref).expect("a report");
+        let found = compare(&artifact, &reported, Some(&platform("amd64")), &contents);
+        assert_eq!(found.state, State::Matching, "{runtime}: {image_ref}: {}", found.reason);
+    }
 }
 
 #[test]
