@@ -70,6 +70,8 @@ async fn one_revision(stage: &Stage, [first, second]: [&Server; 2]) -> Result<Ve
     };
     move_to(0).await?;
     let (pins, accesses) = (stage.pins().await?.len(), registry.accesses()?.len());
+    let probes = async || anyhow::Ok([first.probes().await?, second.probes().await?]);
+    let before = probes().await?;
     let mut of_first = reviews::revision(&image, PODS)?;
     let of_second = of_first.split_off(PODS / 2);
     let moving = async {
@@ -90,6 +92,13 @@ async fn one_revision(stage: &Stage, [first, second]: [&Server; 2]) -> Result<Ve
     let asked = registry.accesses()?;
     let asked =
         asked.iter().skip(accesses).filter(|access| access.method != "PUT" && access.path.contains(&path));
+    let asked = asked.count();
+    // The registry's log does not tell the replicas apart, and theirs is not to be believed where it knows of more.
+    let resolved = probes().await?.into_iter().zip(before).map(|(now, before)| now.saturating_sub(before));
+    let resolved: Vec<usize> = resolved.collect();
+    let counted: usize = resolved.iter().sum();
+    ensure!(asked <= counted, "{asked} requests about the tag, of which the replicas count {counted}");
+    ensure!(asked > 0, "no replica asked about the tag");
     let pins = stage.pins().await?.len() - pins;
     let of =
         |what: &str| format!("{PODS} Pods of one revision through two replicas while its tag moves: {what}");
@@ -97,7 +106,11 @@ async fn one_revision(stage: &Stage, [first, second]: [&Server; 2]) -> Result<Ve
         Bar::at_most(of("Pods that keep the tag"), count(unpinned), 0.0),
         Bar::at_most(of("digests"), count(digests), 1.0),
         Bar::at_most(of("ImagePins"), count(pins), 1.0),
-        Bar::at_most(of("times the tag is resolved, one for each replica"), count(asked.count()), 2.0),
+        Bar::at_most(
+            of("times that a replica resolves the tag, of the one that does so more often"),
+            count(resolved.into_iter().max().unwrap_or_default()),
+            1.0,
+        ),
     ])
 }
 

@@ -16,6 +16,8 @@ pub(crate) const BARE_PATH: &str = "/mutate/pods";
 pub(crate) struct Server {
     process: Process,
     address: SocketAddr,
+    /// The page of metrics of an operator.
+    metrics: Option<String>,
     /// The path that it answers on.
     pub(crate) path: String,
 }
@@ -31,7 +33,7 @@ impl Server {
         let program = words.next().context("a command has a program")?;
         let process = Program::new(program).args(words).start().await?;
         let address = address_of(&process, "webhook", patience).await?;
-        Ok(Self { process, address, path: BARE_PATH.to_owned() })
+        Ok(Self { process, address, metrics: None, path: BARE_PATH.to_owned() })
     }
 
     /// Runs the command of an operator, and waits until it is ready and follows so many policies.
@@ -40,7 +42,7 @@ impl Server {
         policies: usize,
         patience: Patience,
     ) -> Result<Self> {
-        let server = Self::start(command, patience).await?;
+        let mut server = Self::start(command, patience).await?;
         let ready = format!("http://{}/readyz", address_of(&server.process, "health", patience).await?);
         let metrics = format!("http://{}/metrics", address_of(&server.process, "metrics", patience).await?);
         eventually(patience.0, || async {
@@ -52,7 +54,17 @@ impl Server {
         })
         .await
         .with_context(|| server.process.log_tail())?;
+        server.metrics = Some(metrics);
         Ok(server)
+    }
+
+    /// How often this operator has asked registries about images that admission waited for.
+    pub(crate) async fn probes(&self) -> Result<usize> {
+        let metrics = self.metrics.as_deref().context("only an operator has metrics")?;
+        let page = reqwest::get(metrics).await?.text().await?;
+        let of_probes = page.lines().filter(|line| line.starts_with("fairlead_probes_total{"));
+        let of_admission = of_probes.filter(|line| line.contains("source=\"admission\""));
+        Ok(of_admission.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum())
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
