@@ -1,8 +1,8 @@
 //! Whether what is reported is what is expected.
 //!
 //! Equal digests are equal content. Different ones may be: an index names an image for each platform, and a runtime may
-//! report that image, its configuration, or another index that holds it. What is needed to tell is read once, and until
-//! then the answer is unknown.
+//! report that image, its configuration, or another index that holds it. What is needed to tell is read once by a
+//! process, and until then the answer is unknown.
 //!
 //! The same holds for what two nodes, or two containers of one Pod, report.
 

@@ -1,7 +1,7 @@
 //! What is behind a digest: an index with an image for each platform, or one image with its configuration.
 //!
-//! The content of a digest never changes, so it is read once. What is kept is bounded: indexes and manifests that
-//! no Pod is compared with any more give way.
+//! The content of a digest never changes, so a process reads it once. What is kept is bounded: indexes and manifests
+//! that no Pod is compared with any more give way.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};

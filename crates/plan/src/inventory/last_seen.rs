@@ -1,5 +1,5 @@
-//! The digest that each image was last seen to have, on behalf of whom it was looked at. A newer look replaces it; there
-//! is room for a number of images, of which those that were seen longest ago give way.
+//! The digest that each image was last seen to have, on behalf of whom it was looked at. A newer look replaces it;
+//! there is room for a number of images, of which those that were seen longest ago give way.
 
 use std::collections::HashMap;
 use std::hash::Hash;

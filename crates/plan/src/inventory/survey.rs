@@ -147,9 +147,9 @@ impl<'k, P: Clone> Survey<'k, P> {
         }
     }
 
-    /// Has tags looked at: of every image volume, of images that are pinned, and of others that the watch saw with another
-    /// digest; as they are used and, in order to know whether they have moved, as they were asked for. What an annotation says of a volume is looked at as well, while
-    /// nothing else is known of it.
+    /// Has tags looked at: of every image volume, of images that are pinned, and of others that the watch saw with
+    /// another digest; as they are used and, in order to know whether they have moved, as they were asked for. What an
+    /// annotation says of a volume is looked at as well, while nothing else is known of it.
     fn look(&mut self, surveyed: &Surveyed<'_, '_, P>, row: &Row<'_>, annotated: &VolumeDigests) {
         let (Ok(routed), Ok(requested)) = (Reference::parse(row.routed), Reference::parse(&row.requested))
         else {
@@ -168,7 +168,10 @@ impl<'k, P: Clone> Survey<'k, P> {
         if requested.digest().is_none() && (is_pinned || is_volume) && requested != routed {
             self.doubt(surveyed, row, &requested);
             self.wish(surveyed, requested, false);
-        } else if requested.digest().is_none() && !is_volume && self.may_have_moved(surveyed.view, row, &requested) {
+        } else if requested.digest().is_none()
+            && !is_volume
+            && self.may_have_moved(surveyed.view, row, &requested)
+        {
             self.wish(surveyed, requested, false);
         }
     }

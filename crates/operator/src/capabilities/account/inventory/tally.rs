@@ -30,7 +30,8 @@ use crate::cluster::usage::{AnnotationsOf, LabelsOf};
 use crate::context::Context;
 use crate::platform::config::AccountMetrics;
 
-/// What lasts from one pass to the next. All but what registries say of tags outlives terms: a digest is read once.
+/// What lasts from one pass to the next. All but what registries say of tags outlives terms: a process reads a
+/// digest once.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) contents: Mutex<Contents>,
@@ -276,8 +277,8 @@ impl Pass<'_> {
         self.unreadable.get(digest).is_some_and(|unread| !unread.no_room)
     }
 
-    /// What a registry last said that an image of a namespace is, however long ago. An answer that needed no credentials
-    /// may be used for every namespace.
+    /// What a registry last said that an image of a namespace is, however long ago. An answer that needed no
+    /// credentials may be used for every namespace.
     fn now(&self, namespace: &str, image: &str) -> Option<SeenDigest> {
         let image = Reference::parse(image).ok()?;
         let cause = self.policies.cause_of(&image);
