@@ -117,7 +117,11 @@ fn a_value_that_also_stands_where_no_image_does_stays() {
     assert_eq!(why(&plain), [None, None], "objects have no such field as x-images");
     for (metadata, containers, place) in [
         ("{annotations: {web: *web}}", "[{name: a, image: *web}]", "metadata.annotations.web"),
-        ("{}", "[{name: a, image: *web, env: [{name: I, value: *web}]}]", "spec.template.spec.containers[0].env[0].value"),
+        (
+            "{}",
+            "[{name: a, image: *web, env: [{name: I, value: *web}]}]",
+            "spec.template.spec.containers[0].env[0].value",
+        ),
         ("{annotations: &all {image: *web}}", "[{name: a, <<: *all}]", "metadata.annotations.image"),
         ("{annotations: &all {image: redis:1}}", "[{name: a, <<: [*all]}]", "metadata.annotations.image"),
         ("{}", "[{name: &name nginx:1, image: *name}]", "spec.template.spec.containers[0].name"),
@@ -146,7 +150,10 @@ fn items_of_a_list_have_a_kind_or_that_of_the_list() {
     let others = of(&format!("kind: ConfigMapList\nitems:\n- {item}\n")).unwrap();
     assert!(others.is_empty(), "those have no images");
     let error = of(&format!("kind: List\nitems:\n- {{kind: Pod}}\n- {item}\n")).unwrap_err().to_string();
-    assert_eq!(error, "line 4: items[1] has no kind, so it is not known whether it has images: write its kind");
+    assert_eq!(
+        error,
+        "line 4: items[1] has no kind, so it is not known whether it has images: write its kind"
+    );
     assert!(of("image: nginx:1\n").unwrap().is_empty(), "other files are printed as they are");
 }
 

@@ -64,7 +64,10 @@ enum Told {
     /// It takes a look at what is behind this.
     Reads(Digest),
     /// What was recorded is not what is reported, or that cannot be told.
-    Unlike { expected: Digest, why: String },
+    Unlike {
+        expected: Digest,
+        why: String,
+    },
 }
 
 impl RunningImage {
@@ -140,9 +143,9 @@ fn by_manifest(expected: Digest, reported: Digest, read: ReadContents<'_>) -> To
         (_, (Some(Content::Index { .. }), _)) => Told::Digest(reported),
         // Neither is for several platforms: the tag was moved before the pull.
         ((Some(Content::Image { .. }), _), (Some(Content::Image { .. }), _)) => Told::Digest(reported),
-        ((Some(_), _), (Some(_), _)) => {
-            unlike(format!("its node runs the image {reported} of one platform, which is not part of that index"))
-        }
+        ((Some(_), _), (Some(_), _)) => unlike(format!(
+            "its node runs the image {reported} of one platform, which is not part of that index"
+        )),
         ((None, Some(why)), _) => {
             unlike(format!("whether {reported}, which its node runs, is a part of that is not known: {why}"))
         }

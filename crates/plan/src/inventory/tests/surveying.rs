@@ -118,7 +118,11 @@ fn a_tag_that_cluster_scoped_objects_saw_move_is_looked_at_for_the_namespace() {
     assert_eq!(wanted(&saw(new, 99)), [], "the Pod is newer than that look");
     let mut resolutions = saw(new, 200);
     assert_eq!(wanted(&resolutions), [(image.to_owned(), true)]);
-    assert_eq!(resolutions.last_seen(&shop(), &reference(image)), None, "those may be answers of another one");
+    assert_eq!(
+        resolutions.last_seen(&shop(), &reference(image)),
+        None,
+        "those may be answers of another one"
+    );
     // Looked at with Secrets of the namespace, and for its own objects.
     let own = Principal::Namespace(shop());
     assert!(resolutions.saw(&own, &reference(image), &Verdict::Available { digest: Some(new) }, at(210)));
