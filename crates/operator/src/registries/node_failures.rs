@@ -244,7 +244,7 @@ fn failed_image(pod: &PodEntry, container: &Container, problem: &PullProblem) ->
 /// What a node could not pull for a Pod: now, or before healing gave it other images.
 pub fn failed_pulls(pod: &PodEntry) -> Vec<(Reference, PullFailure, Timestamp)> {
     let written = Written { healed: pod.annotation(HEALED).map(|text| &**text), ..Written::default() };
-    let tried = written.tried();
+    let tried = written.tried(&pod.uid);
     let before = tried
         .failures()
         .filter_map(|(image, failure, at)| Some((Reference::parse(image).ok()?, failure, at)));

@@ -82,8 +82,11 @@ impl<'a> Written<'a> {
         read_patched(self.patched_containers).unwrap_or_default()
     }
 
-    pub fn tried(&self) -> Tried {
-        self.healed.and_then(Tried::parse).unwrap_or_default()
+    /// What the Pod with this UID was given. An annotation that names another UID came with a template or a copy, and
+    /// says nothing about this Pod.
+    pub fn tried(&self, uid: &str) -> Tried {
+        let tried = self.healed.and_then(Tried::parse).filter(|tried| *tried.uid == *uid);
+        tried.unwrap_or_else(|| Tried::of(uid))
     }
 
     /// What cannot be read.
@@ -142,6 +145,9 @@ fn read_upstreams(text: Option<&str>) -> Result<BTreeMap<String, String>, String
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
     v: u32,
+    /// The Pod that was given them.
+    #[serde(default)]
+    uid: Box<str>,
     images: BTreeMap<String, BTreeMap<String, Attempt>>,
 }
 
@@ -155,13 +161,12 @@ pub struct Attempt {
     pub at: Option<Timestamp>,
 }
 
-impl Default for Tried {
-    fn default() -> Self {
-        Self { v: VERSION, images: BTreeMap::new() }
-    }
-}
-
 impl Tried {
+    /// Of a Pod that was given nothing yet.
+    pub fn of(uid: &str) -> Self {
+        Self { v: VERSION, uid: uid.into(), images: BTreeMap::new() }
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let tried = (text.len() <= MOST_BYTES).then(|| serde_json::from_str::<Self>(text).ok())??;
         (tried.v == VERSION).then_some(tried)

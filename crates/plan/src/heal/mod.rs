@@ -102,6 +102,11 @@ pub struct FailingPod<'a> {
 }
 
 impl FailingPod<'_> {
+    /// The images that its containers were given before.
+    pub fn tried(&self) -> Tried {
+        self.written.tried(self.uid)
+    }
+
     /// What was recorded for an image when the Pod was admitted, as long as that is the image that it has. A record
     /// that there was nothing to choose from is as good as none, and so is one that healing wrote by itself.
     pub fn route<'r>(&self, record: Option<&'r Record>, place: &Place<'_>, image: &str) -> Option<&'r Route> {

@@ -48,7 +48,7 @@ pub struct Move {
 /// Builds the patch for those containers of a Pod that are given another image; none if no container is.
 pub fn repair(pod: &FailingPod<'_>, choices: &[(usize, Choice)], now: Timestamp) -> Option<Repair> {
     let record = pod.written.record();
-    let (mut tried, mut patched) = (pod.written.tried(), pod.written.patched_containers());
+    let (mut tried, mut patched) = (pod.tried(), pod.written.patched_containers());
     let mut moves: Vec<(&FailingContainer<'_>, Move)> = Vec::new();
     let mut entries = Vec::new();
     for (position, choice) in choices {

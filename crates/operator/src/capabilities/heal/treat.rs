@@ -107,7 +107,7 @@ impl Treatment {
         if let (Some(digest), Some(planned)) = (route.and_then(Route::pin), &mut planned) {
             planned.hold(&digest);
         }
-        let (tried, upstreams) = (failing.written.tried(), failing.written.upstreams());
+        let (tried, upstreams) = (failing.tried(), failing.written.upstreams());
         let upstream = upstreams.get(container.name()).map(String::as_str);
         let of_original = upstream
             .filter(|_| route.is_none())

@@ -156,7 +156,7 @@ fn heal(stored: &mut Stored, incidents: &mut Incidents, available: &[&str], now:
             .iter()
             .map(|position| {
                 let container = &pod.containers[*position];
-                let (tried, upstreams) = (pod.written.tried(), pod.written.upstreams());
+                let (tried, upstreams) = (pod.tried(), pod.written.upstreams());
                 let known = Background {
                     route: pod.route(record.as_ref(), &container.place, container.image),
                     planned: None,

@@ -78,7 +78,7 @@ fn a_pod_that_bypassed_admission_gets_only_what_needs_no_secret_beyond_its_own()
         ("own.io", Some(("team", "own"))),
         ("open.io", None),
     ]);
-    let (tried, own) = (Tried::default(), [Arc::from("own")]);
+    let (tried, own) = (Tried::of("u"), [Arc::from("own")]);
     let known = bypassed(&planned, &tried, &own);
     assert_eq!(found(ASKED, &known), (vec!["own.io/team/app:1".into(), "open.io/team/app:1".into()], None));
     assert_eq!(found(ASKED, &Background { pull_secrets: &[], ..known }).0, ["open.io/team/app:1"]);
@@ -100,7 +100,7 @@ fn a_pod_that_another_program_rewrote_gets_the_places_of_its_original_before_the
         offers(&[("unrelated.io", None)]),
         offers(&[("a.io", None), ("locked.io", Some(("vault", "key"))), ("open.io", None)]),
     );
-    let tried = Tried::default();
+    let tried = Tried::of("u");
     let known =
         Background { upstream: Some(ASKED), of_original: Some(&of_original), ..bypassed(&none, &tried, &[]) };
     let (ask, last) = found(CACHE, &Background { planned: None, ..known });
@@ -113,7 +113,7 @@ fn a_pod_that_another_program_rewrote_gets_the_places_of_its_original_before_the
 #[test]
 fn a_pod_that_was_admitted_has_the_secrets_of_all_its_places() {
     let planned = offers(&[("a.io", None), ("locked.io", Some(("vault", "secret"))), ("open.io", None)]);
-    let tried = Tried::default();
+    let tried = Tried::of("u");
     let route = Route {
         asked: ASKED.to_owned(),
         used: ASKED.to_owned(),
@@ -140,12 +140,12 @@ fn what_was_tried_is_not_given_again_however_it_is_written() {
         alternatives: vec!["index.docker.io/library/nginx:latest".to_owned(), "b.io/nginx:1".to_owned()],
         ..Route::default()
     };
-    let mut tried = Tried::default();
+    let mut tried = Tried::of("u");
     tried.moved("main", ("docker.io/library/nginx:latest", PullFailure::NotFound), "a.io/nginx", at(0));
     let known =
         Background { route: Some(&route), upstream: Some("nginx:latest"), ..bypassed(&planned, &tried, &[]) };
     assert_eq!(found("a.io/nginx", &known), (vec!["b.io/nginx:1".to_owned()], None));
-    let mut full = Tried::default();
+    let mut full = Tried::of("u");
     for number in 0..40 {
         full.moved("main", ("x.io/app:1", PullFailure::NotFound), &format!("x.io/app:{number}"), at(0));
     }

@@ -13,7 +13,7 @@ fn heal_bypassed(stored: &mut Stored, now: Timestamp) -> Vec<String> {
         let pod = failing(stored, &images, PullFailure::ConnectionRefused);
         let record = pod.written.record();
         let container = &pod.containers[0];
-        let (tried, upstreams) = (pod.written.tried(), pod.written.upstreams());
+        let (tried, upstreams) = (pod.tried(), pod.written.upstreams());
         let known = Background {
             route: pod.route(record.as_ref(), &container.place, container.image),
             planned: Some(&planned),
@@ -47,7 +47,7 @@ fn a_pod_that_was_not_admitted_here_is_patched_once_also_with_a_place_of_a_polic
 #[test]
 fn places_that_need_other_secrets_are_counted_because_a_new_pod_could_use_them() {
     let planned = offers(&[("a.io", None), ("locked.io", Some(("vault", "key")))]);
-    let (image, tried) = (Arc::from(ASKED), Tried::default());
+    let (image, tried) = (Arc::from(ASKED), Tried::of("u"));
     let known = Background {
         route: None,
         planned: Some(&planned),
@@ -99,6 +99,36 @@ fn every_annotation_that_cannot_be_read_is_reported() {
         let told = |note: &Note| matches!(note, Note::Malformed(one) if one.annotation == annotation);
         assert_eq!(look.notes.iter().any(told), is_told, "{annotation}: {text}");
     }
+}
+
+/// A template, a copy or a restored backup carries the annotations of another Pod along.
+#[test]
+fn what_another_pod_was_given_does_not_stop_healing() {
+    let all = ["m.io/nginx:1", "n.io/nginx:1"];
+    let new = |annotations| {
+        Stored::new(&[("main", "l.io/nginx:1")], &[], annotations).waiting(&[("main", "ErrImagePull")])
+    };
+    let record = routes("main", "nginx:1", "l.io/nginx:1", &all);
+    let mut first = new(record.clone());
+    let mut incidents = Incidents::default();
+    assert_eq!(heal(&mut first, &mut incidents, &all, at(0)), ["main: m.io/nginx:1"]);
+    assert_eq!(heal(&mut first, &mut incidents, &all, at(60)), ["main: n.io/nginx:1"]);
+    let healed = first.annotation("fairlead.dev/healed").expect("what it was given").to_owned();
+    assert!(healed.contains(r#""uid":"u""#), "{healed}");
+
+    let mut annotations = record;
+    annotations["fairlead.dev/healed"] = healed.into();
+    annotations["harbor-reef/patched-containers"] = r#"["main"]"#.into();
+    let mut copy = new(annotations);
+    copy.uid = "v".into();
+    copy.object["metadata"]["uid"] = "v".into();
+    let images = copy.images();
+    let look = Incidents::default().look(&failing(&copy, &images, PullFailure::NotFound), at(0));
+    assert!(!look.notes.iter().any(|note| matches!(note, Note::Malformed(_))), "{:?}", look.notes);
+    let mut incidents = Incidents::default();
+    let given = [0, 60, 120, 180].map(|seconds| heal(&mut copy, &mut incidents, &all, at(seconds)));
+    assert_eq!(given.concat(), ["main: m.io/nginx:1", "main: n.io/nginx:1"], "each once, of its own");
+    assert!(copy.annotation("fairlead.dev/healed").is_some_and(|text| text.contains(r#""uid":"v""#)));
 }
 
 /// Image volumes have entries of their own in the record.
