@@ -26,6 +26,14 @@ pub struct SecretKeys {
     pub password: String,
 }
 
+impl SecretKeys {
+    /// What tells one login from another without showing it: the version of the Secret, and the keys that are read. No
+    /// key has a slash in it.
+    pub fn version(&self, secret: &str) -> String {
+        format!("{secret}/{}/{}", self.user, self.password)
+    }
+}
+
 /// What makes an object invalid. The API server refuses it, unless the object is older than the rule.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecError {
@@ -190,6 +198,7 @@ mod tests {
         });
         let secret = compile(json).unwrap().secret.unwrap();
         assert_eq!((&*secret.user, &*secret.password), ("username", "token"));
+        assert_eq!(secret.version("uid/7"), "uid/7/username/token");
     }
 
     #[test]

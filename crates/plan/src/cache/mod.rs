@@ -43,7 +43,7 @@ pub struct Pair {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamLogin {
     pub login: Login,
-    /// Which version of which Secret it is.
+    /// Which version of which Secret it is, and which keys of it: see [`SecretKeys::version`].
     pub version: String,
     /// Hash of the login that means something within this process only.
     pub hash: u64,

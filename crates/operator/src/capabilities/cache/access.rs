@@ -112,7 +112,8 @@ impl Access {
         let user = self.value(&secret, &keys.name, &keys.user)?;
         let password = self.value(&secret, &keys.name, &keys.password)?;
         let hash = self.hashes.hash_one((&user, &password));
-        Ok(UpstreamLogin { login: Login { user, password }, version: version_of(&secret.metadata), hash })
+        let version = keys.version(&version_of(&secret.metadata));
+        Ok(UpstreamLogin { login: Login { user, password }, version, hash })
     }
 
     async fn read(&self, name: &str) -> Result<OpaqueSecret, String> {
