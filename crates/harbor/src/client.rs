@@ -93,15 +93,16 @@ impl Harbor {
         Ok(listed.into_iter().map(Endpoint::from).find(|endpoint| endpoint.id > 0 && endpoint.name == name))
     }
 
+    /// All endpoints, of whomever. `wanted` is the one to look up among them.
+    pub async fn endpoints(&self, wanted: &str) -> Result<Vec<Endpoint>, Error> {
+        let listed: Vec<RegistryBody> =
+            self.list("registries?", &format!("look up endpoint {wanted}")).await?;
+        Ok(listed.into_iter().map(Endpoint::from).filter(|endpoint| endpoint.id > 0).collect())
+    }
+
     /// Whether Harbor takes the login, and lets it see endpoints.
     pub async fn check_login(&self) -> Result<(), Error> {
         self.call(Method::GET, "registries?page=1&page_size=1", None, "log in").await.map(drop)
-    }
-
-    pub async fn endpoint_by_id(&self, id: i64) -> Result<Option<Endpoint>, Error> {
-        let attempt = format!("read endpoint {id}");
-        let body: Option<RegistryBody> = self.read(&format!("registries/{id}"), &attempt).await?;
-        Ok(body.map(Endpoint::from))
     }
 
     /// Makes an endpoint, after Harbor has tested that it reaches the upstream.

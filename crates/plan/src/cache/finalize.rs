@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fairlead_domain::backoff::Backoff;
+use fairlead_domain::harbor::{Endpoint, Project};
 use jiff::Timestamp;
 
 use super::Observed;
@@ -21,8 +22,6 @@ pub struct DeletedCache<'a> {
     /// The name of its pair.
     pub name: &'a str,
     pub retain: bool,
-    /// Another object of this cluster that stands for the same pair and stays.
-    pub successor: Option<&'a str>,
     pub observed: Option<&'a Observed>,
     /// Why it did not succeed so far.
     pub failing: Option<&'a str>,
@@ -35,8 +34,8 @@ pub struct DeletedCache<'a> {
 pub enum Finalization {
     /// Harbor has to be looked at.
     Look,
-    /// These go, in this order.
-    Remove(Vec<Removal>),
+    /// These go, in this order. `left` as in `Done`.
+    Remove { removals: Vec<Removal>, left: Option<String> },
     /// The object may go. `left` says what should have gone with it and did not, and why.
     Done { left: Option<String> },
 }
@@ -52,7 +51,19 @@ pub enum Removal {
     },
     Endpoint {
         id: i64,
+        name: String,
     },
+}
+
+impl Removal {
+    /// The name of the pair that it is about.
+    pub fn pair(&self) -> &str {
+        match self {
+            Self::Repositories { project: name } | Self::Project { name } | Self::Endpoint { name, .. } => {
+                name
+            }
+        }
+    }
 }
 
 /// Only a pair of the object's own goes with it.
@@ -66,48 +77,49 @@ pub fn finalization(deleted: &DeletedCache<'_>) -> Finalization {
         return Finalization::Done { left: Some(given_up(deleted.name, failing)) };
     }
     let Some(observed) = deleted.observed else { return Finalization::Look };
-    let mut removals = Vec::new();
     let own = ownership(observed.endpoint.as_ref(), deleted.object);
-    if let (Ownership::Ours | Ownership::Adoptable, Some(endpoint)) = (own, &observed.endpoint) {
-        if let Some(successor) = deleted.successor {
-            let left = format!(
-                "endpoint and project {} stay, because ProxyCache {successor} uses them",
-                deleted.name
-            );
-            return Finalization::Done { left: Some(left) };
+    let own = observed.endpoint.as_ref().filter(|_| matches!(own, Ownership::Ours | Ownership::Adoptable));
+    let (mut removals, mut left) = (Vec::new(), None);
+    if let Some(endpoint) = own {
+        match (deleted.object.wanted_by)(deleted.name) {
+            Some(successor) => left = Some(taken_over(deleted.name, &successor)),
+            None => removals.extend(of_pair(endpoint, observed.project.as_ref())),
         }
-        removals.extend(of_pair(endpoint.id, observed.project.as_ref()));
     }
-    if let Some(former) = &observed.former
-        && ownership(Some(&former.endpoint), deleted.object) == Ownership::Ours
-    {
-        removals.extend(of_pair(former.endpoint.id, former.project.as_ref()));
+    for former in &observed.former {
+        if (deleted.object.wanted_by)(&former.endpoint.name).is_none() {
+            removals.extend(former.removals());
+        }
     }
-    if removals.is_empty() { Finalization::Done { left: None } } else { Finalization::Remove(removals) }
+    if removals.is_empty() { Finalization::Done { left } } else { Finalization::Remove { removals, left } }
 }
 
 /// A project of the name that serves from somewhere else is not part of the pair.
-pub(super) fn of_pair(endpoint: i64, project: Option<&fairlead_domain::harbor::Project>) -> Vec<Removal> {
-    let own = project.filter(|project| project.endpoint == Some(endpoint));
+fn of_pair(endpoint: &Endpoint, project: Option<&Project>) -> Vec<Removal> {
+    let own = project.filter(|project| project.endpoint == Some(endpoint.id));
     let mut removals = Vec::new();
     if let Some(project) = own {
         removals.push(Removal::Repositories { project: project.name.clone() });
         removals.push(Removal::Project { name: project.name.clone() });
     }
-    removals.push(Removal::Endpoint { id: endpoint });
+    removals.push(Removal::Endpoint { id: endpoint.id, name: endpoint.name.clone() });
     removals
 }
 
 impl super::Pair {
     /// What removes the pair.
     pub fn removals(&self) -> Vec<Removal> {
-        of_pair(self.endpoint.id, self.project.as_ref())
+        of_pair(&self.endpoint, self.project.as_ref())
     }
 }
 
 /// When to try again after so many failures in a row.
 pub fn next_attempt(failures: u32) -> Duration {
     RETRY.plain(failures)
+}
+
+fn taken_over(name: &str, successor: &str) -> String {
+    format!("endpoint and project {name} stay, because ProxyCache {successor} uses them")
 }
 
 fn given_up(name: &str, why: &str) -> String {

@@ -19,7 +19,7 @@ use fairlead_domain::harbor::{Endpoint, Login, Project};
 
 pub use desired::{Desired, SecretKeys, SpecError, default_key};
 pub use finalize::{DeletedCache, Finalization, Removal, finalization, next_attempt};
-pub use ownership::{CacheObject, Mark, Ownership, former, ownership};
+pub use ownership::{CacheObject, Mark, Ownership, is_former, ownership};
 pub use reconcile::{Action, Drift, Facts, Plan, Problem, plan};
 pub use report::{Outcome, Report, Seen, leaving, not_configured, report, says};
 
@@ -28,8 +28,8 @@ pub use report::{Outcome, Report, Seen, leaving, not_configured, report, says};
 pub struct Observed {
     pub endpoint: Option<Endpoint>,
     pub project: Option<Project>,
-    /// The pair that the object stood for before it was given another name.
-    pub former: Option<Pair>,
+    /// Pairs that were made for the object while it had other names.
+    pub former: Vec<Pair>,
 }
 
 /// An endpoint with the project of the same name.

@@ -8,6 +8,7 @@ use fairlead_domain::harbor::Endpoint;
 
 const BEFORE_CLUSTER: &str = "Managed by Fairlead: cluster ";
 const BEFORE_NAME: &str = ", ProxyCache ";
+const BEFORE_UID: &str = ", UID ";
 
 /// An object, as endpoints name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,15 +17,23 @@ pub struct Mark {
     pub cluster: String,
     /// Name of the object.
     pub name: String,
+    /// Its UID. Another object of this name, made later, did not make the endpoint.
+    pub uid: Option<String>,
 }
 
 impl Mark {
     /// The mark in a description: its last line that is one.
     pub fn find(description: &str) -> Option<Self> {
         description.lines().rev().find_map(|line| {
-            let (cluster, name) = line.trim().strip_prefix(BEFORE_CLUSTER)?.split_once(BEFORE_NAME)?;
-            Some(Self { cluster: cluster.to_owned(), name: name.to_owned() })
+            let (cluster, object) = line.trim().strip_prefix(BEFORE_CLUSTER)?.split_once(BEFORE_NAME)?;
+            let (name, uid) =
+                object.split_once(BEFORE_UID).map_or((object, None), |(name, uid)| (name, Some(uid)));
+            Some(Self { cluster: cluster.to_owned(), name: name.to_owned(), uid: uid.map(str::to_owned) })
         })
+    }
+
+    fn names_the_same(&self, other: &Self) -> bool {
+        (&self.cluster, &self.name) == (&other.cluster, &other.name)
     }
 
     /// A description with this mark and no other. What people wrote stays.
@@ -38,7 +47,8 @@ impl Mark {
 
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{BEFORE_CLUSTER}{}{BEFORE_NAME}{}", self.cluster, self.name)
+        write!(f, "{BEFORE_CLUSTER}{}{BEFORE_NAME}{}", self.cluster, self.name)?;
+        self.uid.iter().try_for_each(|uid| write!(f, "{BEFORE_UID}{uid}"))
     }
 }
 
@@ -50,6 +60,8 @@ pub struct CacheObject<'a> {
     pub status: Option<&'a ProxyCacheStatus>,
     /// Whether this cluster has another object of this name that stands for the same pair.
     pub stands_for_it: &'a dyn Fn(&str) -> bool,
+    /// Another object of this cluster that asks for the pair of this name, and is not being deleted.
+    pub wanted_by: &'a dyn Fn(&str) -> Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +79,7 @@ pub enum Ownership {
 pub fn ownership(endpoint: Option<&Endpoint>, object: CacheObject<'_>) -> Ownership {
     let Some(endpoint) = endpoint else { return Ownership::Absent };
     match Mark::find(&endpoint.description) {
-        Some(mark) if mark == *object.mark => Ownership::Ours,
+        Some(mark) if mark.names_the_same(object.mark) => Ownership::Ours,
         Some(mark) if mark.cluster == object.mark.cluster && !(object.stands_for_it)(&mark.name) => {
             Ownership::Adoptable
         }
@@ -84,9 +96,11 @@ fn owned_id(status: Option<&ProxyCacheStatus>) -> Option<i64> {
     status.registry_id.filter(|_| !disowned)
 }
 
-/// The endpoint to look at besides the one of the object's name: the object stood for it before.
-pub fn former(status: Option<&ProxyCacheStatus>, endpoint: Option<&Endpoint>) -> Option<i64> {
-    owned_id(status).filter(|id| endpoint.is_none_or(|endpoint| endpoint.id != *id))
+/// Whether an endpoint was made for this very object under a name that it had before: every edit of the name leaves
+/// one behind, also one that was made while the endpoint was. What an earlier object of the same name left in Harbor
+/// is not the object's own.
+pub fn is_former(endpoint: &Endpoint, name: &str, mark: &Mark) -> bool {
+    endpoint.name != name && mark.uid.is_some() && Mark::find(&endpoint.description).as_ref() == Some(mark)
 }
 
 impl fmt::Display for Ownership {
@@ -108,11 +122,16 @@ mod tests {
 
     #[test]
     fn a_mark_stands_beside_what_people_wrote() {
-        let mark = Mark { cluster: "c-1".to_owned(), name: "quay".to_owned() };
-        assert_eq!(mark.put_into(""), "Managed by Fairlead: cluster c-1, ProxyCache quay");
+        let mark = Mark { cluster: "c-1".to_owned(), name: "quay".to_owned(), uid: Some("u-7".to_owned()) };
+        assert_eq!(mark.put_into(""), "Managed by Fairlead: cluster c-1, ProxyCache quay, UID u-7");
         let described = mark.put_into("Ask the platform team.");
-        assert_eq!(described, "Ask the platform team.\nManaged by Fairlead: cluster c-1, ProxyCache quay");
+        assert_eq!(
+            described,
+            "Ask the platform team.\nManaged by Fairlead: cluster c-1, ProxyCache quay, UID u-7"
+        );
         assert_eq!(Mark::find(&described).as_ref(), Some(&mark));
+        let without = Mark::find("Managed by Fairlead: cluster c-1, ProxyCache quay").expect("a mark");
+        assert_eq!(without, Mark { uid: None, ..mark.clone() });
         let other = Mark { name: "other".to_owned(), ..mark };
         assert_eq!(other.put_into(&described).matches("Managed by").count(), 1, "one mark only");
         assert_eq!(Mark::find("Managed by Fairlead"), None);

@@ -193,12 +193,11 @@ fn of_project(project: &Project, name: &str) -> String {
     )
 }
 
+/// A pair of a former name that no other object asks for. Where one does, it takes the pair over.
 fn former_to_remove(facts: &Facts<'_>) -> Option<Action> {
-    let pair = facts.observed.former.as_ref()?;
-    let ours = ownership(Some(&pair.endpoint), facts.object);
-    // A name that another object has meanwhile is that object's.
-    let renamed = pair.endpoint.name != facts.desired.name;
-    (renamed && matches!(ours, Ownership::Ours)).then(|| Action::RemoveFormer(Box::new(pair.clone())))
+    let former = facts.observed.former.iter();
+    let mut unwanted = former.filter(|pair| (facts.object.wanted_by)(&pair.endpoint.name).is_none());
+    Some(Action::RemoveFormer(Box::new(unwanted.next()?.clone())))
 }
 
 impl fmt::Display for Drift {

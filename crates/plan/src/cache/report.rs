@@ -48,6 +48,11 @@ impl Seen {
     pub fn is_refused(&self) -> bool {
         self.rejected || self.refused.is_some()
     }
+
+    /// Whether nothing is left under a former name.
+    pub fn is_complete(&self) -> bool {
+        self.observed.former.is_empty() && self.failed.is_none()
+    }
 }
 
 /// A status to be written if it says something new, and when to look again.
@@ -151,10 +156,7 @@ fn of_seen(kept: ProxyCacheStatus, seen: &Seen, refusals: u32, now: Timestamp) -
         Some(linked.is_some_and(|(endpoint, project)| project.endpoint == Some(endpoint.id)));
     let owned = matches!(plan.ownership, Ownership::Ours | Ownership::Adoptable);
     match (&plan.ownership, &observed.endpoint) {
-        // Kept until the pair of the former name is gone, because nothing else names it.
-        (_, Some(endpoint)) if owned && (observed.former.is_none() || problem.is_none()) => {
-            status.registry_id = Some(endpoint.id);
-        }
+        (_, Some(endpoint)) if owned => status.registry_id = Some(endpoint.id),
         // Else it would be taken for ours.
         (Ownership::Foreign(_), _) => status.registry_id = None,
         _ => {}

@@ -10,6 +10,7 @@ use fairlead_plan::cache::{SecretKeys, UpstreamLogin};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::controller::name_of;
 use crate::cluster::own_secrets::version_of;
 use crate::context::Context;
 use crate::platform::api_error::Class;
@@ -114,6 +115,17 @@ impl Access {
         let hash = self.hashes.hash_one((&user, &password));
         let version = keys.version(&version_of(&secret.metadata));
         Ok(UpstreamLogin { login: Login { user, password }, version, hash })
+    }
+
+    /// Another object than this one that asks for the pair of this name now, and is not being deleted.
+    pub(super) fn wanted_by(&self, pair: &str, than: &str) -> Option<String> {
+        let snapshot = self.context.resources.proxy_caches.snapshot();
+        let mut others = snapshot.objects.values().filter(|object| {
+            object.spec.name == pair
+                && object.metadata.deletion_timestamp.is_none()
+                && name_of(object) != than
+        });
+        others.next().map(|object| name_of(object).to_owned())
     }
 
     async fn read(&self, name: &str) -> Result<OpaqueSecret, String> {

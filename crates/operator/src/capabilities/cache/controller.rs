@@ -53,6 +53,8 @@ struct Cache {
     running: bool,
     /// Hash of the login that Harbor took.
     taken: Option<u64>,
+    /// The generation for which Harbor holds nothing under a former name.
+    complete: Option<i64>,
     /// Updates that Harbor refused, or removals that failed, in a row.
     failures: u32,
     failing: Option<String>,
@@ -213,12 +215,6 @@ impl CacheController {
     /// Begins to look at objects that are due, the longest due first.
     fn start(&mut self, term: &Term, now: Timestamp) {
         let config = &self.setup.context.config.harbor;
-        let staying: Vec<(Arc<str>, String)> = self
-            .caches
-            .values()
-            .filter(|cache| !cache.basis.deleting)
-            .map(|cache| (cache.name.clone(), cache.object.spec.name.clone()))
-            .collect();
         let mut due: Vec<_> = self.caches.iter_mut().filter(|(_, cache)| cache.is_due(now)).collect();
         due.sort_by_key(|(_, cache)| cache.due);
         for (uid, cache) in due {
@@ -241,23 +237,21 @@ impl CacheController {
                 access: self.access.clone(),
                 term: term.clone(),
                 object: cache.object.clone(),
-                mark: Mark { cluster: self.cluster.clone(), name: cache.name.to_string() },
+                mark: Mark {
+                    cluster: self.cluster.clone(),
+                    name: cache.name.to_string(),
+                    uid: Some(uid.to_string()),
+                },
                 desired,
                 siblings: cache.basis.siblings.clone(),
                 taken: cache.taken,
+                is_complete: cache.complete.is_some() && cache.complete == cache.basis.generation,
                 retain: config.retain_on_delete,
             };
             // What changes from now on makes it due again.
             (cache.running, cache.due) = (true, Timestamp::MAX);
             if let Some(deletion) = &cache.object.metadata.deletion_timestamp {
-                let pair = &cache.object.spec.name;
-                let successor = staying.iter().find(|(name, of)| *name != cache.name && of == pair);
-                let deleted = Deleted {
-                    successor: successor.map(|(name, _)| name.to_string()),
-                    failing: cache.failing.clone(),
-                    deletion: deletion.0,
-                    now,
-                };
+                let deleted = Deleted { failing: cache.failing.clone(), deletion: deletion.0, now };
                 self.running.start(uid.clone(), async { Ended::Removed(look.remove_pair(deleted).await) });
             } else {
                 self.running.start(uid.clone(), async { Ended::Looked(look.take().await) });
@@ -322,6 +316,7 @@ impl Cache {
             due: now,
             running: false,
             taken: None,
+            complete: None,
             failures: 0,
             failing: None,
             released: false,
@@ -378,10 +373,13 @@ impl Cache {
         for what in &done {
             setup.context.events.tell(events::done(&self.object, what, now));
         }
-        // It was edited meanwhile: this says nothing about the object as it is now, and the next look is due.
+        // It was edited meanwhile: this says nothing about the object as it is now, and the next look is due. What was
+        // made for it is found by its mark then.
         if generation != self.basis.generation {
             return;
         }
+        let is_complete = matches!(&outcome, Outcome::Seen(seen) if seen.is_complete());
+        self.complete = generation.filter(|_| is_complete);
         let (refused, is_refused) = match &outcome {
             Outcome::Seen(seen) => (seen.refused.as_deref(), seen.is_refused()),
             Outcome::Failed(_) => (None, false),
@@ -475,7 +473,7 @@ fn manner(object: &ProxyCache, status: &mut Value) -> Manner {
     Manner::Replace { version: object.metadata.resource_version.clone().unwrap_or_default() }
 }
 
-fn name_of(object: &ProxyCache) -> &str {
+pub(super) fn name_of(object: &ProxyCache) -> &str {
     object.metadata.name.as_deref().unwrap_or_default()
 }
 

@@ -8,7 +8,7 @@ use fairlead_domain::harbor::Endpoint;
 use fairlead_harbor::{Class, EndpointUpdate, Error, Harbor, NewEndpoint};
 use fairlead_plan::cache::{
     Action, CacheObject, DeletedCache, Desired, Facts, Finalization, Mark, Observed, Outcome, Pair, Plan,
-    Removal, Seen, UpstreamLogin, finalization, former, plan,
+    Removal, Seen, UpstreamLogin, finalization, is_former, plan,
 };
 use jiff::Timestamp;
 
@@ -29,6 +29,9 @@ pub(super) struct Look {
     pub(super) siblings: BTreeSet<String>,
     /// Hash of the login that Harbor took in this term.
     pub(super) taken: Option<u64>,
+    /// Harbor is known to hold nothing under a former name of the object.
+    pub(super) is_complete: bool,
+    /// Nothing is removed.
     pub(super) retain: bool,
 }
 
@@ -54,7 +57,6 @@ pub(super) enum Removed {
 
 /// What the end of an object depends on besides.
 pub(super) struct Deleted {
-    pub(super) successor: Option<String>,
     pub(super) failing: Option<String>,
     pub(super) deletion: Timestamp,
     pub(super) now: Timestamp,
@@ -111,6 +113,8 @@ impl Look {
                     }
                     was_taken = Some(action);
                 }
+                // The next plan leaves it where it is.
+                Err(Trouble::Wanted { .. }) => {}
                 Err(error) if error.is_refusal_of(&action) => refused = Some(error.to_string()),
                 Err(error) => {
                     rejected = error.class() == Some(Class::Rejected) && action == Action::CreateEndpoint;
@@ -126,29 +130,40 @@ impl Look {
             self.access.note(harbor, &error);
             error.to_string()
         };
-        let endpoint = harbor.endpoint(&self.desired.name).await.map_err(noted)?;
-        let project = harbor.project(&self.desired.name).await.map_err(noted)?;
-        let id = former(self.object.status.as_ref(), endpoint.as_ref());
-        let former = match id {
-            Some(id) => harbor.endpoint_by_id(id).await.map_err(noted)?,
-            None => None,
+        let name = &self.desired.name;
+        let mut former = Vec::new();
+        let endpoint = if self.retain || self.is_complete {
+            harbor.endpoint(name).await.map_err(noted)?
+        } else {
+            let all = harbor.endpoints(name).await.map_err(noted)?;
+            for endpoint in all.iter().filter(|one| is_former(one, name, &self.mark)) {
+                former.push(pair(harbor, endpoint.clone()).await.map_err(noted)?);
+            }
+            all.into_iter().find(|endpoint| endpoint.name == *name)
         };
-        let former = match former.filter(|former| former.name != self.desired.name) {
-            Some(former) => Some(pair(harbor, former).await.map_err(noted)?),
-            None => None,
-        };
+        let project = harbor.project(name).await.map_err(noted)?;
         Ok(Observed { endpoint, project, former })
     }
 
     fn plan(&self, observed: &Observed, login: Result<Option<&UpstreamLogin>, &str>) -> Plan {
         let stands_for_it = |name: &str| self.siblings.contains(name);
-        let object = self.planned_for(&stands_for_it);
+        let wanted_by = |pair: &str| self.wanted_by(pair);
+        let object = self.planned_for(&stands_for_it, &wanted_by);
         let Self { desired, taken, retain, .. } = self;
         plan(&Facts { object, desired, observed, login, taken: *taken, retain: *retain })
     }
 
-    fn planned_for<'a>(&'a self, stands_for_it: &'a dyn Fn(&str) -> bool) -> CacheObject<'a> {
-        CacheObject { mark: &self.mark, status: self.object.status.as_ref(), stands_for_it }
+    fn planned_for<'a>(
+        &'a self,
+        stands_for_it: &'a dyn Fn(&str) -> bool,
+        wanted_by: &'a dyn Fn(&str) -> Option<String>,
+    ) -> CacheObject<'a> {
+        CacheObject { mark: &self.mark, status: self.object.status.as_ref(), stands_for_it, wanted_by }
+    }
+
+    /// Another object that asks for a pair.
+    fn wanted_by(&self, pair: &str) -> Option<String> {
+        self.access.wanted_by(pair, &self.mark.name)
     }
 
     async fn act(
@@ -181,35 +196,35 @@ impl Look {
 
     async fn remove(&self, harbor: &Harbor, removals: &[Removal]) -> Result<(), Trouble> {
         for removal in removals {
+            self.may_remove(removal)?;
             match removal {
                 Removal::Repositories { project } => {
                     for repository in harbor.repositories(project).await? {
-                        self.must_lead()?;
+                        self.may_remove(removal)?;
                         harbor.delete_repository(project, &repository).await?;
                     }
                 }
-                Removal::Project { name } => {
-                    self.must_lead()?;
-                    harbor.delete_project(name).await?;
-                }
-                Removal::Endpoint { id } => {
-                    self.must_lead()?;
-                    harbor.delete_endpoint(*id).await?;
-                }
+                Removal::Project { name } => drop(harbor.delete_project(name).await?),
+                Removal::Endpoint { id, .. } => drop(harbor.delete_endpoint(*id).await?),
             }
         }
         Ok(())
     }
 
-    fn must_lead(&self) -> Result<(), Trouble> {
-        if self.term.holds() { Ok(()) } else { Err(Trouble::TermOver) }
+    /// Objects may come to ask for a pair after it was decided to remove it.
+    fn may_remove(&self, removal: &Removal) -> Result<(), Trouble> {
+        if !self.term.holds() {
+            return Err(Trouble::TermOver);
+        }
+        let pair = removal.pair();
+        self.wanted_by(pair).map_or(Ok(()), |by| Err(Trouble::Wanted { pair: pair.to_owned(), by }))
     }
 
     /// Removes what goes with a deleted object.
     pub(super) async fn remove_pair(self, deleted: Deleted) -> Removed {
         match self.finalization(&deleted, None) {
             Finalization::Done { left } => return Removed::Done { left },
-            Finalization::Look | Finalization::Remove(_) => {}
+            Finalization::Look | Finalization::Remove { .. } => {}
         }
         self.remove_all(&deleted).await.unwrap_or_else(Removed::Failed)
     }
@@ -222,22 +237,22 @@ impl Look {
         }
         let harbor = self.access.harbor().await?;
         let observed = self.observe(&harbor).await?;
-        let removals = match self.finalization(deleted, Some(&observed)) {
+        let (removals, left) = match self.finalization(deleted, Some(&observed)) {
             Finalization::Done { left } => return Ok(Removed::Done { left }),
             Finalization::Look => return Err("Harbor could not be looked at".to_owned()),
-            Finalization::Remove(removals) => removals,
+            Finalization::Remove { removals, left } => (removals, left),
         };
         self.remove(&harbor, &removals).await.map_err(|error| error.to_string())?;
-        Ok(Removed::Done { left: None })
+        Ok(Removed::Done { left })
     }
 
     fn finalization(&self, deleted: &Deleted, observed: Option<&Observed>) -> Finalization {
         let stands_for_it = |name: &str| self.siblings.contains(name);
+        let wanted_by = |pair: &str| self.wanted_by(pair);
         finalization(&DeletedCache {
-            object: self.planned_for(&stands_for_it),
+            object: self.planned_for(&stands_for_it, &wanted_by),
             name: &self.desired.name,
             retain: self.retain,
-            successor: deleted.successor.as_deref(),
             observed,
             failing: deleted.failing.as_deref(),
             deletion: deleted.deletion,
@@ -260,6 +275,8 @@ async fn pair(harbor: &Harbor, endpoint: Endpoint) -> Result<Pair, Error> {
 enum Trouble {
     #[error("{TERM_OVER}")]
     TermOver,
+    #[error("endpoint and project {pair} stay: ProxyCache {by} asks for them now")]
+    Wanted { pair: String, by: String },
     #[error(transparent)]
     Harbor(#[from] Error),
 }
@@ -267,7 +284,7 @@ enum Trouble {
 impl Trouble {
     fn class(&self) -> Option<Class> {
         match self {
-            Self::TermOver => None,
+            Self::TermOver | Self::Wanted { .. } => None,
             Self::Harbor(error) => Some(error.class()),
         }
     }

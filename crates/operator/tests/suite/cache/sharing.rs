@@ -66,6 +66,40 @@ async fn pairs_of_others_are_used_as_they_are_and_stay() -> Result<()> {
     bench.replica.stop().await
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn former_names_leave_nothing_behind_but_what_another_object_asks_for() -> Result<()> {
+    use fairlead_testkit::harbor::{Effect, Fault};
+
+    let bench = Bench::with_harbor().await?;
+    let harbor = &bench.harbor;
+    bench.create("first", public("old")).await?;
+    let id = bench.ready("first").await?.registry_id;
+    bench.create("heir", public("old")).await?;
+    let status = bench.ready("heir").await?;
+    assert_eq!(holds(&status, OWNED), Some(ConditionStatus::False));
+    bench.edit("first", json!({"name": "new"})).await?;
+    bench.ready("first").await?;
+    let status = bench.status("heir", |status| holds(status, OWNED) == Some(ConditionStatus::True)).await?;
+    assert_eq!((status.registry_id, harbor.endpoint("old").map(|one| one.id)), (id, id));
+    assert!(harbor.writes().iter().all(|write| write.method != "DELETE"), "it is the heir's now");
+
+    // Several names, of which none can be given up yet.
+    let effect = Effect::Status(412);
+    harbor.inject(Fault { method: Some("DELETE"), path: "/projects", times: None, effect });
+    for name in ["newer", "newest"] {
+        bench.edit("first", json!({"name": name})).await?;
+        let status = bench.fails("first", "cannot delete project").await?;
+        assert_eq!(status.registry_id, harbor.endpoint(name).map(|one| one.id));
+    }
+    harbor.heal();
+    bench.setup.skip(Duration::from_secs(31));
+    bench.ready("first").await?;
+    let mut names: Vec<_> = harbor.endpoints().into_iter().map(|one| one.name).collect();
+    names.sort();
+    assert_eq!(names, ["newest", "old"]);
+    bench.replica.stop().await
+}
+
 impl Bench {
     /// Does something before the controller can see the object half made: its status comes with it.
     async fn replica_is_away(&self, something: impl AsyncFnOnce(&Self) -> Result<()>) -> Result<()> {

@@ -18,7 +18,7 @@ use crate::mirroring::GIVE_UP;
 const QUAY: &str = "https://quay.io";
 
 fn mark() -> Mark {
-    Mark { cluster: "c1".to_owned(), name: "cache".to_owned() }
+    Mark { cluster: "c1".to_owned(), name: "cache".to_owned(), uid: Some("u1".to_owned()) }
 }
 
 fn login(password: &str) -> UpstreamLogin {
@@ -52,7 +52,12 @@ fn project(endpoint: Option<i64>, public: bool) -> Project {
 }
 
 fn pair(endpoint: Endpoint, project: Option<Project>) -> Observed {
-    Observed { endpoint: Some(endpoint), project, former: None }
+    Observed { endpoint: Some(endpoint), project, former: Vec::new() }
+}
+
+/// No other object asks for any pair.
+fn nobody(_: &str) -> Option<String> {
+    None
 }
 
 fn taken(version: &str) -> ProxyCacheStatus {
@@ -67,7 +72,8 @@ fn planned(
 ) -> Plan {
     let (mark, desired) = (mark(), Desired::compile(&spec("private")).unwrap());
     let stands_for_it = |name: &str| name == "twin";
-    let object = CacheObject { mark: &mark, status: Some(status), stands_for_it: &stands_for_it };
+    let object =
+        CacheObject { mark: &mark, status: Some(status), stands_for_it: &stands_for_it, wanted_by: &nobody };
     plan(&Facts { object, desired: &desired, observed, login, taken: None, retain: false })
 }
 
@@ -105,7 +111,8 @@ fn a_secret_that_was_touched_and_not_changed_is_not_pushed() {
     let (mark, desired) = (mark(), Desired::compile(&spec("private")).unwrap());
     let (observed, one) = (pair(endpoint(|_| ()), Some(project(Some(5), false))), login("one"));
     let status = taken("uid/before");
-    let object = CacheObject { mark: &mark, status: Some(&status), stands_for_it: &|_| false };
+    let object =
+        CacheObject { mark: &mark, status: Some(&status), stands_for_it: &|_| false, wanted_by: &nobody };
     let facts = Facts {
         object,
         desired: &desired,
@@ -196,10 +203,14 @@ fn another_type_is_a_problem_with_a_way_out() {
     assert!(plan.actions.is_empty() && plan.problem.unwrap().0.contains("another value"));
 }
 
+fn former_pair(id: i64, name: &str) -> Pair {
+    let project = Project { name: name.to_owned(), ..project(Some(id), false) };
+    Pair { endpoint: endpoint(|one| (one.id, one.name) = (id, name.to_owned())), project: Some(project) }
+}
+
 #[test]
 fn the_pair_of_a_former_name_goes_when_the_new_one_stands() {
-    let old = endpoint(|one| (one.id, one.name) = (3, "old".to_owned()));
-    let former = Some(Pair { endpoint: old, project: Some(project(Some(3), false)) });
+    let former = vec![former_pair(3, "old")];
     let status = ProxyCacheStatus { registry_id: Some(3), ..taken("uid/one") };
     let login = login("one");
     let unfinished = Observed { former: former.clone(), ..pair(endpoint(|_| ()), None) };
@@ -209,19 +220,106 @@ fn the_pair_of_a_former_name_goes_when_the_new_one_stands() {
     let plan = planned(&finished, &status, Ok(Some(&login)));
     let [Action::RemoveFormer(pair)] = &*plan.actions else { panic!("{plan:?}") };
     assert_eq!(pair.removals().len(), 3);
-    assert_eq!(super::former(Some(&status), finished.endpoint.as_ref()), Some(3));
+    // Also beside a pair of others that fits.
+    let theirs = endpoint(|one| one.description.clear());
+    let beside = Observed { endpoint: Some(theirs), ..finished };
+    let plan = planned(&beside, &status, Ok(Some(&login)));
+    assert!(matches!((&plan.ownership, &*plan.actions), (Ownership::Foreign(_), [Action::RemoveFormer(_)])));
+}
 
-    // It is not forgotten while it cannot be removed.
+/// Whatever became of the look in which an endpoint was made, it says for which object.
+#[test]
+fn pairs_of_former_names_are_known_by_their_mark() {
+    let former = |description: &str, name: &str| {
+        let described = endpoint(|one| {
+            (one.name, one.description) = (name.to_owned(), description.to_owned());
+        });
+        is_former(&described, "quay", &mark())
+    };
+    let own = mark().to_string();
+    assert!(former(&own, "old"));
+    assert!(!former(&own, "quay"), "that is its name");
+    for other in [
+        "",
+        "Managed by Fairlead: cluster c1, ProxyCache cache",
+        // An object of the same name that was deleted, and its pair retained.
+        "Managed by Fairlead: cluster c1, ProxyCache cache, UID u0",
+        "Managed by Fairlead: cluster c1, ProxyCache twin, UID u1",
+        "Managed by Fairlead: cluster c2, ProxyCache cache, UID u1",
+    ] {
+        assert!(!former(other, "old"), "{other}");
+    }
+}
+
+#[test]
+fn a_former_pair_that_another_object_asks_for_stays() {
+    let (mark, desired, one) = (mark(), Desired::compile(&spec("private")).unwrap(), login("one"));
+    let (status, stands_for_it) = (taken("uid/one"), |_: &str| false);
+    let wanted_by = |name: &str| (name == "old").then(|| "heir".to_owned());
+    let object = CacheObject {
+        mark: &mark,
+        status: Some(&status),
+        stands_for_it: &stands_for_it,
+        wanted_by: &wanted_by,
+    };
+    let own = pair(endpoint(|_| ()), Some(project(Some(5), false)));
+    let observed = Observed { former: vec![former_pair(3, "old"), former_pair(4, "older")], ..own };
+    let facts = Facts {
+        object,
+        desired: &desired,
+        observed: &observed,
+        login: Ok(Some(&one)),
+        taken: None,
+        retain: false,
+    };
+    let [Action::RemoveFormer(gone)] = &*plan(&facts).actions else { panic!("the other one goes") };
+    assert_eq!(gone.endpoint.name, "older");
+    let alone = Observed { former: vec![former_pair(3, "old")], ..observed.clone() };
+    assert_eq!(plan(&Facts { observed: &alone, ..facts }).actions, []);
+
+    let deletion = Timestamp::UNIX_EPOCH;
+    let leaving = DeletedCache {
+        object,
+        name: "quay",
+        retain: false,
+        observed: Some(&observed),
+        failing: None,
+        deletion,
+        now: deletion,
+    };
+    let Finalization::Remove { removals, left: None } = finalization(&leaving) else { panic!("two go") };
+    let mut pairs: Vec<_> = removals.iter().map(Removal::pair).collect();
+    pairs.dedup();
+    assert_eq!(pairs, ["quay", "older"]);
+    let wanted_by = |name: &str| (name != "older").then(|| "heir".to_owned());
+    let object = CacheObject { wanted_by: &wanted_by, ..object };
+    let Finalization::Remove { removals, left: Some(left) } =
+        finalization(&DeletedCache { object, ..leaving })
+    else {
+        panic!("one goes")
+    };
+    assert!(removals.iter().all(|removal| removal.pair() == "older") && left.contains("ProxyCache heir"));
+}
+
+/// Harbor tests an endpoint before it stores anything, and the former pair waits for that.
+#[test]
+fn a_status_names_the_endpoint_of_the_present_name() {
+    let status = ProxyCacheStatus { registry_id: Some(3), ..taken("uid/old") };
+    let own = pair(endpoint(|_| ()), Some(project(Some(5), false)));
+    let observed = Observed { former: vec![former_pair(3, "old")], ..own };
+    let plan = planned(&observed, &status, Ok(Some(&login("one"))));
+    assert!(matches!(&*plan.actions, [Action::UpdateEndpoint { .. }]), "{plan:?}");
     let seen = Seen {
-        observed: finished,
+        observed,
         plan,
-        failed: Some("cannot delete project old".to_owned()),
-        refused: None,
+        failed: None,
+        refused: Some("wrong password".to_owned()),
         rejected: false,
         taken: None,
     };
+    assert!(!seen.is_complete(), "the former pair is looked for again");
     let report = report(Some(&status), Some(1), &Outcome::Seen(Box::new(seen)), 0, Timestamp::UNIX_EPOCH);
-    assert_eq!((report.status.registry_id, report.status.phase), (Some(3), Some(ProxyCachePhase::Error)));
+    assert_eq!(report.status.registry_id, Some(5));
 }
 
 fn seen(health: Health, refused: Option<&str>) -> Outcome {
@@ -363,23 +461,24 @@ fn a_status_that_says_the_same_is_not_written() {
 fn what_goes_with_an_object() {
     let (mark, deletion) = (mark(), Timestamp::UNIX_EPOCH);
     let stands_for_it = |name: &str| name == "twin";
-    let object = CacheObject { mark: &mark, status: None, stands_for_it: &stands_for_it };
+    let object = CacheObject { mark: &mark, status: None, stands_for_it: &stands_for_it, wanted_by: &nobody };
     let own = pair(endpoint(|_| ()), Some(project(Some(5), false)));
     let leaving = DeletedCache {
         object,
         name: "quay",
         retain: false,
-        successor: None,
         observed: Some(&own),
         failing: None,
         deletion,
         now: deletion,
     };
-    let all = Finalization::Remove(vec![
+    let endpoint_goes = Removal::Endpoint { id: 5, name: "quay".to_owned() };
+    let removals = vec![
         Removal::Repositories { project: "quay".to_owned() },
         Removal::Project { name: "quay".to_owned() },
-        Removal::Endpoint { id: 5 },
-    ]);
+        endpoint_goes.clone(),
+    ];
+    let all = Finalization::Remove { removals, left: None };
     let done = Finalization::Done { left: None };
     assert_eq!(finalization(&leaving), all);
     assert_eq!(finalization(&DeletedCache { retain: true, ..leaving }), done);
@@ -388,10 +487,11 @@ fn what_goes_with_an_object() {
     let foreign = pair(endpoint(|one| one.description.clear()), Some(project(Some(5), false)));
     assert_eq!(finalization(&DeletedCache { observed: Some(&foreign), ..leaving }), done);
     let elsewhere = pair(endpoint(|_| ()), Some(project(Some(6), false)));
-    let only_endpoint = Finalization::Remove(vec![Removal::Endpoint { id: 5 }]);
+    let only_endpoint = Finalization::Remove { removals: vec![endpoint_goes], left: None };
     assert_eq!(finalization(&DeletedCache { observed: Some(&elsewhere), ..leaving }), only_endpoint);
-    let Finalization::Done { left: Some(left) } =
-        finalization(&DeletedCache { successor: Some("twin"), ..leaving })
+    let wanted_by = |name: &str| (name == "quay").then(|| "twin".to_owned());
+    let wanted = CacheObject { wanted_by: &wanted_by, ..object };
+    let Finalization::Done { left: Some(left) } = finalization(&DeletedCache { object: wanted, ..leaving })
     else {
         panic!("it stays")
     };
