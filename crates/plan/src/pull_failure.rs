@@ -6,6 +6,7 @@
 //! stays full whatever the other attempts met.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use fairlead_domain::reference::Reference;
 use serde::{Deserialize, Serialize};
@@ -105,14 +106,18 @@ impl PullFailure {
             Self::Content
         } else if contains(&["imageref of image"]) {
             Self::Inspect
-        } else if contains(&["unexpected commit digest", "failed size validation"]) {
+        } else if contains(&["unexpected commit digest", "unexpected commit size", "failed size validation"])
+        {
             Self::Corrupt
         } else if contains(&["dial unix "]) {
             // The runtime of the node is away for a moment, whatever becomes of the registry.
             Self::Unknown
-        } else if contains(&["registryunavailable", "registry is unavailable"]) || has_server_error(&text) {
+        } else if contains(&["registryunavailable", "registry is unavailable"])
+            || contains(&SERVER_ERRORS)
+            || has_status(&text, 500..=599)
+        {
             Self::Unavailable
-        } else if contains(&["429 too many requests", "toomanyrequests:"]) {
+        } else if contains(&["too many requests", "toomanyrequests"]) || has_status(&text, 429..=429) {
             Self::RateLimited
         } else if contains(&["no such host", "name or service not known", "server misbehaving"]) {
             Self::NoSuchHost
@@ -142,9 +147,21 @@ impl PullFailure {
             "authorization failed",
             "insufficient_scope",
             "no basic auth credentials",
-        ]) {
+            "invalid username/password",
+        ]) || has_status(&text, 401..=401)
+            || has_status(&text, 403..=403)
+        {
             Self::Denied
-        } else if contains(&["not found", "manifest unknown", "name unknown", "code = notfound"]) {
+        } else if contains(&[
+            "not found",
+            "manifest unknown",
+            "blob unknown",
+            "name unknown",
+            "not known to registry",
+            "unknown to registry",
+            "code = notfound",
+        ]) || has_status(&text, 404..=404)
+        {
             Self::NotFound
         } else if contains(&[
             "i/o timeout",
@@ -336,35 +353,61 @@ pub fn end_of(message: &str) -> &str {
     message.get(start..).unwrap_or_default()
 }
 
-/// A message in small letters without what it quotes as one word, and without references and addresses.
+/// A message in small letters without what it quotes as one word, and without references, tags and addresses.
 fn without_names(message: &str) -> String {
     let parts = message.split('"').enumerate();
     // What stands between two quotation marks is every second part.
-    let kept = parts.filter(|(at, part)| at % 2 == 0 || part.contains(char::is_whitespace));
+    let kept = parts
+        .filter(|(at, part)| at % 2 == 0 || part.contains(char::is_whitespace) || error_code(part).is_some());
     let is_name = |word: &str| {
         let host = word.split_once('/').map(|(host, _)| host);
         host.is_some_and(|host| host.contains(['.', ':']) || host == "localhost")
     };
     let mut text = String::with_capacity(message.len());
     for (_, part) in kept {
-        for word in part.split_whitespace().filter(|word| !is_name(word)) {
-            text.push_str(&word.to_ascii_lowercase());
+        let words: Vec<_> = part.split_whitespace().collect();
+        // A tag stands by itself in `reading manifest latest in r.io/a` and in `[manifests latest]`.
+        let is_tag = |at: usize| {
+            let before = at.checked_sub(1).and_then(|before| words.get(before)).copied();
+            match before {
+                Some("manifest") => words.get(at + 1) == Some(&"in"),
+                before => matches!(before, Some("[manifests" | "[blobs")),
+            }
+        };
+        for (at, word) in words.iter().enumerate() {
+            if is_name(word) || is_tag(at) {
+                continue;
+            }
+            text.push_str(&error_code(word).unwrap_or_else(|| word.to_ascii_lowercase()));
             text.push(' ');
         }
     }
     text
 }
 
-/// Whether a status of 500 or more is quoted: `status from HEAD request to …: 503 Service Unavailable`, `status code
-/// from registry 502`, `status: 500`. Numbers within addresses and references do not stand by themselves.
-fn has_server_error(text: &str) -> bool {
-    let named = ["500 internal server error", "502 bad gateway", "503 service", "504 gateway time"];
-    let is_code = |word: &str| {
+/// A code of a registry's JSON answer, in the words of its text: `MANIFEST_UNKNOWN` as `manifest unknown:`.
+fn error_code(word: &str) -> Option<String> {
+    let code = word.trim_matches(|character: char| !character.is_ascii_alphanumeric());
+    let is_code = code.len() >= 6 && code.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+    is_code.then(|| format!("{}:", code.to_ascii_lowercase().replace('_', " ")))
+}
+
+const SERVER_ERRORS: [&str; 4] =
+    ["500 internal server error", "502 bad gateway", "503 service", "504 gateway time"];
+
+/// Whether such a status is quoted: `status from HEAD request to …: 503 Service Unavailable`, `status code from registry
+/// 502`, `StatusCode: 404`, `HTTP 404 response`. Numbers within addresses and references do not stand by themselves.
+fn has_status(text: &str, wanted: RangeInclusive<u16>) -> bool {
+    let is_wanted = |word: &str| {
         let code = word.trim_matches(|character: char| !character.is_ascii_alphanumeric());
-        code.len() == 3 && code.starts_with('5') && code.bytes().all(|byte| byte.is_ascii_digit())
+        code.len() == 3
+            && code.bytes().all(|byte| byte.is_ascii_digit())
+            && code.parse().is_ok_and(|code| wanted.contains(&code))
     };
     let after = text.find("status").and_then(|at| text.get(at..)).unwrap_or_default();
-    named.iter().any(|words| text.contains(words)) || after.split_ascii_whitespace().any(is_code)
+    let of_http = text.match_indices("http ").filter_map(|(at, http)| text.get(at + http.len()..));
+    let mut of_http = of_http.filter_map(|rest| rest.split_ascii_whitespace().next());
+    after.split_ascii_whitespace().any(is_wanted) || of_http.any(is_wanted)
 }
 
 #[cfg(test)]
@@ -458,6 +501,59 @@ mod tests {
             for reason in ["ErrImagePull", "ImagePullBackOff"] {
                 assert_eq!(F::classify(reason, message), Some(cause), "{message}");
             }
+        }
+    }
+
+    /// Registries, and the library by which CRI-O and Podman pull.
+    #[test]
+    fn words_and_codes_of_registries_are_recognised() {
+        use PullFailure as F;
+        for (message, cause) in [
+            ("pull image err: reading blob sha256:1: fetching blob: blob unknown to registry", F::NotFound),
+            ("initializing source docker://r.io/a:1: blob unknown: blob unknown to registry", F::NotFound),
+            (
+                "initializing source docker://r.io/a:1: reading manifest 1 in r.io/a: name unknown: repository name \
+                 not known to registry",
+                F::NotFound,
+            ),
+            ("repository name not known to registry", F::NotFound),
+            ("reading manifest 1 in r.io/a: StatusCode: 404, \"<html>no such page</html>\"", F::NotFound),
+            ("fetching blob: invalid status code from registry 404 (Not Found)", F::NotFound),
+            ("error parsing HTTP 404 response body: invalid character '<'", F::NotFound),
+            (
+                "failed to copy: httpReadSeeker: failed open: unexpected status code \
+                 https://r.io/v2/a/blobs/sha256:1?ns=r.io: 404",
+                F::NotFound,
+            ),
+            (
+                r#"reading manifest 1 in r.io/a: StatusCode: 404, "{\"errors\":[{\"code\":\"MANIFEST_UNKNOWN\"}]}""#,
+                F::NotFound,
+            ),
+            (r#"unexpected answer: {"errors":[{"code":"NAME_UNKNOWN","message":"x"}]}"#, F::NotFound),
+            (
+                "initializing source docker://r.io/a:1: unable to retrieve auth token: invalid username/password: \
+                 unauthorized: incorrect username or password",
+                F::Denied,
+            ),
+            ("unable to retrieve auth token: invalid username/password", F::Denied),
+            ("reading manifest 1 in r.io/a: StatusCode: 401, \"\"", F::Denied),
+            ("failed to resolve: unexpected status code [manifests 404]: 401", F::Denied),
+            ("requesting bearer token: invalid status code from registry 403 (Forbidden)", F::Denied),
+            (r#"unexpected answer: {"errors":[{"code":"DENIED","message":"x"}]}"#, F::Denied),
+            (
+                "initializing source docker://r.io/a:1: reading manifest 1 in r.io/a: too many requests to registry",
+                F::RateLimited,
+            ),
+            ("reading manifest 1 in r.io/a: toomanyrequests", F::RateLimited),
+            (
+                r#"reading manifest 1 in r.io/a: StatusCode: 429, "{\"errors\":[{\"code\":\"TOOMANYREQUESTS\"}]}""#,
+                F::RateLimited,
+            ),
+            ("unexpected status code [manifests 503]: 429", F::RateLimited),
+            ("reading manifest 404 in r.io/a: StatusCode: 500, \"oops\"", F::Unavailable),
+            ("failed commit on ref \"layer-sha256:1\": unexpected commit size 19, expected 15", F::Corrupt),
+        ] {
+            assert_eq!(F::classify("ErrImagePull", message), Some(cause), "{message}");
         }
     }
 
