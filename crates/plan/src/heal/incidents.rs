@@ -33,6 +33,10 @@ struct Incident {
     containers: HashMap<Box<str>, Failing>,
     /// The Pod is left alone until then.
     rest: Option<Timestamp>,
+    /// No patch is sent until then, whatever else fails: the last one was refused.
+    refused: Option<Timestamp>,
+    /// A patch was refused because of a change that came before it, and decided about anew at once.
+    overtaken: bool,
     /// What the kubelet said of containers before they were patched. While it says the same, that is old news, though
     /// not for ever: it may meet the same failure with the new image.
     settled: HashMap<Box<str>, (Box<str>, Box<str>)>,
@@ -138,7 +142,8 @@ impl Incidents {
                 look.due.push(position);
             }
         }
-        if let Some(rest) = incident.rest.filter(|rest| *rest > now) {
+        let rest = incident.rest.into_iter().chain(incident.refused).max();
+        if let Some(rest) = rest.filter(|rest| *rest > now) {
             look.next = Some(look.next.map_or(rest, |next| next.min(rest)));
             look.due.clear();
             look.unpatchable.clear();
@@ -148,7 +153,15 @@ impl Incidents {
 
     /// The patch of a Pod was refused.
     pub fn failed(&mut self, uid: &Arc<str>, now: Timestamp) {
-        self.rest(uid, now, SignedDuration::from_secs(RETRY_SECONDS));
+        if let Some(incident) = self.pods.get_mut(uid) {
+            incident.refused = now.checked_add(SignedDuration::from_secs(RETRY_SECONDS)).ok();
+        }
+    }
+
+    /// The patch of a Pod was refused, and the Pod has changed since that was decided on. Whether it is decided about
+    /// anew at once: the first time. A Pod that is written all the time has a patch refused as often as it is sent.
+    pub fn may_repeat(&mut self, uid: &Arc<str>) -> bool {
+        self.pods.get_mut(uid).is_none_or(|incident| !std::mem::replace(&mut incident.overtaken, true))
     }
 
     /// Nothing can be pulled now, or nothing is left to do.
@@ -163,6 +176,7 @@ impl Incidents {
             let settled = incident.containers.iter().map(|(name, failing)| (name.clone(), said(failing)));
             incident.settled = settled.collect();
             incident.settled_until = now.checked_add(OLD_NEWS).ok();
+            (incident.refused, incident.overtaken) = (None, false);
         }
         self.rest(uid, now, SignedDuration::from_secs(RETRY_SECONDS));
     }

@@ -221,6 +221,12 @@ impl Healing {
                 self.incidents.failed(uid, now);
             }
             Outcome::Changed => {}
+            Outcome::Overtaken { notice } => {
+                if !self.incidents.may_repeat(uid) {
+                    self.tell(uid, notice);
+                    self.incidents.failed(uid, now);
+                }
+            }
             Outcome::Waits { notice } => {
                 self.tell(uid, notice);
                 self.incidents.waits(uid, now);

@@ -59,6 +59,10 @@ pub(super) enum Outcome {
     Unanswered(Arc<PodEntry>, Box<Repair>, Notice),
     /// The Pod is not as it was; it is looked at anew.
     Changed,
+    /// The same, and the API server refused a patch or an eviction for it.
+    Overtaken {
+        notice: Option<Notice>,
+    },
     /// There is nothing to do for now.
     Waits {
         notice: Option<Notice>,
@@ -175,6 +179,9 @@ impl Treatment {
                 Outcome::Failed { .. } => {
                     Outcome::Failed { notice: Some(report::refused(&pod, &repair, &failure)) }
                 }
+                Outcome::Overtaken { .. } => {
+                    Outcome::Overtaken { notice: Some(report::refused(&pod, &repair, &failure)) }
+                }
                 outcome => outcome,
             },
         }
@@ -204,7 +211,10 @@ impl Treatment {
             // The Pod is gone.
             Class::Absent => Outcome::Patched,
             // The watch may be behind what the API server has stored.
-            Class::Conflict | Class::Rejected if self.changes(pod).await => Outcome::Changed,
+            Class::Conflict | Class::Rejected if self.changes(pod).await => {
+                tracing::info!(pod = %pod.key, %failure, "a Pod has changed before it could be healed");
+                Outcome::Overtaken { notice: None }
+            }
             _ => {
                 tracing::warn!(pod = %pod.key, %failure, "a Pod could not be healed; it is tried again in 15 s");
                 self.setup.metrics.failed(pod, Timestamp::now());

@@ -101,6 +101,34 @@ fn every_annotation_that_cannot_be_read_is_reported() {
     }
 }
 
+/// Another program may write the Pod more often than healing can send a patch that fits.
+#[test]
+fn a_pod_that_is_written_all_the_time_is_not_patched_all_the_time() {
+    let record = routes("main", "nginx:1", "l.io/nginx:1", &["m.io/nginx:1"]);
+    let pod = Stored::new(&[("main", "l.io/nginx:1"), ("side", "l.io/nginx:1")], &[], record);
+    let (one, both) = (
+        pod.clone().waiting(&[("main", "ErrImagePull")]),
+        pod.clone().waiting(&[("main", "ErrImagePull"), ("side", "ErrImagePull")]),
+    );
+    let images = one.images();
+    let mut incidents = Incidents::default();
+    let due = |incidents: &mut Incidents, pod: &Stored, seconds| {
+        incidents.look(&failing(pod, &images, PullFailure::NotFound), at(seconds)).due.len()
+    };
+    assert_eq!(due(&mut incidents, &one, 0), 1);
+    assert!(incidents.may_repeat(&pod.uid), "what is decided on the Pod as it is now may fit");
+    assert_eq!(due(&mut incidents, &one, 0), 1);
+    for round in 0..3 {
+        let now = 15 * round;
+        assert!(!incidents.may_repeat(&pod.uid));
+        incidents.failed(&pod.uid, at(now));
+        assert_eq!(due(&mut incidents, &both, now + 14), 0, "also if another container fails meanwhile");
+        assert_eq!(due(&mut incidents, &both, now + 15), 2);
+    }
+    incidents.patched(&pod.uid, at(60));
+    assert!(incidents.may_repeat(&pod.uid), "another patch, another race");
+}
+
 /// A template, a copy or a restored backup carries the annotations of another Pod along.
 #[test]
 fn what_another_pod_was_given_does_not_stop_healing() {
