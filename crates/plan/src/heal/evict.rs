@@ -6,9 +6,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use fairlead_domain::reference::Reference;
+use fairlead_domain::verdict::Verdict;
 use jiff::{SignedDuration, Timestamp};
 
+use super::{Choice, FailingContainer, FailingPod};
 use crate::owners::Controller;
+use crate::routing::Alternatives;
 
 /// The Pods of one controller are evicted no faster than this, and so often within [`MEMORY`].
 const PAUSE: SignedDuration = SignedDuration::from_secs(30);
@@ -73,6 +77,28 @@ pub struct Subject<'a> {
     pub in_use: bool,
     /// Another place than the one that failed has the image now.
     pub has_other_place: bool,
+}
+
+/// A container that only a new Pod can heal: because of an image volume, or of pull secrets that this one lacks.
+/// `unpatchable` are positions of containers, and `choices` what was decided about others.
+pub fn needs_new_pod<'f, 'p>(
+    pod: &'f FailingPod<'p>,
+    unpatchable: &[usize],
+    choices: &[(usize, Choice)],
+) -> Option<&'f FailingContainer<'p>> {
+    let container = |position: &usize| pod.containers.get(*position);
+    let volumes = unpatchable.iter().filter_map(container).filter(|one| one.volume.is_some());
+    let locked = choices.iter().filter(|(_, choice)| choice.is_locked());
+    volumes.chain(locked.filter_map(|(position, _)| container(position))).next()
+}
+
+/// Whether admission would give a new Pod another image than the one that failed: the first place that can be used is
+/// another one. `verdicts` are in the order of the places, for the pull secrets that the new Pod would have, and judged.
+pub fn has_other_place(failed: &str, planned: &Alternatives, verdicts: &[Verdict]) -> bool {
+    let mut judged = planned.list().iter().zip(verdicts);
+    let Some((place, _)) = judged.find(|(_, verdict)| verdict.is_usable()) else { return false };
+    let failed = Reference::parse(failed);
+    !failed.is_ok_and(|failed| failed.is_same_image(&place.reference))
 }
 
 /// When Pods of each controller were evicted.

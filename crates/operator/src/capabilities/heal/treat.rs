@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_domain::verdict::Verdict;
-use fairlead_plan::heal::evict::{Allowed, Evictions, NotEvicted, Subject};
+use fairlead_plan::heal::evict::{Allowed, Evictions, NotEvicted, Subject, has_other_place, needs_new_pod};
 use fairlead_plan::heal::{
     Background, Candidate, Choice, FailingContainer, FailingPod, Repair, candidates, carried_over, choose,
     repair,
@@ -85,7 +85,7 @@ impl Treatment {
         }
         let outcome = match repair(&failing, &choices, Timestamp::now()) {
             Some(repair) => self.patch(&failing, &choices, repair).await,
-            None => match self.needs_new_pod(&failing, &choices) {
+            None => match needs_new_pod(&failing, &self.unpatchable, &choices) {
                 Some(container) => self.evict(&failing, record.as_ref(), container, &keys, deadline).await,
                 None => {
                     Outcome::Waits { notice: report::hopeless(&pod, &failing, record.as_ref(), &choices) }
@@ -140,18 +140,6 @@ impl Treatment {
         let (cause, is_original, credentials) = (*cause, *is_original, keys.credentials(reference));
         let question = Question { reference, is_original, cause, credentials };
         self.setup.context.ask(&question, &self.pod.key.namespace, deadline).await
-    }
-
-    /// A container that only a new Pod can heal: because of an image volume, or of pull secrets that this one lacks.
-    fn needs_new_pod<'f>(
-        &self,
-        failing: &'f FailingPod<'_>,
-        choices: &[(usize, Choice)],
-    ) -> Option<&'f FailingContainer<'f>> {
-        let volumes = self.unpatchable.iter().filter_map(|position| failing.containers.get(*position));
-        let locked = choices.iter().filter(|(_, choice)| choice.is_locked());
-        let locked = locked.filter_map(|(position, _)| failing.containers.get(*position));
-        volumes.filter(|one| one.volume.is_some()).chain(locked).next()
     }
 
     async fn patch(&self, failing: &FailingPod<'_>, choices: &[(usize, Choice)], repair: Repair) -> Outcome {
@@ -286,8 +274,7 @@ impl Treatment {
         }
     }
 
-    /// Whether admission would give a new Pod another image than the one that failed, and that one can be pulled with
-    /// the pull secrets that admission would give the Pod for it.
+    /// Asks about all places that admission would have for a new Pod, with the pull secrets that it would give it.
     async fn has_other_place(
         &self,
         failing: &FailingPod<'_>,
@@ -306,15 +293,12 @@ impl Treatment {
         if let Some(digest) = route.and_then(Route::pin) {
             planned.hold(&digest);
         }
-        let places: Vec<_> = planned.list().iter().map(|one| (Candidate::offered(one), one)).collect();
-        let verdicts = join_all(places.iter().map(async |(candidate, offered)| {
+        let verdicts = planned.list().iter().map(async |place| {
             let mut keys = keys.clone();
-            self.add_secrets_of(offered, &mut keys, deadline).await;
-            self.ask(candidate, &keys, deadline).await
-        }));
-        let verdicts = verdicts.await;
-        let first = places.iter().zip(&verdicts).find(|(_, verdict)| verdict.is_usable());
-        first.is_some_and(|((place, _), _)| place.image != image)
+            self.add_secrets_of(place, &mut keys, deadline).await;
+            self.ask(&Candidate::offered(place), &keys, deadline).await
+        });
+        has_other_place(image, &planned, &join_all(verdicts).await)
     }
 
     /// The pull secrets that admission gives a Pod for a place.
