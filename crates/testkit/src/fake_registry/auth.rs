@@ -54,10 +54,18 @@ impl Tokens {
     pub(super) fn revoke(&mut self) {
         self.good.clear();
     }
+
+    /// Whose password or token a header holds.
+    pub(super) fn user_of(&self, authorization: &str) -> String {
+        let token = authorization.strip_prefix("Bearer ").and_then(|token| self.good.get(token));
+        let user = token.map(|token| token.user.clone());
+        user.or_else(|| Some(password_of(authorization)?.0)).unwrap_or_default()
+    }
 }
 
 #[derive(Clone, Debug)]
 struct Token {
+    user: String,
     scopes: Vec<String>,
     ends: Option<Instant>,
 }
@@ -173,7 +181,8 @@ impl Auth {
             bearer.issuer.as_ref().and_then(|issuer| issuer.token(service, &scopes, bearer.lifetime).ok());
         let token = signed.unwrap_or_else(|| format!("token-{}", tokens.given));
         let ends = bearer.lifetime.map(|lifetime| Instant::now() + lifetime);
-        tokens.good.insert(token.clone(), Token { scopes, ends });
+        let user = password_of(sent).map(|(user, _)| user).or(field.get("username").cloned());
+        tokens.good.insert(token.clone(), Token { user: user.unwrap_or_default(), scopes, ends });
         let mut answer = json!({"token": token, "access_token": token});
         if let (Some(lifetime), Some(fields)) = (bearer.lifetime, answer.as_object_mut()) {
             fields.insert("expires_in".to_owned(), json!(lifetime.as_secs_f64()));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use std::time::Instant;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
@@ -178,15 +179,19 @@ pub(super) async fn handle(
     let query = parts.uri.query().unwrap_or_default();
     let target = Target::of(path);
     let effects = {
+        let sent =
+            parts.headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let mut state = shared.lock();
         let request = Logged {
             method: method.to_owned(),
             path: path.to_owned(),
             query: query.to_owned(),
             headers: parts.headers.clone(),
             version: parts.version,
+            user: state.tokens.user_of(sent),
+            at: Instant::now(),
             connection: connection.number,
         };
-        let mut state = shared.lock();
         let effects = state.faults.iter_mut().find_map(|fault| fault.strike(&request, &target));
         state.log.begin(request);
         effects.unwrap_or_default()

@@ -1,5 +1,7 @@
 //! What was asked, by whom, in which order.
 
+use std::time::Instant;
+
 use axum::http::{HeaderMap, Version};
 
 /// One request as it arrived.
@@ -10,6 +12,9 @@ pub struct Logged {
     pub query: String,
     pub headers: HeaderMap,
     pub version: Version,
+    /// Whom the password or the token that came along belongs to; empty for those who did not say.
+    pub user: String,
+    pub at: Instant,
     /// Requests on the same connection have the same number.
     pub connection: usize,
 }

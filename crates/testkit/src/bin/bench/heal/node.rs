@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use fairlead_testkit::Cluster;
 use fairlead_testkit::measure::Bar;
+use fairlead_testkit::{Cluster, RegistryConfig};
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -12,7 +12,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use super::stage::Stage;
+use super::stage::{Living, Stage};
 
 const ROUNDS: usize = 5;
 const LIMIT: f64 = 5.0;
@@ -21,7 +21,8 @@ const PATIENCE: Duration = Duration::from_mins(2);
 pub(crate) async fn measure() -> Result<Vec<Bar>> {
     println!("\nFrom ErrImagePull to running on a real node, {ROUNDS} Pods");
     let cluster = Cluster::builder().node(true).start().await?;
-    let stage = Stage::set_up(cluster, ROUNDS, "registries:\n  default: {plainHttp: true}\n").await?;
+    let second = Living::Real(cluster.registry(RegistryConfig::new()).await?);
+    let stage = Stage::set_up(cluster, second, ROUNDS, "registries:\n  default: {plainHttp: true}\n").await?;
     let namespace = stage.cluster.namespace("healed").await?;
     let pods: Api<Pod> = Api::namespaced(stage.cluster.client().await?, &namespace);
     // All are admitted before their registry dies, and put onto the node afterwards, one after another.

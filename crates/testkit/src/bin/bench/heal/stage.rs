@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use fairlead_testkit::images::{self, ImageBuilder};
+use fairlead_testkit::fake_registry::FakeRegistry;
+use fairlead_testkit::images::{self, Image, ImageBuilder};
 use fairlead_testkit::operator::{point_webhook_at, webhook_path};
 use fairlead_testkit::{Cluster, Operator, Registry, RegistryConfig, eventually, installation};
 use serde_json::{Value, json};
@@ -26,26 +27,51 @@ pub(crate) struct Stage {
     /// Dies.
     pub(crate) first: Registry,
     /// Lives.
-    pub(crate) second: Registry,
+    pub(crate) second: Living,
+}
+
+/// The registry that lives.
+pub(crate) enum Living {
+    /// One that nodes can pull from.
+    Real(Registry),
+    /// One that knows as whom it was asked.
+    Asking(FakeRegistry),
+}
+
+impl Living {
+    pub(crate) fn host(&self) -> String {
+        match self {
+            Self::Real(registry) => registry.host(),
+            Self::Asking(registry) => registry.host(),
+        }
+    }
+
+    async fn hold(&self, repository: &str, tag: &str, image: &Image) -> Result<()> {
+        match self {
+            Self::Real(registry) => registry.endpoint().push(repository, tag, image).await.map(drop),
+            Self::Asking(registry) => {
+                registry.hold(repository, tag, image);
+                Ok(())
+            }
+        }
+    }
 }
 
 impl Stage {
     /// Installs the operator, and a policy by which the second registry holds what the first one holds: so many images.
-    pub(crate) async fn set_up(cluster: Cluster, count: usize, config: &str) -> Result<Self> {
+    pub(crate) async fn set_up(cluster: Cluster, second: Living, count: usize, config: &str) -> Result<Self> {
         let program = installation::program()?;
         install(&cluster, &program).await?;
         let first = cluster.registry(RegistryConfig::new()).await?;
-        let second = cluster.registry(RegistryConfig::new()).await?;
-        for registry in [&first, &second] {
-            for number in 0..count {
-                let image = ImageBuilder::pause()?.label("bench", &number.to_string()).build()?;
-                registry.endpoint().push(REPOSITORY, &tag(number), &image).await?;
-            }
+        for number in 0..count {
+            let image = ImageBuilder::pause()?.label("bench", &number.to_string()).build()?;
+            first.endpoint().push(REPOSITORY, &tag(number), &image).await?;
+            second.hold(REPOSITORY, &tag(number), &image).await?;
         }
         // What admission is asked about meanwhile.
         for number in 0..reviews::IMAGES {
             let ((repository, tag), image) = (reviews::image(number), images::pause()?);
-            second.endpoint().push(&format!("{TEAM}/{repository}"), &tag, &image).await?;
+            second.hold(&format!("{TEAM}/{repository}"), &tag, &image).await?;
         }
         let file = cluster.directory().join("config.yaml");
         std::fs::write(&file, config)?;
@@ -59,11 +85,11 @@ impl Stage {
     }
 
     async fn apply_policy(&self) -> Result<()> {
-        let upstream = |registry: &Registry| json!({"registry": registry.host(), "path": "/team", "imageFilter": {"include": ["/team/.*"]}});
+        let upstream = |host: String| json!({"registry": host, "path": "/team", "imageFilter": {"include": ["/team/.*"]}});
         let policy = json!({
             "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ClusterReplicatedImageSet",
             "metadata": {"name": "replicas"},
-            "spec": {"upstreams": [upstream(&self.first), upstream(&self.second)]},
+            "spec": {"upstreams": [upstream(self.first.host()), upstream(self.second.host())]},
         });
         let file = self.cluster.directory().join("policy.json");
         std::fs::write(&file, policy.to_string())?;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
+use fairlead_testkit::fake_registry::{Auth, Bearer, FakeRegistry, Logged};
 use fairlead_testkit::measure::Bar;
 use fairlead_testkit::{Cluster, Part, Signal, eventually, load};
 use k8s_openapi::api::core::v1::Pod;
@@ -13,7 +14,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
-use super::stage::Stage;
+use super::stage::{Living, Stage};
 use crate::admission::client::{self, Connection};
 use crate::admission::reviews::{self, Shape};
 use crate::copies::count;
@@ -25,10 +26,9 @@ const IDLE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_millis(250);
 /// Seconds after which a verdict that is in use is asked for again, at the earliest: jitter makes it 24 to 30.
-const REFRESH: f64 = 24.0;
+const REFRESH: Duration = Duration::from_secs(24);
 /// Every second Pod of an image has this pull secret, so a candidate is asked for with it and without it.
 const SECRET: &str = "robot";
-const CREDENTIALS: f64 = 2.0;
 const MOST_SLOWDOWN: f64 = 1.5;
 const MOST_MEMORY: f64 = 60.0;
 const PATCHED: &str = "pods_upstream_patched_total{";
@@ -48,7 +48,10 @@ impl Storm {
         let cluster = Cluster::builder().audit(true).calm_nodes(true).start().await?;
         cluster.kill(Part::Scheduler).await?;
         let config = format!("heal: {{patchesPerSecond: {per_second}}}\n");
-        let stage = Stage::set_up(cluster, *images, &config).await?;
+        let second = FakeRegistry::start().await?;
+        // Anybody gets a token, by which those who ask with a pull secret are told from the others.
+        second.require(Auth::bearer(Bearer::new()));
+        let stage = Stage::set_up(cluster, Living::Asking(second), *images, &config).await?;
         let stages = include_str!("stages.yaml").replace("DEAD", &stage.first.host());
         stage.cluster.start_kwok(Some(&stages)).await?;
         let nodes = stage.cluster.simulated_nodes("node", NODES).await?;
@@ -67,7 +70,7 @@ impl Storm {
 
         stage.operator.process.signal(Signal::Stop).await?;
         self.all_fail(&stage, &namespace).await?;
-        let probed = probes(&stage)?;
+        let asked_before = requests(&stage).len();
         stage.operator.process.signal(Signal::Continue).await?;
         let begun = Instant::now();
         let over = Arc::new(AtomicBool::new(false));
@@ -87,9 +90,8 @@ impl Storm {
         };
         let (busy, took) = tokio::join!(busy, healed);
         let (busy, took) = (busy?, took?);
-        let since = |(path, times): (&String, &usize)| times - probed.get(path).unwrap_or(&0);
-        let most_probes = probes(&stage)?.iter().map(since).max().unwrap_or_default();
-        let most_probes = count(most_probes) / CREDENTIALS / (1.0 + (took / REFRESH).floor());
+        let most_probes = most_probes(requests(&stage).get(asked_before..).unwrap_or_default());
+        ensure!(most_probes > 0, "no candidate was probed");
         let memory = count(usize::try_from(stage.operator.process.peak_memory()?)?) / 1_048_576.0;
         let wrong = self.wrong(&stage, &namespace).await?;
         println!(
@@ -101,7 +103,11 @@ impl Storm {
         Ok(vec![
             Bar::at_most(what("seconds until all are patched"), took, *limit),
             Bar::at_most(what("Pods that were not patched exactly once, or do not run"), count(wrong), 0.0),
-            Bar::at_most(what("probes of a candidate, for each credential and refresh"), most_probes, 1.0),
+            Bar::at_most(
+                what("probes of a candidate, for each credential and refresh"),
+                count(most_probes),
+                1.0,
+            ),
             Bar::at_most(what("median of admission, of that when idle"), busy / idle, MOST_SLOWDOWN),
             Bar::at_most(what("peak memory in MiB"), memory, MOST_MEMORY),
         ])
@@ -184,7 +190,7 @@ impl Storm {
     }
 }
 
-/// Credentials that the living registry does not need, and that are asked with all the same.
+/// Credentials of which the living registry makes nothing but a token with a name.
 async fn pull_secret(stage: &Stage, namespace: &str) -> Result<()> {
     let (server, login) = (format!("--docker-server={}", stage.second.host()), "--docker-username=robot");
     let create = ["create", "secret", "docker-registry", SECRET, "--namespace", namespace];
@@ -192,16 +198,33 @@ async fn pull_secret(stage: &Stage, namespace: &str) -> Result<()> {
     stage.cluster.kubectl(arguments).await.map(drop)
 }
 
-/// How often the living registry was asked by the operator for each manifest.
-fn probes(stage: &Stage) -> Result<BTreeMap<String, usize>> {
-    let mut asked = BTreeMap::<String, usize>::new();
-    for access in stage.second.accesses()? {
-        let of_operator = access.user_agent.starts_with("fairlead/");
-        if access.method == "HEAD" && access.path.contains("/manifests/") && of_operator {
-            *asked.entry(access.path).or_default() += 1;
+/// What the living registry was asked so far.
+fn requests(stage: &Stage) -> Vec<Logged> {
+    match &stage.second {
+        Living::Asking(registry) => registry.requests(),
+        Living::Real(_) => Vec::new(),
+    }
+}
+
+/// How often the operator probed one candidate with one credential within the time of one refresh, at most.
+fn most_probes(requests: &[Logged]) -> usize {
+    let mut probes = BTreeMap::<(&str, &str), Vec<Instant>>::new();
+    for asked in requests {
+        let is_probe = asked.method == "HEAD" && asked.path.contains("/manifests/");
+        let of_operator = asked.header("user-agent").starts_with("fairlead/");
+        // A request without a token is how a client learns that it needs one.
+        if is_probe && of_operator && !asked.header("authorization").is_empty() {
+            probes.entry((&asked.path, &asked.user)).or_default().push(asked.at);
         }
     }
-    Ok(asked)
+    let within_one_refresh = |times: &Vec<Instant>| {
+        let after = |from: &Instant| {
+            let later = |at: &&Instant| **at >= *from && at.duration_since(*from) < REFRESH;
+            times.iter().filter(later).count()
+        };
+        times.iter().map(after).max()
+    };
+    probes.values().filter_map(within_one_refresh).max().unwrap_or_default()
 }
 
 /// The median time of admission in seconds, of Pods whose images the policy covers: for so long, or until it is over.
