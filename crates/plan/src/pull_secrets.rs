@@ -22,7 +22,7 @@ pub use self::plan::{
     Action, Content, Copy, CopyPlace, FoundSecret, GRACE, Owner, Plan, Selection, Sighting, SourceSecret,
     VERIFY_AFTER, View, plan_copies,
 };
-pub use self::receiver::{NotAdded, NotCopied, Receiver, local_name};
+pub use self::receiver::{NotAdded, NotCopied, OfferedSecret, Receiver, local_name};
 
 /// Version of the policies' API, as the label on a copy tells it.
 pub const OWNER_VERSION: &str = "v1alpha1";

@@ -1,6 +1,6 @@
 //! Which Secrets of policies a Pod gets, and under which names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
 use super::copy_name;
@@ -48,6 +48,16 @@ pub struct Receiver<'a, S> {
     pub permitted: Option<&'a BTreeSet<String>>,
 }
 
+/// A Secret that a policy wants a Pod to pull with, and what becomes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfferedSecret<'a> {
+    pub used: &'a SecretUse,
+    /// Its name in the Pod's namespace, or why it has none there.
+    pub local: Result<String, NotCopied>,
+    /// Whether the Pod has it, or gets it.
+    pub given: Result<(), NotAdded>,
+}
+
 /// Why a Pod does not get a Secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotAdded {
@@ -57,8 +67,24 @@ pub enum NotAdded {
 }
 
 impl<S: AsRef<str>> Receiver<'_, S> {
+    /// What becomes of the Secrets that places need, each once and in their order. Admission goes by it, warming for its
+    /// own Pods, and healing for the Pod that would come after one that is evicted. `local` is as in [`local_name`].
+    pub fn offered<'a>(
+        &self,
+        needed: impl IntoIterator<Item = &'a SecretUse>,
+        local: impl Fn(&SecretUse) -> Result<String, NotCopied>,
+    ) -> impl Iterator<Item = OfferedSecret<'a>> {
+        let mut known = HashSet::new();
+        let each_once = needed.into_iter().filter(move |used| known.insert((&used.secret, &used.by)));
+        each_once.map(move |used| {
+            let local = local(used);
+            let given = self.takes(&local);
+            OfferedSecret { used, local, given }
+        })
+    }
+
     /// Whether the Pod has the Secret of this name, or gets it.
-    pub fn takes(&self, local: &Result<String, NotCopied>) -> Result<(), NotAdded> {
+    fn takes(&self, local: &Result<String, NotCopied>) -> Result<(), NotAdded> {
         let name = local.as_ref().map_err(|why| NotAdded::NotCopied(*why))?;
         if self.present.iter().any(|present| present.as_ref() == name) {
             Ok(())

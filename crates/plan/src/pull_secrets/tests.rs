@@ -370,3 +370,35 @@ proptest! {
         }
     }
 }
+
+/// The same for admission, for warming, and for the Pod that comes after one that healing evicts.
+#[test]
+fn what_a_pod_gets_for_a_place_depends_on_namespace_account_and_policy() {
+    let by = |policy: PolicyId| Arc::new(policy);
+    let of_team =
+        PolicyId { kind: PolicyKind::ImageSetMirror, namespace: Some("team".into()), ..policy("namespaced") };
+    let uses = [
+        SecretUse { secret: secret("vault", "key"), by: by(policy("cluster")) },
+        SecretUse { secret: secret("vault", "key"), by: by(policy("cluster")) },
+        SecretUse { secret: secret("team", "own"), by: by(policy("cluster")) },
+        SecretUse { secret: secret("vault", "other"), by: by(of_team) },
+    ];
+    let copy = copy_name(&uses[0].secret, &uses[0].by.uid);
+    let given = |receiver: Receiver<'_, &str>, copying: bool, is_left_out: bool| -> Vec<_> {
+        let offered = receiver.offered(&uses, |used| local_name(used, "team", copying, || is_left_out));
+        offered.map(|one| one.given).collect()
+    };
+    let namespaced = Err(NotAdded::NotCopied(NotCopied::NamespacedPolicy));
+    let new = Receiver { present: &[], exists: false, permitted: None };
+    assert_eq!(given(new, true, false), [Ok(()), Ok(()), namespaced], "each once");
+    let off = Err(NotAdded::NotCopied(NotCopied::CopyingIsOff));
+    assert_eq!(given(new, false, false), [off, Ok(()), namespaced]);
+    let left_out = Err(NotAdded::NotCopied(NotCopied::NamespaceLeftOut));
+    assert_eq!(given(new, true, true), [left_out, Ok(()), namespaced]);
+    let permitted = BTreeSet::from([copy.clone()]);
+    let strict = Receiver { permitted: Some(&permitted), ..new };
+    assert_eq!(given(strict, true, false), [Ok(()), Err(NotAdded::NotPermitted), namespaced]);
+    let present = [&*copy];
+    let exists = Receiver { present: &present, exists: true, permitted: None };
+    assert_eq!(given(exists, true, false), [Ok(()), Err(NotAdded::PodExists), namespaced]);
+}

@@ -3,13 +3,13 @@
 //! What counts is what the kubelet will have: a place that can only be reached with a secret that the Pod will not
 //! carry is asked about without it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use fairlead_domain::keyring::Credential;
 use fairlead_domain::reference::{Reference, Repository};
 use fairlead_plan::admission::Planned;
-use fairlead_plan::pull_secrets::{NotAdded, Receiver};
+use fairlead_plan::pull_secrets::{NotAdded, OfferedSecret, Receiver};
 use fairlead_plan::routing::{Alternative, Alternatives, SecretName, SecretUse};
 use fairlead_plan::warnings::Warnings;
 use futures::future::{join, join_all};
@@ -164,23 +164,20 @@ impl Router {
         warnings: &mut Warnings,
     ) -> Vec<Wanted<'a>> {
         let mut wanted: Vec<Wanted<'a>> = Vec::new();
-        let mut known = HashSet::new();
         let account = request.pod.service_account();
         let permitted = self.context.accounts.permitted(request.namespace, account);
         let exists = matches!(request.subject, Subject::EphemeralContainers { .. });
         let receiver = Receiver { present, exists, permitted: permitted.as_deref() };
-        for used in places.iter().flat_map(|place| &place.secrets) {
-            if !known.insert((&used.secret, &used.by)) {
-                continue;
-            }
+        let needed = places.iter().flat_map(|place| &place.secrets);
+        for OfferedSecret { used, local, given } in
+            self.context.copies.offered(needed, request.namespace, &receiver)
+        {
             if wanted.len() == MOST_SECRETS {
                 warnings.add(format!("only the first {MOST_SECRETS} pull secrets of policies are added"));
                 break;
             }
-            let local = self.context.copies.name_of(used, request.namespace);
-            let takes = receiver.takes(&local);
-            withheld.extend(takes.err().map(|why| (used.secret.clone(), why)));
-            match (takes, local) {
+            withheld.extend(given.err().map(|why| (used.secret.clone(), why)));
+            match (given, local) {
                 (Ok(()), Ok(local)) => wanted.push(Wanted { used, local }),
                 (Err(NotAdded::NotPermitted), Ok(local)) => warnings.add(format!(
                     "service account {account} permits only the secrets it lists, so pull secret {local} of {} is not added; list it there",

@@ -10,6 +10,7 @@ use fairlead_plan::heal::{
     repair,
 };
 use fairlead_plan::pod_record::{Record, Route};
+use fairlead_plan::pull_secrets::Receiver;
 use fairlead_plan::routing::Alternative;
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -301,13 +302,15 @@ impl Treatment {
         has_other_place(image, &planned, &join_all(verdicts).await)
     }
 
-    /// The pull secrets that admission gives a Pod for a place.
+    /// The pull secrets that admission would give the next Pod for a place.
     async fn add_secrets_of(&self, place: &Alternative, keys: &mut PullKeys, deadline: Instant) {
-        let context = &self.setup.context;
-        let copied = context.config.routing.pull_secrets.copy;
-        let names = place.secrets.iter().map(|used| &used.secret);
-        let names = names.filter(|name| copied || name.namespace == self.pod.key.namespace);
-        for read in join_all(names.map(|name| context.secrets.read(name, deadline))).await {
+        let (HealSetup { context, .. }, pod) = (&*self.setup, &self.pod);
+        let permitted = context.accounts.permitted(&pod.key.namespace, &pod.service_account);
+        let next = Receiver { present: &pod.pull_secrets, exists: false, permitted: permitted.as_deref() };
+        let offered = context.copies.offered(&place.secrets, &pod.key.namespace, &next);
+        let given = offered.filter(|secret| secret.given.is_ok());
+        let read = given.map(|secret| context.secrets.read(&secret.used.secret, deadline));
+        for read in join_all(read).await {
             keys.push(&read);
         }
     }

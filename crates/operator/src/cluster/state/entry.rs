@@ -156,6 +156,7 @@ pub struct PodEntry {
     pub annotations: Arc<[Annotation]>,
     /// Bytes of all annotations that it has, keys and whole values.
     pub annotation_bytes: usize,
+    pub service_account: Arc<str>,
     pub pull_secrets: Arc<[Arc<str>]>,
     /// Set for Pods that pull images onto a node, and for nothing else.
     pub pulls: Option<Arc<PullRecord>>,
@@ -249,6 +250,7 @@ impl PodInterner {
             labels: self.labels.get(&labels),
             annotations: self.annotations.get(&annotations),
             annotation_bytes: pod.annotation_bytes,
+            service_account: self.texts.get(&pod.spec.service_account_name),
             pull_secrets: self.names.get(&secrets),
             pulls: pulls(pod),
             agent: is_agent(pod).then(|| pod.status.readiness()),

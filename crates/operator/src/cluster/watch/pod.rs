@@ -77,6 +77,8 @@ pub struct LeanSpec {
     #[serde(deserialize_with = "or_default")]
     pub ephemeral_containers: Vec<LeanContainer>,
     #[serde(deserialize_with = "or_default")]
+    pub service_account_name: String,
+    #[serde(deserialize_with = "or_default")]
     image_pull_secrets: Vec<SecretName>,
     #[serde(deserialize_with = "or_default")]
     volumes: Vec<LeanVolume>,

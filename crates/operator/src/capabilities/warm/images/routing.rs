@@ -15,7 +15,7 @@ use fairlead_domain::keyring::{Credential, CredentialId};
 use fairlead_domain::platform::Platform;
 use fairlead_domain::reference::{Host, Reference};
 use fairlead_plan::admission;
-use fairlead_plan::pull_secrets::CopyPlace;
+use fairlead_plan::pull_secrets::{CopyPlace, NotAdded, OfferedSecret, Receiver};
 use fairlead_plan::routing::{Alternative, Decision, PodFacts};
 use fairlead_plan::warm::{Routed, asked};
 use fairlead_registry::manifest::{Content, Selector};
@@ -266,7 +266,7 @@ async fn decide(
     }
     let (mut chosen, mut secret_problem) = (Chosen::original(question, &own), None);
     if let Some(places) = planned.to_ask() {
-        let asked = places.list().iter().map(|place| ask(context, place, &own, deadline));
+        let asked = places.list().iter().map(|place| ask(context, question, place, &own, deadline));
         let answers = join_all(asked).await;
         secret_problem = answers.iter().find_map(|answer| answer.secret_problem.clone());
         let verdicts: Vec<_> = answers.iter().map(|answer| Some(answer.verdict.clone())).collect();
@@ -346,11 +346,25 @@ struct Answer {
 }
 
 /// Asks about a place as the kubelet will: with the Secrets that the pull Pod can have.
-async fn ask(context: &Context, place: &Alternative, own: &PullKeys, deadline: Instant) -> Answer {
+async fn ask(
+    context: &Context,
+    question: &RouteQuestion,
+    place: &Alternative,
+    own: &PullKeys,
+    deadline: Instant,
+) -> Answer {
     let namespace = namespace(context);
     let (mut keys, mut pull_secrets, mut copies) = (own.clone(), Vec::new(), Vec::new());
     let mut secret_problem: Option<Arc<str>> = None;
-    for used in &place.secrets {
+    // Pull Pods name no account.
+    let permitted = context.accounts.permitted(namespace, "");
+    let pod = Receiver { present: &question.secrets, exists: false, permitted: permitted.as_deref() };
+    for OfferedSecret { used, given, .. } in context.copies.offered(&place.secrets, namespace, &pod) {
+        if let Err(NotAdded::NotPermitted) = given {
+            let why = format!("pull secret of {}: {}", used.by, NotAdded::NotPermitted);
+            secret_problem.get_or_insert_with(|| why.into());
+            continue;
+        }
         let name = match context.copies.ensure(used, namespace, deadline).await {
             Ok(name) => name,
             Err(error) => {

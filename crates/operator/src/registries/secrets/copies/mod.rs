@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fairlead_plan::certificates::WallTime;
-use fairlead_plan::pull_secrets::{CopyPlace, NotCopied, Selection, local_name};
+use fairlead_plan::pull_secrets::{CopyPlace, NotCopied, OfferedSecret, Receiver, Selection, local_name};
 use fairlead_plan::routing::SecretUse;
 use kube::Client;
 use parking_lot::Mutex;
@@ -86,6 +86,16 @@ impl Copies {
         local_name(of, namespace, self.shared.enabled, || {
             self.shared.namespaces.selection(namespace) == Selection::LeftOut
         })
+    }
+
+    /// What becomes of the Secrets that places need, for a Pod of the namespace. Writes nothing.
+    pub fn offered<'a, S: AsRef<str>>(
+        &self,
+        needed: impl IntoIterator<Item = &'a SecretUse>,
+        namespace: &str,
+        receiver: &Receiver<'_, S>,
+    ) -> impl Iterator<Item = OfferedSecret<'a>> {
+        receiver.offered(needed, move |used| self.name_of(used, namespace))
     }
 
     /// The name under which a Pod of the namespace finds the Secret. The copy is made if it is not known to be there;
