@@ -72,114 +72,11 @@ impl PullFailure {
 
     fn of_message(message: &str) -> Self {
         let text = without_names(message);
-        let contains = |words: &[&str]| words.iter().any(|word| text.contains(word));
-        if contains(&[
-            "signaturevalidationfailed",
-            "signature validation failed",
-            "source image rejected",
-            "rejected by policy",
-            "a signature was required",
-            // containerd quotes a plugin that decides what may be pulled, and what it says.
-            "image verifier ",
-        ]) {
-            Self::Signature
-        } else if contains(&["no space left on device", "disk quota exceeded"]) {
-            Self::DiskFull
-        } else if contains(&["pull qps exceeded"]) {
-            Self::TooManyPulls
-        } else if contains(&[
-            "no match for platform",
-            "no image found in image index for architecture",
-            "no image found in manifest list for architecture",
-            "no matching manifest for",
-        ]) {
-            Self::Platform
-        } else if contains(&["invalidimagename", "invalid reference format", "couldn't parse image name"]) {
-            Self::InvalidName
-        } else if contains(&[
-            "mismatched image rootfs",
-            "failed to extract layer",
-            "failed to unpack",
-            "extraction snapshot",
-            "wrong diff id",
-        ]) {
-            Self::Content
-        } else if contains(&["imageref of image"]) {
-            Self::Inspect
-        } else if contains(&["unexpected commit digest", "unexpected commit size", "failed size validation"])
-        {
-            Self::Corrupt
-        } else if contains(&["dial unix "]) {
-            // The runtime of the node is away for a moment, whatever becomes of the registry.
-            Self::Unknown
-        } else if contains(&["registryunavailable", "registry is unavailable"])
-            || contains(&SERVER_ERRORS)
-            || has_status(&text, 500..=599)
-        {
-            Self::Unavailable
-        } else if contains(&["too many requests", "toomanyrequests"]) || has_status(&text, 429..=429) {
-            Self::RateLimited
-        } else if contains(&["no such host", "name or service not known", "server misbehaving"]) {
-            Self::NoSuchHost
-        } else if contains(&["dial tcp: lookup ", "failure in name resolution"]) {
-            Self::Resolver
-        } else if contains(&["connection refused"]) {
-            Self::ConnectionRefused
-        } else if contains(&[
-            "x509:",
-            "tls: ",
-            "certificate signed by",
-            "verify certificate",
-            "certificate has expired",
-            "bad certificate",
-            "server gave http response to https client",
-        ]) {
-            Self::Certificate
-        } else if contains(&[
-            "401 unauthorized",
-            "403 forbidden",
-            "unauthorized: ",
-            "unauthorized to access",
-            "access denied",
-            "denied: ",
-            "access to the resource is denied",
-            "authentication required",
-            "authorization failed",
-            "insufficient_scope",
-            "no basic auth credentials",
-            "invalid username/password",
-        ]) || has_status(&text, 401..=401)
-            || has_status(&text, 403..=403)
-        {
-            Self::Denied
-        } else if contains(&[
-            "not found",
-            "manifest unknown",
-            "blob unknown",
-            "name unknown",
-            "not known to registry",
-            "unknown to registry",
-            "code = notfound",
-        ]) || has_status(&text, 404..=404)
-        {
-            Self::NotFound
-        } else if contains(&[
-            "i/o timeout",
-            "handshake timeout",
-            "timeout exceeded",
-            "timeout awaiting",
-            "timed out",
-            "deadline exceeded",
-            "connection reset",
-            "network is unreachable",
-            "no route to host",
-            "broken pipe",
-            "unexpected eof",
-        ]) {
-            Self::Network
-        } else {
-            Self::Unknown
-        }
+        let is_told = |(_, words, statuses): &&Signs| {
+            words.iter().any(|word| text.contains(word))
+                || statuses.iter().any(|range| has_status(&text, range))
+        };
+        SIGNS.iter().find(is_told).map_or(Self::Unknown, |(failure, ..)| *failure)
     }
 
     /// Whether one observation is enough: the next attempt at the same place would meet the same.
@@ -392,12 +289,142 @@ fn error_code(word: &str) -> Option<String> {
     is_code.then(|| format!("{}:", code.to_ascii_lowercase().replace('_', " ")))
 }
 
-const SERVER_ERRORS: [&str; 4] =
-    ["500 internal server error", "502 bad gateway", "503 service", "504 gateway time"];
+/// What words of a message and which statuses of HTTP show.
+type Signs = (PullFailure, &'static [&'static str], &'static [RangeInclusive<u16>]);
 
-/// Whether such a status is quoted: `status from HEAD request to …: 503 Service Unavailable`, `status code from registry
-/// 502`, `StatusCode: 404`, `HTTP 404 response`. Numbers within addresses and references do not stand by themselves.
-fn has_status(text: &str, wanted: RangeInclusive<u16>) -> bool {
+/// The first row of which something is found counts.
+const SIGNS: &[Signs] = &[
+    // containerd quotes a plugin that decides what may be pulled, and what it says: "image verifier".
+    (
+        PullFailure::Signature,
+        &[
+            "signaturevalidationfailed",
+            "signature validation failed",
+            "source image rejected",
+            "rejected by policy",
+            "a signature was required",
+            "image verifier ",
+        ],
+        &[],
+    ),
+    (PullFailure::DiskFull, &["no space left on device", "disk quota exceeded"], &[]),
+    (PullFailure::TooManyPulls, &["pull qps exceeded"], &[]),
+    (
+        PullFailure::Platform,
+        &[
+            "no match for platform",
+            "no image found in image index for architecture",
+            "no image found in manifest list for architecture",
+            "no matching manifest for",
+        ],
+        &[],
+    ),
+    (
+        PullFailure::InvalidName,
+        &["invalidimagename", "invalid reference format", "couldn't parse image name"],
+        &[],
+    ),
+    (
+        PullFailure::Content,
+        &[
+            "mismatched image rootfs",
+            "failed to extract layer",
+            "failed to unpack",
+            "extraction snapshot",
+            "wrong diff id",
+        ],
+        &[],
+    ),
+    (PullFailure::Inspect, &["imageref of image"], &[]),
+    (
+        PullFailure::Corrupt,
+        &["unexpected commit digest", "unexpected commit size", "failed size validation"],
+        &[],
+    ),
+    // The runtime of the node is away for a moment, whatever becomes of the registry.
+    (PullFailure::Unknown, &["dial unix "], &[]),
+    (
+        PullFailure::Unavailable,
+        &[
+            "registryunavailable",
+            "registry is unavailable",
+            "500 internal server error",
+            "502 bad gateway",
+            "503 service",
+            "504 gateway time",
+        ],
+        &[500..=599],
+    ),
+    (PullFailure::RateLimited, &["too many requests", "toomanyrequests"], &[429..=429]),
+    (PullFailure::NoSuchHost, &["no such host", "name or service not known", "server misbehaving"], &[]),
+    (PullFailure::Resolver, &["dial tcp: lookup ", "failure in name resolution"], &[]),
+    (PullFailure::ConnectionRefused, &["connection refused"], &[]),
+    (
+        PullFailure::Certificate,
+        &[
+            "x509:",
+            "tls: ",
+            "certificate signed by",
+            "verify certificate",
+            "certificate has expired",
+            "bad certificate",
+            "server gave http response to https client",
+        ],
+        &[],
+    ),
+    (
+        PullFailure::Denied,
+        &[
+            "401 unauthorized",
+            "403 forbidden",
+            "unauthorized: ",
+            "unauthorized to access",
+            "access denied",
+            "denied: ",
+            "access to the resource is denied",
+            "authentication required",
+            "authorization failed",
+            "insufficient_scope",
+            "no basic auth credentials",
+            "invalid username/password",
+        ],
+        &[401..=401, 403..=403],
+    ),
+    (
+        PullFailure::NotFound,
+        &[
+            "not found",
+            "manifest unknown",
+            "blob unknown",
+            "name unknown",
+            "not known to registry",
+            "unknown to registry",
+            "code = notfound",
+        ],
+        &[404..=404],
+    ),
+    (
+        PullFailure::Network,
+        &[
+            "i/o timeout",
+            "handshake timeout",
+            "timeout exceeded",
+            "timeout awaiting",
+            "timed out",
+            "deadline exceeded",
+            "connection reset",
+            "network is unreachable",
+            "no route to host",
+            "broken pipe",
+            "unexpected eof",
+        ],
+        &[],
+    ),
+];
+
+/// Whether such a status is quoted: `status from HEAD request to …: 503 Service Unavailable`, `HTTP 404 response`,
+/// `status code from registry 502`, `StatusCode: 404`. Numbers within addresses and references do not stand by themselves.
+fn has_status(text: &str, wanted: &RangeInclusive<u16>) -> bool {
     let is_wanted = |word: &str| {
         let code = word.trim_matches(|character: char| !character.is_ascii_alphanumeric());
         code.len() == 3
@@ -411,281 +438,4 @@ fn has_status(text: &str, wanted: RangeInclusive<u16>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn causes_are_read_from_what_runtimes_write() {
-        use PullFailure as F;
-        for (message, cause) in [
-            (
-                "rpc error: code = NotFound desc = failed to pull and unpack image \"r.io/a:1\": failed to resolve \
-                 reference \"r.io/a:1\": r.io/a:1: not found",
-                F::NotFound,
-            ),
-            ("reading manifest 9 in r.io/a: manifest unknown", F::NotFound),
-            (
-                "failed to pull and unpack image \"docker.io/library/x:1\": failed to resolve reference: pull access \
-                 denied, repository does not exist or may require authorization: server message: insufficient_scope: \
-                 authorization failed",
-                F::Denied,
-            ),
-            (
-                "failed to resolve reference: unexpected status from HEAD request to https://r.io/v2/a/manifests/1: \
-                 401 Unauthorized",
-                F::Denied,
-            ),
-            ("dial tcp 10.0.0.1:5000: connect: connection refused", F::ConnectionRefused),
-            ("dial tcp: lookup r.io on 10.96.0.10:53: no such host", F::NoSuchHost),
-            (
-                "unexpected status from GET request to https://r.io/v2/a/blobs/x: 503 Service Unavailable",
-                F::Unavailable,
-            ),
-            ("received unexpected HTTP status: 502 Bad Gateway", F::Unavailable),
-            ("invalid status code from registry 503 (Service Unavailable)", F::Unavailable),
-            (
-                "unexpected status from HEAD request to https://r.io/v2/a/manifests/503: 521 <none>",
-                F::Unavailable,
-            ),
-            (
-                "unexpected status from GET request to https://r.io:500/v2/a/manifests/502: 404 Not Found",
-                F::NotFound,
-            ),
-            ("dial tcp: lookup r.io on 10.96.0.10:53: read udp 10.0.0.9:53: i/o timeout", F::Resolver),
-            ("dial tcp: lookup r.io on 127.0.0.53:53: read: connection refused", F::Resolver),
-            ("Source image rejected: A signature was required, but no signature exists", F::Signature),
-            ("Source image rejected: Running image docker://r.io/a:1 is rejected by policy.", F::Signature),
-            (
-                "image verifier bindir blocked pull of r.io/a:1 with digest sha256:1 for reason: verifier cosign \
-                 rejected image (exit code 1): no signature: 404 not found",
-                F::Signature,
-            ),
-            (
-                "blocking pull of r.io/a:1 with digest sha256:1: image verifier bindir returned error: timed out",
-                F::Signature,
-            ),
-            (
-                "rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing: dial \
-                 unix /run/containerd/containerd.sock: connect: connection refused\"",
-                F::Unknown,
-            ),
-            ("no matching manifest for linux/arm64/v8 in the manifest list entries", F::Platform),
-            ("failed to prepare extraction snapshot \"extract-1 sha256:2\": no such file", F::Content),
-            ("imageRef of image \"r.io/a:1\" is not set", F::Inspect),
-            (
-                "429 Too Many Requests - Server message: toomanyrequests: You have reached your limit",
-                F::RateLimited,
-            ),
-            (
-                "tls: failed to verify certificate: x509: certificate signed by unknown authority",
-                F::Certificate,
-            ),
-            ("http: server gave HTTP response to HTTPS client", F::Certificate),
-            ("net/http: TLS handshake timeout", F::Network),
-            ("pull QPS exceeded", F::TooManyPulls),
-            ("failed to copy: write /var/lib/containerd/x: no space left on device", F::DiskFull),
-            ("no match for platform in manifest: not found", F::Platform),
-            ("mismatched image rootfs and manifest layers", F::Content),
-            ("failed commit on ref \"layer-sha256:1\": unexpected commit digest sha256:2", F::Corrupt),
-            ("Back-off pulling image \"r.io/a:1\"", F::Unknown),
-            (
-                "Back-off pulling image \"r.io/a:1\": ErrImagePull: dial tcp: connect: connection refused",
-                F::ConnectionRefused,
-            ),
-            (
-                "Back-off pulling image \"r.io/a:1\": SignatureValidationFailed: image pull failed",
-                F::Signature,
-            ),
-            ("", F::Unknown),
-        ] {
-            for reason in ["ErrImagePull", "ImagePullBackOff"] {
-                assert_eq!(F::classify(reason, message), Some(cause), "{message}");
-            }
-        }
-    }
-
-    /// Registries, and the library by which CRI-O and Podman pull.
-    #[test]
-    fn words_and_codes_of_registries_are_recognised() {
-        use PullFailure as F;
-        for (message, cause) in [
-            ("pull image err: reading blob sha256:1: fetching blob: blob unknown to registry", F::NotFound),
-            ("initializing source docker://r.io/a:1: blob unknown: blob unknown to registry", F::NotFound),
-            (
-                "initializing source docker://r.io/a:1: reading manifest 1 in r.io/a: name unknown: repository name \
-                 not known to registry",
-                F::NotFound,
-            ),
-            ("repository name not known to registry", F::NotFound),
-            ("reading manifest 1 in r.io/a: StatusCode: 404, \"<html>no such page</html>\"", F::NotFound),
-            ("fetching blob: invalid status code from registry 404 (Not Found)", F::NotFound),
-            ("error parsing HTTP 404 response body: invalid character '<'", F::NotFound),
-            (
-                "failed to copy: httpReadSeeker: failed open: unexpected status code \
-                 https://r.io/v2/a/blobs/sha256:1?ns=r.io: 404",
-                F::NotFound,
-            ),
-            (
-                r#"reading manifest 1 in r.io/a: StatusCode: 404, "{\"errors\":[{\"code\":\"MANIFEST_UNKNOWN\"}]}""#,
-                F::NotFound,
-            ),
-            (r#"unexpected answer: {"errors":[{"code":"NAME_UNKNOWN","message":"x"}]}"#, F::NotFound),
-            (
-                "initializing source docker://r.io/a:1: unable to retrieve auth token: invalid username/password: \
-                 unauthorized: incorrect username or password",
-                F::Denied,
-            ),
-            ("unable to retrieve auth token: invalid username/password", F::Denied),
-            ("reading manifest 1 in r.io/a: StatusCode: 401, \"\"", F::Denied),
-            ("failed to resolve: unexpected status code [manifests 404]: 401", F::Denied),
-            ("requesting bearer token: invalid status code from registry 403 (Forbidden)", F::Denied),
-            (r#"unexpected answer: {"errors":[{"code":"DENIED","message":"x"}]}"#, F::Denied),
-            (
-                "initializing source docker://r.io/a:1: reading manifest 1 in r.io/a: too many requests to registry",
-                F::RateLimited,
-            ),
-            ("reading manifest 1 in r.io/a: toomanyrequests", F::RateLimited),
-            (
-                r#"reading manifest 1 in r.io/a: StatusCode: 429, "{\"errors\":[{\"code\":\"TOOMANYREQUESTS\"}]}""#,
-                F::RateLimited,
-            ),
-            ("unexpected status code [manifests 503]: 429", F::RateLimited),
-            ("reading manifest 404 in r.io/a: StatusCode: 500, \"oops\"", F::Unavailable),
-            ("failed commit on ref \"layer-sha256:1\": unexpected commit size 19, expected 15", F::Corrupt),
-        ] {
-            assert_eq!(F::classify("ErrImagePull", message), Some(cause), "{message}");
-        }
-    }
-
-    #[test]
-    fn words_in_the_name_of_an_image_are_no_causes() {
-        use PullFailure as F;
-        let names = [
-            "r.io/certificate-manager:1",
-            "r.io/x/timeout:unauthorized",
-            "r.io/denied:toomanyrequests",
-            "registryunavailable.io/a:1",
-            "r.io:5000/status/500:503",
-            "docker.io/library/signaturevalidationfailed:1",
-        ];
-        for name in names {
-            let (repository, tag) = name.rsplit_once(':').unwrap();
-            for (message, cause) in [
-                (
-                    format!(
-                        "rpc error: code = NotFound desc = failed to pull and unpack image \"{name}\": failed to \
-                         resolve reference \"{name}\": {name}: not found"
-                    ),
-                    F::NotFound,
-                ),
-                (
-                    format!(
-                        "initializing source docker://{name}: reading manifest {tag} in {repository}: manifest unknown"
-                    ),
-                    F::NotFound,
-                ),
-                (
-                    format!(
-                        "unexpected status from HEAD request to https://{repository}/manifests/{tag}: 401 Unauthorized"
-                    ),
-                    F::Denied,
-                ),
-                (format!("Head \"https://{repository}/manifests/{tag}\": dial tcp: i/o timeout"), F::Network),
-                (format!("Back-off pulling image \"{name}\""), F::Unknown),
-            ] {
-                assert_eq!(F::classify("ErrImagePull", &message), Some(cause), "{message}");
-            }
-        }
-    }
-
-    #[test]
-    fn reasons_that_name_their_cause_need_no_message() {
-        use PullFailure as F;
-        for (reason, cause) in [
-            ("RegistryUnavailable", Some(F::Unavailable)),
-            ("SignatureValidationFailed", Some(F::Signature)),
-            ("ErrImageNeverPull", Some(F::NeverPull)),
-            ("InvalidImageName", Some(F::InvalidName)),
-            ("ImageInspectError", Some(F::Inspect)),
-            ("ContainerCreating", None),
-            ("CrashLoopBackOff", None),
-            ("errimagepull", None),
-        ] {
-            assert_eq!(F::classify(reason, "no such host"), cause, "{reason}");
-        }
-    }
-
-    /// The kubelet quotes one attempt for each set of credentials.
-    #[test]
-    fn what_another_image_cannot_fix_wins_among_several_attempts() {
-        let message = "[failed to resolve: 401 Unauthorized, failed to copy: no space left on device]";
-        let cause = PullFailure::classify("ErrImagePull", message);
-        assert_eq!(cause, Some(PullFailure::DiskFull));
-        assert!(!PullFailure::DiskFull.may_be_cured_elsewhere() && !PullFailure::DiskFull.is_definite());
-    }
-
-    #[test]
-    fn a_failure_of_a_volume_is_told_from_one_of_the_container() {
-        let volumes = [("model", "r.io/models/llm:3"), ("data", "busybox:1")];
-        for (message, volume) in [
-            (
-                r#"Back-off pulling image "r.io/models/llm:3": ErrImagePull: connection refused"#,
-                Some("model"),
-            ),
-            (r#"failed to pull and unpack image "docker.io/library/busybox:1": not found"#, Some("data")),
-            (r#"Back-off pulling image "r.io/web:1""#, None),
-            (r#"Back-off pulling image "r.io/models/llm:33""#, None),
-            (r#"failed to resolve reference "r.io/models/llm:3": not found; "r.io/web:1""#, None),
-            ("initializing source docker://r.io/models/llm:3: reading manifest", Some("model")),
-            (r#"Failed to inspect image "": rpc error"#, None),
-            ("", None),
-        ] {
-            assert_eq!(failed_volume(message, "r.io/web:1", volumes), volume, "{message}");
-        }
-        for (reason, message, ambiguous) in [
-            ("ErrImagePull", "unable to retrieve auth token: invalid username/password", true),
-            ("RegistryUnavailable", "image pull failed", true),
-            ("ErrImagePull", r#"failed to pull image "r.io/web:1": not found"#, false),
-            ("ErrImagePull", r#"failed to pull image "r.io/models/llm:3": not found"#, false),
-            ("ErrImagePull", r#"failed to pull image "docker.io/library/busybox:1": not found"#, false),
-            ("ImagePullBackOff", "", false),
-            ("InvalidImageName", "couldn't parse image name", false),
-        ] {
-            assert_eq!(is_ambiguous(reason, message, "r.io/web:1", volumes), ambiguous, "{reason} {message}");
-        }
-        assert!(!is_ambiguous("ErrImagePull", "x", "r.io/web:1", []), "it can only be the container's");
-        let same = [("model", "r.io/web:1")];
-        assert!(!is_ambiguous("ErrImagePull", "x", "r.io/web:1", same), "either reading is right");
-        assert_eq!(failed_volume(r#"Back-off pulling image "r.io/web:1""#, "r.io/web:1", same), None);
-    }
-
-    #[test]
-    fn a_status_about_an_image_that_was_replaced_says_nothing() {
-        let quoting = r#"failed to pull and unpack image "docker.io/library/nginx:1": not found"#;
-        for (image, status_image, message, about) in [
-            ("nginx:1", "nginx:1", quoting, true),
-            ("nginx:1", "", quoting, true),
-            // It ran with another image before this one failed.
-            ("nginx:1", "m.io/nginx:0", quoting, true),
-            // The kubelet has not tried the new image yet.
-            ("m.io/nginx:1", "m.io/nginx:1", quoting, false),
-            ("m.io/nginx:1", "nginx:1", quoting, false),
-            ("nginx:1", "docker.io/library/nginx:1", "pull QPS exceeded", true),
-            ("nginx:1", "", "pull QPS exceeded", true),
-            ("m.io/nginx:1", "nginx:1", "pull QPS exceeded", false),
-        ] {
-            let wanted = [image].into_iter();
-            assert_eq!(is_about(wanted, status_image, message), about, "{image}, {status_image}, {message}");
-        }
-        let volume = r#"Back-off pulling image "r.io/models/llm:3""#;
-        assert!(is_about(["r.io/web:1", "r.io/models/llm:3"].into_iter(), "r.io/web:1", volume));
-    }
-
-    #[test]
-    fn the_end_of_a_message_is_kept_whole_in_characters() {
-        assert_eq!(end_of("short"), "short");
-        let long = format!("{}é{}", "x".repeat(100), "y".repeat(KEPT_MESSAGE - 1));
-        assert_eq!(end_of(&long), "y".repeat(KEPT_MESSAGE - 1));
-        assert_eq!(end_of(&"z".repeat(2000)).len(), KEPT_MESSAGE);
-    }
-}
+mod tests;

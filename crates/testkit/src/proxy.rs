@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -42,15 +42,16 @@ impl ApiProxy {
 
     /// Listens where a cluster with a network of its own can reach it.
     pub async fn start_at(address: IpAddr, target: SocketAddr) -> Result<Self> {
+        let port = reserve_port(address).with_context(|| format!("cannot get a port of {address}"))?;
+        let address = port.local_addr()?;
         let listener =
-            TcpListener::bind((address, 0)).await.with_context(|| format!("cannot listen on {address}"))?;
-        let address = listener.local_addr()?;
+            TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
         let (wire, state) = watch::channel(Wire::Open);
         let wire = Arc::new(wire);
         let accepted = Arc::<AtomicUsize>::default();
         let allowance = Arc::new(AtomicU64::new(u64::MAX));
         let meter = Meter { allowance: Arc::clone(&allowance), wire: Arc::clone(&wire) };
-        let accepting = tokio::spawn(accept(listener, target, state, Arc::clone(&accepted), meter));
+        let accepting = tokio::spawn(accept((port, listener), target, state, Arc::clone(&accepted), meter));
         Ok(Self { address, wire, accepted, allowance, accepting })
     }
 
@@ -122,19 +123,35 @@ impl Meter {
         let left = |left: u64| (left != u64::MAX).then(|| left.saturating_sub(bytes));
         let before = self.allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
         if before.is_ok_and(|before| before <= bytes) {
-            self.wire.send_replace(Wire::Stalled);
+            // The test may have killed it meanwhile.
+            self.wire.send_if_modified(|state| {
+                let open = *state == Wire::Open;
+                if open {
+                    *state = Wire::Stalled;
+                }
+                open
+            });
         }
     }
 }
 
+/// A socket that is bound and does not listen: connections are refused, and no other process gets the port while the
+/// proxy does not listen itself.
+fn reserve_port(address: IpAddr) -> Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind((address, 0).into())?;
+    Ok(socket)
+}
+
 async fn accept(
-    listener: TcpListener,
+    (port, listener): (TcpSocket, TcpListener),
     target: SocketAddr,
     mut wire: watch::Receiver<Wire>,
     count: Arc<AtomicUsize>,
     meter: Meter,
 ) {
-    let Ok(address) = listener.local_addr() else { return };
+    let Ok(address) = port.local_addr() else { return };
     let mut listener = Some(listener);
     loop {
         let listens = !matches!(*wire.borrow_and_update(), Wire::Killed | Wire::Refusing);

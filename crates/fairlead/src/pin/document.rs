@@ -2,6 +2,7 @@
 //! other byte stays as it is: comments, order, quotes, indentation.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
 use std::rc::Rc;
 
 use anyhow::{Result, anyhow};
@@ -145,7 +146,7 @@ impl<'n> Walk<'n> {
             match step {
                 Step::Key(key) if told.is_empty() => told.push_str(key),
                 Step::Key(key) => told.extend([".", key]),
-                Step::Index(index) => told.push_str(&format!("[{index}]")),
+                Step::Index(index) => _ = write!(told, "[{index}]"),
                 Step::Merged => {}
             }
         }

@@ -4,6 +4,8 @@
     reason = "a failed expectation is how a test reports"
 )]
 
+use std::fmt::Write as _;
+
 use fairlead_domain::digest::Digest;
 use proptest::prelude::*;
 
@@ -136,7 +138,7 @@ fn a_value_that_also_stands_where_no_image_does_stays() {
     let mut bomb = String::from("kind: Pod\nspec: {containers: [{name: a, image: &a0 nginx:1}]}\n");
     for level in 0..9 {
         let ten = vec![format!("*a{level}"); 10].join(", ");
-        bomb.push_str(&format!("x{level}: &a{} [{ten}]\n", level + 1));
+        _ = writeln!(bomb, "x{level}: &a{} [{ten}]", level + 1);
     }
     assert!(why(&bomb)[0].as_ref().unwrap().contains("more aliases"));
 }

@@ -93,7 +93,8 @@ pub fn needs_new_pod<'f, 'p>(
 }
 
 /// Whether admission would give a new Pod another image than the one that failed: the first place that can be used is
-/// another one. `verdicts` are in the order of the places, for the pull secrets that the new Pod would have, and judged.
+/// another one. `verdicts` are in the order of the places, for the pull secrets that the new Pod would have, and were
+/// judged.
 pub fn has_other_place(failed: &str, planned: &Alternatives, verdicts: &[Verdict]) -> bool {
     let mut judged = planned.list().iter().zip(verdicts);
     let Some((place, _)) = judged.find(|(_, verdict)| verdict.is_usable()) else { return false };

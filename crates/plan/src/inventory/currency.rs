@@ -21,7 +21,7 @@ pub struct RevisionDrift {
 /// A revision whose Pods run what has drifted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DriftedRevision {
-    /// UID of the controller of its Pods. A StatefulSet or a DaemonSet is the controller of all its revisions.
+    /// UID of the controller of its Pods. A `StatefulSet` or a `DaemonSet` is the controller of all its revisions.
     pub controller: String,
     pub revision: String,
 }

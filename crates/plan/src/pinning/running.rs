@@ -140,9 +140,9 @@ fn by_manifest(expected: Digest, reported: Digest, read: ReadContents<'_>) -> To
     }
     match (known(&expected), known(&reported)) {
         (_, (None, None)) => Told::Reads(reported),
-        (_, (Some(Content::Index { .. }), _)) => Told::Digest(reported),
-        // Neither is for several platforms: the tag was moved before the pull.
-        ((Some(Content::Image { .. }), _), (Some(Content::Image { .. }), _)) => Told::Digest(reported),
+        // If neither is for several platforms, the tag was moved before the pull.
+        (_, (Some(Content::Index { .. }), _))
+        | ((Some(Content::Image { .. }), _), (Some(Content::Image { .. }), _)) => Told::Digest(reported),
         ((Some(_), _), (Some(_), _)) => unlike(format!(
             "its node runs the image {reported} of one platform, which is not part of that index"
         )),

@@ -184,7 +184,7 @@ fn a_look_from_before_a_pod_came_says_nothing_about_it() {
     }
 }
 
-/// A StatefulSet is the controller of the Pods of all its revisions.
+/// A `StatefulSet` is the controller of the Pods of all its revisions.
 fn ordinal<'a>(name: &'a str, revision: &'a str, image: &'a str, image_id: &'a str) -> PodView<'a> {
     let set = Controller { api_version: "apps/v1", kind: "StatefulSet", name: "web", uid: "set" };
     PodView {

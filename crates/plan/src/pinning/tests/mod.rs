@@ -322,8 +322,8 @@ fn runs(pod: &str, image: &str, reported: Option<String>, expected: Option<Diges
     }
 }
 
-fn named(digest: Digest) -> Option<String> {
-    Some(format!("docker.io/library/nginx@{digest}"))
+fn named(digest: Digest) -> String {
+    format!("docker.io/library/nginx@{digest}")
 }
 
 /// Where nothing can be read but `contents`.
@@ -336,14 +336,14 @@ fn told(images: &[RunningImage], contents: &Contents) -> Result<Digest, NotRunni
 fn what_runs_is_told_by_the_specification_the_kubelet_or_the_record() {
     let (one, two) = (digest("1"), digest("2"));
     let plain = |pod, reported| runs(pod, "nginx:1", reported, None);
-    let asked = |asked: &str| RunningImage { asked: asked.to_owned(), ..plain("p", named(one)) };
+    let asked = |asked: &str| RunningImage { asked: asked.to_owned(), ..plain("p", Some(named(one))) };
     for (images, expected) in [
-        (vec![plain("p", named(one)), plain("q", named(one))], Ok(one)),
+        (vec![plain("p", Some(named(one))), plain("q", Some(named(one)))], Ok(one)),
         (vec![plain("p", Some(format!("docker-pullable://nginx@{one}")))], Ok(one)),
         (vec![runs("p", &format!("m.io/nginx:1@{one}"), Some(two.to_string()), None)], Ok(one)),
         (vec![asked("docker.io/library/nginx:1")], Ok(one)),
-        (vec![plain("p", named(one)), plain("waiting", None)], Ok(one)),
-        (vec![runs("p", "nginx:1", named(one), Some(one))], Ok(one)),
+        (vec![plain("p", Some(named(one))), plain("waiting", None)], Ok(one)),
+        (vec![runs("p", "nginx:1", Some(named(one)), Some(one))], Ok(one)),
         (vec![runs("p", "nginx:1", None, Some(one))], Ok(one)),
         (vec![plain("p", Some(one.to_string()))], Err(NotRunning::Untold("p".to_owned()))),
         (vec![asked("nginx:2")], Err(NotRunning::Other("nginx:2".to_owned()))),
@@ -351,7 +351,7 @@ fn what_runs_is_told_by_the_specification_the_kubelet_or_the_record() {
     ] {
         assert_eq!(told(&images, &Contents::default()), expected, "{images:?}");
     }
-    let both = told(&[plain("p", named(one)), plain("q", named(two))], &Contents::default());
+    let both = told(&[plain("p", Some(named(one))), plain("q", Some(named(two)))], &Contents::default());
     assert!(matches!(both, Err(NotRunning::Differs(told)) if told.contains("Pod q")));
 
     // What only annotations say, and the registry does not bear out.
@@ -362,8 +362,8 @@ fn what_runs_is_told_by_the_specification_the_kubelet_or_the_record() {
     };
     let alone = told(&[doubtful("p")], &Contents::default());
     assert_eq!(alone, Err(NotRunning::Doubtful("p".to_owned(), "it is not there".to_owned())));
-    assert_eq!(told(&[doubtful("p"), plain("q", named(one))], &Contents::default()), Ok(one));
-    assert_eq!(runs("p", "nginx:1", named(one), Some(two)).unproven(), None);
+    assert_eq!(told(&[doubtful("p"), plain("q", Some(named(one)))], &Contents::default()), Ok(one));
+    assert_eq!(runs("p", "nginx:1", Some(named(one)), Some(two)).unproven(), None);
 }
 
 #[test]
@@ -378,21 +378,23 @@ fn what_was_recorded_is_compared_with_what_is_reported() {
     let on = |reported: Option<String>| runs("p", "nginx:1", reported, Some(index));
     let id = |digest: Digest| Some(digest.to_string());
     // The index, the image of a platform, its configuration; and CRI-O's name of an artifact.
-    for reported in [named(index), named(one), named(two), id(config), Some(config.hex()), id(one)] {
+    for reported in
+        [Some(named(index)), Some(named(one)), Some(named(two)), id(config), Some(config.hex()), id(one)]
+    {
         assert_eq!(told(&[on(reported.clone())], &contents), Ok(index), "{reported:?}");
     }
-    assert_eq!(told(&[on(named(one)), on(id(config)), on(named(two))], &contents), Ok(index));
+    assert_eq!(told(&[on(Some(named(one))), on(id(config)), on(Some(named(two)))], &contents), Ok(index));
 
     // The tag was moved between admission and the pull: what runs is served under this name, if it is an index.
     let moved = digest("moved");
     contents.learn(moved, Content::index([manifest(other)]));
-    assert_eq!(told(&[on(named(moved))], &contents), Ok(moved));
-    let single = runs("p", "nginx:1", named(other), Some(one));
+    assert_eq!(told(&[on(Some(named(moved)))], &contents), Ok(moved));
+    let single = runs("p", "nginx:1", Some(named(other)), Some(one));
     assert_eq!(told(&[single], &contents), Ok(other), "neither is for several platforms");
     for (reported, why) in [
-        (named(other), "the image sha256:".to_owned()),
+        (Some(named(other)), "the image sha256:".to_owned()),
         (id(digest("config of other")), format!("image ID {}", digest("config of other"))),
-        (named(digest("unread")), "cannot be read: the registry is away".to_owned()),
+        (Some(named(digest("unread"))), "cannot be read: the registry is away".to_owned()),
         (Some("junk".to_owned()), "no digest".to_owned()),
     ] {
         let Err(error) = told(&[on(reported.clone())], &contents) else { panic!("{reported:?}") };
@@ -401,7 +403,7 @@ fn what_was_recorded_is_compared_with_what_is_reported() {
         assert!(error.starts_with(&about) && error.contains(&why), "{error}");
     }
     // Where the index cannot be read.
-    for reported in [named(one), id(config)] {
+    for reported in [Some(named(one)), id(config)] {
         let Err(error) = told(&[on(reported)], &Contents::default()) else { panic!("it is not known") };
         assert!(error.to_string().contains("the registry is away"), "{error}");
     }
@@ -413,7 +415,8 @@ fn no_more_is_read_than_it_takes() {
     let manifest = |digest| PlatformManifest { platform: Platform::default(), digest };
     let mut contents = Contents::default();
     let on = |reported: Option<String>| runs("p", "nginx:1", reported, Some(index));
-    let (by_manifest, by_id, same) = (on(named(one)), on(Some(config.to_string())), on(named(index)));
+    let (by_manifest, by_id, same) =
+        (on(Some(named(one))), on(Some(config.to_string())), on(Some(named(index))));
     let reads = |image: &RunningImage, contents: &Contents| {
         image.to_read(ReadContents { contents, unread: &|_| None })
     };
@@ -421,7 +424,7 @@ fn no_more_is_read_than_it_takes() {
     assert_eq!([&by_manifest, &by_id].map(|image| reads(image, &contents)), [Some(index), Some(index)]);
     contents.learn(index, Content::index([manifest(one), manifest(two)]));
     assert_eq!([&by_manifest, &by_id].map(|image| reads(image, &contents)), [None, Some(one)]);
-    assert_eq!(reads(&on(named(digest("moved"))), &contents), Some(digest("moved")));
+    assert_eq!(reads(&on(Some(named(digest("moved")))), &contents), Some(digest("moved")));
     contents.learn(one, Content::image(config));
     assert_eq!(reads(&by_id, &contents), None, "the other image need not be read");
     let of_two = on(Some(digest("config of 2").to_string()));

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 pub(crate) async fn measure() -> Result<Vec<Bar>> {
     println!("\nFrom ErrImagePull to running on a real node, {ROUNDS} Pods");
     let cluster = Cluster::builder().node(true).start().await?;
-    let second = Living::Real(cluster.registry(RegistryConfig::new()).await?);
+    let second = Living::Real(Box::new(cluster.registry(RegistryConfig::new()).await?));
     let stage = Stage::set_up(cluster, second, ROUNDS, "registries:\n  default: {plainHttp: true}\n").await?;
     let namespace = stage.cluster.namespace("healed").await?;
     let pods: Api<Pod> = Api::namespaced(stage.cluster.client().await?, &namespace);

@@ -33,7 +33,7 @@ pub(crate) struct Stage {
 /// The registry that lives.
 pub(crate) enum Living {
     /// One that nodes can pull from.
-    Real(Registry),
+    Real(Box<Registry>),
     /// One that knows as whom it was asked.
     Asking(FakeRegistry),
 }
