@@ -16,8 +16,8 @@ export PROPTEST_RNG_SEED ?= 1
 BUILD := cargo build --workspace --bins --locked
 PROGRAMS := $(or $(CARGO_TARGET_DIR),target)/debug
 RELEASED := $(or $(CARGO_TARGET_DIR),target)/release
-# Registries write every layer through to their disk and wait for it, so what they hold is kept in memory if there is room
-# for so many KiB, and programs may run there: else it is the disk that tests wait for, and that is measured.
+# Registries write every layer through to their disk and wait for it, so what they hold is kept in memory if there is
+# room for so many KiB, and programs may run there: else it is the disk that tests wait for, and that is measured.
 memory_or_disk = $(shell room=$$(df --output=avail /dev/shm 2>/dev/null | tail -n1); \
   free=$$(awk '/^MemAvailable:/ {print $$2}' /proc/meminfo); \
   if [ "$${room:-0}" -gt $(1) ] && [ "$${free:-0}" -gt $(1) ] && ! grep -q '^[^ ]* /dev/shm .*noexec' /proc/mounts; \

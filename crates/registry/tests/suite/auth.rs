@@ -254,7 +254,6 @@ async fn credentials_share_one_deadline() -> Result<()> {
     registry.inject(Fault::new(Effect::Delay(Duration::from_millis(250))));
     let many: Vec<(String, &str)> = (0..10).map(|number| (format!("user{number}"), "wrong")).collect();
     let many: Vec<(&str, &str)> = many.iter().map(|(user, password)| (user.as_str(), *password)).collect();
-    let started = std::time::Instant::now();
     let verdict = client()
         .probe(
             &image,
@@ -264,7 +263,8 @@ async fn credentials_share_one_deadline() -> Result<()> {
         )
         .await;
     assert!(!verdict.is_available());
-    assert!(started.elapsed() < Duration::from_millis(1600), "{:?}", started.elapsed());
+    // Each takes 250 ms.
+    assert!(registry.requests().len() <= 4, "{}", registry.requests().len());
     Ok(())
 }
 

