@@ -282,6 +282,30 @@ fn comments_are_narrow() {
     assert!(wide.is_empty(), "comments over {WIDEST_COMMENT} columns, to be wrapped: {wide:#?}");
 }
 
+/// Tables, examples and paths of tests cannot be wrapped.
+#[test]
+fn pages_are_narrow() {
+    let mut wide = Vec::new();
+    for directory in [root(), root().join("docs")] {
+        for entry in std::fs::read_dir(&directory).expect("the directory is readable").flatten() {
+            let path = entry.path();
+            if path.extension().is_none_or(|extension| extension != "md") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).expect("a page is text");
+            let mut is_example = false;
+            for (number, line) in (1..).zip(text.lines()) {
+                is_example ^= line.trim_start().starts_with("```");
+                let is_whole = is_example || line.starts_with('|') || line.trim_start().starts_with('`');
+                if !is_whole && line.chars().count() > WIDEST_COMMENT {
+                    wide.push(format!("{}:{number}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(wide.is_empty(), "lines over {WIDEST_COMMENT} columns, to be wrapped: {wide:#?}");
+}
+
 /// Paths and texts.
 fn rust_files(directory: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
