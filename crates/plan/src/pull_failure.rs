@@ -423,7 +423,8 @@ const SIGNS: &[Signs] = &[
 ];
 
 /// Whether such a status is quoted: `status from HEAD request to …: 503 Service Unavailable`, `HTTP 404 response`,
-/// `status code from registry 502`, `StatusCode: 404`. Numbers within addresses and references do not stand by themselves.
+/// `status code from registry 502`, `StatusCode: 404`. Numbers within addresses and references do not stand by
+/// themselves.
 fn has_status(text: &str, wanted: &RangeInclusive<u16>) -> bool {
     let is_wanted = |word: &str| {
         let code = word.trim_matches(|character: char| !character.is_ascii_alphanumeric());

@@ -296,7 +296,8 @@ fn pages_are_narrow() {
             let mut is_example = false;
             for (number, line) in (1..).zip(text.lines()) {
                 is_example ^= line.trim_start().starts_with("```");
-                let is_whole = is_example || line.starts_with('|') || line.trim_start().starts_with('`');
+                let is_path = line.trim().strip_prefix('`').is_some_and(|line| line.ends_with('`'));
+                let is_whole = is_example || line.starts_with('|') || is_path;
                 if !is_whole && line.chars().count() > WIDEST_COMMENT {
                     wide.push(format!("{}:{number}", path.display()));
                 }

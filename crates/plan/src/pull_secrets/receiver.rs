@@ -68,7 +68,8 @@ pub enum NotAdded {
 
 impl<S: AsRef<str>> Receiver<'_, S> {
     /// What becomes of the Secrets that places need, each once and in their order. Admission goes by it, warming for
-    /// its own Pods, and healing for the Pod that would come after one that is evicted. `local` is as in [`local_name`].
+    /// its own Pods, and healing for the Pod that would come after one that is evicted. `local` is as in
+    /// [`local_name`].
     pub fn offered<'a>(
         &self,
         needed: impl IntoIterator<Item = &'a SecretUse>,
