@@ -122,6 +122,14 @@ pub(super) struct Clock {
     pub(super) acknowledged: Option<Timestamp>,
 }
 
+impl Clock {
+    /// Whether a kubelet that has said nothing about a Pod of this age is taken for silent: others speak.
+    pub(super) fn is_silent(self, created: Timestamp) -> bool {
+        let passed_over = self.acknowledged.is_some_and(|latest| created <= latest);
+        passed_over && after(created, SILENCE) <= self.now
+    }
+}
+
 /// Sums over all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
@@ -240,8 +248,7 @@ impl Image {
     /// Whether the Pod on a node takes a slot. One on a node that is not ready, or whose kubelet is silent, may never
     /// end. Where all kubelets are silent the limits hold: each of them may begin to pull any time.
     pub(super) fn is_active(&self, node: &str, pod: &Attached, clock: Clock) -> bool {
-        let passed_over = clock.acknowledged.is_some_and(|latest| pod.created <= latest);
-        let silent = passed_over && pod.silent_at().is_some_and(|at| at <= clock.now);
+        let silent = pod.seen && !pod.acknowledged && clock.is_silent(pod.created);
         // Usually all nodes are ready, and this is asked for every Pod in every round.
         let dead = self.tally.skipped.contains_key(&Skip::NotReady)
             && matches!(self.stances.get(node), Some(Stance::Skipped(Skip::NotReady)));

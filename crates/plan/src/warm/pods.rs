@@ -249,14 +249,38 @@ impl Warming {
         }
     }
 
-    /// Pods that are not stuck, each with the UID of its node, one of its images, and whether it takes a slot.
+    /// Pods that are not stuck, each with the UID of its node, one of its images, and whether it takes a slot. Until it
+    /// is decided what an image is pulled as, its Pods are attached to nothing, but they pull all the same.
     pub(super) fn pods_under_way(&self, clock: Clock) -> impl Iterator<Item = (&Arc<str>, &Image, bool)> {
         let attached = self.images.values().flat_map(|image| image.pods.iter().map(move |pod| (image, pod)));
         // A batch is the Pod of several images.
         let mut counted = HashSet::new();
-        attached
+        let attached = attached
             .filter(move |(_, (_, pod))| pod.stuck.is_none() && counted.insert(&*pod.pod))
-            .map(move |(image, (node, pod))| (node, image, image.is_active(node, pod, clock)))
+            .map(move |(image, (node, pod))| (node, image, image.is_active(node, pod, clock)));
+        let undecided = self.images.values().any(|image| image.routed.is_none());
+        let seen = undecided.then(|| self.pods.values()).into_iter().flatten();
+        attached.chain(seen.filter_map(move |seen| self.undecided_pull(&seen.pod, clock)))
+    }
+
+    /// A Pod that pulls an image of which it is not decided what it is pulled as, unless another image counts it.
+    fn undecided_pull<'a>(
+        &'a self,
+        pod: &'a PullPod,
+        clock: Clock,
+    ) -> Option<(&'a Arc<str>, &'a Image, bool)> {
+        let node = &pod.record.node;
+        let pulls = pod.record.pulls.iter();
+        let images = pulls.filter_map(|pull| Some((self.images.get(&pull.uid)?, pull)));
+        let is_attached = |image: &Image| image.pods.get(node).is_some_and(|found| found.pod == pod.name);
+        if images.clone().any(|(image, _)| is_attached(image)) {
+            return None;
+        }
+        let mut undecided = images.filter(|(image, _)| image.routed.is_none());
+        let (image, _) = undecided.find(|(_, pull)| pull_state(pod, pull) == PullState::Pulling)?;
+        let is_ready = self.nodes.get(node).is_none_or(|known| known.node.ready);
+        let is_silent = !pod.is_acknowledged() && clock.is_silent(pod.created);
+        Some((node, image, is_ready && !is_silent))
     }
 
     pub(super) fn clock(&self, now: Timestamp) -> Clock {
