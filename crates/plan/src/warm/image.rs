@@ -27,8 +27,10 @@ use crate::node::Node;
 
 /// How often a list that lacks an image is looked at again.
 const LIST_INTERVAL: Duration = Duration::from_mins(1);
-/// A pull that is the first for so long is of what Pods would be given now.
+/// A pull that is the first for so long is of what Pods would be given now, and so is one that is due again.
 const ROUTE_AGE: Duration = Duration::from_mins(5);
+/// And so is any other, if what was decided is that old: nodes may join, or a rollout go on, for days.
+const LONGEST_ROUTE_AGE: Duration = Duration::from_hours(1);
 /// How often it is looked whether an image has got a variant for nodes that were left out.
 const PLATFORM_AGE: Duration = Duration::from_hours(1);
 /// A kubelet that has said nothing about a Pod for so long is gone, or hangs, if others do answer: they take a second
@@ -140,6 +142,8 @@ pub(super) struct Tally {
     /// UIDs of the targets whose last pull failed, by name.
     pub(super) failing: BTreeMap<Arc<str>, Arc<str>>,
     pub(super) skipped: BTreeMap<Skip, usize>,
+    /// Nodes that hold the image and are to pull it again now.
+    due: usize,
 }
 
 #[derive(Debug)]
@@ -266,13 +270,15 @@ impl Image {
         }
     }
 
-    /// Whether the reference was decided on too long ago to be pulled now. During a rollout it stays, whatever
-    /// registries say meanwhile, unless pulls fail.
+    /// Whether the reference was decided on too long ago to be pulled now. During a rollout it stays for a while,
+    /// whatever registries say meanwhile, unless pulls fail.
     pub(super) fn is_outdated(&self, now: Timestamp) -> bool {
         let Some(planned_at) = self.routed.as_ref().map(|routed| routed.planned_at) else { return false };
         let failed_since = self.common_failures > 0 && self.last_failure > Some(planned_at);
+        let last_use = self.memory.last_start().filter(|_| self.tally.due == 0);
         failed_since
-            || after(planned_at.max(self.memory.last_start().unwrap_or(planned_at)), ROUTE_AGE) <= now
+            || after(planned_at.max(last_use.unwrap_or(planned_at)), ROUTE_AGE) <= now
+            || after(planned_at, LONGEST_ROUTE_AGE) <= now
     }
 
     /// When to look whether the image has got a variant for nodes that it has none for. A digest never gets one.
@@ -379,7 +385,10 @@ impl Image {
                     self.tally.failing.insert(Arc::clone(&node.name), Arc::clone(&node.uid));
                 }
                 match need {
-                    Need::Pull(rank) => _ = self.waiting.insert(rank.clone()),
+                    Need::Pull(rank) => {
+                        self.waiting.insert(rank.clone());
+                        self.tally.due += usize::from(*holds && !failing);
+                    }
                     Need::Pulling => self.tally.pulling += 1,
                     Need::Nothing | Need::Later => {}
                 }
@@ -409,7 +418,10 @@ impl Image {
                     self.tally.failing.remove(name);
                 }
                 match need {
-                    Need::Pull(rank) => _ = self.waiting.remove(&rank),
+                    Need::Pull(rank) => {
+                        self.waiting.remove(&rank);
+                        self.tally.due -= usize::from(holds && !failing);
+                    }
                     Need::Pulling => self.tally.pulling -= 1,
                     Need::Nothing | Need::Later => {}
                 }

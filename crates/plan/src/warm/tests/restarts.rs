@@ -385,6 +385,30 @@ fn a_pull_that_is_the_first_for_long_is_of_what_pods_would_be_given_by_then() {
 }
 
 #[test]
+fn pulls_that_never_pause_are_of_what_pods_would_be_given_too() {
+    // A copy of one of three nodes is due every four minutes.
+    let mut sim = Sim::simple(0);
+    sim.policy("fast", &json!({"minDelayBetweenPulls": "1ms", "repullInterval": "12m"}));
+    for number in 0..3 {
+        sim.node(&format!("n{number}"), |_| {});
+        sim.run(4 * 60);
+    }
+    assert_eq!((sim.created.len(), sim.routes), (3, 0), "one rollout is of one reference");
+    for (pulls, routes) in [(4, 1), (5, 1), (6, 2), (7, 2)] {
+        sim.run(4 * 60);
+        assert_eq!((sim.created.len(), sim.routes), (pulls, routes));
+    }
+    // A node joins every four minutes.
+    let mut sim = Sim::simple(0);
+    for number in 0..30 {
+        sim.node(&format!("n{number}"), |_| {});
+        sim.run(4 * 60);
+        assert_eq!(sim.routes, number * 4 / 60, "once an hour");
+        assert_eq!(sim.ready("web"), format!("{0}/{0}", number + 1));
+    }
+}
+
+#[test]
 fn after_failures_it_is_asked_anew_where_the_image_is() {
     let mut sim = Sim::simple(1);
     sim.fates.insert("n0".to_owned(), Fate::Waits("ErrImagePull", "manifest unknown"));
