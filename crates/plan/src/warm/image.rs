@@ -457,8 +457,10 @@ impl Image {
         let same = row.filter(|row| row.reference == pull.reference);
         let placed = same.and_then(|row| Some((row, self.place(row)?)));
         let evicted = placed.is_some_and(|(row, place)| is_evicted(row, known, place));
-        let unlisted = evicted || placed.is_some_and(|(row, _)| row.unlisted);
-        if evicted && result.is_ok() {
+        // Only a pull that succeeds brings back what was removed.
+        let restored = evicted && result.is_ok();
+        let unlisted = restored || placed.is_some_and(|(row, _)| row.unlisted);
+        if restored {
             self.evictions.note(&node.uid, row.and_then(|row| row.pulled_at), at);
         }
         let outcome = Outcome { attempt: pull.attempt, reference: &pull.reference, result, at, unlisted };
