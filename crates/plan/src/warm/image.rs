@@ -229,10 +229,12 @@ impl Image {
         self.routed.as_ref().is_some_and(|routed| routed.accepts(reference).is_some())
     }
 
-    /// The place that a row is about, if the row counts. What failed elsewhere may succeed where Pods are sent now.
+    /// The place that a row is about, if the row counts. What failed elsewhere may succeed where Pods are sent now, but
+    /// what a node got before that is there still.
     fn place(&self, row: &Row) -> Option<&Reference> {
         let place = self.routed.as_ref()?.accepts(&row.reference)?;
-        (row.failures == 0 || Some(place) == self.reference()).then_some(place)
+        let counts = row.failures == 0 || row.pulled_at.is_some() || Some(place) == self.reference();
+        counts.then_some(place)
     }
 
     pub(super) fn policy_name(&self) -> Option<Arc<str>> {
@@ -454,8 +456,10 @@ impl Image {
         if row.is_some_and(|row| row.attempt >= pull.attempt) {
             return false;
         }
-        let same = row.filter(|row| row.reference == pull.reference);
-        let placed = same.and_then(|row| Some((row, self.place(row)?)));
+        // A failure takes nothing away that the node has from another place.
+        let held = |row: &Row| result.is_err() && row.pulled_at.is_some() && self.accepts(&row.reference);
+        let kept = row.filter(|row| row.reference == pull.reference || held(row));
+        let placed = kept.and_then(|row| Some((row, self.place(row)?)));
         let evicted = placed.is_some_and(|(row, place)| is_evicted(row, known, place));
         // Only a pull that succeeds brings back what was removed.
         let restored = evicted && result.is_ok();
@@ -463,7 +467,8 @@ impl Image {
         if restored {
             self.evictions.note(&node.uid, row.and_then(|row| row.pulled_at), at);
         }
-        let outcome = Outcome { attempt: pull.attempt, reference: &pull.reference, result, at, unlisted };
+        let reference = kept.map_or_else(|| Arc::clone(&pull.reference), |row| Arc::clone(&row.reference));
+        let outcome = Outcome { attempt: pull.attempt, reference: &reference, result, at, unlisted };
         self.memory.record(&node.uid, &node.name, &outcome);
         match result {
             Ok(digest) => {

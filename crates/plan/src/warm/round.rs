@@ -257,11 +257,13 @@ impl Warming {
             }
             return;
         }
-        let same_secrets = match (&image.routed, routed) {
-            (Some(one), Some(other)) => one.pull_secrets == other.pull_secrets,
+        let same_source = match (&image.routed, routed) {
+            (Some(one), Some(other)) => {
+                one.pull_secrets == other.pull_secrets && one.reference == other.reference
+            }
             _ => true,
         };
-        if !(is_new || same_object && same_policy && same_secrets) {
+        if !(is_new || same_object && same_policy && same_source) {
             image.note_edit(snapshot.now);
         }
         image.renew(policy, routed.cloned(), snapshot.now);
