@@ -137,6 +137,29 @@ fn a_ranking_without_one_of_its_queries_keeps_the_last_complete_one() {
     assert_eq!(listed(&edited), [("c", "3")], "the list was made for another specification");
 }
 
+#[test]
+fn a_first_list_without_one_of_its_queries_follows_the_others() {
+    let discovery = discovery(json!({"queries": [prometheus("one"), prometheus("two")]}));
+    let partial = |image: &str| [usage(&discovery, &[(image, &[1.0])]), refused()];
+    let after = |(stored, complete): &(DiscoveryPolicyStatus, bool), answers: &[Result<Answer, Failure>]| {
+        round_after(&discovery, (stored, *complete), 1, answers)
+    };
+    let mut last = (DiscoveryPolicyStatus::default(), true);
+    for image in ["a", "b", "c"] {
+        last = after(&last, &partial(image));
+        assert_eq!((listed(&last.0), last.1), (vec![(image, "1")], false));
+    }
+    last = after(&last, &[refused(), refused()]);
+    assert_eq!((listed(&last.0), last.1), (vec![("c", "1")], false), "while nothing answers");
+    last = after(&last, &partial("d"));
+    assert_eq!(listed(&last.0), [("d", "1")]);
+    last = after(&last, &[usage(&discovery, &[("e", &[2.0])]), usage(&discovery, &[("f", &[1.0])])]);
+    for image in ["g", "h"] {
+        last = after(&last, &partial(image));
+        assert_eq!((listed(&last.0), last.1), (vec![("e", "2"), ("f", "1")], true), "it is complete");
+    }
+}
+
 fn sources() -> Discovery {
     let source = |method: Option<&str>| {
         let mut block = json!({"endpoint": "http://p.example", "query": "up", "lookback": "1h"});
