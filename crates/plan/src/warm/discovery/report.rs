@@ -1,6 +1,6 @@
 //! What a round of discovery makes of a policy's status.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 
 use fairlead_api::conditions::{ConditionStatus, Finding, find, types};
@@ -49,6 +49,8 @@ pub struct Report {
     pub failed: bool,
     /// [`Round::complete`] for the next round.
     pub complete: bool,
+    /// Different images that came back, by kind of query, before they were ranked.
+    pub found: BTreeMap<&'static str, usize>,
 }
 
 /// The status of an invalid policy. What was found before stays.
@@ -60,6 +62,7 @@ pub fn refused(error: &SpecError) -> Finding {
 impl Discovery {
     pub fn report(&self, round: Round<'_>) -> Report {
         let Round { stored, complete, generation, answers, nodes, now } = round;
+        let found = self.found(answers);
         let evaluation = self.evaluate(answers, nodes, now);
         let answers = &*answers;
         let failures: Vec<(&str, &Failure)> = (self.queries.iter().zip(answers))
@@ -86,11 +89,20 @@ impl Discovery {
             });
         }
         let complete = if kept { complete } else { answers.iter().all(Result::is_ok) };
-        Report { status, findings, failed: !failures.is_empty(), complete }
+        Report { status, findings, failed: !failures.is_empty(), complete, found }
     }
 
     fn is_sources(&self) -> bool {
         matches!(self.form, Form::Sources { .. })
+    }
+
+    fn found(&self, answers: &[Result<Answer, Failure>]) -> BTreeMap<&'static str, usize> {
+        let mut found = BTreeMap::<_, HashSet<ImageKey>>::new();
+        for (query, answer) in self.queries.iter().zip(answers) {
+            let series = answer.iter().flat_map(|answer| &answer.series);
+            found.entry(query.kind_name()).or_default().extend(series.map(|series| series.image.key()));
+        }
+        found.into_iter().map(|(kind, images)| (kind, images.len())).collect()
     }
 
     fn results(&self, answers: &[Result<Answer, Failure>], evaluation: &Evaluation) -> Vec<QueryResult> {

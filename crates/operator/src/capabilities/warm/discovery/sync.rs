@@ -178,8 +178,9 @@ impl DiscoverySync {
                 let (generation, answers) = (object.metadata.generation, &mut *answers);
                 plan.report(Round { stored: &stored, complete, generation, answers, nodes, now })
             });
-            let Report { status, findings, failed, complete } = report.await?;
+            let Report { status, findings, failed, complete, found } = report.await?;
             policy.complete = complete;
+            self.setup.metrics.show_found(&policy.name, &found);
             self.setup.warming.reconciled("discoverypolicy", !failed);
             if failed {
                 policy.failed(now);
@@ -274,7 +275,6 @@ impl Policy {
             source_type: query.kind_name(),
             name: &query.name,
             healthy: asked.answer.as_ref().is_ok_and(|answer| answer.partial.is_none()),
-            images: asked.answer.as_ref().map_or(0, |answer| answer.series.len()),
             took: asked.took,
         });
         setup.metrics.show(&self.name, &measured.collect::<Vec<_>>());

@@ -56,6 +56,26 @@ fn series_of_one_image_add_up_whatever_its_spelling() {
 }
 
 #[test]
+fn every_image_that_came_back_counts_once() {
+    let registry = json!({"name": "tags", "type": "registry", "registry": {
+        "url": "https://r.example", "repositories": ["team/app"],
+    }});
+    let queries = json!([prometheus("one"), prometheus("two"), registry]);
+    let discovery = discovery(json!({"queries": queries, "imageFilter": "^redis"}));
+    let mut answers = [
+        usage(
+            &discovery,
+            &[("nginx", &[1.0]), ("docker.io/library/nginx:latest", &[5.0]), ("redis", &[6.0])],
+        ),
+        usage(&discovery, &[("redis", &[1.0]), ("a/b", &[])]),
+        refused(),
+    ];
+    let (stored, generation) = (&DiscoveryPolicyStatus::default(), Some(1));
+    let round = Round { stored, complete: true, generation, answers: &mut answers, nodes: 2, now: now() };
+    assert_eq!(discovery.report(round).found, [("prometheus", 3), ("registry", 0)].into());
+}
+
+#[test]
 fn exposure_counts_the_nodes_it_is_given() {
     let discovery = discovery(json!({
         "queries": [prometheus("usage"), prometheus("before")],
