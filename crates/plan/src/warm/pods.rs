@@ -14,7 +14,7 @@ use super::pod_state::{Failure, PullPod, PullState, pull_state};
 use super::record::{Pull, Record};
 use super::round::{Awaited, Deletion, SeenPod, UNSEEN, Warming};
 use super::snapshot::Snapshot;
-use super::time::{after, earliest};
+use super::time::{after, earliest, rounded_up};
 
 /// How long a kubelet may try again by itself after a failure that may pass: it does so after ten seconds.
 const STUCK_GRACE: Duration = Duration::from_secs(20);
@@ -30,18 +30,22 @@ const MOST_DOUBTS: u32 = 3;
 impl Warming {
     pub(super) fn observe_pods(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
         for pod in snapshot.pods {
-            if let Some(awaited) = self.awaited.remove(&pod.name) {
+            let awaited = self.awaited.remove(&pod.name);
+            if let Some(awaited) = &awaited {
                 self.accepted(&awaited.creation.order.record);
             }
             let seen = self.pods.get_mut(&pod.name);
             let deletion = seen.as_ref().map_or(Deletion::Nothing, |seen| seen.deletion);
+            let own = awaited.is_some() || seen.as_ref().is_some_and(|seen| seen.own);
             if let Some(seen) = seen.filter(|seen| seen.pod == *pod && !seen.stale) {
                 seen.round = self.round;
                 continue;
             }
-            let seen = SeenPod { pod: Arc::clone(pod), round: self.round, stale: false, deletion };
+            let seen = SeenPod { pod: Arc::clone(pod), round: self.round, stale: false, own, deletion };
             self.pods.insert(Arc::clone(&pod.name), seen);
-            self.observe_pod(pod, snapshot.now, plan);
+            // Its time is cut off. The start of a Pod that was asked for here is known.
+            let started = if own { pod.created } else { rounded_up(pod.created) };
+            self.observe_pod(pod, started, snapshot.now, plan);
         }
         let gone = self.pods.iter().filter(|(_, seen)| seen.round != self.round);
         let gone: Vec<_> = gone.map(|(name, seen)| (Arc::clone(name), seen.pod.record.clone())).collect();
@@ -130,7 +134,7 @@ impl Warming {
         }
     }
 
-    fn observe_pod(&mut self, pod: &Arc<PullPod>, now: Timestamp, plan: &mut Plan) {
+    fn observe_pod(&mut self, pod: &Arc<PullPod>, started: Timestamp, now: Timestamp, plan: &mut Plan) {
         let node = &pod.record.node;
         if pod.is_acknowledged() {
             self.acknowledged = self.acknowledged.max(Some(pod.created));
@@ -146,7 +150,7 @@ impl Warming {
                 continue;
             }
             // Clocks differ.
-            image.memory.started(pod.created.min(now));
+            image.memory.started(started.min(now));
             match pull_state(pod, pull) {
                 PullState::Present { digest } => {
                     conclude(image, known, pod, pull, Ok(digest), now, plan);

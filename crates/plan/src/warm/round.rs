@@ -74,6 +74,8 @@ pub(super) struct SeenPod {
     pub(super) round: u64,
     /// It has to be looked at although it has not changed: what is wanted of it has.
     pub(super) stale: bool,
+    /// This lease holder has asked for it.
+    pub(super) own: bool,
     pub(super) deletion: Deletion,
 }
 
