@@ -184,8 +184,8 @@ pub(super) struct Image {
     pub(super) reported: Option<(Timestamp, CachedImagePhase)>,
     /// The registry that it is pulled from.
     pub(super) host: Option<HostKey>,
-    /// That registry gets no new pulls.
-    pub(super) held_back: bool,
+    /// Why that registry gets no new pulls, if it gets none.
+    pub(super) held_back: Option<Arc<str>>,
 }
 
 impl Image {
@@ -216,7 +216,7 @@ impl Image {
             edited: None,
             reported: None,
             host: None,
-            held_back: false,
+            held_back: None,
         }
     }
 

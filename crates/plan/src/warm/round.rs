@@ -362,8 +362,11 @@ impl Warming {
     fn report(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
         for image in self.images.values_mut() {
             let trouble = snapshot.troubles.get(&image.uid);
-            image.touched |= trouble.is_some() != image.held_back;
-            image.held_back = trouble.is_some();
+            let why = trouble.map(|trouble| &trouble.what);
+            if why != image.held_back.as_ref() {
+                image.touched = true;
+                image.held_back = why.cloned();
+            }
             // Until it is decided what the image is pulled as, no node can be judged, and what the status says stands.
             let undecided = image.routed.is_none() && image.object.status.is_some();
             if !image.touched || undecided {

@@ -222,6 +222,10 @@ fn a_registry_in_trouble_gets_no_new_pulls() {
     assert!(sim.created.is_empty());
     assert_eq!(sim.look_again, Some(at(20)));
     assert!(sim.condition("a", "Ready").1.contains("no new pulls while registry r.io is down"));
+    let trouble = Trouble { what: "rate-limited".into(), until: Some(at(20)) };
+    sim.troubles.insert("uid-a".into(), trouble);
+    sim.run(2);
+    assert!(sim.condition("a", "Ready").1.contains("no new pulls while registry r.io is rate-limited"));
     sim.troubles.clear();
     sim.run(10);
     assert_eq!(sim.ready("a"), "3/3");
