@@ -15,7 +15,7 @@ use fairlead_domain::digest::Digest;
 use jiff::Timestamp;
 
 use super::pod_state::Failure;
-use super::time::after;
+use super::time::{after, rounded_up};
 use crate::ledger::{stored_prefix, whole_seconds};
 
 /// Time between two writes of one piece, for each row of all: a piece of some hundred costs the API server as much as
@@ -26,9 +26,6 @@ const LEAST_WRITE_INTERVAL: Duration = Duration::from_millis(300);
 const MOST_WRITE_INTERVAL: Duration = Duration::from_secs(8);
 /// Pause after a write that failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-
-/// What turns cutting off a fraction of a second into rounding up.
-const ALMOST_A_SECOND: Duration = Duration::from_nanos(999_999_999);
 
 /// A write comes back through the watch within this time.
 const SETTLES: Duration = Duration::from_secs(30);
@@ -355,7 +352,7 @@ impl Memory {
                 reference: reference.to_owned(),
                 digest: digest.map(|digest| digest.to_string()),
                 // Cut off, it would let the next pull start too early after a restart.
-                last_start: last_start.map(|at| whole_seconds(after(at, ALMOST_A_SECOND)).into()),
+                last_start: last_start.map(|at| whole_seconds(rounded_up(at)).into()),
                 nodes,
             };
             (spec, status)

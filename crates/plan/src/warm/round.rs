@@ -74,6 +74,8 @@ pub(super) struct SeenPod {
     pub(super) round: u64,
     /// It has to be looked at although it has not changed: what is wanted of it has.
     pub(super) stale: bool,
+    /// This lease holder has asked for it.
+    pub(super) own: bool,
     pub(super) deletion: Deletion,
 }
 
@@ -257,11 +259,13 @@ impl Warming {
             }
             return;
         }
-        let same_secrets = match (&image.routed, routed) {
-            (Some(one), Some(other)) => one.pull_secrets == other.pull_secrets,
+        let same_source = match (&image.routed, routed) {
+            (Some(one), Some(other)) => {
+                one.pull_secrets == other.pull_secrets && one.reference == other.reference
+            }
             _ => true,
         };
-        if !(is_new || same_object && same_policy && same_secrets) {
+        if !(is_new || same_object && same_policy && same_source) {
             image.note_edit(snapshot.now);
         }
         image.renew(policy, routed.cloned(), snapshot.now);
@@ -358,8 +362,11 @@ impl Warming {
     fn report(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
         for image in self.images.values_mut() {
             let trouble = snapshot.troubles.get(&image.uid);
-            image.touched |= trouble.is_some() != image.held_back;
-            image.held_back = trouble.is_some();
+            let why = trouble.map(|trouble| &trouble.what);
+            if why != image.held_back.as_ref() {
+                image.touched = true;
+                image.held_back = why.cloned();
+            }
             // Until it is decided what the image is pulled as, no node can be judged, and what the status says stands.
             let undecided = image.routed.is_none() && image.object.status.is_some();
             if !image.touched || undecided {
