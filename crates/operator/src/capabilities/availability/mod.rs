@@ -28,7 +28,7 @@ pub use work::AvailabilityWatch;
 
 use prober::Prober;
 
-use crate::cluster::usage::Ignored;
+use crate::admission::exclusions::Skip;
 use crate::context::Context;
 
 /// What a look at an image found.
@@ -44,7 +44,7 @@ pub struct Seen {
 pub struct AvailabilitySetup {
     context: Arc<Context>,
     prober: Arc<Prober>,
-    ignored: Arc<Ignored>,
+    skip: Arc<Skip>,
     mirrors: watch::Receiver<Arc<MirrorLooks>>,
     accounts: watch::Receiver<Arc<MirrorLooks>>,
     policies: watch::Receiver<Arc<MirrorLooks>>,
@@ -66,9 +66,9 @@ impl AvailabilitySetup {
         metrics: Metrics,
     ) -> Self {
         let prober = Arc::new(Prober::new(context.clone(), seen));
-        let ignored = Arc::new(Ignored::from(&context.config));
+        let skip = Arc::new(Skip::from(&context.config));
         let [accounts, policies] = [(), ()].map(|()| watch::channel(Arc::default()).1);
-        Self { context, prober, ignored, mirrors, accounts, policies, metrics }
+        Self { context, prober, skip, mirrors, accounts, policies, metrics }
     }
 
     /// The same with what the inventory wants looked at; `seen` takes what was found of any image.

@@ -12,8 +12,9 @@ use fairlead_plan::usage::Selection;
 use jiff::Timestamp;
 use kube::Resource;
 
+use crate::admission::exclusions::Skip;
 use crate::cluster::state::{Key, PodEntry, Pods};
-use crate::cluster::usage::{self, Ignored};
+use crate::cluster::usage;
 use crate::controller::events::{About, EventQueue, Notice};
 
 /// Namespaces in which one Pod gets an event; for an image that the whole cluster uses that is enough.
@@ -61,13 +62,13 @@ impl ImageNews {
         events: &EventQueue,
         pods: &Pods,
         watched: &Watched,
-        ignored: &Ignored,
+        skip: &Skip,
     ) {
         let mut namespaces: BTreeMap<Arc<str>, Vec<Arc<PodEntry>>> = BTreeMap::new();
         for pod in pods.all() {
             namespaces.entry(pod.key.namespace.clone()).or_default().push(pod);
         }
-        let users = namespaces.into_values().filter_map(|pods| self.user(&pods, watched, ignored));
+        let users = namespaces.into_values().filter_map(|pods| self.user(&pods, watched, skip));
         for pod in users.take(MOST_NAMESPACES) {
             let message = match self.news {
                 News::Disappeared { .. } => format!(
@@ -85,9 +86,9 @@ impl ImageNews {
     }
 
     /// The first of these Pods, all of one namespace, that uses the image.
-    fn user(&self, pods: &[Arc<PodEntry>], watched: &Watched, ignored: &Ignored) -> Option<Arc<PodEntry>> {
+    fn user(&self, pods: &[Arc<PodEntry>], watched: &Watched, skip: &Skip) -> Option<Arc<PodEntry>> {
         let selection: Selection<'_> = watched.selection();
-        let used = usage::gather(pods, ignored, &[selection]).pop()?;
+        let used = usage::gather(pods, skip, &[selection]).pop()?;
         let used = used.into_iter().find(|used| used.image == self.image)?;
         let holder = used.holders.first()?;
         let key = Key { namespace: holder.namespace.clone(), name: holder.pod.clone() };

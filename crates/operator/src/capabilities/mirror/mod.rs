@@ -34,9 +34,9 @@ use self::executor::Executor;
 pub use self::metrics::Metrics;
 use self::proofs::Proofs;
 use self::usage_lists::UsageLists;
+use crate::admission::exclusions::Skip;
 use crate::capabilities::availability::Seen;
 use crate::cluster::ledgers::Missed;
-use crate::cluster::usage::Ignored;
 use crate::context::Context;
 use crate::controller::Broken;
 use crate::platform::config;
@@ -48,7 +48,7 @@ const PUBLISH: Duration = Duration::from_secs(10);
 pub struct MirrorSetup {
     context: Arc<Context>,
     inbox: Arc<Mutex<Inbox>>,
-    ignored: Ignored,
+    skip: Skip,
     manner: Arc<LedgerManner>,
     executor: Executor,
     credentials: Credentials,
@@ -89,8 +89,8 @@ impl MirrorSetup {
         let limits =
             Limits { workers: number(settings.workers), per_registry: number(settings.per_registry) };
         let manner = Arc::new(manner_of(settings));
-        let (ignored, inbox) = (Ignored::from(config), Arc::new(Mutex::new(inbox)));
-        Self { context, inbox, ignored, manner, executor, credentials, limits, looks, metrics }
+        let (skip, inbox) = (Skip::from(config), Arc::new(Mutex::new(inbox)));
+        Self { context, inbox, skip, manner, executor, credentials, limits, looks, metrics }
     }
 }
 

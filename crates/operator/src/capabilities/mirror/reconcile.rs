@@ -22,15 +22,16 @@ use super::metrics::{States, place_of};
 use super::object_state::MirrorState;
 use super::objects::Objects;
 use super::usage_lists::MirrorUsage;
+use crate::admission::exclusions::Skip;
 use crate::cluster::state::PodEntry;
-use crate::cluster::usage::{self, Ignored};
+use crate::cluster::usage;
 
 /// Everything that a look depends on, owned.
 pub(super) struct Reconciliation {
     pub(super) objects: Objects,
     pub(super) index: Arc<Index>,
     pub(super) pods: Vec<Arc<PodEntry>>,
-    pub(super) ignored: Ignored,
+    pub(super) skip: Skip,
     /// How copies are to be made.
     pub(super) manner: Arc<LedgerManner>,
     /// What other clusters use.
@@ -97,7 +98,7 @@ impl Reconciliation {
                 mirror.used = Vec::new();
             }
         }
-        let used = usage::gather(&self.pods, &self.ignored, &selections);
+        let used = usage::gather(&self.pods, &self.skip, &selections);
         for ((uid, _), used) in chosen.iter().zip(used) {
             if let Some(mirror) = mirrors.get_mut(*uid) {
                 mirror.used = used;
