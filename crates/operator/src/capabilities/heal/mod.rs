@@ -24,7 +24,7 @@ pub use self::metrics::Metrics;
 use self::observe::{Rules, view};
 pub(crate) use self::observe::{cause_of, is_static};
 use self::treat::{Outcome, Treatment};
-use crate::cluster::state::{Changes, Phase, PodEntry};
+use crate::cluster::state::{Changes, PodEntry};
 use crate::context::Context;
 use crate::controller::events::Notice;
 use crate::controller::rate_limit::{Pace, Rate};
@@ -63,8 +63,7 @@ impl HealSetup {
     fn covers(&self, pod: &PodEntry) -> bool {
         let namespaces = &self.context.config.heal.namespaces;
         !pod.deleting
-            // Of a Pod that has ended nothing is pulled any more, whatever its containers waited for.
-            && !matches!(pod.phase, Phase::Succeeded | Phase::Failed)
+            && !pod.has_ended()
             && (namespaces.is_empty() || namespaces.contains(&*pod.key.namespace))
             && !observe::is_static(pod)
     }

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::InventorySetup;
 use crate::capabilities::account::observe::{Platforms, view};
 use crate::capabilities::heal::is_static;
-use crate::cluster::state::{Key, Phase, PodEntry};
+use crate::cluster::state::{Key, PodEntry};
 use crate::cluster::usage::{AnnotationsOf, LabelsOf};
 use crate::context::Context;
 use crate::platform::config::AccountMetrics;
@@ -173,7 +173,7 @@ fn is_left_alone(setup: &InventorySetup, pod: &PodEntry) -> bool {
 }
 
 fn is_running(pod: &PodEntry) -> bool {
-    !pod.deleting && pod.pulls.is_none() && !matches!(pod.phase, Phase::Succeeded | Phase::Failed)
+    !pod.deleting && pod.pulls.is_none() && !pod.has_ended()
 }
 
 impl Pass<'_> {
