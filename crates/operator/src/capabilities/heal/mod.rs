@@ -22,7 +22,6 @@ use tokio::time::Instant;
 
 pub use self::metrics::Metrics;
 use self::observe::{Rules, view};
-pub(crate) use self::observe::{cause_of, is_static};
 use self::treat::{Outcome, Treatment};
 use crate::cluster::state::{Changes, PodEntry};
 use crate::context::Context;
@@ -65,7 +64,7 @@ impl HealSetup {
         !pod.deleting
             && !pod.has_ended()
             && (namespaces.is_empty() || namespaces.contains(&*pod.key.namespace))
-            && !observe::is_static(pod)
+            && !pod.is_static()
     }
 }
 

@@ -1,8 +1,6 @@
 //! Shows Pods and policies to the planner.
 
 use fairlead_api::names;
-use fairlead_domain::cause::Cause;
-use fairlead_domain::reference::Reference;
 use fairlead_domain::selector::PodFacts;
 use fairlead_plan::admission::{self, Planned};
 use fairlead_plan::heal::{FailingContainer, FailingPod, FailingVolume, Written};
@@ -28,10 +26,6 @@ impl From<&Context> for Rules {
         let (config, routing) = (&context.config, &context.config.routing);
         Self { routing: routing.rules(), skip: config.into(), skip_owners: routing.skip_owners.clone() }
     }
-}
-
-pub(crate) fn is_static(pod: &PodEntry) -> bool {
-    pod.annotations.iter().any(|(key, _)| &**key == names::kubernetes::CONFIG_MIRROR)
 }
 
 /// A Pod as healing sees it.
@@ -116,34 +110,4 @@ fn is_exempt(context: &Context, rules: &Rules, pod: &PodEntry) -> bool {
             let paused = context.owners.paused_until(&pod.key.namespace, controller.uid);
             exemption(&controller, &rules.skip_owners, paused).is_some()
         })
-}
-
-/// On whose account a registry is asked about an image of a Pod: an administrator's if a cluster-scoped policy offers
-/// the place.
-pub(crate) fn cause_of(context: &Context, pod: &PodEntry, image: &Reference) -> Cause {
-    let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
-    let facts = PodFacts { namespace: &pod.key.namespace, labels: &labels, annotations: &annotations };
-    let index = context.policies.current();
-    let policies = index.for_pod(&facts);
-    let record = pod
-        .annotation(names::fairlead::ROUTES)
-        .and_then(|text| fairlead_plan::pod_record::Record::parse(text));
-    let mut asked = vec![image.to_string()];
-    for (place, named) in pod.places() {
-        let same = Reference::parse(named).is_ok_and(|named| named.is_same_image(image));
-        let route = record.as_ref().and_then(|record| record.images.get(&place.key()));
-        asked.extend(route.filter(|_| same).map(|route| route.asked.clone()));
-    }
-    let offers = |asked: &String| {
-        let planned =
-            admission::plan(&policies, asked, None, None, &routing::Rules::default(), |_: &_, _: &_| false);
-        let mut list = planned.places.ok()?;
-        if let Some(digest) = image.digest().filter(|_| list.original().digest().is_none()) {
-            list.hold(&digest);
-        }
-        let place = list.list().iter().find(|place| place.reference.is_same_image(image))?;
-        Some(place.cause())
-    };
-    let administrator = asked.iter().filter_map(offers).any(|cause| cause == Cause::Administrator);
-    if administrator { Cause::Administrator } else { Cause::Tenant }
 }

@@ -186,6 +186,11 @@ impl PodEntry {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
     }
 
+    /// Whether it mirrors a static Pod: the kubelet runs what the file on its node says.
+    pub fn is_static(&self) -> bool {
+        self.annotations.iter().any(|(key, _)| &**key == names::kubernetes::CONFIG_MIRROR)
+    }
+
     /// Whether the kubelet cannot pull something for a container that waits for it.
     pub fn is_failing(&self) -> bool {
         self.containers.iter().any(|container| container.pull_problem.is_some())

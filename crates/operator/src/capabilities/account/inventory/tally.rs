@@ -24,7 +24,6 @@ use tokio::time::Instant;
 
 use super::InventorySetup;
 use crate::capabilities::account::observe::{Platforms, view};
-use crate::capabilities::heal::is_static;
 use crate::cluster::state::{Key, PodEntry};
 use crate::cluster::usage::{AnnotationsOf, LabelsOf};
 use crate::context::Context;
@@ -167,7 +166,7 @@ fn is_left_alone(setup: &InventorySetup, pod: &PodEntry) -> bool {
     let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
     let context = &setup.context;
     *pod.key.namespace == *context.namespace
-        || is_static(pod)
+        || pod.is_static()
         || setup.skip.reason(&labels, &annotations).is_some()
         || context.resources.namespaces.selection(&pod.key.namespace) == Selection::LeftOut
 }
