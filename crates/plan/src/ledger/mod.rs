@@ -211,7 +211,7 @@ impl Ledger {
         }
     }
 
-    /// Changes an entry; `false` if there is none.
+    /// Changes an entry, for tests; `false` if there is none. What planners want is for [`Self::apply`].
     pub fn edit(&mut self, source: &Reference, change: impl FnOnce(&mut Entry)) -> bool {
         let Some(mut entry) = self.get(source).cloned() else { return false };
         change(&mut entry);

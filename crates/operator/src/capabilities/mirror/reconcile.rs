@@ -196,9 +196,7 @@ impl Reconciliation {
                     (mirror.withheld, mirror.lists_wanted) = (withheld, lists_wanted);
                     let access = policy.access();
                     let review = access::review_ledger(ledger, used, access, self.proof_lifetime, self.now);
-                    for (source, proofs) in review.changed {
-                        ledger.edit(&source, |entry| entry.access = proofs);
-                    }
+                    ledger.apply(review.changes);
                     mirror.to_prove = review.to_try;
                 }
                 // Until it is corrected, everything stays as it is.

@@ -112,11 +112,8 @@ impl MirrorController {
     pub(super) fn proven(&mut self, opened: &Opened) {
         let now = self.setup.context.clock.now();
         let Some(mirror) = self.mirrors.get_mut(&opened.owner) else { return };
-        for namespace in &opened.namespaces {
-            mirror.ledger.edit(&opened.source, |entry| {
-                entry.access = access::proven(&entry.access, namespace, now);
-            });
-        }
+        let change = access::proven(&mirror.ledger, &opened.source, &opened.namespaces, now);
+        mirror.ledger.apply(change);
         mirror.writes.touch();
     }
 
