@@ -6,12 +6,12 @@
 //! ledgers of the objects, to the mirrors, and to admission, which then knows without asking. Registries are
 //! independent of each other: each has at most one look under way, and every look ends.
 
+mod controller;
 mod metrics;
 mod news;
 mod object;
 mod prober;
 mod status;
-mod work;
 mod write_urgency;
 
 use std::fmt;
@@ -23,8 +23,8 @@ use fairlead_plan::availability::MirrorLooks;
 use fairlead_plan::credentials::Principal;
 use tokio::sync::{mpsc, watch};
 
+pub use controller::AvailabilityWatch;
 pub use metrics::Metrics;
-pub use work::AvailabilityWatch;
 
 use prober::Prober;
 

@@ -25,8 +25,8 @@ use self::queueing::{Pause, Running};
 use super::executor::Trouble;
 use super::object_state::MirrorState;
 use super::proofs::Proofs;
+use super::status;
 use super::usage_lists::UsageLists;
-use super::write;
 use super::{Inbox, MirrorSetup};
 use crate::cluster::identity;
 use crate::cluster::state::Changes;
@@ -137,7 +137,7 @@ impl Controller for MirrorController {
             begun: 0,
             jobs: Inflight::new(usize::MAX),
             writes: Inflight::new(WRITES_AT_ONCE),
-            statuses: StatusWriter::new(setup.context.client.clone(), write::FIELD_MANAGER),
+            statuses: StatusWriter::new(setup.context.client.clone(), status::FIELD_MANAGER),
             looks_published: None,
             lists: setup.usage_lists(cluster),
             proofs: setup.proofs(),

@@ -14,8 +14,8 @@ mod object_state;
 mod objects;
 mod proofs;
 mod reconcile;
+mod status;
 mod usage_lists;
-mod write;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

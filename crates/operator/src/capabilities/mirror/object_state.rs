@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::objects::StoredMirror;
-use super::write::WriteSchedule;
+use super::status::WriteSchedule;
 
 /// One mirror object and its ledger.
 #[derive(Debug)]

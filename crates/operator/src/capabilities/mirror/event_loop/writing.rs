@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::MirrorController;
-use crate::capabilities::mirror::write::{self, StatusInputs};
+use crate::capabilities::mirror::status::{self, StatusInputs};
 use crate::controller::ledger_writes::{LedgerWrite, WriteResult};
 
 impl MirrorController {
@@ -27,7 +27,7 @@ impl MirrorController {
                 usage_lists: self.lists.of_places(places.map(|target| target.place), wall_clock),
             };
             let store = &self.setup.context.ledger_store;
-            let write = write::next(mirror, &inputs, store, &mut self.statuses, &self.term, wall_clock);
+            let write = status::next(mirror, &inputs, store, &mut self.statuses, &self.term, wall_clock);
             if let Some(write) = write {
                 self.writes.start(Arc::clone(uid), write);
             }
