@@ -11,8 +11,8 @@ use fairlead_domain::reference::Reference;
 use fairlead_plan::availability::{LookAccess, MirrorLook};
 use fairlead_plan::credentials::Principal;
 use fairlead_plan::inventory::{
-    Change, Contents, Current, Drift, DriftFindings, Drifts, FindingKind, ImageWish, Knowledge, MOST_SERIES,
-    MountMemory, NamespaceImage, Notes, PodRows, PodView, Reading, Resolutions, Role, SeenDigest, Series,
+    Change, ContentRead, Contents, Current, Drift, DriftFindings, Drifts, FindingKind, ImageWish, Knowledge,
+    MOST_SERIES, MountMemory, NamespaceImage, Notes, PodRows, PodView, Resolutions, Role, SeenDigest, Series,
     ShownSeries, Source, State, Survey, Surveyed, Suspects, rows,
 };
 use fairlead_plan::pull_secrets::Selection;
@@ -135,7 +135,7 @@ pub(super) fn gather(setup: &InventorySetup, known: &Known, now: Timestamp) -> T
     tally.reads = survey
         .readings(due)
         .into_iter()
-        .map(|(digest, Reading { images, pod })| ContentWish { digest, images, pod })
+        .map(|(digest, ContentRead { images, pod })| ContentWish { digest, images, pod })
         .collect();
     tally.states = std::mem::take(&mut survey.states);
     tally.sources = std::mem::take(&mut survey.sources);
