@@ -15,7 +15,6 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::exclusions::Skip;
 use crate::admission::{self, Recorder, Rewrites, Router};
 use crate::capabilities::account;
 use crate::capabilities::account::inventory::{DriftBoard, Inventory, InventorySetup};
@@ -350,9 +349,10 @@ impl Assembly {
         let metrics = admission::Metrics::register(&mut self.registry);
         let router = Router::new(context.clone(), Rewrites::register(&mut self.registry));
         let limits = admission::Limits::default();
-        let (namespace, skip) = (&self.settings.namespace, Skip::from(&context.config));
+        let (namespace, exclusions) = (&self.settings.namespace, context.config.exclusions());
         let (paths, router, errors) = (entrance.paths, Arc::new(router), context.errors.clone());
-        let state = admission::AdmissionState::new(namespace, paths, skip, router, limits, metrics, errors);
+        let state =
+            admission::AdmissionState::new(namespace, paths, exclusions, router, limits, metrics, errors);
         let serving = admission::serve(listener, tls, state, self.shutdown.clone());
         self.acting.spawn_fallible("admission", serving);
         Ok(())

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use fairlead_domain::selector::{Labels, PodFacts};
+use fairlead_plan::exclusions::Exclusions;
 use fairlead_plan::usage::{self, DirectUses, ImageUse, PodUse, Selection, Used};
 
-use crate::admission::exclusions::Skip;
 use crate::cluster::state::{Annotation, Container, Label, PodEntry, Role};
 
 /// Stands for the value of an annotation that was too long to keep. No selector can name it.
@@ -13,12 +13,16 @@ const TOO_LONG: &str = "\0";
 
 /// For each selection the images that its Pods use. Pods that only warm a node, and those that the configuration leaves
 /// alone, do not count.
-pub fn gather(pods: &[Arc<PodEntry>], skip: &Skip, selections: &[Selection<'_>]) -> Vec<Vec<Used>> {
+pub fn gather(
+    pods: &[Arc<PodEntry>],
+    exclusions: &Exclusions,
+    selections: &[Selection<'_>],
+) -> Vec<Vec<Used>> {
     let views: Vec<_> =
         pods.iter().map(|pod| (pod, LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations))).collect();
     let uses = views.iter().filter_map(|(pod, labels, annotations)| {
         let facts = PodFacts { namespace: &pod.key.namespace, labels, annotations };
-        skip.reason(facts.labels, facts.annotations).is_none().then(|| PodUse {
+        exclusions.skipped(facts.labels, facts.annotations).is_none().then(|| PodUse {
             facts,
             namespace: &pod.key.namespace,
             name: &pod.key.name,
@@ -99,14 +103,14 @@ mod tests {
     }
 
     fn images(pods: &[Arc<PodEntry>], config: &str) -> Vec<String> {
-        let skip = Skip::from(&Config::parse(config).unwrap().config);
+        let exclusions = Config::parse(config).unwrap().config.exclusions();
         let everything = (
             ImageFilter::legacy(&[".*"], &[] as &[&str]).unwrap(),
             PodMatcher::compile(Rules::default()).unwrap(),
         );
         let selection =
             Selection { namespace: None, pods: &everything.1, images: &everything.0, proofs: false };
-        let used = gather(pods, &skip, &[selection]).remove(0);
+        let used = gather(pods, &exclusions, &[selection]).remove(0);
         used.iter()
             .map(|used| format!("{}{}", used.image, if used.original { "" } else { " (given)" }))
             .collect()

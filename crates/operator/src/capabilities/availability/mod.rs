@@ -21,6 +21,7 @@ use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::availability::MirrorLooks;
 use fairlead_plan::credentials::Principal;
+use fairlead_plan::exclusions::Exclusions;
 use tokio::sync::{mpsc, watch};
 
 pub use controller::AvailabilityWatch;
@@ -28,7 +29,6 @@ pub use metrics::Metrics;
 
 use prober::Prober;
 
-use crate::admission::exclusions::Skip;
 use crate::context::Context;
 
 /// What a look at an image found.
@@ -44,7 +44,7 @@ pub struct Seen {
 pub struct AvailabilitySetup {
     context: Arc<Context>,
     prober: Arc<Prober>,
-    skip: Arc<Skip>,
+    exclusions: Arc<Exclusions>,
     mirrors: watch::Receiver<Arc<MirrorLooks>>,
     accounts: watch::Receiver<Arc<MirrorLooks>>,
     policies: watch::Receiver<Arc<MirrorLooks>>,
@@ -66,9 +66,9 @@ impl AvailabilitySetup {
         metrics: Metrics,
     ) -> Self {
         let prober = Arc::new(Prober::new(context.clone(), seen));
-        let skip = Arc::new(Skip::from(&context.config));
+        let exclusions = Arc::new(context.config.exclusions());
         let [accounts, policies] = [(), ()].map(|()| watch::channel(Arc::default()).1);
-        Self { context, prober, skip, mirrors, accounts, policies, metrics }
+        Self { context, prober, exclusions, mirrors, accounts, policies, metrics }
     }
 
     /// The same with what the inventory wants looked at; `seen` takes what was found of any image.

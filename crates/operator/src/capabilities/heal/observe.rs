@@ -3,12 +3,12 @@
 use fairlead_api::names;
 use fairlead_domain::selector::PodFacts;
 use fairlead_plan::admission::{self, Planned};
+use fairlead_plan::exclusions::Exclusions;
 use fairlead_plan::heal::{FailingContainer, FailingPod, FailingVolume, Written};
 use fairlead_plan::owners::{ApiGroup, exemption};
 use fairlead_plan::pod_record::Place;
 use fairlead_plan::routing::{self, Alternatives, Withheld};
 
-use crate::admission::exclusions::Skip;
 use crate::cluster::state::{PodEntry, Role};
 use crate::cluster::usage::{AnnotationsOf, LabelsOf};
 use crate::context::Context;
@@ -17,14 +17,18 @@ use crate::context::Context;
 #[derive(Debug)]
 pub(super) struct Rules {
     routing: routing::Rules,
-    skip: Skip,
+    exclusions: Exclusions,
     skip_owners: Vec<ApiGroup>,
 }
 
 impl From<&Context> for Rules {
     fn from(context: &Context) -> Self {
         let (config, routing) = (&context.config, &context.config.routing);
-        Self { routing: routing.rules(), skip: config.into(), skip_owners: routing.skip_owners.clone() }
+        Self {
+            routing: routing.rules(),
+            exclusions: config.exclusions(),
+            skip_owners: routing.skip_owners.clone(),
+        }
     }
 }
 
@@ -100,12 +104,12 @@ pub(super) fn plan(
     Some(places)
 }
 
-/// Whether admission would have left the Pod alone.
+/// Whether admission would have left the Pod alone, had it been asked: the webhook may leave out its namespace.
 fn is_exempt(context: &Context, rules: &Rules, pod: &PodEntry) -> bool {
     let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
+    let facts = PodFacts { namespace: &pod.key.namespace, labels: &labels, annotations: &annotations };
     let controller = pod.owner.as_ref().map(|owner| owner.controller());
-    *pod.key.namespace == *context.namespace
-        || rules.skip.reason(&labels, &annotations).is_some()
+    rules.exclusions.left_alone(&facts, &context.namespace).is_some()
         || controller.is_some_and(|controller| {
             let paused = context.owners.paused_until(&pod.key.namespace, controller.uid);
             exemption(&controller, &rules.skip_owners, paused).is_some()

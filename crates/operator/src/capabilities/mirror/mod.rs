@@ -25,6 +25,7 @@ use fairlead_api::fairlead::{ImageLedger, LedgerManner};
 use fairlead_domain::reference::Tag;
 use fairlead_plan::availability::MirrorLooks;
 use fairlead_plan::copy_queue::Limits;
+use fairlead_plan::exclusions::Exclusions;
 use fairlead_plan::ledger::{Ledger, Owner, OwnerKind, StoredShelf};
 use tokio::sync::{Mutex, mpsc, watch};
 
@@ -34,7 +35,6 @@ use self::executor::Executor;
 pub use self::metrics::Metrics;
 use self::proofs::Proofs;
 use self::usage_lists::UsageLists;
-use crate::admission::exclusions::Skip;
 use crate::capabilities::availability::Seen;
 use crate::cluster::ledgers::Missed;
 use crate::context::Context;
@@ -48,7 +48,7 @@ const PUBLISH: Duration = Duration::from_secs(10);
 pub struct MirrorSetup {
     context: Arc<Context>,
     inbox: Arc<Mutex<Inbox>>,
-    skip: Skip,
+    exclusions: Exclusions,
     manner: Arc<LedgerManner>,
     executor: Executor,
     credentials: Credentials,
@@ -89,8 +89,8 @@ impl MirrorSetup {
         let limits =
             Limits { workers: number(settings.workers), per_registry: number(settings.per_registry) };
         let manner = Arc::new(manner_of(settings));
-        let (skip, inbox) = (Skip::from(config), Arc::new(Mutex::new(inbox)));
-        Self { context, inbox, skip, manner, executor, credentials, limits, looks, metrics }
+        let (exclusions, inbox) = (config.exclusions(), Arc::new(Mutex::new(inbox)));
+        Self { context, inbox, exclusions, manner, executor, credentials, limits, looks, metrics }
     }
 }
 

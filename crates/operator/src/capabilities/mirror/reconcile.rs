@@ -9,6 +9,7 @@ use std::sync::Arc;
 use fairlead_api::fairlead::{CopyState, LedgerManner};
 use fairlead_domain::reference::Reference;
 use fairlead_plan::access;
+use fairlead_plan::exclusions::Exclusions;
 use fairlead_plan::ledger::{Ledger, Owner};
 use fairlead_plan::mirroring::{
     self, DeletedMirror, DestinationOwners, Finalization, Inputs, Loops, Reconciled,
@@ -22,7 +23,6 @@ use super::metrics::{States, place_of};
 use super::object_state::MirrorState;
 use super::objects::Objects;
 use super::usage_lists::MirrorUsage;
-use crate::admission::exclusions::Skip;
 use crate::cluster::state::PodEntry;
 use crate::cluster::usage;
 
@@ -31,7 +31,7 @@ pub(super) struct Reconciliation {
     pub(super) objects: Objects,
     pub(super) index: Arc<Index>,
     pub(super) pods: Vec<Arc<PodEntry>>,
-    pub(super) skip: Skip,
+    pub(super) exclusions: Exclusions,
     /// How copies are to be made.
     pub(super) manner: Arc<LedgerManner>,
     /// What other clusters use.
@@ -98,7 +98,7 @@ impl Reconciliation {
                 mirror.used = Vec::new();
             }
         }
-        let used = usage::gather(&self.pods, &self.skip, &selections);
+        let used = usage::gather(&self.pods, &self.exclusions, &selections);
         for ((uid, _), used) in chosen.iter().zip(used) {
             if let Some(mirror) = mirrors.get_mut(*uid) {
                 mirror.used = used;

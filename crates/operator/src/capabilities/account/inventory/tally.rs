@@ -8,6 +8,7 @@ use fairlead_domain::cause::Cause;
 use fairlead_domain::digest::Digest;
 use fairlead_domain::platform::Platform;
 use fairlead_domain::reference::Reference;
+use fairlead_domain::selector::PodFacts;
 use fairlead_plan::availability::{LookAccess, MirrorLook};
 use fairlead_plan::credentials::Principal;
 use fairlead_plan::inventory::{
@@ -161,14 +162,13 @@ fn platforms(context: &Context) -> Platforms {
     nodes.iter().map(|(node, _)| (Arc::clone(&node.name), platform(&node.os, &node.architecture))).collect()
 }
 
-/// Pods that are not to be touched, and those that follow a file on their node.
+/// Pods that admission leaves alone are not annotated either, nor are those of namespaces that it is not asked about.
 fn is_left_alone(setup: &InventorySetup, pod: &PodEntry) -> bool {
     let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
-    let context = &setup.context;
-    *pod.key.namespace == *context.namespace
-        || pod.is_static()
-        || setup.skip.reason(&labels, &annotations).is_some()
-        || context.resources.namespaces.selection(&pod.key.namespace) == Selection::LeftOut
+    let (context, namespace) = (&setup.context, &*pod.key.namespace);
+    let facts = PodFacts { namespace, labels: &labels, annotations: &annotations };
+    setup.exclusions.left_alone(&facts, &context.namespace).is_some()
+        || context.resources.namespaces.selection(namespace) == Selection::LeftOut
 }
 
 fn is_running(pod: &PodEntry) -> bool {

@@ -43,7 +43,7 @@ impl MirrorController {
             objects,
             index: Arc::clone(&self.index),
             pods,
-            skip: self.setup.skip.clone(),
+            exclusions: self.setup.exclusions.clone(),
             manner: Arc::clone(&self.setup.manner),
             foreign: self.lists.foreign(),
             now: self.setup.context.clock.now(),
