@@ -54,17 +54,8 @@ impl fmt::Debug for HealSetup {
 
 impl HealSetup {
     pub fn new(context: Arc<Context>, metrics: Metrics) -> Self {
-        let rules = Rules::from(&*context);
+        let rules = Rules::from(&context.config);
         Self { context, metrics, rules }
-    }
-
-    /// Whether healing is for this Pod.
-    fn covers(&self, pod: &PodEntry) -> bool {
-        let namespaces = &self.context.config.heal.namespaces;
-        !pod.deleting
-            && !pod.has_ended()
-            && (namespaces.is_empty() || namespaces.contains(&*pod.key.namespace))
-            && !pod.is_static()
     }
 }
 
@@ -126,7 +117,7 @@ impl Controller for Healing {
             report::recall(&self.setup.context, now);
         }
         let mut failing = self.setup.context.resources.pods.failing();
-        failing.retain(|pod| self.setup.covers(pod));
+        failing.retain(|pod| self.setup.rules.covers(pod));
         let present: HashSet<_> = failing.iter().map(|pod| &pod.uid).collect();
         self.incidents.retain(&present);
         self.looked.retain(|uid, _| present.contains(uid));

@@ -1,5 +1,7 @@
 //! Shows Pods and policies to the planner.
 
+use std::collections::BTreeSet;
+
 use fairlead_api::names;
 use fairlead_domain::selector::PodFacts;
 use fairlead_plan::admission::{self, Planned};
@@ -12,23 +14,39 @@ use fairlead_plan::routing::{self, Alternatives, Withheld};
 use crate::cluster::state::{PodEntry, Role};
 use crate::cluster::usage::{AnnotationsOf, LabelsOf};
 use crate::context::Context;
+use crate::platform::config::Config;
 
 /// What the configuration says about Pods and places.
 #[derive(Debug)]
 pub(super) struct Rules {
+    /// Where Pods are healed; none: everywhere.
+    namespaces: BTreeSet<String>,
     routing: routing::Rules,
     exclusions: Exclusions,
     skip_owners: Vec<ApiGroup>,
 }
 
-impl From<&Context> for Rules {
-    fn from(context: &Context) -> Self {
-        let (config, routing) = (&context.config, &context.config.routing);
+impl From<&Config> for Rules {
+    fn from(config: &Config) -> Self {
+        let routing = &config.routing;
         Self {
+            namespaces: config.heal.namespaces.clone(),
             routing: routing.rules(),
             exclusions: config.exclusions(),
             skip_owners: routing.skip_owners.clone(),
         }
+    }
+}
+
+impl Rules {
+    /// Whether healing is for this Pod. Whether admission has seen it makes no difference.
+    pub(super) fn covers(&self, pod: &PodEntry) -> bool {
+        let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
+        !pod.deleting
+            && !pod.has_ended()
+            && !pod.is_static()
+            && (self.namespaces.is_empty() || self.namespaces.contains(&*pod.key.namespace))
+            && self.exclusions.skipped(&labels, &annotations).is_none()
     }
 }
 
@@ -114,4 +132,48 @@ fn is_exempt(context: &Context, rules: &Rules, pod: &PodEntry) -> bool {
             let paused = context.owners.paused_until(&pod.key.namespace, controller.uid);
             exemption(&controller, &rules.skip_owners, paused).is_some()
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cluster::state::{PodListing, Pods};
+
+    fn covers(config: &str, metadata: &Value, phase: &str) -> bool {
+        let mut object = json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": "1"}, "status": {"phase": phase},
+        });
+        for (key, value) in metadata.as_object().unwrap() {
+            object["metadata"][key] = value.clone();
+        }
+        let pods = Pods::default();
+        let mut listing = PodListing::new(pods.clone());
+        listing.begin();
+        listing.listed(&serde_json::from_value(object).unwrap());
+        listing.finish();
+        Rules::from(&Config::parse(config).unwrap().config).covers(&pods.all()[0])
+    }
+
+    #[test]
+    fn pods_are_healed_unless_they_are_over_or_to_be_left_alone() {
+        let skipping = "skipLabels: [quiet]\nskipAnnotations: ['example.com/quiet']";
+        let originals = json!({"harbor.rewrite/original-upstreams": "{}"});
+        for (config, metadata, phase, expected) in [
+            ("", json!({}), "Pending", true),
+            ("", json!({"annotations": originals}), "Pending", true),
+            (skipping, json!({"annotations": originals, "labels": {"app": "web"}}), "Pending", true),
+            (skipping, json!({"annotations": originals, "labels": {"quiet": ""}}), "Pending", false),
+            (skipping, json!({"annotations": {"example.com/quiet": ""}}), "Pending", false),
+            ("heal: {namespaces: [other]}", json!({}), "Pending", false),
+            ("heal: {namespaces: [other, shop]}", json!({}), "Pending", true),
+            ("", json!({"annotations": {"kubernetes.io/config.mirror": "1"}}), "Pending", false),
+            ("", json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), "Pending", false),
+            ("", json!({}), "Failed", false),
+            ("", json!({}), "Succeeded", false),
+        ] {
+            assert_eq!(covers(config, &metadata, phase), expected, "{config} {metadata} {phase}");
+        }
+    }
 }
