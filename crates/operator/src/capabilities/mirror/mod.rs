@@ -26,7 +26,7 @@ use fairlead_domain::reference::Tag;
 use fairlead_plan::availability::MirrorLooks;
 use fairlead_plan::copy_queue::Limits;
 use fairlead_plan::exclusions::Exclusions;
-use fairlead_plan::ledger::{Ledger, Owner, OwnerKind, StoredShelf};
+use fairlead_plan::ledger::{Ledger, Owner, OwnerKind, StoredShard};
 use tokio::sync::{Mutex, mpsc, watch};
 
 use self::credentials::Credentials;
@@ -118,14 +118,14 @@ impl MirrorSetup {
     async fn read_ledgers(&self) -> Result<HashMap<Owner, Ledger>, Broken> {
         let keep = |owner: Owner, ledger: ImageLedger| match owner.kind {
             OwnerKind::ClusterImageSetMirror | OwnerKind::ImageSetMirror => {
-                Some((owner, StoredShelf::from(ledger)))
+                Some((owner, StoredShard::from(ledger)))
             }
             OwnerKind::ClusterImageSetAvailability => None,
         };
         let objects = self.context.ledger_store.list(keep).await?;
-        let mut by_owner: BTreeMap<Owner, Vec<StoredShelf>> = BTreeMap::new();
-        for (owner, shelf) in objects {
-            by_owner.entry(owner).or_default().push(shelf);
+        let mut by_owner: BTreeMap<Owner, Vec<StoredShard>> = BTreeMap::new();
+        for (owner, shard) in objects {
+            by_owner.entry(owner).or_default().push(shard);
         }
         let load = |(owner, objects): (Owner, _)| (owner.clone(), Ledger::load(owner, objects));
         Ok(by_owner.into_iter().map(load).collect())

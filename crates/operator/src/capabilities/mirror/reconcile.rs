@@ -54,11 +54,11 @@ pub(super) struct ReconciledMirrors {
 }
 
 impl Reconciliation {
-    /// `shelved` are ledgers of objects that have no mirror yet.
+    /// `unclaimed` are ledgers of objects that have no mirror yet.
     pub(super) fn run(
         self,
         mut mirrors: BTreeMap<Arc<str>, MirrorState>,
-        shelved: &mut HashMap<Owner, Ledger>,
+        unclaimed: &mut HashMap<Owner, Ledger>,
     ) -> ReconciledMirrors {
         let gone: Vec<_> = mirrors.keys().filter(|uid| !self.objects.contains(uid)).cloned().collect();
         for uid in &gone {
@@ -69,7 +69,7 @@ impl Reconciliation {
                 mirror.object = object.clone();
             } else {
                 let ledger =
-                    shelved.remove(&object.owner).unwrap_or_else(|| Ledger::new(object.owner.clone()));
+                    unclaimed.remove(&object.owner).unwrap_or_else(|| Ledger::new(object.owner.clone()));
                 mirrors.insert(
                     Arc::clone(uid),
                     MirrorState::new(object.clone(), ledger, &self.manner, self.now),

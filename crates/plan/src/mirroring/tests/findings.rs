@@ -212,9 +212,9 @@ fn a_copy_that_ends_while_it_is_to_be_deleted() {
 fn findings_are_written_only_when_they_say_something_new() {
     let mut world = in_place(&["m.io"]);
     let ledger = &mut world.objects[0].ledger;
-    for shelf in ledger.dirty() {
-        let crate::ledger::Draft::Write { ticket, .. } = ledger.draft(shelf) else { unreachable!() };
-        ledger.written(shelf, ticket, Some("1".to_owned()));
+    for shard in ledger.dirty() {
+        let crate::ledger::Draft::Write { ticket, .. } = ledger.draft(shard) else { unreachable!() };
+        ledger.written(shard, ticket, Some("1".to_owned()));
     }
     world.copied(0, SOURCE, COPY, 50);
     world.round(60);

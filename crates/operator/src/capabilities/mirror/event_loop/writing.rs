@@ -41,9 +41,9 @@ impl MirrorController {
             return mirror.writes.end(true);
         };
         let WriteResult { what, stored, failure } = written.note(&mut mirror.ledger, &mut self.statuses);
-        if let Some((shelf, _)) = stored {
-            mirror.witnessed.remove(&shelf);
-            mirror.unseen.insert(shelf, Instant::now());
+        if let Some((shard, _)) = stored {
+            mirror.witnessed.remove(&shard);
+            mirror.unseen.insert(shard, Instant::now());
             self.resync = true;
         }
         self.setup.metrics.wrote(what, failure.is_none());
