@@ -19,7 +19,6 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::capabilities::heal::cause_of;
 use crate::cluster::state::{Container, Key, PodEntry, Pods, PullProblem, Role};
 use crate::context::Context;
 
@@ -290,7 +289,7 @@ impl Failed {
             return None;
         }
         let credentials = keys.credentials(image);
-        let verdicts = context.verdicts.caused_by(cause_of(context, pod, image));
+        let verdicts = context.verdicts.caused_by(context.cause_of(pod, image));
         let namespace = &pod.key.namespace;
         let verdict = if self.failure.is_of_registry() && asked.is_due(self) {
             verdicts.ask_as_node(image, &credentials, namespace, deadline).await

@@ -18,7 +18,7 @@ mod tests;
 use fairlead_domain::harbor::{Endpoint, Login, Project};
 
 pub use desired::{Desired, SecretKeys, SpecError, default_key};
-pub use finalize::{DeletedCache, Finalization, Removal, finalization, next_attempt};
+pub use finalize::{DeletedCache, Finalization, Removal, Stage, finalization, next_attempt, wants_finalizer};
 pub use ownership::{CacheObject, Mark, Ownership, is_former, ownership};
 pub use reconcile::{Action, Drift, Facts, Plan, Problem, plan};
 pub use report::{Outcome, Report, Seen, leaving, not_configured, report, says};

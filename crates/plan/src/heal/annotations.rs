@@ -148,12 +148,12 @@ pub struct Tried {
     /// The Pod that was given them.
     #[serde(default)]
     uid: Box<str>,
-    images: BTreeMap<String, BTreeMap<String, Attempt>>,
+    images: BTreeMap<String, BTreeMap<String, TriedImage>>,
 }
 
 /// An image that a container was given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attempt {
+pub struct TriedImage {
     /// Why it could not be pulled, and when that was acted on; nothing for the image that was given last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<PullFailure>,
@@ -192,7 +192,7 @@ impl Tried {
         now: Timestamp,
     ) {
         let tried = self.images.entry(container.to_owned()).or_default();
-        tried.insert(from.to_owned(), Attempt { failed: Some(failed), at: Some(now) });
+        tried.insert(from.to_owned(), TriedImage { failed: Some(failed), at: Some(now) });
         tried.entry(to.to_owned()).or_default();
     }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use crate::pod_record::{Place, Record, Route};
 use crate::pull_failure::PullFailure;
 
-pub use self::annotations::{Attempt, Malformed, Tried, Written};
+pub use self::annotations::{Malformed, Tried, TriedImage, Written};
 pub use self::candidates::{Background, Candidate, Candidates, Choice, candidates, choose};
 pub use self::incidents::{Incidents, Look, Note};
 pub use self::patch::{Move, Operation, Repair, carried_over, repair};

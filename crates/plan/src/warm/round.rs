@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::actions::{Action, Creation, Plan};
 use super::gate;
 use super::image::{Image, KnownNode, Stance};
-use super::memory::{Found, Memory, Shard, Ticket};
+use super::memory::{Found, Memory, ShardId, Ticket};
 use super::pod_state::PullPod;
 use super::snapshot::{Routed, Snapshot, WarmSettings};
 use super::status;
@@ -432,14 +432,14 @@ impl Warming {
     }
 
     /// A draft was carried out: the object has this version now, or is deleted.
-    pub fn written(&mut self, image: &str, shard: Shard, ticket: Ticket, version: Option<String>) {
+    pub fn written(&mut self, image: &str, shard: ShardId, ticket: Ticket, version: Option<String>) {
         if let Some(image) = self.images.get_mut(image) {
             image.memory.written(shard, ticket, version);
         }
     }
 
     /// A draft was not carried out.
-    pub fn not_written(&mut self, image: &str, shard: Shard, found: Found, now: Timestamp) {
+    pub fn not_written(&mut self, image: &str, shard: ShardId, found: Found, now: Timestamp) {
         if let Some(image) = self.images.get_mut(image) {
             image.memory.not_written(shard, found, now);
         }

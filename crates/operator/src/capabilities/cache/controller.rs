@@ -9,7 +9,8 @@ use fairlead_api::conditions::{Condition, merge};
 use fairlead_api::names::reef::PROXY_CACHE_FINALIZER;
 use fairlead_api::reef::{OWNED, ProxyCache, ProxyCacheStatus, ProxyCacheType, SYNCED};
 use fairlead_plan::cache::{
-    Desired, Mark, Outcome, Report, SpecError, leaving, next_attempt, not_configured, report, says,
+    Desired, Mark, Outcome, Report, SpecError, Stage, leaving, next_attempt, not_configured, report, says,
+    wants_finalizer,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -199,7 +200,9 @@ impl CacheController {
         let configured = context.config.harbor.url.is_some();
         for cache in self.caches.values_mut() {
             let Basis { deleting, held, .. } = cache.basis;
-            let wanted = if deleting { held && !cache.released } else { held || configured };
+            let released = cache.released;
+            let stage = if deleting { Stage::Deleted { released } } else { Stage::Live { configured } };
+            let wanted = wants_finalizer(held, stage);
             if held == wanted || cache.finalizer_due > now || !term.holds() {
                 continue;
             }
