@@ -271,7 +271,13 @@ fn the_newest_pin_of_the_workload_is_known_last_and_then_that_of_any_other() {
 fn a_pin_is_ready_while_all_pods_run_it() {
     let pin = created(&of_set("web-5d4", "u", "5d4"), &[image("nginx:1", "a", 1)]).spec;
     let (held, other) = (format!("m.io/nginx:1@{}", digest("a")), format!("nginx:1@{}", digest("b")));
-    let pod = |name, asked, used| PodImages { name, images: vec![(asked, used), ("redis:1", "redis:1")] };
+    let image = |asked, used, pull_policy| PodImage { asked, used, pull_policy };
+    let other_image = image("redis:1", "redis:1", None);
+    let pod = |name, asked, used| PodImages { name, images: vec![image(asked, used, None), other_image] };
+    let from_node = PodImages {
+        images: vec![image("nginx:1", &held, None), image("nginx:1", "nginx:1", Some("Never"))],
+        ..pod("p", "", "")
+    };
     for (pods, ready, says) in [
         (vec![], true, "1 image pinned; the revision has no Pod"),
         (vec![pod("p", "nginx:1", &held)], true, "1 image pinned; 1 Pod run what is pinned"),
@@ -282,6 +288,7 @@ fn a_pin_is_ready_while_all_pods_run_it() {
         ),
         (vec![pod("p", "docker.io/library/nginx:1", &other)], false, "without the pinned digests: p; delete"),
         (vec![pod("p", &other, &other)], true, "1 Pod run"),
+        (vec![from_node], true, "1 Pod run"),
     ] {
         let finding = report(&pin, &pods);
         assert_eq!(finding.status, ConditionStatus::from(ready), "{}", finding.message);
