@@ -220,7 +220,7 @@ impl<'k, P: Clone> Survey<'k, P> {
     pub fn annotation(&self, surveyed: &Surveyed<'_, '_, P>) -> Change {
         let Surveyed { view, found, holder, .. } = surveyed;
         let annotated = view.volume_digests.map(VolumeDigests::read).unwrap_or_default();
-        let is_old = self.now.saturating_sub(view.created) > PATIENCE;
+        let is_old = is_old(view, self.now);
         // Nothing was looked at while no replica led.
         let waits = self.now.saturating_sub(view.created.max(self.resolutions.begun())) <= PATIENCE;
         let mut volumes: Vec<VolumeDigest<'_>> = Vec::new();
@@ -289,6 +289,11 @@ impl<'k, P: Clone> Survey<'k, P> {
         let reads = std::mem::take(&mut self.reads);
         reads.into_iter().filter(|(digest, _)| is_due(digest)).take(MOST_READS).collect()
     }
+}
+
+/// Whether a Pod has been there for longer than its annotation waits for registries, in seconds since 1970.
+pub fn is_old(pod: &PodView<'_>, now: i64) -> bool {
+    now.saturating_sub(pod.created) > PATIENCE
 }
 
 /// Whether a container that mounts an image volume should long have been made, and is not. While an init container

@@ -183,6 +183,27 @@ fn a_claim_that_a_registry_refuses_to_confirm_goes() {
 }
 
 #[test]
+fn an_old_pod_is_never_told_what_its_tag_names_in_place_of_what_it_said() {
+    let said = format!("registry.example/llm@{}", digest("mounted"));
+    let text = json!({"model": said}).to_string();
+    let mut view = pod("a", vec![volume(IMAGE, vec![mount("web", None)])]);
+    (view.volume_digests, view.created) = (Some(&*text), 100);
+    // A new leader finds that the digest is gone, and that the tag has moved.
+    let mut resolutions = Resolutions::beginning(at(5000));
+    resolutions.learn(&shop(), &reference(IMAGE), digest("moved"), at(5010));
+    resolutions.heed(&shop(), &reference(&said), &Verdict::NotFound { reason: "".into() }, at(5010));
+    let later = BTreeMap::from([(IMAGE.to_owned(), digest("moved"))]);
+    let mut known = Known { later, is_old: true, ..Known::default() };
+    let change = |known: &Known, view: &PodView<'_>| {
+        survey(std::slice::from_ref(view), known, &resolutions, 5020).1.remove(0)
+    };
+    assert_eq!(change(&known, &view), Change::Remove);
+    known.rows(&view).unproven.iter().for_each(|volume| known.notes.note_unproven(&"a".into(), volume));
+    view.volume_digests = None;
+    assert_eq!(change(&known, &view), Change::Leave);
+}
+
+#[test]
 fn a_tag_is_looked_at_at_once_for_a_pod_that_may_have_a_newer_digest() {
     let pinned = format!("registry.example/app:1@{}", digest("new"));
     let routes =

@@ -13,7 +13,7 @@ use fairlead_plan::credentials::Principal;
 use fairlead_plan::inventory::{
     Change, Contents, Current, Drift, DriftFindings, Drifts, FindingKind, ImageWish, Knowledge, MOST_SERIES,
     MountMemory, NamespaceImage, Notes, PodRows, PodView, Reading, Resolutions, Role, SeenDigest, Series,
-    ShownSeries, Source, State, Survey, Surveyed, Suspects, rows,
+    ShownSeries, Source, State, Survey, Surveyed, Suspects, is_old, rows,
 };
 use fairlead_plan::pull_secrets::Selection;
 use fairlead_plan::routing::Index;
@@ -202,6 +202,7 @@ impl Pass<'_> {
                     notes.note(&pod.uid, row.name, expected);
                 }
             }
+            found.unproven.iter().for_each(|volume| notes.note_unproven(&pod.uid, volume));
             if config.metrics != AccountMetrics::Off {
                 series.add(&view, &found.rows, config.metrics == AccountMetrics::Workload);
             }
@@ -253,7 +254,8 @@ impl Pass<'_> {
     fn rows<'p>(&self, pod: &PodEntry, view: &PodView<'p>, notes: &Notes) -> PodRows<'p> {
         let (namespace, resolutions) = (&pod.key.namespace, self.resolutions);
         let given_up = |digest: &Digest| self.given_up(digest);
-        let known = |view: &PodView<'_>, volume: &str| notes.of(view.uid, volume);
+        let found = |view: &PodView<'_>, volume: &str| notes.of(view.uid, volume);
+        let is_old = |view: &PodView<'_>| is_old(view, self.now.as_second());
         let later = |view: &PodView<'_>, image: &str| {
             resolutions.since(namespace, &Reference::parse(image).ok()?, view.created)
         };
@@ -264,7 +266,8 @@ impl Pass<'_> {
         let knowledge = Knowledge {
             contents: self.contents,
             given_up: &given_up,
-            noted: &known,
+            noted: &found,
+            is_old: &is_old,
             later: &later,
             now: &now,
             proven: Some(&proven),
