@@ -130,6 +130,12 @@ fn a_digest_is_found_wherever_it_runs_and_what_differs_is_told() -> Result<()> {
         inventory(&pods[..1], &["--drift"])?.is(0).output,
         "no image has drifted, as far as is known\n"
     );
+    // A Pod that goes is shown, and is no replica any more.
+    let mut going = replica("web-b", &other, None);
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let with_going = [replica("web-a", &one, None), going, node("node-1", "amd64")];
+    inventory(&with_going, &["--drift"])?.is(0);
+    assert!(inventory(&with_going, &[])?.output.contains("web-b"));
     // Of nodes of different platforms it takes a registry to tell.
     let mut elsewhere = replica("web-b", &other, None);
     elsewhere["spec"]["nodeName"] = json!("node-2");

@@ -23,9 +23,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::InventorySetup;
-use crate::capabilities::account::observe::{Platforms, view};
+use crate::capabilities::account::observe::{Platforms, is_running, view};
 use crate::capabilities::heal::is_static;
-use crate::cluster::state::{Key, Phase, PodEntry};
+use crate::cluster::state::{Key, PodEntry};
 use crate::cluster::usage::{AnnotationsOf, LabelsOf};
 use crate::context::Context;
 use crate::platform::config::AccountMetrics;
@@ -170,10 +170,6 @@ fn is_left_alone(setup: &InventorySetup, pod: &PodEntry) -> bool {
         || is_static(pod)
         || setup.skip.reason(&labels, &annotations).is_some()
         || context.resources.namespaces.selection(&pod.key.namespace) == Selection::LeftOut
-}
-
-fn is_running(pod: &PodEntry) -> bool {
-    !pod.deleting && pod.pulls.is_none() && !matches!(pod.phase, Phase::Succeeded | Phase::Failed)
 }
 
 impl Pass<'_> {
