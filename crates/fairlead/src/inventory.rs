@@ -75,6 +75,10 @@ pub(crate) struct Inventory {
     access: Access,
 }
 
+/// Of JSON with all images: which digests their tags name now would be a question for each of them.
+const TAGS_UNASKED: &str = "whether tags have moved and whether places differ was not asked of each image, so drift \
+                            may lack it: use --drift";
+
 /// Rounds of questions to registries, each about what the last one brought.
 const ROUNDS: usize = 5;
 
@@ -143,6 +147,9 @@ impl Inventory {
             }
         }
         warnings.append(&mut report.warnings);
+        if drift && !self.drift {
+            warnings.push(TAGS_UNASKED.to_owned());
+        }
         report.warnings = warnings;
         Ok(report)
     }

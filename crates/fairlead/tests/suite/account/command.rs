@@ -152,6 +152,11 @@ fn a_digest_is_found_wherever_it_runs_and_what_differs_is_told() -> Result<()> {
     let drift: Value = serde_json::from_str(&drift.is(3).output)?;
     assert_eq!((&drift["version"], &drift["drift"][0]["kind"]), (&json!(1), &json!("replicas")));
     assert_eq!(drift["drift"][0]["workload"], "web");
+    // With all images, tags and places are not asked about, which the answer says.
+    let all = inventory(&pods, &["-o", "json"])?.is(0).json();
+    assert_eq!(all["drift"], drift["drift"]);
+    let told = |report: &Value| report["warnings"].to_string().contains("use --drift");
+    assert!(told(&all) && !told(&drift), "{all} {drift}");
     Ok(())
 }
 
