@@ -35,6 +35,8 @@ pub struct PodView<'a> {
     /// Its annotations `fairlead.dev/routes` and `fairlead.dev/volume-digests`.
     pub routes: Option<&'a str>,
     pub volume_digests: Option<&'a str>,
+    /// Bytes of all its annotations, keys and values.
+    pub annotation_bytes: usize,
     pub images: Vec<UseView<'a>>,
     pub misplaced: Vec<Misplaced<'a>>,
 }

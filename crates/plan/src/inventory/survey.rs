@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use fairlead_api::names::fairlead::VOLUME_DIGESTS;
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
@@ -12,7 +13,7 @@ use super::{
     Change, Expected, FindingKind, NamespaceImage, PodRows, PodView, Resolutions, Resolved, Role, Row,
     Source, State, UseView, VolumeDigest, VolumeDigests, change,
 };
-use crate::pod_record::Place;
+use crate::pod_record::{Place, PodAnnotations};
 use crate::usage::Holder;
 
 /// A Pod that has not started for so long does not start, in seconds.
@@ -248,7 +249,10 @@ impl<'k, P: Clone> Survey<'k, P> {
         if volumes.is_empty() && view.volume_digests.is_none() {
             return Change::Leave;
         }
-        change(view.volume_digests, &volumes, is_old)
+        match change(view.volume_digests, &volumes, is_old) {
+            Change::Write(text) if !has_room(view, &text) => Change::Leave,
+            change => change,
+        }
     }
 
     /// The images that anything wants to know of.
@@ -289,6 +293,17 @@ impl<'k, P: Clone> Survey<'k, P> {
         let reads = std::mem::take(&mut self.reads);
         reads.into_iter().filter(|(digest, _)| is_due(digest)).take(MOST_READS).collect()
     }
+}
+
+/// Whether the API server would take the annotation in place of what is there, by the measure of admission. Otherwise
+/// every attempt would be refused.
+fn has_room(pod: &PodView<'_>, text: &str) -> bool {
+    let found = pod.volume_digests.map_or(0, |found| VOLUME_DIGESTS.len() + found.len());
+    let others = PodAnnotations {
+        other_bytes: pod.annotation_bytes.saturating_sub(found),
+        ..PodAnnotations::default()
+    };
+    others.joined_by(VOLUME_DIGESTS, text).is_some()
 }
 
 /// Whether a Pod has been there for longer than its annotation waits for registries, in seconds since 1970.

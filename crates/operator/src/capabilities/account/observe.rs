@@ -56,6 +56,7 @@ pub fn view<'p>(
         created: pod.created,
         routes: text(names::fairlead::ROUTES),
         volume_digests: text(names::fairlead::VOLUME_DIGESTS),
+        annotation_bytes: pod.annotation_bytes,
         images: images.collect(),
         misplaced: misplaced
             .map(|mount| Misplaced {

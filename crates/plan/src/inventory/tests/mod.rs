@@ -66,6 +66,7 @@ pub(super) fn pod<'a>(name: &'a str, images: Vec<UseView<'a>>) -> PodView<'a> {
         created: 0,
         routes: None,
         volume_digests: None,
+        annotation_bytes: 0,
         images,
         misplaced: Vec::new(),
     }

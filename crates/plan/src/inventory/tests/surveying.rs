@@ -166,6 +166,31 @@ fn a_volume_that_was_not_looked_at_does_not_hold_up_the_others_for_ever() {
 }
 
 #[test]
+fn a_pod_without_room_for_another_annotation_is_left_alone() {
+    let mut view = pod("a", vec![volume(IMAGE, vec![mount("web", None)])]);
+    let later = BTreeMap::from([(IMAGE.to_owned(), digest("llm"))]);
+    let known = Known { later, ..Known::default() };
+    let resolutions = Resolutions::default();
+    let change =
+        |view: &PodView<'_>| survey(std::slice::from_ref(view), &known, &resolutions, 1000).1.remove(0);
+    let Change::Write(text) = change(&view) else { panic!("there is room") };
+    let size = "fairlead.dev/volume-digests".len() + text.len();
+    for (bytes, written) in [(240 * 1024 - size, true), (240 * 1024 - size + 1, false), (256 * 1024, false)] {
+        view.annotation_bytes = bytes;
+        let expected = if written { Change::Write(text.clone()) } else { Change::Leave };
+        assert_eq!(change(&view), expected, "{bytes}");
+    }
+    // What is there gives way, and what is to go needs no room.
+    let forged = json!({"model": format!("registry.example/llm@{}", digest("bad"))}).to_string();
+    (view.volume_digests, view.annotation_bytes) = (Some(&*forged), 240 * 1024);
+    assert_eq!(change(&view), Change::Write(text));
+    let told = format!("registry.example/llm@{}", digest("llm"));
+    view.images = vec![volume(IMAGE, vec![mount("web", Some(&told))])];
+    view.annotation_bytes = 256 * 1024;
+    assert_eq!(change(&view), Change::Remove);
+}
+
+#[test]
 fn a_claim_that_a_registry_refuses_to_confirm_goes() {
     let said = format!("registry.example/llm@{}", digest("evil"));
     let text = json!({"model": said}).to_string();
