@@ -288,6 +288,12 @@ fn what_cannot_be_read_is_named_and_the_rest_is_shown() -> Result<()> {
     let outcome = inventory(&[json!({"apiVersion": "v1", "kind": "ConfigMap"})], &[])?;
     assert!(outcome.is(1).errors.contains("there is no Pod"), "{}", outcome.errors);
     inventory(&[], &["--digest", "sha256:1"])?.is(2);
+    // As an API server writes it, the items of a PodList name no kind.
+    let mut item = replica("web-a", &image_id("app"), None);
+    item.as_object_mut().context("a Pod")?.retain(|field, _| field != "kind" && field != "apiVersion");
+    let list = json!({"apiVersion": "v1", "kind": "PodList", "items": [item]}).to_string();
+    let outcome = Person::new()?.run(&["inventory", "--no-registries", "-f", "-"], &list)?;
+    assert!(outcome.is(0).output.contains("web-a") && outcome.errors.is_empty(), "{}", outcome.errors);
     Ok(())
 }
 
