@@ -407,4 +407,12 @@ fn series_are_bounded_and_shared_by_namespaces() {
     let mut series = Series::default();
     add(&mut series, "shop", long);
     assert_eq!(series.shown(MOST_SERIES).0[0].labels()[3].len(), 512);
+    let name = "w".repeat(100_000);
+    let mut view = pod("a", vec![container("web", "nginx:1", None)]);
+    view.controller =
+        Some(crate::owners::Controller { api_version: "v1", kind: &name, name: &name, uid: "u" });
+    let mut series = Series::default();
+    series.add(&view, &Known::default().rows(&view).rows, true);
+    let shown = series.shown(MOST_SERIES).0.remove(0);
+    assert_eq!(shown.labels().map(str::len), [4, 512, 512, "nginx:1".len(), 0]);
 }
