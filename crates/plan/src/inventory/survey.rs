@@ -288,10 +288,11 @@ impl<'k, P: Clone> Survey<'k, P> {
         self.reads.keys()
     }
 
-    /// The contents to read before the next pass; `is_due` says of a digest whether it can be read now.
-    pub fn readings(&mut self, is_due: impl Fn(&Digest) -> bool) -> Vec<(Digest, Reading<P>)> {
+    /// The contents to read before the next pass: no more than can be kept. `is_due` says of a digest whether it can be
+    /// read now.
+    pub fn readings(&mut self, room: usize, is_due: impl Fn(&Digest) -> bool) -> Vec<(Digest, Reading<P>)> {
         let reads = std::mem::take(&mut self.reads);
-        reads.into_iter().filter(|(digest, _)| is_due(digest)).take(MOST_READS).collect()
+        reads.into_iter().filter(|(digest, _)| is_due(digest)).take(MOST_READS.min(room)).collect()
     }
 }
 

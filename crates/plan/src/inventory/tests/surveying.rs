@@ -279,12 +279,16 @@ fn contents_are_read_where_the_image_runs_from_and_digests_in_use_are_known() {
     let (mut found, _) = survey(&pods, &Known::default(), &resolutions, 0);
     assert_eq!(found.in_use(), Some(&HashSet::from([digest("app"), digest("new")])));
     assert!(found.compares_platforms);
-    let mut reads = found.readings(|wanted| *wanted != digest("app"));
+    let mut reads = found.readings(8, |wanted| *wanted != digest("app"));
     assert_eq!(reads.len(), 1, "the other one cannot be read now");
     let (read, reading) = reads.remove(0);
     let images: Vec<_> = reading.images.iter().map(ToString::to_string).collect();
     assert_eq!((read, &*reading.pod), (digest("new"), "a"));
-    assert_eq!(images, [image, "elsewhere.example/app".to_owned()], "what runs may be from there");
+    assert_eq!(images, [image.as_str(), "elsewhere.example/app"], "what runs may be from there");
+    for room in [0, 1, 2] {
+        let (mut found, _) = survey(&pods, &Known::default(), &resolutions, 0);
+        assert_eq!(found.readings(room, |_| true).len(), room, "what cannot be kept is not read");
+    }
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(super) struct Known {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unread {
     pub(super) again: Instant,
-    /// It was read, and there was no room for it.
+    /// It was read, and there was no room for it. It is read again once there is.
     pub(super) no_room: bool,
 }
 
@@ -129,12 +129,12 @@ pub(super) fn gather(setup: &InventorySetup, known: &Known, now: Timestamp) -> T
     tally.looks_omitted = looks_omitted;
     tally.looks = pass.looks(looks);
     let due = |digest: &Digest| {
-        let is_time = |unread: &Unread| unread.again <= Instant::now();
+        let is_time = |unread: &Unread| unread.no_room || unread.again <= Instant::now();
         contents.get(digest).is_none() && unreadable.get(digest).is_none_or(is_time)
     };
     let asked: HashSet<Digest> = survey.reads().copied().collect();
     tally.reads = survey
-        .readings(due)
+        .readings(contents.room(), due)
         .into_iter()
         .map(|(digest, Reading { images, pod })| ContentWish { digest, images, pod })
         .collect();
