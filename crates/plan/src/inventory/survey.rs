@@ -22,7 +22,7 @@ const NOT_STARTED: i64 = 5 * 60;
 /// How long the annotation of a Pod waits for registries that do not answer, in seconds.
 const PATIENCE: i64 = 10 * 60;
 
-/// Images that the watch is asked to look at, and users of one image whose Secrets are tried.
+/// Images that the watch is asked to look at, and users of one image or digest whose Secrets are tried.
 const MOST_LOOKS: usize = 4096;
 const MOST_HOLDERS: usize = 8;
 
@@ -47,12 +47,13 @@ pub struct ImageWish {
     pub last: Option<Timestamp>,
 }
 
-/// A digest whose content is wanted, as a Pod could read it.
+/// How a Pod could read the content of a digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading<P> {
     /// Images in whose repositories it may be.
     pub images: Vec<Reference>,
     pub pod: P,
+    holder: Holder,
 }
 
 /// Digests of Pods other than the one that their tag had when it was last looked at.
@@ -76,7 +77,7 @@ pub struct Survey<'k, P> {
     pub not_started: usize,
     /// Some digests are compared through an index, for which platforms have to be known.
     pub compares_platforms: bool,
-    reads: HashMap<Digest, Reading<P>>,
+    reads: HashMap<Digest, Vec<Reading<P>>>,
     wishes: BTreeMap<NamespaceImage, ImageWish>,
     doubts: BTreeMap<NamespaceImage, Doubt>,
     /// Digests that are compared; gathered only if some content has to go.
@@ -115,13 +116,13 @@ impl<'k, P: Clone> Survey<'k, P> {
             if row.role == Role::Volume {
                 *self.sources.entry(row.source).or_default() += 1;
             }
-            self.compare(surveyed.pod, row);
+            self.compare(surveyed, row);
             self.look(surveyed, row, &annotated);
         }
     }
 
     /// Takes note of digests that are compared.
-    fn compare(&mut self, pod: &P, row: &Row<'_>) {
+    fn compare(&mut self, surveyed: &Surveyed<'_, '_, P>, row: &Row<'_>) {
         let expected = row.expected.as_ref().map(|expected| expected.digest);
         let reported = row.reported.as_ref().and_then(|(_, reported)| reported.digest());
         self.compares_platforms |= expected.is_some() && reported.is_some() && expected != reported;
@@ -135,14 +136,23 @@ impl<'k, P: Clone> Survey<'k, P> {
         for digest in &row.reads {
             // What runs may be from elsewhere.
             let elsewhere = row.reported_in(digest).filter(|other| other.name() != image.name());
-            self.read(*digest, std::iter::once(image.clone()).chain(elsewhere).collect(), pod);
+            let images = std::iter::once(image.clone()).chain(elsewhere).collect();
+            self.read(*digest, images, surveyed.pod, surveyed.holder);
         }
     }
 
-    /// Has the content of a digest read.
-    pub fn read(&mut self, digest: Digest, images: Vec<Reference>, pod: &P) {
-        let reading = || Reading { images, pod: pod.clone() };
-        self.reads.entry(digest).or_insert_with(reading);
+    /// Has the content of a digest read, as the Pod could or another one with other Secrets.
+    pub fn read(&mut self, digest: Digest, images: Vec<Reference>, pod: &P, holder: &Holder) {
+        let readings = self.reads.entry(digest).or_default();
+        let has_same_access = |known: &Reading<P>| {
+            let other = &known.holder;
+            let same_secrets =
+                other.namespace == holder.namespace && other.pull_secrets == holder.pull_secrets;
+            same_secrets && known.images == images
+        };
+        if readings.len() < MOST_HOLDERS && !readings.iter().any(has_same_access) {
+            readings.push(Reading { images, pod: pod.clone(), holder: holder.clone() });
+        }
         if let Some(in_use) = &mut self.in_use {
             in_use.insert(digest);
         }
@@ -288,9 +298,13 @@ impl<'k, P: Clone> Survey<'k, P> {
         self.reads.keys()
     }
 
-    /// The contents to read before the next pass: no more than can be kept. `is_due` says of a digest whether it can be
-    /// read now.
-    pub fn readings(&mut self, room: usize, is_due: impl Fn(&Digest) -> bool) -> Vec<(Digest, Reading<P>)> {
+    /// The contents to read before the next pass, no more than can be kept, each with the ways to read it in order.
+    /// `is_due` says of a digest whether it can be read now.
+    pub fn readings(
+        &mut self,
+        room: usize,
+        is_due: impl Fn(&Digest) -> bool,
+    ) -> Vec<(Digest, Vec<Reading<P>>)> {
         let reads = std::mem::take(&mut self.reads);
         reads.into_iter().filter(|(digest, _)| is_due(digest)).take(MOST_READS.min(room)).collect()
     }

@@ -281,7 +281,8 @@ fn contents_are_read_where_the_image_runs_from_and_digests_in_use_are_known() {
     assert!(found.compares_platforms);
     let mut reads = found.readings(8, |wanted| *wanted != digest("app"));
     assert_eq!(reads.len(), 1, "the other one cannot be read now");
-    let (read, reading) = reads.remove(0);
+    let (read, readings) = reads.remove(0);
+    let [reading] = &readings[..] else { panic!("{readings:?}") };
     let images: Vec<_> = reading.images.iter().map(ToString::to_string).collect();
     assert_eq!((read, &*reading.pod), (digest("new"), "a"));
     assert_eq!(images, [image.as_str(), "elsewhere.example/app"], "what runs may be from there");
@@ -289,6 +290,27 @@ fn contents_are_read_where_the_image_runs_from_and_digests_in_use_are_known() {
         let (mut found, _) = survey(&pods, &Known::default(), &resolutions, 0);
         assert_eq!(found.readings(room, |_| true).len(), room, "what cannot be kept is not read");
     }
+}
+
+#[test]
+fn contents_are_read_with_the_secrets_of_every_pod_that_differs_in_them() {
+    let resolutions = Resolutions::default();
+    let mut survey = Survey::new(&resolutions, at(0), false);
+    let image = reference("registry.example/app:1");
+    let mut read = |pod: &str, namespace: &str, secret: &str, image: &Reference| {
+        let pull_secrets = [Arc::from(secret)].into();
+        let holder = Holder { namespace: namespace.into(), pull_secrets, pod: pod.into() };
+        survey.read(digest("app"), vec![image.clone()], &pod.to_owned(), &holder);
+    };
+    read("without", "shop", "none", &image);
+    read("replica", "shop", "none", &image);
+    read("with", "shop", "login", &image);
+    read("another", "team", "login", &image);
+    read("elsewhere", "team", "login", &reference("mirror.example/app:1"));
+    (0..20).for_each(|number| read("many", &number.to_string(), "login", &image));
+    let readings = survey.readings(1, |_| true).remove(0).1;
+    let pods: Vec<_> = readings.iter().map(|reading| reading.pod.as_str()).collect();
+    assert_eq!(pods, ["without", "with", "another", "elsewhere", "many", "many", "many", "many"]);
 }
 
 #[test]

@@ -72,13 +72,11 @@ pub(in crate::capabilities::account) struct Tally {
     pub(super) writes: Vec<DigestWrite>,
 }
 
-/// A digest whose content is wanted, and a Pod with whose Secrets it can be read.
+/// A digest whose content is wanted, and the Pods with whose Secrets it may be read.
 #[derive(Debug)]
 pub(super) struct ContentWish {
     pub(super) digest: Digest,
-    /// Images in whose repositories it may be.
-    pub(super) images: Vec<Reference>,
-    pub(super) pod: Arc<PodEntry>,
+    pub(super) readings: Vec<Reading<Arc<PodEntry>>>,
 }
 
 /// What a Pod is to be told of its image volumes. None takes the annotation away.
@@ -136,7 +134,7 @@ pub(super) fn gather(setup: &InventorySetup, known: &Known, now: Timestamp) -> T
     tally.reads = survey
         .readings(contents.room(), due)
         .into_iter()
-        .map(|(digest, Reading { images, pod })| ContentWish { digest, images, pod })
+        .map(|(digest, readings)| ContentWish { digest, readings })
         .collect();
     tally.states = std::mem::take(&mut survey.states);
     tally.sources = std::mem::take(&mut survey.sources);
@@ -172,6 +170,14 @@ fn is_left_alone(setup: &InventorySetup, pod: &PodEntry) -> bool {
         || context.resources.namespaces.selection(&pod.key.namespace) == Selection::LeftOut
 }
 
+fn holder(pod: &PodEntry) -> Holder {
+    Holder {
+        namespace: Arc::clone(&pod.key.namespace),
+        pull_secrets: Arc::clone(&pod.pull_secrets),
+        pod: Arc::clone(&pod.key.name),
+    }
+}
+
 impl Pass<'_> {
     /// Goes through all Pods, and once more where some images may have drifted.
     fn survey(
@@ -202,11 +208,7 @@ impl Pass<'_> {
             if config.metrics != AccountMetrics::Off {
                 series.add(&view, &found.rows, config.metrics == AccountMetrics::Workload);
             }
-            let holder = Holder {
-                namespace: Arc::clone(&pod.key.namespace),
-                pull_secrets: Arc::clone(&pod.pull_secrets),
-                pod: Arc::clone(&pod.key.name),
-            };
+            let holder = holder(pod);
             let surveyed = Surveyed { pod, view: &view, found: &found, holder: &holder };
             survey.add(&surveyed);
             if config.annotate && !is_left_alone(self.setup, pod) {
@@ -234,7 +236,7 @@ impl Pass<'_> {
             if let (Ok(image), Some(pod)) =
                 (Reference::parse(&read.image), self.setup.context.resources.pods.get(&key))
             {
-                survey.read(read.digest, vec![image], &pod);
+                survey.read(read.digest, vec![image], &pod, &holder(&pod));
             }
         }
     }
