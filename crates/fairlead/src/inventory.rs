@@ -10,7 +10,7 @@ mod table;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use fairlead_domain::digest::Digest;
 use fairlead_domain::duration::Duration;
@@ -23,7 +23,7 @@ use self::sources::Found;
 use crate::access::{self, Access};
 use crate::connect::Server;
 use crate::ending::run_to_end;
-use crate::output::{FAILING, write};
+use crate::output::{FAILING, MISUSED, tell, write};
 
 /// Say which image every container and image volume runs: requested, routed, expected and reported
 ///
@@ -101,10 +101,10 @@ enum Form {
 
 impl Inventory {
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        ensure!(
-            !(self.drift && self.output == Form::Cyclonedx),
-            "a bill of materials says what runs; write --drift as table or json"
-        );
+        if self.drift && self.output == Form::Cyclonedx {
+            tell("Error: a bill of materials says what runs; write --drift as table or json");
+            return Ok(MISUSED.into());
+        }
         let report = run_to_end(self.report())?;
         let text = match self.output {
             Form::Json => report.json(self.drift, self.by)?,

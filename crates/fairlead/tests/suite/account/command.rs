@@ -288,6 +288,8 @@ fn what_cannot_be_read_is_named_and_the_rest_is_shown() -> Result<()> {
     let outcome = inventory(&[json!({"apiVersion": "v1", "kind": "ConfigMap"})], &[])?;
     assert!(outcome.is(1).errors.contains("there is no Pod"), "{}", outcome.errors);
     inventory(&[], &["--digest", "sha256:1"])?.is(2);
+    let outcome = inventory(&[], &["--drift", "-o", "cyclonedx"])?;
+    assert!(outcome.is(2).errors.contains("write --drift as table or json"), "{}", outcome.errors);
     // As an API server writes it, the items of a PodList name no kind.
     let mut item = replica("web-a", &image_id("app"), None);
     item.as_object_mut().context("a Pod")?.retain(|field, _| field != "kind" && field != "apiVersion");
