@@ -40,7 +40,8 @@ pub fn report(pin: &ImagePinSpec, pods: &[PodImages<'_>]) -> Finding {
         let message = match (pin.images.len(), pods.len()) {
             (images, 0) => format!("{} pinned; the revision has no Pod", counted(images, "image")),
             (images, pods) => {
-                format!("{} pinned; {} run what is pinned", counted(images, "image"), counted(pods, "Pod"))
+                let run = if pods == 1 { "runs" } else { "run" };
+                format!("{} pinned; {} {run} what is pinned", counted(images, "image"), counted(pods, "Pod"))
             }
         };
         return Finding::new(types::READY, true, reasons::READY, message);

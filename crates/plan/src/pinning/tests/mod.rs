@@ -280,15 +280,16 @@ fn a_pin_is_ready_while_all_pods_run_it() {
     };
     for (pods, ready, says) in [
         (vec![], true, "1 image pinned; the revision has no Pod"),
-        (vec![pod("p", "nginx:1", &held)], true, "1 image pinned; 1 Pod run what is pinned"),
+        (vec![pod("p", "nginx:1", &held)], true, "1 image pinned; 1 Pod runs what is pinned"),
         (
             vec![pod("p", "nginx:1", "nginx:1"), pod("q", "nginx:1", &held)],
             false,
             "1 of 2 Pods were admitted without",
         ),
         (vec![pod("p", "docker.io/library/nginx:1", &other)], false, "without the pinned digests: p; delete"),
-        (vec![pod("p", &other, &other)], true, "1 Pod run"),
-        (vec![from_node], true, "1 Pod run"),
+        (vec![pod("p", &other, &other)], true, "1 Pod runs"),
+        (vec![from_node], true, "1 Pod runs"),
+        (vec![pod("p", &other, &other), pod("q", "nginx:1", &held)], true, "2 Pods run what is pinned"),
     ] {
         let finding = report(&pin, &pods);
         assert_eq!(finding.status, ConditionStatus::from(ready), "{}", finding.message);
