@@ -90,6 +90,9 @@ fn only_images_change() {
         ]
     );
     assert_eq!(pinned(&text).0, text, "what has a digest stays");
+    // Lines may end as Windows has them.
+    let crlf = |text: &str| text.replace('\n', "\r\n");
+    assert_eq!(pinned(&crlf(MANIFESTS)).0, crlf(&expected));
 }
 
 #[test]
