@@ -10,7 +10,7 @@ mod table;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use fairlead_domain::digest::Digest;
 use fairlead_domain::duration::Duration;
@@ -23,7 +23,7 @@ use self::sources::Found;
 use crate::access::{self, Access};
 use crate::connect::Server;
 use crate::ending::run_to_end;
-use crate::output::{FAILING, write};
+use crate::output::{FAILING, MISUSED, tell, write};
 
 /// Say which image every container and image volume runs: requested, routed, expected and reported
 ///
@@ -75,6 +75,10 @@ pub(crate) struct Inventory {
     access: Access,
 }
 
+/// Of JSON with all images: which digests their tags name now would be a question for each of them.
+const TAGS_UNASKED: &str = "whether tags have moved and whether places differ was not asked of each image, so drift \
+                            may lack it: use --drift";
+
 /// Rounds of questions to registries, each about what the last one brought.
 const ROUNDS: usize = 5;
 
@@ -97,10 +101,10 @@ enum Form {
 
 impl Inventory {
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        ensure!(
-            !(self.drift && self.output == Form::Cyclonedx),
-            "a bill of materials says what runs; write --drift as table or json"
-        );
+        if self.drift && self.output == Form::Cyclonedx {
+            tell("Error: a bill of materials says what runs; write --drift as table or json");
+            return Ok(MISUSED.into());
+        }
         let report = run_to_end(self.report())?;
         let text = match self.output {
             Form::Json => report.json(self.drift, self.by)?,
@@ -143,6 +147,9 @@ impl Inventory {
             }
         }
         warnings.append(&mut report.warnings);
+        if drift && !self.drift {
+            warnings.push(TAGS_UNASKED.to_owned());
+        }
         report.warnings = warnings;
         Ok(report)
     }

@@ -221,7 +221,8 @@ impl Pin {
                 self.prove(running.values_mut().flatten()).await?;
             }
             let unread = |digest: &Digest| answers.unread(digest).map(str::to_owned);
-            let read = ReadContents { contents: &answers.contents, unread: &unread };
+            let now = |tag: &Reference| answers.asked(tag).cloned();
+            let read = ReadContents { contents: &answers.contents, unread: &unread, now: &now };
             for field in &workload.images {
                 let Ok(tag) = &field.tag else { continue };
                 found.push(match &running {
@@ -262,7 +263,7 @@ impl Pin {
         Ok(())
     }
 
-    /// Reads what tells whether kubelets report what was recorded.
+    /// Asks registries what tells whether kubelets report what was recorded, or the image of one platform.
     async fn read(
         &self,
         images: impl Iterator<Item = &RunningImage> + Clone,
@@ -271,11 +272,13 @@ impl Pin {
         loop {
             let mut questions = Questions::default();
             let unread = |digest: &Digest| answers.unread(digest).map(str::to_owned);
-            let read = ReadContents { contents: &answers.contents, unread: &unread };
+            let now = |tag: &Reference| answers.asked(tag).cloned();
+            let read = ReadContents { contents: &answers.contents, unread: &unread, now: &now };
             for image in images.clone() {
                 if let Some(digest) = image.to_read(read) {
                     questions.digests.entry(digest).or_default().extend(image.repositories());
                 }
+                questions.tags.extend(image.to_ask(read));
             }
             if questions.is_empty() {
                 return Ok(());

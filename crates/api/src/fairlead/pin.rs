@@ -30,7 +30,7 @@ use crate::conditions::Condition;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ImagePinSpec {
-    /// The workload: the controller that made the Pods, or the Pod itself where there is none.
+    /// The workload: the controller that made the Pods.
     #[x_kube(validation = Rule::new("self == oldSelf").message("workload cannot be changed: make another ImagePin"))]
     pub workload: PinnedWorkload,
     /// Revision of the workload: its `pod-template-hash` or `controller-revision-hash`, or the UID of the owner where

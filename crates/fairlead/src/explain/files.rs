@@ -66,9 +66,12 @@ impl Manifests {
     }
 
     fn add(&mut self, place: &str, mut object: Value) {
-        let is_list = object.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
-        if is_list && let Some(Value::Array(items)) = object.get_mut("items").map(Value::take) {
-            for (index, item) in items.into_iter().enumerate() {
+        let kind = object.get("kind").and_then(Value::as_str).and_then(|kind| kind.strip_suffix("List"));
+        if let Some(of_items) = kind.map(str::to_owned)
+            && let Some(Value::Array(items)) = object.get_mut("items").map(Value::take)
+        {
+            for (index, mut item) in items.into_iter().enumerate() {
+                name_kind(&mut item, &of_items, object.get("apiVersion"));
                 self.add(&format!("{place} items[{index}]"), item);
             }
             return;
@@ -82,6 +85,16 @@ impl Manifests {
                 message: "it is missing, so this is no Kubernetes object".to_owned(),
             }),
             None => self.objects.push(Manifest { place: place.to_owned(), object }),
+        }
+    }
+}
+
+/// Gives an item of a `PodList` and the like the kind and version that such lists name once for all.
+fn name_kind(item: &mut Value, kind: &str, api_version: Option<&Value>) {
+    if let (Value::Object(item), false) = (item, kind.is_empty()) {
+        let found = item.entry("kind").or_insert_with(|| kind.into());
+        if let (true, Some(version)) = (*found == kind, api_version) {
+            item.entry("apiVersion").or_insert_with(|| version.clone());
         }
     }
 }
@@ -235,6 +248,25 @@ mod tests {
         );
         assert_eq!(titles(&read), [("Pod/a".to_owned(), "f.yaml:1 items[0]")]);
         assert_eq!(read.broken[0].place.as_deref(), Some("f.yaml:1 items[1]"));
+    }
+
+    #[test]
+    fn items_of_a_typed_list_have_its_kind_and_version() {
+        let read = read(
+            r#"{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"a"}},{"kind":"Node","metadata":{"name":"b"}},{"kind":"Pod","apiVersion":"v2","metadata":{"name":"c"}},5]}"#,
+        );
+        assert_eq!(
+            titles(&read),
+            [("Pod/a".to_owned(), "f.yaml:1 items[0]"), ("Pod/c".to_owned(), "f.yaml:1 items[2]")]
+        );
+        let versions: Vec<_> = read.objects.iter().map(|one| one.object["apiVersion"].clone()).collect();
+        assert_eq!(versions, ["v1", "v2"]);
+        let broken: Vec<_> = read.broken.iter().filter_map(|one| one.place.as_deref()).collect();
+        assert_eq!(
+            broken,
+            ["f.yaml:1 items[1]", "f.yaml:1 items[3]"],
+            "a Node is of another version, perhaps"
+        );
     }
 
     #[test]

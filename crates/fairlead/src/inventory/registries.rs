@@ -63,7 +63,12 @@ impl Answers {
     }
 
     pub(crate) fn now(&self, image: &str) -> Option<Digest> {
-        self.tags.get(&Reference::parse(image).ok()?)?.as_ref().ok().copied()
+        self.asked(&Reference::parse(image).ok()?)?.as_ref().ok().copied()
+    }
+
+    /// What was said of a tag, if it was asked about.
+    pub(crate) fn asked(&self, tag: &Reference) -> Option<&Result<Digest, String>> {
+        self.tags.get(tag)
     }
 
     /// What could not be found out.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use fairlead_domain::digest::Digest;
-use fairlead_operator::capabilities::account::observe::{Platforms, view};
+use fairlead_operator::capabilities::account::observe::{Platforms, is_running, view};
 use fairlead_operator::cluster::state::PodEntry;
 use fairlead_plan::inventory::{
     Contents, Current, Drift, DriftFindings, Drifts, FindingKind, Knowledge, Places, PodRows, PodView,
@@ -179,6 +179,8 @@ impl Report {
             if !filter.wants_pod(&view) {
                 continue;
             }
+            // As in the operator: a Pod that goes, and one that only pulls, are no replicas.
+            let depth = if is_running(pod) { depth } else { Depth { drift: false, tags: false, ..depth } };
             let mut found = rows(&view, &known);
             report.findings.extend(found.findings.drain(..).map(|finding| FindingReport {
                 namespace: pod.key.namespace.to_string(),

@@ -88,13 +88,22 @@ impl ImageField {
 
 /// The objects with Pods in the documents of a file, lists taken apart.
 pub(super) fn workloads(documents: &[std::rc::Rc<Node>]) -> Result<Vec<Workload>> {
-    let mut found = Vec::new();
+    let mut all = Vec::new();
     for (document, number) in documents.iter().zip(1..) {
-        let first = found.len();
+        let mut found = Found::default();
         add(document, Item { document: number, prefix: "", kind: None }, &mut found)?;
-        keep_other_values(document, found.get_mut(first..).unwrap_or_default());
+        keep_other_values(document, &mut found);
+        all.append(&mut found.workloads);
     }
-    Ok(found)
+    Ok(all)
+}
+
+/// What is in a document.
+#[derive(Default)]
+struct Found {
+    workloads: Vec<Workload>,
+    /// Where its lists and objects with Pods stand, as [`Item::prefix`]: the objects whose fields are known.
+    known: HashSet<String>,
 }
 
 /// Where an object stands.
@@ -107,7 +116,7 @@ struct Item<'n> {
     kind: Option<&'n str>,
 }
 
-fn add(object: &Node, item: Item<'_>, found: &mut Vec<Workload>) -> Result<()> {
+fn add(object: &Node, item: Item<'_>, found: &mut Found) -> Result<()> {
     let Item { document, prefix, .. } = item;
     let Some(kind) = object.get("kind").and_then(Node::text).or(item.kind) else {
         let (line, place) = (object.line, prefix.trim_end_matches('.'));
@@ -118,6 +127,7 @@ fn add(object: &Node, item: Item<'_>, found: &mut Vec<Workload>) -> Result<()> {
         return Ok(());
     };
     if let Some(of_items) = kind.strip_suffix("List") {
+        found.known.insert(prefix.to_owned());
         let kind = Some(of_items).filter(|kind| !kind.is_empty());
         for (index, one) in object.get("items").into_iter().flat_map(Node::items).enumerate() {
             let prefix = &*format!("{prefix}items[{index}].");
@@ -126,9 +136,10 @@ fn add(object: &Node, item: Item<'_>, found: &mut Vec<Workload>) -> Result<()> {
         return Ok(());
     }
     let Some((_, path)) = KINDS.iter().find(|(known, _)| *known == kind) else { return Ok(()) };
+    found.known.insert(prefix.to_owned());
     let Some(spec) = object.at(path) else { return Ok(()) };
     let text = |path: &[&str]| object.at(path).and_then(Node::text).map(str::to_owned);
-    found.push(Workload {
+    found.workloads.push(Workload {
         document,
         kind: kind.to_owned(),
         namespace: text(&["metadata", "namespace"]),
@@ -141,7 +152,8 @@ fn add(object: &Node, item: Item<'_>, found: &mut Vec<Workload>) -> Result<()> {
 
 /// Leaves a field as it is if its value also stands where no image does: what is put behind it would change that place
 /// as well.
-fn keep_other_values(document: &Node, workloads: &mut [Workload]) {
+fn keep_other_values(document: &Node, found: &mut Found) {
+    let Found { workloads, known } = found;
     let fields = || workloads.iter().flat_map(|one| &one.images);
     let ends: HashSet<usize> = fields().filter_map(|field| field.end).collect();
     if ends.is_empty() {
@@ -149,8 +161,8 @@ fn keep_other_values(document: &Node, workloads: &mut [Workload]) {
     }
     let images: HashSet<&str> = fields().map(|field| &*field.path).collect();
     let others: Option<HashMap<usize, String>> = document.places_of(&ends).map(|places| {
-        let others = places.into_iter().filter(|(_, path)| !images.contains(&**path) && is_of_object(path));
-        others.collect()
+        let is_other = |path: &str| !images.contains(path) && is_of_object(path, known);
+        places.into_iter().filter(|(_, path)| is_other(path)).collect()
     });
     for field in workloads.iter_mut().flat_map(|one| &mut one.images).filter(|field| field.tag.is_ok()) {
         let Some(end) = field.end else { continue };
@@ -166,15 +178,16 @@ fn keep_other_values(document: &Node, workloads: &mut [Workload]) {
     }
 }
 
-/// Whether a path is of a field that objects may have. Others, like `x-images`, hold values that the rest of a file
-/// takes from them.
-fn is_of_object(path: &str) -> bool {
-    let mut path = path;
-    while let Some((_, rest)) = path.strip_prefix("items[").and_then(|rest| rest.split_once("].")) {
-        path = rest;
+/// Whether a path is of a field that its object may have. What objects with Pods and lists do not have, like
+/// `x-images`, holds values that the rest of a file takes from it; of other kinds, any field may be one.
+fn is_of_object(path: &str, known: &HashSet<String>) -> bool {
+    let mut field = path;
+    while let Some((_, rest)) = field.strip_prefix("items[").and_then(|rest| rest.split_once("].")) {
+        field = rest;
     }
-    let first = path.split(['.', '[']).next().unwrap_or_default();
-    FIELDS.contains(&first)
+    let object = path.strip_suffix(field).unwrap_or_default();
+    let first = field.split(['.', '[']).next().unwrap_or_default();
+    FIELDS.contains(&first) || !known.contains(object)
 }
 
 /// A `ReplicationController` has labels where others have a selector, by default those of its template.

@@ -90,6 +90,9 @@ fn only_images_change() {
         ]
     );
     assert_eq!(pinned(&text).0, text, "what has a digest stays");
+    // Lines may end as Windows has them.
+    let crlf = |text: &str| text.replace('\n', "\r\n");
+    assert_eq!(pinned(&crlf(MANIFESTS)).0, crlf(&expected));
 }
 
 #[test]
@@ -129,6 +132,24 @@ fn a_value_that_also_stands_where_no_image_does_stays() {
         ("{}", "[{name: &name nginx:1, image: *name}]", "spec.template.spec.containers[0].name"),
     ] {
         let text = deployment(metadata, containers);
+        let found = why(&text);
+        let [Some(told)] = &found[..] else { panic!("{text} {found:?}") };
+        assert!(told.starts_with(place), "{told}");
+        assert_eq!(pinned(&text).0, text);
+    }
+    // The items of a list have their own kinds: a ConfigMap has other fields than a Deployment.
+    let item = "kind: Deployment\n  x-images: {web: &web nginx:1}\n  \
+                spec: {template: {spec: {containers: [{name: a, image: *web}]}}}";
+    let list = |other: &str| format!("kind: List\nitems:\n- {item}\n- {other}\n");
+    assert_eq!(why(&list("{kind: ConfigMap, data: {image: nginx:1}}")), [None]);
+    assert_eq!(why(&list("{kind: Pod, x-images: [*web]}")), [None], "Pods have no such field either");
+    for (other, place) in [
+        ("{kind: ConfigMap, data: {image: *web}}", "items[1].data.image"),
+        ("{kind: ConfigMapList, items: [{data: {image: *web}}]}", "items[1].items[0].data.image"),
+        ("{kind: Widget, image: *web}", "items[1].image"),
+        ("{kind: Pod, spec: {nodeName: *web}}", "items[1].spec.nodeName"),
+    ] {
+        let text = list(other);
         let found = why(&text);
         let [Some(told)] = &found[..] else { panic!("{text} {found:?}") };
         assert!(told.starts_with(place), "{told}");

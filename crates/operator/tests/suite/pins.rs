@@ -157,7 +157,7 @@ async fn pins_say_whether_they_hold_and_go_with_their_revisions() -> Result<()> 
     replica.control::<PinKeeper>(Arc::new(PinSetup::new(Arc::new(context)).with_grace(0)));
 
     workload.pins(&["db-kept", "db-used"]).await?;
-    workload.ready("db-used", "True", "1 Pod run what is pinned").await?;
+    workload.ready("db-used", "True", "1 Pod runs what is pinned").await?;
     workload.ready("db-kept", "True", "the revision has no Pod").await?;
     workload.pod("db-1", "db-used", "postgres:18").await?;
     workload.ready("db-used", "False", "1 of 2 Pods were admitted without the pinned digests: db-1").await?;

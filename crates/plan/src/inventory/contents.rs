@@ -106,9 +106,14 @@ impl Contents {
         self.known.iter().map(|(digest, content)| (digest, &**content))
     }
 
+    /// How many more can be kept.
+    pub fn room(&self) -> usize {
+        MOST.saturating_sub(self.known.len())
+    }
+
     /// Whether one more can be kept.
     pub fn has_room(&self) -> bool {
-        self.known.len() < MOST
+        self.room() > 0
     }
 
     /// Keeps what is behind a digest, and tells whether there was room for it.

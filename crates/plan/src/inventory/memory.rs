@@ -1,5 +1,5 @@
 //! What has to be remembered between two looks at Pods: which container a kubelet reported a mount of, which digests
-//! registries named for references, and when, and what was expected of volumes when it was first known.
+//! registries named for references, and when, and what was first found out of volumes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -229,13 +229,21 @@ impl Resolutions {
     }
 }
 
-/// What was expected of volumes when it was first known, by UID of the Pod and name of the volume. The image of a
-/// volume never changes, and what a Pod says of it can be edited with the Pod.
+/// What was first found out of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Noted {
+    Expected(Expected),
+    /// No registry bore out what the Pod said, and it was too late to ask for anything else.
+    Unproven,
+}
+
+/// What was first found out of volumes, by UID of the Pod and name of the volume. The image of a volume never changes,
+/// and what a Pod says of it can be edited with the Pod.
 #[derive(Debug, Clone, Default)]
-pub struct Notes(HashMap<Arc<str>, Vec<(String, Expected)>>);
+pub struct Notes(HashMap<Arc<str>, Vec<(String, Noted)>>);
 
 impl Notes {
-    pub fn of(&self, pod: &str, volume: &str) -> Option<Expected> {
+    pub fn of(&self, pod: &str, volume: &str) -> Option<Noted> {
         let noted = self.0.get(pod)?.iter().find(|(name, _)| name == volume)?;
         Some(noted.1.clone())
     }
@@ -246,8 +254,17 @@ impl Notes {
             return;
         }
         let noted = self.0.entry(Arc::clone(pod)).or_default();
+        noted.retain(|(name, noted)| name != volume || *noted != Noted::Unproven);
         if noted.iter().all(|(name, _)| name != volume) {
-            noted.push((volume.to_owned(), expected.clone()));
+            noted.push((volume.to_owned(), Noted::Expected(expected.clone())));
+        }
+    }
+
+    /// Takes up that what a Pod says was not borne out, unless something was known before.
+    pub fn note_unproven(&mut self, pod: &Arc<str>, volume: &str) {
+        let noted = self.0.entry(Arc::clone(pod)).or_default();
+        if noted.iter().all(|(name, _)| name != volume) {
+            noted.push((volume.to_owned(), Noted::Unproven));
         }
     }
 
@@ -326,9 +343,12 @@ mod tests {
         let mut notes = Notes::default();
         notes.note(&pod, "model", &expected("unproven", Resolved::Annotation));
         assert_eq!(notes.of("u", "model"), None);
+        notes.note_unproven(&pod, "model");
+        assert_eq!(notes.of("u", "model"), Some(Noted::Unproven));
         notes.note(&pod, "model", &expected("first", Resolved::Later));
         notes.note(&pod, "model", &expected("forged", Resolved::Admission));
-        assert_eq!(notes.of("u", "model"), Some(expected("first", Resolved::Later)));
+        notes.note_unproven(&pod, "model");
+        assert_eq!(notes.of("u", "model"), Some(Noted::Expected(expected("first", Resolved::Later))));
         notes.keep(&HashSet::new());
         assert_eq!(notes.of("u", "model"), None);
     }

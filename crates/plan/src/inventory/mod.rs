@@ -26,7 +26,7 @@ pub use self::compare::{Comparison, State, compare};
 pub use self::contents::{Content, Contents, PlatformManifest, is_empty_config};
 pub use self::currency::{DriftedRevision, RevisionDrift, by_revision, currency};
 pub use self::drift::{Current, Drift, DriftFindings, DriftKind, DriftRead, Drifts, Suspects};
-pub use self::memory::{MountMemory, NamespaceImage, Notes, Resolutions, SeenDigest};
+pub use self::memory::{MountMemory, NamespaceImage, Noted, Notes, Resolutions, SeenDigest};
 pub use self::places::{ComparedPlaces, Places};
 pub use self::reported::Reported;
 pub use self::row::{Expected, Resolved, Role, Row, Source};
@@ -34,4 +34,4 @@ pub use self::rows::{
     Finding, FindingKind, Knowledge, Misplaced, MountView, PodRows, PodView, Proof, UseView, rows,
 };
 pub use self::series::{MOST_SERIES, Series, ShownSeries};
-pub use self::survey::{ContentRead, ImageWish, Survey, Surveyed};
+pub use self::survey::{ContentRead, ImageWish, Survey, Surveyed, is_old};

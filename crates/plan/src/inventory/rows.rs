@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::compare::{Held, Judge};
 use super::{
-    Comparison, Contents, Expected, Reported, Resolved, Role, Row, Source, State, VolumeDigests, compare,
+    Comparison, Contents, Expected, Noted, Reported, Resolved, Role, Row, Source, State, VolumeDigests,
+    compare,
 };
 use crate::owners::Controller;
 use crate::pinning::revision_label;
@@ -34,6 +35,8 @@ pub struct PodView<'a> {
     /// Its annotations `fairlead.dev/routes` and `fairlead.dev/volume-digests`.
     pub routes: Option<&'a str>,
     pub volume_digests: Option<&'a str>,
+    /// Bytes of all its annotations, keys and values.
+    pub annotation_bytes: usize,
     pub images: Vec<UseView<'a>>,
     pub misplaced: Vec<Misplaced<'a>>,
 }
@@ -115,8 +118,10 @@ pub struct Knowledge<'k> {
     pub contents: &'k Contents,
     /// Digests that will not be read.
     pub given_up: &'k dyn Fn(&Digest) -> bool,
-    /// What was expected of a volume of the Pod when it was first known: what the Pod says may be edited since.
-    pub noted: &'k dyn Fn(&PodView<'_>, &str) -> Option<Expected>,
+    /// What was first found out of a volume of the Pod: what the Pod says may be edited since.
+    pub noted: &'k dyn Fn(&PodView<'_>, &str) -> Option<Noted>,
+    /// Whether the Pod has been there for so long that a digest which a tag has now tells nothing of it.
+    pub is_old: &'k dyn Fn(&PodView<'_>) -> bool,
     /// Which digest an image of the Pod had when a registry was first asked after the Pod was created.
     pub later: &'k dyn Fn(&PodView<'_>, &str) -> Option<Digest>,
     /// Which digest an image of the Pod has today.
@@ -135,7 +140,15 @@ impl std::fmt::Debug for Knowledge<'_> {
 impl<'k> Knowledge<'k> {
     /// What the Pods say themselves, and what is behind digests.
     pub fn of_pods(contents: &'k Contents, given_up: &'k dyn Fn(&Digest) -> bool) -> Self {
-        Self { contents, given_up, noted: &|_, _| None, later: &|_, _| None, now: &|_, _| None, proven: None }
+        Self {
+            contents,
+            given_up,
+            noted: &|_, _| None,
+            is_old: &|_| false,
+            later: &|_, _| None,
+            now: &|_, _| None,
+            proven: None,
+        }
     }
 }
 
@@ -160,6 +173,8 @@ pub struct Finding {
 pub struct PodRows<'a> {
     pub rows: Vec<Row<'a>>,
     pub findings: Vec<Finding>,
+    /// Volumes of an old Pod whose annotation no registry bears out, now or when it was there.
+    pub unproven: Vec<&'a str>,
 }
 
 /// The rows of a Pod.
@@ -170,7 +185,14 @@ pub fn rows<'a>(pod: &PodView<'a>, known: &Knowledge<'_>) -> PodRows<'a> {
     for used in &pod.images {
         // A record of another image says nothing about this one.
         let route = record.remove(&used.place.key()).filter(|route| route.used == used.image);
-        let expected = expected(pod, used, route.as_ref(), &annotated, known);
+        let expected = match (expected(pod, used, route.as_ref(), &annotated, known), used.place) {
+            (Some(Noted::Expected(expected)), _) => Some(expected),
+            (Some(Noted::Unproven), Place::Volume(name)) => {
+                all.unproven.push(name);
+                None
+            }
+            _ => None,
+        };
         let Route { asked, differs, alternatives, .. } = route.unwrap_or_default();
         let is_as_asked = asked.is_empty() || asked == used.image;
         let requested = if is_as_asked { Cow::Borrowed(used.image) } else { Cow::Owned(asked) };
@@ -203,35 +225,34 @@ fn expected(
     route: Option<&Route>,
     annotated: &VolumeDigests,
     known: &Knowledge<'_>,
-) -> Option<Expected> {
+) -> Option<Noted> {
     let image = Reference::parse(used.image).ok()?;
-    let proof = |digest: &Digest| {
-        let text = format!("{}@{digest}", image.repository().as_str());
-        known.proven.map(|proven| proven(pod, &text))
-    };
+    let found = |digest, resolved| Some(Noted::Expected(Expected { digest, resolved }));
     if let Some(digest) = image.digest() {
-        return Some(Expected { digest, resolved: Resolved::Reference });
+        return found(digest, Resolved::Reference);
     }
-    if let Place::Volume(name) = used.place
-        && let Some(noted) = (known.noted)(pod, name)
-    {
-        return Some(noted);
+    let volume = if let Place::Volume(name) = used.place { Some(name) } else { None };
+    let noted = volume.and_then(|name| (known.noted)(pod, name));
+    if matches!(noted, Some(Noted::Expected(_))) {
+        return noted;
     }
     if let Some(digest) = route.and_then(|route| route.digest.parse().ok()) {
-        return Some(Expected { digest, resolved: Resolved::Admission });
+        return found(digest, Resolved::Admission);
     }
-    if let Place::Volume(name) = used.place
-        && let Some(digest) = annotated.of(name, &image)
-    {
-        match proof(&digest) {
-            None => return Some(Expected { digest, resolved: Resolved::Annotation }),
+    if let Some(digest) = volume.and_then(|name| annotated.of(name, &image)) {
+        let text = format!("{}@{digest}", image.repository().as_str());
+        match known.proven.map(|proven| proven(pod, &text)) {
+            None => return found(digest, Resolved::Annotation),
             Some(None) => return None,
-            Some(Some(Proof::Holds)) => return Some(Expected { digest, resolved: Resolved::Later }),
+            Some(Some(Proof::Holds)) => return found(digest, Resolved::Later),
+            Some(Some(Proof::Lacks | Proof::Refuses)) if (known.is_old)(pod) => {
+                return Some(Noted::Unproven);
+            }
             Some(Some(Proof::Lacks | Proof::Refuses)) => {}
         }
     }
-    let digest = (known.later)(pod, used.image)?;
-    Some(Expected { digest, resolved: Resolved::Later })
+    // An annotation that was not borne out is gone, and what the tag names now does not take its place.
+    noted.or_else(|| found((known.later)(pod, used.image)?, Resolved::Later))
 }
 
 /// What the rows of one use have in common.

@@ -12,7 +12,8 @@ use super::{PodView, Row, Source};
 /// Series in all.
 pub const MOST_SERIES: usize = 5000;
 
-/// Bytes of a label. References have a few hundred at most; what a Pod names as its image need not be one.
+/// Bytes of a label. References have a few hundred at most; what a Pod names as its image need not be one, and name and
+/// kind of its owner may have any length.
 const LONGEST_LABEL: usize = 512;
 
 /// The labels of a series.
@@ -35,8 +36,8 @@ impl<'a> Info<'a> {
         let (kind, workload) = if by_workload { pod.workload() } else { ("", "") };
         Self {
             namespace: pod.namespace,
-            workload_kind: kind,
-            workload,
+            workload_kind: shortened(kind),
+            workload: shortened(workload),
             image: short(row.requested.clone()),
             image_id: short(row.image_id().unwrap_or_default()),
             source: row.source,
@@ -87,15 +88,17 @@ impl ShownSeries {
 }
 
 fn short(text: Cow<'_, str>) -> Cow<'_, str> {
-    let end = text.floor_char_boundary(LONGEST_LABEL);
     match text {
-        text if text.len() == end => text,
-        Cow::Borrowed(text) => Cow::Borrowed(text.get(..end).unwrap_or_default()),
+        Cow::Borrowed(text) => Cow::Borrowed(shortened(text)),
         Cow::Owned(mut text) => {
-            text.truncate(end);
+            text.truncate(shortened(&text).len());
             Cow::Owned(text)
         }
     }
+}
+
+fn shortened(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(LONGEST_LABEL)).unwrap_or_default()
 }
 
 /// The first series of a namespace, with the number of Pods of each, and hashes of the others.

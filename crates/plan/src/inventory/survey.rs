@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use fairlead_api::names::fairlead::VOLUME_DIGESTS;
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Reference;
 use jiff::Timestamp;
@@ -12,7 +13,7 @@ use super::{
     Change, Expected, FindingKind, NamespaceImage, PodRows, PodView, Resolutions, Resolved, Role, Row,
     Source, State, UseView, VolumeDigest, VolumeDigests, change,
 };
-use crate::pod_record::Place;
+use crate::pod_record::{Place, PodAnnotations};
 use crate::usage::Holder;
 
 /// A Pod that has not started for so long does not start, in seconds.
@@ -21,7 +22,7 @@ const NOT_STARTED: i64 = 5 * 60;
 /// How long the annotation of a Pod waits for registries that do not answer, in seconds.
 const PATIENCE: i64 = 10 * 60;
 
-/// Images that the watch is asked to look at, and users of one image whose Secrets are tried.
+/// Images that the watch is asked to look at, and users of one image or digest whose Secrets are tried.
 const MOST_LOOKS: usize = 4096;
 const MOST_HOLDERS: usize = 8;
 
@@ -46,12 +47,13 @@ pub struct ImageWish {
     pub last: Option<Timestamp>,
 }
 
-/// A digest whose content is wanted, as a Pod could read it.
+/// How a Pod could read the content of a digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentRead<P> {
     /// Images in whose repositories it may be.
     pub images: Vec<Reference>,
     pub pod: P,
+    holder: Holder,
 }
 
 /// Digests of Pods other than the one that their tag had when it was last looked at.
@@ -75,7 +77,7 @@ pub struct Survey<'k, P> {
     pub not_started: usize,
     /// Some digests are compared through an index, for which platforms have to be known.
     pub compares_platforms: bool,
-    reads: HashMap<Digest, ContentRead<P>>,
+    reads: HashMap<Digest, Vec<ContentRead<P>>>,
     wishes: BTreeMap<NamespaceImage, ImageWish>,
     doubts: BTreeMap<NamespaceImage, Doubt>,
     /// Digests that are compared; gathered only if some content has to go.
@@ -114,13 +116,13 @@ impl<'k, P: Clone> Survey<'k, P> {
             if row.role == Role::Volume {
                 *self.sources.entry(row.source).or_default() += 1;
             }
-            self.compare(surveyed.pod, row);
+            self.compare(surveyed, row);
             self.look(surveyed, row, &annotated);
         }
     }
 
     /// Takes note of digests that are compared.
-    fn compare(&mut self, pod: &P, row: &Row<'_>) {
+    fn compare(&mut self, surveyed: &Surveyed<'_, '_, P>, row: &Row<'_>) {
         let expected = row.expected.as_ref().map(|expected| expected.digest);
         let reported = row.reported.as_ref().and_then(|(_, reported)| reported.digest());
         self.compares_platforms |= expected.is_some() && reported.is_some() && expected != reported;
@@ -134,14 +136,23 @@ impl<'k, P: Clone> Survey<'k, P> {
         for digest in &row.reads {
             // What runs may be from elsewhere.
             let elsewhere = row.reported_in(digest).filter(|other| other.name() != image.name());
-            self.read(*digest, std::iter::once(image.clone()).chain(elsewhere).collect(), pod);
+            let images = std::iter::once(image.clone()).chain(elsewhere).collect();
+            self.read(*digest, images, surveyed.pod, surveyed.holder);
         }
     }
 
-    /// Has the content of a digest read.
-    pub fn read(&mut self, digest: Digest, images: Vec<Reference>, pod: &P) {
-        let reading = || ContentRead { images, pod: pod.clone() };
-        self.reads.entry(digest).or_insert_with(reading);
+    /// Has the content of a digest read, as the Pod could or another one with other Secrets.
+    pub fn read(&mut self, digest: Digest, images: Vec<Reference>, pod: &P, holder: &Holder) {
+        let readings = self.reads.entry(digest).or_default();
+        let has_same_access = |known: &ContentRead<P>| {
+            let other = &known.holder;
+            let same_secrets =
+                other.namespace == holder.namespace && other.pull_secrets == holder.pull_secrets;
+            same_secrets && known.images == images
+        };
+        if readings.len() < MOST_HOLDERS && !readings.iter().any(has_same_access) {
+            readings.push(ContentRead { images, pod: pod.clone(), holder: holder.clone() });
+        }
         if let Some(in_use) = &mut self.in_use {
             in_use.insert(digest);
         }
@@ -220,7 +231,7 @@ impl<'k, P: Clone> Survey<'k, P> {
     pub fn annotation(&self, surveyed: &Surveyed<'_, '_, P>) -> Change {
         let Surveyed { view, found, holder, .. } = surveyed;
         let annotated = view.volume_digests.map(VolumeDigests::read).unwrap_or_default();
-        let is_old = self.now.saturating_sub(view.created) > PATIENCE;
+        let is_old = is_old(view, self.now);
         // Nothing was looked at while no replica led.
         let waits = self.now.saturating_sub(view.created.max(self.resolutions.begun())) <= PATIENCE;
         let mut volumes: Vec<VolumeDigest<'_>> = Vec::new();
@@ -248,7 +259,10 @@ impl<'k, P: Clone> Survey<'k, P> {
         if volumes.is_empty() && view.volume_digests.is_none() {
             return Change::Leave;
         }
-        change(view.volume_digests, &volumes, is_old)
+        match change(view.volume_digests, &volumes, is_old) {
+            Change::Write(text) if !has_room(view, &text) => Change::Leave,
+            change => change,
+        }
     }
 
     /// The images that anything wants to know of.
@@ -284,11 +298,32 @@ impl<'k, P: Clone> Survey<'k, P> {
         self.reads.keys()
     }
 
-    /// The contents to read before the next pass; `is_due` says of a digest whether it can be read now.
-    pub fn readings(&mut self, is_due: impl Fn(&Digest) -> bool) -> Vec<(Digest, ContentRead<P>)> {
+    /// The contents to read before the next pass, no more than can be kept, each with the ways to read it in order.
+    /// `is_due` says of a digest whether it can be read now.
+    pub fn readings(
+        &mut self,
+        room: usize,
+        is_due: impl Fn(&Digest) -> bool,
+    ) -> Vec<(Digest, Vec<ContentRead<P>>)> {
         let reads = std::mem::take(&mut self.reads);
-        reads.into_iter().filter(|(digest, _)| is_due(digest)).take(MOST_READS).collect()
+        reads.into_iter().filter(|(digest, _)| is_due(digest)).take(MOST_READS.min(room)).collect()
     }
+}
+
+/// Whether the API server would take the annotation in place of what is there, by the measure of admission. Otherwise
+/// every attempt would be refused.
+fn has_room(pod: &PodView<'_>, text: &str) -> bool {
+    let found = pod.volume_digests.map_or(0, |found| VOLUME_DIGESTS.len() + found.len());
+    let others = PodAnnotations {
+        other_bytes: pod.annotation_bytes.saturating_sub(found),
+        ..PodAnnotations::default()
+    };
+    others.joined_by(VOLUME_DIGESTS, text).is_some()
+}
+
+/// Whether a Pod has been there for longer than its annotation waits for registries, in seconds since 1970.
+pub fn is_old(pod: &PodView<'_>, now: i64) -> bool {
+    now.saturating_sub(pod.created) > PATIENCE
 }
 
 /// Whether a container that mounts an image volume should long have been made, and is not. While an init container

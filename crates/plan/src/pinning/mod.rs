@@ -22,7 +22,7 @@ use fairlead_domain::reference::Reference;
 use crate::routing::PullPolicy;
 
 pub use self::opinion::{Mode, Opinion, Said, opinion};
-pub use self::report::{Fate, GRACE_SECONDS, PodImages, fate, report};
+pub use self::report::{Fate, GRACE_SECONDS, PodImage, PodImages, fate, report};
 pub use self::resolve::{PlaceAnswer, Resolved, resolve};
 pub use self::revision::{Revision, revision, revision_label, revision_names};
 pub use self::running::{NotRunning, ReadContents, RunningImage, running};

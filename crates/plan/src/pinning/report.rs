@@ -4,7 +4,7 @@ use fairlead_api::conditions::{Finding, reasons, types};
 use fairlead_api::fairlead::ImagePinSpec;
 use fairlead_domain::reference::Reference;
 
-use super::{pin_key, revision_names};
+use super::{needs_digest, pin_key, revision_names};
 
 /// A pin is older than this before it goes: its first Pod may not be stored yet.
 pub const GRACE_SECONDS: i64 = 10 * 60;
@@ -12,11 +12,20 @@ pub const GRACE_SECONDS: i64 = 10 * 60;
 /// Pods that a message names.
 const MOST_NAMED: usize = 3;
 
-/// A Pod of the revision: for each image, what was asked for and what the specification names now.
+/// A Pod of the revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodImages<'a> {
     pub name: &'a str,
-    pub images: Vec<(&'a str, &'a str)>,
+    pub images: Vec<PodImage<'a>>,
+}
+
+/// One image of a Pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PodImage<'a> {
+    pub asked: &'a str,
+    /// As the specification has it now.
+    pub used: &'a str,
+    pub pull_policy: Option<&'a str>,
 }
 
 /// Whether every Pod of the revision runs what is pinned. A runtime pulls nothing else for a reference with a digest,
@@ -31,7 +40,8 @@ pub fn report(pin: &ImagePinSpec, pods: &[PodImages<'_>]) -> Finding {
         let message = match (pin.images.len(), pods.len()) {
             (images, 0) => format!("{} pinned; the revision has no Pod", counted(images, "image")),
             (images, pods) => {
-                format!("{} pinned; {} run what is pinned", counted(images, "image"), counted(pods, "Pod"))
+                let run = if pods == 1 { "runs" } else { "run" };
+                format!("{} pinned; {} {run} what is pinned", counted(images, "image"), counted(pods, "Pod"))
             }
         };
         return Finding::new(types::READY, true, reasons::READY, message);
@@ -48,14 +58,14 @@ pub fn report(pin: &ImagePinSpec, pods: &[PodImages<'_>]) -> Finding {
     Finding::new(types::READY, false, reasons::DEGRADED, message)
 }
 
-/// Whether an image is one that is pinned, and is not held to that digest.
-fn differs(pin: &ImagePinSpec, (asked, image): &(&str, &str)) -> bool {
-    let Some(asked) = Reference::parse(asked).ok().filter(|asked| asked.digest().is_none()) else {
-        return false;
-    };
+/// Whether an image is one that is pinned, and is not held to that digest. Admission leaves an image that is never
+/// pulled as it is, although another container may have it pinned.
+fn differs(pin: &ImagePinSpec, image: &PodImage<'_>) -> bool {
+    let asked = Reference::parse(image.asked).ok();
+    let Some(asked) = asked.filter(|asked| needs_digest(asked, image.pull_policy)) else { return false };
     let key = pin_key(&asked);
     let Some(pinned) = pin.images.iter().find(|image| image.asked == key.as_str()) else { return false };
-    let runs = Reference::parse(image).ok().and_then(|image| image.digest());
+    let runs = Reference::parse(image.used).ok().and_then(|used| used.digest());
     runs.is_none_or(|digest| digest.to_string() != pinned.digest)
 }
 

@@ -40,6 +40,8 @@ pub enum NotRunning {
     Doubtful(String, String),
     #[error("Pod {pod} was to run {expected}, and {why}; use --from registry")]
     Unlike { pod: String, expected: Digest, why: String },
+    #[error("what Pod {0} was to run is not recorded, and {1}; use --from registry")]
+    Unrecorded(String, String),
 }
 
 /// What is behind digests, as far as that was read.
@@ -48,6 +50,8 @@ pub struct ReadContents<'r> {
     pub contents: &'r Contents,
     /// Why a digest could not be read.
     pub unread: &'r dyn Fn(&Digest) -> Option<String>,
+    /// Which digest a tag names now, or why that is not known; none while no registry was asked.
+    pub now: &'r dyn Fn(&Reference) -> Option<Result<Digest, String>>,
 }
 
 impl std::fmt::Debug for ReadContents<'_> {
@@ -63,11 +67,15 @@ enum Told {
     Nothing,
     /// It takes a look at what is behind this.
     Reads(Digest),
+    /// It takes a look at which digest this tag names now.
+    Asks(Reference),
     /// What was recorded is not what is reported, or that cannot be told.
     Unlike {
         expected: Digest,
         why: String,
     },
+    /// Nothing was recorded, and what is reported may be the image of one platform.
+    Unrecorded(String),
 }
 
 impl RunningImage {
@@ -89,6 +97,12 @@ impl RunningImage {
     /// after the other, until it is known.
     pub fn to_read(&self, read: ReadContents<'_>) -> Option<Digest> {
         if let Told::Reads(digest) = self.told(read) { Some(digest) } else { None }
+    }
+
+    /// The tag whose digest of today tells whether a manifest of which nothing was recorded is the image of one
+    /// platform.
+    pub fn to_ask(&self, read: ReadContents<'_>) -> Option<Reference> {
+        if let Told::Asks(tag) = self.told(read) { Some(tag) } else { None }
     }
 
     /// Where they may be read.
@@ -115,9 +129,28 @@ impl RunningImage {
             (None, Some(expected)) if self.doubt.is_none() => Told::Digest(expected),
             // No registry knows an image by its configuration.
             (None, _) | (Some(Reported::Id(_) | Reported::Unreadable), None) => Told::Nothing,
-            (Some(Reported::Manifest { digest, .. }), None) => Told::Digest(digest),
+            (Some(Reported::Manifest { digest, .. }), None) => self.by_tag(digest, read),
             (Some(Reported::Manifest { digest, .. }), Some(expected)) => by_manifest(expected, digest, read),
             (Some(reported), Some(expected)) => by_id(expected, &reported, read),
+        }
+    }
+
+    /// Nothing was recorded, so what the tag names now stands for it. An index is what runs, whatever the tag names.
+    fn by_tag(&self, reported: Digest, read: ReadContents<'_>) -> Told {
+        let Ok(tag) = Reference::parse(&self.image) else { return Told::Nothing };
+        match (read.now)(&tag) {
+            None => Told::Asks(tag),
+            Some(Ok(now)) => match by_manifest(now, reported, read) {
+                Told::Unlike { why, .. } => Told::Unrecorded(format!("{tag} names {now} now: {why}")),
+                told => told,
+            },
+            Some(Err(why)) => match (read.contents.get(&reported), (read.unread)(&reported)) {
+                (Some(Content::Index { .. }), _) => Told::Digest(reported),
+                (None, None) => Told::Reads(reported),
+                _ => Told::Unrecorded(format!(
+                    "{reported}, which its node runs, may be the image of one platform: {tag}: {why}"
+                )),
+            },
         }
     }
 }
@@ -125,7 +158,7 @@ impl RunningImage {
 /// A manifest or an index is reported. It is one that a registry serves, so it is what runs, unless it is the image of
 /// one platform alone.
 fn by_manifest(expected: Digest, reported: Digest, read: ReadContents<'_>) -> Told {
-    let ReadContents { contents, unread } = read;
+    let ReadContents { contents, unread, .. } = read;
     let known = |digest: &Digest| (contents.get(digest), unread(digest));
     let is_open = |digest: &Digest| matches!(known(digest), (None, None));
     let unlike = |why: String| Told::Unlike { expected, why };
@@ -172,8 +205,8 @@ fn by_id(expected: Digest, reported: &Reported, read: ReadContents<'_>) -> Told 
     Told::Unlike { expected, why }
 }
 
-/// The one digest that all Pods run which were asked to run the tag. `read` is what was read of
-/// [`RunningImage::to_read`].
+/// The one digest that all Pods run which were asked to run the tag. `read` is what registries said to
+/// [`RunningImage::to_read`] and [`RunningImage::to_ask`].
 pub fn running(
     tag: &Reference,
     images: &[RunningImage],
@@ -195,7 +228,8 @@ pub fn running(
             Told::Unlike { expected, why } => {
                 return Err(NotRunning::Unlike { pod: image.pod.clone(), expected, why });
             }
-            Told::Nothing | Told::Reads(_) => {}
+            Told::Unrecorded(why) => return Err(NotRunning::Unrecorded(image.pod.clone(), why)),
+            Told::Nothing | Told::Reads(_) | Told::Asks(_) => {}
         }
     }
     let mut found = digests.values();

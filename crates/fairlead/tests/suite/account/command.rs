@@ -130,6 +130,12 @@ fn a_digest_is_found_wherever_it_runs_and_what_differs_is_told() -> Result<()> {
         inventory(&pods[..1], &["--drift"])?.is(0).output,
         "no image has drifted, as far as is known\n"
     );
+    // A Pod that goes is shown, and is no replica any more.
+    let mut going = replica("web-b", &other, None);
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let with_going = [replica("web-a", &one, None), going, node("node-1", "amd64")];
+    inventory(&with_going, &["--drift"])?.is(0);
+    assert!(inventory(&with_going, &[])?.output.contains("web-b"));
     // Of nodes of different platforms it takes a registry to tell.
     let mut elsewhere = replica("web-b", &other, None);
     elsewhere["spec"]["nodeName"] = json!("node-2");
@@ -146,6 +152,11 @@ fn a_digest_is_found_wherever_it_runs_and_what_differs_is_told() -> Result<()> {
     let drift: Value = serde_json::from_str(&drift.is(3).output)?;
     assert_eq!((&drift["version"], &drift["drift"][0]["kind"]), (&json!(1), &json!("replicas")));
     assert_eq!(drift["drift"][0]["workload"], "web");
+    // With all images, tags and places are not asked about, which the answer says.
+    let all = inventory(&pods, &["-o", "json"])?.is(0).json();
+    assert_eq!(all["drift"], drift["drift"]);
+    let told = |report: &Value| report["warnings"].to_string().contains("use --drift");
+    assert!(told(&all) && !told(&drift), "{all} {drift}");
     Ok(())
 }
 
@@ -277,6 +288,14 @@ fn what_cannot_be_read_is_named_and_the_rest_is_shown() -> Result<()> {
     let outcome = inventory(&[json!({"apiVersion": "v1", "kind": "ConfigMap"})], &[])?;
     assert!(outcome.is(1).errors.contains("there is no Pod"), "{}", outcome.errors);
     inventory(&[], &["--digest", "sha256:1"])?.is(2);
+    let outcome = inventory(&[], &["--drift", "-o", "cyclonedx"])?;
+    assert!(outcome.is(2).errors.contains("write --drift as table or json"), "{}", outcome.errors);
+    // As an API server writes it, the items of a PodList name no kind.
+    let mut item = replica("web-a", &image_id("app"), None);
+    item.as_object_mut().context("a Pod")?.retain(|field, _| field != "kind" && field != "apiVersion");
+    let list = json!({"apiVersion": "v1", "kind": "PodList", "items": [item]}).to_string();
+    let outcome = Person::new()?.run(&["inventory", "--no-registries", "-f", "-"], &list)?;
+    assert!(outcome.is(0).output.contains("web-a") && outcome.errors.is_empty(), "{}", outcome.errors);
     Ok(())
 }
 

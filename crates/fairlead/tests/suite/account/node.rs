@@ -161,29 +161,41 @@ impl Stage {
         Ok(created.swap_remove(0))
     }
 
-    /// What a kubelet would report, in containerd's form, counts while it is there. The real kubelet, which knows
+    /// What a kubelet would report, in each runtime's form, counts while it is there. The real kubelet, which knows
     /// nothing of it, takes it away with its next status, and the annotation comes back.
     async fn what_the_kubelet_would_report_is_shown_beside_it(&self, pod: &Pod, image: &Image) -> Result<()> {
         let manifest: Value = serde_json::from_slice(&image.manifests()[0].bytes)?;
         let id = manifest["config"]["digest"].as_str().context("a configuration")?;
+        let (index, manifest) = (image.digest(), image.manifests()[0].digest());
+        let repository = crate::route::rig::image(pod).trim_end_matches(":1");
+        let forms = [
+            ("containerd", id.to_owned(), id),
+            ("CRI-O", id.trim_start_matches("sha256:").to_owned(), id),
+            ("CRI-O, as proposed", format!("{repository}@{manifest}"), &manifest),
+            ("docker", format!("docker-pullable://{repository}@{index}"), &index),
+        ];
         let (pods, name) = (self.pods().await?, pod.name_any());
         let mounts = async || {
             let status = serde_json::to_value(pods.get(&name).await?.status)?;
             let mounts = &status["containerStatuses"][0]["volumeMounts"];
             anyhow::Ok(mounts.as_array().context("no mounts")?.clone())
         };
-        eventually(SOON, || async {
-            let place = mounts().await?.iter().position(|mount| mount["name"] == "model");
-            let place = place.context("no such mount")?;
-            let field = format!("/status/containerStatuses/0/volumeMounts/{place}/volumeStatus");
-            let report = json!([{"op": "add", "path": field, "value": {"image": {"imageRef": id}}}]);
-            let report = Patch::<Value>::Json(serde_json::from_value(report)?);
-            pods.patch_status(&name, &PatchParams::default(), &report).await?;
-            let row = self.mount(pod)?;
-            ensure!(row["source"] == "kubelet" && row["reported"]["digest"] == id, "{row}");
-            Ok(())
-        })
-        .await?;
+        for (runtime, text, digest) in &forms {
+            eventually(SOON, || async {
+                let place = mounts().await?.iter().position(|mount| mount["name"] == "model");
+                let place = place.context("no such mount")?;
+                let field = format!("/status/containerStatuses/0/volumeMounts/{place}/volumeStatus");
+                let report = json!([{"op": "add", "path": field, "value": {"image": {"imageRef": text}}}]);
+                let report = Patch::<Value>::Json(serde_json::from_value(report)?);
+                pods.patch_status(&name, &PatchParams::default(), &report).await?;
+                let row = self.mount(pod)?;
+                let reported = &row["reported"];
+                let is_told = row["source"] == "kubelet" && reported["text"] == **text;
+                ensure!(is_told && reported["digest"] == **digest, "{runtime}: {row}");
+                Ok(())
+            })
+            .await?;
+        }
         eventually(SOON, || async {
             let mounts = mounts().await?;
             ensure!(mounts.iter().all(|mount| mount["volumeStatus"].is_null()), "{mounts:?}");

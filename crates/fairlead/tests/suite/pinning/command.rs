@@ -1,6 +1,7 @@
 //! `fairlead pin` on the command line.
 
 use anyhow::{Result, ensure};
+use fairlead_testkit::images::multi_platform;
 use fairlead_testkit::{Registry, RegistryConfig, unique};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
@@ -75,7 +76,7 @@ async fn manifests_are_pinned_to_what_runs() -> Result<()> {
     let mut pod = owned(pinned(&image), &owner(cluster, &namespace).await?, &json!({"app": app}));
     pod["spec"]["volumes"] = json!([{"name": "data", "image": {"reference": image}}]);
     rig.create(&namespace, &pod).await?;
-    retag(&registry, "runs, moved").await?;
+    let moved = retag(&registry, "runs, moved").await?;
     let (person, text) = (Person::new()?, manifests(&image, &app));
     let kubeconfig = cluster.kubeconfig().display().to_string();
     let arguments = ["pin", "-f", "-", "-n", &namespace, "--kubeconfig", &kubeconfig];
@@ -89,7 +90,7 @@ async fn manifests_are_pinned_to_what_runs() -> Result<()> {
     plain["metadata"]["annotations"] = json!({"fairlead.dev/pin": "false"});
     let plain = rig.create(&namespace, &plain).await?;
     let pods: Api<Pod> = Api::namespaced(rig.client().await?, &namespace);
-    let other = format!("{}/team/app@sha256:{}", registry.host(), "b".repeat(64));
+    let other = format!("{}/team/app@{moved}", registry.host());
     let report = async |phase: &str| {
         let status = json!({"status": {"phase": phase, "containerStatuses": [{
             "name": "app", "image": image, "imageID": other, "ready": true, "restartCount": 0,
@@ -114,6 +115,49 @@ async fn manifests_are_pinned_to_what_runs() -> Result<()> {
     let told = &outcome.is(3).errors;
     ensure!(
         told.contains("its Pods run different digests: sha256:") && told.contains(&plain.name_any()),
+        "{told}"
+    );
+    Ok(())
+}
+
+/// CRI-O reports the manifest of its platform. Of a Pod without a record only the registry knows the index it is from.
+#[tokio::test]
+async fn a_bare_pod_is_pinned_to_the_index_whose_image_it_runs() -> Result<()> {
+    let rig = shared().await?;
+    let namespace = rig.namespace().await?;
+    let registry = rig.cluster.registry(RegistryConfig::new()).await?;
+    let index = multi_platform(&["amd64", "arm64"])?;
+    let digest = registry.endpoint().push("team/app", "1", &index).await?;
+    let (image, name) = (asked(&registry), unique("bare"));
+    let mut pod = crate::route::rig::pod(&image);
+    pod["metadata"] = json!({"name": name});
+    rig.create(&namespace, &pod).await?;
+    let pods: Api<Pod> = Api::namespaced(rig.client().await?, &namespace);
+    let runs = format!("{}/team/app@{}", registry.host(), index.manifests()[0].digest());
+    let status = json!({"status": {"phase": "Running", "containerStatuses": [{
+        "name": "app", "image": image, "imageID": runs, "ready": true, "restartCount": 0, "state": {"running": {}},
+    }]}});
+    pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
+
+    let text = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  containers:\n    - name: app\n      \
+         image: {image} # the tag\n"
+    );
+    let text = text.replace('\n', "\r\n");
+    let (person, kubeconfig) = (Person::new()?, rig.cluster.kubeconfig().display().to_string());
+    let arguments = ["pin", "-f", "-", "-n", &namespace, "--kubeconfig", &kubeconfig];
+    let outcome = person.run(&arguments, &text)?;
+    assert_eq!(outcome.is(0).output, text.replacen(&image, &format!("{image}@{digest}"), 1));
+
+    registry.endpoint().push("team/app", "1", &multi_platform(&["s390x"])?).await?;
+    let outcome = person.run(&arguments, &text)?;
+    ensure!(outcome.is(3).errors.contains("which is not part of that index"), "{}", outcome.errors);
+    ensure!(outcome.output == text, "{}", outcome.output);
+    drop(registry);
+    let outcome = person.run(&arguments, &text)?;
+    let told = &outcome.is(3).errors;
+    ensure!(
+        told.contains("may be the image of one platform") && told.contains("use --from registry"),
         "{told}"
     );
     Ok(())

@@ -104,7 +104,7 @@ async fn is_ready(cluster: &Cluster, namespace: &str) -> Result<()> {
         ensure!(all.len() == 1, "{:?}", all.iter().map(ResourceExt::name_any).collect::<Vec<_>>());
         let status = all[0].status.clone().unwrap_or_default();
         let ready = status.conditions.iter().find(|one| one.type_ == "Ready");
-        ensure!(ready.is_some_and(|one| one.message.contains("run what is pinned")), "{status:?}");
+        ensure!(ready.is_some_and(|one| one.message.ends_with("what is pinned")), "{status:?}");
         ensure!(status.image_count == Some(1), "{status:?}");
         Ok(())
     })

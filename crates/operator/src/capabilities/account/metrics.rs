@@ -172,6 +172,7 @@ mod tests {
             created: 0,
             routes: None,
             volume_digests: None,
+            annotation_bytes: 0,
             images: uses.into(),
             misplaced: Vec::new(),
         };

@@ -8,10 +8,15 @@ use fairlead_domain::platform::Platform;
 use fairlead_plan::inventory::{Content, Misplaced, MountView, PlatformManifest, PodView, UseView};
 use fairlead_registry::manifest;
 
-use crate::cluster::state::{Mount, PodEntry, Role};
+use crate::cluster::state::{Mount, Phase, PodEntry, Role};
 
 /// The platforms of Nodes, by name.
 pub type Platforms = HashMap<Arc<str>, Platform>;
+
+/// Whether the images of a Pod are compared with those of others: it is there to stay, and more than a pull.
+pub fn is_running(pod: &PodEntry) -> bool {
+    !pod.deleting && pod.pulls.is_none() && !matches!(pod.phase, Phase::Succeeded | Phase::Failed)
+}
 
 /// A Pod as the inventory sees it. `unconfirmed` tells whether what is reported of a mount may be about an earlier
 /// container.
@@ -51,6 +56,7 @@ pub fn view<'p>(
         created: pod.created,
         routes: text(names::fairlead::ROUTES),
         volume_digests: text(names::fairlead::VOLUME_DIGESTS),
+        annotation_bytes: pod.annotation_bytes,
         images: images.collect(),
         misplaced: misplaced
             .map(|mount| Misplaced {

@@ -11,7 +11,7 @@ use fairlead_api::conditions::{find, merge, types};
 use fairlead_api::fairlead::{ImagePin, PinnedWorkload};
 use fairlead_api::names;
 use fairlead_plan::inventory::{DriftedRevision, RevisionDrift, currency};
-use fairlead_plan::pinning::{self, Fate, GRACE_SECONDS, PodImages};
+use fairlead_plan::pinning::{self, Fate, GRACE_SECONDS, PodImage, PodImages};
 use fairlead_plan::pod_record::{PodAnnotations, RecordedOriginals};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -224,8 +224,13 @@ fn draft(pin: &ImagePin, pods: &[Arc<PodEntry>], drifts: Option<&[RevisionDrift]
         .map(|(pod, claims)| PodImages {
             name: &pod.key.name,
             images: pod
-                .places()
-                .map(|(place, image)| (claims.asked(&place, image).unwrap_or(image), image))
+                .containers
+                .iter()
+                .map(|container| PodImage {
+                    asked: claims.asked(&container.place(), &container.image).unwrap_or(&container.image),
+                    used: &container.image,
+                    pull_policy: container.pull_policy.as_deref(),
+                })
                 .collect(),
         })
         .collect();

@@ -66,6 +66,7 @@ pub(super) fn pod<'a>(name: &'a str, images: Vec<UseView<'a>>) -> PodView<'a> {
         created: 0,
         routes: None,
         volume_digests: None,
+        annotation_bytes: 0,
         images,
         misplaced: Vec::new(),
     }
@@ -99,6 +100,7 @@ pub(super) struct Known {
     pub(super) proven: Option<BTreeSet<String>>,
     pub(super) notes: Notes,
     pub(super) given_up: bool,
+    pub(super) is_old: bool,
 }
 
 impl Default for Known {
@@ -110,6 +112,7 @@ impl Default for Known {
             proven: Some(BTreeSet::new()),
             notes: Notes::default(),
             given_up: false,
+            is_old: false,
         }
     }
 }
@@ -125,8 +128,9 @@ impl Known {
         let proven = self.proven.as_ref().map(|_| &holds as _);
         let noted = |pod: &PodView<'_>, volume: &str| self.notes.of(pod.uid, volume);
         let given_up = |_: &Digest| self.given_up;
-        let (contents, given_up) = (&self.contents, &given_up);
-        rows(pod, &Knowledge { contents, given_up, noted: &noted, later: &later, now: &now, proven })
+        let is_old = |_: &PodView<'_>| self.is_old;
+        let (contents, given_up, is_old) = (&self.contents, &given_up, &is_old);
+        rows(pod, &Knowledge { contents, given_up, noted: &noted, is_old, later: &later, now: &now, proven })
     }
 }
 
@@ -302,6 +306,17 @@ fn a_forged_annotation_counts_only_if_the_registry_bears_it_out() {
     let proven = Some(BTreeSet::from([said]));
     let row = Known { proven, notes, ..Known::default() }.rows(&view).rows.remove(0);
     assert_eq!(row.expected, Some(Expected { digest: digest("llm"), resolved: Resolved::Later }));
+    // Of an old Pod nothing else is expected, also after the annotation is gone.
+    let later = || BTreeMap::from([("registry.example/llm:1".to_owned(), digest("llm"))]);
+    let found = Known { later: later(), is_old: true, ..Known::default() }.rows(&view);
+    assert_eq!((&found.rows[0].expected, &found.unproven[..]), (&None, &["model"][..]));
+    let mut notes = Notes::default();
+    notes.note_unproven(&"a".into(), "model");
+    let bare = PodView { volume_digests: None, ..view.clone() };
+    let found = Known { later: later(), notes, ..Known::default() }.rows(&bare);
+    assert_eq!((&found.rows[0].expected, &found.unproven[..]), (&None, &["model"][..]));
+    let found = Known { later: later(), is_old: true, ..Known::default() }.rows(&bare);
+    assert!(found.rows[0].expected.is_some() && found.unproven.is_empty(), "one that never had any");
     // A digest of another repository is not about this volume.
     let text = json!({"model": format!("elsewhere.example/llm@{}", digest("llm"))}).to_string();
     let read = VolumeDigests::read(&text);
@@ -392,4 +407,12 @@ fn series_are_bounded_and_shared_by_namespaces() {
     let mut series = Series::default();
     add(&mut series, "shop", long);
     assert_eq!(series.shown(MOST_SERIES).0[0].labels()[3].len(), 512);
+    let name = "w".repeat(100_000);
+    let mut view = pod("a", vec![container("web", "nginx:1", None)]);
+    view.controller =
+        Some(crate::owners::Controller { api_version: "v1", kind: &name, name: &name, uid: "u" });
+    let mut series = Series::default();
+    series.add(&view, &Known::default().rows(&view).rows, true);
+    let shown = series.shown(MOST_SERIES).0.remove(0);
+    assert_eq!(shown.labels().map(str::len), [4, 512, 512, "nginx:1".len(), 0]);
 }

@@ -166,6 +166,31 @@ fn a_volume_that_was_not_looked_at_does_not_hold_up_the_others_for_ever() {
 }
 
 #[test]
+fn a_pod_without_room_for_another_annotation_is_left_alone() {
+    let mut view = pod("a", vec![volume(IMAGE, vec![mount("web", None)])]);
+    let later = BTreeMap::from([(IMAGE.to_owned(), digest("llm"))]);
+    let known = Known { later, ..Known::default() };
+    let resolutions = Resolutions::default();
+    let change =
+        |view: &PodView<'_>| survey(std::slice::from_ref(view), &known, &resolutions, 1000).1.remove(0);
+    let Change::Write(text) = change(&view) else { panic!("there is room") };
+    let size = "fairlead.dev/volume-digests".len() + text.len();
+    for (bytes, written) in [(240 * 1024 - size, true), (240 * 1024 - size + 1, false), (256 * 1024, false)] {
+        view.annotation_bytes = bytes;
+        let expected = if written { Change::Write(text.clone()) } else { Change::Leave };
+        assert_eq!(change(&view), expected, "{bytes}");
+    }
+    // What is there gives way, and what is to go needs no room.
+    let forged = json!({"model": format!("registry.example/llm@{}", digest("bad"))}).to_string();
+    (view.volume_digests, view.annotation_bytes) = (Some(&*forged), 240 * 1024);
+    assert_eq!(change(&view), Change::Write(text));
+    let told = format!("registry.example/llm@{}", digest("llm"));
+    view.images = vec![volume(IMAGE, vec![mount("web", Some(&told))])];
+    view.annotation_bytes = 256 * 1024;
+    assert_eq!(change(&view), Change::Remove);
+}
+
+#[test]
 fn a_claim_that_a_registry_refuses_to_confirm_goes() {
     let said = format!("registry.example/llm@{}", digest("evil"));
     let text = json!({"model": said}).to_string();
@@ -180,6 +205,27 @@ fn a_claim_that_a_registry_refuses_to_confirm_goes() {
     assert_eq!(change(&resolutions), Change::Leave, "that was before the Pod came");
     resolutions.heed(&shop(), &reference(&said), &refused, at(110));
     assert_eq!(change(&resolutions), Change::Remove);
+}
+
+#[test]
+fn an_old_pod_is_never_told_what_its_tag_names_in_place_of_what_it_said() {
+    let said = format!("registry.example/llm@{}", digest("mounted"));
+    let text = json!({"model": said}).to_string();
+    let mut view = pod("a", vec![volume(IMAGE, vec![mount("web", None)])]);
+    (view.volume_digests, view.created) = (Some(&*text), 100);
+    // A new leader finds that the digest is gone, and that the tag has moved.
+    let mut resolutions = Resolutions::beginning(at(5000));
+    resolutions.learn(&shop(), &reference(IMAGE), digest("moved"), at(5010));
+    resolutions.heed(&shop(), &reference(&said), &Verdict::NotFound { reason: "".into() }, at(5010));
+    let later = BTreeMap::from([(IMAGE.to_owned(), digest("moved"))]);
+    let mut known = Known { later, is_old: true, ..Known::default() };
+    let change = |known: &Known, view: &PodView<'_>| {
+        survey(std::slice::from_ref(view), known, &resolutions, 5020).1.remove(0)
+    };
+    assert_eq!(change(&known, &view), Change::Remove);
+    known.rows(&view).unproven.iter().for_each(|volume| known.notes.note_unproven(&"a".into(), volume));
+    view.volume_digests = None;
+    assert_eq!(change(&known, &view), Change::Leave);
 }
 
 #[test]
@@ -233,12 +279,38 @@ fn contents_are_read_where_the_image_runs_from_and_digests_in_use_are_known() {
     let (mut found, _) = survey(&pods, &Known::default(), &resolutions, 0);
     assert_eq!(found.in_use(), Some(&HashSet::from([digest("app"), digest("new")])));
     assert!(found.compares_platforms);
-    let mut reads = found.readings(|wanted| *wanted != digest("app"));
+    let mut reads = found.readings(8, |wanted| *wanted != digest("app"));
     assert_eq!(reads.len(), 1, "the other one cannot be read now");
-    let (read, reading) = reads.remove(0);
+    let (read, readings) = reads.remove(0);
+    let [reading] = &readings[..] else { panic!("{readings:?}") };
     let images: Vec<_> = reading.images.iter().map(ToString::to_string).collect();
     assert_eq!((read, &*reading.pod), (digest("new"), "a"));
-    assert_eq!(images, [image, "elsewhere.example/app".to_owned()], "what runs may be from there");
+    assert_eq!(images, [image.as_str(), "elsewhere.example/app"], "what runs may be from there");
+    for room in [0, 1, 2] {
+        let (mut found, _) = survey(&pods, &Known::default(), &resolutions, 0);
+        assert_eq!(found.readings(room, |_| true).len(), room, "what cannot be kept is not read");
+    }
+}
+
+#[test]
+fn contents_are_read_with_the_secrets_of_every_pod_that_differs_in_them() {
+    let resolutions = Resolutions::default();
+    let mut survey = Survey::new(&resolutions, at(0), false);
+    let image = reference("registry.example/app:1");
+    let mut read = |pod: &str, namespace: &str, secret: &str, image: &Reference| {
+        let pull_secrets = [Arc::from(secret)].into();
+        let holder = Holder { namespace: namespace.into(), pull_secrets, pod: pod.into() };
+        survey.read(digest("app"), vec![image.clone()], &pod.to_owned(), &holder);
+    };
+    read("without", "shop", "none", &image);
+    read("replica", "shop", "none", &image);
+    read("with", "shop", "login", &image);
+    read("another", "team", "login", &image);
+    read("elsewhere", "team", "login", &reference("mirror.example/app:1"));
+    (0..20).for_each(|number| read("many", &number.to_string(), "login", &image));
+    let readings = survey.readings(1, |_| true).remove(0).1;
+    let pods: Vec<_> = readings.iter().map(|reading| reading.pod.as_str()).collect();
+    assert_eq!(pods, ["without", "with", "another", "elsewhere", "many", "many", "many", "many"]);
 }
 
 #[test]

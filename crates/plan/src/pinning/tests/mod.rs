@@ -271,17 +271,25 @@ fn the_newest_pin_of_the_workload_is_known_last_and_then_that_of_any_other() {
 fn a_pin_is_ready_while_all_pods_run_it() {
     let pin = created(&of_set("web-5d4", "u", "5d4"), &[image("nginx:1", "a", 1)]).spec;
     let (held, other) = (format!("m.io/nginx:1@{}", digest("a")), format!("nginx:1@{}", digest("b")));
-    let pod = |name, asked, used| PodImages { name, images: vec![(asked, used), ("redis:1", "redis:1")] };
+    let image = |asked, used, pull_policy| PodImage { asked, used, pull_policy };
+    let other_image = image("redis:1", "redis:1", None);
+    let pod = |name, asked, used| PodImages { name, images: vec![image(asked, used, None), other_image] };
+    let from_node = PodImages {
+        images: vec![image("nginx:1", &held, None), image("nginx:1", "nginx:1", Some("Never"))],
+        ..pod("p", "", "")
+    };
     for (pods, ready, says) in [
         (vec![], true, "1 image pinned; the revision has no Pod"),
-        (vec![pod("p", "nginx:1", &held)], true, "1 image pinned; 1 Pod run what is pinned"),
+        (vec![pod("p", "nginx:1", &held)], true, "1 image pinned; 1 Pod runs what is pinned"),
         (
             vec![pod("p", "nginx:1", "nginx:1"), pod("q", "nginx:1", &held)],
             false,
             "1 of 2 Pods were admitted without",
         ),
         (vec![pod("p", "docker.io/library/nginx:1", &other)], false, "without the pinned digests: p; delete"),
-        (vec![pod("p", &other, &other)], true, "1 Pod run"),
+        (vec![pod("p", &other, &other)], true, "1 Pod runs"),
+        (vec![from_node], true, "1 Pod runs"),
+        (vec![pod("p", &other, &other), pod("q", "nginx:1", &held)], true, "2 Pods run what is pinned"),
     ] {
         let finding = report(&pin, &pods);
         assert_eq!(finding.status, ConditionStatus::from(ready), "{}", finding.message);
@@ -326,10 +334,20 @@ fn named(digest: Digest) -> String {
     format!("docker.io/library/nginx@{digest}")
 }
 
-/// Where nothing can be read but `contents`.
+/// Where nothing can be read but `contents`, and the tag names the digest of "1".
 fn told(images: &[RunningImage], contents: &Contents) -> Result<Digest, NotRunning> {
+    told_beside(images, contents, &Ok(digest("1")))
+}
+
+/// The same where the registry says this of the tag.
+fn told_beside(
+    images: &[RunningImage],
+    contents: &Contents,
+    now: &Result<Digest, String>,
+) -> Result<Digest, NotRunning> {
     let unread = |_: &Digest| Some("the registry is away".to_owned());
-    running(&reference("nginx:1"), images, ReadContents { contents, unread: &unread })
+    let now = |_: &Reference| Some(now.clone());
+    running(&reference("nginx:1"), images, ReadContents { contents, unread: &unread, now: &now })
 }
 
 #[test]
@@ -351,7 +369,11 @@ fn what_runs_is_told_by_the_specification_the_kubelet_or_the_record() {
     ] {
         assert_eq!(told(&images, &Contents::default()), expected, "{images:?}");
     }
-    let both = told(&[plain("p", Some(named(one))), plain("q", Some(named(two)))], &Contents::default());
+    let mut contents = Contents::default();
+    for image in [one, two] {
+        contents.learn(image, Content::image(digest("config")));
+    }
+    let both = told(&[plain("p", Some(named(one))), plain("q", Some(named(two)))], &contents);
     assert!(matches!(both, Err(NotRunning::Differs(told)) if told.contains("Pod q")));
 
     // What only annotations say, and the registry does not bear out.
@@ -410,6 +432,56 @@ fn what_was_recorded_is_compared_with_what_is_reported() {
 }
 
 #[test]
+fn a_manifest_of_which_nothing_was_recorded_is_compared_with_what_the_tag_names() {
+    let [index, one, two, other, moved] = ["index", "1", "2", "other", "moved"].map(digest);
+    let mut contents = Contents::default();
+    let manifest = |digest| PlatformManifest { platform: Platform::default(), digest };
+    contents.learn(index, Content::index([manifest(one), manifest(two)]));
+    contents.learn(moved, Content::index([manifest(other)]));
+    for image in [one, two, other] {
+        contents.learn(image, Content::image(digest("config")));
+    }
+    let on = |digest: Digest| runs("p", "nginx:1", Some(named(digest)), None);
+    let away = || Err("it is unreachable".to_owned());
+    for (what, reported, now, expected) in [
+        ("the index of the tag", index, Ok(index), Ok(index)),
+        ("CRI-O names the image of its platform", one, Ok(index), Ok(index)),
+        ("the same on another platform", two, Ok(index), Ok(index)),
+        ("the tag is for one platform", one, Ok(one), Ok(one)),
+        ("it was, and has moved", one, Ok(other), Ok(one)),
+        ("an index whose tag has moved", index, Ok(moved), Ok(index)),
+        ("an index, and the tag is gone", index, away(), Ok(index)),
+        ("of an index whose tag has moved", one, Ok(moved), Err("is not part of that index")),
+        ("the tag is not known", one, away(), Err("may be the image of one platform")),
+        ("neither is", digest("unread"), away(), Err("may be the image of one platform")),
+        ("the index cannot be read", one, Ok(digest("unread")), Err("the registry is away")),
+    ] {
+        match (told_beside(&[on(reported)], &contents, &now), expected) {
+            (Err(error), Err(says)) => {
+                let error = error.to_string();
+                let about = "what Pod p was to run is not recorded, and ";
+                assert!(error.starts_with(about) && error.contains(says), "{what}: {error}");
+                assert!(error.ends_with("; use --from registry"), "{what}: {error}");
+            }
+            (told, expected) => assert_eq!(told.ok(), expected.ok(), "{what}"),
+        }
+    }
+    // On nodes of two platforms it is one index.
+    assert_eq!(told_beside(&[on(one), on(two)], &contents, &Ok(index)), Ok(index));
+
+    let (asked, unread) = (on(one), |_: &Digest| None);
+    let none = Contents::default();
+    let unasked = ReadContents { contents: &none, unread: &unread, now: &|_| None };
+    assert_eq!((asked.to_ask(unasked), asked.to_read(unasked)), (Some(reference("nginx:1")), None));
+    for (now, reads) in [(Ok(one), None), (Ok(index), Some(index)), (away(), Some(one))] {
+        let now = |_: &Reference| Some(now.clone());
+        let read = ReadContents { now: &now, ..unasked };
+        assert_eq!((asked.to_ask(read), asked.to_read(read)), (None, reads));
+    }
+    assert_eq!(runs("p", "nginx:1", Some(named(one)), Some(index)).to_ask(unasked), None);
+}
+
+#[test]
 fn no_more_is_read_than_it_takes() {
     let [index, one, two, config] = ["index", "1", "2", "config of 1"].map(digest);
     let manifest = |digest| PlatformManifest { platform: Platform::default(), digest };
@@ -418,7 +490,7 @@ fn no_more_is_read_than_it_takes() {
     let (by_manifest, by_id, same) =
         (on(Some(named(one))), on(Some(config.to_string())), on(Some(named(index))));
     let reads = |image: &RunningImage, contents: &Contents| {
-        image.to_read(ReadContents { contents, unread: &|_| None })
+        image.to_read(ReadContents { contents, unread: &|_| None, now: &|_| None })
     };
     assert_eq!(reads(&same, &contents), None);
     assert_eq!([&by_manifest, &by_id].map(|image| reads(image, &contents)), [Some(index), Some(index)]);
@@ -432,7 +504,8 @@ fn no_more_is_read_than_it_takes() {
     let away = |digest: &Digest| (*digest == one).then(|| "it is away".to_owned());
     let mut without = Contents::default();
     without.learn(index, Content::index([manifest(one), manifest(two)]));
-    assert_eq!(of_two.to_read(ReadContents { contents: &without, unread: &away }), Some(two));
+    let read = ReadContents { contents: &without, unread: &away, now: &|_| None };
+    assert_eq!(of_two.to_read(read), Some(two));
     let elsewhere = on(Some(format!("mirror.example/nginx@{one}")));
     let places: Vec<_> = elsewhere.repositories().iter().map(|place| place.as_str().to_owned()).collect();
     assert_eq!(places, ["docker.io/library/nginx", "mirror.example/nginx"]);

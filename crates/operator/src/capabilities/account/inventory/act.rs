@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fairlead_api::names::fairlead::VOLUME_DIGESTS;
-use fairlead_plan::inventory::Content;
+use fairlead_plan::inventory::{Content, ContentRead};
 use fairlead_registry::manifest::Selector;
 use fairlead_registry::{Class, Context as Call, Problem, Right};
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -35,26 +35,32 @@ pub(super) enum ReadResult {
     Failed,
 }
 
-/// Reads an index or a manifest as the Pod could, in the first repository that has it.
+/// Reads an index or a manifest as its Pods could, in the first repository that opens to one of them and has it.
 pub(super) async fn read(context: &Context, wish: ContentWish) -> ReadResult {
-    let ContentWish { digest, images, pod } = wish;
+    let ContentWish { digest, readings } = wish;
     let deadline = Instant::now() + PATIENCE;
-    let keys = context.secrets.of_pod(&pod, deadline).await;
-    let call = Call::new(Class::Background, deadline).on_behalf_of(&pod.key.namespace);
     let mut result = ReadResult::Absent;
-    for image in images {
-        let (credentials, cause) = (keys.credentials(&image), context.cause_of(&pod, &image));
-        let reading = async {
-            let repository =
-                context.registries.repository_for(cause, &image.repository(), credentials, Right::Pull)?;
-            repository.manifest(&Selector::from(digest), &call).await?.content()
-        };
-        match reading.await {
-            Ok(read) => return ReadResult::Content(content(read)),
-            Err(error) => {
-                tracing::debug!(%image, %digest, %error, "what is behind a digest could not be read");
-                if !matches!(error.problem, Problem::NotFound(_)) {
-                    result = ReadResult::Failed;
+    for ContentRead { images, pod, .. } in readings {
+        let keys = context.secrets.of_pod(&pod, deadline).await;
+        let call = Call::new(Class::Background, deadline).on_behalf_of(&pod.key.namespace);
+        for image in images {
+            let (credentials, cause) = (keys.credentials(&image), context.cause_of(&pod, &image));
+            let reading = async {
+                let repository = context.registries.repository_for(
+                    cause,
+                    &image.repository(),
+                    credentials,
+                    Right::Pull,
+                )?;
+                repository.manifest(&Selector::from(digest), &call).await?.content()
+            };
+            match reading.await {
+                Ok(read) => return ReadResult::Content(content(read)),
+                Err(error) => {
+                    tracing::debug!(%image, %digest, %error, "what is behind a digest could not be read");
+                    if !matches!(error.problem, Problem::NotFound(_)) {
+                        result = ReadResult::Failed;
+                    }
                 }
             }
         }

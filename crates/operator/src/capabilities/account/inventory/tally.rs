@@ -14,7 +14,7 @@ use fairlead_plan::credentials::Principal;
 use fairlead_plan::inventory::{
     Change, ContentRead, Contents, Current, Drift, DriftFindings, Drifts, FindingKind, ImageWish, Knowledge,
     MOST_SERIES, MountMemory, NamespaceImage, Notes, PodRows, PodView, Resolutions, Role, SeenDigest, Series,
-    ShownSeries, Source, State, Survey, Surveyed, Suspects, rows,
+    ShownSeries, Source, State, Survey, Surveyed, Suspects, is_old, rows,
 };
 use fairlead_plan::pull_secrets::Selection;
 use fairlead_plan::routing::Index;
@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::InventorySetup;
-use crate::capabilities::account::observe::{Platforms, view};
+use crate::capabilities::account::observe::{Platforms, is_running, view};
 use crate::cluster::state::{Key, PodEntry};
 use crate::cluster::usage::{AnnotationsOf, LabelsOf};
 use crate::context::Context;
@@ -46,7 +46,7 @@ pub(super) struct Known {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unread {
     pub(super) again: Instant,
-    /// It was read, and there was no room for it.
+    /// It was read, and there was no room for it. It is read again once there is.
     pub(super) no_room: bool,
 }
 
@@ -72,13 +72,11 @@ pub(in crate::capabilities::account) struct Tally {
     pub(super) writes: Vec<DigestWrite>,
 }
 
-/// A digest whose content is wanted, and a Pod with whose Secrets it can be read.
+/// A digest whose content is wanted, and the Pods with whose Secrets it may be read.
 #[derive(Debug)]
 pub(super) struct ContentWish {
     pub(super) digest: Digest,
-    /// Images in whose repositories it may be.
-    pub(super) images: Vec<Reference>,
-    pub(super) pod: Arc<PodEntry>,
+    pub(super) readings: Vec<ContentRead<Arc<PodEntry>>>,
 }
 
 /// What a Pod is to be told of its image volumes. None takes the annotation away.
@@ -129,14 +127,14 @@ pub(super) fn gather(setup: &InventorySetup, known: &Known, now: Timestamp) -> T
     tally.looks_omitted = looks_omitted;
     tally.looks = pass.looks(looks);
     let due = |digest: &Digest| {
-        let is_time = |unread: &Unread| unread.again <= Instant::now();
+        let is_time = |unread: &Unread| unread.no_room || unread.again <= Instant::now();
         contents.get(digest).is_none() && unreadable.get(digest).is_none_or(is_time)
     };
     let asked: HashSet<Digest> = survey.reads().copied().collect();
     tally.reads = survey
-        .readings(due)
+        .readings(contents.room(), due)
         .into_iter()
-        .map(|(digest, ContentRead { images, pod })| ContentWish { digest, images, pod })
+        .map(|(digest, readings)| ContentWish { digest, readings })
         .collect();
     tally.states = std::mem::take(&mut survey.states);
     tally.sources = std::mem::take(&mut survey.sources);
@@ -171,8 +169,12 @@ fn is_left_alone(setup: &InventorySetup, pod: &PodEntry) -> bool {
         || context.resources.namespaces.selection(namespace) == Selection::LeftOut
 }
 
-fn is_running(pod: &PodEntry) -> bool {
-    !pod.deleting && pod.pulls.is_none() && !pod.has_ended()
+fn holder(pod: &PodEntry) -> Holder {
+    Holder {
+        namespace: Arc::clone(&pod.key.namespace),
+        pull_secrets: Arc::clone(&pod.pull_secrets),
+        pod: Arc::clone(&pod.key.name),
+    }
 }
 
 impl Pass<'_> {
@@ -201,14 +203,11 @@ impl Pass<'_> {
                     notes.note(&pod.uid, row.name, expected);
                 }
             }
+            found.unproven.iter().for_each(|volume| notes.note_unproven(&pod.uid, volume));
             if config.metrics != AccountMetrics::Off {
                 series.add(&view, &found.rows, config.metrics == AccountMetrics::Workload);
             }
-            let holder = Holder {
-                namespace: Arc::clone(&pod.key.namespace),
-                pull_secrets: Arc::clone(&pod.pull_secrets),
-                pod: Arc::clone(&pod.key.name),
-            };
+            let holder = holder(pod);
             let surveyed = Surveyed { pod, view: &view, found: &found, holder: &holder };
             survey.add(&surveyed);
             if config.annotate && !is_left_alone(self.setup, pod) {
@@ -236,7 +235,7 @@ impl Pass<'_> {
             if let (Ok(image), Some(pod)) =
                 (Reference::parse(&read.image), self.setup.context.resources.pods.get(&key))
             {
-                survey.read(read.digest, vec![image], &pod);
+                survey.read(read.digest, vec![image], &pod, &holder(&pod));
             }
         }
     }
@@ -252,7 +251,8 @@ impl Pass<'_> {
     fn rows<'p>(&self, pod: &PodEntry, view: &PodView<'p>, notes: &Notes) -> PodRows<'p> {
         let (namespace, resolutions) = (&pod.key.namespace, self.resolutions);
         let given_up = |digest: &Digest| self.given_up(digest);
-        let known = |view: &PodView<'_>, volume: &str| notes.of(view.uid, volume);
+        let found = |view: &PodView<'_>, volume: &str| notes.of(view.uid, volume);
+        let is_old = |view: &PodView<'_>| is_old(view, self.now.as_second());
         let later = |view: &PodView<'_>, image: &str| {
             resolutions.since(namespace, &Reference::parse(image).ok()?, view.created)
         };
@@ -263,7 +263,8 @@ impl Pass<'_> {
         let knowledge = Knowledge {
             contents: self.contents,
             given_up: &given_up,
-            noted: &known,
+            noted: &found,
+            is_old: &is_old,
             later: &later,
             now: &now,
             proven: Some(&proven),
