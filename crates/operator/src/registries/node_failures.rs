@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::capabilities::heal::cause_of;
+use crate::capabilities::heal::{cause_of, is_old_news};
 use crate::cluster::state::{Container, Key, PodEntry, Pods, PullProblem, Role};
 use crate::context::Context;
 
@@ -100,7 +100,7 @@ pub async fn learn(context: Arc<Context>, stop: CancellationToken) {
         loop {
             let (pods, now) = (&context.resources.pods, Instant::now());
             let (mut due, wait) = seen
-                .news(&pods.take_failed())
+                .news(&pods.take_failed(), Timestamp::now())
                 .into_iter()
                 .partition::<Vec<_>, _>(|failed| !failed.failure.is_of_registry());
             let wait = stream::iter(wait.into_iter().map(|failed| failed.doubted(&context, &asked)));
@@ -186,12 +186,15 @@ struct SeenContainer {
 
 impl Seen {
     /// What failed since. A kubelet that waits before it tries again says nothing new; an attempt that failed does.
-    fn news(&mut self, failed: &VecDeque<Arc<PodEntry>>) -> Vec<Failed> {
+    fn news(&mut self, failed: &VecDeque<Arc<PodEntry>>, now: Timestamp) -> Vec<Failed> {
         let mut news = Vec::new();
         for pod in failed {
             let Some(node) = &pod.node else { continue };
             for container in &pod.containers {
                 let Some(problem) = &container.pull_problem else { continue };
+                if is_old_news(pod, container, now) {
+                    continue;
+                }
                 let key = (pod.uid.clone(), container.name.clone());
                 let state = (container.image.clone(), container.waiting.clone());
                 let failed = failed_image(pod, container, problem);
@@ -249,8 +252,9 @@ pub fn failed_pulls(pod: &PodEntry) -> Vec<(Reference, PullFailure, Timestamp)> 
         .failures()
         .filter_map(|(image, failure, at)| Some((Reference::parse(image).ok()?, failure, at)));
     let now = pod.containers.iter().filter_map(|container| {
-        let problem = container.pull_problem.as_ref()?;
-        Some((failed_image(pod, container, problem)?, problem.failure, Timestamp::now()))
+        let (problem, now) = (container.pull_problem.as_ref()?, Timestamp::now());
+        let image = failed_image(pod, container, problem).filter(|_| !is_old_news(pod, container, now))?;
+        Some((image, problem.failure, now))
     });
     before.chain(now).filter(|(_, failure, _)| failure.is_of_location()).collect()
 }

@@ -33,6 +33,8 @@ pub struct Written<'a> {
     pub upstreams: Option<&'a str>,
     /// `harbor-reef/patched-containers`
     pub patched_containers: Option<&'a str>,
+    /// `harbor-reef/patched`
+    pub patched: Option<&'a str>,
 }
 
 /// An annotation that cannot be read, and is treated as if it were not there.
@@ -80,6 +82,12 @@ impl<'a> Written<'a> {
     /// Containers that were patched, in the order in which they were.
     pub fn patched_containers(&self) -> Vec<String> {
         read_patched(self.patched_containers).unwrap_or_default()
+    }
+
+    /// When the Pod was patched last, if this container was patched at all.
+    pub(super) fn patched_at(&self, container: &str) -> Option<Timestamp> {
+        let at = self.patched?.parse().ok()?;
+        self.patched_containers().iter().any(|name| name == container).then_some(at)
     }
 
     /// What the Pod with this UID was given. An annotation that names another UID came with a template or a copy, and

@@ -18,6 +18,8 @@ mod tests;
 
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
+
 use crate::pod_record::{Place, Record, Route};
 use crate::pull_failure::PullFailure;
 
@@ -28,6 +30,9 @@ pub use self::patch::{Move, Operation, Repair, carried_over, repair};
 
 /// A failed patch is tried again after this time.
 const RETRY_SECONDS: i64 = 15;
+
+/// How long after a patch the kubelet may repeat what it said of the image before: as long as it pulls.
+const OLD_NEWS: SignedDuration = SignedDuration::from_mins(5);
 
 /// A container whose image, or one of whose image volumes, cannot be pulled.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,8 +46,8 @@ pub struct FailingContainer<'a> {
     /// The kubelet's reason, as it is stored.
     pub waiting: &'a str,
     pub failure: PullFailure,
-    /// The end of the kubelet's message.
-    pub message: &'a str,
+    /// The kubelet's message names what cannot be pulled.
+    pub names_image: bool,
     /// The image volume that cannot be pulled. The image of the container itself is then not at fault.
     pub volume: Option<FailingVolume<'a>>,
 }
@@ -105,6 +110,18 @@ impl FailingPod<'_> {
     /// The images that its containers were given before.
     pub fn tried(&self) -> Tried {
         self.written.tried(self.uid)
+    }
+
+    /// Until when what the kubelet says of a container may be about the image that it had before it was patched; none if
+    /// it counts. A kubelet publishes the new image at once, beside the reason of the last attempt, which is kept while
+    /// it pulls. Where the message names no image, an attempt that fails as well shows by the reason that follows:
+    /// `ImagePullBackOff` quotes the image. This is read from the Pod, so that a new leader knows it, too.
+    pub fn old_news_until(&self, container: &FailingContainer<'_>, now: Timestamp) -> Option<Timestamp> {
+        let is_vague =
+            !container.names_image && matches!(container.waiting, "ErrImagePull" | "RegistryUnavailable");
+        let patched = self.written.patched_at(container.name()).filter(|_| is_vague)?;
+        let is_recent = now.duration_since(patched).abs() < OLD_NEWS;
+        patched.checked_add(OLD_NEWS).ok().filter(|_| is_recent)
     }
 
     /// What was recorded for an image when the Pod was admitted, as long as that is the image that it has. A record

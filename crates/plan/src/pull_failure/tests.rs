@@ -237,25 +237,31 @@ fn a_failure_of_a_volume_is_told_from_one_of_the_container() {
 }
 
 #[test]
-fn a_status_about_an_image_that_was_replaced_says_nothing() {
+fn a_message_is_about_what_it_names_or_else_what_the_status_has() {
+    use Attribution::{Former, Named, Presumed};
     let quoting = r#"failed to pull and unpack image "docker.io/library/nginx:1": not found"#;
     for (image, status_image, message, about) in [
-        ("nginx:1", "nginx:1", quoting, true),
-        ("nginx:1", "", quoting, true),
+        ("nginx:1", "nginx:1", quoting, Named),
+        ("nginx:1", "", quoting, Named),
         // It ran with another image before this one failed.
-        ("nginx:1", "m.io/nginx:0", quoting, true),
+        ("nginx:1", "m.io/nginx:0", quoting, Named),
         // The kubelet has not tried the new image yet.
-        ("m.io/nginx:1", "m.io/nginx:1", quoting, false),
-        ("m.io/nginx:1", "nginx:1", quoting, false),
-        ("nginx:1", "docker.io/library/nginx:1", "pull QPS exceeded", true),
-        ("nginx:1", "", "pull QPS exceeded", true),
-        ("m.io/nginx:1", "nginx:1", "pull QPS exceeded", false),
+        ("m.io/nginx:1", "m.io/nginx:1", quoting, Former),
+        ("m.io/nginx:1", "nginx:1", quoting, Former),
+        ("nginx:1", "docker.io/library/nginx:1", "pull QPS exceeded", Presumed),
+        ("nginx:1", "", "pull QPS exceeded", Presumed),
+        ("m.io/nginx:1", "nginx:1", "pull QPS exceeded", Former),
+        ("nginx:1", "nginx:1", "initializing source docker://nginx:1: no such host", Named),
+        ("m.io/nginx:1", "m.io/nginx:1", "initializing source docker://nginx:1: no such host", Presumed),
+        ("r.io/a:1", "r.io/a:1", "initializing source docker://m.io/r.io/a:1: no such host", Presumed),
+        ("r.io/a:1", "r.io/a:1", "image pull failed for r.io/a:1 because the registry is unavailable", Named),
     ] {
         let wanted = [image].into_iter();
-        assert_eq!(is_about(wanted, status_image, message), about, "{image}, {status_image}, {message}");
+        assert_eq!(attribution(wanted, status_image, message), about, "{image}, {status_image}, {message}");
     }
     let volume = r#"Back-off pulling image "r.io/models/llm:3""#;
-    assert!(is_about(["r.io/web:1", "r.io/models/llm:3"].into_iter(), "r.io/web:1", volume));
+    let both = ["r.io/web:1", "r.io/models/llm:3"].into_iter();
+    assert_eq!(attribution(both, "r.io/web:1", volume), Named);
 }
 
 #[test]

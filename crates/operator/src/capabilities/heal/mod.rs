@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 pub use self::metrics::Metrics;
 use self::observe::{Rules, view};
-pub(crate) use self::observe::{cause_of, is_static};
+pub(crate) use self::observe::{cause_of, is_old_news, is_static};
 use self::treat::{Outcome, Treatment};
 use crate::cluster::state::{Changes, Phase, PodEntry};
 use crate::context::Context;

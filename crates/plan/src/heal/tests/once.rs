@@ -176,34 +176,37 @@ fn a_passing_failure_of_a_recorded_image_volume_is_waited_for() {
     assert_eq!(Incidents::default().look(&pod, at(0)).unpatchable, [0], "of this one nothing is recorded");
 }
 
-/// Statuses that quote no image look the same before and after the patch, for as long as the kubelet pulls.
+/// Statuses that name no image look the same before and after the patch, for as long as the kubelet pulls.
 #[test]
 fn what_the_kubelet_repeats_after_a_patch_is_no_failure_of_the_new_image() {
     let record = routes("main", "nginx:1", "l.io/nginx:1", &["m.io/nginx:1", "n.io/nginx:1"]);
-    let mut pod = Stored::new(&[("main", "l.io/nginx:1")], &[], record).waiting(&[("main", "ErrImagePull")]);
+    let containers = [("main", "l.io/nginx:1"), ("side", "s:1")];
+    let mut pod = Stored::new(&containers, &[], record).waiting(&[("main", "ErrImagePull")]);
     let mut incidents = Incidents::default();
-    let look = |pod: &Stored, incidents: &mut Incidents, now| {
+    assert_eq!(heal(&mut pod, &mut incidents, &["m.io/nginx:1"], at(0)), ["main: m.io/nginx:1"]);
+    let look = |reasons: &[(&str, &str)], names_image, incidents: &mut Incidents, now| {
+        let pod = pod.clone().waiting(reasons);
         let images = pod.images();
-        let mut view = failing(pod, &images, PullFailure::NotFound);
-        view.containers[0].message = "not found";
+        let mut view = failing(&pod, &images, PullFailure::NotFound);
+        view.containers.iter_mut().for_each(|one| one.names_image = names_image);
         incidents.look(&view, at(now))
     };
-    assert_eq!(look(&pod, &mut incidents, 0).due, [0]);
-    incidents.patched(&pod.uid, at(0));
-    pod.object["spec"]["containers"][0]["image"] = "m.io/nginx:1".into();
-    let soon = look(&pod, &mut incidents, 14);
-    assert_eq!((soon.due, soon.next), (vec![], Some(at(15))));
-    let later = look(&pod, &mut incidents, 15);
-    assert_eq!((later.due, later.next), (vec![], Some(at(300))), "it may be pulling still");
-    let failed = pod.clone().waiting(&[("main", "ImagePullBackOff")]);
-    assert_eq!(look(&failed, &mut incidents, 60).due, [0], "the new image failed as well");
-
-    let mut incidents = Incidents::default();
-    let before =
-        Stored::new(&[("main", "l.io/nginx:1")], &[], json!({})).waiting(&[("main", "ErrImagePull")]);
-    assert_eq!(look(&before, &mut incidents, 0).due, [0]);
-    incidents.patched(&before.uid, at(0));
-    assert_eq!(look(&pod, &mut incidents, 300).due, [0], "a kubelet that says nothing else for so long");
+    for reason in ["ErrImagePull", "RegistryUnavailable"] {
+        // The Pod was no failing one for a moment, or another replica leads.
+        for incidents in [&mut incidents, &mut Incidents::default()] {
+            let later = look(&[("main", reason)], false, incidents, 15);
+            assert_eq!((later.due, later.next), (vec![], Some(at(300))), "it may be pulling still");
+            assert_eq!(later.notes, [], "nothing is said of it either");
+        }
+        let late = look(&[("main", reason)], false, &mut Incidents::default(), 300);
+        assert_eq!(late.due, [0], "a kubelet that says nothing else for so long");
+    }
+    let named = look(&[("main", "ErrImagePull")], true, &mut Incidents::default(), 15);
+    assert_eq!(named.due, [0], "the kubelet says that the new image failed");
+    let other = look(&[("side", "ErrImagePull")], false, &mut Incidents::default(), 15);
+    assert_eq!(other.due, [0], "that container was not patched");
+    let failed = look(&[("main", "ImagePullBackOff")], false, &mut incidents, 60);
+    assert_eq!(failed.due, [0], "the new image failed as well");
 }
 
 #[test]
