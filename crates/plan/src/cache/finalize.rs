@@ -71,9 +71,8 @@ pub fn finalization(deleted: &DeletedCache<'_>) -> Finalization {
     if deleted.retain {
         return Finalization::Done { left: None };
     }
-    let until = deleted.deletion.checked_add(GIVE_UP).unwrap_or(Timestamp::MAX);
     // What was not tried, because no replica led for all that time, is not given up.
-    if let Some(failing) = deleted.failing.filter(|_| until <= deleted.now) {
+    if let Some(failing) = deleted.failing.filter(|_| is_over(deleted.deletion, deleted.now)) {
         return Finalization::Done { left: Some(given_up(deleted.name, failing)) };
     }
     let Some(observed) = deleted.observed else { return Finalization::Look };
@@ -92,6 +91,11 @@ pub fn finalization(deleted: &DeletedCache<'_>) -> Finalization {
         }
     }
     if removals.is_empty() { Finalization::Done { left } } else { Finalization::Remove { removals, left } }
+}
+
+/// Whether a removal that has failed since then is given up.
+pub(super) fn is_over(since: Timestamp, now: Timestamp) -> bool {
+    since.checked_add(GIVE_UP).unwrap_or(Timestamp::MAX) <= now
 }
 
 /// A project of the name that serves from somewhere else is not part of the pair.

@@ -9,7 +9,7 @@ use fairlead_api::conditions::{Condition, merge};
 use fairlead_api::names::reef::PROXY_CACHE_FINALIZER;
 use fairlead_api::reef::{OWNED, ProxyCache, ProxyCacheStatus, ProxyCacheType, SYNCED};
 use fairlead_plan::cache::{
-    Desired, Mark, Outcome, Report, SpecError, leaving, next_attempt, not_configured, report, says,
+    Desired, Mark, Outcome, Report, Seen, SpecError, leaving, next_attempt, not_configured, report, says,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -57,6 +57,8 @@ struct Cache {
     complete: Option<i64>,
     /// Updates that Harbor refused, or removals that failed, in a row.
     failures: u32,
+    /// Since when pairs of former names cannot be removed.
+    stuck_since: Option<Timestamp>,
     failing: Option<String>,
     /// The object may go.
     released: bool,
@@ -318,6 +320,7 @@ impl Cache {
             taken: None,
             complete: None,
             failures: 0,
+            stuck_since: None,
             failing: None,
             released: false,
             finalizer_due: now,
@@ -342,6 +345,9 @@ impl Cache {
             }
             if !self.basis.deleting && basis.deleting {
                 (self.report, self.failures) = (None, 0);
+            }
+            if self.basis.generation != basis.generation {
+                (self.failures, self.stuck_since) = (0, None);
             }
             self.basis = basis;
             self.due = now;
@@ -368,7 +374,7 @@ impl Cache {
     }
 
     fn looked(&mut self, looked: Looked, setup: &CacheSetup, now: Timestamp) {
-        let Looked { generation, outcome, taken, done } = looked;
+        let Looked { generation, mut outcome, taken, done } = looked;
         self.taken = taken;
         for what in &done {
             setup.context.events.tell(events::done(&self.object, what, now));
@@ -377,6 +383,11 @@ impl Cache {
         // made for it is found by its mark then.
         if generation != self.basis.generation {
             return;
+        }
+        let mut is_stuck = false;
+        if let Outcome::Seen(seen) = &mut outcome {
+            self.give_up(seen, setup, now);
+            is_stuck = seen.former.is_some();
         }
         let is_complete = matches!(&outcome, Outcome::Seen(seen) if seen.is_complete());
         self.complete = generation.filter(|_| is_complete);
@@ -388,7 +399,7 @@ impl Cache {
         if let (Some(refused), 0) = (refused, self.failures) {
             setup.context.events.tell(events::refused(&self.object, refused, now));
         }
-        self.failures = if is_refused { self.failures.saturating_add(1) } else { 0 };
+        self.failures = if is_refused || is_stuck { self.failures.saturating_add(1) } else { 0 };
         setup.metrics.looked(report.settled);
         if let Some(healthy) = report.healthy {
             let kind = self.object.spec.type_;
@@ -397,6 +408,16 @@ impl Cache {
         }
         self.wait(report.again, now);
         self.report = Some(report);
+    }
+
+    /// Gives up pairs of former names that could not be removed for too long.
+    fn give_up(&mut self, seen: &mut Seen, setup: &CacheSetup, now: Timestamp) {
+        self.stuck_since = seen.former.as_ref().map(|_| self.stuck_since.unwrap_or(now));
+        if let Some(left) = self.stuck_since.and_then(|since| seen.give_up(since, now)) {
+            tracing::warn!(proxycache = &*self.name, left, "objects of a former name remain in Harbor");
+            setup.context.events.tell(events::left_behind(&self.object, &left));
+            self.stuck_since = None;
+        }
     }
 
     fn removed(&mut self, removed: Removed, setup: &CacheSetup, now: Timestamp) {

@@ -5,9 +5,9 @@ use kube::{Resource, ResourceExt};
 
 use crate::controller::events::{About, Notice};
 
-/// An object goes, and what was to go with it stays.
+/// What was to be removed from Harbor stays there.
 pub(super) fn left_behind(object: &ProxyCache, left: &str) -> Notice {
-    notice(object, true, "LeftInHarbor", left.to_owned(), object.uid().unwrap_or_default())
+    notice(object, true, "LeftInHarbor", left.to_owned(), left.to_owned())
 }
 
 /// Harbor was changed, at this moment.

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Event;
 
 use super::*;
 
-async fn is_told(bench: &Bench, name: &str, words: &str) -> Result<()> {
+pub(super) async fn is_told(bench: &Bench, name: &str, words: &str) -> Result<()> {
     let events: Api<Event> = Api::namespaced(bench.client.clone(), "default");
     eventually(SOON, || async {
         let all = events.list(&kube::api::ListParams::default()).await?.items;

@@ -1,5 +1,6 @@
 //! Plans and statuses, by table; what holds of every plan is in `properties`.
 
+mod former;
 mod properties;
 
 use std::time::Duration;
@@ -313,6 +314,7 @@ fn a_status_names_the_endpoint_of_the_present_name() {
         observed,
         plan,
         failed: None,
+        former: None,
         refused: Some("wrong password".to_owned()),
         rejected: false,
         taken: None,
@@ -327,7 +329,15 @@ fn seen(health: Health, refused: Option<&str>) -> Outcome {
     let plan = Plan { ownership: Ownership::Ours, actions: vec![], problem: None };
     let refused = refused.map(str::to_owned);
     let taken = Some("uid/one".to_owned());
-    Outcome::Seen(Box::new(Seen { observed, plan, failed: None, refused, rejected: false, taken }))
+    Outcome::Seen(Box::new(Seen {
+        observed,
+        plan,
+        failed: None,
+        former: None,
+        refused,
+        rejected: false,
+        taken,
+    }))
 }
 
 fn condition(report: &Report, type_: &str) -> (ConditionStatus, String) {
@@ -401,7 +411,7 @@ fn a_cache_whose_new_upstream_is_refused_is_not_ready() {
         let observed = pair(endpoint(change), Some(project(Some(5), false)));
         let plan = planned(&observed, &taken("uid/one"), Ok(Some(login)));
         let refused = Some("Harbor cannot log in".to_owned());
-        let seen = Seen { observed, plan, failed: None, refused, rejected: false, taken: None };
+        let seen = Seen { observed, plan, failed: None, former: None, refused, rejected: false, taken: None };
         report(None, Some(2), &Outcome::Seen(Box::new(seen)), 1, Timestamp::UNIX_EPOCH)
     };
     let moved = refused(|one| one.url = "https://former".to_owned(), &login("one"));
@@ -423,6 +433,7 @@ fn attempts_at_an_endpoint_that_is_not_taken_become_rare() {
             observed: Observed::default(),
             plan: plan.clone(),
             failed: Some("cannot create endpoint quay".to_owned()),
+            former: None,
             refused: None,
             rejected,
             taken: None,
