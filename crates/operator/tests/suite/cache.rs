@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use fairlead_api::conditions::{Condition, ConditionStatus, find, types};
 use fairlead_api::names::reef::PROXY_CACHE_FINALIZER;
 use fairlead_api::reef::{
-    HEALTHY, OWNED, ProxyCache, ProxyCacheHealth, ProxyCachePhase, ProxyCacheStatus, SYNCED,
+    HEALTHY, OFFERED, OWNED, ProxyCache, ProxyCacheHealth, ProxyCachePhase, ProxyCacheStatus, SYNCED,
 };
 use fairlead_operator::capabilities::cache::{CacheController, CacheSetup, Metrics};
 use fairlead_operator::context::Context;

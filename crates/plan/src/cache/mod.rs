@@ -9,6 +9,7 @@
 
 mod desired;
 mod finalize;
+mod offered;
 mod ownership;
 mod reconcile;
 mod report;
@@ -19,6 +20,7 @@ use fairlead_domain::harbor::{Endpoint, Login, Project};
 
 pub use desired::{Desired, SecretKeys, SpecError, default_key};
 pub use finalize::{DeletedCache, Finalization, Removal, finalization, next_attempt};
+pub use offered::{Offer, offered, routing_error};
 pub use ownership::{CacheObject, Mark, Ownership, is_former, ownership};
 pub use reconcile::{Action, Drift, Facts, Plan, Problem, plan};
 pub use report::{Outcome, Report, Seen, leaving, not_configured, report, says};

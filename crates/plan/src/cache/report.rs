@@ -18,6 +18,8 @@ use super::reconcile::{Action, Drift, Plan};
 const STEADY: Duration = Duration::from_mins(5);
 /// After an error.
 const AFTER_ERROR: Duration = Duration::from_secs(30);
+/// The configuration names no Harbor.
+pub(super) const NOT_CONFIGURED: &str = "HarborNotConfigured";
 /// Messages that Harbor makes are no longer.
 const LONGEST_MESSAGE: usize = 2048;
 
@@ -78,6 +80,15 @@ pub struct Report {
     pub again: Duration,
 }
 
+impl Report {
+    /// With what is found of the object besides.
+    #[must_use]
+    pub fn and(mut self, findings: impl IntoIterator<Item = Finding>) -> Self {
+        self.findings.extend(findings);
+        self
+    }
+}
+
 /// Makes the status of an outcome. `failures` are the updates that were refused and the removals that failed before, in
 /// a row.
 pub fn report(
@@ -109,10 +120,9 @@ pub fn not_configured(stored: Option<&ProxyCacheStatus>, generation: Option<i64>
         conditions: Vec::new(),
         ..stored.cloned().unwrap_or_default()
     };
-    let reason = "HarborNotConfigured";
     let findings = vec![
-        Finding::new(types::READY, false, reason, message),
-        Finding::new(HEALTHY, ConditionStatus::Unknown, reason, ""),
+        Finding::new(types::READY, false, NOT_CONFIGURED, message),
+        Finding::new(HEALTHY, ConditionStatus::Unknown, NOT_CONFIGURED, ""),
     ];
     Report { status, findings, healthy: None, settled: false, again: STEADY }
 }
@@ -282,7 +292,7 @@ pub fn says(stored: Option<&ProxyCacheStatus>, report: &Report) -> bool {
             .all(|finding| find(&stored.conditions, finding.type_).is_some_and(|one| same(finding, one)))
 }
 
-fn shortened(message: &str) -> String {
+pub(super) fn shortened(message: &str) -> String {
     let mut message = message.to_owned();
     message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
     message

@@ -5,12 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_api::conditions::{Condition, merge};
+use fairlead_api::conditions::{Condition, Finding, merge};
 use fairlead_api::names::reef::PROXY_CACHE_FINALIZER;
-use fairlead_api::reef::{OWNED, ProxyCache, ProxyCacheStatus, ProxyCacheType, SYNCED};
+use fairlead_api::reef::{OFFERED, OWNED, ProxyCache, ProxyCacheStatus, ProxyCacheType, SYNCED};
 use fairlead_plan::cache::{
-    Desired, Mark, Outcome, Report, Seen, SpecError, leaving, next_attempt, not_configured, report, says,
+    Desired, Mark, Offer, Outcome, Report, Seen, SpecError, leaving, next_attempt, not_configured, offered,
+    report, says,
 };
+use fairlead_plan::routing::{PolicyId, PolicyKind};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -47,6 +49,8 @@ struct Cache {
     object: Arc<ProxyCache>,
     name: Arc<str>,
     desired: Result<Arc<Desired>, SpecError>,
+    /// Why routing does not take it.
+    routing_error: Option<String>,
     /// What the last look was based on.
     basis: Basis,
     due: Timestamp,
@@ -65,6 +69,8 @@ struct Cache {
     finalizer_due: Timestamp,
     /// What its status should say.
     report: Option<Report>,
+    /// What its status said last, and whether Pods are offered the cache.
+    said: Option<(Report, Option<Finding>)>,
     /// The type under which the gauge shows it.
     shown_as: Option<ProxyCacheType>,
 }
@@ -107,7 +113,13 @@ impl Controller for CacheController {
         if setup.context.config.harbor.url.is_some() {
             setup.secrets.lock().get_or_insert_with(|| resources.own_secrets.keep_watched());
         }
-        vec![resources.proxy_caches.changes(), resources.own_secrets.changes(), setup.skipped.listen()]
+        let problems = setup.context.secrets.problems().changes();
+        vec![
+            resources.proxy_caches.changes(),
+            resources.own_secrets.changes(),
+            problems,
+            setup.skipped.listen(),
+        ]
     }
 
     async fn begin(setup: &Arc<CacheSetup>, _term: &Term) -> Result<Self, Broken> {
@@ -183,7 +195,8 @@ impl CacheController {
                 secrets: [admin.clone(), secret],
                 siblings,
             };
-            let cache = self.caches.entry(uid).or_insert_with(|| Cache::new(object, &basis, now));
+            let setup = &self.setup;
+            let cache = self.caches.entry(uid).or_insert_with(|| Cache::new(object, &basis, setup, now));
             cache.take_up(object, desired, basis, now, &self.setup);
         }
         self.caches.retain(|uid, cache| {
@@ -264,8 +277,7 @@ impl CacheController {
     async fn write(&mut self, term: &Term, begun: Instant) {
         let mut drafts = Vec::new();
         for cache in self.caches.values_mut() {
-            cache.report.take_if(|report| says(cache.object.status.as_ref(), report));
-            drafts.extend(cache.report.as_ref().map(|report| draft(&cache.object, report)));
+            drafts.extend(cache.unsaid(&self.setup).map(|report| draft(&cache.object, &report)));
         }
         drafts.extend(Draft::of_all_malformed(&self.setup.context.resources.proxy_caches.snapshot()));
         self.statuses.write_all(drafts, term, begun).await;
@@ -309,11 +321,12 @@ async fn set_finalizer(
 }
 
 impl Cache {
-    fn new(object: &Arc<ProxyCache>, basis: &Basis, now: Timestamp) -> Self {
+    fn new(object: &Arc<ProxyCache>, basis: &Basis, setup: &CacheSetup, now: Timestamp) -> Self {
         Self {
             object: object.clone(),
             name: name_of(object).into(),
             desired: Desired::compile(&object.spec).map(Arc::new),
+            routing_error: setup.routing_error(object),
             basis: basis.clone(),
             due: now,
             running: false,
@@ -325,6 +338,7 @@ impl Cache {
             released: false,
             finalizer_due: now,
             report: None,
+            said: None,
             shown_as: None,
         }
     }
@@ -347,7 +361,8 @@ impl Cache {
                 (self.report, self.failures) = (None, 0);
             }
             if self.basis.generation != basis.generation {
-                (self.failures, self.stuck_since) = (0, None);
+                (self.failures, self.stuck_since, self.said) = (0, None, None);
+                self.routing_error = setup.routing_error(object);
             }
             self.basis = basis;
             self.due = now;
@@ -364,6 +379,31 @@ impl Cache {
 
     fn status(&self) -> Option<&ProxyCacheStatus> {
         self.object.status.as_ref()
+    }
+
+    /// What its status should say and does not. Whether Pods are offered the cache changes between two looks, too.
+    fn unsaid(&mut self, setup: &CacheSetup) -> Option<Report> {
+        let known = self.report.as_ref().or_else(|| self.said.as_ref().map(|(report, _)| report))?;
+        let offered = self.offered(&known.status, setup);
+        if self.report.is_none() {
+            self.report = self.said.take_if(|(_, before)| *before != offered).map(|(report, _)| report);
+        }
+        let report = self.report.clone()?.and(offered.clone());
+        if says(self.status(), &report) {
+            self.said = self.report.take().map(|report| (report, offered));
+            return None;
+        }
+        Some(report)
+    }
+
+    /// Whether Pods are offered the cache, if the object asks for that.
+    fn offered(&self, status: &ProxyCacheStatus, setup: &CacheSetup) -> Option<Finding> {
+        self.object.spec.routing.as_ref()?;
+        let uid = self.object.metadata.uid.as_deref().unwrap_or_default().into();
+        let (kind, name) = (PolicyKind::ProxyCache, self.name.clone());
+        let mut secrets = setup.context.secrets.problems().of(&PolicyId { kind, namespace: None, name, uid });
+        secrets.sort();
+        Some(offered(&Offer { error: self.routing_error.as_deref(), secrets: &secrets, status }))
     }
 
     /// Nothing is done before that, unless something changes, or has changed since the last look began.
@@ -473,7 +513,8 @@ fn draft(object: &ProxyCache, report: &Report) -> Draft {
         said || (!observed && [OWNED, SYNCED].contains(&&*one.type_))
     };
     let (conditions, others): (Vec<_>, Vec<_>) = all.into_iter().partition(ours);
-    let others: Vec<_> = others.into_iter().filter(|one| ![OWNED, SYNCED].contains(&&*one.type_)).collect();
+    let is_over = |one: &Condition| [OWNED, SYNCED, OFFERED].contains(&&*one.type_);
+    let others: Vec<_> = others.into_iter().filter(|one| !is_over(one)).collect();
     let mut status = json!(ProxyCacheStatus { conditions: Vec::new(), ..report.status.clone() });
     let manner = manner(object, &mut status);
     Draft::new(ObjectId::of(object), manner, status, &conditions, &others)

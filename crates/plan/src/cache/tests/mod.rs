@@ -1,6 +1,7 @@
 //! Plans and statuses, by table; what holds of every plan is in `properties`.
 
 mod former;
+mod offered;
 mod properties;
 
 use std::time::Duration;
