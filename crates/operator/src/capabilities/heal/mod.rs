@@ -61,12 +61,17 @@ impl HealSetup {
 
     /// Whether healing is for this Pod.
     fn covers(&self, pod: &PodEntry) -> bool {
-        let namespaces = &self.context.config.heal.namespaces;
         !pod.deleting
             // Of a Pod that has ended nothing is pulled any more, whatever its containers waited for.
             && !matches!(pod.phase, Phase::Succeeded | Phase::Failed)
-            && (namespaces.is_empty() || namespaces.contains(&*pod.key.namespace))
+            && self.is_in_scope(pod)
             && !observe::is_static(pod)
+    }
+
+    /// Whether healing is for the Pod's namespace.
+    fn is_in_scope(&self, pod: &PodEntry) -> bool {
+        let namespaces = &self.context.config.heal.namespaces;
+        namespaces.is_empty() || namespaces.contains(&*pod.key.namespace)
     }
 }
 
@@ -125,7 +130,10 @@ impl Controller for Healing {
         let (begun, now) = (Instant::now(), Timestamp::now());
         self.confirm(now);
         if !std::mem::replace(&mut self.recalled, true) {
-            report::recall(&self.setup.context, now);
+            let HealSetup { context, .. } = &*self.setup;
+            for repair in report::recalled(&context.resources.pods, |pod| self.setup.is_in_scope(pod), now) {
+                context.events.tell(repair);
+            }
         }
         let mut failing = self.setup.context.resources.pods.failing();
         failing.retain(|pod| self.setup.covers(pod));
