@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use fairlead_api::conditions::{ConditionStatus, find};
+use fairlead_api::reef::{OWNED, ProxyCacheStatus};
 use fairlead_domain::backoff::Backoff;
 use fairlead_domain::harbor::{Endpoint, Project};
 use jiff::Timestamp;
 
 use super::Observed;
-use super::ownership::{CacheObject, Ownership, ownership};
+use super::ownership::{CacheObject, Ownership, owned_id, ownership};
 use crate::mirroring::GIVE_UP;
 
 /// Attempts to remove a pair: the first pause, doubled up to the longest. Repositories of pulls that have just ended
@@ -115,6 +117,17 @@ impl super::Pair {
     pub fn removals(&self) -> Vec<Removal> {
         of_pair(&self.endpoint, self.project.as_ref())
     }
+}
+
+/// What may be left of a deleted object that is invalid: it is not known what should go with it, so nothing does. None if
+/// nothing in Harbor was its own, or everything is to stay. Of an object that cannot be read at all, the conditions are
+/// the status.
+pub fn left_by_invalid(status: &ProxyCacheStatus, error: &str, retain: bool) -> Option<String> {
+    let owned = find(&status.conditions, OWNED).is_some_and(|one| one.status == ConditionStatus::True);
+    let had_pair = owned || owned_id(Some(status)).is_some();
+    (had_pair && !retain).then(|| {
+        format!("endpoint and project may be left in Harbor, because the object does not say which they are: {error}")
+    })
 }
 
 /// When to try again after so many failures in a row.

@@ -9,8 +9,8 @@ use fairlead_api::conditions::{Condition, Finding, merge};
 use fairlead_api::names::reef::PROXY_CACHE_FINALIZER;
 use fairlead_api::reef::{OFFERED, OWNED, ProxyCache, ProxyCacheStatus, ProxyCacheType, SYNCED};
 use fairlead_plan::cache::{
-    Desired, Mark, Offer, Outcome, Report, Seen, SpecError, leaving, next_attempt, not_configured, offered,
-    report, says,
+    Desired, Mark, Offer, Outcome, Report, Seen, SpecError, leaving, left_by_invalid, next_attempt,
+    not_configured, offered, report, says,
 };
 use fairlead_plan::routing::{PolicyId, PolicyKind};
 use jiff::{SignedDuration, Timestamp};
@@ -22,7 +22,7 @@ use super::look::{Deleted, Look, Looked, Removed};
 use super::{CacheSetup, events};
 use crate::cluster::identity;
 use crate::cluster::state::Changes;
-use crate::controller::finalizers;
+use crate::controller::finalizers::{self, Finalized};
 use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
 use crate::controller::{Broken, Controller, Inflight, wake_at};
 use crate::platform::leader::Term;
@@ -241,7 +241,7 @@ impl CacheController {
             let desired = match &cache.desired {
                 Ok(desired) => desired.clone(),
                 Err(error) => {
-                    cache.cannot_be_read(&error.to_string(), now);
+                    cache.cannot_be_read(&error.to_string(), &self.setup, now);
                     continue;
                 }
             };
@@ -283,7 +283,7 @@ impl CacheController {
         self.statuses.write_all(drafts, term, begun).await;
     }
 
-    /// What was made for objects that cannot be read is not known, so they go without it.
+    /// What was made for objects that cannot be read is not known, so they go without it, and an event says so.
     async fn release_malformed(&mut self, term: &Term) {
         let context = &self.setup.context;
         for (key, malformed) in &context.resources.proxy_caches.snapshot().malformed {
@@ -291,7 +291,15 @@ impl CacheController {
             if malformed.deleting && held && term.holds() {
                 let object = ObjectId::malformed::<ProxyCache>(key, malformed);
                 let seen = (Some(&*malformed.resource_version), &*malformed.finalizers);
-                set_finalizer(&context.client, &object, seen, false).await;
+                let gone = set_finalizer(&context.client, &object, seen, false).await;
+                let status = ProxyCacheStatus {
+                    conditions: malformed.conditions.clone(),
+                    ..ProxyCacheStatus::default()
+                };
+                let left = left_by_invalid(&status, &malformed.error, context.config.harbor.retain_on_delete);
+                if let Some(left) = left.filter(|_| gone) {
+                    context.events.tell(events::left_behind_by(&key.name, &malformed.uid, &left));
+                }
             }
         }
     }
@@ -308,16 +316,19 @@ impl CacheController {
     }
 }
 
+/// Tells whether it was written.
 async fn set_finalizer(
     client: &kube::Client,
     object: &ObjectId,
     seen: (Option<&str>, &[String]),
     wanted: bool,
-) {
+) -> bool {
     let ours = [PROXY_CACHE_FINALIZER];
-    if let Err(failure) = finalizers::set(client, FIELD_MANAGER, object, seen, &ours, wanted).await {
+    let written = finalizers::set(client, FIELD_MANAGER, object, seen, &ours, wanted).await;
+    if let Err(failure) = &written {
         tracing::warn!(%object, error = %failure, "cannot set or remove the finalizer; trying again");
     }
+    matches!(written, Ok(Finalized::Done))
 }
 
 impl Cache {
@@ -484,11 +495,12 @@ impl Cache {
         }
     }
 
-    /// The object is invalid: what it would stand for is not known, so it has nothing that could go with it.
-    fn cannot_be_read(&mut self, error: &str, now: Timestamp) {
+    /// The object is invalid: what it would stand for is not known, so nothing goes with it.
+    fn cannot_be_read(&mut self, error: &str, setup: &CacheSetup, now: Timestamp) {
         if self.basis.deleting {
-            (self.released, self.report) = (true, None);
-            return;
+            let retain = setup.context.config.harbor.retain_on_delete;
+            let left = self.status().and_then(|status| left_by_invalid(status, error, retain));
+            return self.removed(Removed::Done { left }, setup, now);
         }
         let outcome = Outcome::Failed(error.to_owned());
         self.report = Some(report(self.status(), self.basis.generation, &outcome, 0, now));

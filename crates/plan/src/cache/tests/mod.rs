@@ -469,6 +469,28 @@ fn a_status_that_says_the_same_is_not_written() {
     assert!(!says(Some(&stored), &ill));
 }
 
+/// Whoever deletes it should look for the pair in Harbor.
+#[test]
+fn an_invalid_object_that_had_a_pair_says_that_it_is_left() {
+    let owned = |holds| {
+        let finding = fairlead_api::conditions::Finding::new(OWNED, holds, "Owned", "");
+        let conditions = merge(&[], &[finding], Some(1), Timestamp::UNIX_EPOCH);
+        ProxyCacheStatus { conditions, ..ProxyCacheStatus::default() }
+    };
+    let old = ProxyCacheStatus { registry_id: Some(5), ..ProxyCacheStatus::default() };
+    for (status, retain, is_told) in [
+        (&owned(true), false, true),
+        (&old, false, true),
+        (&owned(true), true, false),
+        (&owned(false), false, false),
+        (&ProxyCacheStatus::default(), false, false),
+    ] {
+        let left = left_by_invalid(status, "spec.url is missing", retain);
+        assert_eq!(left.is_some(), is_told, "{status:?}");
+        assert!(left.is_none_or(|left| left.contains("spec.url is missing")));
+    }
+}
+
 #[test]
 fn what_goes_with_an_object() {
     let (mark, deletion) = (mark(), Timestamp::UNIX_EPOCH);
