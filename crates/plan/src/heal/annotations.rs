@@ -1,6 +1,6 @@
 //! The annotations that healing reads and writes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairlead_api::names;
 use fairlead_domain::reference::Reference;
@@ -157,6 +157,9 @@ pub struct Tried {
     #[serde(default)]
     uid: Box<str>,
     images: BTreeMap<String, BTreeMap<String, Attempt>>,
+    /// Containers that were given more than there is room to remember. They are given nothing more.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    full: BTreeSet<String>,
 }
 
 /// An image that a container was given.
@@ -172,7 +175,7 @@ pub struct Attempt {
 impl Tried {
     /// Of a Pod that was given nothing yet.
     pub fn of(uid: &str) -> Self {
-        Self { v: VERSION, uid: uid.into(), images: BTreeMap::new() }
+        Self { v: VERSION, uid: uid.into(), images: BTreeMap::new(), full: BTreeSet::new() }
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -182,6 +185,9 @@ impl Tried {
 
     /// Whether a container was given an image before, however that was written.
     pub(super) fn has(&self, container: &str, image: &str) -> bool {
+        if self.full.contains(container) {
+            return true;
+        }
         let Some(tried) = self.images.get(container) else { return false };
         let reference = Reference::parse(image).ok();
         tried.len() >= MOST_TRIED
@@ -210,7 +216,18 @@ impl Tried {
         attempts.filter_map(|(image, attempt)| Some((image.as_str(), attempt.failed?, attempt.at?)))
     }
 
-    pub(super) fn text(&self) -> Option<String> {
-        serde_json::to_string(self).ok()
+    /// As it is written: no longer than what is read again. What does not fit is forgotten, of the containers with the
+    /// most first.
+    pub(super) fn text(mut self) -> Option<String> {
+        let mut text = serde_json::to_string(&self).ok()?;
+        while text.len() > MOST_BYTES {
+            let bytes = |images: &BTreeMap<String, Attempt>| images.keys().map(String::len).sum::<usize>();
+            let (largest, _) = self.images.iter().max_by_key(|(_, images)| bytes(images))?;
+            let largest = largest.clone();
+            self.images.remove(&largest);
+            self.full.insert(largest);
+            text = serde_json::to_string(&self).ok()?;
+        }
+        Some(text)
     }
 }

@@ -209,6 +209,36 @@ fn what_the_kubelet_repeats_after_a_patch_is_no_failure_of_the_new_image() {
     assert_eq!(failed.due, [0], "the new image failed as well");
 }
 
+/// What is too long is not read again, and what is not read is tried again.
+#[test]
+fn no_place_is_given_twice_however_much_there_is_to_remember() {
+    let image = |place: usize| format!("r{place}.io/{}:1", "x".repeat(50));
+    let names: Vec<_> = (0..40).map(|number| format!("c{number}")).collect();
+    let places: Vec<_> = (0..16).map(image).collect();
+    let first = image(99);
+    let route =
+        json!({"asked": first, "used": first, "by": "ClusterImageSetMirror//m", "alternatives": places});
+    let images: serde_json::Map<_, _> = names.iter().map(|name| (name.clone(), route.clone())).collect();
+    let record = json!({"fairlead.dev/routes": json!({"v": VERSION, "images": images}).to_string()});
+    let containers: Vec<_> = names.iter().map(|name| (&**name, &*first)).collect();
+    let waiting: Vec<_> = names.iter().map(|name| (&**name, "ErrImagePull")).collect();
+    let mut pod = Stored::new(&containers, &[], record).waiting(&waiting);
+    let available: Vec<_> = places.iter().map(String::as_str).collect();
+    let (mut incidents, mut given) = (Incidents::default(), Vec::new());
+    for round in 0..20 {
+        given.extend(heal(&mut pod, &mut incidents, &available, at(60 * round)));
+        let healed = pod.annotation("fairlead.dev/healed").expect("what was tried");
+        assert!(
+            Written { healed: Some(healed), ..Written::default() }.malformed().is_empty(),
+            "round {round}"
+        );
+    }
+    let distinct: HashSet<_> = given.iter().collect();
+    assert_eq!(distinct.len(), given.len(), "a place was given twice");
+    assert!(given.len() > 15 * names.len(), "{} moves", given.len());
+    assert!(heal(&mut pod, &mut incidents, &available, at(60 * 20)).is_empty(), "it ends");
+}
+
 #[test]
 fn a_record_for_which_there_is_no_room_is_left_out_and_healing_ends_all_the_same() {
     let all = ["m.io/nginx:1", "n.io/nginx:1"];
