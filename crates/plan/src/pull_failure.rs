@@ -240,11 +240,15 @@ pub fn attribution<'a>(
     }
 }
 
-/// Whether a message names an image, as it is written or as runtimes write it.
+/// Whether a message names an image, as it is written or as runtimes write it: with `latest` where there is no tag, and
+/// without the tag where there is a digest.
 fn names(message: &str, image: &str) -> bool {
-    let normalised = Reference::parse(image).ok();
-    contains_word(message, image)
-        || normalised.is_some_and(|reference| contains_word(message, reference.as_str()))
+    let Ok(reference) = Reference::parse(image) else { return contains_word(message, image) };
+    let pulled = reference.pulled();
+    let untagged =
+        (reference.tag() == Some("latest") && reference.digest().is_none()).then(|| reference.name());
+    let written = [image, reference.as_str(), pulled.as_str()];
+    written.into_iter().chain(untagged).any(|written| contains_word(message, written))
 }
 
 /// Whether a text stands in another, and not as a part of a longer reference.
@@ -392,6 +396,8 @@ const SIGNS: &[Signs] = &[
         ],
         &[],
     ),
+    // A file of the node, and no registry that says `denied: `.
+    (PullFailure::Unknown, &["permission denied: "], &[]),
     (
         PullFailure::Denied,
         &[

@@ -55,6 +55,12 @@ fn causes_are_read_from_what_runtimes_write() {
              unix /run/containerd/containerd.sock: connect: connection refused\"",
             F::Unknown,
         ),
+        ("failed to copy: open /var/lib/containerd/x/data: permission denied: unknown", F::Unknown),
+        (
+            "failed to authorize: failed to fetch oauth token: denied: Permission \"artifactregistry.read\" denied \
+             on resource \"projects/p\" (or it may not exist)",
+            F::Denied,
+        ),
         ("no matching manifest for linux/arm64/v8 in the manifest list entries", F::Platform),
         ("failed to prepare extraction snapshot \"extract-1 sha256:2\": no such file", F::Content),
         ("imageRef of image \"r.io/a:1\" is not set", F::Inspect),
@@ -218,6 +224,23 @@ fn a_failure_of_a_volume_is_told_from_one_of_the_container() {
         ("", None),
     ] {
         assert_eq!(failed_volume(message, "r.io/web:1", volumes), volume, "{message}");
+    }
+    // Runtimes say `latest` where there is no tag, and leave the tag out where there is a digest.
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let pinned = format!("r.io/web:1@{digest}");
+    for (image, named) in [
+        ("r.io/web", "r.io/web:latest".to_owned()),
+        ("web", "docker.io/library/web:latest".to_owned()),
+        ("r.io/web:latest", "r.io/web".to_owned()),
+        (&pinned, format!("r.io/web@{digest}")),
+    ] {
+        let message = format!("failed to pull and unpack image \"{named}\": not found");
+        assert_eq!(failed_volume(&message, image, volumes), None, "{message}");
+        assert!(!is_ambiguous("ErrImagePull", &message, image, volumes), "{message}");
+        assert_eq!(failed_volume(&message, "r.io/app:1", [("model", image)]), Some("model"), "{message}");
+        assert_eq!(attribution([image].into_iter(), "", &message), Attribution::Named, "{message}");
+        let other = format!("docker://{named}-other: not found");
+        assert!(is_ambiguous("ErrImagePull", &other, image, volumes), "{other}");
     }
     for (reason, message, ambiguous) in [
         ("ErrImagePull", "unable to retrieve auth token: invalid username/password", true),
