@@ -61,6 +61,8 @@ struct Cache {
     complete: Option<i64>,
     /// Updates that Harbor refused, or removals that failed, in a row.
     failures: u32,
+    /// An event has told that Harbor refuses what the object and its Secret ask for now.
+    refusal_told: bool,
     /// Since when pairs of former names cannot be removed.
     stuck_since: Option<Timestamp>,
     failing: Option<String>,
@@ -344,6 +346,7 @@ impl Cache {
             taken: None,
             complete: None,
             failures: 0,
+            refusal_told: false,
             stuck_since: None,
             failing: None,
             released: false,
@@ -370,6 +373,9 @@ impl Cache {
             }
             if !self.basis.deleting && basis.deleting {
                 (self.report, self.failures) = (None, 0);
+            }
+            if (self.basis.generation, &self.basis.secrets) != (basis.generation, &basis.secrets) {
+                self.refusal_told = false;
             }
             if self.basis.generation != basis.generation {
                 (self.failures, self.stuck_since, self.said) = (0, None, None);
@@ -447,9 +453,10 @@ impl Cache {
             Outcome::Failed(_) => (None, false),
         };
         let report = report(self.status(), generation, &outcome, self.failures, now);
-        if let (Some(refused), 0) = (refused, self.failures) {
+        if let Some(refused) = refused.filter(|_| !self.refusal_told) {
             setup.context.events.tell(events::refused(&self.object, refused, now));
         }
+        self.refusal_told = refused.is_some();
         self.failures = if is_refused || is_stuck { self.failures.saturating_add(1) } else { 0 };
         setup.metrics.looked(report.settled);
         if let Some(healthy) = report.healthy {

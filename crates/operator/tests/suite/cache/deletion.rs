@@ -2,7 +2,6 @@
 
 use fairlead_testkit::definitions::{install, without_rules};
 use fairlead_testkit::harbor::{Effect, Fault};
-use k8s_openapi::api::core::v1::Event;
 
 use super::*;
 use crate::definitions::definition;
@@ -10,7 +9,7 @@ use crate::definitions::definition;
 pub(super) async fn is_told(bench: &Bench, name: &str, words: &str) -> Result<()> {
     let events: Api<Event> = Api::namespaced(bench.client.clone(), "default");
     eventually(SOON, || async {
-        let all = events.list(&kube::api::ListParams::default()).await?.items;
+        let all = events.list(&ListParams::default()).await?.items;
         let told = all.iter().any(|one| {
             one.involved_object.name.as_deref() == Some(name)
                 && one.reason.as_deref() == Some("LeftInHarbor")
