@@ -77,7 +77,7 @@ struct Run {
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node_name: Option<String>,
     #[command(flatten)]
-    place: Place,
+    place: RuntimePlace,
     /// Registry, or part of one, that is asked without a checked certificate or without TLS; may be given several times
     #[arg(long = "insecure-registry", value_name = "PLACE", value_parser = Scope::parse)]
     insecure: Vec<Scope>,
@@ -122,7 +122,7 @@ struct Run {
 
 /// Where the runtime is, and which one.
 #[derive(Debug, Args)]
-struct Place {
+struct RuntimePlace {
     /// Where the file system of the node is mounted
     #[arg(long, value_name = "DIR", default_value = "/")]
     host_root: PathBuf,
@@ -152,7 +152,7 @@ impl From<NodeRuntime> for RuntimeName {
     }
 }
 
-impl Place {
+impl RuntimePlace {
     /// The runtime and its directory; `seen` is what the Node object says of it.
     fn find(&self, seen: Option<&Seen>) -> Result<(ConfigDir, Runtime), DetectError> {
         if let (None, Some(distribution)) = (&self.config_dir, seen.and_then(|seen| seen.distribution)) {

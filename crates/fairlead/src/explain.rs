@@ -9,7 +9,6 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use fairlead_domain::duration::Duration;
 use fairlead_domain::reference::Reference;
-use fairlead_operator::admission::exclusions::Skip;
 use fairlead_operator::admission::survey::{self, Login, Scope};
 use fairlead_operator::admission::{Rewrites, Router};
 use fairlead_operator::context::Context as OperatorContext;
@@ -193,11 +192,12 @@ impl Explain {
         let scope = Scope { registries, ledgers, every_place: true, login: self.login(cluster.is_some())? };
         let router = |scope| Router::new(context.clone(), Rewrites::default()).within(scope);
         let planner = router(Scope { registries: false, ..scope.clone() });
-        let (router, skip) = (router(scope), Skip::from(&config));
+        let (router, exclusions) = (router(scope), config.exclusions());
         let mut pods = Vec::with_capacity(subjects.len());
         for subject in &subjects {
             let pod = subject.pod();
-            let mut left_alone = skip.reason_for(&pod, &subject.namespace, operator_namespace);
+            let left_alone = pod.left_alone(&exclusions, &subject.namespace, operator_namespace);
+            let mut left_alone = left_alone.map(|why| why.to_string());
             if let (Some(cluster), Some(installation)) = (&cluster, &installation)
                 && let Some(metadata) = cluster.metadata_of(&subject.namespace).await
             {

@@ -115,10 +115,10 @@ enum State {
 }
 
 /// The digest of an image, or why it is not known.
-type Found = Result<Digest, String>;
+type FoundDigest = Result<Digest, String>;
 
 /// The same for a field, which may need none.
-type Outcome = Result<Option<Digest>, String>;
+type PinResult = Result<Option<Digest>, String>;
 
 impl Pin {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
@@ -171,7 +171,7 @@ impl Pin {
     }
 
     /// The digest of each image, in order; none where there is nothing to do.
-    async fn digests(&mut self, workloads: &[Workload]) -> Result<Vec<Outcome>> {
+    async fn digests(&mut self, workloads: &[Workload]) -> Result<Vec<PinResult>> {
         let to_do = workloads.iter().flat_map(|one| &one.images).any(|field| field.tag.is_ok());
         let found = match self.from {
             _ if !to_do => Vec::new(),
@@ -187,7 +187,7 @@ impl Pin {
         Ok(workloads.iter().flat_map(|one| &one.images).map(of).collect())
     }
 
-    async fn by_registry(&self, workloads: &[Workload]) -> Result<Vec<Found>> {
+    async fn by_registry(&self, workloads: &[Workload]) -> Result<Vec<FoundDigest>> {
         let client = Client::new(self.access.settings(Settings::default())?);
         let person = self.access.person()?;
         let tags: Vec<&Reference> = tags(workloads).collect();
@@ -195,13 +195,13 @@ impl Pin {
         distinct.sort_unstable();
         distinct.dedup();
         let ask = async |tag: &Reference| (tag.clone(), self.ask(&client, &person, tag).await);
-        let answers: HashMap<Reference, Found> =
+        let answers: HashMap<Reference, FoundDigest> =
             stream::iter(distinct).map(ask).buffer_unordered(AT_ONCE).collect().await;
         let unasked = || Err("nothing was asked".to_owned());
         Ok(tags.into_iter().map(|tag| answers.get(tag).cloned().unwrap_or_else(unasked)).collect())
     }
 
-    async fn ask(&self, client: &Client, person: &Person, image: &Reference) -> Found {
+    async fn ask(&self, client: &Client, person: &Person, image: &Reference) -> FoundDigest {
         let credentials = person.credentials(&image.repository(), access::warn).await;
         let context = Context::new(Class::Admission, Instant::now() + self.timeout.as_std());
         let verdict = client.probe(image, &credentials, ProbeOptions::default(), &context).await;
@@ -211,7 +211,7 @@ impl Pin {
         })
     }
 
-    async fn by_cluster(&self, workloads: &[Workload]) -> Result<Vec<Found>> {
+    async fn by_cluster(&self, workloads: &[Workload]) -> Result<Vec<FoundDigest>> {
         let client = self.server.connect().await?.client;
         let (mut found, mut answers) = (Vec::new(), Answers::default());
         for workload in workloads.iter().filter(|one| one.images.iter().any(|field| field.tag.is_ok())) {
@@ -293,7 +293,7 @@ fn tags(workloads: &[Workload]) -> impl Iterator<Item = &Reference> {
 }
 
 impl ImageReport {
-    fn new(file: &str, workload: &Workload, field: &ImageField, found: Outcome) -> Self {
+    fn new(file: &str, workload: &Workload, field: &ImageField, found: PinResult) -> Self {
         let (state, pinned, why) = match (found, &field.tag) {
             (Ok(Some(digest)), _) => (State::Pinned, Some(field.pinned(&digest)), None),
             (Ok(None), Err(Left::Right(why))) => (State::Left, None, Some((*why).to_owned())),

@@ -15,7 +15,6 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::exclusions::Skip;
 use crate::admission::{self, Recorder, Rewrites, Router};
 use crate::capabilities::account;
 use crate::capabilities::account::inventory::{DriftBoard, Inventory, InventorySetup};
@@ -282,30 +281,32 @@ impl Assembly {
     /// Starts what copies images to mirrors, what looks at images in registries, what says in mirror policies how far
     /// nodes have come, and what keeps the inventory. They tell each other what they find.
     fn mirror(&mut self, context: &Arc<Context>, leader: &Leader, consistency: Compared) {
-        let (to_mirrors, missed) = mpsc::channel(NEWS);
-        let (seeing, seen) = mpsc::channel(NEWS);
-        let (looks, mirrors) = tokio::sync::watch::channel(Arc::default());
+        let (send_missed, missed) = mpsc::channel(NEWS);
+        let (send_mirror_looks, mirror_looks) = tokio::sync::watch::channel(Arc::default());
+        let (send_mirror_results, mirror_results) = mpsc::channel(NEWS);
+        let (send_inventory_looks, inventory_looks) = tokio::sync::watch::channel(Arc::default());
+        let (send_inventory_results, inventory_results) = mpsc::channel(NEWS);
+        let (send_policy_looks, policy_looks) = tokio::sync::watch::channel(Arc::default());
+        let (send_policy_results, policy_results) = mpsc::channel(NEWS);
         let findings = context.findings.clone();
-        let finding = findings.run(self.client.clone(), leader.clone(), to_mirrors, self.shutdown.clone());
-        self.acting.spawn("findings", finding);
+        let findings = findings.run(self.client.clone(), leader.clone(), send_missed, self.shutdown.clone());
+        self.acting.spawn("findings", findings);
         let metrics = mirror::Metrics::register(&mut self.registry);
-        let mirroring = MirrorSetup::new(context.clone(), Inbox { missed, seen }, looks, metrics);
+        let inbox = Inbox { missed, seen: mirror_results };
+        let mirroring = MirrorSetup::new(context.clone(), inbox, send_mirror_looks, metrics);
         self.run::<MirrorController>(Arc::new(mirroring), leader);
         let metrics = availability::Metrics::register(&mut self.registry, &context.config);
-        let (wishes, accounts) = tokio::sync::watch::channel(Arc::default());
-        let (finding, found) = mpsc::channel(NEWS);
-        let (comparing, compared) = tokio::sync::watch::channel(Arc::default());
-        let (telling, told) = mpsc::channel(NEWS);
-        let watch = AvailabilitySetup::new(context.clone(), mirrors, seeing, metrics)
-            .with_accounts(accounts, finding)
-            .with_policies(compared, telling);
+        let watch = AvailabilitySetup::new(context.clone(), mirror_looks, send_mirror_results, metrics)
+            .with_accounts(inventory_looks, send_inventory_results)
+            .with_policies(policy_looks, send_policy_results);
         self.run::<AvailabilityWatch>(Arc::new(watch), leader);
         let metrics = nodes::Metrics::register(&mut self.registry);
-        let nodes = NodesSetup::new(context.clone(), metrics, comparing, told);
+        let nodes = NodesSetup::new(context.clone(), metrics, send_policy_looks, policy_results);
         self.run::<PolicyReporter>(Arc::new(nodes), leader);
         let metrics = account::Metrics::register(&mut self.registry);
-        let inventory = InventorySetup::new(context.clone(), metrics, wishes, found)
-            .beside(consistency.consistency, consistency.board);
+        let inventory =
+            InventorySetup::new(context.clone(), metrics, send_inventory_looks, inventory_results)
+                .beside(consistency.consistency, consistency.board);
         self.run::<Inventory>(Arc::new(inventory), leader);
     }
 
@@ -348,9 +349,10 @@ impl Assembly {
         let metrics = admission::Metrics::register(&mut self.registry);
         let router = Router::new(context.clone(), Rewrites::register(&mut self.registry));
         let limits = admission::Limits::default();
-        let (namespace, skip) = (&self.settings.namespace, Skip::from(&context.config));
+        let (namespace, exclusions) = (&self.settings.namespace, context.config.exclusions());
         let (paths, router, errors) = (entrance.paths, Arc::new(router), context.errors.clone());
-        let state = admission::AdmissionState::new(namespace, paths, skip, router, limits, metrics, errors);
+        let state =
+            admission::AdmissionState::new(namespace, paths, exclusions, router, limits, metrics, errors);
         let serving = admission::serve(listener, tls, state, self.shutdown.clone());
         self.acting.spawn_fallible("admission", serving);
         Ok(())

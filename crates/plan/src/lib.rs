@@ -14,6 +14,7 @@ pub mod clock;
 pub mod consistency;
 pub mod copy_queue;
 pub mod credentials;
+pub mod exclusions;
 mod fair_share;
 pub mod heal;
 pub mod inventory;

@@ -8,7 +8,7 @@ use fairlead_node::files::{ConfigDir, RealDisk};
 use fairlead_node::{Runtime, RuntimeName, crio};
 use tokio::sync::watch;
 
-use super::{Place, every_node, ready};
+use super::{RuntimePlace, every_node, ready};
 use crate::access::warn;
 use crate::connect::Server;
 use crate::ending::{Interruption, run_to_end};
@@ -28,7 +28,7 @@ const USUAL: [(&str, RuntimeName); 2] = [
 #[derive(Debug, Args)]
 pub(crate) struct Remove {
     #[command(flatten)]
-    place: Place,
+    place: RuntimePlace,
     /// Name the files, and keep them
     #[arg(long)]
     keep: bool,

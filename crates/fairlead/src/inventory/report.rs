@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use fairlead_domain::digest::Digest;
 use fairlead_operator::capabilities::account::observe::{Platforms, view};
-use fairlead_operator::cluster::state::{Phase, PodEntry};
+use fairlead_operator::cluster::state::PodEntry;
 use fairlead_plan::inventory::{
     Contents, Current, Drift, DriftFindings, Drifts, FindingKind, Knowledge, Places, PodRows, PodView,
     Reported, Resolved, Role, Row, SeenDigest, Source, State, Suspects, rows,
@@ -172,9 +172,8 @@ impl Report {
             drift: Vec::new(),
             warnings: answers.problems(),
         };
-        let runs = |pod: &&Arc<PodEntry>| !matches!(pod.phase, Phase::Succeeded | Phase::Failed);
         let mut shown: Vec<(PodView<'_>, PodRows<'_>)> = Vec::new();
-        for pod in pods.iter().filter(runs) {
+        for pod in pods.iter().filter(|pod| !pod.has_ended()) {
             // One look cannot tell whether a container was started again since something was reported.
             let view = view(pod, platforms, |_| false);
             if !filter.wants_pod(&view) {

@@ -33,7 +33,7 @@ const QUEUE: usize = 64;
 
 /// What is to be looked at.
 #[derive(Debug)]
-pub(crate) struct Scope {
+pub(crate) struct WatchScope {
     pub(crate) kinds: Vec<Kind>,
     /// Of namespaced objects; none stands for all.
     pub(crate) namespace: Option<String>,
@@ -66,7 +66,7 @@ pub(crate) struct Following {
 
 impl Following {
     /// Begins to follow, and waits until everything that may be seen is there.
-    pub(crate) async fn start(client: &Client, scope: &Scope) -> Result<Self> {
+    pub(crate) async fn start(client: &Client, scope: &WatchScope) -> Result<Self> {
         let (sender, news) = mpsc::channel(QUEUE);
         let (mut tasks, mut loading) = (JoinSet::new(), BTreeSet::new());
         for &kind in &scope.kinds {
@@ -132,7 +132,7 @@ impl Following {
     }
 }
 
-fn api(client: &Client, scope: &Scope, part: Part) -> Api<DynamicObject> {
+fn api(client: &Client, scope: &WatchScope, part: Part) -> Api<DynamicObject> {
     let resource = match part {
         Part::Objects(Kind::ClusterImageSetMirror) => ApiResource::erase::<ClusterImageSetMirror>(&()),
         Part::Objects(Kind::ImageSetMirror) => ApiResource::erase::<ImageSetMirror>(&()),

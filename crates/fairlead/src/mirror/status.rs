@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::cluster::{Following, Scope};
+use super::cluster::{Following, WatchScope};
 use super::object::{Kind, Object};
 use super::report::Report;
 use super::table::{TableStyle, table};
@@ -132,7 +132,7 @@ impl Status {
             None => operator_namespace(&client).await,
         };
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-        let scope = Scope {
+        let scope = WatchScope {
             kinds: self.kinds(),
             namespace: (!self.all_namespaces).then_some(namespace),
             operator_namespace,
@@ -156,7 +156,7 @@ impl Status {
     }
 
     /// An object that was named and is not there is an error.
-    fn find_all(&self, following: &Following, scope: &Scope) -> Result<()> {
+    fn find_all(&self, following: &Following, scope: &WatchScope) -> Result<()> {
         for wanted in &self.names {
             if following.view.objects().any(|object| wanted.is(object)) {
                 continue;
@@ -192,7 +192,7 @@ impl Status {
     }
 
     /// What to say where there is nothing to show.
-    fn nothing(&self, scope: &Scope) -> String {
+    fn nothing(&self, scope: &WatchScope) -> String {
         if self.failed {
             return "Nothing fails.\n".to_owned();
         }
@@ -206,11 +206,11 @@ impl Status {
         }
     }
 
-    fn text(&self, report: &Report, scope: &Scope, bars: bool) -> String {
+    fn text(&self, report: &Report, scope: &WatchScope, bars: bool) -> String {
         if report.objects.is_empty() { self.nothing(scope) } else { table(report, self.look(bars)) }
     }
 
-    fn words(&self, report: &Report, scope: &Scope) -> Result<Words> {
+    fn words(&self, report: &Report, scope: &WatchScope) -> Result<Words> {
         let (warnings, text) = match self.output {
             Output::Table => (report.warnings.clone(), self.text(report, scope, false)),
             Output::Json => {
@@ -226,7 +226,7 @@ impl Status {
     }
 
     /// Draws until the program is interrupted.
-    async fn live(&self, following: &mut Following, scope: &Scope) -> Result<()> {
+    async fn live(&self, following: &mut Following, scope: &WatchScope) -> Result<()> {
         let mut interruption = Interruption::new()?;
         let screen = Screen::open()?;
         let mut tick = interval(REDRAW);
@@ -247,7 +247,7 @@ impl Status {
     }
 
     /// Prints again after each change, at most once a second, until the program is ended or its reader leaves.
-    async fn print_changes(&self, following: &mut Following, scope: &Scope) -> Result<Report> {
+    async fn print_changes(&self, following: &mut Following, scope: &WatchScope) -> Result<Report> {
         let mut interruption = Interruption::new()?;
         let mut tick = interval(REDRAW);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

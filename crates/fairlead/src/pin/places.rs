@@ -8,7 +8,7 @@ use fairlead_domain::reference::{DEFAULT_TAG, Reference};
 use fairlead_plan::pinning::{hold_written, needs_digest};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::Outcome;
+use super::PinResult;
 use super::document::Node;
 
 /// Kinds with Pods, and where their Pods' specification is.
@@ -189,7 +189,7 @@ fn selector(object: &Node, kind: &str) -> Option<LabelSelector> {
 }
 
 /// Fields that get their value from one anchor are pinned together, to one digest, or stay all.
-pub(super) fn agree(workloads: &[Workload], found: &[Outcome]) -> Vec<Outcome> {
+pub(super) fn agree(workloads: &[Workload], found: &[PinResult]) -> Vec<PinResult> {
     let fields: Vec<&ImageField> = workloads.iter().flat_map(|one| &one.images).collect();
     let mut sharing: HashMap<usize, Vec<usize>> = HashMap::new();
     for (number, field) in fields.iter().enumerate() {
@@ -197,7 +197,7 @@ pub(super) fn agree(workloads: &[Workload], found: &[Outcome]) -> Vec<Outcome> {
             sharing.entry(end).or_default().push(number);
         }
     }
-    let decide = |(number, own): (usize, &Outcome)| {
+    let decide = |(number, own): (usize, &PinResult)| {
         let (Ok(Some(digest)), Some(field)) = (own, fields.get(number)) else { return own.clone() };
         let others = field.end.and_then(|end| sharing.get(&end)).into_iter().flatten();
         for (other, outcome) in others.filter_map(|other| Some((fields.get(*other)?, found.get(*other)?))) {

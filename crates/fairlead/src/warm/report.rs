@@ -48,6 +48,9 @@ pub(crate) struct ImageReport {
     /// Nodes whose last pull failed. None: their ledgers cannot be seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failing: Option<u32>,
+    /// A node that should hold the image now is among them: ledgers keep what happened on others, too.
+    #[serde(skip)]
+    fails: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) digest: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,7 +139,7 @@ impl WarmReport {
             }
         }
         for image in &mut self.images {
-            image.failing = Some(failed.get(&*image.uid).copied().unwrap_or_default());
+            image.set_failing(failed.get(&*image.uid).copied().unwrap_or_default());
         }
     }
 
@@ -178,6 +181,7 @@ impl ImageReport {
             holding: count(status.nodes_ready),
             pulling: count(status.nodes_pulling),
             failing: None,
+            fails: count(status.consecutive_failures) > 0,
             digest: status.resolved_digest,
             last_pulled_at: status.last_pulled_at.map(|time| time.0),
             ready: find(&status.conditions, types::READY).map(Readiness::of),
@@ -198,8 +202,13 @@ impl ImageReport {
             (Reverse(one.failures), &one.node).cmp(&(Reverse(other.failures), &other.node))
         });
         let failing = nodes.iter().filter(|node| node.failures > 0).count();
-        self.failing = Some(u32::try_from(failing).unwrap_or(u32::MAX));
+        self.set_failing(u32::try_from(failing).unwrap_or(u32::MAX));
         self.nodes = Some(nodes);
+    }
+
+    /// Of the nodes that failed, as many as can be nodes that should hold the image.
+    fn set_failing(&mut self, failed: u32) {
+        self.failing = Some(if self.fails { failed.min(self.targeted) } else { 0 });
     }
 
     pub(crate) fn is_troubled(&self) -> bool {

@@ -73,7 +73,7 @@ async fn failing_image(cluster: &Cluster, namespace: &str) -> Result<String> {
     kubectl::create(cluster, &[named("CachedImage", &name), policy], &[]).await?;
     let status = json!({
         "observedGeneration": 1, "phase": "Degraded", "ready": "2/3", "nodesTargeted": 3, "nodesReady": 2,
-        "lastPulledAt": "2026-01-01T00:00:00Z",
+        "consecutiveFailures": 3, "lastPulledAt": "2026-01-01T00:00:00Z",
         "conditions": condition("False", "ErrImagePull", "2 of 3 nodes hold the image; node node-3: image not found"),
     });
     write_status(cluster, "CachedImage", &name, &status).await?;

@@ -126,7 +126,7 @@ async fn answer_request(
         }
         RequestKind::Other(what) => return Err((AnswerKind::Odd, not_for_us(&what))),
     };
-    if state.skip.reason_for(pod, &request.namespace, &state.own_namespace).is_some() {
+    if pod.left_alone(&state.exclusions, &request.namespace, &state.own_namespace).is_some() {
         return Ok((AnswerKind::Skipped, AdmissionOutcome::default()));
     }
     let share = state.shares.of(&request.namespace, &state.limits);

@@ -10,7 +10,6 @@ mod body;
 mod connection;
 mod decide;
 mod ephemeral;
-pub mod exclusions;
 mod handle;
 mod limits;
 mod metrics;

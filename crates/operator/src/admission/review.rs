@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
-use fairlead_api::names;
-use fairlead_domain::selector::Labels;
+use fairlead_domain::selector::{Labels, PodFacts};
+use fairlead_plan::exclusions::{Exclusions, LeftAlone};
 use fairlead_plan::owners::Controller;
 use fairlead_plan::pod_record::{Place, PodAnnotations};
 use serde::de::{self, MapAccess, Visitor};
@@ -262,9 +262,16 @@ impl<'a> PodObject<'a> {
         self.annotations()?.value(key)
     }
 
-    /// A static Pod's image in the API: changing it changes nothing on the node.
-    pub fn is_mirror_pod(&self) -> bool {
-        self.annotation(names::kubernetes::CONFIG_MIRROR).is_some()
+    /// Why it is left alone in a namespace, where `own` is that of the operator.
+    pub fn left_alone<'e>(
+        &self,
+        exclusions: &'e Exclusions,
+        namespace: &str,
+        own: &'e str,
+    ) -> Option<LeftAlone<'e>> {
+        let (labels, annotations) = (self.labels(), self.annotations());
+        let facts = PodFacts { namespace, labels: &labels, annotations: &annotations };
+        exclusions.left_alone(&facts, own)
     }
 
     /// What earlier turns, and others, recorded on the Pod.
@@ -423,14 +430,17 @@ mod tests {
 
     #[test]
     fn odd_pods_are_read_as_far_as_they_go() {
+        let config = "skipLabels: [app]\nskipAnnotations: [skip]";
+        let exclusions = crate::platform::config::Config::parse(config).unwrap().config.exclusions();
         for text in [
             "{}",
             r#"{"metadata":null,"spec":null}"#,
-            r#"{"metadata":{"annotations":null},"spec":{"containers":null,"volumes":null}}"#,
+            r#"{"metadata":{"labels":null,"annotations":null},"spec":{"containers":null,"volumes":null}}"#,
             r#"{"spec":{"containers":[{"name":"a"},{"image":"b"},{}],"volumes":[{"name":"v","emptyDir":{}},{"name":"w","image":{}}]}}"#,
         ] {
             let pod: PodObject<'_> = serde_json::from_str(text).unwrap();
             assert!(pod.images().is_empty(), "{text}");
+            assert_eq!(pod.left_alone(&exclusions, "shop", "fairlead"), None, "{text}");
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use fairlead_plan::exclusions::Exclusions;
 use tokio::sync::Semaphore;
 
 use super::decide::Decide;
 use super::limits::Limits;
 use super::metrics::Metrics;
 use super::shares::Shares;
-use crate::admission::exclusions::Skip;
 use crate::controller::events::Errors;
 use crate::platform::certificates::Paths;
 
@@ -17,7 +17,7 @@ pub struct AdmissionState {
     pub(super) own_namespace: String,
     /// Where API servers call.
     pub(super) paths: Arc<Paths>,
-    pub(super) skip: Skip,
+    pub(super) exclusions: Exclusions,
     pub(super) decide: Arc<dyn Decide>,
     pub(super) limits: Limits,
     pub(super) metrics: Metrics,
@@ -30,12 +30,12 @@ pub struct AdmissionState {
 }
 
 impl AdmissionState {
-    /// `own_namespace` is the operator's, whose Pods are never touched; nor are those that `skip` names. Requests to
-    /// other paths than `paths` are not read.
+    /// `own_namespace` is the operator's, whose Pods are never touched; nor are those that `exclusions` names. Requests
+    /// to other paths than `paths` are not read.
     pub fn new(
         own_namespace: &str,
         paths: Arc<Paths>,
-        skip: Skip,
+        exclusions: Exclusions,
         decide: Arc<dyn Decide>,
         limits: Limits,
         metrics: Metrics,
@@ -44,7 +44,7 @@ impl AdmissionState {
         Arc::new(Self {
             own_namespace: own_namespace.to_owned(),
             paths,
-            skip,
+            exclusions,
             decide,
             deciding: Semaphore::new(limits.deciding),
             shares: Shares::default(),

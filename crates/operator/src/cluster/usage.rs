@@ -3,39 +3,26 @@
 use std::sync::Arc;
 
 use fairlead_domain::selector::{Labels, PodFacts};
+use fairlead_plan::exclusions::Exclusions;
 use fairlead_plan::usage::{self, DirectUses, ImageUse, PodUse, Selection, Used};
 
-use crate::admission::exclusions::Skip;
 use crate::cluster::state::{Annotation, Container, Label, PodEntry, Role};
-use crate::platform::config::Config;
 
 /// Stands for the value of an annotation that was too long to keep. No selector can name it.
 const TOO_LONG: &str = "\0";
 
-/// Which Pods do not count as users of their images: those that the configuration leaves alone, and those that only
-/// warm a node.
-#[derive(Debug, Clone, Default)]
-pub struct Ignored(Skip);
-
-impl From<&Config> for Ignored {
-    fn from(config: &Config) -> Self {
-        Self(config.into())
-    }
-}
-
-impl Ignored {
-    fn matches(&self, pod: &PodFacts<'_>) -> bool {
-        usage::is_warming(pod.labels) || self.0.reason(pod.labels, pod.annotations).is_some()
-    }
-}
-
-/// For each selection the images that its Pods use.
-pub fn gather(pods: &[Arc<PodEntry>], ignored: &Ignored, selections: &[Selection<'_>]) -> Vec<Vec<Used>> {
+/// For each selection the images that its Pods use. Pods that only warm a node, and those that the configuration leaves
+/// alone, do not count.
+pub fn gather(
+    pods: &[Arc<PodEntry>],
+    exclusions: &Exclusions,
+    selections: &[Selection<'_>],
+) -> Vec<Vec<Used>> {
     let views: Vec<_> =
         pods.iter().map(|pod| (pod, LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations))).collect();
     let uses = views.iter().filter_map(|(pod, labels, annotations)| {
         let facts = PodFacts { namespace: &pod.key.namespace, labels, annotations };
-        (!ignored.matches(&facts)).then(|| PodUse {
+        exclusions.skipped(facts.labels, facts.annotations).is_none().then(|| PodUse {
             facts,
             namespace: &pod.key.namespace,
             name: &pod.key.name,
@@ -100,6 +87,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::state::{Key, PodListing, Pods};
+    use crate::platform::config::Config;
 
     fn pods(objects: &[Value]) -> Vec<Arc<PodEntry>> {
         let pods = Pods::default();
@@ -115,14 +103,14 @@ mod tests {
     }
 
     fn images(pods: &[Arc<PodEntry>], config: &str) -> Vec<String> {
-        let ignored = Ignored::from(&Config::parse(config).unwrap().config);
+        let exclusions = Config::parse(config).unwrap().config.exclusions();
         let everything = (
             ImageFilter::legacy(&[".*"], &[] as &[&str]).unwrap(),
             PodMatcher::compile(Rules::default()).unwrap(),
         );
         let selection =
             Selection { namespace: None, pods: &everything.1, images: &everything.0, proofs: false };
-        let used = gather(pods, &ignored, &[selection]).remove(0);
+        let used = gather(pods, &exclusions, &[selection]).remove(0);
         used.iter()
             .map(|used| format!("{}{}", used.image, if used.original { "" } else { " (given)" }))
             .collect()

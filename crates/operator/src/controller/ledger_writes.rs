@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fairlead_plan::ledger::{Ledger, Owner, ShelfId, Ticket};
+use fairlead_plan::ledger::{Ledger, Owner, ShardId, Ticket};
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
@@ -62,8 +62,8 @@ impl WritePace {
 /// A write that ended.
 #[derive(Debug)]
 pub(crate) enum LedgerWrite {
-    Shelf {
-        id: ShelfId,
+    Shard {
+        id: ShardId,
         ticket: Ticket,
         result: Result<Stored, WriteError>,
     },
@@ -81,15 +81,15 @@ pub(crate) struct WriteResult {
     /// `ledger` or `status`.
     pub(crate) what: &'static str,
     /// The part of the ledger that was stored.
-    pub(crate) stored: Option<(ShelfId, Ticket)>,
+    pub(crate) stored: Option<(ShardId, Ticket)>,
     /// Why it has to be tried again.
     pub(crate) failure: Option<Failure>,
 }
 
 impl LedgerWrite {
-    pub(crate) fn of_shelf(
+    pub(crate) fn of_shard(
         ledger: &Ledger,
-        id: ShelfId,
+        id: ShardId,
         owner: Owner,
         store: &LedgerStore,
         term: &Term,
@@ -100,7 +100,7 @@ impl LedgerWrite {
                 return Self::Unsent;
             }
             let result = store.write(&owner, &draft).await;
-            Self::Shelf { id, ticket: draft.ticket(), result }
+            Self::Shard { id, ticket: draft.ticket(), result }
         })
     }
 
@@ -118,7 +118,7 @@ impl LedgerWrite {
     pub(crate) fn note(self, ledger: &mut Ledger, statuses: &mut StatusWriter) -> WriteResult {
         let (mut stored, mut failure) = (None, None);
         let what = match self {
-            Self::Shelf { id, ticket, result } => {
+            Self::Shard { id, ticket, result } => {
                 match result {
                     Ok(Stored { version }) => {
                         ledger.written(id, ticket, version);

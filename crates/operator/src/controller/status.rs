@@ -35,6 +35,9 @@ const KEEPS_NONE: [&str; 2] = ["field not declared in schema", "could not find t
 /// Short at first: an API server that starts denies everything until it has read its roles.
 const DENIED: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_mins(1));
 
+/// Until what did not reach the API server is tried again.
+const UNREACHED: Duration = Duration::from_secs(2);
+
 /// Which object a status belongs to.
 #[derive(Debug, Clone)]
 pub struct ObjectId {
@@ -232,6 +235,8 @@ pub struct StatusWriter {
     attempts: HashMap<Arc<str>, WriteAttempt>,
     /// By kind: how often in a row, and until when nothing is tried.
     denied: HashMap<String, (u32, Instant)>,
+    /// When to try again what did not reach the API server.
+    unreached: Option<Instant>,
     /// Refusals that were logged.
     logged: HashSet<(Arc<str>, u64)>,
 }
@@ -244,7 +249,14 @@ impl fmt::Debug for StatusWriter {
 
 impl StatusWriter {
     pub fn new(client: Client, manager: &'static str) -> Self {
-        Self { client, manager, attempts: HashMap::new(), denied: HashMap::new(), logged: HashSet::new() }
+        Self {
+            client,
+            manager,
+            attempts: HashMap::new(),
+            denied: HashMap::new(),
+            unreached: None,
+            logged: HashSet::new(),
+        }
     }
 
     /// Whether to write this now.
@@ -320,6 +332,7 @@ impl StatusWriter {
             // What did not reach the API server at all is not held against the object.
             Some(failure) if failure.class == Class::Unavailable => {
                 tracing::debug!(%object, error = %failure, "status could not be written; trying again");
+                self.unreached = Some(now + UNREACHED);
                 return;
             }
             // It is gone, or another one of the same name, or has another version; the watch will show which.
@@ -360,8 +373,8 @@ impl StatusWriter {
     /// When something may be written that had to wait at `begun`, `latest` at the latest.
     pub fn next_due(&self, begun: Instant, latest: Instant) -> Instant {
         let open = self.attempts.values().map(|one| one.not_before);
-        let waiting = open.chain(self.denied.values().map(|(_, until)| *until)).filter(|due| *due > begun);
-        waiting.fold(latest, Instant::min)
+        let waiting = open.chain(self.denied.values().map(|(_, until)| *until)).chain(self.unreached);
+        waiting.filter(|due| *due > begun).fold(latest, Instant::min)
     }
 }
 
@@ -424,6 +437,17 @@ mod tests {
         assert!(writer.may(&set("another", "a", 0), now), "it is another object");
         writer.keep(|_| false);
         assert!(writer.may(&set("u", "a", 0), now), "it was as it should be in between");
+    }
+
+    #[tokio::test]
+    async fn what_did_not_reach_the_api_server_is_tried_again_soon() {
+        let (mut writer, now) = (writer(), Instant::now());
+        let latest = now + Duration::from_mins(1);
+        writer.note(&set("u", "a", 0), Some(&Failure::timed_out(LIMIT)), now);
+        assert!(writer.may(&set("u", "a", 0), now), "it is not held against the object");
+        let due = writer.next_due(now, latest);
+        assert_eq!(due, now + UNREACHED);
+        assert_eq!(writer.next_due(due, latest), latest, "what is over is not waited for");
     }
 
     #[tokio::test]

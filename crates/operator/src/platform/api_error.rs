@@ -13,6 +13,10 @@ use kube::runtime::watcher;
 /// The time for one request to the API server: no request holds up the next for longer.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
+/// What the API server says of a JSON patch that does not fit the object as it is now, with the status of an invalid
+/// object: mostly a test in it has failed.
+const PATCH_DOES_NOT_FIT: &str = "the server rejected our request due to an error in our request";
+
 /// What kind of trouble a failed request met; each is handled in its own way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
@@ -117,7 +121,13 @@ impl From<&kube::core::Status> for Failure {
             ("", reason) => format!("the API server answered {} {reason}", status.code),
             (message, _) => format!("{message} ({})", status.code),
         };
-        Self { class: Class::of_status(status.code), message }
+        let class = match Class::of_status(status.code) {
+            Class::Rejected if status.code == 422 && status.message.trim() == PATCH_DOES_NOT_FIT => {
+                Class::Conflict
+            }
+            class => class,
+        };
+        Self { class, message }
     }
 }
 
@@ -170,6 +180,14 @@ mod tests {
             (failure.class, failure.to_string().as_str()),
             (Class::Unavailable, "the API server answered 503")
         );
+    }
+
+    #[test]
+    fn a_patch_whose_test_fails_is_a_conflict_and_an_invalid_object_is_not() {
+        let class = |message: &str| Failure::from(&Status::failure(message, "Invalid").with_code(422)).class;
+        assert_eq!(class("the server rejected our request due to an error in our request"), Class::Conflict);
+        let invalid = "CachedImage.drop.corewire.io \"a\" is invalid: spec.image: Required value";
+        assert_eq!(class(invalid), Class::Rejected);
     }
 
     #[test]

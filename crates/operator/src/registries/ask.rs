@@ -1,12 +1,18 @@
 //! Asks about one place as the kubelet will: what admission, healing and warming choose by.
 
+use fairlead_api::names;
 use fairlead_domain::cause::Cause;
 use fairlead_domain::keyring::Credential;
 use fairlead_domain::reference::Reference;
+use fairlead_domain::selector::PodFacts;
 use fairlead_domain::verdict::Verdict;
+use fairlead_plan::admission;
+use fairlead_plan::pod_record::Record;
 use fairlead_plan::routing::{self, Alternative};
 use tokio::time::Instant;
 
+use crate::cluster::state::PodEntry;
+use crate::cluster::usage::{AnnotationsOf, LabelsOf};
 use crate::context::Context;
 
 /// One place, and what is needed to ask about it.
@@ -45,5 +51,33 @@ impl Context {
             routing::judge(*is_original, verdict, !credentials.is_empty(), trust)
         };
         self.node_failures.judge(reference, namespace, credentials, verdict)
+    }
+
+    /// On whose account a registry is asked about an image of a Pod: an administrator's if a cluster-scoped policy
+    /// offers the place.
+    pub fn cause_of(&self, pod: &PodEntry, image: &Reference) -> Cause {
+        let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
+        let facts = PodFacts { namespace: &pod.key.namespace, labels: &labels, annotations: &annotations };
+        let index = self.policies.current();
+        let policies = index.for_pod(&facts);
+        let record = pod.annotation(names::fairlead::ROUTES).and_then(|text| Record::parse(text));
+        let mut asked = vec![image.to_string()];
+        for (place, named) in pod.places() {
+            let same = Reference::parse(named).is_ok_and(|named| named.is_same_image(image));
+            let route = record.as_ref().and_then(|record| record.images.get(&place.key()));
+            asked.extend(route.filter(|_| same).map(|route| route.asked.clone()));
+        }
+        let (rules, foreign) = (routing::Rules::default(), |_: &_, _: &_| false);
+        let offers = |asked: &String| {
+            let planned = admission::plan(&policies, asked, None, None, &rules, foreign);
+            let mut list = planned.places.ok()?;
+            if let Some(digest) = image.digest().filter(|_| list.original().digest().is_none()) {
+                list.hold(&digest);
+            }
+            let place = list.list().iter().find(|place| place.reference.is_same_image(image))?;
+            Some(place.cause())
+        };
+        let administrator = asked.iter().filter_map(offers).any(|cause| cause == Cause::Administrator);
+        if administrator { Cause::Administrator } else { Cause::Tenant }
     }
 }

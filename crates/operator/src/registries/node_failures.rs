@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fairlead_api::names::fairlead::HEALED;
+use fairlead_api::names::reef::{PATCHED, PATCHED_CONTAINERS};
 use fairlead_domain::keyring::{Credential, CredentialId};
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
@@ -19,7 +20,6 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::capabilities::heal::{cause_of, is_old_news};
 use crate::cluster::state::{Container, Key, PodEntry, Pods, PullProblem, Role};
 use crate::context::Context;
 
@@ -235,6 +235,16 @@ impl Seen {
     }
 }
 
+/// Whether what the kubelet says of a container may be about the image that it had before it was healed.
+pub(crate) fn is_old_news(pod: &PodEntry, container: &Container, now: Timestamp) -> bool {
+    let vague = container.pull_problem.as_ref().filter(|problem| !problem.names_image);
+    let Some(waiting) = container.waiting.as_deref().filter(|_| vague.is_some()) else { return false };
+    let text = |key: &str| pod.annotation(key).map(|text| &**text);
+    let (patched, patched_containers) = (text(PATCHED), text(PATCHED_CONTAINERS));
+    let written = Written { patched, patched_containers, ..Written::default() };
+    written.old_news_until(&container.name, waiting, now).is_some()
+}
+
 /// The image that could not be pulled: the container's, or that of a volume of it.
 fn failed_image(pod: &PodEntry, container: &Container, problem: &PullProblem) -> Option<Reference> {
     let image = match &problem.volume {
@@ -294,7 +304,7 @@ impl Failed {
             return None;
         }
         let credentials = keys.credentials(image);
-        let verdicts = context.verdicts.caused_by(cause_of(context, pod, image));
+        let verdicts = context.verdicts.caused_by(context.cause_of(pod, image));
         let namespace = &pod.key.namespace;
         let verdict = if self.failure.is_of_registry() && asked.is_due(self) {
             verdicts.ask_as_node(image, &credentials, namespace, deadline).await

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use fairlead_operator::admission::exclusions::Skip;
 use fairlead_operator::admission::{
     self, AdmissionOutcome, AdmissionState, Decide, Limits, Metrics, PodRequest,
 };
 use fairlead_operator::controller::events::Errors;
 use fairlead_operator::platform::certificates::{self, ClientAuthorities, Files, Paths, Token, system_clock};
 use fairlead_operator::platform::telemetry::{Heartbeats, page};
+use fairlead_plan::exclusions::Exclusions;
 use fairlead_testkit::pki::Authority;
 use fairlead_testkit::{eventually, install_crypto};
 use futures::future::BoxFuture;
@@ -131,7 +131,7 @@ impl Webhook {
         let state = AdmissionState::new(
             "own",
             Paths::new(vec![token.clone()]),
-            Skip::default(),
+            Exclusions::default(),
             Arc::new(decide),
             limits,
             Metrics::register(&mut registry),
@@ -513,7 +513,7 @@ async fn certificates_from_files_are_followed() -> Result<()> {
     let state = AdmissionState::new(
         "own",
         Paths::new(vec![token.clone()]),
-        Skip::default(),
+        Exclusions::default(),
         Arc::new(router(&nowhere()?)),
         Limits::default(),
         Metrics::default(),

@@ -183,7 +183,7 @@ async fn a_real_prometheus_is_asked_with_password_and_certificate() -> Result<()
     let page = bench.metrics()?;
     for line in [
         r#"drop_discovery_source_health{policy="usage",source_type="prometheus",endpoint="running"} 1"#,
-        r#"drop_discovery_images_found{policy="usage",source_type="prometheus"} 4"#,
+        r#"drop_discovery_images_found{policy="usage",source_type="prometheus"} 3"#,
         r#"drop_discovery_source_latency_seconds_count{policy="usage",source_type="prometheus"} 1"#,
     ] {
         assert!(page.contains(line), "{line} is not in\n{page}");

@@ -70,10 +70,10 @@ impl Bench {
 
     /// Writes everything that is not stored yet.
     async fn store(&self, ledger: &mut Ledger) -> Result<()> {
-        for shelf in ledger.dirty() {
-            let draft = ledger.draft(shelf);
+        for shard in ledger.dirty() {
+            let draft = ledger.draft(shard);
             let stored = self.store.write(ledger.owner(), &draft).await?;
-            ledger.written(shelf, draft.ticket(), stored.version);
+            ledger.written(shard, draft.ticket(), stored.version);
         }
         Ok(())
     }
@@ -108,8 +108,8 @@ async fn ledgers_are_written_over_the_version_that_is_known() -> Result<()> {
             mirrored(&copy, Digest::sha256(&[number])),
         );
     }
-    let shelf = ledger.dirty()[0];
-    let first = ledger.draft(shelf);
+    let shard = ledger.dirty()[0];
+    let first = ledger.draft(shard);
     bench.store(&mut ledger).await?;
     let stored = bench.ledgers().get(first.name()).await?;
     ensure!(stored.spec.entries.len() == 20 && stored.spec.owner == owner.named(), "{stored:?}");
@@ -131,9 +131,9 @@ async fn ledgers_are_written_over_the_version_that_is_known() -> Result<()> {
     let changed =
         bench.ledgers().patch(first.name(), &PatchParams::default(), &Patch::Merge(annotation)).await?;
     ledger.edit(&reference("docker.io/team/app:7"), |entry| entry.copies[0].state = CopyState::Deleting);
-    match bench.store.write(&owner, &ledger.draft(shelf)).await {
+    match bench.store.write(&owner, &ledger.draft(shard)).await {
         Err(WriteError::Conflict { version }) if version == changed.metadata.resource_version => {
-            ledger.lost(shelf, version);
+            ledger.lost(shard, version);
         }
         other => bail!("{other:?}"),
     }
@@ -145,8 +145,8 @@ async fn ledgers_are_written_over_the_version_that_is_known() -> Result<()> {
     // Deleted by somebody.
     bench.ledgers().delete(first.name(), &DeleteParams::default()).await?;
     ledger.edit(&reference("docker.io/team/app:8"), |entry| entry.copies[0].state = CopyState::Deleting);
-    match bench.store.write(&owner, &ledger.draft(shelf)).await {
-        Err(WriteError::Gone) => ledger.lost(shelf, None),
+    match bench.store.write(&owner, &ledger.draft(shard)).await {
+        Err(WriteError::Gone) => ledger.lost(shard, None),
         other => bail!("{other:?}"),
     }
     bench.store(&mut ledger).await?;
@@ -156,7 +156,7 @@ async fn ledgers_are_written_over_the_version_that_is_known() -> Result<()> {
     for source in &sources {
         ledger.remove(source);
     }
-    let last = ledger.draft(shelf);
+    let last = ledger.draft(shard);
     ensure!(matches!(last, Draft::Delete { .. }), "{last:?}");
     for _ in 0..2 {
         let stored = bench.store.write(&owner, &last).await?;
@@ -274,8 +274,8 @@ async fn a_copy_that_is_gone_is_told_to_the_lease_holder_by_whoever_finds_out() 
         ledger.insert(reference(&format!("docker.io/team/{name}:1")), mirrored(&copy(name), digest));
     }
     bench.store(&mut ledger).await?;
-    let shelf = ledger.shelves().next().context("a shelf")?;
-    let name = ledger.draft(shelf).name().to_owned();
+    let shard = ledger.shards().next().context("a shard")?;
+    let name = ledger.draft(shard).name().to_owned();
 
     let mut holder = Replica::start(&bench, "holder").await?;
     holder.lead(true).await?;
@@ -304,7 +304,7 @@ async fn a_copy_that_is_gone_is_told_to_the_lease_holder_by_whoever_finds_out() 
     ensure!(other.missed.try_recv().is_err(), "it does not act itself");
 
     // The next write takes the annotation away.
-    ledger.lost(shelf, stored.metadata.resource_version);
+    ledger.lost(shard, stored.metadata.resource_version);
     bench.store(&mut ledger).await?;
     ensure!(bench.ledgers().get(&name).await?.metadata.annotations.is_none());
 

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use fairlead_operator::admission::exclusions::Skip;
 use fairlead_operator::admission::{self, AdmissionState, Limits, Rewrites, Router};
 use fairlead_operator::cluster::watch::{self, Resources, Watches};
 use fairlead_operator::context::{Basis, Context};
@@ -18,6 +17,7 @@ use fairlead_operator::platform::certificates::{
 use fairlead_operator::platform::clock::Clock;
 use fairlead_operator::platform::config::Config;
 use fairlead_operator::platform::telemetry::{Heartbeats, page};
+use fairlead_plan::exclusions::Exclusions;
 use fairlead_testkit::{Cluster, Part, eventually, install_crypto, shared, unique};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -289,7 +289,7 @@ impl Replica {
         let state = AdmissionState::new(
             &bench.own_namespace,
             paths,
-            Skip::default(),
+            Exclusions::default(),
             Arc::new(router(client)),
             Limits::default(),
             metrics,

@@ -13,6 +13,7 @@ use fairlead_api::fairlead::WarmLedger;
 use fairlead_operator::capabilities::warm::images::ImageWarming;
 use fairlead_operator::capabilities::warm::sets::SetKeeper;
 use fairlead_operator::capabilities::warm::{Metrics, WarmSetup};
+use fairlead_operator::platform::api_error::{Class, Failure};
 use fairlead_operator::platform::config::Config;
 use fairlead_testkit::cluster::pull_stages;
 use fairlead_testkit::images::{self, ImageBuilder, holding};
@@ -197,6 +198,8 @@ async fn a_set_is_warmed_on_every_node_under_the_names_that_pods_will_ask_for() 
     .await?;
     assert_eq!(metrics.matches("drop_images_cached_total{").count(), 12, "{metrics}");
 
+    an_edit_meets_edits_and_no_statuses(&bench, &children[0].name_any()).await?;
+
     // A node that joins is warmed, and one that is replaced under its name is warmed again.
     let nodes: Api<Node> = Api::all(bench.client.clone());
     nodes.delete("n-0", &DeleteParams::default()).await?;
@@ -240,6 +243,30 @@ async fn policies_about_other_images_have_nothing_pulled_again(
     ensure!(ledgers.iter().any(|ledger| ledger.spec.reference == of_mirror), "{ledgers:?}");
     let mut nodes = ledgers.iter().flat_map(|ledger| &ledger.spec.nodes);
     ensure!(nodes.all(|node| node.attempt == 1), "something was pulled again: {ledgers:?}");
+    Ok(())
+}
+
+/// A child is replaced as it was seen, however often its status was written since.
+async fn an_edit_meets_edits_and_no_statuses(bench: &Bench, child: &str) -> Result<()> {
+    let (images, params) = (bench.images(), PatchParams::default());
+    let seen = images.get(child).await?;
+    let attempted = json!({"status": {"lastAttemptedAt": "2026-01-01T00:00:00Z"}});
+    images.patch_status(child, &params, &Patch::Merge(attempted)).await?;
+    let replace = async |generation: Option<i64>, spec: Value| {
+        let patch = json!([
+            {"op": "test", "path": "/metadata/uid", "value": seen.metadata.uid},
+            {"op": "test", "path": "/metadata/generation", "value": generation},
+            {"op": "replace", "path": "/spec", "value": spec},
+        ]);
+        let patch: Patch<()> = Patch::Json(serde_json::from_value(patch)?);
+        let patched = images.patch(child, &params, &patch).await;
+        anyhow::Ok(patched.map(drop).map_err(|error| Failure::from(&error).class))
+    };
+    let (generation, spec) = (seen.metadata.generation, json!(seen.spec));
+    ensure!(replace(generation, spec.clone()).await? == Ok(()), "the status was taken for an edit");
+    let older = generation.map(|generation| generation - 1);
+    ensure!(replace(older, spec).await? == Err(Class::Conflict), "an edit was overwritten");
+    ensure!(replace(generation, json!({})).await? == Err(Class::Rejected), "no image is no conflict");
     Ok(())
 }
 

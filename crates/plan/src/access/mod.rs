@@ -23,7 +23,7 @@ use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Reference;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::ledger::{Entry, Ledger, whole_seconds};
+use crate::ledger::{Entry, Ledger, LedgerChange, whole_seconds};
 use crate::routing::Withheld;
 use crate::usage::Used;
 
@@ -175,13 +175,29 @@ pub fn review(known: &Proofs, users: &[User], lifetime: SignedDuration, now: Tim
     Reviewed { proofs, to_try }
 }
 
-/// After the credentials of a namespace have opened the original.
-#[must_use]
-pub fn proven(known: &Proofs, namespace: &Arc<str>, now: Timestamp) -> Proofs {
+/// What changes in a ledger once the credentials of namespaces have opened an original. None: nothing, for instance
+/// because the ledger does not have the image any more.
+pub fn proven(
+    ledger: &Ledger,
+    source: &Reference,
+    namespaces: &[Arc<str>],
+    now: Timestamp,
+) -> Option<LedgerChange> {
+    let entry = ledger.get(source)?;
+    let proofs = adding(&entry.access, namespaces, whole_seconds(now));
+    (proofs != entry.access).then(|| access_change(source, entry, proofs))
+}
+
+/// The same proofs, and new ones of these namespaces.
+fn adding(known: &Proofs, namespaces: &[Arc<str>], now: Timestamp) -> Proofs {
     let mut proofs = known.clone();
-    proofs.insert(Arc::clone(namespace), now);
+    proofs.extend(namespaces.iter().map(|namespace| (Arc::clone(namespace), now)));
     bound(&mut proofs);
     proofs
+}
+
+fn access_change(source: &Reference, entry: &Entry, access: Proofs) -> LedgerChange {
+    LedgerChange::set(source, Entry { access, ..entry.clone() })
 }
 
 /// How long it is waited after so many failures in a row.
@@ -207,10 +223,10 @@ pub struct Attempt {
 }
 
 /// What follows for a whole ledger.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct LedgerReview {
-    /// Images whose proofs change.
-    pub changed: Vec<(Reference, Proofs)>,
+    /// Proofs are added, renewed and forgotten.
+    pub changes: Vec<LedgerChange>,
     pub to_try: Vec<Attempt>,
 }
 
@@ -235,7 +251,7 @@ pub fn review_ledger(
         };
         let Reviewed { proofs, to_try: namespaces } = review(&entry.access, &users, lifetime, now);
         if proofs != entry.access {
-            review_of.changed.push((source.clone(), proofs));
+            review_of.changes.push(access_change(source, entry, proofs));
         }
         if let Some(digest) = entry.source_digest.filter(|_| !namespaces.is_empty()) {
             review_of.to_try.push(Attempt { source: source.clone(), digest, namespaces });

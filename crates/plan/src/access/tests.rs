@@ -24,7 +24,7 @@ fn proofs<const N: usize>(list: [(&str, i64); N]) -> Proofs {
 fn a_namespace_proves_access_by_running_the_original_or_by_its_credentials() {
     let reviewed = review(&Proofs::new(), &[user("ran", true), user("new", false)], LIFETIME, at(0));
     assert_eq!(reviewed, Reviewed { proofs: proofs([("ran", 0)]), to_try: vec!["new".into()] });
-    let known = proven(&reviewed.proofs, &"new".into(), at(5));
+    let known = adding(&reviewed.proofs, &["new".into()], at(5));
     assert_eq!(known, proofs([("new", 5), ("ran", 0)]));
     assert_eq!(review(&known, &[user("new", false)], LIFETIME, at(6)).to_try, Vec::<Arc<str>>::new());
 }
@@ -64,7 +64,7 @@ fn users_come_first_and_do_not_take_turns() {
     let reviewed = review(&known, &fresh, LIFETIME, at(120));
     assert_eq!(reviewed.proofs.len(), MAX_PROOFS);
     assert!(reviewed.proofs.contains_key("fresh"));
-    assert!(proven(&known, &"last".into(), at(1)).contains_key("last"));
+    assert!(adding(&known, &["last".into()], at(1)).contains_key("last"));
 }
 
 #[test]
@@ -103,6 +103,11 @@ fn used(source: &str, namespaces: &[&str], ran: &[(&str, Digest)]) -> Used {
     }
 }
 
+fn accesses(changes: &[LedgerChange]) -> Vec<(Reference, Proofs)> {
+    let access = |change: &LedgerChange| (change.source.clone(), change.entry.clone().unwrap().access);
+    changes.iter().map(access).collect()
+}
+
 /// Only what was copied counts, byte for byte.
 #[test]
 fn running_something_else_under_the_same_name_proves_nothing() {
@@ -113,7 +118,7 @@ fn running_something_else_under_the_same_name_proves_nothing() {
         used("r.io/new:1", &["honest"], &[("honest", other)]),
     ];
     let review = review_ledger(&ledger, &used, MirrorAccess::Proven, LIFETIME, at(0));
-    assert_eq!(review.changed, [(image("r.io/app:1"), proofs([("honest", 0)]))]);
+    assert_eq!(accesses(&review.changes), [(image("r.io/app:1"), proofs([("honest", 0)]))]);
     let attempt = Attempt { source: image("r.io/app:1"), digest: copied, namespaces: vec!["sly".into()] };
     assert_eq!(review.to_try, [attempt], "what was not copied yet is not tried yet");
     assert_eq!(
@@ -127,9 +132,31 @@ fn running_something_else_under_the_same_name_proves_nothing() {
 fn proofs_expire_also_while_access_is_shared() {
     let mut ledger = ledger(&[("r.io/app:1", Some(Digest::sha256(b"copied")))]);
     ledger.edit(&image("r.io/app:1"), |entry| entry.access = proofs([("old", 0), ("young", 2 * HOUR)]));
-    let review = |now| review_ledger(&ledger, &[], MirrorAccess::Shared, LIFETIME, at(now)).changed;
-    assert!(review(719 * HOUR).is_empty());
-    assert_eq!(review(721 * HOUR), [(image("r.io/app:1"), proofs([("young", 2 * HOUR)]))]);
+    let review = |ledger: &Ledger, now| {
+        review_ledger(ledger, &[], MirrorAccess::Shared, LIFETIME, at(now * HOUR)).changes
+    };
+    assert!(review(&ledger, 719).is_empty());
+    let changes = review(&ledger, 721);
+    assert_eq!(accesses(&changes), [(image("r.io/app:1"), proofs([("young", 2 * HOUR)]))]);
+    ledger.apply(changes);
+    assert!(review(&ledger, 721).is_empty(), "once applied there is nothing more to change");
+}
+
+#[test]
+fn namespaces_that_opened_the_original_are_entered_at_once() {
+    let app = image("r.io/app:1");
+    let mut ledger = ledger(&[("r.io/app:1", Some(Digest::sha256(b"copied")))]);
+    ledger.edit(&app, |entry| entry.access = proofs([("old", 0)]));
+    let before = ledger.get(&app).cloned().unwrap();
+    let namespaces: [Arc<str>; 2] = ["new".into(), "old".into()];
+    let change = proven(&ledger, &app, &namespaces, at(5)).unwrap();
+    let access = proofs([("new", 5), ("old", 5)]);
+    assert_eq!(change, LedgerChange::set(&app, Entry { access, ..before }), "nothing else changes");
+    ledger.apply([change]);
+    let later = at(5) + SignedDuration::from_millis(900);
+    assert_eq!(proven(&ledger, &app, &namespaces, later), None, "times are stored to the second");
+    ledger.remove(&app);
+    assert_eq!(proven(&ledger, &app, &namespaces, at(6)), None, "the image is not in the ledger any more");
 }
 
 /// One thing that happens.
@@ -164,7 +191,7 @@ proptest! {
             match step {
                 AccessStep::Wait(seconds) => now += seconds,
                 AccessStep::Open(number) => {
-                    known = proven(&known, &name(number), at(now));
+                    known = adding(&known, &[name(number)], at(now));
                     reasons.insert(name(number), now);
                 }
                 AccessStep::Use(users, ran) => {

@@ -16,6 +16,25 @@ use crate::mirroring::GIVE_UP;
 /// appear within half a minute, and keep their project from being deleted.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(30));
 
+/// How far an object has come, as far as its finalizer depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// `configured`: a Harbor is, so that something is made for the object.
+    Live { configured: bool },
+    /// `released`: all that goes with the object is gone, or given up.
+    Deleted { released: bool },
+}
+
+/// Whether an object is to have the finalizer: from before anything is made for it until everything is removed. `held`:
+/// it has it. Without a Harbor an object keeps what it has, because what was made for it may still be there; once an
+/// object is deleted the API server accepts no new finalizer.
+pub fn wants_finalizer(held: bool, stage: Stage) -> bool {
+    match stage {
+        Stage::Live { configured } => held || configured,
+        Stage::Deleted { released } => held && !released,
+    }
+}
+
 /// What the end of an object depends on.
 #[derive(Clone, Copy)]
 #[allow(missing_debug_implementations, reason = "a function has no form to print")]

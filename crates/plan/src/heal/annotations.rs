@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairlead_api::names;
 use fairlead_domain::reference::Reference;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::pod_record::{MOST_BYTES, PodAnnotations, Record, size_of};
@@ -12,6 +12,9 @@ use crate::pull_failure::PullFailure;
 
 /// The only version there is. An annotation of another version is replaced.
 const VERSION: u32 = 1;
+
+/// How long after a patch the kubelet may repeat what it said of the image before: as long as it pulls.
+const OLD_NEWS: SignedDuration = SignedDuration::from_mins(5);
 
 /// Images that are remembered for one container; more than any record offers.
 const MOST_TRIED: usize = 32;
@@ -84,10 +87,16 @@ impl<'a> Written<'a> {
         read_patched(self.patched_containers).unwrap_or_default()
     }
 
-    /// When the Pod was patched last, if this container was patched at all.
-    pub(super) fn patched_at(&self, container: &str) -> Option<Timestamp> {
-        let at = self.patched?.parse().ok()?;
-        self.patched_containers().iter().any(|name| name == container).then_some(at)
+    /// Until when a reason whose message names no image may be about the image that a container had before it was
+    /// patched; none if it counts. A kubelet publishes the new image at once, beside the reason of the last attempt, which
+    /// is kept while it pulls. An attempt that fails as well shows by what follows: `ImagePullBackOff` quotes the image.
+    /// This is read from the Pod, so that a new leader knows it, too.
+    pub fn old_news_until(&self, container: &str, waiting: &str, now: Timestamp) -> Option<Timestamp> {
+        let is_vague = matches!(waiting, "ErrImagePull" | "RegistryUnavailable");
+        let patched: Timestamp = self.patched.filter(|_| is_vague)?.parse().ok()?;
+        let is_recent = now.duration_since(patched).abs() < OLD_NEWS;
+        let is_patched = is_recent && self.patched_containers().iter().any(|name| name == container);
+        patched.checked_add(OLD_NEWS).ok().filter(|_| is_patched)
     }
 
     /// What the Pod with this UID was given. An annotation that names another UID came with a template or a copy, and
@@ -156,7 +165,7 @@ pub struct Tried {
     /// The Pod that was given them.
     #[serde(default)]
     uid: Box<str>,
-    images: BTreeMap<String, BTreeMap<String, Attempt>>,
+    images: BTreeMap<String, BTreeMap<String, TriedImage>>,
     /// Containers that were given more than there is room to remember. They are given nothing more.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     full: BTreeSet<String>,
@@ -164,7 +173,7 @@ pub struct Tried {
 
 /// An image that a container was given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attempt {
+pub struct TriedImage {
     /// Why it could not be pulled, and when that was acted on; nothing for the image that was given last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<PullFailure>,
@@ -206,7 +215,7 @@ impl Tried {
         now: Timestamp,
     ) {
         let tried = self.images.entry(container.to_owned()).or_default();
-        tried.insert(from.to_owned(), Attempt { failed: Some(failed), at: Some(now) });
+        tried.insert(from.to_owned(), TriedImage { failed: Some(failed), at: Some(now) });
         tried.entry(to.to_owned()).or_default();
     }
 
@@ -221,7 +230,7 @@ impl Tried {
     pub(super) fn text(mut self) -> Option<String> {
         let mut text = serde_json::to_string(&self).ok()?;
         while text.len() > MOST_BYTES {
-            let bytes = |images: &BTreeMap<String, Attempt>| images.keys().map(String::len).sum::<usize>();
+            let bytes = |images: &BTreeMap<String, TriedImage>| images.keys().map(String::len).sum::<usize>();
             let (largest, _) = self.images.iter().max_by_key(|(_, images)| bytes(images))?;
             let largest = largest.clone();
             self.images.remove(&largest);

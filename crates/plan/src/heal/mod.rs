@@ -18,21 +18,18 @@ mod tests;
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::pod_record::{Place, Record, Route};
 use crate::pull_failure::PullFailure;
 
-pub use self::annotations::{Attempt, Malformed, Tried, Written};
+pub use self::annotations::{Malformed, Tried, TriedImage, Written};
 pub use self::candidates::{Background, Candidate, Candidates, Choice, candidates, choose};
 pub use self::incidents::{Incidents, Look, Note};
 pub use self::patch::{Move, Operation, Repair, carried_over, repair};
 
 /// A failed patch is tried again after this time.
 const RETRY_SECONDS: i64 = 15;
-
-/// How long after a patch the kubelet may repeat what it said of the image before: as long as it pulls.
-const OLD_NEWS: SignedDuration = SignedDuration::from_mins(5);
 
 /// A container whose image, or one of whose image volumes, cannot be pulled.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,16 +109,10 @@ impl FailingPod<'_> {
         self.written.tried(self.uid)
     }
 
-    /// Until when what the kubelet says of a container may be about the image that it had before it was patched; none if
-    /// it counts. A kubelet publishes the new image at once, beside the reason of the last attempt, which is kept while
-    /// it pulls. Where the message names no image, an attempt that fails as well shows by the reason that follows:
-    /// `ImagePullBackOff` quotes the image. This is read from the Pod, so that a new leader knows it, too.
-    pub fn old_news_until(&self, container: &FailingContainer<'_>, now: Timestamp) -> Option<Timestamp> {
-        let is_vague =
-            !container.names_image && matches!(container.waiting, "ErrImagePull" | "RegistryUnavailable");
-        let patched = self.written.patched_at(container.name()).filter(|_| is_vague)?;
-        let is_recent = now.duration_since(patched).abs() < OLD_NEWS;
-        patched.checked_add(OLD_NEWS).ok().filter(|_| is_recent)
+    /// Until when what the kubelet says of a container may be about the image that it had before; none if it counts.
+    fn old_news_until(&self, container: &FailingContainer<'_>, now: Timestamp) -> Option<Timestamp> {
+        let vague = (!container.names_image).then_some(container.waiting)?;
+        self.written.old_news_until(container.name(), vague, now)
     }
 
     /// What was recorded for an image when the Pod was admitted, as long as that is the image that it has. A record

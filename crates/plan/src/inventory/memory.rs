@@ -97,11 +97,11 @@ struct Resolution {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FailedLook {
     at: Timestamp,
-    why: Failure,
+    why: ReadFailure,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Failure {
+enum ReadFailure {
     /// The registry says that there is no such image.
     Missing,
     /// It answered, and another look will hardly find more.
@@ -142,12 +142,12 @@ impl Resolutions {
     pub fn heed(&mut self, namespace: &Arc<str>, image: &Reference, verdict: &Verdict, at: Timestamp) {
         let why = match verdict {
             Verdict::Available { digest: Some(digest) } => return self.learn(namespace, image, *digest, at),
-            Verdict::NotFound { .. } => Failure::Missing,
+            Verdict::NotFound { .. } => ReadFailure::Missing,
             Verdict::Available { digest: None }
             | Verdict::Unauthorised { .. }
             | Verdict::Forbidden { .. }
-            | Verdict::OffLimits { .. } => Failure::Refused,
-            _ => Failure::Silent,
+            | Verdict::OffLimits { .. } => ReadFailure::Refused,
+            _ => ReadFailure::Silent,
         };
         self.failed.insert((Arc::clone(namespace), image.key()), FailedLook { at, why });
     }
@@ -211,15 +211,15 @@ impl Resolutions {
         }
         let failed = self.failure(namespace, image)?;
         match failed.why {
-            Failure::Missing => Some(Proof::Lacks),
-            Failure::Refused if failed.at.as_second() >= created => Some(Proof::Refuses),
-            Failure::Refused | Failure::Silent => None,
+            ReadFailure::Missing => Some(Proof::Lacks),
+            ReadFailure::Refused if failed.at.as_second() >= created => Some(Proof::Refuses),
+            ReadFailure::Refused | ReadFailure::Silent => None,
         }
     }
 
     /// Whether the last look found nothing because the registry did not answer.
     pub fn is_silent(&self, namespace: &Arc<str>, image: &Reference) -> bool {
-        self.failure(namespace, image).is_some_and(|failed| failed.why == Failure::Silent)
+        self.failure(namespace, image).is_some_and(|failed| failed.why == ReadFailure::Silent)
     }
 
     /// Forgets what is not wanted any more, but for the last digests.

@@ -34,4 +34,4 @@ pub use self::rows::{
     Finding, FindingKind, Knowledge, Misplaced, MountView, PodRows, PodView, Proof, UseView, rows,
 };
 pub use self::series::{MOST_SERIES, Series, ShownSeries};
-pub use self::survey::{ImageWish, Reading, Survey, Surveyed};
+pub use self::survey::{ContentRead, ImageWish, Survey, Surveyed};

@@ -48,7 +48,7 @@ pub struct ImageWish {
 
 /// A digest whose content is wanted, as a Pod could read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reading<P> {
+pub struct ContentRead<P> {
     /// Images in whose repositories it may be.
     pub images: Vec<Reference>,
     pub pod: P,
@@ -75,7 +75,7 @@ pub struct Survey<'k, P> {
     pub not_started: usize,
     /// Some digests are compared through an index, for which platforms have to be known.
     pub compares_platforms: bool,
-    reads: HashMap<Digest, Reading<P>>,
+    reads: HashMap<Digest, ContentRead<P>>,
     wishes: BTreeMap<NamespaceImage, ImageWish>,
     doubts: BTreeMap<NamespaceImage, Doubt>,
     /// Digests that are compared; gathered only if some content has to go.
@@ -140,7 +140,7 @@ impl<'k, P: Clone> Survey<'k, P> {
 
     /// Has the content of a digest read.
     pub fn read(&mut self, digest: Digest, images: Vec<Reference>, pod: &P) {
-        let reading = || Reading { images, pod: pod.clone() };
+        let reading = || ContentRead { images, pod: pod.clone() };
         self.reads.entry(digest).or_insert_with(reading);
         if let Some(in_use) = &mut self.in_use {
             in_use.insert(digest);
@@ -285,7 +285,7 @@ impl<'k, P: Clone> Survey<'k, P> {
     }
 
     /// The contents to read before the next pass; `is_due` says of a digest whether it can be read now.
-    pub fn readings(&mut self, is_due: impl Fn(&Digest) -> bool) -> Vec<(Digest, Reading<P>)> {
+    pub fn readings(&mut self, is_due: impl Fn(&Digest) -> bool) -> Vec<(Digest, ContentRead<P>)> {
         let reads = std::mem::take(&mut self.reads);
         reads.into_iter().filter(|(digest, _)| is_due(digest)).take(MOST_READS).collect()
     }

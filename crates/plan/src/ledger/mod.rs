@@ -2,16 +2,14 @@
 //! what the last look at it found.
 //!
 //! It is kept in memory whole and stored in pieces. One object for all images would outgrow what the API server takes,
-//! and one for each would cost a request for each; so entries lie on shelves of bounded size, and a change rewrites one
-//! shelf. The ledger knows which shelves differ from what is stored. The caller that stores them asks for a draft,
+//! and one for each would cost a request for each; so entries lie in shards of bounded size, and a change rewrites one
+//! shard. The ledger knows which shards differ from what is stored. The caller that stores them asks for a draft,
 //! writes it whenever it suits, and reports back with the draft's ticket: changes made meanwhile are not forgotten.
-
-#![expect(clippy::similar_names, reason = "a shelf and self are told apart well enough")]
 
 mod digests;
 mod entry;
 mod owner;
-mod shelf;
+mod shard;
 mod stored;
 mod summary;
 #[cfg(test)]
@@ -29,10 +27,10 @@ pub(crate) use self::entry::whole_seconds;
 pub use self::entry::{Copy, Entry, MOST_ERROR_CHARACTERS, Named, Watch, storable};
 pub(crate) use self::owner::stored_prefix;
 pub use self::owner::{Owner, OwnerKind};
-use self::shelf::Shelf;
-pub use self::shelf::{Draft, ShelfId, Ticket};
+use self::shard::Shard;
+pub use self::shard::{Draft, ShardId, Ticket};
 use self::stored::Size;
-pub use self::stored::{MOST_BYTES, StoredShelf};
+pub use self::stored::{MOST_BYTES, StoredShard};
 pub use self::summary::sum_up;
 pub use self::trust::{Distrust, FoundLedger, FoundReference, row_counts, trusted};
 pub use self::versions::{Foreign, foreign_write};
@@ -44,7 +42,7 @@ pub struct Ledger {
     /// How copies are made from now on.
     manner: LedgerManner,
     entries: BTreeMap<Reference, Placed>,
-    shelves: BTreeMap<ShelfId, Shelf>,
+    shards: BTreeMap<ShardId, Shard>,
     /// Counts changes.
     clock: u64,
 }
@@ -71,8 +69,8 @@ impl LedgerChange {
 struct Placed {
     /// Boxed, because a map has room to spare for what it holds, and an entry is large.
     entry: Box<Entry>,
-    shelf: ShelfId,
-    /// When it came to this shelf, or got its newest copy.
+    shard: ShardId,
+    /// When it came to this shard, or got its newest copy.
     grown: u64,
 }
 
@@ -82,7 +80,7 @@ impl Ledger {
             owner,
             manner: LedgerManner::default(),
             entries: BTreeMap::new(),
-            shelves: BTreeMap::new(),
+            shards: BTreeMap::new(),
             clock: 0,
         }
     }
@@ -90,12 +88,12 @@ impl Ledger {
     /// The ledger that is stored in objects.
     ///
     /// They may have been edited, and a crash may have left an image in two. What cannot be read is left out, of an
-    /// image in two shelves the first counts, and shelves for which that makes a difference are dirty.
-    pub fn load(owner: Owner, objects: impl IntoIterator<Item: Into<StoredShelf>>) -> Self {
+    /// image in two shards the first counts, and shards for which that makes a difference are dirty.
+    pub fn load(owner: Owner, objects: impl IntoIterator<Item: Into<StoredShard>>) -> Self {
         let mut ledger = Self::new(owner);
-        let objects = objects.into_iter().map(Into::<StoredShelf>::into);
+        let objects = objects.into_iter().map(Into::<StoredShard>::into);
         let mut objects: Vec<_> =
-            objects.map(|object| (ledger.owner.shelf_named(&object.name), object)).collect();
+            objects.map(|object| (ledger.owner.shard_named(&object.name), object)).collect();
         // Names that are not of our making come last, so that they take no number from one that is.
         objects.sort_by(|(one_id, one), (other_id, other)| {
             (one_id.is_none(), one_id, &one.name).cmp(&(other_id.is_none(), other_id, &other.name))
@@ -104,31 +102,31 @@ impl Ledger {
         let mut read = Vec::with_capacity(objects.iter().map(|(_, object)| object.entries.len()).sum());
         for (numbered, object) in objects {
             let id = numbered.unwrap_or_else(|| ledger.free_number());
-            let mut shelf = Shelf::stored(object.name.into(), object.version, object.manner);
+            let mut shard = Shard::stored(object.name.into(), object.version, object.manner);
             if !object.whole {
-                shelf.change(ledger.tick());
+                shard.change(ledger.tick());
             }
             read.extend(object.entries.into_iter().map(|(source, entry)| (id, source, entry)));
-            ledger.shelves.insert(id, shelf);
+            ledger.shards.insert(id, shard);
         }
         ledger.arrange(read);
         ledger
     }
 
     /// Puts entries where they were found, as far as that is possible.
-    fn arrange(&mut self, mut read: Vec<(ShelfId, Reference, Box<Entry>)>) {
+    fn arrange(&mut self, mut read: Vec<(ShardId, Reference, Box<Entry>)>) {
         read.sort_by(|(_, one, _), (_, other, _)| one.cmp(other));
         let mut placed: Vec<(Reference, Placed)> = Vec::with_capacity(read.len());
         let mut homeless = Vec::new();
         for (id, source, entry) in read {
             let size = Size::of(&source, &entry);
-            let Some(shelf) = self.shelves.get_mut(&id) else { continue };
+            let Some(shard) = self.shards.get_mut(&id) else { continue };
             if placed.last().is_some_and(|(last, _)| *last == source) {
                 self.clock += 1;
-                shelf.change(self.clock);
-            } else if shelf.size.has_room_for(&size) {
-                shelf.size += size;
-                placed.push((source, Placed { entry, shelf: id, grown: 0 }));
+                shard.change(self.clock);
+            } else if shard.size.has_room_for(&size) {
+                shard.size += size;
+                placed.push((source, Placed { entry, shard: id, grown: 0 }));
             } else {
                 homeless.push((id, source, entry));
             }
@@ -140,14 +138,14 @@ impl Ledger {
                 self.insert(source, *entry);
             }
             let now = self.tick();
-            if let Some(shelf) = self.shelves.get_mut(&id) {
-                shelf.change(now);
-                shelf.stand_back(now);
+            if let Some(shard) = self.shards.get_mut(&id) {
+                shard.change(now);
+                shard.stand_back(now);
             }
         }
         let now = self.tick();
-        for shelf in self.shelves.values_mut().filter(|shelf| shelf.is_empty()) {
-            shelf.change(now);
+        for shard in self.shards.values_mut().filter(|shard| shard.is_empty()) {
+            shard.change(now);
         }
     }
 
@@ -161,12 +159,12 @@ impl Ledger {
         self.manner = manner.clone();
         let now = self.tick();
         let mut outdated = Vec::new();
-        for (id, shelf) in self.shelves.iter_mut().filter(|(_, shelf)| shelf.manner != *manner) {
-            shelf.manner = manner.clone();
-            shelf.change(now);
+        for (id, shard) in self.shards.iter_mut().filter(|(_, shard)| shard.manner != *manner) {
+            shard.manner = manner.clone();
+            shard.change(now);
             outdated.push(*id);
         }
-        let entries = self.entries.iter().filter(|(_, placed)| outdated.contains(&placed.shelf));
+        let entries = self.entries.iter().filter(|(_, placed)| outdated.contains(&placed.shard));
         entries.map(|(source, _)| source.clone()).collect()
     }
 
@@ -192,8 +190,8 @@ impl Ledger {
     /// would leave an unknown one behind.
     pub fn is_stored(&self, source: &Reference) -> bool {
         self.entries.get(source).is_some_and(|placed| {
-            let shelf = self.shelves.get(&placed.shelf);
-            shelf.and_then(|shelf| shelf.stored).is_some_and(|stored| placed.grown <= stored)
+            let shard = self.shards.get(&placed.shard);
+            shard.and_then(|shard| shard.stored).is_some_and(|stored| placed.grown <= stored)
         })
     }
 
@@ -211,7 +209,7 @@ impl Ledger {
         }
     }
 
-    /// Changes an entry; `false` if there is none.
+    /// Changes an entry, for tests; `false` if there is none. What planners want is for [`Self::apply`].
     pub fn edit(&mut self, source: &Reference, change: impl FnOnce(&mut Entry)) -> bool {
         let Some(mut entry) = self.get(source).cloned() else { return false };
         change(&mut entry);
@@ -219,7 +217,7 @@ impl Ledger {
         true
     }
 
-    /// Replaces an entry that is there. Its shelf becomes dirty only if the entry is another afterwards.
+    /// Replaces an entry that is there. Its shard becomes dirty only if the entry is another afterwards.
     ///
     /// The entry is brought into the form in which it can be stored: times to the second, errors cut, `Mirrored` only
     /// with a digest.
@@ -236,35 +234,35 @@ impl Ledger {
             placed.grown = self.clock;
         }
         let size = Size::of(source, &placed.entry);
-        let id = placed.shelf;
-        let Some(shelf) = self.shelves.get_mut(&id) else { return };
-        shelf.size -= Size::of(source, &before);
-        if shelf.size.has_room_for(&size) {
-            shelf.size += size;
-            shelf.change(self.clock);
+        let id = placed.shard;
+        let Some(shard) = self.shards.get_mut(&id) else { return };
+        shard.size -= Size::of(source, &before);
+        if shard.size.has_room_for(&size) {
+            shard.size += size;
+            shard.change(self.clock);
         } else {
             self.move_from(id, source, size);
         }
     }
 
-    /// Takes an entry to another shelf, which is to be written first: a crash between the two writes then leaves the
-    /// entry on both rather than on none.
-    fn move_from(&mut self, from: ShelfId, source: &Reference, size: Size) {
+    /// Takes an entry to another shard, which is to be written first: a crash between the two writes then leaves the
+    /// entry in both rather than on none.
+    fn move_from(&mut self, from: ShardId, source: &Reference, size: Size) {
         let to = self.make_room(size);
-        let place = self.shelves.get(&from).and_then(Shelf::dirty_since).unwrap_or(self.clock);
+        let place = self.shards.get(&from).and_then(Shard::dirty_since).unwrap_or(self.clock);
         let arrived = self.tick();
-        if let Some(shelf) = self.shelves.get_mut(&to) {
-            shelf.size += size;
-            shelf.change(arrived);
-            shelf.hurry(place);
+        if let Some(shard) = self.shards.get_mut(&to) {
+            shard.size += size;
+            shard.change(arrived);
+            shard.hurry(place);
         }
         if let Some(placed) = self.entries.get_mut(source) {
-            (placed.shelf, placed.grown) = (to, arrived);
+            (placed.shard, placed.grown) = (to, arrived);
         }
         let left = self.tick();
-        if let Some(shelf) = self.shelves.get_mut(&from) {
-            shelf.change(left);
-            shelf.stand_back(left);
+        if let Some(shard) = self.shards.get_mut(&from) {
+            shard.change(left);
+            shard.stand_back(left);
         }
     }
 
@@ -283,39 +281,39 @@ impl Ledger {
         let size = Size::of(&source, &entry);
         let id = self.make_room(size);
         let now = self.tick();
-        if let Some(shelf) = self.shelves.get_mut(&id) {
-            shelf.size += size;
-            shelf.change(now);
+        if let Some(shard) = self.shards.get_mut(&id) {
+            shard.size += size;
+            shard.change(now);
         }
-        self.entries.insert(source, Placed { entry: Box::new(entry), shelf: id, grown: now });
+        self.entries.insert(source, Placed { entry: Box::new(entry), shard: id, grown: now });
         true
     }
 
     pub fn remove(&mut self, source: &Reference) -> Option<Entry> {
         let placed = self.entries.remove(source)?;
         let now = self.tick();
-        if let Some(shelf) = self.shelves.get_mut(&placed.shelf) {
-            shelf.size -= Size::of(source, &placed.entry);
-            shelf.change(now);
+        if let Some(shard) = self.shards.get_mut(&placed.shard) {
+            shard.size -= Size::of(source, &placed.entry);
+            shard.change(now);
         }
         Some(*placed.entry)
     }
 
-    /// A shelf with room: one that has to be written anyway rather than one that has not, else a new one.
-    fn make_room(&mut self, size: Size) -> ShelfId {
-        let roomy = self.shelves.iter().filter(|(_, shelf)| shelf.size.has_room_for(&size));
-        if let Some((id, _)) = roomy.min_by_key(|(id, shelf)| (shelf.dirty_since().is_none(), **id)) {
+    /// A shard with room: one that has to be written anyway rather than one that has not, else a new one.
+    fn make_room(&mut self, size: Size) -> ShardId {
+        let roomy = self.shards.iter().filter(|(_, shard)| shard.size.has_room_for(&size));
+        if let Some((id, _)) = roomy.min_by_key(|(id, shard)| (shard.dirty_since().is_none(), **id)) {
             return *id;
         }
         let id = self.free_number();
-        let shelf = Shelf::new(self.owner.object_name(id).into(), self.manner.clone());
-        self.shelves.insert(id, shelf);
+        let shard = Shard::new(self.owner.object_name(id).into(), self.manner.clone());
+        self.shards.insert(id, shard);
         id
     }
 
-    fn free_number(&self) -> ShelfId {
-        let taken = (0..).zip(self.shelves.keys()).take_while(|(number, id)| *number == id.0);
-        ShelfId(taken.last().map_or(0, |(number, _)| number + 1))
+    fn free_number(&self) -> ShardId {
+        let taken = (0..).zip(self.shards.keys()).take_while(|(number, id)| *number == id.0);
+        ShardId(taken.last().map_or(0, |(number, _)| number + 1))
     }
 
     fn tick(&mut self) -> u64 {
@@ -323,74 +321,74 @@ impl Ledger {
         self.clock
     }
 
-    pub fn shelves(&self) -> impl Iterator<Item = ShelfId> {
-        self.shelves.keys().copied()
+    pub fn shards(&self) -> impl Iterator<Item = ShardId> {
+        self.shards.keys().copied()
     }
 
-    /// Shelves that changed since they were stored, in the order in which they are to be written: the oldest change
+    /// Shards that changed since they were stored, in the order in which they are to be written: the oldest change
     /// first.
-    pub fn dirty(&self) -> Vec<ShelfId> {
-        let dirty = self.shelves.iter().filter_map(|(id, shelf)| Some((shelf.dirty_since()?, *id)));
+    pub fn dirty(&self) -> Vec<ShardId> {
+        let dirty = self.shards.iter().filter_map(|(id, shard)| Some((shard.dirty_since()?, *id)));
         let mut dirty: Vec<_> = dirty.collect();
         dirty.sort_unstable();
         dirty.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// What to write so that a shelf is stored as it is now. A shelf without entries is to be deleted, also where it
+    /// What to write so that a shard is stored as it is now. A shard without entries is to be deleted, also where it
     /// was never stored as far as is known: a write whose answer was lost may have succeeded.
-    pub fn draft(&self, id: ShelfId) -> Draft {
+    pub fn draft(&self, id: ShardId) -> Draft {
         let ticket = Ticket(self.clock);
-        let shelf = self.shelves.get(&id);
-        let name = shelf.map_or_else(|| self.owner.object_name(id), |shelf| shelf.name.to_string());
-        let version = shelf.and_then(|shelf| shelf.version.as_deref()).map(str::to_owned);
-        if shelf.is_none_or(Shelf::is_empty) {
+        let shard = self.shards.get(&id);
+        let name = shard.map_or_else(|| self.owner.object_name(id), |shard| shard.name.to_string());
+        let version = shard.and_then(|shard| shard.version.as_deref()).map(str::to_owned);
+        if shard.is_none_or(Shard::is_empty) {
             return Draft::Delete { name, version, ticket };
         }
-        let own = self.entries.iter().filter(|(_, placed)| placed.shelf == id);
+        let own = self.entries.iter().filter(|(_, placed)| placed.shard == id);
         let entries = own.map(|(source, placed)| stored::write(source, &placed.entry)).collect();
-        let manner = shelf.map_or_else(LedgerManner::default, |shelf| shelf.manner.clone());
+        let manner = shard.map_or_else(LedgerManner::default, |shard| shard.manner.clone());
         Draft::Write { name, version, manner, entries, ticket }
     }
 
     /// A draft was carried out: the object now has this version, or is deleted.
-    pub fn written(&mut self, id: ShelfId, ticket: Ticket, version: Option<String>) {
-        if version.is_none() && self.shelves.get(&id).is_none_or(Shelf::is_empty) {
-            self.shelves.remove(&id);
+    pub fn written(&mut self, id: ShardId, ticket: Ticket, version: Option<String>) {
+        if version.is_none() && self.shards.get(&id).is_none_or(Shard::is_empty) {
+            self.shards.remove(&id);
             return;
         }
-        self.known_shelf(id).written(ticket, version);
+        self.known_shard(id).written(ticket, version);
     }
 
     /// Another writer changed or deleted the object: it is to be written over that version, or created.
-    pub fn lost(&mut self, id: ShelfId, version: Option<String>) {
-        if version.is_none() && self.shelves.get(&id).is_none_or(Shelf::is_empty) {
-            self.shelves.remove(&id);
+    pub fn lost(&mut self, id: ShardId, version: Option<String>) {
+        if version.is_none() && self.shards.get(&id).is_none_or(Shard::is_empty) {
+            self.shards.remove(&id);
             return;
         }
         let now = self.tick();
-        self.known_shelf(id).lost(version, now);
+        self.known_shard(id).lost(version, now);
     }
 
-    /// The shelf of a number. One that is not there any more, and of which an object turns up, has to be deleted again.
-    fn known_shelf(&mut self, id: ShelfId) -> &mut Shelf {
+    /// The shard of a number. One that is not there any more, and of which an object turns up, has to be deleted again.
+    fn known_shard(&mut self, id: ShardId) -> &mut Shard {
         let now = self.tick();
-        self.shelves.entry(id).or_insert_with(|| {
-            let mut shelf = Shelf::new(self.owner.object_name(id).into(), self.manner.clone());
-            shelf.change(now);
-            shelf
+        self.shards.entry(id).or_insert_with(|| {
+            let mut shard = Shard::new(self.owner.object_name(id).into(), self.manner.clone());
+            shard.change(now);
+            shard
         })
     }
 
-    /// The version of the object that a shelf is stored in, as far as it is known.
-    pub fn version(&self, id: ShelfId) -> Option<&str> {
-        self.shelves.get(&id)?.version.as_deref()
+    /// The version of the object that a shard is stored in, as far as it is known.
+    pub fn version(&self, id: ShardId) -> Option<&str> {
+        self.shards.get(&id)?.version.as_deref()
     }
 
-    /// The shelf that is stored in an object of this name, with its version as far as it is known.
-    pub fn by_object(&self, name: &str) -> Option<(ShelfId, Option<&str>)> {
-        let named = |id: &ShelfId| self.shelves.get(id).is_some_and(|shelf| &*shelf.name == name);
-        let by_number = self.owner.shelf_named(name).filter(named);
-        let id = by_number.or_else(|| self.shelves().find(named))?;
-        Some((id, self.shelves.get(&id)?.version.as_deref()))
+    /// The shard that is stored in an object of this name, with its version as far as it is known.
+    pub fn by_object(&self, name: &str) -> Option<(ShardId, Option<&str>)> {
+        let named = |id: &ShardId| self.shards.get(id).is_some_and(|shard| &*shard.name == name);
+        let by_number = self.owner.shard_named(name).filter(named);
+        let id = by_number.or_else(|| self.shards().find(named))?;
+        Some((id, self.shards.get(&id)?.version.as_deref()))
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fairlead_api::fairlead::LedgerOwner;
 use fairlead_api::names;
 
-use super::ShelfId;
+use super::ShardId;
 
 /// Bytes of the owner's name in the name of a stored object: with all that is added it stays below the 253 that
 /// Kubernetes allows.
@@ -101,15 +101,15 @@ impl Owner {
         stored_prefix(self.kind.short_name(), &self.name, &self.uid)
     }
 
-    /// Name of the object that a shelf is stored in.
-    pub(super) fn object_name(&self, shelf: ShelfId) -> String {
-        format!("{}{shelf}", self.object_prefix())
+    /// Name of the object that a shard is stored in.
+    pub(super) fn object_name(&self, shard: ShardId) -> String {
+        format!("{}{shard}", self.object_prefix())
     }
 
-    /// The shelf that is stored under a name, if the name is one that [`Self::object_name`] gives.
-    pub(super) fn shelf_named(&self, name: &str) -> Option<ShelfId> {
-        let shelf = ShelfId(name.strip_prefix(&*self.object_prefix())?.parse().ok()?);
-        (self.object_name(shelf) == name).then_some(shelf)
+    /// The shard that is stored under a name, if the name is one that [`Self::object_name`] gives.
+    pub(super) fn shard_named(&self, name: &str) -> Option<ShardId> {
+        let shard = ShardId(name.strip_prefix(&*self.object_prefix())?.parse().ok()?);
+        (self.object_name(shard) == name).then_some(shard)
     }
 }
 

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::digests::Digests;
 use super::entry::{Copy, Entry, Named, Watch, normalise, storable};
 
-/// Stored text of one shelf. The API server takes several times as much; but a shelf is written again as a whole
+/// Stored text of one shard. The API server takes several times as much; but a shard is written again as a whole
 /// whenever one of its entries changes.
 pub const MOST_BYTES: usize = 400 * 1024;
 
@@ -63,7 +63,7 @@ fn write_watch(watch: &Watch) -> LedgerWatch {
 
 /// A stored object as it was read. Smaller than the object, so it is made of each one as it arrives.
 #[derive(Debug)]
-pub struct StoredShelf {
+pub struct StoredShard {
     pub(super) name: String,
     pub(super) version: Option<String>,
     pub(super) manner: LedgerManner,
@@ -72,7 +72,7 @@ pub struct StoredShelf {
     pub(super) whole: bool,
 }
 
-impl From<ImageLedger> for StoredShelf {
+impl From<ImageLedger> for StoredShard {
     fn from(ledger: ImageLedger) -> Self {
         let (name, version) = (ledger.metadata.name, ledger.metadata.resource_version);
         (name.unwrap_or_default(), version, ledger.spec).into()
@@ -80,7 +80,7 @@ impl From<ImageLedger> for StoredShelf {
 }
 
 /// From its name, resource version and content.
-impl From<(String, Option<String>, ImageLedgerSpec)> for StoredShelf {
+impl From<(String, Option<String>, ImageLedgerSpec)> for StoredShard {
     fn from((name, version, content): (String, Option<String>, ImageLedgerSpec)) -> Self {
         let mut whole = true;
         let mut entries = Vec::with_capacity(content.entries.len());
@@ -147,7 +147,7 @@ fn read_digests(texts: &[String], whole: &mut bool) -> Digests {
     texts.iter().filter_map(|text| read_digest(Some(text), whole)).collect()
 }
 
-/// What entries take of a shelf.
+/// What entries take of a shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) entries: usize,

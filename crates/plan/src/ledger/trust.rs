@@ -11,7 +11,7 @@ use fairlead_api::fairlead::LedgerOwner;
 use fairlead_api::kuik;
 use fairlead_domain::reference::Reference;
 
-use super::{Owner, OwnerKind, ShelfId};
+use super::{Owner, OwnerKind, ShardId};
 use crate::routing::Policy;
 
 /// A stored ledger as it was found, without its rows.
@@ -53,9 +53,9 @@ impl fmt::Display for Distrust {
     }
 }
 
-/// The owner of a stored ledger and the shelf that it is, if it is where Fairlead writes it. Whether that owner exists
+/// The owner of a stored ledger and the shard that it is, if it is where Fairlead writes it. Whether that owner exists
 /// is left to the caller, who compares the whole of it, not its UID alone.
-pub fn trusted(found: &FoundLedger<'_>, operator_namespace: &str) -> Result<(Owner, ShelfId), Distrust> {
+pub fn trusted(found: &FoundLedger<'_>, operator_namespace: &str) -> Result<(Owner, ShardId), Distrust> {
     let FoundLedger { namespace, name, owner, references } = *found;
     let kind = OwnerKind::parse(&owner.kind).ok_or(Distrust::Kind)?;
     if kind.is_cluster_scoped() && namespace != operator_namespace {
@@ -67,13 +67,13 @@ pub fn trusted(found: &FoundLedger<'_>, operator_namespace: &str) -> Result<(Own
         name: owner.name.as_str().into(),
         uid: owner.uid.as_str().into(),
     };
-    let shelf = owner.shelf_named(name).ok_or(Distrust::Name)?;
+    let shard = owner.shard_named(name).ok_or(Distrust::Name)?;
     let api_version = kuik::API_VERSION;
     let own = FoundReference { api_version, kind: kind.name(), name: &owner.name, uid: &owner.uid };
     if !references.contains(&own) {
         return Err(Distrust::Reference);
     }
-    Ok((owner, shelf))
+    Ok((owner, shard))
 }
 
 /// Whether a row about this destination counts. `policy` is the owner's, if it exists and makes sense: it must have a

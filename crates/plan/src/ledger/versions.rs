@@ -1,11 +1,11 @@
-//! Whether a stored shelf is still as it was written, by the versions that the API server gives.
+//! Whether a stored shard is still as it was written, by the versions that the API server gives.
 
 use std::time::Duration;
 
-/// A shelf that was written appears in the watch within this time, or is not there.
+/// A shard that was written appears in the watch within this time, or is not there.
 const LATE: Duration = Duration::from_secs(3);
 
-/// What another writer has done to a shelf.
+/// What another writer has done to a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Foreign {
     /// Nothing: the watch shows it as it was written.
@@ -17,7 +17,7 @@ pub enum Foreign {
     Unknown,
 }
 
-/// Compares the version that was last written with the one that the watch shows. `seen`: the watch has shown the shelf
+/// Compares the version that was last written with the one that the watch shows. `seen`: the watch has shown the shard
 /// as it was written before. `unseen_for` is the time since a write that the watch has not shown.
 pub fn foreign_write(
     written: Option<u64>,

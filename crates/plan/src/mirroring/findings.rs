@@ -126,6 +126,14 @@ pub fn record(
     (known != Some(&entry)).then(|| LedgerChange::set(source, entry))
 }
 
+/// What a finding about one copy tells of its source: that it has another digest than the ledger says. To be recorded
+/// first, because all copies of the image that were made before are to follow.
+pub fn source_moved(ledger: &Ledger, source: &Reference, finding: &Finding) -> Option<Finding> {
+    let Finding::Copied { source_digest: digest, .. } = *finding else { return None };
+    let known = ledger.get(source)?.source_digest?;
+    (known != digest).then_some(Finding::SourceMoved { digest })
+}
+
 /// What follows if an image is said not to be what its ledger says: its copies are looked for, and made if need be.
 pub fn doubt(ledger: &Ledger, source: &Reference, now: Timestamp) -> Option<LedgerChange> {
     let known = ledger.get(source)?;

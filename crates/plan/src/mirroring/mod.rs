@@ -40,7 +40,7 @@ pub use self::claims::{Claimed, DestinationOwners, is_foreign};
 pub use self::destination_key::{Slot, hold_tag, slot};
 pub use self::finalize::{DeletedMirror, Finalization, GIVE_UP, finalization, wants_finalizer};
 pub use self::findings::{
-    Fault, Finding, Observed, Sighting, doubt, make_again, needed_digests, observe, record,
+    Fault, Finding, Observed, Sighting, doubt, make_again, needed_digests, observe, record, source_moved,
 };
 pub use self::forecast::{Forecast, RecordedCopy};
 pub use self::jobs::{Jobs, job_key, jobs, startable};

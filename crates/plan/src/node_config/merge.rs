@@ -15,7 +15,7 @@ const FEW: usize = 16;
 
 /// What all objects together say about one source.
 #[derive(Default)]
-struct Source<'a> {
+struct MergedSource<'a> {
     digest: Vec<Listed<'a>>,
     tag: Vec<Listed<'a>>,
     closed_by: BTreeSet<&'a PolicyId>,
@@ -58,7 +58,7 @@ impl Merged {
 
 pub(super) fn merge(inputs: &Inputs) -> NodeConfig {
     let mut findings = Vec::new();
-    let mut sources: BTreeMap<Scope, Source<'_>> = BTreeMap::new();
+    let mut sources: BTreeMap<Scope, MergedSource<'_>> = BTreeMap::new();
     let mut known = KnownMirrors::new();
     for policy in &inputs.policies {
         for set in &policy.sets {
@@ -110,7 +110,7 @@ fn collect<'a>(
     policy: &'a MirrorPolicy,
     set: &'a Set,
     known: &mut KnownMirrors<'a>,
-    sources: &mut BTreeMap<Scope, Source<'a>>,
+    sources: &mut BTreeMap<Scope, MergedSource<'a>>,
     findings: &mut Vec<Finding>,
 ) {
     let mut report = |problem| {
@@ -176,7 +176,7 @@ fn read_mirrors<'a>(
     Ok(mirrors)
 }
 
-impl<'a> Source<'a> {
+impl<'a> MergedSource<'a> {
     fn merge(self, scope: &Scope, findings: &mut Vec<Finding>) -> Merged {
         let mut report = |by: &PolicyId, problem| {
             findings.push(Finding { policy: by.clone(), source: scope.to_string(), problem });

@@ -56,7 +56,7 @@ impl Copies<'_> {
 }
 
 /// What mirrors may hold a copy of.
-struct Source {
+struct CopyableSource {
     reference: Reference,
     /// The first source whose copies have the same names: copies are named without the host of their source.
     namesake: usize,
@@ -76,7 +76,7 @@ pub(super) struct Builder<'p> {
     image: &'p Reference,
     replicas: Vec<Replicas<'p>>,
     copies: Vec<Copies<'p>>,
-    sources: Vec<Source>,
+    sources: Vec<CopyableSource>,
     /// There are further sources, which mirrors are not asked about.
     more_sources: bool,
     discarded_by: Option<(Key<'p>, &'p Arc<PolicyId>)>,
@@ -165,7 +165,7 @@ impl<'p> Builder<'p> {
     /// What mirrors may hold copies of, by rank: the image, then the first of its other places in order, discarded ones
     /// included. To be asked once, after the last replicated set.
     pub(super) fn find_sources(&mut self) -> impl Iterator<Item = &Reference> {
-        self.sources.push(Source { reference: self.image.clone(), namesake: 0 });
+        self.sources.push(CopyableSource { reference: self.image.clone(), namesake: 0 });
         let mut places = Places::new(&self.replicas);
         // What is left out is said once, when the list is made.
         while let Some(place) = places.next(self.image, &mut Notes::default()) {
@@ -177,10 +177,10 @@ impl<'p> Builder<'p> {
                 self.more_sources = true;
                 break;
             }
-            let same_name = |known: &&Source| known.reference.path() == reference.path();
+            let same_name = |known: &&CopyableSource| known.reference.path() == reference.path();
             let next = self.sources.len();
             let namesake = self.sources.iter().find(same_name).map_or(next, |known| known.namesake);
-            self.sources.push(Source { reference, namesake });
+            self.sources.push(CopyableSource { reference, namesake });
         }
         self.more_sources |= places.cut;
         self.sources.iter().map(|source| &source.reference)
@@ -348,12 +348,12 @@ fn offer_copies(
     list: &mut List<'_>,
     set: &Copies<'_>,
     mirror: &Mirror,
-    sources: &[Source],
+    sources: &[CopyableSource],
     notes: &mut Notes,
 ) {
     let mut offered = [None; MOST_SOURCES];
     let passing = sources.iter().enumerate().filter(|(rank, _)| set.takes(*rank));
-    for (_, Source { reference: source, namesake }) in passing {
+    for (_, CopyableSource { reference: source, namesake }) in passing {
         let origin = || Origin::Mirror {
             policy: Arc::clone(&set.policy.id),
             entry: mirror.entry,

@@ -27,8 +27,10 @@ use crate::node::Node;
 
 /// How often a list that lacks an image is looked at again.
 const LIST_INTERVAL: Duration = Duration::from_mins(1);
-/// A pull that is the first for so long is of what Pods would be given now.
+/// A pull that is the first for so long is of what Pods would be given now, and so is one that is due again.
 const ROUTE_AGE: Duration = Duration::from_mins(5);
+/// And so is any other, if what was decided is that old: nodes may join, or a rollout go on, for days.
+const LONGEST_ROUTE_AGE: Duration = Duration::from_hours(1);
 /// How often it is looked whether an image has got a variant for nodes that were left out.
 const PLATFORM_AGE: Duration = Duration::from_hours(1);
 /// A kubelet that has said nothing about a Pod for so long is gone, or hangs, if others do answer: they take a second
@@ -122,6 +124,14 @@ pub(super) struct Clock {
     pub(super) acknowledged: Option<Timestamp>,
 }
 
+impl Clock {
+    /// Whether a kubelet that has said nothing about a Pod of this age is taken for silent: others speak.
+    pub(super) fn is_silent(self, created: Timestamp) -> bool {
+        let passed_over = self.acknowledged.is_some_and(|latest| created <= latest);
+        passed_over && after(created, SILENCE) <= self.now
+    }
+}
+
 /// Sums over all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
@@ -132,6 +142,8 @@ pub(super) struct Tally {
     /// UIDs of the targets whose last pull failed, by name.
     pub(super) failing: BTreeMap<Arc<str>, Arc<str>>,
     pub(super) skipped: BTreeMap<Skip, usize>,
+    /// Nodes that hold the image and are to pull it again now.
+    due: usize,
 }
 
 #[derive(Debug)]
@@ -172,8 +184,8 @@ pub(super) struct Image {
     pub(super) reported: Option<(Timestamp, CachedImagePhase)>,
     /// The registry that it is pulled from.
     pub(super) host: Option<HostKey>,
-    /// That registry gets no new pulls.
-    pub(super) held_back: bool,
+    /// Why that registry gets no new pulls, if it gets none.
+    pub(super) held_back: Option<Arc<str>>,
 }
 
 impl Image {
@@ -204,7 +216,7 @@ impl Image {
             edited: None,
             reported: None,
             host: None,
-            held_back: false,
+            held_back: None,
         }
     }
 
@@ -217,10 +229,12 @@ impl Image {
         self.routed.as_ref().is_some_and(|routed| routed.accepts(reference).is_some())
     }
 
-    /// The place that a row is about, if the row counts. What failed elsewhere may succeed where Pods are sent now.
+    /// The place that a row is about, if the row counts. What failed elsewhere may succeed where Pods are sent now, but
+    /// what a node got before that is there still.
     fn place(&self, row: &Row) -> Option<&Reference> {
         let place = self.routed.as_ref()?.accepts(&row.reference)?;
-        (row.failures == 0 || Some(place) == self.reference()).then_some(place)
+        let counts = row.failures == 0 || row.pulled_at.is_some() || Some(place) == self.reference();
+        counts.then_some(place)
     }
 
     pub(super) fn policy_name(&self) -> Option<Arc<str>> {
@@ -240,8 +254,7 @@ impl Image {
     /// Whether the Pod on a node takes a slot. One on a node that is not ready, or whose kubelet is silent, may never
     /// end. Where all kubelets are silent the limits hold: each of them may begin to pull any time.
     pub(super) fn is_active(&self, node: &str, pod: &Attached, clock: Clock) -> bool {
-        let passed_over = clock.acknowledged.is_some_and(|latest| pod.created <= latest);
-        let silent = passed_over && pod.silent_at().is_some_and(|at| at <= clock.now);
+        let silent = pod.seen && !pod.acknowledged && clock.is_silent(pod.created);
         // Usually all nodes are ready, and this is asked for every Pod in every round.
         let dead = self.tally.skipped.contains_key(&Skip::NotReady)
             && matches!(self.stances.get(node), Some(Stance::Skipped(Skip::NotReady)));
@@ -259,13 +272,15 @@ impl Image {
         }
     }
 
-    /// Whether the reference was decided on too long ago to be pulled now. During a rollout it stays, whatever
-    /// registries say meanwhile, unless pulls fail.
+    /// Whether the reference was decided on too long ago to be pulled now. During a rollout it stays for a while,
+    /// whatever registries say meanwhile, unless pulls fail.
     pub(super) fn is_outdated(&self, now: Timestamp) -> bool {
         let Some(planned_at) = self.routed.as_ref().map(|routed| routed.planned_at) else { return false };
         let failed_since = self.common_failures > 0 && self.last_failure > Some(planned_at);
+        let last_use = self.memory.last_start().filter(|_| self.tally.due == 0);
         failed_since
-            || after(planned_at.max(self.memory.last_start().unwrap_or(planned_at)), ROUTE_AGE) <= now
+            || after(planned_at.max(last_use.unwrap_or(planned_at)), ROUTE_AGE) <= now
+            || after(planned_at, LONGEST_ROUTE_AGE) <= now
     }
 
     /// When to look whether the image has got a variant for nodes that it has none for. A digest never gets one.
@@ -372,7 +387,10 @@ impl Image {
                     self.tally.failing.insert(Arc::clone(&node.name), Arc::clone(&node.uid));
                 }
                 match need {
-                    Need::Pull(rank) => _ = self.waiting.insert(rank.clone()),
+                    Need::Pull(rank) => {
+                        self.waiting.insert(rank.clone());
+                        self.tally.due += usize::from(*holds && !failing);
+                    }
                     Need::Pulling => self.tally.pulling += 1,
                     Need::Nothing | Need::Later => {}
                 }
@@ -402,7 +420,10 @@ impl Image {
                     self.tally.failing.remove(name);
                 }
                 match need {
-                    Need::Pull(rank) => _ = self.waiting.remove(&rank),
+                    Need::Pull(rank) => {
+                        self.waiting.remove(&rank);
+                        self.tally.due -= usize::from(holds && !failing);
+                    }
                     Need::Pulling => self.tally.pulling -= 1,
                     Need::Nothing | Need::Later => {}
                 }
@@ -435,14 +456,19 @@ impl Image {
         if row.is_some_and(|row| row.attempt >= pull.attempt) {
             return false;
         }
-        let same = row.filter(|row| row.reference == pull.reference);
-        let placed = same.and_then(|row| Some((row, self.place(row)?)));
+        // A failure takes nothing away that the node has from another place.
+        let held = |row: &Row| result.is_err() && row.pulled_at.is_some() && self.accepts(&row.reference);
+        let kept = row.filter(|row| row.reference == pull.reference || held(row));
+        let placed = kept.and_then(|row| Some((row, self.place(row)?)));
         let evicted = placed.is_some_and(|(row, place)| is_evicted(row, known, place));
-        let unlisted = evicted || placed.is_some_and(|(row, _)| row.unlisted);
-        if evicted && result.is_ok() {
+        // Only a pull that succeeds brings back what was removed.
+        let restored = evicted && result.is_ok();
+        let unlisted = restored || placed.is_some_and(|(row, _)| row.unlisted);
+        if restored {
             self.evictions.note(&node.uid, row.and_then(|row| row.pulled_at), at);
         }
-        let outcome = Outcome { attempt: pull.attempt, reference: &pull.reference, result, at, unlisted };
+        let reference = kept.map_or_else(|| Arc::clone(&pull.reference), |row| Arc::clone(&row.reference));
+        let outcome = Outcome { attempt: pull.attempt, reference: &reference, result, at, unlisted };
         self.memory.record(&node.uid, &node.name, &outcome);
         match result {
             Ok(digest) => {

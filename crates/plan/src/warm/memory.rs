@@ -15,7 +15,7 @@ use fairlead_domain::digest::Digest;
 use jiff::Timestamp;
 
 use super::pod_state::Failure;
-use super::time::after;
+use super::time::{after, rounded_up};
 use crate::ledger::{stored_prefix, whole_seconds};
 
 /// Time between two writes of one piece, for each row of all: a piece of some hundred costs the API server as much as
@@ -26,9 +26,6 @@ const LEAST_WRITE_INTERVAL: Duration = Duration::from_millis(300);
 const MOST_WRITE_INTERVAL: Duration = Duration::from_secs(8);
 /// Pause after a write that failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-
-/// What turns cutting off a fraction of a second into rounding up.
-const ALMOST_A_SECOND: Duration = Duration::from_nanos(999_999_999);
 
 /// A write comes back through the watch within this time.
 const SETTLES: Duration = Duration::from_secs(30);
@@ -66,7 +63,7 @@ pub struct Outcome<'a> {
 }
 
 /// One piece, by number.
-pub type Shard = u32;
+pub type ShardId = u32;
 
 /// A moment in the life of a memory, counted in changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,7 +72,7 @@ pub struct Ticket(u64);
 /// What to do with the object that a piece is stored in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draft {
-    pub shard: Shard,
+    pub shard: ShardId,
     pub ticket: Ticket,
     /// Name of the object.
     pub name: String,
@@ -99,9 +96,9 @@ pub enum Found {
 #[derive(Debug)]
 pub struct Memory {
     owner: WarmLedgerOwner,
-    pieces: BTreeMap<Shard, Piece>,
+    pieces: BTreeMap<ShardId, Piece>,
     /// In which piece a node is, by UID.
-    index: HashMap<Arc<str>, Shard>,
+    index: HashMap<Arc<str>, ShardId>,
     last_start: Option<Timestamp>,
     /// The text that rows share: nearly all nodes have the same reference.
     reference: Arc<str>,
@@ -173,7 +170,7 @@ impl Memory {
         Arc::clone(&self.reference)
     }
 
-    fn put_back(&mut self, shard: Shard, uid: Arc<str>, row: Row) {
+    fn put_back(&mut self, shard: ShardId, uid: Arc<str>, row: Row) {
         let before = self.index.get(&uid).copied();
         if before.is_some() && self.get(&uid).is_some_and(|known| known.attempt >= row.attempt) {
             self.touch(shard);
@@ -189,7 +186,7 @@ impl Memory {
     }
 
     /// The piece that an object is, if it is one of this owner.
-    fn shard_of(&self, object: &WarmLedger) -> Option<Shard> {
+    fn shard_of(&self, object: &WarmLedger) -> Option<ShardId> {
         let name = object.metadata.name.as_deref()?;
         let shard = name.strip_prefix(&*self.prefix())?.parse().ok()?;
         let owned =
@@ -201,7 +198,7 @@ impl Memory {
         stored_prefix("warm", &self.owner.name, &self.owner.uid)
     }
 
-    fn object_name(&self, shard: Shard) -> String {
+    fn object_name(&self, shard: ShardId) -> String {
         format!("{}{shard}", self.prefix())
     }
 
@@ -276,7 +273,7 @@ impl Memory {
         }
     }
 
-    fn take(&mut self, shard: Shard, node: &str) {
+    fn take(&mut self, shard: ShardId, node: &str) {
         if let Some(piece) = self.pieces.get_mut(&shard) {
             piece.rows.remove(node);
         }
@@ -284,13 +281,13 @@ impl Memory {
         self.touch(shard);
     }
 
-    fn touch(&mut self, shard: Shard) {
+    fn touch(&mut self, shard: ShardId) {
         self.clock += 1;
         self.pieces.entry(shard).or_default().changed = self.clock;
     }
 
     /// A piece with room: one that has to be written anyway rather than one that has not, else a new one.
-    fn room(&self) -> Shard {
+    fn room(&self) -> ShardId {
         let roomy = self.pieces.iter().filter(|(_, piece)| piece.rows.len() < MAX_WARMED_NODES);
         let best = roomy.min_by_key(|(shard, piece)| (!piece.is_dirty(), **shard)).map(|(shard, _)| *shard);
         let taken = (0..).zip(self.pieces.keys()).take_while(|(number, shard)| number == *shard);
@@ -317,7 +314,7 @@ impl Memory {
         let due = self.pieces.iter().filter(|(_, piece)| {
             piece.is_dirty() && !piece.in_flight && piece.not_before.is_none_or(|earliest| earliest <= now)
         });
-        let due: Vec<Shard> = due.map(|(shard, _)| *shard).take(most).collect();
+        let due: Vec<ShardId> = due.map(|(shard, _)| *shard).take(most).collect();
         due.into_iter().map(|shard| self.draft(shard, now)).collect()
     }
 
@@ -327,7 +324,7 @@ impl Memory {
         waiting.filter_map(|piece| piece.not_before).min()
     }
 
-    fn draft(&mut self, shard: Shard, now: Timestamp) -> Draft {
+    fn draft(&mut self, shard: ShardId, now: Timestamp) -> Draft {
         let (name, ticket, last_start) = (self.object_name(shard), Ticket(self.clock), self.last_start);
         let owner = self.owner.clone();
         let rows = u32::try_from(self.index.len()).unwrap_or(u32::MAX);
@@ -355,7 +352,7 @@ impl Memory {
                 reference: reference.to_owned(),
                 digest: digest.map(|digest| digest.to_string()),
                 // Cut off, it would let the next pull start too early after a restart.
-                last_start: last_start.map(|at| whole_seconds(after(at, ALMOST_A_SECOND)).into()),
+                last_start: last_start.map(|at| whole_seconds(rounded_up(at)).into()),
                 nodes,
             };
             (spec, status)
@@ -364,7 +361,7 @@ impl Memory {
     }
 
     /// A draft was carried out: the object now has this version, or is deleted.
-    pub fn written(&mut self, shard: Shard, ticket: Ticket, version: Option<String>) {
+    pub fn written(&mut self, shard: ShardId, ticket: Ticket, version: Option<String>) {
         let Some(piece) = self.pieces.get_mut(&shard) else { return };
         piece.in_flight = false;
         piece.stored = Some(ticket.0);
@@ -405,7 +402,7 @@ impl Memory {
     }
 
     /// A draft was not carried out.
-    pub fn not_written(&mut self, shard: Shard, found: Found, now: Timestamp) {
+    pub fn not_written(&mut self, shard: ShardId, found: Found, now: Timestamp) {
         let Some(piece) = self.pieces.get_mut(&shard) else { return };
         piece.in_flight = false;
         let version = match found {

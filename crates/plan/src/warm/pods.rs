@@ -14,7 +14,7 @@ use super::pod_state::{Failure, PullPod, PullState, pull_state};
 use super::record::{Pull, Record};
 use super::round::{Awaited, Deletion, SeenPod, UNSEEN, Warming};
 use super::snapshot::Snapshot;
-use super::time::{after, earliest};
+use super::time::{after, earliest, rounded_up};
 
 /// How long a kubelet may try again by itself after a failure that may pass: it does so after ten seconds.
 const STUCK_GRACE: Duration = Duration::from_secs(20);
@@ -30,18 +30,22 @@ const MOST_DOUBTS: u32 = 3;
 impl Warming {
     pub(super) fn observe_pods(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
         for pod in snapshot.pods {
-            if let Some(awaited) = self.awaited.remove(&pod.name) {
+            let awaited = self.awaited.remove(&pod.name);
+            if let Some(awaited) = &awaited {
                 self.accepted(&awaited.creation.order.record);
             }
             let seen = self.pods.get_mut(&pod.name);
             let deletion = seen.as_ref().map_or(Deletion::Nothing, |seen| seen.deletion);
+            let own = awaited.is_some() || seen.as_ref().is_some_and(|seen| seen.own);
             if let Some(seen) = seen.filter(|seen| seen.pod == *pod && !seen.stale) {
                 seen.round = self.round;
                 continue;
             }
-            let seen = SeenPod { pod: Arc::clone(pod), round: self.round, stale: false, deletion };
+            let seen = SeenPod { pod: Arc::clone(pod), round: self.round, stale: false, own, deletion };
             self.pods.insert(Arc::clone(&pod.name), seen);
-            self.observe_pod(pod, snapshot.now, plan);
+            // Its time is cut off. The start of a Pod that was asked for here is known.
+            let started = if own { pod.created } else { rounded_up(pod.created) };
+            self.observe_pod(pod, started, snapshot.now, plan);
         }
         let gone = self.pods.iter().filter(|(_, seen)| seen.round != self.round);
         let gone: Vec<_> = gone.map(|(name, seen)| (Arc::clone(name), seen.pod.record.clone())).collect();
@@ -130,7 +134,7 @@ impl Warming {
         }
     }
 
-    fn observe_pod(&mut self, pod: &Arc<PullPod>, now: Timestamp, plan: &mut Plan) {
+    fn observe_pod(&mut self, pod: &Arc<PullPod>, started: Timestamp, now: Timestamp, plan: &mut Plan) {
         let node = &pod.record.node;
         if pod.is_acknowledged() {
             self.acknowledged = self.acknowledged.max(Some(pod.created));
@@ -146,7 +150,7 @@ impl Warming {
                 continue;
             }
             // Clocks differ.
-            image.memory.started(pod.created.min(now));
+            image.memory.started(started.min(now));
             match pull_state(pod, pull) {
                 PullState::Present { digest } => {
                     conclude(image, known, pod, pull, Ok(digest), now, plan);
@@ -249,14 +253,38 @@ impl Warming {
         }
     }
 
-    /// Pods that are not stuck, each with the UID of its node, one of its images, and whether it takes a slot.
+    /// Pods that are not stuck, each with the UID of its node, one of its images, and whether it takes a slot. Until it
+    /// is decided what an image is pulled as, its Pods are attached to nothing, but they pull all the same.
     pub(super) fn pods_under_way(&self, clock: Clock) -> impl Iterator<Item = (&Arc<str>, &Image, bool)> {
         let attached = self.images.values().flat_map(|image| image.pods.iter().map(move |pod| (image, pod)));
         // A batch is the Pod of several images.
         let mut counted = HashSet::new();
-        attached
+        let attached = attached
             .filter(move |(_, (_, pod))| pod.stuck.is_none() && counted.insert(&*pod.pod))
-            .map(move |(image, (node, pod))| (node, image, image.is_active(node, pod, clock)))
+            .map(move |(image, (node, pod))| (node, image, image.is_active(node, pod, clock)));
+        let undecided = self.images.values().any(|image| image.routed.is_none());
+        let seen = undecided.then(|| self.pods.values()).into_iter().flatten();
+        attached.chain(seen.filter_map(move |seen| self.undecided_pull(&seen.pod, clock)))
+    }
+
+    /// A Pod that pulls an image of which it is not decided what it is pulled as, unless another image counts it.
+    fn undecided_pull<'a>(
+        &'a self,
+        pod: &'a PullPod,
+        clock: Clock,
+    ) -> Option<(&'a Arc<str>, &'a Image, bool)> {
+        let node = &pod.record.node;
+        let pulls = pod.record.pulls.iter();
+        let images = pulls.filter_map(|pull| Some((self.images.get(&pull.uid)?, pull)));
+        let is_attached = |image: &Image| image.pods.get(node).is_some_and(|found| found.pod == pod.name);
+        if images.clone().any(|(image, _)| is_attached(image)) {
+            return None;
+        }
+        let mut undecided = images.filter(|(image, _)| image.routed.is_none());
+        let (image, _) = undecided.find(|(_, pull)| pull_state(pod, pull) == PullState::Pulling)?;
+        let is_ready = self.nodes.get(node).is_none_or(|known| known.node.ready);
+        let is_silent = !pod.is_acknowledged() && clock.is_silent(pod.created);
+        Some((node, image, is_ready && !is_silent))
     }
 
     pub(super) fn clock(&self, now: Timestamp) -> Clock {

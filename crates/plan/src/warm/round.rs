@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::actions::{Action, Creation, Plan};
 use super::gate;
 use super::image::{Image, KnownNode, Stance};
-use super::memory::{Found, Memory, Shard, Ticket};
+use super::memory::{Found, Memory, ShardId, Ticket};
 use super::pod_state::PullPod;
 use super::snapshot::{Routed, Snapshot, WarmSettings};
 use super::status;
@@ -74,6 +74,8 @@ pub(super) struct SeenPod {
     pub(super) round: u64,
     /// It has to be looked at although it has not changed: what is wanted of it has.
     pub(super) stale: bool,
+    /// This lease holder has asked for it.
+    pub(super) own: bool,
     pub(super) deletion: Deletion,
 }
 
@@ -257,11 +259,13 @@ impl Warming {
             }
             return;
         }
-        let same_secrets = match (&image.routed, routed) {
-            (Some(one), Some(other)) => one.pull_secrets == other.pull_secrets,
+        let same_source = match (&image.routed, routed) {
+            (Some(one), Some(other)) => {
+                one.pull_secrets == other.pull_secrets && one.reference == other.reference
+            }
             _ => true,
         };
-        if !(is_new || same_object && same_policy && same_secrets) {
+        if !(is_new || same_object && same_policy && same_source) {
             image.note_edit(snapshot.now);
         }
         image.renew(policy, routed.cloned(), snapshot.now);
@@ -358,8 +362,11 @@ impl Warming {
     fn report(&mut self, snapshot: &Snapshot<'_>, plan: &mut Plan) {
         for image in self.images.values_mut() {
             let trouble = snapshot.troubles.get(&image.uid);
-            image.touched |= trouble.is_some() != image.held_back;
-            image.held_back = trouble.is_some();
+            let why = trouble.map(|trouble| &trouble.what);
+            if why != image.held_back.as_ref() {
+                image.touched = true;
+                image.held_back = why.cloned();
+            }
             // Until it is decided what the image is pulled as, no node can be judged, and what the status says stands.
             let undecided = image.routed.is_none() && image.object.status.is_some();
             if !image.touched || undecided {
@@ -425,14 +432,14 @@ impl Warming {
     }
 
     /// A draft was carried out: the object has this version now, or is deleted.
-    pub fn written(&mut self, image: &str, shard: Shard, ticket: Ticket, version: Option<String>) {
+    pub fn written(&mut self, image: &str, shard: ShardId, ticket: Ticket, version: Option<String>) {
         if let Some(image) = self.images.get_mut(image) {
             image.memory.written(shard, ticket, version);
         }
     }
 
     /// A draft was not carried out.
-    pub fn not_written(&mut self, image: &str, shard: Shard, found: Found, now: Timestamp) {
+    pub fn not_written(&mut self, image: &str, shard: ShardId, found: Found, now: Timestamp) {
         if let Some(image) = self.images.get_mut(image) {
             image.memory.not_written(shard, found, now);
         }

@@ -27,12 +27,22 @@ const NAME_CHARACTERS: usize = 246;
 #[derive(Debug, Default, PartialEq)]
 pub struct SetPlan {
     pub create: Vec<CachedImage>,
-    /// Name, version and new content of children that differ from their set.
-    pub update: Vec<(String, Option<String>, CachedImageSpec)>,
+    /// Children that differ from their set.
+    pub update: Vec<ChildUpdate>,
     /// Name and UID.
     pub delete: Vec<(String, Option<String>)>,
     /// None: it is what it was.
     pub status: Option<CachedImageSetStatus>,
+}
+
+/// A child that gets another content.
+#[derive(Debug, PartialEq)]
+pub struct ChildUpdate {
+    pub name: String,
+    pub uid: Option<String>,
+    /// Of the content that is replaced. It counts edits, and no writes of the status, of which there are many.
+    pub generation: Option<i64>,
+    pub spec: CachedImageSpec,
 }
 
 /// What is known of a set's discovery.
@@ -124,7 +134,8 @@ pub fn plan<'a>(
             (Some(entry), Some(key)) if !kept.contains_key(&key) => {
                 let spec = child_spec(set, entry, Some(&child.spec));
                 if spec != child.spec {
-                    plan.update.push(((*name).to_owned(), child.metadata.resource_version.clone(), spec));
+                    let (uid, generation) = (child.metadata.uid.clone(), child.metadata.generation);
+                    plan.update.push(ChildUpdate { name: (*name).to_owned(), uid, generation, spec });
                 }
                 kept.insert(key, child);
             }
@@ -167,7 +178,7 @@ pub fn coming_gate<'a>(
     }
     let SetPlan { create, update, .. } = plan(set, policy, all, None, now);
     let created = create.into_iter().map(|child| child.spec);
-    let first = created.chain(update.into_iter().map(|(_, _, spec)| spec)).next();
+    let first = created.chain(update.into_iter().map(|update| update.spec)).next();
     // What is discovered first is not known, but where it belongs is.
     let pending = matches!(Discovery::of(set, policy), Discovery::Pending);
     first.or_else(|| pending.then(|| child_spec(set, &split(""), None)))

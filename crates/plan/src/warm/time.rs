@@ -10,6 +10,12 @@ pub(super) fn after(time: Timestamp, span: Duration) -> Timestamp {
     time.checked_add(span).unwrap_or(Timestamp::MAX)
 }
 
+/// The latest time of which cutting off its fraction of a second may have left this one. Cut off afterwards, it is the
+/// time rounded up.
+pub(super) fn rounded_up(time: Timestamp) -> Timestamp {
+    after(time, Duration::from_nanos(999_999_999))
+}
+
 /// The earlier one of two times, of which either may not exist.
 pub(super) fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
     match (one, other) {

@@ -7,7 +7,7 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::rig::{SOON, annotation, image, mirror, pod, push, replicas, route, shared};
+use super::rig::{SOON, annotation, image, mirror, pod, pull_secrets, push, replicas, route, shared};
 
 #[tokio::test]
 async fn a_dead_registry_is_avoided_and_used_again_when_it_is_back() -> Result<()> {
@@ -125,6 +125,39 @@ async fn every_kind_of_image_is_routed() -> Result<()> {
     ensure!(route(&created, "always")["by"] == "original");
     ensure!(route(&created, "never")["why"].as_str().is_some_and(|why| why.contains("Never")));
     ensure!(route(&created, "volume:data")["asked"] == asked(":1"));
+    Ok(())
+}
+
+/// In whatever namespace: it was planned what it pulls, and what is pulled must be what was planned.
+#[tokio::test]
+async fn a_pod_that_pulls_an_image_onto_a_node_is_admitted_as_it_is() -> Result<()> {
+    let rig = shared().await?;
+    let namespace = rig.namespace().await?;
+    let (source, target) = rig.copied(RegistryConfig::new(), "warming").await?;
+    rig.apply(&mirror(&source, &target)).await?;
+    let asked = format!("{}/team/app:1", source.host());
+    let copy = format!("{}/copies/team/app:1", target.host());
+    let labelled = |labels: Value| {
+        let mut pod = pod(&asked);
+        pod["metadata"]["labels"] = labels;
+        pod["spec"]["volumes"] =
+            json!([{"name": "data", "image": {"reference": asked, "pullPolicy": "IfNotPresent"}}]);
+        pod
+    };
+    // One label alone does not make a pull Pod.
+    let managed = ("app.kubernetes.io/managed-by", "drop");
+    let other = rig.create(&namespace, &labelled(json!({managed.0: managed.1}))).await?;
+    ensure!(image(&other) == copy, "{}", image(&other));
+
+    let labels =
+        json!({managed.0: managed.1, "drop.corewire.io/cachedimage": "web", "drop.corewire.io/node": "n"});
+    let pulling = rig.create(&namespace, &labelled(labels)).await?;
+    let volumes = pulling.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let references: Vec<_> =
+        volumes.filter_map(|volume| volume.image.as_ref()?.reference.as_deref()).collect();
+    ensure!((image(&pulling), references.as_slice()) == (&*asked, &[&*asked][..]), "{:?}", pulling.spec);
+    ensure!(pulling.annotations().is_empty(), "{:?}", pulling.annotations());
+    ensure!(pull_secrets(&pulling).is_empty(), "{:?}", pull_secrets(&pulling));
     Ok(())
 }
 

@@ -3,26 +3,26 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use fairlead_plan::exclusions::Exclusions;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::admission::exclusions::Skip;
 use crate::admission::route::tests::idle;
 use crate::admission::{Decide, Limits, Metrics};
 use crate::controller::events::Errors;
 use crate::platform::certificates::Paths;
 
 fn state(decide: impl Decide) -> Arc<AdmissionState> {
-    skipping(Skip::default(), decide)
+    skipping(Exclusions::default(), decide)
 }
 
-fn skipping(skip: Skip, decide: impl Decide) -> Arc<AdmissionState> {
+fn skipping(exclusions: Exclusions, decide: impl Decide) -> Arc<AdmissionState> {
     let (limits, metrics) = (Limits::default(), Metrics::default());
     AdmissionState::new(
         "fairlead-system",
         Paths::new(Vec::new()),
-        skip,
+        exclusions,
         Arc::new(decide),
         limits,
         metrics,
@@ -144,8 +144,7 @@ async fn forged_records_are_replaced() {
 #[tokio::test]
 async fn pods_that_the_configuration_skips_are_left_alone() {
     let config = crate::platform::config::Config::parse("skipLabels: [team=blue]").unwrap().config;
-    let skip = Skip::from(&config);
-    let state = skipping(skip, idle());
+    let state = skipping(config.exclusions(), idle());
     for (team, outcome) in [("blue", AnswerKind::Skipped), ("red", AnswerKind::Recorded)] {
         let mut request = review(&json!({}));
         request["request"]["object"]["metadata"]["labels"] = json!({"team": team});
@@ -286,7 +285,7 @@ async fn too_many_at_once_are_let_through() {
     let state = AdmissionState::new(
         "ns",
         Paths::new(Vec::new()),
-        Skip::default(),
+        Exclusions::default(),
         Arc::new(Hanging),
         limits,
         Metrics::default(),
@@ -335,9 +334,9 @@ impl Decide for Slow {
 }
 
 fn limited(decide: impl Decide, limits: Limits) -> Arc<AdmissionState> {
-    let (paths, skip) = (Paths::new(Vec::new()), Skip::default());
+    let (paths, exclusions) = (Paths::new(Vec::new()), Exclusions::default());
     let (metrics, errors) = (Metrics::default(), Errors::default());
-    AdmissionState::new("fairlead-system", paths, skip, Arc::new(decide), limits, metrics, errors)
+    AdmissionState::new("fairlead-system", paths, exclusions, Arc::new(decide), limits, metrics, errors)
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use fairlead_domain::digest::Digest;
 use fairlead_plan::availability::MirrorLooks;
+use fairlead_plan::exclusions::Exclusions;
 use fairlead_plan::inventory::{
     Drift, DriftedRevision, Resolutions, RevisionDrift, WriteAttempts, by_revision,
 };
@@ -25,7 +26,6 @@ use self::act::{ReadResult, WriteResult, concerned, read, write};
 pub(super) use self::tally::Tally;
 use self::tally::{ContentWish, DigestWrite, Known, Unread};
 use super::metrics::Metrics;
-use crate::admission::exclusions::Skip;
 use crate::capabilities::availability::Seen;
 use crate::capabilities::consistency::Consistency;
 use crate::cluster::nodes::Watched;
@@ -82,7 +82,7 @@ impl DriftBoard {
 pub struct InventorySetup {
     context: Arc<Context>,
     metrics: Metrics,
-    skip: Skip,
+    exclusions: Exclusions,
     wishes: watch::Sender<Arc<MirrorLooks>>,
     seen: Arc<tokio::sync::Mutex<mpsc::Receiver<Seen>>>,
     known: Arc<Known>,
@@ -104,10 +104,10 @@ impl InventorySetup {
         wishes: watch::Sender<Arc<MirrorLooks>>,
         seen: mpsc::Receiver<Seen>,
     ) -> Self {
-        let skip = Skip::from(&context.config);
+        let exclusions = context.config.exclusions();
         let seen = Arc::new(tokio::sync::Mutex::new(seen));
         let (known, board) = (Arc::default(), Arc::default());
-        Self { context, metrics, skip, wishes, seen, known, consistency: None, board }
+        Self { context, metrics, exclusions, wishes, seen, known, consistency: None, board }
     }
 
     /// The same with what comparing the places of images finds, and with where drift of pinned revisions is shown.

@@ -6,12 +6,12 @@
 //! ledgers of the objects, to the mirrors, and to admission, which then knows without asking. Registries are
 //! independent of each other: each has at most one look under way, and every look ends.
 
+mod controller;
 mod metrics;
 mod news;
 mod object;
 mod prober;
 mod status;
-mod work;
 mod write_urgency;
 
 use std::fmt;
@@ -21,14 +21,14 @@ use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::availability::MirrorLooks;
 use fairlead_plan::credentials::Principal;
+use fairlead_plan::exclusions::Exclusions;
 use tokio::sync::{mpsc, watch};
 
+pub use controller::AvailabilityWatch;
 pub use metrics::Metrics;
-pub use work::AvailabilityWatch;
 
 use prober::Prober;
 
-use crate::cluster::usage::Ignored;
 use crate::context::Context;
 
 /// What a look at an image found.
@@ -44,7 +44,7 @@ pub struct Seen {
 pub struct AvailabilitySetup {
     context: Arc<Context>,
     prober: Arc<Prober>,
-    ignored: Arc<Ignored>,
+    exclusions: Arc<Exclusions>,
     mirrors: watch::Receiver<Arc<MirrorLooks>>,
     accounts: watch::Receiver<Arc<MirrorLooks>>,
     policies: watch::Receiver<Arc<MirrorLooks>>,
@@ -66,9 +66,9 @@ impl AvailabilitySetup {
         metrics: Metrics,
     ) -> Self {
         let prober = Arc::new(Prober::new(context.clone(), seen));
-        let ignored = Arc::new(Ignored::from(&context.config));
+        let exclusions = Arc::new(context.config.exclusions());
         let [accounts, policies] = [(), ()].map(|()| watch::channel(Arc::default()).1);
-        Self { context, prober, ignored, mirrors, accounts, policies, metrics }
+        Self { context, prober, exclusions, mirrors, accounts, policies, metrics }
     }
 
     /// The same with what the inventory wants looked at; `seen` takes what was found of any image.

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use fairlead_api::kuik::ClusterImageSetAvailability;
 use fairlead_domain::reference::Reference;
 use fairlead_plan::availability::{News, Watched};
+use fairlead_plan::exclusions::Exclusions;
 use fairlead_plan::ledger::Owner;
 use fairlead_plan::usage::Selection;
 use jiff::Timestamp;
 use kube::Resource;
 
 use crate::cluster::state::{Key, PodEntry, Pods};
-use crate::cluster::usage::{self, Ignored};
+use crate::cluster::usage;
 use crate::controller::events::{About, EventQueue, Notice};
 
 /// Namespaces in which one Pod gets an event; for an image that the whole cluster uses that is enough.
@@ -61,13 +62,13 @@ impl ImageNews {
         events: &EventQueue,
         pods: &Pods,
         watched: &Watched,
-        ignored: &Ignored,
+        exclusions: &Exclusions,
     ) {
         let mut namespaces: BTreeMap<Arc<str>, Vec<Arc<PodEntry>>> = BTreeMap::new();
         for pod in pods.all() {
             namespaces.entry(pod.key.namespace.clone()).or_default().push(pod);
         }
-        let users = namespaces.into_values().filter_map(|pods| self.user(&pods, watched, ignored));
+        let users = namespaces.into_values().filter_map(|pods| self.user(&pods, watched, exclusions));
         for pod in users.take(MOST_NAMESPACES) {
             let message = match self.news {
                 News::Disappeared { .. } => format!(
@@ -85,9 +86,14 @@ impl ImageNews {
     }
 
     /// The first of these Pods, all of one namespace, that uses the image.
-    fn user(&self, pods: &[Arc<PodEntry>], watched: &Watched, ignored: &Ignored) -> Option<Arc<PodEntry>> {
+    fn user(
+        &self,
+        pods: &[Arc<PodEntry>],
+        watched: &Watched,
+        exclusions: &Exclusions,
+    ) -> Option<Arc<PodEntry>> {
         let selection: Selection<'_> = watched.selection();
-        let used = usage::gather(pods, ignored, &[selection]).pop()?;
+        let used = usage::gather(pods, exclusions, &[selection]).pop()?;
         let used = used.into_iter().find(|used| used.image == self.image)?;
         let holder = used.holders.first()?;
         let key = Key { namespace: holder.namespace.clone(), name: holder.pod.clone() };

@@ -10,7 +10,7 @@ use fairlead_api::kuik::{Availability, ClusterImageSetAvailability, ClusterImage
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
 use fairlead_plan::availability::{self, Looked, News, Noted, Tracked, Watched};
-use fairlead_plan::ledger::{Draft, Ledger, Owner, OwnerKind, ShelfId, StoredShelf, Ticket};
+use fairlead_plan::ledger::{Draft, Ledger, Owner, OwnerKind, ShardId, StoredShard, Ticket};
 use fairlead_plan::usage::{Holder, Used};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -108,7 +108,7 @@ pub(super) struct WatchedSet {
 struct PendingNews {
     story: ImageNews,
     /// Where in the ledger it is, and since which of its changes. `None`: it is stored.
-    shelf: Option<(ShelfId, Ticket)>,
+    shard: Option<(ShardId, Ticket)>,
     since: Instant,
 }
 
@@ -223,13 +223,13 @@ impl WatchedSet {
                 before: was.and_then(|watch| watch.last_monitor),
                 reason: verdict.reason().to_owned(),
             };
-            let place = self.dirty_shelf_of(image);
-            self.pending_news.push(PendingNews { story, shelf: place, since: Instant::now() });
+            let place = self.dirty_shard_of(image);
+            self.pending_news.push(PendingNews { story, shard: place, since: Instant::now() });
         }
     }
 
     /// Where an image is that has just been changed.
-    fn dirty_shelf_of(&self, image: &Reference) -> Option<(ShelfId, Ticket)> {
+    fn dirty_shard_of(&self, image: &Reference) -> Option<(ShardId, Ticket)> {
         self.ledger.dirty().into_iter().find_map(|id| match self.ledger.draft(id) {
             Draft::Write { entries, ticket, .. } => {
                 entries.iter().any(|entry| entry.source == image.as_str()).then_some((id, ticket))
@@ -238,24 +238,24 @@ impl WatchedSet {
         })
     }
 
-    /// The shelf to be written next, if any: one with news first.
-    pub(super) fn next_shelf(&self) -> Option<ShelfId> {
+    /// The shard to be written next, if any: one with news first.
+    pub(super) fn next_shard(&self) -> Option<ShardId> {
         let dirty = self.ledger.dirty();
-        let mut awaited = self.pending_news.iter().filter_map(|pending| pending.shelf);
+        let mut awaited = self.pending_news.iter().filter_map(|pending| pending.shard);
         awaited.find(|(id, _)| dirty.contains(id)).map(|(id, _)| id).or_else(|| dirty.first().copied())
     }
 
-    /// A shelf was stored as it was at that time.
-    pub(super) fn note_stored(&mut self, id: ShelfId, as_of: Ticket) {
+    /// A shard was stored as it was at that time.
+    pub(super) fn note_stored(&mut self, id: ShardId, as_of: Ticket) {
         for pending in &mut self.pending_news {
-            pending.shelf.take_if(|(shelf, since)| *shelf == id && *since <= as_of);
+            pending.shard.take_if(|(shard, since)| *shard == id && *since <= as_of);
         }
     }
 
     /// The news that can be told now: it is stored, or cannot be.
     pub(super) fn take_news(&mut self) -> Vec<ImageNews> {
         let is_due =
-            |pending: &mut PendingNews| pending.shelf.is_none() || pending.since.elapsed() > KEPT_BACK;
+            |pending: &mut PendingNews| pending.shard.is_none() || pending.since.elapsed() > KEPT_BACK;
         self.pending_news.extract_if(.., is_due).map(|pending| pending.story).collect()
     }
 }
@@ -265,23 +265,23 @@ impl WatchedSet {
 pub(super) struct Objects {
     pub(super) all: BTreeMap<Arc<str>, WatchedSet>,
     /// Ledgers of objects that were not seen yet.
-    ledgers: HashMap<Owner, Vec<StoredShelf>>,
+    ledgers: HashMap<Owner, Vec<StoredShard>>,
 }
 
 impl Objects {
     /// Starts from the ledgers that are stored.
-    pub(super) fn from(ledgers: Vec<(Owner, StoredShelf)>) -> Self {
+    pub(super) fn from(ledgers: Vec<(Owner, StoredShard)>) -> Self {
         let mut objects = Self::default();
-        for (owner, shelf) in ledgers {
-            objects.ledgers.entry(owner).or_default().push(shelf);
+        for (owner, shard) in ledgers {
+            objects.ledgers.entry(owner).or_default().push(shard);
         }
         objects
     }
 
     /// What is kept of a stored ledger.
-    pub(super) fn keep(owner: Owner, ledger: ImageLedger) -> Option<(Owner, StoredShelf)> {
+    pub(super) fn keep(owner: Owner, ledger: ImageLedger) -> Option<(Owner, StoredShard)> {
         let is_watched = owner.kind == OwnerKind::ClusterImageSetAvailability;
-        is_watched.then(|| (owner, StoredShelf::from(ledger)))
+        is_watched.then(|| (owner, StoredShard::from(ledger)))
     }
 
     /// Takes the objects as they are stored now. Those under deletion count as gone: their ledgers go with them.

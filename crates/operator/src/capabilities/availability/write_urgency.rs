@@ -62,9 +62,9 @@ impl WriteUrgency {
         self.status_check = StatusCheck::Fresh;
     }
 
-    /// A caller waits for what changed in these shelves, and for the status, which has its turn between any two.
-    pub(super) fn hurry(&mut self, shelves: usize) {
-        self.urgent = self.urgent.max(2 * shelves + 1);
+    /// A caller waits for what changed in these shards, and for the status, which has its turn between any two.
+    pub(super) fn hurry(&mut self, shards: usize) {
+        self.urgent = self.urgent.max(2 * shards + 1);
     }
 
     fn not_before(&self) -> Instant {
@@ -74,13 +74,13 @@ impl WriteUrgency {
 
     /// When there may be something to write; `None` while nothing has to be. `again` is when a status that was written
     /// may be written once more.
-    pub(super) fn due(&self, has_dirty_shelf: bool, again: Option<Instant>) -> Option<Instant> {
+    pub(super) fn due(&self, has_dirty_shard: bool, again: Option<Instant>) -> Option<Instant> {
         if self.pace.is_busy() {
             return None;
         }
         let now_or_then = self.not_before();
         let again = again.map_or(now_or_then, |again| again.max(now_or_then));
-        match (has_dirty_shelf, self.status_check) {
+        match (has_dirty_shard, self.status_check) {
             (true, _) | (false, StatusCheck::Fresh) => Some(now_or_then),
             (false, StatusCheck::Known) => Some(again),
             (false, StatusCheck::None) => None,
@@ -109,7 +109,7 @@ pub(super) fn next(
     if object.writes.pace.is_busy() || now < object.writes.not_before() {
         return None;
     }
-    let dirty = object.next_shelf();
+    let dirty = object.next_shard();
     let draft = if object.writes.status_check != StatusCheck::None
         && (dirty.is_none() || object.writes.status_next)
     {
@@ -129,7 +129,7 @@ pub(super) fn next(
     };
     object.writes.pace.begin();
     object.writes.status_next = true;
-    Some(LedgerWrite::of_shelf(&object.ledger, id, object.owner.clone(), store, term))
+    Some(LedgerWrite::of_shard(&object.ledger, id, object.owner.clone(), store, term))
 }
 
 /// What should be written about an object, if it is other than what is stored and was not just tried.
@@ -152,8 +152,8 @@ pub(super) fn finish(object: &mut WatchedSet, written: Option<LedgerWrite>, stat
         return;
     };
     let WriteResult { what, stored, failure } = written.note(&mut object.ledger, statuses);
-    if let Some((shelf, ticket)) = stored {
-        object.note_stored(shelf, ticket);
+    if let Some((shard, ticket)) = stored {
+        object.note_stored(shard, ticket);
     }
     if object.writes.end(failure.as_ref())
         && let Some(failure) = failure.filter(|_| what == "ledger")

@@ -9,8 +9,8 @@ use fairlead_api::conditions::{Condition, Finding, merge};
 use fairlead_api::names::reef::PROXY_CACHE_FINALIZER;
 use fairlead_api::reef::{OFFERED, OWNED, ProxyCache, ProxyCacheStatus, ProxyCacheType, SYNCED};
 use fairlead_plan::cache::{
-    Desired, Mark, Offer, Outcome, Report, Seen, SpecError, leaving, left_by_invalid, next_attempt,
-    not_configured, offered, report, says,
+    Desired, Mark, Offer, Outcome, Report, Seen, SpecError, Stage, leaving, left_by_invalid, next_attempt,
+    not_configured, offered, report, says, wants_finalizer,
 };
 use fairlead_plan::routing::{PolicyId, PolicyKind};
 use jiff::{SignedDuration, Timestamp};
@@ -216,7 +216,9 @@ impl CacheController {
         let configured = context.config.harbor.url.is_some();
         for cache in self.caches.values_mut() {
             let Basis { deleting, held, .. } = cache.basis;
-            let wanted = if deleting { held && !cache.released } else { held || configured };
+            let released = cache.released;
+            let stage = if deleting { Stage::Deleted { released } } else { Stage::Live { configured } };
+            let wanted = wants_finalizer(held, stage);
             if held == wanted || cache.finalizer_due > now || !term.holds() {
                 continue;
             }

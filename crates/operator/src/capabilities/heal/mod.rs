@@ -22,9 +22,8 @@ use tokio::time::Instant;
 
 pub use self::metrics::Metrics;
 use self::observe::{Rules, view};
-pub(crate) use self::observe::{cause_of, is_old_news, is_static};
 use self::treat::{Outcome, Treatment};
-use crate::cluster::state::{Changes, Phase, PodEntry};
+use crate::cluster::state::{Changes, PodEntry};
 use crate::context::Context;
 use crate::controller::events::Notice;
 use crate::controller::rate_limit::{Pace, Rate};
@@ -55,23 +54,8 @@ impl fmt::Debug for HealSetup {
 
 impl HealSetup {
     pub fn new(context: Arc<Context>, metrics: Metrics) -> Self {
-        let rules = Rules::from(&*context);
+        let rules = Rules::from(&context.config);
         Self { context, metrics, rules }
-    }
-
-    /// Whether healing is for this Pod.
-    fn covers(&self, pod: &PodEntry) -> bool {
-        !pod.deleting
-            // Of a Pod that has ended nothing is pulled any more, whatever its containers waited for.
-            && !matches!(pod.phase, Phase::Succeeded | Phase::Failed)
-            && self.is_in_scope(pod)
-            && !observe::is_static(pod)
-    }
-
-    /// Whether healing is for the Pod's namespace.
-    fn is_in_scope(&self, pod: &PodEntry) -> bool {
-        let namespaces = &self.context.config.heal.namespaces;
-        namespaces.is_empty() || namespaces.contains(&*pod.key.namespace)
     }
 }
 
@@ -131,12 +115,14 @@ impl Controller for Healing {
         self.confirm(now);
         if !std::mem::replace(&mut self.recalled, true) {
             let HealSetup { context, .. } = &*self.setup;
-            for repair in report::recalled(&context.resources.pods, |pod| self.setup.is_in_scope(pod), now) {
+            for repair in
+                report::recalled(&context.resources.pods, |pod| self.setup.rules.is_in_scope(pod), now)
+            {
                 context.events.tell(repair);
             }
         }
         let mut failing = self.setup.context.resources.pods.failing();
-        failing.retain(|pod| self.setup.covers(pod));
+        failing.retain(|pod| self.setup.rules.covers(pod));
         let present: HashSet<_> = failing.iter().map(|pod| &pod.uid).collect();
         self.incidents.retain(&present);
         self.looked.retain(|uid, _| present.contains(uid));

@@ -1,38 +1,56 @@
 //! Shows Pods and policies to the planner.
 
+use std::collections::BTreeSet;
+
 use fairlead_api::names;
-use fairlead_domain::cause::Cause;
-use fairlead_domain::reference::Reference;
 use fairlead_domain::selector::PodFacts;
 use fairlead_plan::admission::{self, Planned};
+use fairlead_plan::exclusions::Exclusions;
 use fairlead_plan::heal::{FailingContainer, FailingPod, FailingVolume, Written};
 use fairlead_plan::owners::{ApiGroup, exemption};
 use fairlead_plan::pod_record::Place;
 use fairlead_plan::routing::{self, Alternatives, Withheld};
-use jiff::Timestamp;
 
-use crate::admission::exclusions::Skip;
-use crate::cluster::state::{Container, PodEntry, Role};
+use crate::cluster::state::{PodEntry, Role};
 use crate::cluster::usage::{AnnotationsOf, LabelsOf};
 use crate::context::Context;
+use crate::platform::config::Config;
 
 /// What the configuration says about Pods and places.
 #[derive(Debug)]
 pub(super) struct Rules {
+    /// Where Pods are healed; none: everywhere.
+    namespaces: BTreeSet<String>,
     routing: routing::Rules,
-    skip: Skip,
+    exclusions: Exclusions,
     skip_owners: Vec<ApiGroup>,
 }
 
-impl From<&Context> for Rules {
-    fn from(context: &Context) -> Self {
-        let (config, routing) = (&context.config, &context.config.routing);
-        Self { routing: routing.rules(), skip: config.into(), skip_owners: routing.skip_owners.clone() }
+impl From<&Config> for Rules {
+    fn from(config: &Config) -> Self {
+        let routing = &config.routing;
+        Self {
+            namespaces: config.heal.namespaces.clone(),
+            routing: routing.rules(),
+            exclusions: config.exclusions(),
+            skip_owners: routing.skip_owners.clone(),
+        }
     }
 }
 
-pub(crate) fn is_static(pod: &PodEntry) -> bool {
-    pod.annotations.iter().any(|(key, _)| &**key == names::kubernetes::CONFIG_MIRROR)
+impl Rules {
+    /// Whether healing is for this Pod. Whether admission has seen it makes no difference.
+    pub(super) fn covers(&self, pod: &PodEntry) -> bool {
+        !pod.deleting && !pod.has_ended() && self.is_in_scope(pod)
+    }
+
+    /// The same, were the Pod not over.
+    pub(super) fn is_in_scope(&self, pod: &PodEntry) -> bool {
+        let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
+        !pod.is_static()
+            && (self.namespaces.is_empty() || self.namespaces.contains(&*pod.key.namespace))
+            && self.exclusions.skipped(&labels, &annotations).is_none()
+    }
 }
 
 /// A Pod as healing sees it.
@@ -81,16 +99,6 @@ pub(super) fn view(pod: &PodEntry) -> FailingPod<'_> {
     FailingPod { uid: &pod.uid, containers, written }
 }
 
-/// Whether what the kubelet says of a container may be about the image that it had before it was healed.
-pub(crate) fn is_old_news(pod: &PodEntry, container: &Container, now: Timestamp) -> bool {
-    if container.pull_problem.as_ref().is_none_or(|problem| problem.names_image) {
-        return false;
-    }
-    let failing = view(pod);
-    let mut containers = failing.containers.iter().filter(|one| one.place == container.place());
-    containers.any(|one| failing.old_news_until(one, now).is_some())
-}
-
 /// What the policies of today offer for an image of a Pod. `recorded`: the Pod was admitted here with that image, so
 /// what it had to prove is proven.
 pub(super) fn plan(
@@ -118,46 +126,16 @@ pub(super) fn plan(
     Some(places)
 }
 
-/// Whether admission would have left the Pod alone.
+/// Whether admission would have left the Pod alone, had it been asked: the webhook may leave out its namespace.
 fn is_exempt(context: &Context, rules: &Rules, pod: &PodEntry) -> bool {
     let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
+    let facts = PodFacts { namespace: &pod.key.namespace, labels: &labels, annotations: &annotations };
     let controller = pod.owner.as_ref().map(|owner| owner.controller());
-    *pod.key.namespace == *context.namespace
-        || rules.skip.reason(&labels, &annotations).is_some()
+    rules.exclusions.left_alone(&facts, &context.namespace).is_some()
         || controller.is_some_and(|controller| {
             let paused = context.owners.paused_until(&pod.key.namespace, controller.uid);
             exemption(&controller, &rules.skip_owners, paused).is_some()
         })
-}
-
-/// On whose account a registry is asked about an image of a Pod: an administrator's if a cluster-scoped policy offers
-/// the place.
-pub(crate) fn cause_of(context: &Context, pod: &PodEntry, image: &Reference) -> Cause {
-    let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
-    let facts = PodFacts { namespace: &pod.key.namespace, labels: &labels, annotations: &annotations };
-    let index = context.policies.current();
-    let policies = index.for_pod(&facts);
-    let record = pod
-        .annotation(names::fairlead::ROUTES)
-        .and_then(|text| fairlead_plan::pod_record::Record::parse(text));
-    let mut asked = vec![image.to_string()];
-    for (place, named) in pod.places() {
-        let same = Reference::parse(named).is_ok_and(|named| named.is_same_image(image));
-        let route = record.as_ref().and_then(|record| record.images.get(&place.key()));
-        asked.extend(route.filter(|_| same).map(|route| route.asked.clone()));
-    }
-    let offers = |asked: &String| {
-        let planned =
-            admission::plan(&policies, asked, None, None, &routing::Rules::default(), |_: &_, _: &_| false);
-        let mut list = planned.places.ok()?;
-        if let Some(digest) = image.digest().filter(|_| list.original().digest().is_none()) {
-            list.hold(&digest);
-        }
-        let place = list.list().iter().find(|place| place.reference.is_same_image(image))?;
-        Some(place.cause())
-    };
-    let administrator = asked.iter().filter_map(offers).any(|cause| cause == Cause::Administrator);
-    if administrator { Cause::Administrator } else { Cause::Tenant }
 }
 
 #[cfg(test)]
@@ -165,15 +143,53 @@ mod tests {
     use std::collections::HashSet;
 
     use fairlead_plan::heal::Incidents;
+    use jiff::Timestamp;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::cluster::state::{Key, PodListing, Pods};
+    use crate::registries::node_failures::is_old_news;
 
     const OLD: &str = "old.io/app:1";
     const NEW: &str = "new.io/app:1";
     /// CRI-O passes this on without the name of the image.
     const DENIED: &str = "unable to retrieve auth token: invalid username/password";
+
+    fn covers(config: &str, metadata: &Value, phase: &str) -> bool {
+        let mut object = json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": "1"}, "status": {"phase": phase},
+        });
+        for (key, value) in metadata.as_object().unwrap() {
+            object["metadata"][key] = value.clone();
+        }
+        let pods = Pods::default();
+        let mut listing = PodListing::new(pods.clone());
+        listing.begin();
+        listing.listed(&serde_json::from_value(object).unwrap());
+        listing.finish();
+        Rules::from(&Config::parse(config).unwrap().config).covers(&pods.all()[0])
+    }
+
+    #[test]
+    fn pods_are_healed_unless_they_are_over_or_to_be_left_alone() {
+        let skipping = "skipLabels: [quiet]\nskipAnnotations: ['example.com/quiet']";
+        let originals = json!({"harbor.rewrite/original-upstreams": "{}"});
+        for (config, metadata, phase, expected) in [
+            ("", json!({}), "Pending", true),
+            ("", json!({"annotations": originals}), "Pending", true),
+            (skipping, json!({"annotations": originals, "labels": {"app": "web"}}), "Pending", true),
+            (skipping, json!({"annotations": originals, "labels": {"quiet": ""}}), "Pending", false),
+            (skipping, json!({"annotations": {"example.com/quiet": ""}}), "Pending", false),
+            ("heal: {namespaces: [other]}", json!({}), "Pending", false),
+            ("heal: {namespaces: [other, shop]}", json!({}), "Pending", true),
+            ("", json!({"annotations": {"kubernetes.io/config.mirror": "1"}}), "Pending", false),
+            ("", json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), "Pending", false),
+            ("", json!({}), "Failed", false),
+            ("", json!({}), "Succeeded", false),
+        ] {
+            assert_eq!(covers(config, &metadata, phase), expected, "{config} {metadata} {phase}");
+        }
+    }
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + seconds).expect("a time")

@@ -187,7 +187,7 @@ impl Treatment {
         if Arc::ptr_eq(&current, &self.pod) {
             return Some((current, repair));
         }
-        if !self.setup.covers(&current) {
+        if !self.setup.rules.covers(&current) {
             return None;
         }
         let (now, choices) = carried_over(failing, view(&current), choices)?;

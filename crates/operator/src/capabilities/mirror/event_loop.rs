@@ -25,8 +25,8 @@ use self::queueing::{Pause, Running};
 use super::executor::Trouble;
 use super::object_state::MirrorState;
 use super::proofs::Proofs;
+use super::status;
 use super::usage_lists::UsageLists;
-use super::write;
 use super::{Inbox, MirrorSetup};
 use crate::cluster::identity;
 use crate::cluster::state::Changes;
@@ -55,7 +55,7 @@ pub struct MirrorController {
     origin: Instant,
     mirrors: BTreeMap<Arc<str>, MirrorState>,
     /// Ledgers that were stored before this term and whose objects were not seen yet.
-    shelved: HashMap<Owner, Ledger>,
+    unclaimed: HashMap<Owner, Ledger>,
     index: Arc<Index>,
     queue: Queue<Task>,
     running: HashMap<Key, Running>,
@@ -118,7 +118,7 @@ impl Controller for MirrorController {
     /// Goes on from what is stored.
     async fn begin(setup: &Arc<MirrorSetup>, term: &Term) -> Result<Self, Broken> {
         let secrets = setup.context.secrets.problems().changes();
-        let shelved = setup.read_ledgers().await?;
+        let unclaimed = setup.read_ledgers().await?;
         let cluster = identity::of_cluster(&setup.context.client).await?;
         let inbox = setup.inbox.clone().lock_owned().await;
         let now = Instant::now();
@@ -129,7 +129,7 @@ impl Controller for MirrorController {
             secrets,
             origin: now,
             mirrors: BTreeMap::new(),
-            shelved,
+            unclaimed,
             index: setup.context.policies.current(),
             queue: Queue::new(|one, other| one.work == other.work),
             running: HashMap::new(),
@@ -137,7 +137,7 @@ impl Controller for MirrorController {
             begun: 0,
             jobs: Inflight::new(usize::MAX),
             writes: Inflight::new(WRITES_AT_ONCE),
-            statuses: StatusWriter::new(setup.context.client.clone(), write::FIELD_MANAGER),
+            statuses: StatusWriter::new(setup.context.client.clone(), status::FIELD_MANAGER),
             looks_published: None,
             lists: setup.usage_lists(cluster),
             proofs: setup.proofs(),

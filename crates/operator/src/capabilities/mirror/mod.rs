@@ -14,8 +14,8 @@ mod object_state;
 mod objects;
 mod proofs;
 mod reconcile;
+mod status;
 mod usage_lists;
-mod write;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,7 +25,8 @@ use fairlead_api::fairlead::{ImageLedger, LedgerManner};
 use fairlead_domain::reference::Tag;
 use fairlead_plan::availability::MirrorLooks;
 use fairlead_plan::copy_queue::Limits;
-use fairlead_plan::ledger::{Ledger, Owner, OwnerKind, StoredShelf};
+use fairlead_plan::exclusions::Exclusions;
+use fairlead_plan::ledger::{Ledger, Owner, OwnerKind, StoredShard};
 use tokio::sync::{Mutex, mpsc, watch};
 
 use self::credentials::Credentials;
@@ -36,7 +37,6 @@ use self::proofs::Proofs;
 use self::usage_lists::UsageLists;
 use crate::capabilities::availability::Seen;
 use crate::cluster::ledgers::Missed;
-use crate::cluster::usage::Ignored;
 use crate::context::Context;
 use crate::controller::Broken;
 use crate::platform::config;
@@ -48,7 +48,7 @@ const PUBLISH: Duration = Duration::from_secs(10);
 pub struct MirrorSetup {
     context: Arc<Context>,
     inbox: Arc<Mutex<Inbox>>,
-    ignored: Ignored,
+    exclusions: Exclusions,
     manner: Arc<LedgerManner>,
     executor: Executor,
     credentials: Credentials,
@@ -89,8 +89,8 @@ impl MirrorSetup {
         let limits =
             Limits { workers: number(settings.workers), per_registry: number(settings.per_registry) };
         let manner = Arc::new(manner_of(settings));
-        let (ignored, inbox) = (Ignored::from(config), Arc::new(Mutex::new(inbox)));
-        Self { context, inbox, ignored, manner, executor, credentials, limits, looks, metrics }
+        let (exclusions, inbox) = (config.exclusions(), Arc::new(Mutex::new(inbox)));
+        Self { context, inbox, exclusions, manner, executor, credentials, limits, looks, metrics }
     }
 }
 
@@ -118,14 +118,14 @@ impl MirrorSetup {
     async fn read_ledgers(&self) -> Result<HashMap<Owner, Ledger>, Broken> {
         let keep = |owner: Owner, ledger: ImageLedger| match owner.kind {
             OwnerKind::ClusterImageSetMirror | OwnerKind::ImageSetMirror => {
-                Some((owner, StoredShelf::from(ledger)))
+                Some((owner, StoredShard::from(ledger)))
             }
             OwnerKind::ClusterImageSetAvailability => None,
         };
         let objects = self.context.ledger_store.list(keep).await?;
-        let mut by_owner: BTreeMap<Owner, Vec<StoredShelf>> = BTreeMap::new();
-        for (owner, shelf) in objects {
-            by_owner.entry(owner).or_default().push(shelf);
+        let mut by_owner: BTreeMap<Owner, Vec<StoredShard>> = BTreeMap::new();
+        for (owner, shard) in objects {
+            by_owner.entry(owner).or_default().push(shard);
         }
         let load = |(owner, objects): (Owner, _)| (owner.clone(), Ledger::load(owner, objects));
         Ok(by_owner.into_iter().map(load).collect())

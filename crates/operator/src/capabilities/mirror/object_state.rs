@@ -7,7 +7,7 @@ use fairlead_api::kuik::AwaitedRegistry;
 use fairlead_domain::reference::{Location, Reference};
 use fairlead_plan::access;
 use fairlead_plan::credentials::Principal;
-use fairlead_plan::ledger::{Entry, Ledger, ShelfId};
+use fairlead_plan::ledger::{Entry, Ledger, ShardId};
 use fairlead_plan::mirroring::{self, Finalization, Finding, MirrorObject, RefusedCopy, Task};
 use fairlead_plan::usage::Used;
 use fairlead_plan::usage_list::SeenCluster;
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::objects::StoredMirror;
-use super::write::WriteSchedule;
+use super::status::WriteSchedule;
 
 /// One mirror object and its ledger.
 #[derive(Debug)]
@@ -24,11 +24,11 @@ pub(super) struct MirrorState {
     pub(super) ledger: Ledger,
     /// Images in use by its Pods, in order.
     pub(super) used: Vec<Used>,
-    /// Shelves whose objects the watch has shown as they were last written: if one is missing then, another client
+    /// Shards whose objects the watch has shown as they were last written: if one is missing then, another client
     /// deleted it.
-    pub(super) witnessed: HashSet<ShelfId>,
-    /// Shelves that were written and that the watch has not shown since.
-    pub(super) unseen: HashMap<ShelfId, Instant>,
+    pub(super) witnessed: HashSet<ShardId>,
+    /// Shards that were written and that the watch has not shown since.
+    pub(super) unseen: HashMap<ShardId, Instant>,
     /// Copies that may not be made, since another source owns their place.
     pub(super) refused: Vec<RefusedCopy>,
     /// What the last plan could not do.

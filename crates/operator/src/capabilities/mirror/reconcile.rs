@@ -9,6 +9,7 @@ use std::sync::Arc;
 use fairlead_api::fairlead::{CopyState, LedgerManner};
 use fairlead_domain::reference::Reference;
 use fairlead_plan::access;
+use fairlead_plan::exclusions::Exclusions;
 use fairlead_plan::ledger::{Ledger, Owner};
 use fairlead_plan::mirroring::{
     self, DeletedMirror, DestinationOwners, Finalization, Inputs, Loops, Reconciled,
@@ -23,14 +24,14 @@ use super::object_state::MirrorState;
 use super::objects::Objects;
 use super::usage_lists::MirrorUsage;
 use crate::cluster::state::PodEntry;
-use crate::cluster::usage::{self, Ignored};
+use crate::cluster::usage;
 
 /// Everything that a look depends on, owned.
 pub(super) struct Reconciliation {
     pub(super) objects: Objects,
     pub(super) index: Arc<Index>,
     pub(super) pods: Vec<Arc<PodEntry>>,
-    pub(super) ignored: Ignored,
+    pub(super) exclusions: Exclusions,
     /// How copies are to be made.
     pub(super) manner: Arc<LedgerManner>,
     /// What other clusters use.
@@ -53,11 +54,11 @@ pub(super) struct ReconciledMirrors {
 }
 
 impl Reconciliation {
-    /// `shelved` are ledgers of objects that have no mirror yet.
+    /// `unclaimed` are ledgers of objects that have no mirror yet.
     pub(super) fn run(
         self,
         mut mirrors: BTreeMap<Arc<str>, MirrorState>,
-        shelved: &mut HashMap<Owner, Ledger>,
+        unclaimed: &mut HashMap<Owner, Ledger>,
     ) -> ReconciledMirrors {
         let gone: Vec<_> = mirrors.keys().filter(|uid| !self.objects.contains(uid)).cloned().collect();
         for uid in &gone {
@@ -68,7 +69,7 @@ impl Reconciliation {
                 mirror.object = object.clone();
             } else {
                 let ledger =
-                    shelved.remove(&object.owner).unwrap_or_else(|| Ledger::new(object.owner.clone()));
+                    unclaimed.remove(&object.owner).unwrap_or_else(|| Ledger::new(object.owner.clone()));
                 mirrors.insert(
                     Arc::clone(uid),
                     MirrorState::new(object.clone(), ledger, &self.manner, self.now),
@@ -97,7 +98,7 @@ impl Reconciliation {
                 mirror.used = Vec::new();
             }
         }
-        let used = usage::gather(&self.pods, &self.ignored, &selections);
+        let used = usage::gather(&self.pods, &self.exclusions, &selections);
         for ((uid, _), used) in chosen.iter().zip(used) {
             if let Some(mirror) = mirrors.get_mut(*uid) {
                 mirror.used = used;
@@ -195,9 +196,7 @@ impl Reconciliation {
                     (mirror.withheld, mirror.lists_wanted) = (withheld, lists_wanted);
                     let access = policy.access();
                     let review = access::review_ledger(ledger, used, access, self.proof_lifetime, self.now);
-                    for (source, proofs) in review.changed {
-                        ledger.edit(&source, |entry| entry.access = proofs);
-                    }
+                    ledger.apply(review.changes);
                     mirror.to_prove = review.to_try;
                 }
                 // Until it is corrected, everything stays as it is.

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::NodesSetup;
-use crate::cluster::state::{Phase, PodEntry};
+use crate::cluster::state::PodEntry;
 
 /// Shortest time between two passes over all Pods.
 const GATHER: Duration = Duration::from_secs(15);
@@ -52,9 +52,7 @@ impl Compared {
         }
         self.gathered = Some((now, hash.to_owned()));
         let images = if config.entries.values().any(|entry| !entry.tag.list.is_empty()) {
-            let is_over =
-                |pod: &PodEntry| pod.deleting || matches!(pod.phase, Phase::Succeeded | Phase::Failed);
-            images(setup.context.resources.pods.select(|pod| !is_over(pod)))
+            images(setup.context.resources.pods.select(|pod| !pod.deleting && !pod.has_ended()))
         } else {
             BTreeMap::new()
         };

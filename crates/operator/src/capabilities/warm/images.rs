@@ -189,8 +189,8 @@ impl Controller for ImageWarming {
         }
         self.setup.metrics.reconciled("cachedimage", !std::mem::take(&mut self.failed));
         let look_again = [plan.look_again, self.news.next()].into_iter().flatten().min();
+        let wake = self.statuses.next_due(begun, wake_at(look_again, now, begun));
         // A round that shows nothing is followed by one that does.
-        let wake = wake_at(look_again, now, begun);
         Ok(due.map_or(wake, |due| due.min(wake)))
     }
 

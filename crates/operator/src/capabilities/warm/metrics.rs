@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use fairlead_plan::warm::{Event, EventKind, Warming};
+use fairlead_plan::warm::{Event, EventKind, Figures, Warming};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
@@ -92,17 +92,35 @@ impl Metrics {
 
     /// Shows how all images stand.
     pub(super) fn show(&self, warming: &Warming) {
-        let Families { active, targeted, holding, failures, .. } = &self.families;
-        active.set(number(warming.active_pulls(Timestamp::now())));
+        self.families.active.set(number(warming.active_pulls(Timestamp::now())));
+        self.show_figures(warming.figures());
+    }
+
+    /// The first objects have values of their own. The others share one: sums, and the most failures of any.
+    fn show_figures<'a>(&self, mut figures: impl Iterator<Item = Figures<'a>>) {
+        let Families { targeted, holding, failures, .. } = &self.families;
         targeted.clear();
         holding.clear();
         failures.clear();
-        for image in warming.figures().take(MOST_IMAGES) {
-            let labels = OfObject { cachedimage: image.name.clone() };
-            targeted.get_or_create(&labels).set(number(image.targeted));
-            holding.get_or_create(&labels).set(number(image.ready));
-            let labels = OfObjectImage { cachedimage: image.name.clone(), image: image.image.into() };
-            failures.get_or_create(&labels).set(i64::from(image.failures));
+        let show = |cachedimage: &Arc<str>, image: Arc<str>, figures: &Figures<'_>| {
+            let cachedimage = cachedimage.clone();
+            let labels = OfObject { cachedimage: cachedimage.clone() };
+            // An object may have the name that stands for the others.
+            targeted.get_or_create(&labels).inc_by(number(figures.targeted));
+            holding.get_or_create(&labels).inc_by(number(figures.ready));
+            failures.get_or_create(&OfObjectImage { cachedimage, image }).set(i64::from(figures.failures));
+        };
+        for one in figures.by_ref().take(MOST_IMAGES) {
+            show(one.name, one.image.into(), &one);
+        }
+        let others = figures.reduce(|sum, one| Figures {
+            targeted: sum.targeted + one.targeted,
+            ready: sum.ready + one.ready,
+            failures: sum.failures.max(one.failures),
+            ..sum
+        });
+        if let Some(others) = others {
+            show(&OTHER.into(), OTHER.into(), &others);
         }
     }
 
@@ -148,5 +166,38 @@ mod tests {
         let mut known = HashSet::new();
         let values: Vec<_> = ["a", "b", "c", "a"].map(|value| label(&mut known, value, 2)).into();
         assert_eq!(values.iter().map(|value| &**value).collect::<Vec<_>>(), ["a", "b", OTHER, "a"]);
+    }
+
+    #[test]
+    fn objects_beyond_the_limit_share_one_series() {
+        let mut page = Registry::default();
+        let metrics = Metrics::register(&mut page);
+        let names: Vec<Arc<str>> = (0..MOST_IMAGES + 2).map(|number| format!("i{number}").into()).collect();
+        let figures = || {
+            names.iter().zip(0..).map(|(name, failures)| Figures {
+                name,
+                image: "r.io/a",
+                targeted: 3,
+                ready: 2,
+                failures,
+            })
+        };
+        let shown = |most: usize| {
+            metrics.show_figures(figures().take(most));
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &page).unwrap();
+            text
+        };
+        for line in [
+            "drop_nodes_targeted{cachedimage=\"i99\"} 3\n",
+            "drop_nodes_targeted{cachedimage=\"other\"} 6\n",
+            "drop_nodes_cached{cachedimage=\"other\"} 4\n",
+            "drop_consecutive_failures{cachedimage=\"i99\",image=\"r.io/a\"} 99\n",
+            "drop_consecutive_failures{cachedimage=\"other\",image=\"other\"} 101\n",
+        ] {
+            let text = shown(names.len());
+            assert!(text.contains(line), "{line} is not in {text}");
+        }
+        assert!(!shown(MOST_IMAGES).contains(OTHER), "they are gone");
     }
 }

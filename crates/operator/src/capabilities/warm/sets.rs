@@ -10,7 +10,7 @@ use fairlead_api::conditions::Condition;
 use fairlead_api::drop::{
     CachedImage, CachedImageSet, CachedImageSetStatus, DiscoveryPolicy, PullPolicyStatus,
 };
-use fairlead_plan::warm::sets::{SetPlan, plan};
+use fairlead_plan::warm::sets::{ChildUpdate, SetPlan, plan};
 use fairlead_plan::warm::status::policy_statuses;
 use jiff::Timestamp;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -154,10 +154,11 @@ impl SetKeeper {
             let created = within(LIMIT, self.children.create(&creating, child)).await;
             done = done.and(outcome("create", name, created));
         }
-        for (name, version, spec) in plan.update.iter().take_while(|_| term.holds()) {
+        for ChildUpdate { name, uid, generation, spec } in plan.update.iter().take_while(|_| term.holds()) {
             // A field that is left out of the new spec has to go.
             let patch = json!([
-                {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+                {"op": "test", "path": "/metadata/uid", "value": uid},
+                {"op": "test", "path": "/metadata/generation", "value": generation},
                 {"op": "replace", "path": "/spec", "value": spec},
             ]);
             let Ok(patch) = serde_json::from_value(patch) else { continue };

@@ -42,7 +42,7 @@ pub(super) fn ledger(name: &str, rows: Rows<'_>) -> Value {
             }],
         })
     };
-    // Each of an object of its own, of which it is the first shelf.
+    // Each of an object of its own, of which it is the first shard.
     let uid = format!("{name}-uid");
     let reference = json!({ "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ClusterImageSetMirror", "name": "m", "uid": uid });
     json!({

@@ -1,16 +1,16 @@
 //! Stored objects as [`fairlead_plan::ledger::trusted`] takes them.
 
 use fairlead_api::fairlead::LedgerOwner;
-use fairlead_plan::ledger::{self, Distrust, FoundLedger, FoundReference, Owner, ShelfId};
+use fairlead_plan::ledger::{self, Distrust, FoundLedger, FoundReference, Owner, ShardId};
 use kube::api::ObjectMeta;
 
-/// The owner of a stored ledger and the shelf that it is; an error if it is not where Fairlead writes ledgers, so that
+/// The owner of a stored ledger and the shard that it is; an error if it is not where Fairlead writes ledgers, so that
 /// it counts for nothing. Every reader of ledgers asks this first.
 pub fn trusted(
     metadata: &ObjectMeta,
     owner: &LedgerOwner,
     operator_namespace: &str,
-) -> Result<(Owner, ShelfId), Distrust> {
+) -> Result<(Owner, ShardId), Distrust> {
     let references: Vec<FoundReference<'_>> = metadata
         .owner_references
         .iter()

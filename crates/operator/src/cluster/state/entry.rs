@@ -184,6 +184,17 @@ impl PodEntry {
         self.mounts.iter().filter(move |mount| mount.specified && &*mount.volume == volume)
     }
 
+    /// Whether all its containers have ended for good. Nothing is pulled for such a Pod any more, however long it
+    /// stays.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Succeeded | Phase::Failed)
+    }
+
+    /// Whether it mirrors a static Pod: the kubelet runs what the file on its node says.
+    pub fn is_static(&self) -> bool {
+        self.annotations.iter().any(|(key, _)| &**key == names::kubernetes::CONFIG_MIRROR)
+    }
+
     /// Whether the kubelet cannot pull something for a container that waits for it.
     pub fn is_failing(&self) -> bool {
         self.containers.iter().any(|container| container.pull_problem.is_some())
@@ -483,7 +494,7 @@ mod tests {
         });
         let pod: LeanPod = serde_json::from_str(&pod.to_string()).expect("a Pod");
         let entry = PodInterner::default().entry(&pod);
-        assert_eq!(entry.reason.as_deref(), Some("Evicted"));
+        assert_eq!((entry.reason.as_deref(), entry.has_ended()), (Some("Evicted"), true));
         let [proxy, web, model] = &entry.containers[..] else { panic!("{entry:?}") };
         assert!(proxy.sidecar && proxy.created && !web.sidecar && !web.created);
         assert_eq!((proxy.terminated.as_deref(), &proxy.pull_problem), (Some("Error"), &None));

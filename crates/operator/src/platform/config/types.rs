@@ -6,6 +6,7 @@ use fairlead_domain::duration::Duration;
 use fairlead_domain::platform::PlatformFilter;
 use fairlead_domain::reference::HostPattern;
 use fairlead_domain::selector::Selector;
+use fairlead_plan::exclusions::Exclusions;
 use fairlead_plan::owners::ApiGroup;
 use fairlead_plan::pinning::Mode;
 use fairlead_plan::routing::Rules;
@@ -31,6 +32,13 @@ pub struct Config {
     pub nodes: Nodes,
     pub account: Account,
     pub metrics: Metrics,
+}
+
+impl Config {
+    /// Which Pods are left alone.
+    pub fn exclusions(&self) -> Exclusions {
+        Exclusions { labels: self.skip_labels.clone(), annotations: self.skip_annotations.clone() }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

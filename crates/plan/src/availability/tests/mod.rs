@@ -84,9 +84,9 @@ fn ledger_with(images: &[(&str, Availability, Option<Timestamp>)]) -> Ledger {
 }
 
 fn store(ledger: &mut Ledger) {
-    for shelf in ledger.dirty() {
-        let ticket = ledger.draft(shelf).ticket();
-        ledger.written(shelf, ticket, Some("1".to_owned()));
+    for shard in ledger.dirty() {
+        let ticket = ledger.draft(shard).ticket();
+        ledger.written(shard, ticket, Some("1".to_owned()));
     }
     assert!(ledger.dirty().is_empty());
 }

@@ -492,6 +492,23 @@ fn an_invalid_object_that_had_a_pair_says_that_it_is_left() {
 }
 
 #[test]
+fn objects_are_held_from_before_anything_is_made_until_everything_is_removed() {
+    let (live, deleted) = (|configured| Stage::Live { configured }, |released| Stage::Deleted { released });
+    for (held, stage, wanted, why) in [
+        (false, live(true), true, "something will be made for it"),
+        (true, live(true), true, "something was made for it"),
+        (false, live(false), false, "nothing is made for it"),
+        (true, live(false), true, "something may have been made for it while a Harbor was configured"),
+        (true, deleted(false), true, "its pair is still to be removed"),
+        (true, deleted(true), false, "its pair is gone or given up"),
+        (false, deleted(false), false, "deleted objects take no new finalizer"),
+        (false, deleted(true), false, "it is let go already"),
+    ] {
+        assert_eq!(wants_finalizer(held, stage), wanted, "{why}");
+    }
+}
+
+#[test]
 fn what_goes_with_an_object() {
     let (mark, deletion) = (mark(), Timestamp::UNIX_EPOCH);
     let stands_for_it = |name: &str| name == "twin";

@@ -61,12 +61,12 @@ fn the_time_of_what_no_longer_matches_survives() {
     let sentinel: Timestamp = NO_LONGER_MATCHING.parse().unwrap();
     let mut ledger = filled(1, 1);
     ledger.edit(&source(0), |entry| entry.unused_since = Some(sentinel));
-    let stored = entries_of(ledger.draft(ShelfId(0)));
+    let stored = entries_of(ledger.draft(ShardId(0)));
     assert_eq!(serde_json::to_value(&stored).unwrap()[0]["unusedSince"], NO_LONGER_MATCHING);
     assert_eq!(stored::read(stored[0].clone(), &mut true).unwrap().1.unused_since, Some(sentinel));
 }
 
-/// The API server would refuse the whole shelf.
+/// The API server would refuse the whole shard.
 #[test]
 fn states_come_with_what_they_need() {
     let entry = edited(|entry| entry.copies[0].state = CopyState::Mirrored);

@@ -30,6 +30,6 @@ fn a_change_that_was_half_stored_is_completed() {
     let chosen = platforms(&["linux/amd64"]);
     objects[0].2.manner = chosen.clone();
     let mut loaded = Ledger::load(owner(), objects);
-    assert_eq!(loaded.adopt_manner(&chosen), [source(MAX_COPIES)], "what is on the other shelf");
+    assert_eq!(loaded.adopt_manner(&chosen), [source(MAX_COPIES)], "what is in the other shard");
     assert_eq!(loaded.dirty().len(), 1);
 }

@@ -3,7 +3,7 @@ mod manners;
 mod names;
 mod properties;
 mod reading;
-mod shelving;
+mod sharding;
 mod storing;
 mod trusting;
 
@@ -56,7 +56,7 @@ fn filled(images: usize, mirrors: usize) -> Ledger {
     ledger
 }
 
-/// Writes every dirty shelf, as if nothing could go wrong.
+/// Writes every dirty shard, as if nothing could go wrong.
 fn store(ledger: &mut Ledger, version: &str) -> Vec<(String, Option<String>, ImageLedgerSpec)> {
     let drafts: Vec<_> = ledger.dirty().into_iter().map(|id| (id, ledger.draft(id))).collect();
     let mut objects = Vec::new();

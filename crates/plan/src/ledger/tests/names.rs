@@ -11,8 +11,8 @@ fn objects_are_named_after_their_owner() {
     ];
     for (kind, name, expected) in cases {
         let owner = Owner { kind, name: name.into(), ..owner() };
-        assert_eq!(owner.object_name(ShelfId(0)), expected);
-        assert_eq!(owner.shelf_named(expected), Some(ShelfId(0)));
+        assert_eq!(owner.object_name(ShardId(0)), expected);
+        assert_eq!(owner.shard_named(expected), Some(ShardId(0)));
     }
 }
 
@@ -23,7 +23,7 @@ fn long_names_are_cut_to_valid_ones() {
     let dashed = format!("{}--.{}", "a".repeat(197), "b".repeat(53));
     for name in [long, dotted, dashed] {
         let owner = Owner { name: name.as_str().into(), ..owner() };
-        let object = owner.object_name(ShelfId(u32::MAX));
+        let object = owner.object_name(ShardId(u32::MAX));
         assert!(object.len() <= 253, "{object}");
         let fine = |part: &str| {
             part.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -46,14 +46,14 @@ fn a_name_of_another_making_is_not_taken_for_a_number() {
         "ism-all-0f5a3c71-7",
         "",
     ];
-    assert!(mine.iter().all(|name| owner().shelf_named(name).is_some()));
-    assert!(foreign.iter().all(|name| owner().shelf_named(name).is_none()));
+    assert!(mine.iter().all(|name| owner().shard_named(name).is_some()));
+    assert!(foreign.iter().all(|name| owner().shard_named(name).is_none()));
 }
 
 #[test]
 fn namesakes_have_ledgers_of_their_own() {
     let later = Owner { uid: "aa5a3c71-9d2e-4b60-8a11-27c4d3e5f609".into(), ..owner() };
-    assert_ne!(owner().object_name(ShelfId(0)), later.object_name(ShelfId(0)));
+    assert_ne!(owner().object_name(ShardId(0)), later.object_name(ShardId(0)));
     assert_ne!(owner(), later);
 }
 

@@ -16,7 +16,7 @@ enum LedgerStep {
     Insert(usize, Entry),
     Edit(usize, Change),
     Remove(usize),
-    /// Sends the draft of one of the dirty shelves.
+    /// Sends the draft of one of the dirty shards.
     Send(usize),
     /// The API server takes one of the drafts that were sent, and the answer arrives or does not.
     Take {
@@ -183,7 +183,7 @@ impl Server {
 struct World {
     ledger: Ledger,
     server: Server,
-    sent: Vec<(ShelfId, Draft)>,
+    sent: Vec<(ShardId, Draft)>,
 }
 
 impl World {
@@ -198,7 +198,7 @@ impl World {
         Self { ledger, server: Server::default(), sent: Vec::new() }
     }
 
-    fn report(&mut self, id: ShelfId, draft: &Draft, outcome: Result<Option<String>, Option<String>>) {
+    fn report(&mut self, id: ShardId, draft: &Draft, outcome: Result<Option<String>, Option<String>>) {
         match outcome {
             Ok(version) => self.ledger.written(id, draft.ticket(), version),
             Err(version) => self.ledger.lost(id, version),
@@ -215,7 +215,7 @@ impl World {
             }
             LedgerStep::Send(choice) => {
                 let dirty = self.ledger.dirty();
-                // One shelf is written once at a time.
+                // One shard is written once at a time.
                 let idle: Vec<_> =
                     dirty.into_iter().filter(|id| self.sent.iter().all(|(sent, _)| sent != id)).collect();
                 if let Some(id) = idle.get(choice % idle.len().max(1)) {
@@ -264,7 +264,7 @@ impl World {
             |before: &Entry, after: &Entry| Size::of(source, after).bytes > Size::of(source, before).bytes;
         match (before, self.ledger.get(source)) {
             (Some(before), Some(after)) if before == *after => assert_eq!(newly_dirty, 0),
-            // One that outgrows its shelf moves to another.
+            // One that outgrows its shard moves to another.
             (Some(before), Some(after)) if grew(&before, after) => assert!(newly_dirty <= 2),
             _ => assert!(newly_dirty <= 1),
         }
@@ -286,20 +286,20 @@ impl World {
 
     fn check(&self) {
         let mut images = 0;
-        for id in self.ledger.shelves() {
+        for id in self.ledger.shards() {
             let entries = entries_of(self.ledger.draft(id));
             images += entries.len();
             assert!(entries.iter().map(|entry| entry.mirrors.len().max(1)).sum::<usize>() <= MAX_COPIES);
-            assert!(self.ledger.shelves[&id].size.bytes <= MOST_BYTES);
+            assert!(self.ledger.shards[&id].size.bytes <= MOST_BYTES);
             let mut size = Size::default();
-            for (source, placed) in self.ledger.entries.iter().filter(|(_, placed)| placed.shelf == id) {
+            for (source, placed) in self.ledger.entries.iter().filter(|(_, placed)| placed.shard == id) {
                 size += Size::of(source, &placed.entry);
             }
-            assert_eq!(self.ledger.shelves[&id].size, size);
+            assert_eq!(self.ledger.shards[&id].size, size);
         }
         assert_eq!(images, self.ledger.len());
         let dirty = self.ledger.dirty();
-        for id in self.ledger.shelves().filter(|id| !dirty.contains(id)) {
+        for id in self.ledger.shards().filter(|id| !dirty.contains(id)) {
             let draft = self.ledger.draft(id);
             assert_eq!(self.server.version_of(draft.name()).as_deref(), draft.version());
             assert_eq!(self.server.objects[draft.name()].1, entries_of(draft));
@@ -362,7 +362,7 @@ proptest! {
 
     /// A crash after any number of writes loses no entry that was stored before and is still wanted.
     #[test]
-    fn moving_between_shelves_loses_nothing(
+    fn moving_between_shards_loses_nothing(
         before in prop::collection::vec(0..=12usize, SOURCES),
         after in prop::collection::vec(0..=MAX_MIRRORS, SOURCES),
         writes in 0usize..6,

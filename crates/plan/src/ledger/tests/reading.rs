@@ -39,7 +39,7 @@ fn everything_comes_back() {
     let loaded = Ledger::load(owner(), as_text);
     assert_same(&ledger, &loaded);
     assert_eq!(loaded.dirty(), []);
-    assert!(loaded.shelves().eq(ledger.shelves()));
+    assert!(loaded.shards().eq(ledger.shards()));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_copy_whose_digest_cannot_be_read_is_looked_at_again() {
 }
 
 #[test]
-fn an_image_on_two_shelves_stays_on_the_first() {
+fn an_image_in_two_shards_stays_in_the_first() {
     let watched = |status: &str| json!([{ "source": "a.io/a:1", "watch": { "status": status } }]);
     let objects = || [object(SECOND, &watched("NotFound")), object(FIRST, &watched("Available"))];
     let ledger = Ledger::load(owner(), objects());
@@ -120,18 +120,18 @@ fn objects_of_other_names_are_kept_under_theirs() {
     for number in 0..2000 {
         ledger.insert(source(number), Entry::default());
     }
-    let mut names: Vec<_> = ledger.shelves().map(|id| ledger.draft(id).name().to_owned()).collect();
+    let mut names: Vec<_> = ledger.shards().map(|id| ledger.draft(id).name().to_owned()).collect();
     names.sort();
     names.dedup();
-    assert_eq!(names.len(), ledger.shelves().count());
+    assert_eq!(names.len(), ledger.shards().count());
 }
 
 #[test]
-fn a_shelf_that_is_too_full_is_emptied_into_others() {
+fn a_shard_that_is_too_full_is_emptied_into_others() {
     let crowded: Vec<_> = (0..1200).map(|number| json!({ "source": source(number).to_string() })).collect();
     let ledger = Ledger::load(owner(), [object(FIRST, &json!(crowded))]);
     assert_eq!(ledger.len(), 1200);
-    assert_eq!(ledger.shelves().count(), 3);
-    assert_eq!(ledger.dirty().last(), Some(&ShelfId(0)));
-    assert!(ledger.shelves().all(|id| entries_of(ledger.draft(id)).len() <= 500));
+    assert_eq!(ledger.shards().count(), 3);
+    assert_eq!(ledger.dirty().last(), Some(&ShardId(0)));
+    assert!(ledger.shards().all(|id| entries_of(ledger.draft(id)).len() <= 500));
 }

@@ -7,7 +7,7 @@ fn touch(ledger: &mut Ledger, number: usize, second: i64) {
 }
 
 #[test]
-fn a_new_shelf_is_created_then_replaced_then_deleted() {
+fn a_new_shard_is_created_then_replaced_then_deleted() {
     let mut ledger = filled(1, 1);
     let id = ledger.dirty()[0];
     let draft = ledger.draft(id);
@@ -27,7 +27,7 @@ fn a_new_shelf_is_created_then_replaced_then_deleted() {
     assert!(matches!(&draft, Draft::Delete { version: Some(version), .. } if version == "8"));
     assert_eq!(draft.version(), Some("8"));
     ledger.written(id, draft.ticket(), None);
-    assert_eq!((ledger.shelves().count(), ledger.dirty()), (0, Vec::new()));
+    assert_eq!((ledger.shards().count(), ledger.dirty()), (0, Vec::new()));
     assert_eq!(ledger.by_object(draft.name()), None);
 }
 
@@ -56,21 +56,21 @@ fn what_was_never_seen_to_be_stored_is_deleted_all_the_same() {
     assert!(matches!(&delete, Draft::Delete { version: None, .. }));
     // The creation turns out to have succeeded after the deletion found nothing.
     ledger.written(id, delete.ticket(), None);
-    assert_eq!(ledger.shelves().count(), 0);
+    assert_eq!(ledger.shards().count(), 0);
     ledger.written(id, create.ticket(), Some("3".into()));
     assert_eq!(ledger.dirty(), [id]);
     assert!(matches!(ledger.draft(id), Draft::Delete { version: Some(version), .. } if version == "3"));
 }
 
 #[test]
-fn a_shelf_that_is_used_again_while_it_is_deleted_is_created_anew() {
+fn a_shard_that_is_used_again_while_it_is_deleted_is_created_anew() {
     let mut ledger = filled(1, 1);
     store(&mut ledger, "1");
     ledger.remove(&source(0));
     let id = ledger.dirty()[0];
     let delete = ledger.draft(id);
     ledger.insert(source(1), entry(&source(1), 1));
-    assert_eq!(ledger.shelves().count(), 1);
+    assert_eq!(ledger.shards().count(), 1);
     ledger.written(id, delete.ticket(), None);
     assert_eq!(ledger.dirty(), [id]);
     assert!(matches!(ledger.draft(id), Draft::Write { version: None, .. }));
@@ -80,7 +80,7 @@ fn a_shelf_that_is_used_again_while_it_is_deleted_is_created_anew() {
 fn what_others_change_is_written_over() {
     let mut ledger = filled(1, 1);
     store(&mut ledger, "1");
-    let id = ledger.shelves().next().unwrap();
+    let id = ledger.shards().next().unwrap();
     ledger.lost(id, Some("9".into()));
     assert_eq!(ledger.dirty(), [id]);
     assert!(matches!(ledger.draft(id), Draft::Write { version: Some(version), .. } if version == "9"));
@@ -94,13 +94,13 @@ fn what_others_change_is_written_over() {
 }
 
 #[test]
-fn an_empty_shelf_whose_object_is_gone_is_gone() {
+fn an_empty_shard_whose_object_is_gone_is_gone() {
     let mut ledger = filled(1, 1);
     store(&mut ledger, "1");
     ledger.remove(&source(0));
     let id = ledger.dirty()[0];
     ledger.lost(id, None);
-    assert_eq!((ledger.dirty(), ledger.shelves().count()), (Vec::new(), 0));
+    assert_eq!((ledger.dirty(), ledger.shards().count()), (Vec::new(), 0));
     assert!(matches!(ledger.draft(id), Draft::Delete { version: None, .. }));
 }
 
@@ -112,7 +112,7 @@ fn copies_may_be_made_once_they_are_stored() {
     let draft = ledger.draft(id);
     ledger.insert(source(2), entry(&source(2), 1));
     ledger.written(id, draft.ticket(), Some("1".into()));
-    // The shelf is dirty, but not for want of these.
+    // The shard is dirty, but not for want of these.
     assert!(ledger.is_stored(&source(0)) && ledger.is_stored(&source(1)) && !ledger.is_stored(&source(2)));
     touch(&mut ledger, 0, 1);
     assert!(ledger.is_stored(&source(0)));

@@ -23,7 +23,7 @@ fn reference(owner: &Owner) -> FoundReference<'_> {
 #[test]
 fn what_fairlead_writes_is_trusted() {
     for owner in owners() {
-        let name = owner.object_name(ShelfId(7));
+        let name = owner.object_name(ShardId(7));
         let named = owner.named();
         let foreign = FoundReference { api_version: "v1", kind: "ConfigMap", name: "x", uid: "y" };
         for references in [vec![reference(&owner)], vec![foreign, reference(&owner)]] {
@@ -33,7 +33,7 @@ fn what_fairlead_writes_is_trusted() {
                 owner: &named,
                 references: &references,
             };
-            assert_eq!(trusted(&found, HOME), Ok((owner.clone(), ShelfId(7))));
+            assert_eq!(trusted(&found, HOME), Ok((owner.clone(), ShardId(7))));
         }
     }
 }
@@ -41,11 +41,11 @@ fn what_fairlead_writes_is_trusted() {
 #[test]
 fn everything_else_is_not() {
     let [cluster, own, _] = owners();
-    let name = cluster.object_name(ShelfId(0));
+    let name = cluster.object_name(ShardId(0));
     let named = cluster.named();
     let references = [reference(&cluster)];
     let good = FoundLedger { namespace: HOME, name: &name, owner: &named, references: &references };
-    let own_name = own.object_name(ShelfId(0));
+    let own_name = own.object_name(ShardId(0));
     let own_references = [reference(&own)];
     let other_version = [FoundReference { api_version: "example.com/v1", ..references[0] }];
     let renamed = LedgerOwner { name: "hub2".into(), ..named.clone() };
@@ -69,7 +69,7 @@ fn everything_else_is_not() {
 #[test]
 fn a_namespaced_ledger_belongs_to_an_object_of_its_own_namespace() {
     let [_, own, _] = owners();
-    let (name, named, references) = (own.object_name(ShelfId(0)), own.named(), [reference(&own)]);
+    let (name, named, references) = (own.object_name(ShardId(0)), own.named(), [reference(&own)]);
     let found = FoundLedger { namespace: "evil", name: &name, owner: &named, references: &references };
     let (owner, _) = trusted(&found, HOME).unwrap();
     assert_eq!(owner.namespace.as_deref(), Some("evil"));

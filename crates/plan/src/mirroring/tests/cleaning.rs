@@ -46,7 +46,7 @@ fn retention_may_have_ended_while_nobody_looked() {
     let mut world = in_place(cleaned(&["m.io"], 100));
     world.uses(0, &[]).round(10);
     let [object] = &mut world.objects[..] else { unreachable!() };
-    let stored: Vec<_> = object.ledger.shelves().map(|shelf| object.ledger.draft(shelf)).collect();
+    let stored: Vec<_> = object.ledger.shards().map(|shard| object.ledger.draft(shard)).collect();
     let specs = stored.into_iter().map(|draft| match draft {
         crate::ledger::Draft::Write { name, version, manner, entries, .. } => {
             let owner = object.ledger.owner().named();

@@ -68,6 +68,30 @@ fn a_tag_that_moves_between_two_copies_is_followed_by_the_first() {
 }
 
 #[test]
+fn a_copy_tells_that_its_source_has_moved() {
+    let world = in_place(&["m.io"]);
+    let mut unread = world.objects[0].ledger.get(&image(SOURCE)).cloned().unwrap();
+    unread.source_digest = None;
+    let mut ledger = Ledger::new(world.objects[0].ledger.owner().clone());
+    ledger.insert(image("quay.io/unread:1"), unread);
+    let (same, newer) = (content(SOURCE), content("newer"));
+    let moved = Some(Finding::SourceMoved { digest: newer });
+    let present = Finding::Copied { digest: same, source_digest: newer, written: false };
+    for (ledger, source, finding, expected) in [
+        (&world.objects[0].ledger, SOURCE, written(same), None),
+        (&world.objects[0].ledger, SOURCE, written(newer), moved.clone()),
+        // The platforms that are copied may have stayed the same.
+        (&world.objects[0].ledger, SOURCE, present, moved),
+        (&world.objects[0].ledger, SOURCE, Finding::Compared { digest: newer, source_digest: newer }, None),
+        (&world.objects[0].ledger, SOURCE, Finding::Deleted, None),
+        (&world.objects[0].ledger, "quay.io/unknown:1", written(newer), None),
+        (&ledger, "quay.io/unread:1", written(newer), None),
+    ] {
+        assert_eq!(source_moved(ledger, &image(source), &finding), expected, "{source} {finding:?}");
+    }
+}
+
+#[test]
 fn a_tag_that_moved_is_followed_however_that_is_found_out() {
     let mut world = World::new(&[("a", mirrors(&["m.io"])), ("b", mirrors(&["m.io", "n.io"]))]);
     world.uses(0, &["quay.io/library/nginx:1"]).round(1);
@@ -188,9 +212,9 @@ fn a_copy_that_ends_while_it_is_to_be_deleted() {
 fn findings_are_written_only_when_they_say_something_new() {
     let mut world = in_place(&["m.io"]);
     let ledger = &mut world.objects[0].ledger;
-    for shelf in ledger.dirty() {
-        let crate::ledger::Draft::Write { ticket, .. } = ledger.draft(shelf) else { unreachable!() };
-        ledger.written(shelf, ticket, Some("1".to_owned()));
+    for shard in ledger.dirty() {
+        let crate::ledger::Draft::Write { ticket, .. } = ledger.draft(shard) else { unreachable!() };
+        ledger.written(shard, ticket, Some("1".to_owned()));
     }
     world.copied(0, SOURCE, COPY, 50);
     world.round(60);

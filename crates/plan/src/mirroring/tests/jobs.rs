@@ -6,9 +6,9 @@ const SOURCE: &str = "docker.io/library/nginx:1";
 
 fn store(world: &mut World) {
     let ledger = &mut world.objects[0].ledger;
-    for shelf in ledger.dirty() {
-        let ticket = ledger.draft(shelf).ticket();
-        ledger.written(shelf, ticket, Some("1".to_owned()));
+    for shard in ledger.dirty() {
+        let ticket = ledger.draft(shard).ticket();
+        ledger.written(shard, ticket, Some("1".to_owned()));
     }
 }
 

@@ -16,9 +16,9 @@ fn twenty_thousand_images_on_three_mirrors() {
     assert!(world.to_do(0).is_empty());
 
     let [object] = &mut world.objects[..] else { unreachable!() };
-    for shelf in object.ledger.dirty() {
-        let crate::ledger::Draft::Write { ticket, .. } = object.ledger.draft(shelf) else { unreachable!() };
-        object.ledger.written(shelf, ticket, Some("1".to_owned()));
+    for shard in object.ledger.dirty() {
+        let crate::ledger::Draft::Write { ticket, .. } = object.ledger.draft(shard) else { unreachable!() };
+        object.ledger.written(shard, ticket, Some("1".to_owned()));
     }
     assert_eq!(world.round(4)[0].changes, []);
     assert!(world.objects[0].ledger.dirty().is_empty(), "a round that changes nothing writes nothing");

@@ -1,6 +1,6 @@
 //! What a round of discovery makes of a policy's status.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 
 use fairlead_api::conditions::{ConditionStatus, Finding, find, types};
@@ -29,6 +29,8 @@ const LONGEST_MESSAGE: usize = 4000;
 pub struct Round<'a> {
     /// The status as it is.
     pub stored: &'a DiscoveryPolicyStatus,
+    /// Whether every query answered in the round that its list is of. Taken to be so where that is not known any more.
+    pub complete: bool,
     pub generation: Option<i64>,
     /// One for each query, in their order. Their series are taken.
     pub answers: &'a mut [Result<Answer, Failure>],
@@ -45,6 +47,10 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Whether something failed, so that the next round comes sooner.
     pub failed: bool,
+    /// [`Round::complete`] for the next round.
+    pub complete: bool,
+    /// Different images that came back, by kind of query, before they were ranked.
+    pub found: BTreeMap<&'static str, usize>,
 }
 
 /// The status of an invalid policy. What was found before stays.
@@ -55,15 +61,16 @@ pub fn refused(error: &SpecError) -> Finding {
 
 impl Discovery {
     pub fn report(&self, round: Round<'_>) -> Report {
-        let Round { stored, generation, answers, nodes, now } = round;
+        let Round { stored, complete, generation, answers, nodes, now } = round;
+        let found = self.found(answers);
         let evaluation = self.evaluate(answers, nodes, now);
         let answers = &*answers;
         let failures: Vec<(&str, &Failure)> = (self.queries.iter().zip(answers))
             .filter_map(|(query, answer)| Some((&*query.name, failure_of(answer)?)))
             .collect();
         let results = self.results(answers, &evaluation);
-        let is_same = stored.observed_generation == generation;
-        let (images, kept) = self.list(stored, is_same, answers, evaluation);
+        let was_complete = complete && stored.observed_generation == generation;
+        let (images, kept) = self.list(stored, was_complete, answers, evaluation);
         let status = DiscoveryPolicyStatus {
             observed_generation: generation,
             last_sync_time: Some(now.into()),
@@ -81,11 +88,21 @@ impl Discovery {
                 failures => Finding::new(SOURCE_HEALTHY, false, "SourceError", joined(failures)),
             });
         }
-        Report { status, findings, failed: !failures.is_empty() }
+        let complete = if kept { complete } else { answers.iter().all(Result::is_ok) };
+        Report { status, findings, failed: !failures.is_empty(), complete, found }
     }
 
     fn is_sources(&self) -> bool {
         matches!(self.form, Form::Sources { .. })
+    }
+
+    fn found(&self, answers: &[Result<Answer, Failure>]) -> BTreeMap<&'static str, usize> {
+        let mut found = BTreeMap::<_, HashSet<ImageKey>>::new();
+        for (query, answer) in self.queries.iter().zip(answers) {
+            let series = answer.iter().flat_map(|answer| &answer.series);
+            found.entry(query.kind_name()).or_default().extend(series.map(|series| series.image.key()));
+        }
+        found.into_iter().map(|(kind, images)| (kind, images.len())).collect()
     }
 
     fn results(&self, answers: &[Result<Answer, Failure>], evaluation: &Evaluation) -> Vec<QueryResult> {
@@ -112,14 +129,14 @@ impl Discovery {
     fn list(
         &self,
         stored: &DiscoveryPolicyStatus,
-        is_same: bool,
+        was_complete: bool,
         answers: &[Result<Answer, Failure>],
         evaluation: Evaluation,
     ) -> (Vec<DiscoveredImage>, bool) {
         let known = &stored.discovered_images;
         let failed = answers.iter().filter(|answer| answer.is_err()).count();
         let is_all = failed == answers.len();
-        let was_good = is_same
+        let was_good = was_complete
             && find(&stored.conditions, types::READY)
                 .is_some_and(|ready| ready.status == ConditionStatus::True);
         if !known.is_empty() && (is_all || (failed > 0 && was_good && !self.is_sources())) {

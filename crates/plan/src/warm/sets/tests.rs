@@ -67,9 +67,9 @@ fn policy(ready: Option<(&str, &str)>, images: &[&str]) -> DiscoveryPolicy {
 /// The cluster after a plan was carried out.
 fn apply(plan: &SetPlan, all: &mut Vec<CachedImage>) {
     all.retain(|image| plan.delete.iter().all(|(name, _)| image.metadata.name.as_ref() != Some(name)));
-    for (name, _, spec) in &plan.update {
-        let child = all.iter_mut().find(|image| image.metadata.name.as_ref() == Some(name)).unwrap();
-        child.spec = spec.clone();
+    for update in &plan.update {
+        let child = all.iter_mut().find(|image| image.metadata.name.as_ref() == Some(&update.name)).unwrap();
+        child.spec = update.spec.clone();
     }
     all.extend(plan.create.iter().cloned());
 }
@@ -145,12 +145,16 @@ fn edits_reach_the_children_that_there_are() {
         &mut all,
     );
     all[0].spec.priority = Some(7);
+    all[0].metadata.generation = Some(2);
+    all[0].metadata.uid = Some("uid-a".to_owned());
     let edited = set(&json!({
         "images": [{"image": "r.io/a", "tag": "latest"}, {"image": "r.io/c"}], "imagePullPolicy": "IfNotPresent",
         "imagePullSecrets": [{"name": "s"}], "tolerations": [{"operator": "Exists"}],
     }));
     let change = plan(&edited, None, &all, None, now());
     assert_eq!((change.create.len(), change.update.len(), change.delete.len()), (1, 1, 1));
+    let ChildUpdate { uid, generation, .. } = &change.update[0];
+    assert_eq!((uid.as_deref(), *generation), (Some("uid-a"), Some(2)), "what is replaced");
     apply(&change, &mut all);
     assert_eq!(images(&all), ["r.io/a:latest", "r.io/c:latest"]);
     for child in &all {

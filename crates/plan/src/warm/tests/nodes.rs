@@ -128,6 +128,25 @@ fn an_image_that_the_node_has_removed_is_pulled_again() {
 }
 
 #[test]
+fn an_image_that_was_removed_is_not_there_while_it_cannot_be_pulled() {
+    let mut sim = Sim::simple(1);
+    sim.run(300);
+    sim.fates.insert("n0".to_owned(), Fate::Waits("ErrImagePull", "manifest unknown"));
+    sim.lists("n0", &["r.io/pause:3"]);
+    sim.run(10);
+    assert_eq!((sim.created.len(), sim.ready("web").as_str()), (2, "0/1"));
+    assert_eq!(sim.reason("web"), "ErrImagePull");
+    sim.restart();
+    sim.run(5);
+    assert_eq!((sim.created.len(), sim.ready("web").as_str()), (2, "0/1"));
+    sim.fates.clear();
+    sim.run(60);
+    assert_eq!((sim.created.len(), sim.ready("web").as_str()), (3, "1/1"));
+    sim.run(300);
+    assert_eq!(sim.created.len(), 3, "a list that lacks it even now is not relied on");
+}
+
+#[test]
 fn a_node_without_room_is_not_filled_again_and_again() {
     let mut sim = Sim::simple(1);
     sim.run(5);

@@ -118,6 +118,50 @@ fn a_node_has_its_own_cap_and_so_has_the_cluster() {
     assert_eq!(sim.created.len(), 4);
 }
 
+/// After a restart, and after an edit, the Pods of an image are there before it is decided what it is pulled as.
+#[test]
+fn pulls_of_an_image_that_is_not_decided_about_count() {
+    type Limit = fn(&mut Sim);
+    let limits: [(&str, Limit); 3] = [
+        ("policy", |sim| {
+            let policy =
+                json!({"maxConcurrentNodes": 9, "maxConcurrentPulls": 4, "minDelayBetweenPulls": "1ms"});
+            sim.policy("p", &policy);
+        }),
+        ("cluster", |sim| sim.settings.caps.total = Some(4)),
+        ("node", |sim| sim.settings.caps.per_node = 1),
+    ];
+    for batch in [false, true] {
+        for (what, limit) in limits {
+            for restarts in [false, true] {
+                let mut sim =
+                    images(&json!({"maxConcurrentNodes": 9, "minDelayBetweenPulls": "1ms"}), &["a", "b"], 4);
+                limit(&mut sim);
+                sim.settings.batch = batch;
+                sim.restart();
+                sim.pull_time = Duration::from_mins(1);
+                let b = sim.routed.remove("uid-b").unwrap();
+                // In a batch one image waits for the other one for a while.
+                sim.run(20);
+                assert_eq!((sim.created.len(), sim.warming.active_pulls(sim.now)), (4, 4), "{what} {batch}");
+                let a = sim.routed.remove("uid-a").unwrap();
+                if restarts {
+                    sim.restart();
+                }
+                sim.routed.insert("uid-b".into(), b);
+                sim.run(30);
+                assert_eq!((sim.created.len(), sim.warming.active_pulls(sim.now)), (4, 4), "{what} {batch}");
+                sim.routed.insert("uid-a".into(), a);
+                sim.run(120);
+                assert_eq!(
+                    (sim.created.len(), sim.ready("a"), sim.ready("b")),
+                    (8, "4/4".into(), "4/4".into())
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn a_pull_that_is_stuck_takes_no_slot() {
     let mut sim = images(&json!({"maxConcurrentPulls": 1, "minDelayBetweenPulls": "1ms"}), &["a", "b"], 1);
@@ -178,6 +222,10 @@ fn a_registry_in_trouble_gets_no_new_pulls() {
     assert!(sim.created.is_empty());
     assert_eq!(sim.look_again, Some(at(20)));
     assert!(sim.condition("a", "Ready").1.contains("no new pulls while registry r.io is down"));
+    let trouble = Trouble { what: "rate-limited".into(), until: Some(at(20)) };
+    sim.troubles.insert("uid-a".into(), trouble);
+    sim.run(2);
+    assert!(sim.condition("a", "Ready").1.contains("no new pulls while registry r.io is rate-limited"));
     sim.troubles.clear();
     sim.run(10);
     assert_eq!(sim.ready("a"), "3/3");

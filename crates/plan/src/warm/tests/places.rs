@@ -75,6 +75,39 @@ fn a_pull_under_way_goes_on_while_another_place_is_used() {
 }
 
 #[test]
+fn a_refresh_that_fails_elsewhere_takes_nothing_away() {
+    let places = ["mirror.io/web:1", "r.io/web:1"];
+    for restarts in [false, true] {
+        let mut sim = Sim::simple(1);
+        let hour = json!({"initial": "1h", "max": "1h"});
+        let policy = json!({"minDelayBetweenPulls": "1ms", "repullInterval": "1m", "failureBackoff": hour});
+        sim.policy("fast", &policy);
+        route(&mut sim, &places, 0);
+        sim.run(30);
+        let digest = sim.status("web").resolved_digest;
+        route(&mut sim, &places, 1);
+        sim.fates.insert("n0".to_owned(), Fate::Waits("ErrImagePull", "manifest unknown"));
+        sim.run(60);
+        assert_eq!(&*sim.created[1].2.pulls[0].reference, "r.io/web:1");
+        if restarts {
+            sim.restart();
+        }
+        sim.run(60);
+        assert_eq!((sim.ready("web").as_str(), sim.reason("web").as_str()), ("1/1", "ErrImagePull"));
+        assert_eq!((sim.created.len(), sim.status("web").consecutive_failures), (2, Some(1)));
+        assert!(digest.is_some() && sim.status("web").resolved_digest == digest);
+        // What failed at the one place may succeed at the other one.
+        sim.fates.clear();
+        if restarts {
+            sim.run(3600);
+        }
+        route(&mut sim, &places, 0);
+        sim.run(10);
+        assert_eq!((sim.ready("web").as_str(), sim.reason("web").as_str()), ("1/1", "Cached"));
+    }
+}
+
+#[test]
 fn other_places_have_nodes_pull_again() {
     let mut sim = Sim::simple(5);
     sim.run(10);

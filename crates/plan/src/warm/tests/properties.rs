@@ -15,6 +15,9 @@ enum Step {
     Cordon(usize),
     Uncordon,
     Down(bool),
+    /// It is not decided for a while what the image is pulled as, as after an edit.
+    Undecide(usize),
+    DecideAll,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -26,13 +29,17 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..10_usize).prop_map(Step::Cordon),
         1 => Just(Step::Uncordon),
         1 => any::<bool>().prop_map(Step::Down),
+        1 => (0..3_usize).prop_map(Step::Undecide),
+        2 => Just(Step::DecideAll),
     ]
 }
 
-/// The most Pods that existed at once for one image and for one node, and in all, of those that were not over.
+/// The most Pods that existed at once for one image and for one node, and in all, of those that were not over and whose
+/// nodes were there.
 fn active(sim: &Sim) -> (usize, usize, usize) {
     let (mut images, mut nodes) = (BTreeMap::new(), BTreeMap::new());
-    let pods = sim.pods.values().filter(|pod| pod.phase == Phase::Pending);
+    let is_there = |node: &str| sim.nodes.values().any(|(known, _)| *known.uid == *node);
+    let pods = sim.pods.values().filter(|pod| pod.phase == Phase::Pending && is_there(&pod.record.node));
     let mut total = 0;
     for pod in pods {
         total += 1;
@@ -63,8 +70,9 @@ proptest! {
         for name in ["a", "b", "c"] {
             sim.image(name, &json!({"image": format!("r.io/{name}"), "policyRef": {"name": "p"}}));
         }
-        let mut joined = 0;
-        for step in steps.into_iter().chain([Step::Down(false), Step::Uncordon, Step::Join]) {
+        let (mut joined, decided) = (0, sim.routed.clone());
+        let healthy = [Step::Down(false), Step::Uncordon, Step::DecideAll, Step::Join];
+        for step in steps.into_iter().chain(healthy) {
             let name = |sim: &Sim, at: usize| sim.nodes.keys().nth(at).cloned();
             match step {
                 Step::Run(seconds) => for _ in 0..seconds {
@@ -91,6 +99,8 @@ proptest! {
 }
                 }
                 Step::Down(down) => sim.api_is_down = down,
+                Step::Undecide(image) => _ = sim.routed.remove(["uid-a", "uid-b", "uid-c"][image]),
+                Step::DecideAll => sim.routed.clone_from(&decided),
             }
         }
         sim.run(600);

@@ -190,6 +190,36 @@ fn the_delay_is_kept_over_a_restart() {
     assert_eq!(sim.created.len(), 2);
 }
 
+#[test]
+fn the_delay_is_kept_over_a_restart_during_a_pull() {
+    let mut sim = Sim::simple(1);
+    sim.policy("fast", &json!({"maxConcurrentNodes": 2, "minDelayBetweenPulls": "5s"}));
+    sim.pull_time = Duration::from_mins(1);
+    sim.step(Duration::from_millis(900));
+    // Pods have whole seconds.
+    sim.change_pod("n0", |pod| pod.created = at(0));
+    sim.node("n1", |_| {});
+    sim.run(1);
+    let routed = sim.routed.clone();
+    sim.restart();
+    sim.routed.clear();
+    sim.run(2);
+    sim.routed = routed;
+    sim.step(Duration::from_millis(1500));
+    assert_eq!(sim.created.len(), 1, "4.5 seconds later");
+    sim.run(1);
+    assert_eq!(sim.created.len(), 2);
+    // The start of a Pod that the same lease holder has asked for is known.
+    sim.node("n2", |_| {});
+    sim.change_pod("n0", |pod| pod.phase = super::super::pod_state::Phase::Succeeded);
+    let last = sim.created[1].0;
+    sim.run(1);
+    sim.change_pod("n1", |pod| pod.created = at(6));
+    sim.now = after(last, Duration::from_secs(5));
+    sim.round();
+    assert_eq!((last, sim.created.len()), (after(at(6), Duration::from_millis(400)), 3));
+}
+
 /// The API server takes none of the Pods that were just asked for.
 fn refuse(sim: &mut Sim) {
     for name in sim.pods.keys().cloned().collect::<Vec<_>>() {
@@ -382,6 +412,30 @@ fn a_pull_that_is_the_first_for_long_is_of_what_pods_would_be_given_by_then() {
     sim.node("later", |_| {});
     sim.run(10);
     assert_eq!((sim.created.len(), sim.routes), (5, 1), "that was a moment ago");
+}
+
+#[test]
+fn pulls_that_never_pause_are_of_what_pods_would_be_given_too() {
+    // A copy of one of three nodes is due every four minutes.
+    let mut sim = Sim::simple(0);
+    sim.policy("fast", &json!({"minDelayBetweenPulls": "1ms", "repullInterval": "12m"}));
+    for number in 0..3 {
+        sim.node(&format!("n{number}"), |_| {});
+        sim.run(4 * 60);
+    }
+    assert_eq!((sim.created.len(), sim.routes), (3, 0), "one rollout is of one reference");
+    for (pulls, routes) in [(4, 1), (5, 1), (6, 2), (7, 2)] {
+        sim.run(4 * 60);
+        assert_eq!((sim.created.len(), sim.routes), (pulls, routes));
+    }
+    // A node joins every four minutes.
+    let mut sim = Sim::simple(0);
+    for number in 0..30 {
+        sim.node(&format!("n{number}"), |_| {});
+        sim.run(4 * 60);
+        assert_eq!(sim.routes, number * 4 / 60, "once an hour");
+        assert_eq!(sim.ready("web"), format!("{0}/{0}", number + 1));
+    }
 }
 
 #[test]

@@ -16,7 +16,6 @@ use tokio::time::Instant;
 
 use super::tally::{ContentWish, DigestWrite};
 use crate::capabilities::account::observe::content;
-use crate::capabilities::heal::cause_of;
 use crate::cluster::state::PodEntry;
 use crate::context::Context;
 use crate::controller::events::About;
@@ -44,7 +43,7 @@ pub(super) async fn read(context: &Context, wish: ContentWish) -> ReadResult {
     let call = Call::new(Class::Background, deadline).on_behalf_of(&pod.key.namespace);
     let mut result = ReadResult::Absent;
     for image in images {
-        let (credentials, cause) = (keys.credentials(&image), cause_of(context, &pod, &image));
+        let (credentials, cause) = (keys.credentials(&image), context.cause_of(&pod, &image));
         let reading = async {
             let repository =
                 context.registries.repository_for(cause, &image.repository(), credentials, Right::Pull)?;

@@ -8,11 +8,12 @@ use fairlead_domain::cause::Cause;
 use fairlead_domain::digest::Digest;
 use fairlead_domain::platform::Platform;
 use fairlead_domain::reference::Reference;
+use fairlead_domain::selector::PodFacts;
 use fairlead_plan::availability::{LookAccess, MirrorLook};
 use fairlead_plan::credentials::Principal;
 use fairlead_plan::inventory::{
-    Change, Contents, Current, Drift, DriftFindings, Drifts, FindingKind, ImageWish, Knowledge, MOST_SERIES,
-    MountMemory, NamespaceImage, Notes, PodRows, PodView, Reading, Resolutions, Role, SeenDigest, Series,
+    Change, ContentRead, Contents, Current, Drift, DriftFindings, Drifts, FindingKind, ImageWish, Knowledge,
+    MOST_SERIES, MountMemory, NamespaceImage, Notes, PodRows, PodView, Resolutions, Role, SeenDigest, Series,
     ShownSeries, Source, State, Survey, Surveyed, Suspects, rows,
 };
 use fairlead_plan::pull_secrets::Selection;
@@ -24,8 +25,7 @@ use tokio::time::Instant;
 
 use super::InventorySetup;
 use crate::capabilities::account::observe::{Platforms, view};
-use crate::capabilities::heal::is_static;
-use crate::cluster::state::{Key, Phase, PodEntry};
+use crate::cluster::state::{Key, PodEntry};
 use crate::cluster::usage::{AnnotationsOf, LabelsOf};
 use crate::context::Context;
 use crate::platform::config::AccountMetrics;
@@ -136,7 +136,7 @@ pub(super) fn gather(setup: &InventorySetup, known: &Known, now: Timestamp) -> T
     tally.reads = survey
         .readings(due)
         .into_iter()
-        .map(|(digest, Reading { images, pod })| ContentWish { digest, images, pod })
+        .map(|(digest, ContentRead { images, pod })| ContentWish { digest, images, pod })
         .collect();
     tally.states = std::mem::take(&mut survey.states);
     tally.sources = std::mem::take(&mut survey.sources);
@@ -162,18 +162,17 @@ fn platforms(context: &Context) -> Platforms {
     nodes.iter().map(|(node, _)| (Arc::clone(&node.name), platform(&node.os, &node.architecture))).collect()
 }
 
-/// Pods that are not to be touched, and those that follow a file on their node.
+/// Pods that admission leaves alone are not annotated either, nor are those of namespaces that it is not asked about.
 fn is_left_alone(setup: &InventorySetup, pod: &PodEntry) -> bool {
     let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
-    let context = &setup.context;
-    *pod.key.namespace == *context.namespace
-        || is_static(pod)
-        || setup.skip.reason(&labels, &annotations).is_some()
-        || context.resources.namespaces.selection(&pod.key.namespace) == Selection::LeftOut
+    let (context, namespace) = (&setup.context, &*pod.key.namespace);
+    let facts = PodFacts { namespace, labels: &labels, annotations: &annotations };
+    setup.exclusions.left_alone(&facts, &context.namespace).is_some()
+        || context.resources.namespaces.selection(namespace) == Selection::LeftOut
 }
 
 fn is_running(pod: &PodEntry) -> bool {
-    !pod.deleting && pod.pulls.is_none() && !matches!(pod.phase, Phase::Succeeded | Phase::Failed)
+    !pod.deleting && pod.pulls.is_none() && !pod.has_ended()
 }
 
 impl Pass<'_> {

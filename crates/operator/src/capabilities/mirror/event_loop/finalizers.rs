@@ -10,7 +10,7 @@ use fairlead_plan::mirroring::{self, Finalization};
 use super::MirrorController;
 use crate::capabilities::mirror::events;
 use crate::capabilities::mirror::objects::{OWN_FINALIZERS, Stuck};
-use crate::capabilities::mirror::write;
+use crate::capabilities::mirror::status;
 use crate::controller::finalizers::{self, Finalized};
 
 /// Finalizers that are set or taken off before everything is looked at again.
@@ -71,8 +71,8 @@ impl MirrorController {
         ours: &[&str],
         wanted: bool,
     ) -> bool {
-        let (client, object) = (&self.setup.context.client, write::object_id(owner));
-        let result = finalizers::set(client, write::FIELD_MANAGER, &object, seen, ours, wanted).await;
+        let (client, object) = (&self.setup.context.client, status::object_id(owner));
+        let result = finalizers::set(client, status::FIELD_MANAGER, &object, seen, ours, wanted).await;
         let done = matches!(result, Ok(Finalized::Done));
         self.setup.metrics.wrote("finalizer", done);
         if let Err(failure) = result {

@@ -103,20 +103,19 @@ impl MirrorController {
     fn succeeded(&mut self, key: &Key, task: &Task, finding: Finding) -> Vec<Finding> {
         let metrics = &self.setup.metrics;
         match &finding {
-            Finding::Copied { source_digest, written, .. } => {
+            Finding::Copied { written, .. } => {
                 metrics.copied(if *written { "copied" } else { "present" });
                 if !written {
                     self.verify(&task.destination);
                 }
                 let mirror = self.mirrors.get(&key.owner);
-                let before = mirror.and_then(|mirror| mirror.ledger.get(&task.source)?.source_digest);
-                if before.is_some_and(|before| before != *source_digest) {
-                    // The other copies of the image are to follow.
+                let moved =
+                    mirror.and_then(|mirror| mirroring::source_moved(&mirror.ledger, &task.source, &finding));
+                if moved.is_some() {
                     self.setup.metrics.drifted();
                     self.resync = true;
-                    return vec![Finding::SourceMoved { digest: *source_digest }, finding];
                 }
-                return vec![finding];
+                return moved.into_iter().chain([finding]).collect();
             }
             Finding::Deleted => metrics.deleted("removed"),
             Finding::Kept { why, .. } => {

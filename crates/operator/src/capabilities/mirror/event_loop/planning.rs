@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlead_plan::access;
 use fairlead_plan::availability::MirrorLooks;
-use fairlead_plan::ledger::{Foreign, ShelfId, foreign_write};
+use fairlead_plan::ledger::{Foreign, ShardId, foreign_write};
 use tokio::time::Instant;
 
 use super::MirrorController;
@@ -43,21 +43,22 @@ impl MirrorController {
             objects,
             index: Arc::clone(&self.index),
             pods,
-            ignored: self.setup.ignored.clone(),
+            exclusions: self.setup.exclusions.clone(),
             manner: Arc::clone(&self.setup.manner),
             foreign: self.lists.foreign(),
             now: self.setup.context.clock.now(),
             held_back: self.wrong_clock.clone(),
             proof_lifetime: self.setup.context.config.routing.proof_lifetime(),
         };
-        let (mirrors, mut shelved) = (std::mem::take(&mut self.mirrors), std::mem::take(&mut self.shelved));
+        let (mirrors, mut unclaimed) =
+            (std::mem::take(&mut self.mirrors), std::mem::take(&mut self.unclaimed));
         let looking = tokio::task::spawn_blocking(move || {
-            let looked = look.run(mirrors, &mut shelved);
-            (looked, shelved)
+            let looked = look.run(mirrors, &mut unclaimed);
+            (looked, unclaimed)
         });
         match looking.await {
-            Ok((ReconciledMirrors { mirrors, gone, states, shared }, shelved)) => {
-                (self.mirrors, self.shelved) = (mirrors, shelved);
+            Ok((ReconciledMirrors { mirrors, gone, states, shared }, unclaimed)) => {
+                (self.mirrors, self.unclaimed) = (mirrors, unclaimed);
                 self.lists.update(shared, self.setup.context.clock.now());
                 for mirror in self.mirrors.values().filter(|mirror| mirror.lists_wanted) {
                     let targets = mirror.object.policy.iter().flat_map(|policy| policy.targets());
@@ -112,11 +113,8 @@ impl MirrorController {
     pub(super) fn proven(&mut self, opened: &Opened) {
         let now = self.setup.context.clock.now();
         let Some(mirror) = self.mirrors.get_mut(&opened.owner) else { return };
-        for namespace in &opened.namespaces {
-            mirror.ledger.edit(&opened.source, |entry| {
-                entry.access = access::proven(&entry.access, namespace, now);
-            });
-        }
+        let change = access::proven(&mirror.ledger, &opened.source, &opened.namespaces, now);
+        mirror.ledger.apply(change);
         mirror.writes.touch();
     }
 
@@ -138,34 +136,34 @@ impl MirrorController {
 
     /// Another writer has changed or deleted a ledger: ours is written again.
     fn notice_foreign_writes(&mut self) {
-        let mut found: HashMap<Arc<str>, HashMap<ShelfId, u64>> = HashMap::new();
+        let mut found: HashMap<Arc<str>, HashMap<ShardId, u64>> = HashMap::new();
         for LedgerObject { key, version, owner } in self.setup.context.claims.objects() {
             let Some(mirror) = self.mirrors.get(&owner.uid).filter(|mirror| mirror.object.owner == *owner)
             else {
                 continue;
             };
-            if let (Some((shelf, _)), Ok(version)) = (mirror.ledger.by_object(&key.name), version.parse()) {
-                found.entry(Arc::clone(&owner.uid)).or_default().insert(shelf, version);
+            if let (Some((shard, _)), Ok(version)) = (mirror.ledger.by_object(&key.name), version.parse()) {
+                found.entry(Arc::clone(&owner.uid)).or_default().insert(shard, version);
             }
         }
         for (uid, mirror) in self.mirrors.iter_mut().filter(|(_, mirror)| mirror.writes.is_free()) {
             let found = found.remove(uid).unwrap_or_default();
-            let shelves: Vec<_> = mirror.ledger.shelves().collect();
-            for shelf in shelves {
-                let written = mirror.ledger.version(shelf).and_then(|version| version.parse().ok());
-                let (seen, unseen) = (mirror.witnessed.contains(&shelf), mirror.unseen.get(&shelf));
+            let shards: Vec<_> = mirror.ledger.shards().collect();
+            for shard in shards {
+                let written = mirror.ledger.version(shard).and_then(|version| version.parse().ok());
+                let (seen, unseen) = (mirror.witnessed.contains(&shard), mirror.unseen.get(&shard));
                 let unseen_for = unseen.map(Instant::elapsed);
-                match foreign_write(written, found.get(&shelf).copied(), seen, unseen_for) {
-                    Foreign::Changed(version) => mirror.ledger.lost(shelf, Some(version.to_string())),
+                match foreign_write(written, found.get(&shard).copied(), seen, unseen_for) {
+                    Foreign::Changed(version) => mirror.ledger.lost(shard, Some(version.to_string())),
                     Foreign::Nothing => {
-                        mirror.unseen.remove(&shelf);
-                        mirror.witnessed.insert(shelf);
+                        mirror.unseen.remove(&shard);
+                        mirror.witnessed.insert(shard);
                     }
                     Foreign::Deleted => {
-                        mirror.witnessed.remove(&shelf);
-                        mirror.ledger.lost(shelf, None);
+                        mirror.witnessed.remove(&shard);
+                        mirror.ledger.lost(shard, None);
                     }
-                    Foreign::Unknown => self.look_wanted |= unseen.is_some() && !found.contains_key(&shelf),
+                    Foreign::Unknown => self.look_wanted |= unseen.is_some() && !found.contains_key(&shard),
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::MirrorController;
-use crate::capabilities::mirror::write::{self, StatusInputs};
+use crate::capabilities::mirror::status::{self, StatusInputs};
 use crate::controller::ledger_writes::{LedgerWrite, WriteResult};
 
 impl MirrorController {
@@ -27,7 +27,7 @@ impl MirrorController {
                 usage_lists: self.lists.of_places(places.map(|target| target.place), wall_clock),
             };
             let store = &self.setup.context.ledger_store;
-            let write = write::next(mirror, &inputs, store, &mut self.statuses, &self.term, wall_clock);
+            let write = status::next(mirror, &inputs, store, &mut self.statuses, &self.term, wall_clock);
             if let Some(write) = write {
                 self.writes.start(Arc::clone(uid), write);
             }
@@ -41,9 +41,9 @@ impl MirrorController {
             return mirror.writes.end(true);
         };
         let WriteResult { what, stored, failure } = written.note(&mut mirror.ledger, &mut self.statuses);
-        if let Some((shelf, _)) = stored {
-            mirror.witnessed.remove(&shelf);
-            mirror.unseen.insert(shelf, Instant::now());
+        if let Some((shard, _)) = stored {
+            mirror.witnessed.remove(&shard);
+            mirror.unseen.insert(shard, Instant::now());
             self.resync = true;
         }
         self.setup.metrics.wrote(what, failure.is_none());

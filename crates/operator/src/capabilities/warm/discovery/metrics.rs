@@ -34,7 +34,7 @@ metrics! {
         health: Family<OfSource, Gauge> =
             "drop_discovery_source_health", "Whether a query of a policy succeeded when it was last sent";
         found: Family<OfType, Gauge> =
-            "drop_discovery_images_found", "Images that the queries of a policy returned, before ranking";
+            "drop_discovery_images_found", "Different images that the queries of a policy returned, before ranking";
     }
 }
 
@@ -50,7 +50,6 @@ pub(super) struct Measured<'a> {
     pub(super) source_type: &'static str,
     pub(super) name: &'a str,
     pub(super) healthy: bool,
-    pub(super) images: usize,
     pub(super) took: Duration,
 }
 
@@ -66,19 +65,22 @@ impl Metrics {
         Self { gauges: Gauges::register_all(registry), latency }
     }
 
-    /// Shows the last round of a policy, and nothing of the rounds before.
+    /// Shows how the queries of a policy went in its last round, and nothing of the rounds before.
     pub(super) fn show(&self, policy: &Arc<str>, queries: &[Measured<'_>]) {
-        let mut found: BTreeMap<&'static str, i64> = BTreeMap::new();
-        for query in queries {
-            let Measured { source_type, name, healthy, images, took } = *query;
-            let labels = OfSource { policy: policy.clone(), source_type, endpoint: name.to_owned() };
-            self.gauges.health.get_or_create(&labels).set(i64::from(healthy));
+        for &Measured { source_type, name, healthy, took } in queries {
+            let (policy, endpoint) = (policy.clone(), name.to_owned());
             let labels = OfType { policy: policy.clone(), source_type };
             self.latency.get_or_create(&labels).observe(took.as_secs_f64());
-            *found.entry(source_type).or_default() += i64::try_from(images).unwrap_or(i64::MAX);
+            let labels = OfSource { policy, source_type, endpoint };
+            self.gauges.health.get_or_create(&labels).set(i64::from(healthy));
         }
-        for (source_type, images) in found {
-            self.gauges.found.get_or_create(&OfType { policy: policy.clone(), source_type }).set(images);
+    }
+
+    /// Shows how many images came back in the last round of a policy, by kind of query.
+    pub(super) fn show_found(&self, policy: &Arc<str>, found: &BTreeMap<&'static str, usize>) {
+        for (&source_type, &images) in found {
+            let labels = OfType { policy: policy.clone(), source_type };
+            self.gauges.found.get_or_create(&labels).set(i64::try_from(images).unwrap_or(i64::MAX));
         }
     }
 

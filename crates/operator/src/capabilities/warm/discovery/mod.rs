@@ -5,9 +5,9 @@
 
 mod access;
 mod ask;
+mod controller;
 mod dates;
 mod metrics;
-mod sync;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use tokio::sync::Semaphore;
 
 use self::dates::Dates;
 
+pub use controller::DiscoverySync;
 pub use metrics::Metrics;
-pub use sync::DiscoverySync;
 
 use crate::context::Context;
 

@@ -10,7 +10,7 @@ use fairlead_api::names::fairlead::WARMING;
 use fairlead_plan::node::Node;
 use fairlead_plan::warm::Creation;
 use fairlead_plan::warm::gate::Release;
-use fairlead_plan::warm::memory::{Draft, Found, Shard, Ticket};
+use fairlead_plan::warm::memory::{Draft, Found, ShardId, Ticket};
 use fairlead_plan::warm::pull_pod::pull_pod;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, OwnerReference};
@@ -82,13 +82,13 @@ pub(super) enum Done {
     },
     Stored {
         image: Arc<str>,
-        shard: Shard,
+        shard: ShardId,
         ticket: Ticket,
         version: Option<String>,
     },
     NotStored {
         image: Arc<str>,
-        shard: Shard,
+        shard: ShardId,
         found: Found,
     },
 }

@@ -3,13 +3,13 @@
 //! `fairlead_plan::pull_secrets` decides how a copy is named and marked and when it goes; this module carries it out.
 //! Every replica makes copies, because a Pod at admission cannot wait for another one; only the leader removes them.
 
+mod controller;
 mod error;
 mod known;
 mod object;
 mod observe;
 mod put;
 mod search;
-mod work;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,8 +29,8 @@ use crate::platform::certificates::Clock;
 use crate::registries::cache::SingleFlightCache;
 use crate::registries::single_flight::NoResult;
 
+pub use self::controller::CopyKeeper;
 pub use self::error::CopyError;
-pub use self::work::CopyKeeper;
 
 /// Makes copies.
 #[derive(Clone)]

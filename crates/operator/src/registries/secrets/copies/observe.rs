@@ -11,7 +11,6 @@ use fairlead_plan::routing::{PolicyId, PolicyKind, SecretName};
 use kube::api::ObjectMeta;
 
 use super::Copies;
-use crate::cluster::state::Phase;
 use crate::cluster::watch::Resources;
 use crate::registries::secrets::Read;
 
@@ -150,8 +149,7 @@ impl Observed {
 
     fn add_uses(&mut self, resources: &Resources) {
         for pod in resources.pods.all() {
-            // What has ended is never pulled for again, however long it stays to be read.
-            if matches!(pod.phase, Phase::Succeeded | Phase::Failed) {
+            if pod.has_ended() {
                 continue;
             }
             let copies = pod.pull_secrets.iter().filter(|name| may_be_copy(name));

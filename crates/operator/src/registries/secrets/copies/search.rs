@@ -11,9 +11,9 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 
+use super::controller::{CopyKeeper, PACE};
 use super::object;
 use super::put::LIMIT;
-use super::work::{CopyKeeper, PACE};
 use crate::platform::api_error::{Failure, within};
 
 const AT_ONCE: usize = 4;

@@ -65,10 +65,19 @@ fn round(
     generation: i64,
     answers: &[Result<Answer, Failure>],
 ) -> DiscoveryPolicyStatus {
-    let answers = &mut answers.to_vec();
-    let report =
-        discovery.report(Round { stored, generation: Some(generation), answers, nodes: 2, now: now() });
-    store(stored, &report)
+    round_after(discovery, (stored, true), generation, answers).0
+}
+
+/// A round after one whose list was complete or not.
+fn round_after(
+    discovery: &Discovery,
+    (stored, complete): (&DiscoveryPolicyStatus, bool),
+    generation: i64,
+    answers: &[Result<Answer, Failure>],
+) -> (DiscoveryPolicyStatus, bool) {
+    let (generation, answers) = (Some(generation), &mut answers.to_vec()[..]);
+    let report = discovery.report(Round { stored, complete, generation, answers, nodes: 2, now: now() });
+    (store(stored, &report), report.complete)
 }
 
 /// Images, each with its score, or with its source where the policy has sources.

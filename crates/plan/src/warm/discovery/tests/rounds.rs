@@ -56,6 +56,26 @@ fn series_of_one_image_add_up_whatever_its_spelling() {
 }
 
 #[test]
+fn every_image_that_came_back_counts_once() {
+    let registry = json!({"name": "tags", "type": "registry", "registry": {
+        "url": "https://r.example", "repositories": ["team/app"],
+    }});
+    let queries = json!([prometheus("one"), prometheus("two"), registry]);
+    let discovery = discovery(json!({"queries": queries, "imageFilter": "^redis"}));
+    let mut answers = [
+        usage(
+            &discovery,
+            &[("nginx", &[1.0]), ("docker.io/library/nginx:latest", &[5.0]), ("redis", &[6.0])],
+        ),
+        usage(&discovery, &[("redis", &[1.0]), ("a/b", &[])]),
+        refused(),
+    ];
+    let (stored, generation) = (&DiscoveryPolicyStatus::default(), Some(1));
+    let round = Round { stored, complete: true, generation, answers: &mut answers, nodes: 2, now: now() };
+    assert_eq!(discovery.report(round).found, [("prometheus", 3), ("registry", 0)].into());
+}
+
+#[test]
 fn exposure_counts_the_nodes_it_is_given() {
     let discovery = discovery(json!({
         "queries": [prometheus("usage"), prometheus("before")],
@@ -135,6 +155,29 @@ fn a_ranking_without_one_of_its_queries_keeps_the_last_complete_one() {
 
     let edited = round(&discovery, &partial, 2, &[new_one, new_two]);
     assert_eq!(listed(&edited), [("c", "3")], "the list was made for another specification");
+}
+
+#[test]
+fn a_first_list_without_one_of_its_queries_follows_the_others() {
+    let discovery = discovery(json!({"queries": [prometheus("one"), prometheus("two")]}));
+    let partial = |image: &str| [usage(&discovery, &[(image, &[1.0])]), refused()];
+    let after = |(stored, complete): &(DiscoveryPolicyStatus, bool), answers: &[Result<Answer, Failure>]| {
+        round_after(&discovery, (stored, *complete), 1, answers)
+    };
+    let mut last = (DiscoveryPolicyStatus::default(), true);
+    for image in ["a", "b", "c"] {
+        last = after(&last, &partial(image));
+        assert_eq!((listed(&last.0), last.1), (vec![(image, "1")], false));
+    }
+    last = after(&last, &[refused(), refused()]);
+    assert_eq!((listed(&last.0), last.1), (vec![("c", "1")], false), "while nothing answers");
+    last = after(&last, &partial("d"));
+    assert_eq!(listed(&last.0), [("d", "1")]);
+    last = after(&last, &[usage(&discovery, &[("e", &[2.0])]), usage(&discovery, &[("f", &[1.0])])]);
+    for image in ["g", "h"] {
+        last = after(&last, &partial(image));
+        assert_eq!((listed(&last.0), last.1), (vec![("e", "2"), ("f", "1")], true), "it is complete");
+    }
 }
 
 fn sources() -> Discovery {

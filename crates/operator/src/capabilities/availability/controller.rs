@@ -190,11 +190,11 @@ impl AvailabilityWatch {
         });
         let (names, rules): (Vec<_>, Vec<_>) = rules.unzip();
         if !rules.is_empty() {
-            let (pods, ignored) = (resources.pods.clone(), self.setup.ignored.clone());
+            let (pods, exclusions) = (resources.pods.clone(), self.setup.exclusions.clone());
             // Beside the threads that serve requests: there may be many Pods.
             let gathering = tokio::task::spawn_blocking(move || {
                 let selections: Vec<_> = rules.iter().map(|watched| watched.selection()).collect();
-                usage::gather(&pods.all(), &ignored, &selections)
+                usage::gather(&pods.all(), &exclusions, &selections)
             });
             let gathered = match gathering.await {
                 Ok(gathered) => gathered,
@@ -265,17 +265,17 @@ impl AvailabilityWatch {
 
     /// Tells the news that is written down.
     fn tell(&mut self) {
-        let AvailabilitySetup { context, ignored, .. } = &*self.setup;
+        let AvailabilitySetup { context, exclusions, .. } = &*self.setup;
         let Context { events, resources, .. } = &**context;
         for object in self.objects.all.values_mut() {
             for news in object.take_news() {
                 news.tell_on_object(events);
                 let Rule::Watched(watched) = &object.rule else { continue };
                 let (events, watched) = (events.clone(), watched.clone());
-                let (pods, ignored) = (resources.pods.clone(), ignored.clone());
+                let (pods, exclusions) = (resources.pods.clone(), exclusions.clone());
                 // Not waited for: events are no state.
                 drop(tokio::task::spawn_blocking(move || {
-                    news.tell_in_namespaces(&events, &pods, &watched, &ignored);
+                    news.tell_in_namespaces(&events, &pods, &watched, &exclusions);
                 }));
             }
         }

@@ -1,22 +1,22 @@
-//! Which shelf an entry comes to lie on.
+//! Which shard an entry comes to lie in.
 
 use fairlead_api::fairlead::MAX_COPIES;
 
 use super::*;
 
-fn rows(ledger: &Ledger, id: ShelfId) -> usize {
+fn rows(ledger: &Ledger, id: ShardId) -> usize {
     entries_of(ledger.draft(id)).iter().map(|entry| entry.mirrors.len().max(1)).sum()
 }
 
 #[test]
-fn shelves_are_filled_before_new_ones_are_made() {
-    for (images, mirrors, shelves) in
+fn shards_are_filled_before_new_ones_are_made() {
+    for (images, mirrors, shards) in
         [(0, 3, 0), (1, 3, 1), (166, 3, 1), (167, 3, 2), (500, 0, 1), (501, 0, 2), (1000, 1, 2)]
     {
         let ledger = filled(images, mirrors);
-        assert_eq!(ledger.shelves().count(), shelves, "{images} images with {mirrors} copies");
+        assert_eq!(ledger.shards().count(), shards, "{images} images with {mirrors} copies");
         assert_eq!(ledger.len(), images);
-        assert!(ledger.shelves().all(|id| rows(&ledger, id) <= MAX_COPIES));
+        assert!(ledger.shards().all(|id| rows(&ledger, id) <= MAX_COPIES));
     }
 }
 
@@ -30,18 +30,18 @@ fn text_counts_as_well_as_rows() {
         entry.copies[0].last_error = Some("\u{1}".repeat(256).into());
         ledger.insert(source, entry);
     }
-    assert!(ledger.shelves().count() > 1);
-    for id in ledger.shelves() {
+    assert!(ledger.shards().count() > 1);
+    for id in ledger.shards() {
         let stored = serde_json::to_vec(&entries_of(ledger.draft(id))).unwrap();
         assert!(stored.len() <= MOST_BYTES, "{}", stored.len());
     }
 }
 
 #[test]
-fn one_change_dirties_one_shelf() {
+fn one_change_dirties_one_shard() {
     let mut ledger = filled(1000, 3);
     store(&mut ledger, "1");
-    let shelves = ledger.shelves().count();
+    let shards = ledger.shards().count();
     assert!(ledger.edit(&source(700), |entry| entry.unused_since = Some(at(9))));
     assert_eq!(ledger.dirty().len(), 1);
     assert!(ledger.edit(&source(701), |_| ()));
@@ -54,7 +54,7 @@ fn one_change_dirties_one_shelf() {
     assert_eq!(ledger.dirty().len(), 1);
     // What is new goes where something has to be written anyway.
     ledger.insert(source(2000), entry(&source(2000), 3));
-    assert_eq!((ledger.dirty().len(), ledger.shelves().count()), (1, shelves));
+    assert_eq!((ledger.dirty().len(), ledger.shards().count()), (1, shards));
 }
 
 #[test]
@@ -77,9 +77,9 @@ fn entries_that_grow_move_on() {
         ledger.edit(&source(number), |entry| *entry = grown);
     }
     assert_eq!(ledger.len(), 500);
-    assert!(ledger.shelves().all(|id| rows(&ledger, id) <= MAX_COPIES));
-    assert_eq!(ledger.shelves().map(|id| rows(&ledger, id)).sum::<usize>(), 1500);
-    assert!(ledger.shelves().count() <= 4);
+    assert!(ledger.shards().all(|id| rows(&ledger, id) <= MAX_COPIES));
+    assert_eq!(ledger.shards().map(|id| rows(&ledger, id)).sum::<usize>(), 1500);
+    assert!(ledger.shards().count() <= 4);
 }
 
 /// Stopping after any number of writes must not lose an entry.
@@ -87,7 +87,7 @@ fn entries_that_grow_move_on() {
 fn an_entry_is_stored_where_it_goes_before_it_leaves_where_it_was() {
     let mut ledger = filled(500, 1);
     let before = store(&mut ledger, "1");
-    // The full shelf is first in line already.
+    // The full shard is first in line already.
     ledger.edit(&source(0), |entry| entry.unused_since = Some(at(1)));
     ledger.edit(&source(499), |entry| entry.copies.push(pending(&image("m9.io/x:1"))));
     let line = ledger.dirty();
@@ -115,12 +115,12 @@ fn the_oldest_change_is_first_in_line() {
     for number in [600, 1000, 0, 601] {
         touch(&mut ledger, number, 1);
     }
-    assert_eq!(ledger.dirty(), [1, 2, 0].map(ShelfId));
+    assert_eq!(ledger.dirty(), [1, 2, 0].map(ShardId));
     // One that changes all the time does not hold the others up.
-    let draft = ledger.draft(ShelfId(1));
+    let draft = ledger.draft(ShardId(1));
     touch(&mut ledger, 602, 2);
-    ledger.written(ShelfId(1), draft.ticket(), Some("2".into()));
-    assert_eq!(ledger.dirty(), [2, 0, 1].map(ShelfId));
+    ledger.written(ShardId(1), draft.ticket(), Some("2".into()));
+    assert_eq!(ledger.dirty(), [2, 0, 1].map(ShardId));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn numbers_that_are_free_again_are_used_again() {
         ledger.remove(&source(number));
     }
     store(&mut ledger, "2");
-    assert!(ledger.shelves().eq([0, 2].map(ShelfId)));
+    assert!(ledger.shards().eq([0, 2].map(ShardId)));
     ledger.insert(source(3000), entry(&source(3000), 1));
-    assert!(ledger.shelves().eq([0, 1, 2].map(ShelfId)));
+    assert!(ledger.shards().eq([0, 1, 2].map(ShardId)));
 }

@@ -1,4 +1,4 @@
-//! Shelves: the parts of a ledger that are stored in one object each, and what is known of those objects.
+//! Shards: the parts of a ledger that are stored in one object each, and what is known of those objects.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use super::stored::Size;
 
 /// One part of a ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ShelfId(pub(super) u32);
+pub struct ShardId(pub(super) u32);
 
 /// The number that ends the name of the stored object.
-impl fmt::Display for ShelfId {
+impl fmt::Display for ShardId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
@@ -21,7 +21,7 @@ impl fmt::Display for ShelfId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub(super) u64);
 
-/// What to do with the object that a shelf is stored in.
+/// What to do with the object that a shard is stored in.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Draft {
     Write {
@@ -60,9 +60,9 @@ impl Draft {
     }
 }
 
-/// What is known of one shelf. Its entries are in the ledger.
+/// What is known of one shard. Its entries are in the ledger.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct Shard {
     pub(super) name: Box<str>,
     pub(super) version: Option<Box<str>>,
     /// How its copies were made.
@@ -71,12 +71,12 @@ pub(super) struct Shelf {
     /// The moment as of which the stored object is known to have all entries. `None`: there may be none.
     pub(super) stored: Option<u64>,
     changed: u64,
-    /// Its place in the line of shelves to be written.
+    /// Its place in the line of shards to be written.
     dirty_since: Option<u64>,
 }
 
-impl Shelf {
-    /// A shelf whose object says what the ledger says.
+impl Shard {
+    /// A shard whose object says what the ledger says.
     pub(super) fn stored(name: Box<str>, version: Option<String>, manner: LedgerManner) -> Self {
         Self {
             name,
@@ -89,7 +89,7 @@ impl Shelf {
         }
     }
 
-    /// A shelf without an object.
+    /// A shard without an object.
     pub(super) fn new(name: Box<str>, manner: LedgerManner) -> Self {
         Self { stored: None, ..Self::stored(name, None, manner) }
     }

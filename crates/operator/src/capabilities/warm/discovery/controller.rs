@@ -56,6 +56,8 @@ struct Policy {
     edited: bool,
     /// Rounds in a row in which something failed.
     failures: u32,
+    /// Every query answered in the round that the list is of, as far as this process knows.
+    complete: bool,
     asking: Option<AbortHandle>,
     asked: Option<AllAsked>,
     /// What the status does not say yet.
@@ -167,16 +169,18 @@ impl DiscoverySync {
                 nodes.all().into_iter().map(|(node, _)| node).filter(|node| node.ready).map(ReadyNode);
             let nodes = plan.exposed_nodes(ready);
             policy.show(&self.setup, plan, &asked.queries);
-            let (plan, object) = (plan.clone(), policy.object.clone());
+            let (plan, object, complete) = (plan.clone(), policy.object.clone(), policy.complete);
             // Hundreds of thousands of values take a while, and this task must show that it is alive.
             let report = spawn_blocking(move || {
                 let stored = object.status.clone().unwrap_or_default();
                 let AllAsked { queries, turn: _turn } = asked;
                 let mut answers: Vec<_> = queries.into_iter().map(|one| one.answer).collect();
                 let (generation, answers) = (object.metadata.generation, &mut *answers);
-                plan.report(Round { stored: &stored, generation, answers, nodes, now })
+                plan.report(Round { stored: &stored, complete, generation, answers, nodes, now })
             });
-            let Report { status, findings, failed } = report.await?;
+            let Report { status, findings, failed, complete, found } = report.await?;
+            policy.complete = complete;
+            self.setup.metrics.show_found(&policy.name, &found);
             self.setup.warming.reconciled("discoverypolicy", !failed);
             if failed {
                 policy.failed(now);
@@ -245,6 +249,7 @@ impl Policy {
             edited: status.is_none_or(|status| status.observed_generation != generation),
             plan,
             failures: 0,
+            complete: true,
             asking: None,
             asked: None,
             news: None,
@@ -270,7 +275,6 @@ impl Policy {
             source_type: query.kind_name(),
             name: &query.name,
             healthy: asked.answer.as_ref().is_ok_and(|answer| answer.partial.is_none()),
-            images: asked.answer.as_ref().map_or(0, |answer| answer.series.len()),
             took: asked.took,
         });
         setup.metrics.show(&self.name, &measured.collect::<Vec<_>>());

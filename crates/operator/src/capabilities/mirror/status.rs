@@ -135,13 +135,13 @@ pub(super) fn next(
     // The ledger of an object under deletion says which copies are gone. No new part of it is stored, because the
     // ledger is deleted with its object.
     let going = mirror.object.deleting.is_some();
-    let shelf =
-        mirror.ledger.dirty().into_iter().find(|shelf| !going || mirror.ledger.version(*shelf).is_some());
+    let shard =
+        mirror.ledger.dirty().into_iter().find(|shard| !going || mirror.ledger.version(*shard).is_some());
     let observed = mirror.object.stored.status().and_then(|status| status.observed_generation);
     // Copies wait for the first ledger of an object, so that comes before its first status.
     let is_unreported = observed != mirror.object.generation() && mirror.writes.pace.not_before().is_some();
-    let write = match next_write(shelf.is_some(), waits.then(|| now - since), is_unreported) {
-        NextWrite::Ledger => LedgerWrite::of_shelf(&mirror.ledger, shelf?, owner, store, term),
+    let write = match next_write(shard.is_some(), waits.then(|| now - since), is_unreported) {
+        NextWrite::Ledger => LedgerWrite::of_shard(&mirror.ledger, shard?, owner, store, term),
         NextWrite::Status => {
             mirror.writes.status_waits = None;
             LedgerWrite::of_status(status?, statuses, term)
