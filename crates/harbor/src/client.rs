@@ -19,7 +19,8 @@ use crate::wire::{
     UpdateProject, UpdateRegistry,
 };
 
-const API: &str = "api/v2.0";
+/// Path of the API.
+pub(crate) const API: &str = "api/v2.0";
 /// Makes Harbor read a path segment of digits as a name.
 const IS_NAME: HeaderName = HeaderName::from_static("x-is-resource-name");
 /// The most that Harbor gives out at once.
@@ -79,8 +80,16 @@ impl Harbor {
         let Login { user, password } = login;
         let auth = ServiceAuth::Basic { user, password: Zeroizing::new(password) };
         let headers = HeaderMap::from_iter([(IS_NAME, HeaderValue::from_static("true"))]);
-        let settings =
-            HttpSettings { auth, headers, ca, insecure_skip_verify, time_limit, ..HttpSettings::default() };
+        let settings = HttpSettings {
+            auth,
+            headers,
+            ca,
+            insecure_skip_verify,
+            time_limit,
+            // Elsewhere the login is not sent, so the answer would be about that.
+            follows_elsewhere: false,
+            ..HttpSettings::default()
+        };
         Ok(Self { http: HttpClient::new(url, settings)? })
     }
 

@@ -5,6 +5,8 @@ use hyper::StatusCode;
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::client::API;
+
 /// Texts of Harbor that are passed on are no longer.
 const LONGEST_TEXT: usize = 512;
 
@@ -65,7 +67,8 @@ impl Error {
         let Problem { code, message } = envelope.errors.into_iter().next().unwrap_or_default();
         let mut text = message;
         if let (true, Some(location)) = (status.is_redirection(), location) {
-            text = format!("a redirect to {location}; write that address into harbor.url");
+            let base = location.split_once(API).map_or(location, |(base, _)| base);
+            text = format!("a redirect to {base}; write that address into harbor.url");
         }
         text.truncate(text.floor_char_boundary(LONGEST_TEXT));
         Self::Refused { attempt, status, code, text }
@@ -116,7 +119,15 @@ mod tests {
         let page = refused(502, "<html>Bad Gateway</html>");
         assert_eq!(page.to_string(), "cannot list endpoints: Harbor answered 502 Bad Gateway");
         assert_eq!(page.class(), Class::Unavailable);
-        assert!(refused(301, "").to_string().contains("write that address into harbor.url"));
+        assert!(
+            refused(301, "")
+                .to_string()
+                .contains("a redirect to https://h/; write that address into harbor.url")
+        );
+        let status = StatusCode::PERMANENT_REDIRECT;
+        let location = Some("https://h/below/api/v2.0/registries?page=1");
+        let error = Error::refused("log in".to_owned(), status, location, b"");
+        assert_eq!(error.text(), Some("a redirect to https://h/below/; write that address into harbor.url"));
     }
 
     #[test]

@@ -22,11 +22,12 @@ use crate::registries::secrets::{self, Copies, Secrets};
 use crate::registries::verdicts::{self, NodeTrust, VerdictSettings, Verdicts};
 
 /// Kinds that decide where images may come from.
-const ROUTING_KINDS: [&str; 5] = [
+const ROUTING_KINDS: [&str; 6] = [
     "ClusterImageSetMirror",
     "ImageSetMirror",
     "ClusterReplicatedImageSet",
     "ReplicatedImageSet",
+    "ProxyCache",
     "ImageLedger",
 ];
 
@@ -166,5 +167,19 @@ impl Context {
         let uncompiled =
             || (!self.policies.is_up_to_date()).then(|| "policies are being compiled".to_owned());
         self.board.awaits_pods_and(&ROUTING_KINDS).or_else(uncompiled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_plan::routing::PolicyKind;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_policies_is_listed_before_places_are_planned() {
+        for kind in PolicyKind::ALL {
+            assert!(ROUTING_KINDS.contains(&kind.name()), "{kind}");
+        }
     }
 }

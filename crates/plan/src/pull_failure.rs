@@ -203,30 +203,52 @@ pub fn is_ambiguous<'a>(
             .is_some_and(|first| std::iter::once(first).chain(others).all(|other| !names(message, other)))
 }
 
-/// Whether what the kubelet says of a container is about what the container asks for now: its image, or one of the
-/// image volumes that it mounts. After its image was changed, the kubelet repeats what it said of the one before until
-/// it has tried again. The message tells, if it quotes an image. If it does not, the image in the status does.
-pub fn is_about<'a>(
+/// What a kubelet's message about a container is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attribution {
+    /// It names what the container asks for now: its image, or one of the image volumes that it mounts.
+    Named,
+    /// It names none of that, and the image in the status is the one that the container asks for now.
+    Presumed,
+    /// An image that the container does not ask for any more.
+    Former,
+}
+
+/// After the image of a container was changed, the kubelet repeats what it said of the one before until it has tried
+/// again. The message tells, if it quotes or names an image. If it does not, the image in the status does; but that
+/// changes before the message, as soon as the kubelet knows of the new image.
+pub fn attribution<'a>(
     mut wanted: impl Iterator<Item = &'a str> + Clone,
     status_image: &str,
     message: &str,
-) -> bool {
+) -> Attribution {
     let same = |one: &str, other: &str| {
         let parsed = || Some(Reference::parse(one).ok()?.is_same_image(&Reference::parse(other).ok()?));
         one == other || parsed() == Some(true)
     };
     let mut quoted = message.split("image \"").skip(1).filter_map(|rest| rest.split_once('"')).peekable();
     if quoted.peek().is_some() {
-        return quoted.any(|(quoted, _)| wanted.clone().any(|image| same(quoted, image)));
+        let is_named = quoted.any(|(quoted, _)| wanted.clone().any(|image| same(quoted, image)));
+        return if is_named { Attribution::Named } else { Attribution::Former };
     }
-    status_image.is_empty() || wanted.any(|image| same(status_image, image))
+    if wanted.clone().any(|image| names(message, image)) {
+        Attribution::Named
+    } else if status_image.is_empty() || wanted.any(|image| same(status_image, image)) {
+        Attribution::Presumed
+    } else {
+        Attribution::Former
+    }
 }
 
-/// Whether a message names an image, as it is written or as runtimes write it.
+/// Whether a message names an image, as it is written or as runtimes write it: with `latest` where there is no tag, and
+/// without the tag where there is a digest.
 fn names(message: &str, image: &str) -> bool {
-    let normalised = Reference::parse(image).ok();
-    contains_word(message, image)
-        || normalised.is_some_and(|reference| contains_word(message, reference.as_str()))
+    let Ok(reference) = Reference::parse(image) else { return contains_word(message, image) };
+    let pulled = reference.pulled();
+    let untagged =
+        (reference.tag() == Some("latest") && reference.digest().is_none()).then(|| reference.name());
+    let written = [image, reference.as_str(), pulled.as_str()];
+    written.into_iter().chain(untagged).any(|written| contains_word(message, written))
 }
 
 /// Whether a text stands in another, and not as a part of a longer reference.
@@ -234,12 +256,14 @@ fn contains_word(text: &str, word: &str) -> bool {
     let joins = |character: char| character.is_ascii_alphanumeric() || "._-/:@".contains(character);
     !word.is_empty()
         && text.match_indices(word).any(|(at, _)| {
-            let before = text.get(..at).and_then(|before| before.chars().next_back());
+            let before = text.get(..at).unwrap_or_default();
+            // A transport stands before a reference as `docker://`, a host or a path with one slash.
+            let begins = before.ends_with("//") || !before.chars().next_back().is_some_and(joins);
             let after = text.get(at + word.len()..).unwrap_or_default();
             // A sentence goes on after a colon or a full stop, a reference does not have a blank there.
             let after = after.trim_start_matches([':', '.']);
             let ends = after.is_empty() || after.chars().next().is_some_and(|next| !joins(next));
-            ends && before.is_none_or(|before| !joins(before) || before == '/')
+            begins && ends
         })
 }
 
@@ -372,6 +396,8 @@ const SIGNS: &[Signs] = &[
         ],
         &[],
     ),
+    // A file of the node, and no registry that says `denied: `.
+    (PullFailure::Unknown, &["permission denied: "], &[]),
     (
         PullFailure::Denied,
         &[

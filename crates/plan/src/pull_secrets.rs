@@ -16,7 +16,7 @@ use fairlead_api::kuik::GROUP;
 use fairlead_api::names;
 use twox_hash::XxHash64;
 
-use crate::routing::{PolicyId, SecretName};
+use crate::routing::{PolicyId, PolicyKind, SecretName};
 
 pub use self::plan::{
     Action, Content, Copy, CopyPlace, FoundSecret, GRACE, Owner, Plan, Selection, Sighting, SourceSecret,
@@ -24,7 +24,7 @@ pub use self::plan::{
 };
 pub use self::receiver::{NotAdded, NotCopied, OfferedSecret, Receiver, local_name};
 
-/// Version of the policies' API, as the label on a copy tells it.
+/// Version of the policies' APIs, as a copy names it.
 pub const OWNER_VERSION: &str = "v1alpha1";
 
 /// Value of the label that says who looks after an object.
@@ -66,6 +66,16 @@ pub fn labels(owner: &PolicyId) -> BTreeMap<&'static str, String> {
         (names::kuik::OWNER_UID, owner.uid.to_string()),
         (names::kubernetes::MANAGED_BY, MANAGED_BY.to_owned()),
     ])
+}
+
+/// The `apiVersion` in a copy's reference to its owner. The garbage collector looks for the owner by it.
+pub fn owner_api_version(kind: PolicyKind) -> String {
+    format!("{}/{OWNER_VERSION}", kind.group())
+}
+
+/// Whether an owner reference names a kind of policies, as it is served.
+pub fn names_policy_kind(api_version: &str, kind: &str) -> bool {
+    PolicyKind::ALL.into_iter().any(|one| one.name() == kind && owner_api_version(one) == api_version)
 }
 
 /// The UID of the policy that a Secret is a copy for, by its labels. `None` if it is no copy.

@@ -46,6 +46,8 @@ pub struct HttpSettings {
     pub time_limit: Duration,
     /// Whether a redirect of a service on a loopback or link-local address may lead to another such address.
     pub local_redirects: bool,
+    /// Whether redirects to another origin are followed, without credentials; else they are returned.
+    pub follows_elsewhere: bool,
     pub user_agent: HeaderValue,
 }
 
@@ -79,6 +81,7 @@ impl Default for HttpSettings {
             size_limit: 8 * 1024 * 1024,
             time_limit: Duration::from_secs(30),
             local_redirects: false,
+            follows_elsewhere: true,
             user_agent: HeaderValue::from_static(concat!("fairlead/", env!("CARGO_PKG_VERSION"))),
         }
     }
@@ -201,7 +204,7 @@ impl HttpClient {
     }
 
     /// Sends a request to a path below the base address, with a body and its media type. Redirects of GET and HEAD are
-    /// followed; those of other methods are returned.
+    /// followed as the settings say; those of other methods are returned.
     pub async fn send(
         &self,
         method: Method,
@@ -233,6 +236,9 @@ impl HttpClient {
             reach = response.reach();
             target = redirect::follow(&self.base, response.url(), location, reach, hops)
                 .map_err(|refusal| refuse(refusal.to_string()))?;
+            if !target.at_home && !self.settings.follows_elsewhere {
+                return self.read(response).await;
+            }
             let literal = redirect::literal_reach(&target.url).filter(|reach| reach.is_off_limits());
             if let (Some(reach), false, false) = (literal, target.at_home, self.settings.local_redirects) {
                 return Err(refuse(format!("{} is {}", host_of(&target.url), reach.described())));

@@ -6,6 +6,6 @@ mod proxy_cache;
 pub const GROUP: &str = "harbor-reef.nvidia.com";
 
 pub use proxy_cache::{
-    CacheRouting, EcrUpstream, HEALTHY, OWNED, ProxyCache, ProxyCacheHealth, ProxyCachePhase, ProxyCacheSpec,
-    ProxyCacheStatus, ProxyCacheType, SYNCED, UpstreamCredentials,
+    CacheRouting, EcrUpstream, HEALTHY, OFFERED, OWNED, ProxyCache, ProxyCacheHealth, ProxyCachePhase,
+    ProxyCacheSpec, ProxyCacheStatus, ProxyCacheType, SYNCED, UpstreamCredentials,
 };

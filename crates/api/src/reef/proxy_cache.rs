@@ -18,6 +18,8 @@ pub const HEALTHY: &str = "Healthy";
 pub const OWNED: &str = "Owned";
 /// Condition that says whether Harbor took the values of the specification.
 pub const SYNCED: &str = "Synced";
+/// Condition that says whether Pods that name the upstream are offered the cache. Present where `spec.routing` is.
+pub const OFFERED: &str = "Offered";
 
 /// Upstream registry, and the name of its cache in Harbor.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,7 +124,7 @@ pub struct EcrUpstream {
     pub static_credentials_secret_name: String,
 }
 
-/// What Harbor has. Conditions: `Ready`, `Healthy`, `Owned`, `Synced`.
+/// What Harbor has. Conditions: `Ready`, `Healthy`, `Owned`, `Synced`, `Offered`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyCacheStatus {

@@ -169,9 +169,16 @@ async fn every_failure_is_named() -> Result<()> {
         assert!(error.to_string().contains(words), "{error}");
         assert!(error.to_string().starts_with("cannot look up endpoint a: "), "{error}");
     }
-    harbor.inject(fault(Effect::Redirect("https://harbor.example/".to_owned())));
-    let error = client.create_endpoint(&endpoint("a")).await.unwrap_err();
-    assert!(error.to_string().contains("redirect to https://harbor.example/"), "{error}");
+    // Elsewhere the login is not sent, and the password would be blamed for it.
+    let elsewhere = || fault(Effect::Redirect("https://harbor.example/api/v2.0/registries".to_owned()));
+    harbor.inject(elsewhere());
+    let written = client.create_endpoint(&endpoint("a")).await.unwrap_err();
+    harbor.inject(elsewhere());
+    let read = client.check_login().await.unwrap_err();
+    for error in [written, read] {
+        assert_eq!(error.class(), Class::Unavailable, "{error}");
+        assert!(error.to_string().contains("redirect to https://harbor.example/; write"), "{error}");
+    }
     harbor.inject(fault(Effect::Stall(Duration::from_secs(10))));
     let error = client.endpoint("a").await.unwrap_err();
     assert!(matches!(error, Error::Http { .. }) && error.to_string().contains("did not answer"), "{error}");

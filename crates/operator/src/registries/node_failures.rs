@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fairlead_api::names::fairlead::HEALED;
+use fairlead_api::names::reef::{PATCHED, PATCHED_CONTAINERS};
 use fairlead_domain::keyring::{Credential, CredentialId};
 use fairlead_domain::reference::Reference;
 use fairlead_domain::verdict::Verdict;
@@ -99,7 +100,7 @@ pub async fn learn(context: Arc<Context>, stop: CancellationToken) {
         loop {
             let (pods, now) = (&context.resources.pods, Instant::now());
             let (mut due, wait) = seen
-                .news(&pods.take_failed())
+                .news(&pods.take_failed(), Timestamp::now())
                 .into_iter()
                 .partition::<Vec<_>, _>(|failed| !failed.failure.is_of_registry());
             let wait = stream::iter(wait.into_iter().map(|failed| failed.doubted(&context, &asked)));
@@ -185,12 +186,15 @@ struct SeenContainer {
 
 impl Seen {
     /// What failed since. A kubelet that waits before it tries again says nothing new; an attempt that failed does.
-    fn news(&mut self, failed: &VecDeque<Arc<PodEntry>>) -> Vec<Failed> {
+    fn news(&mut self, failed: &VecDeque<Arc<PodEntry>>, now: Timestamp) -> Vec<Failed> {
         let mut news = Vec::new();
         for pod in failed {
             let Some(node) = &pod.node else { continue };
             for container in &pod.containers {
                 let Some(problem) = &container.pull_problem else { continue };
+                if is_old_news(pod, container, now) {
+                    continue;
+                }
                 let key = (pod.uid.clone(), container.name.clone());
                 let state = (container.image.clone(), container.waiting.clone());
                 let failed = failed_image(pod, container, problem);
@@ -231,6 +235,16 @@ impl Seen {
     }
 }
 
+/// Whether what the kubelet says of a container may be about the image that it had before it was healed.
+pub(crate) fn is_old_news(pod: &PodEntry, container: &Container, now: Timestamp) -> bool {
+    let vague = container.pull_problem.as_ref().filter(|problem| !problem.names_image);
+    let Some(waiting) = container.waiting.as_deref().filter(|_| vague.is_some()) else { return false };
+    let text = |key: &str| pod.annotation(key).map(|text| &**text);
+    let (patched, patched_containers) = (text(PATCHED), text(PATCHED_CONTAINERS));
+    let written = Written { patched, patched_containers, ..Written::default() };
+    written.old_news_until(&container.name, waiting, now).is_some()
+}
+
 /// The image that could not be pulled: the container's, or that of a volume of it.
 fn failed_image(pod: &PodEntry, container: &Container, problem: &PullProblem) -> Option<Reference> {
     let image = match &problem.volume {
@@ -248,8 +262,9 @@ pub fn failed_pulls(pod: &PodEntry) -> Vec<(Reference, PullFailure, Timestamp)> 
         .failures()
         .filter_map(|(image, failure, at)| Some((Reference::parse(image).ok()?, failure, at)));
     let now = pod.containers.iter().filter_map(|container| {
-        let problem = container.pull_problem.as_ref()?;
-        Some((failed_image(pod, container, problem)?, problem.failure, Timestamp::now()))
+        let (problem, now) = (container.pull_problem.as_ref()?, Timestamp::now());
+        let image = failed_image(pod, container, problem).filter(|_| !is_old_news(pod, container, now))?;
+        Some((image, problem.failure, now))
     });
     before.chain(now).filter(|(_, failure, _)| failure.is_of_location()).collect()
 }

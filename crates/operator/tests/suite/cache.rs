@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use fairlead_api::conditions::{Condition, ConditionStatus, find, types};
 use fairlead_api::names::reef::PROXY_CACHE_FINALIZER;
 use fairlead_api::reef::{
-    HEALTHY, OWNED, ProxyCache, ProxyCacheHealth, ProxyCachePhase, ProxyCacheStatus, SYNCED,
+    HEALTHY, OFFERED, OWNED, ProxyCache, ProxyCacheHealth, ProxyCachePhase, ProxyCacheStatus, SYNCED,
 };
 use fairlead_operator::capabilities::cache::{CacheController, CacheSetup, Metrics};
 use fairlead_operator::context::Context;
@@ -21,8 +21,8 @@ use fairlead_operator::controller::events::{EventWriter, Events};
 use fairlead_operator::platform::config::Config;
 use fairlead_testkit::harbor::{PASSWORD, Upstream};
 use fairlead_testkit::{Cluster, ClusterBuilder, FakeHarbor, eventually};
-use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{Event, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use prometheus_client::registry::Registry as Page;
 use serde_json::{Value, json};
@@ -259,6 +259,10 @@ async fn every_type_becomes_ready_and_follows_edits_secrets_and_drift() -> Resul
     assert_eq!(status.phase, Some(ProxyCachePhase::Ready));
     assert_eq!(condition(&status, SYNCED)?.reason, "UpdateRefused");
     assert_eq!((status.health, secret().as_deref()), (Some(ProxyCacheHealth::Healthy), Some("two")));
+    // Each that does not work is told.
+    refusals_are_told(&bench, "private", 1).await?;
+    bench.secret("robot", json!({"username": "robot", "password": "wrong, too"})).await?;
+    refusals_are_told(&bench, "private", 2).await?;
     harbor.upstream(PRIVATE, Upstream::login("robot", "three"));
     harbor.check_health();
     bench.setup.skip(MINUTES);
@@ -295,6 +299,19 @@ async fn every_type_becomes_ready_and_follows_edits_secrets_and_drift() -> Resul
     follow_edits(&bench).await?;
     assert!(harbor.requests().iter().all(|request| request.names && !request.cookie));
     bench.replica.stop().await
+}
+
+/// Waits for so many events about what Harbor does not take.
+async fn refusals_are_told(bench: &Bench, name: &str, times: usize) -> Result<()> {
+    let events: Api<Event> = Api::namespaced(bench.client.clone(), "default");
+    eventually(SOON, || async {
+        let all = events.list(&ListParams::default()).await?.items;
+        let told = all.iter().filter(|one| one.involved_object.name.as_deref() == Some(name));
+        let count = told.filter(|one| one.reason.as_deref() == Some("UpdateRefused")).count();
+        ensure!(count == times, "{count} events");
+        Ok(())
+    })
+    .await
 }
 
 /// Of the public cache `hub`, whose pair is named `quay`.

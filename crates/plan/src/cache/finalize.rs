@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use fairlead_api::conditions::{ConditionStatus, find};
+use fairlead_api::reef::{OWNED, ProxyCacheStatus};
 use fairlead_domain::backoff::Backoff;
 use fairlead_domain::harbor::{Endpoint, Project};
 use jiff::Timestamp;
 
 use super::Observed;
-use super::ownership::{CacheObject, Ownership, ownership};
+use super::ownership::{CacheObject, Ownership, owned_id, ownership};
 use crate::mirroring::GIVE_UP;
 
 /// Attempts to remove a pair: the first pause, doubled up to the longest. Repositories of pulls that have just ended
@@ -90,9 +92,8 @@ pub fn finalization(deleted: &DeletedCache<'_>) -> Finalization {
     if deleted.retain {
         return Finalization::Done { left: None };
     }
-    let until = deleted.deletion.checked_add(GIVE_UP).unwrap_or(Timestamp::MAX);
     // What was not tried, because no replica led for all that time, is not given up.
-    if let Some(failing) = deleted.failing.filter(|_| until <= deleted.now) {
+    if let Some(failing) = deleted.failing.filter(|_| is_over(deleted.deletion, deleted.now)) {
         return Finalization::Done { left: Some(given_up(deleted.name, failing)) };
     }
     let Some(observed) = deleted.observed else { return Finalization::Look };
@@ -113,6 +114,11 @@ pub fn finalization(deleted: &DeletedCache<'_>) -> Finalization {
     if removals.is_empty() { Finalization::Done { left } } else { Finalization::Remove { removals, left } }
 }
 
+/// Whether a removal that has failed since then is given up.
+pub(super) fn is_over(since: Timestamp, now: Timestamp) -> bool {
+    since.checked_add(GIVE_UP).unwrap_or(Timestamp::MAX) <= now
+}
+
 /// A project of the name that serves from somewhere else is not part of the pair.
 fn of_pair(endpoint: &Endpoint, project: Option<&Project>) -> Vec<Removal> {
     let own = project.filter(|project| project.endpoint == Some(endpoint.id));
@@ -130,6 +136,17 @@ impl super::Pair {
     pub fn removals(&self) -> Vec<Removal> {
         of_pair(&self.endpoint, self.project.as_ref())
     }
+}
+
+/// What may be left of a deleted object that is invalid: it is not known what should go with it, so nothing does. None if
+/// nothing in Harbor was its own, or everything is to stay. Of an object that cannot be read at all, the conditions are
+/// the status.
+pub fn left_by_invalid(status: &ProxyCacheStatus, error: &str, retain: bool) -> Option<String> {
+    let owned = find(&status.conditions, OWNED).is_some_and(|one| one.status == ConditionStatus::True);
+    let had_pair = owned || owned_id(Some(status)).is_some();
+    (had_pair && !retain).then(|| {
+        format!("endpoint and project may be left in Harbor, because the object does not say which they are: {error}")
+    })
 }
 
 /// When to try again after so many failures in a row.

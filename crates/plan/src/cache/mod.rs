@@ -9,6 +9,7 @@
 
 mod desired;
 mod finalize;
+mod offered;
 mod ownership;
 mod reconcile;
 mod report;
@@ -18,7 +19,10 @@ mod tests;
 use fairlead_domain::harbor::{Endpoint, Login, Project};
 
 pub use desired::{Desired, SecretKeys, SpecError, default_key};
-pub use finalize::{DeletedCache, Finalization, Removal, Stage, finalization, next_attempt, wants_finalizer};
+pub use finalize::{
+    DeletedCache, Finalization, Removal, Stage, finalization, left_by_invalid, next_attempt, wants_finalizer,
+};
+pub use offered::{Offer, offered, routing_error};
 pub use ownership::{CacheObject, Mark, Ownership, is_former, ownership};
 pub use reconcile::{Action, Drift, Facts, Plan, Problem, plan};
 pub use report::{Outcome, Report, Seen, leaving, not_configured, report, says};

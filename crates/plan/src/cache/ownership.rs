@@ -90,7 +90,7 @@ pub fn ownership(endpoint: Option<&Endpoint>, object: CacheObject<'_>) -> Owners
 }
 
 /// The endpoint that the status names as the object's own. One of earlier days, without a mark, has no condition.
-fn owned_id(status: Option<&ProxyCacheStatus>) -> Option<i64> {
+pub(super) fn owned_id(status: Option<&ProxyCacheStatus>) -> Option<i64> {
     let status = status?;
     let disowned = find(&status.conditions, OWNED).is_some_and(|one| one.status == ConditionStatus::False);
     status.registry_id.filter(|_| !disowned)

@@ -193,11 +193,11 @@ fn of_project(project: &Project, name: &str) -> String {
     )
 }
 
-/// A pair of a former name that no other object asks for. Where one does, it takes the pair over.
-fn former_to_remove(facts: &Facts<'_>) -> Option<Action> {
+/// Pairs of former names that no other object asks for. Where one does, it takes the pair over.
+fn former_to_remove(facts: &Facts<'_>) -> impl Iterator<Item = Action> {
     let former = facts.observed.former.iter();
-    let mut unwanted = former.filter(|pair| (facts.object.wanted_by)(&pair.endpoint.name).is_none());
-    Some(Action::RemoveFormer(Box::new(unwanted.next()?.clone())))
+    let unwanted = former.filter(|pair| (facts.object.wanted_by)(&pair.endpoint.name).is_none());
+    unwanted.map(|pair| Action::RemoveFormer(Box::new(pair.clone())))
 }
 
 impl fmt::Display for Drift {

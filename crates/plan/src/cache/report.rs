@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Observed;
+use super::finalize::is_over;
 use super::ownership::Ownership;
 use super::reconcile::{Action, Drift, Plan};
 
@@ -17,6 +18,8 @@ use super::reconcile::{Action, Drift, Plan};
 const STEADY: Duration = Duration::from_mins(5);
 /// After an error.
 const AFTER_ERROR: Duration = Duration::from_secs(30);
+/// The configuration names no Harbor.
+pub(super) const NOT_CONFIGURED: &str = "HarborNotConfigured";
 /// Messages that Harbor makes are no longer.
 const LONGEST_MESSAGE: usize = 2048;
 
@@ -35,6 +38,8 @@ pub struct Seen {
     pub plan: Plan,
     /// Why a step did not succeed.
     pub failed: Option<String>,
+    /// Why pairs of former names could not be removed. The new pair works all the same.
+    pub former: Option<String>,
     /// Why Harbor keeps the endpoint as it was: it tests the upstream before it stores anything.
     pub refused: Option<String>,
     /// The step that failed is one that Harbor does not take for the same reason: there is no endpoint yet.
@@ -47,6 +52,13 @@ impl Seen {
     /// Whether Harbor tested the upstream, and did not take what it was given.
     pub fn is_refused(&self) -> bool {
         self.rejected || self.refused.is_some()
+    }
+
+    /// Gives up pairs of former names that could not be removed since then, and tells what is left.
+    pub fn give_up(&mut self, since: Timestamp, now: Timestamp) -> Option<String> {
+        let why = self.former.take_if(|_| is_over(since, now))?;
+        self.observed.former.clear();
+        Some(format!("what was made under a former name may be left in Harbor: {why}"))
     }
 
     /// Whether nothing is left under a former name.
@@ -68,12 +80,22 @@ pub struct Report {
     pub again: Duration,
 }
 
-/// Makes the status of an outcome. `refusals` are those before, in a row.
+impl Report {
+    /// With what is found of the object besides.
+    #[must_use]
+    pub fn and(mut self, findings: impl IntoIterator<Item = Finding>) -> Self {
+        self.findings.extend(findings);
+        self
+    }
+}
+
+/// Makes the status of an outcome. `failures` are the updates that were refused and the removals that failed before, in
+/// a row.
 pub fn report(
     stored: Option<&ProxyCacheStatus>,
     generation: Option<i64>,
     outcome: &Outcome,
-    refusals: u32,
+    failures: u32,
     now: Timestamp,
 ) -> Report {
     let kept = ProxyCacheStatus {
@@ -83,7 +105,7 @@ pub fn report(
     };
     match outcome {
         Outcome::Failed(error) => failed(kept, error),
-        Outcome::Seen(seen) => of_seen(kept, seen, refusals, now),
+        Outcome::Seen(seen) => of_seen(kept, seen, failures, now),
     }
 }
 
@@ -98,10 +120,9 @@ pub fn not_configured(stored: Option<&ProxyCacheStatus>, generation: Option<i64>
         conditions: Vec::new(),
         ..stored.cloned().unwrap_or_default()
     };
-    let reason = "HarborNotConfigured";
     let findings = vec![
-        Finding::new(types::READY, false, reason, message),
-        Finding::new(HEALTHY, ConditionStatus::Unknown, reason, ""),
+        Finding::new(types::READY, false, NOT_CONFIGURED, message),
+        Finding::new(HEALTHY, ConditionStatus::Unknown, NOT_CONFIGURED, ""),
     ];
     Report { status, findings, healthy: None, settled: false, again: STEADY }
 }
@@ -135,10 +156,11 @@ fn failed(kept: ProxyCacheStatus, error: &str) -> Report {
     Report { status, findings, healthy: None, settled: false, again: AFTER_ERROR }
 }
 
-fn of_seen(kept: ProxyCacheStatus, seen: &Seen, refusals: u32, now: Timestamp) -> Report {
+fn of_seen(kept: ProxyCacheStatus, seen: &Seen, failures: u32, now: Timestamp) -> Report {
     let Seen { observed, plan, .. } = seen;
     let problem = seen.failed.clone().or_else(|| plan.problem.as_ref().map(|problem| problem.0.clone()));
     let refused = seen.refused.as_deref().map(shortened);
+    let former = seen.former.as_deref().map(shortened);
     // Pods that name the new upstream must not be given images of the former one.
     let other_upstream = refused.as_deref().filter(|_| keeps_another_address(plan));
     let other_upstream =
@@ -164,12 +186,12 @@ fn of_seen(kept: ProxyCacheStatus, seen: &Seen, refusals: u32, now: Timestamp) -
     if owned && seen.taken.is_some() {
         status.credentials_version.clone_from(&seen.taken);
     }
-    let message = problem.clone().or_else(|| refused.clone());
+    let message = problem.clone().or_else(|| refused.clone()).or_else(|| former.clone());
     status.message.clone_from(&message);
     let phase = if problem.is_some() { ProxyCachePhase::Error } else { ProxyCachePhase::Ready };
     let again = match &problem {
-        // Each attempt is a login at the upstream, which may lock users.
-        _ if seen.is_refused() => Backoff::new(AFTER_ERROR, STEADY).plain(refusals),
+        // Each attempt is a login at the upstream, which may lock users, or deletes what Harbor does not let go.
+        _ if seen.is_refused() || former.is_some() => Backoff::new(AFTER_ERROR, STEADY).plain(failures),
         Some(_) => AFTER_ERROR,
         None => STEADY,
     };
@@ -177,13 +199,19 @@ fn of_seen(kept: ProxyCacheStatus, seen: &Seen, refusals: u32, now: Timestamp) -
     if phase == ProxyCachePhase::Ready {
         status.last_reconciled = Some(Time(now));
     }
-    let findings = findings(plan, health, observed, problem.as_deref(), refused.as_deref());
+    let not_synced = match (&refused, &problem, &former) {
+        (Some(refused), ..) => Some(("UpdateRefused", &**refused)),
+        (None, Some(problem), _) => Some(("ReconcileError", &**problem)),
+        (None, None, former) => former.as_deref().map(|former| ("FormerPairLeft", former)),
+    };
+    let mut findings = findings(plan, health, observed, problem.as_deref(), refused.as_deref());
+    findings.extend(synced(&plan.ownership, not_synced));
     let healthy = match health {
         Health::Healthy => Some(true),
         Health::Unhealthy => Some(false),
         Health::Unknown => None,
     };
-    let settled = problem.is_none() && refused.is_none();
+    let settled = problem.is_none() && refused.is_none() && former.is_none();
     Report { status, findings, healthy, settled, again }
 }
 
@@ -219,11 +247,6 @@ fn findings(
         Ownership::Absent => {}
         owned @ (Ownership::Ours | Ownership::Adoptable) => {
             findings.push(Finding::new(OWNED, true, "Owned", owned.to_string()));
-            findings.push(match (refused, problem) {
-                (Some(refused), _) => Finding::new(SYNCED, false, "UpdateRefused", refused),
-                (None, Some(problem)) => Finding::new(SYNCED, false, "ReconcileError", problem),
-                (None, None) => Finding::new(SYNCED, true, "Synced", ""),
-            });
         }
         foreign @ Ownership::Foreign(_) => {
             let message =
@@ -232,6 +255,19 @@ fn findings(
         }
     }
     findings
+}
+
+/// Whether Harbor has what the object asks for, and nothing besides. A pair of others is not written, so it is told only
+/// what is left of a former one.
+fn synced(ownership: &Ownership, not: Option<(&str, &str)>) -> Option<Finding> {
+    match (ownership, not) {
+        (Ownership::Ours | Ownership::Adoptable, None) => Some(Finding::new(SYNCED, true, "Synced", "")),
+        (Ownership::Ours | Ownership::Adoptable, Some((reason, message)))
+        | (Ownership::Foreign(_), Some((reason @ "FormerPairLeft", message))) => {
+            Some(Finding::new(SYNCED, false, reason, message))
+        }
+        (Ownership::Absent | Ownership::Foreign(_), _) => None,
+    }
 }
 
 /// Whether a status says so already, whenever it was written.
@@ -256,7 +292,7 @@ pub fn says(stored: Option<&ProxyCacheStatus>, report: &Report) -> bool {
             .all(|finding| find(&stored.conditions, finding.type_).is_some_and(|one| same(finding, one)))
 }
 
-fn shortened(message: &str) -> String {
+pub(super) fn shortened(message: &str) -> String {
     let mut message = message.to_owned();
     message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
     message

@@ -1,10 +1,10 @@
 //! The annotations that healing reads and writes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairlead_api::names;
 use fairlead_domain::reference::Reference;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::pod_record::{MOST_BYTES, PodAnnotations, Record, size_of};
@@ -12,6 +12,9 @@ use crate::pull_failure::PullFailure;
 
 /// The only version there is. An annotation of another version is replaced.
 const VERSION: u32 = 1;
+
+/// How long after a patch the kubelet may repeat what it said of the image before: as long as it pulls.
+const OLD_NEWS: SignedDuration = SignedDuration::from_mins(5);
 
 /// Images that are remembered for one container; more than any record offers.
 const MOST_TRIED: usize = 32;
@@ -33,6 +36,8 @@ pub struct Written<'a> {
     pub upstreams: Option<&'a str>,
     /// `harbor-reef/patched-containers`
     pub patched_containers: Option<&'a str>,
+    /// `harbor-reef/patched`
+    pub patched: Option<&'a str>,
 }
 
 /// An annotation that cannot be read, and is treated as if it were not there.
@@ -80,6 +85,18 @@ impl<'a> Written<'a> {
     /// Containers that were patched, in the order in which they were.
     pub fn patched_containers(&self) -> Vec<String> {
         read_patched(self.patched_containers).unwrap_or_default()
+    }
+
+    /// Until when a reason whose message names no image may be about the image that a container had before it was
+    /// patched; none if it counts. A kubelet publishes the new image at once, beside the reason of the last attempt, which
+    /// is kept while it pulls. An attempt that fails as well shows by what follows: `ImagePullBackOff` quotes the image.
+    /// This is read from the Pod, so that a new leader knows it, too.
+    pub fn old_news_until(&self, container: &str, waiting: &str, now: Timestamp) -> Option<Timestamp> {
+        let is_vague = matches!(waiting, "ErrImagePull" | "RegistryUnavailable");
+        let patched: Timestamp = self.patched.filter(|_| is_vague)?.parse().ok()?;
+        let is_recent = now.duration_since(patched).abs() < OLD_NEWS;
+        let is_patched = is_recent && self.patched_containers().iter().any(|name| name == container);
+        patched.checked_add(OLD_NEWS).ok().filter(|_| is_patched)
     }
 
     /// What the Pod with this UID was given. An annotation that names another UID came with a template or a copy, and
@@ -149,6 +166,9 @@ pub struct Tried {
     #[serde(default)]
     uid: Box<str>,
     images: BTreeMap<String, BTreeMap<String, TriedImage>>,
+    /// Containers that were given more than there is room to remember. They are given nothing more.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    full: BTreeSet<String>,
 }
 
 /// An image that a container was given.
@@ -164,7 +184,7 @@ pub struct TriedImage {
 impl Tried {
     /// Of a Pod that was given nothing yet.
     pub fn of(uid: &str) -> Self {
-        Self { v: VERSION, uid: uid.into(), images: BTreeMap::new() }
+        Self { v: VERSION, uid: uid.into(), images: BTreeMap::new(), full: BTreeSet::new() }
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -174,6 +194,9 @@ impl Tried {
 
     /// Whether a container was given an image before, however that was written.
     pub(super) fn has(&self, container: &str, image: &str) -> bool {
+        if self.full.contains(container) {
+            return true;
+        }
         let Some(tried) = self.images.get(container) else { return false };
         let reference = Reference::parse(image).ok();
         tried.len() >= MOST_TRIED
@@ -202,7 +225,18 @@ impl Tried {
         attempts.filter_map(|(image, attempt)| Some((image.as_str(), attempt.failed?, attempt.at?)))
     }
 
-    pub(super) fn text(&self) -> Option<String> {
-        serde_json::to_string(self).ok()
+    /// As it is written: no longer than what is read again. What does not fit is forgotten, of the containers with the
+    /// most first.
+    pub(super) fn text(mut self) -> Option<String> {
+        let mut text = serde_json::to_string(&self).ok()?;
+        while text.len() > MOST_BYTES {
+            let bytes = |images: &BTreeMap<String, TriedImage>| images.keys().map(String::len).sum::<usize>();
+            let (largest, _) = self.images.iter().max_by_key(|(_, images)| bytes(images))?;
+            let largest = largest.clone();
+            self.images.remove(&largest);
+            self.full.insert(largest);
+            text = serde_json::to_string(&self).ok()?;
+        }
+        Some(text)
     }
 }

@@ -18,10 +18,6 @@ const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
 /// A container that could be given nothing is looked at again after this time, when verdicts have been refreshed.
 const RECHECK: SignedDuration = SignedDuration::from_secs(30);
 
-/// What the kubelet said before a patch is not believed of the image that was given, for so long: it repeats that while
-/// it pulls. An attempt that fails as well is followed by another reason and message, which count at once.
-const OLD_NEWS: SignedDuration = SignedDuration::from_mins(5);
-
 /// All failures that are known.
 #[derive(Debug, Default)]
 pub struct Incidents {
@@ -37,10 +33,6 @@ struct Incident {
     refused: Option<Timestamp>,
     /// A patch was refused because of a change that came before it, and decided about anew at once.
     overtaken: bool,
-    /// What the kubelet said of containers before they were patched. While it says the same, that is old news, though
-    /// not for ever: it may meet the same failure with the new image.
-    settled: HashMap<Box<str>, (Box<str>, Box<str>)>,
-    settled_until: Option<Timestamp>,
     /// What was reported already.
     reported: BTreeSet<String>,
 }
@@ -52,7 +44,6 @@ struct Failing {
     since: Timestamp,
     /// The kubelet's reason when it was last looked at.
     waiting: Box<str>,
-    message: Box<str>,
     observations: u32,
     cause: PullFailure,
 }
@@ -110,9 +101,7 @@ impl Incidents {
         let record = pod.written.record();
         for (position, container) in pod.containers.iter().enumerate() {
             let Some(failing) = incident.containers.get(container.name()) else {
-                // What is said may be about the image that it has now.
-                let until = incident.settled_until.filter(|until| *until > now);
-                look.next = look.next.into_iter().chain(until).min();
+                look.next = look.next.into_iter().chain(pod.old_news_until(container, now)).min();
                 continue;
             };
             let mut judged = container.clone();
@@ -172,10 +161,6 @@ impl Incidents {
     /// The Pod was patched: until the watch shows it, it looks as it did before.
     pub fn patched(&mut self, uid: &Arc<str>, now: Timestamp) {
         if let Some(incident) = self.pods.get_mut(uid) {
-            let said = |failing: &Failing| (failing.waiting.clone(), failing.message.clone());
-            let settled = incident.containers.iter().map(|(name, failing)| (name.clone(), said(failing)));
-            incident.settled = settled.collect();
-            incident.settled_until = now.checked_add(OLD_NEWS).ok();
             (incident.refused, incident.overtaken) = (None, false);
         }
         self.rest(uid, now, SignedDuration::from_secs(RETRY_SECONDS));
@@ -206,20 +191,13 @@ impl Incident {
                     failing.waiting = container.waiting.into();
                     failing.observations += 1;
                 }
-                if *failing.message != *container.message {
-                    failing.message = container.message.into();
-                }
                 // What the kubelet repeats while it waits may lack the cause that it told before.
                 if container.failure != PullFailure::Unknown {
                     failing.cause = container.failure;
                 }
                 continue;
             }
-            let said = |(waiting, message): &(Box<str>, Box<str>)| {
-                **waiting == *container.waiting && **message == *container.message
-            };
-            let is_recent = self.settled_until.is_some_and(|until| until > now);
-            if is_recent && self.settled.get(container.name()).is_some_and(said) {
+            if pod.old_news_until(container, now).is_some() {
                 continue;
             }
             detected.push(position);
@@ -229,7 +207,6 @@ impl Incident {
                 image: Arc::clone(container.image),
                 since: now,
                 waiting: container.waiting.into(),
-                message: container.message.into(),
                 observations: 1,
                 cause: container.failure,
             };

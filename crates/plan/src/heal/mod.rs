@@ -18,6 +18,8 @@ mod tests;
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::pod_record::{Place, Record, Route};
 use crate::pull_failure::PullFailure;
 
@@ -41,8 +43,8 @@ pub struct FailingContainer<'a> {
     /// The kubelet's reason, as it is stored.
     pub waiting: &'a str,
     pub failure: PullFailure,
-    /// The end of the kubelet's message.
-    pub message: &'a str,
+    /// The kubelet's message names what cannot be pulled.
+    pub names_image: bool,
     /// The image volume that cannot be pulled. The image of the container itself is then not at fault.
     pub volume: Option<FailingVolume<'a>>,
 }
@@ -105,6 +107,12 @@ impl FailingPod<'_> {
     /// The images that its containers were given before.
     pub fn tried(&self) -> Tried {
         self.written.tried(self.uid)
+    }
+
+    /// Until when what the kubelet says of a container may be about the image that it had before; none if it counts.
+    fn old_news_until(&self, container: &FailingContainer<'_>, now: Timestamp) -> Option<Timestamp> {
+        let vague = (!container.names_image).then_some(container.waiting)?;
+        self.written.old_news_until(container.name(), vague, now)
     }
 
     /// What was recorded for an image when the Pod was admitted, as long as that is the image that it has. A record

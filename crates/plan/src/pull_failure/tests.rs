@@ -55,6 +55,12 @@ fn causes_are_read_from_what_runtimes_write() {
              unix /run/containerd/containerd.sock: connect: connection refused\"",
             F::Unknown,
         ),
+        ("failed to copy: open /var/lib/containerd/x/data: permission denied: unknown", F::Unknown),
+        (
+            "failed to authorize: failed to fetch oauth token: denied: Permission \"artifactregistry.read\" denied \
+             on resource \"projects/p\" (or it may not exist)",
+            F::Denied,
+        ),
         ("no matching manifest for linux/arm64/v8 in the manifest list entries", F::Platform),
         ("failed to prepare extraction snapshot \"extract-1 sha256:2\": no such file", F::Content),
         ("imageRef of image \"r.io/a:1\" is not set", F::Inspect),
@@ -219,6 +225,23 @@ fn a_failure_of_a_volume_is_told_from_one_of_the_container() {
     ] {
         assert_eq!(failed_volume(message, "r.io/web:1", volumes), volume, "{message}");
     }
+    // Runtimes say `latest` where there is no tag, and leave the tag out where there is a digest.
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let pinned = format!("r.io/web:1@{digest}");
+    for (image, named) in [
+        ("r.io/web", "r.io/web:latest".to_owned()),
+        ("web", "docker.io/library/web:latest".to_owned()),
+        ("r.io/web:latest", "r.io/web".to_owned()),
+        (&pinned, format!("r.io/web@{digest}")),
+    ] {
+        let message = format!("failed to pull and unpack image \"{named}\": not found");
+        assert_eq!(failed_volume(&message, image, volumes), None, "{message}");
+        assert!(!is_ambiguous("ErrImagePull", &message, image, volumes), "{message}");
+        assert_eq!(failed_volume(&message, "r.io/app:1", [("model", image)]), Some("model"), "{message}");
+        assert_eq!(attribution([image].into_iter(), "", &message), Attribution::Named, "{message}");
+        let other = format!("docker://{named}-other: not found");
+        assert!(is_ambiguous("ErrImagePull", &other, image, volumes), "{other}");
+    }
     for (reason, message, ambiguous) in [
         ("ErrImagePull", "unable to retrieve auth token: invalid username/password", true),
         ("RegistryUnavailable", "image pull failed", true),
@@ -237,25 +260,31 @@ fn a_failure_of_a_volume_is_told_from_one_of_the_container() {
 }
 
 #[test]
-fn a_status_about_an_image_that_was_replaced_says_nothing() {
+fn a_message_is_about_what_it_names_or_else_what_the_status_has() {
+    use Attribution::{Former, Named, Presumed};
     let quoting = r#"failed to pull and unpack image "docker.io/library/nginx:1": not found"#;
     for (image, status_image, message, about) in [
-        ("nginx:1", "nginx:1", quoting, true),
-        ("nginx:1", "", quoting, true),
+        ("nginx:1", "nginx:1", quoting, Named),
+        ("nginx:1", "", quoting, Named),
         // It ran with another image before this one failed.
-        ("nginx:1", "m.io/nginx:0", quoting, true),
+        ("nginx:1", "m.io/nginx:0", quoting, Named),
         // The kubelet has not tried the new image yet.
-        ("m.io/nginx:1", "m.io/nginx:1", quoting, false),
-        ("m.io/nginx:1", "nginx:1", quoting, false),
-        ("nginx:1", "docker.io/library/nginx:1", "pull QPS exceeded", true),
-        ("nginx:1", "", "pull QPS exceeded", true),
-        ("m.io/nginx:1", "nginx:1", "pull QPS exceeded", false),
+        ("m.io/nginx:1", "m.io/nginx:1", quoting, Former),
+        ("m.io/nginx:1", "nginx:1", quoting, Former),
+        ("nginx:1", "docker.io/library/nginx:1", "pull QPS exceeded", Presumed),
+        ("nginx:1", "", "pull QPS exceeded", Presumed),
+        ("m.io/nginx:1", "nginx:1", "pull QPS exceeded", Former),
+        ("nginx:1", "nginx:1", "initializing source docker://nginx:1: no such host", Named),
+        ("m.io/nginx:1", "m.io/nginx:1", "initializing source docker://nginx:1: no such host", Presumed),
+        ("r.io/a:1", "r.io/a:1", "initializing source docker://m.io/r.io/a:1: no such host", Presumed),
+        ("r.io/a:1", "r.io/a:1", "image pull failed for r.io/a:1 because the registry is unavailable", Named),
     ] {
         let wanted = [image].into_iter();
-        assert_eq!(is_about(wanted, status_image, message), about, "{image}, {status_image}, {message}");
+        assert_eq!(attribution(wanted, status_image, message), about, "{image}, {status_image}, {message}");
     }
     let volume = r#"Back-off pulling image "r.io/models/llm:3""#;
-    assert!(is_about(["r.io/web:1", "r.io/models/llm:3"].into_iter(), "r.io/web:1", volume));
+    let both = ["r.io/web:1", "r.io/models/llm:3"].into_iter();
+    assert_eq!(attribution(both, "r.io/web:1", volume), Named);
 }
 
 #[test]

@@ -72,7 +72,8 @@ pub struct Copy {
     pub applied_at: WallTime,
     /// `None` if only its metadata was looked at.
     pub content: Option<Content>,
-    /// Whether it carries all our marks: kube-image-keeper's copies have no owner reference.
+    /// Whether it carries all our marks: kube-image-keeper's copies have no owner reference, and earlier copies for a
+    /// `ProxyCache` one that leads nowhere.
     pub complete: bool,
 }
 
@@ -253,7 +254,7 @@ impl Planner<'_> {
                 return;
             }
             (Some(has), Some(wanted)) if has != wanted => Some("its source has changed"),
-            (Some(_), Some(_)) if !copy.complete => Some("it lacks marks, as kube-image-keeper's copies do"),
+            (Some(_), Some(_)) if !copy.complete => Some("its marks are incomplete"),
             (_, None) | (Some(_), Some(_)) => None,
         };
         match why {

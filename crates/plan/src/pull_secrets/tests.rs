@@ -187,7 +187,7 @@ fn a_copy_in_use_is_kept_right() {
 
     let unmarked = Copy { complete: false, ..copy(MINUTE) };
     let adopted = World::new().used("shop").seen("shop", FoundSecret::Copy(unmarked));
-    assert_eq!(adopted.actions(), ["apply shop: it lacks marks, as kube-image-keeper's copies do"]);
+    assert_eq!(adopted.actions(), ["apply shop: its marks are incomplete"]);
     let half_known =
         World::new().used("shop").seen("shop", FoundSecret::Copy(Copy { content: None, ..copy(MINUTE) }));
     assert_eq!(half_known.actions(), ["look shop"]);

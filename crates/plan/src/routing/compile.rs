@@ -9,7 +9,7 @@ use fairlead_api::kuik::{
     self, Cleanup, ClusterImageSetMirror, ClusterReplicatedImageSet, CredentialSecret, ImageSetMirror,
     MirrorAccess, ReplicatedImageSet,
 };
-use fairlead_api::reef::{ProxyCache, ProxyCacheHealth, ProxyCachePhase};
+use fairlead_api::reef::{ProxyCache, ProxyCacheHealth, ProxyCachePhase, ProxyCacheStatus};
 use fairlead_domain::{
     duration::Duration,
     reference::Location,
@@ -128,11 +128,13 @@ impl Policy {
 
 /// Whether Harbor, when it was last looked at, had everything as the object is now, and called the upstream healthy.
 pub fn serves(object: &ProxyCache) -> bool {
-    object.status.as_ref().is_some_and(|status| {
-        status.phase == Some(ProxyCachePhase::Ready)
-            && status.health == Some(ProxyCacheHealth::Healthy)
-            && status.observed_generation == object.metadata.generation
-    })
+    let is_current = |status: &&ProxyCacheStatus| status.observed_generation == object.metadata.generation;
+    object.status.as_ref().filter(is_current).is_some_and(is_serving)
+}
+
+/// The same of a status that was found for the object as it is now.
+pub(crate) fn is_serving(status: &ProxyCacheStatus) -> bool {
+    status.phase == Some(ProxyCachePhase::Ready) && status.health == Some(ProxyCacheHealth::Healthy)
 }
 
 pub(crate) fn identity(

@@ -25,6 +25,7 @@ pub use self::alternatives::{
     Alternative, Alternatives, GuardedCopy, MOST_ALTERNATIVES, Origin, SecretUse, Withheld,
 };
 pub use self::choice::{Decision, LocationAnswer, RoutingFailure, judge};
+pub(crate) use self::compile::is_serving;
 pub use self::compile::serves;
 pub(crate) use self::compile::{identity, scope};
 pub use self::identity::{PolicyId, PolicyKind, SecretName};

@@ -197,6 +197,12 @@ async fn credentials_do_not_follow_a_redirect_to_another_host() -> Result<()> {
     }
     assert_eq!(&client.get("/away").await?.body[..], b"away");
     assert!(!has_secrets(&asked_of_other.recv().await.context("a request")?));
+
+    let settings = HttpSettings { follows_elsewhere: false, ..with_secrets() };
+    let client = HttpClient::new(url("http", service, "/")?, settings)?;
+    assert_eq!(&client.get("/home").await?.body[..], b"home");
+    assert!(client.get("/away").await?.status.is_redirection(), "that is for the caller to judge");
+    assert!(asked_of_other.try_recv().is_err(), "it is not asked");
     Ok(())
 }
 

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::http::{Answer, Call, decode};
-use super::registries::time;
+use super::registries::{self, time};
+use super::robots::Caller;
 use super::state::{HeldProject, State};
 
 /// Adapters that may serve proxy projects unless core is configured otherwise.
@@ -24,6 +25,10 @@ const PERMITTED: &[&str] = &[
 pub(super) fn answer(state: &mut State, call: &Call, rest: &[&str]) -> Answer {
     let result = match (&call.method, rest) {
         (&Method::GET, []) => Ok(list(state, call)),
+        // Any login will do.
+        (&Method::HEAD, []) if matches!(call.caller, Caller::Anonymous) => {
+            Err(Answer::error(401, "unauthorized"))
+        }
         (&Method::HEAD, []) => {
             let name = call.parameter("project_name").unwrap_or_default();
             Ok(Answer::empty(if state.project(name).is_some() { 200 } else { 404 }))
@@ -39,9 +44,12 @@ pub(super) fn answer(state: &mut State, call: &Call, rest: &[&str]) -> Answer {
         }),
         (&Method::GET, [name, "summary"]) => named(state, call, name).map(|project| {
             let count = state.repositories.values().filter(|one| one.project == project.name).count();
-            Answer::json(
-                json!({"repo_count": count, "quota": {"hard": {"storage": -1}, "used": {"storage": 0}}}),
-            )
+            let quota = json!({"hard": {"storage": -1}, "used": {"storage": 0}});
+            let mut summary =
+                Map::from_iter([("repo_count".to_owned(), json!(count)), ("quota".to_owned(), quota)]);
+            let registry = project.registry.and_then(|id| state.registries.get(&id));
+            summary.extend(registry.map(|one| ("registry".to_owned(), registries::without_credential(one))));
+            Answer::json(Value::Object(summary))
         }),
         (&Method::GET, [name, "repositories"]) => list_repositories(state, call, name),
         (&Method::DELETE, [name, "repositories", repository]) => {

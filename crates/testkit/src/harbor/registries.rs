@@ -228,6 +228,15 @@ fn shown(one: &HeldRegistry) -> Value {
     Value::Object(body)
 }
 
+/// As a project shows the endpoint that it serves from.
+pub(super) fn without_credential(one: &HeldRegistry) -> Value {
+    let mut body = shown(one);
+    if let Some(body) = body.as_object_mut() {
+        body.remove("credential");
+    }
+    body
+}
+
 pub(super) fn time(time: Timestamp) -> String {
     format!("{time:.3}")
 }

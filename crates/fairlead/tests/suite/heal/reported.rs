@@ -104,6 +104,16 @@ async fn a_pod_goes_through_its_places_each_once_and_stays_a_user_of_what_it_ask
     ensure!(found["asked"] == asked.as_str() && found["used"] == other.as_str(), "{found}");
     let originals = annotation(&pod, "kuik.enix.io/original-images");
     ensure!(originals == Some(json!({"app": asked})), "{originals:?}");
+    // The kubelet repeats what it said of the former image until it has tried this one. A Pod that failed later is
+    // healed, so this one was looked at.
+    waits(&pods, &pod, "ErrImagePull", "connection refused").await?;
+    let later = rig.create(&namespace, &bound("gone.invalid/app:1", &self::originals(&other))).await?;
+    waits(&pods, &later, "ErrImagePull", "no such host").await?;
+    gets(&pods, &later, &other).await?;
+    let events: Api<Event> = Api::namespaced(rig.client().await?, &namespace);
+    let events = events.list(&ListParams::default()).await?.items;
+    let mut of_pod = events.iter().filter(|event| event.involved_object.uid == pod.metadata.uid);
+    ensure!(of_pod.all(|event| event.reason.as_deref() != Some("NotHealed")), "{events:?}");
     // It fails there, too, and every place was tried.
     waits(&pods, &pod, "ErrImagePull", &format!("\"{other}\": connection refused")).await?;
     let said = told(rig, &namespace, &pod, "NotHealed").await?;

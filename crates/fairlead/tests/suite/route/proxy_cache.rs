@@ -114,9 +114,10 @@ async fn a_pod_is_given_the_cache_of_its_registry_while_harbor_calls_that_health
     ensure!(names.len() == 1, "{names:?}");
     let copies: Api<Secret> = Api::namespaced(rig.client().await?, &namespace);
     let copy = copies.get(names[0]).await?;
-    ensure!(
-        copy.owner_references().iter().any(|owner| owner.kind == "ProxyCache" && owner.name == "private")
-    );
+    let owners = copy.owner_references();
+    let own = owners.iter().find(|owner| owner.kind == "ProxyCache" && owner.name == "private");
+    let api_version = own.map(|owner| &*owner.api_version);
+    ensure!(api_version == Some("harbor-reef.nvidia.com/v1alpha1"), "{owners:?}");
 
     // Harbor says that the upstream is gone: the caches are offered no longer.
     harbor.upstream(&scene.upstream.endpoint().url(), Upstream::Down);

@@ -5,13 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_api::conditions::{Condition, merge};
+use fairlead_api::conditions::{Condition, Finding, merge};
 use fairlead_api::names::reef::PROXY_CACHE_FINALIZER;
-use fairlead_api::reef::{OWNED, ProxyCache, ProxyCacheStatus, ProxyCacheType, SYNCED};
+use fairlead_api::reef::{OFFERED, OWNED, ProxyCache, ProxyCacheStatus, ProxyCacheType, SYNCED};
 use fairlead_plan::cache::{
-    Desired, Mark, Outcome, Report, SpecError, Stage, leaving, next_attempt, not_configured, report, says,
-    wants_finalizer,
+    Desired, Mark, Offer, Outcome, Report, Seen, SpecError, Stage, leaving, left_by_invalid, next_attempt,
+    not_configured, offered, report, says, wants_finalizer,
 };
+use fairlead_plan::routing::{PolicyId, PolicyKind};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -21,7 +22,7 @@ use super::look::{Deleted, Look, Looked, Removed};
 use super::{CacheSetup, events};
 use crate::cluster::identity;
 use crate::cluster::state::Changes;
-use crate::controller::finalizers;
+use crate::controller::finalizers::{self, Finalized};
 use crate::controller::status::{Draft, Manner, ObjectId, StatusWriter};
 use crate::controller::{Broken, Controller, Inflight, wake_at};
 use crate::platform::leader::Term;
@@ -48,6 +49,8 @@ struct Cache {
     object: Arc<ProxyCache>,
     name: Arc<str>,
     desired: Result<Arc<Desired>, SpecError>,
+    /// Why routing does not take it.
+    routing_error: Option<String>,
     /// What the last look was based on.
     basis: Basis,
     due: Timestamp,
@@ -58,12 +61,18 @@ struct Cache {
     complete: Option<i64>,
     /// Updates that Harbor refused, or removals that failed, in a row.
     failures: u32,
+    /// An event has told that Harbor refuses what the object and its Secret ask for now.
+    refusal_told: bool,
+    /// Since when pairs of former names cannot be removed.
+    stuck_since: Option<Timestamp>,
     failing: Option<String>,
     /// The object may go.
     released: bool,
     finalizer_due: Timestamp,
     /// What its status should say.
     report: Option<Report>,
+    /// What its status said last, and whether Pods are offered the cache.
+    said: Option<(Report, Option<Finding>)>,
     /// The type under which the gauge shows it.
     shown_as: Option<ProxyCacheType>,
 }
@@ -106,7 +115,13 @@ impl Controller for CacheController {
         if setup.context.config.harbor.url.is_some() {
             setup.secrets.lock().get_or_insert_with(|| resources.own_secrets.keep_watched());
         }
-        vec![resources.proxy_caches.changes(), resources.own_secrets.changes(), setup.skipped.listen()]
+        let problems = setup.context.secrets.problems().changes();
+        vec![
+            resources.proxy_caches.changes(),
+            resources.own_secrets.changes(),
+            problems,
+            setup.skipped.listen(),
+        ]
     }
 
     async fn begin(setup: &Arc<CacheSetup>, _term: &Term) -> Result<Self, Broken> {
@@ -182,7 +197,8 @@ impl CacheController {
                 secrets: [admin.clone(), secret],
                 siblings,
             };
-            let cache = self.caches.entry(uid).or_insert_with(|| Cache::new(object, &basis, now));
+            let setup = &self.setup;
+            let cache = self.caches.entry(uid).or_insert_with(|| Cache::new(object, &basis, setup, now));
             cache.take_up(object, desired, basis, now, &self.setup);
         }
         self.caches.retain(|uid, cache| {
@@ -229,7 +245,7 @@ impl CacheController {
             let desired = match &cache.desired {
                 Ok(desired) => desired.clone(),
                 Err(error) => {
-                    cache.cannot_be_read(&error.to_string(), now);
+                    cache.cannot_be_read(&error.to_string(), &self.setup, now);
                     continue;
                 }
             };
@@ -265,14 +281,13 @@ impl CacheController {
     async fn write(&mut self, term: &Term, begun: Instant) {
         let mut drafts = Vec::new();
         for cache in self.caches.values_mut() {
-            cache.report.take_if(|report| says(cache.object.status.as_ref(), report));
-            drafts.extend(cache.report.as_ref().map(|report| draft(&cache.object, report)));
+            drafts.extend(cache.unsaid(&self.setup).map(|report| draft(&cache.object, &report)));
         }
         drafts.extend(Draft::of_all_malformed(&self.setup.context.resources.proxy_caches.snapshot()));
         self.statuses.write_all(drafts, term, begun).await;
     }
 
-    /// What was made for objects that cannot be read is not known, so they go without it.
+    /// What was made for objects that cannot be read is not known, so they go without it, and an event says so.
     async fn release_malformed(&mut self, term: &Term) {
         let context = &self.setup.context;
         for (key, malformed) in &context.resources.proxy_caches.snapshot().malformed {
@@ -280,7 +295,15 @@ impl CacheController {
             if malformed.deleting && held && term.holds() {
                 let object = ObjectId::malformed::<ProxyCache>(key, malformed);
                 let seen = (Some(&*malformed.resource_version), &*malformed.finalizers);
-                set_finalizer(&context.client, &object, seen, false).await;
+                let gone = set_finalizer(&context.client, &object, seen, false).await;
+                let status = ProxyCacheStatus {
+                    conditions: malformed.conditions.clone(),
+                    ..ProxyCacheStatus::default()
+                };
+                let left = left_by_invalid(&status, &malformed.error, context.config.harbor.retain_on_delete);
+                if let Some(left) = left.filter(|_| gone) {
+                    context.events.tell(events::left_behind_by(&key.name, &malformed.uid, &left));
+                }
             }
         }
     }
@@ -297,34 +320,41 @@ impl CacheController {
     }
 }
 
+/// Tells whether it was written.
 async fn set_finalizer(
     client: &kube::Client,
     object: &ObjectId,
     seen: (Option<&str>, &[String]),
     wanted: bool,
-) {
+) -> bool {
     let ours = [PROXY_CACHE_FINALIZER];
-    if let Err(failure) = finalizers::set(client, FIELD_MANAGER, object, seen, &ours, wanted).await {
+    let written = finalizers::set(client, FIELD_MANAGER, object, seen, &ours, wanted).await;
+    if let Err(failure) = &written {
         tracing::warn!(%object, error = %failure, "cannot set or remove the finalizer; trying again");
     }
+    matches!(written, Ok(Finalized::Done))
 }
 
 impl Cache {
-    fn new(object: &Arc<ProxyCache>, basis: &Basis, now: Timestamp) -> Self {
+    fn new(object: &Arc<ProxyCache>, basis: &Basis, setup: &CacheSetup, now: Timestamp) -> Self {
         Self {
             object: object.clone(),
             name: name_of(object).into(),
             desired: Desired::compile(&object.spec).map(Arc::new),
+            routing_error: setup.routing_error(object),
             basis: basis.clone(),
             due: now,
             running: false,
             taken: None,
             complete: None,
             failures: 0,
+            refusal_told: false,
+            stuck_since: None,
             failing: None,
             released: false,
             finalizer_due: now,
             report: None,
+            said: None,
             shown_as: None,
         }
     }
@@ -346,6 +376,13 @@ impl Cache {
             if !self.basis.deleting && basis.deleting {
                 (self.report, self.failures) = (None, 0);
             }
+            if (self.basis.generation, &self.basis.secrets) != (basis.generation, &basis.secrets) {
+                self.refusal_told = false;
+            }
+            if self.basis.generation != basis.generation {
+                (self.failures, self.stuck_since, self.said) = (0, None, None);
+                self.routing_error = setup.routing_error(object);
+            }
             self.basis = basis;
             self.due = now;
         }
@@ -363,6 +400,31 @@ impl Cache {
         self.object.status.as_ref()
     }
 
+    /// What its status should say and does not. Whether Pods are offered the cache changes between two looks, too.
+    fn unsaid(&mut self, setup: &CacheSetup) -> Option<Report> {
+        let known = self.report.as_ref().or_else(|| self.said.as_ref().map(|(report, _)| report))?;
+        let offered = self.offered(&known.status, setup);
+        if self.report.is_none() {
+            self.report = self.said.take_if(|(_, before)| *before != offered).map(|(report, _)| report);
+        }
+        let report = self.report.clone()?.and(offered.clone());
+        if says(self.status(), &report) {
+            self.said = self.report.take().map(|report| (report, offered));
+            return None;
+        }
+        Some(report)
+    }
+
+    /// Whether Pods are offered the cache, if the object asks for that.
+    fn offered(&self, status: &ProxyCacheStatus, setup: &CacheSetup) -> Option<Finding> {
+        self.object.spec.routing.as_ref()?;
+        let uid = self.object.metadata.uid.as_deref().unwrap_or_default().into();
+        let (kind, name) = (PolicyKind::ProxyCache, self.name.clone());
+        let mut secrets = setup.context.secrets.problems().of(&PolicyId { kind, namespace: None, name, uid });
+        secrets.sort();
+        Some(offered(&Offer { error: self.routing_error.as_deref(), secrets: &secrets, status }))
+    }
+
     /// Nothing is done before that, unless something changes, or has changed since the last look began.
     fn wait(&mut self, time: Duration, now: Timestamp) {
         let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
@@ -371,7 +433,7 @@ impl Cache {
     }
 
     fn looked(&mut self, looked: Looked, setup: &CacheSetup, now: Timestamp) {
-        let Looked { generation, outcome, taken, done } = looked;
+        let Looked { generation, mut outcome, taken, done } = looked;
         self.taken = taken;
         for what in &done {
             setup.context.events.tell(events::done(&self.object, what, now));
@@ -381,6 +443,11 @@ impl Cache {
         if generation != self.basis.generation {
             return;
         }
+        let mut is_stuck = false;
+        if let Outcome::Seen(seen) = &mut outcome {
+            self.give_up(seen, setup, now);
+            is_stuck = seen.former.is_some();
+        }
         let is_complete = matches!(&outcome, Outcome::Seen(seen) if seen.is_complete());
         self.complete = generation.filter(|_| is_complete);
         let (refused, is_refused) = match &outcome {
@@ -388,10 +455,11 @@ impl Cache {
             Outcome::Failed(_) => (None, false),
         };
         let report = report(self.status(), generation, &outcome, self.failures, now);
-        if let (Some(refused), 0) = (refused, self.failures) {
+        if let Some(refused) = refused.filter(|_| !self.refusal_told) {
             setup.context.events.tell(events::refused(&self.object, refused, now));
         }
-        self.failures = if is_refused { self.failures.saturating_add(1) } else { 0 };
+        self.refusal_told = refused.is_some();
+        self.failures = if is_refused || is_stuck { self.failures.saturating_add(1) } else { 0 };
         setup.metrics.looked(report.settled);
         if let Some(healthy) = report.healthy {
             let kind = self.object.spec.type_;
@@ -400,6 +468,16 @@ impl Cache {
         }
         self.wait(report.again, now);
         self.report = Some(report);
+    }
+
+    /// Gives up pairs of former names that could not be removed for too long.
+    fn give_up(&mut self, seen: &mut Seen, setup: &CacheSetup, now: Timestamp) {
+        self.stuck_since = seen.former.as_ref().map(|_| self.stuck_since.unwrap_or(now));
+        if let Some(left) = self.stuck_since.and_then(|since| seen.give_up(since, now)) {
+            tracing::warn!(proxycache = &*self.name, left, "objects of a former name remain in Harbor");
+            setup.context.events.tell(events::left_behind(&self.object, &left));
+            self.stuck_since = None;
+        }
     }
 
     fn removed(&mut self, removed: Removed, setup: &CacheSetup, now: Timestamp) {
@@ -426,11 +504,12 @@ impl Cache {
         }
     }
 
-    /// The object is invalid: what it would stand for is not known, so it has nothing that could go with it.
-    fn cannot_be_read(&mut self, error: &str, now: Timestamp) {
+    /// The object is invalid: what it would stand for is not known, so nothing goes with it.
+    fn cannot_be_read(&mut self, error: &str, setup: &CacheSetup, now: Timestamp) {
         if self.basis.deleting {
-            (self.released, self.report) = (true, None);
-            return;
+            let retain = setup.context.config.harbor.retain_on_delete;
+            let left = self.status().and_then(|status| left_by_invalid(status, error, retain));
+            return self.removed(Removed::Done { left }, setup, now);
         }
         let outcome = Outcome::Failed(error.to_owned());
         self.report = Some(report(self.status(), self.basis.generation, &outcome, 0, now));
@@ -455,7 +534,8 @@ fn draft(object: &ProxyCache, report: &Report) -> Draft {
         said || (!observed && [OWNED, SYNCED].contains(&&*one.type_))
     };
     let (conditions, others): (Vec<_>, Vec<_>) = all.into_iter().partition(ours);
-    let others: Vec<_> = others.into_iter().filter(|one| ![OWNED, SYNCED].contains(&&*one.type_)).collect();
+    let is_over = |one: &Condition| [OWNED, SYNCED, OFFERED].contains(&&*one.type_);
+    let others: Vec<_> = others.into_iter().filter(|one| !is_over(one)).collect();
     let mut status = json!(ProxyCacheStatus { conditions: Vec::new(), ..report.status.clone() });
     let manner = manner(object, &mut status);
     Draft::new(ObjectId::of(object), manner, status, &conditions, &others)

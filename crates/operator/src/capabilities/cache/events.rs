@@ -5,9 +5,15 @@ use kube::{Resource, ResourceExt};
 
 use crate::controller::events::{About, Notice};
 
-/// An object goes, and what was to go with it stays.
+/// What was to be removed from Harbor stays there.
 pub(super) fn left_behind(object: &ProxyCache, left: &str) -> Notice {
-    notice(object, true, "LeftInHarbor", left.to_owned(), object.uid().unwrap_or_default())
+    left_behind_by(&object.name_any(), &object.uid().unwrap_or_default(), left)
+}
+
+/// The same of an object that cannot be read.
+pub(super) fn left_behind_by(name: &str, uid: &str, left: &str) -> Notice {
+    let about = about(name.to_owned(), uid.to_owned());
+    Notice { about, warning: true, reason: "LeftInHarbor", message: left.to_owned(), key: left.to_owned() }
 }
 
 /// Harbor was changed, at this moment.
@@ -21,12 +27,16 @@ pub(super) fn refused(object: &ProxyCache, why: &str, since: jiff::Timestamp) ->
 }
 
 fn notice(object: &ProxyCache, warning: bool, reason: &'static str, message: String, key: String) -> Notice {
-    let about = About {
+    let about = about(object.name_any(), object.uid().unwrap_or_default());
+    Notice { about, warning, reason, message, key }
+}
+
+fn about(name: String, uid: String) -> About {
+    About {
         api_version: ProxyCache::api_version(&()).into_owned(),
         kind: ProxyCache::kind(&()).into_owned(),
         namespace: None,
-        name: object.name_any(),
-        uid: object.uid().unwrap_or_default(),
-    };
-    Notice { about, warning, reason, message, key }
+        name,
+        uid,
+    }
 }

@@ -1,6 +1,6 @@
 //! One look at what Harbor holds for an object: observe, plan, act, until there is nothing left to do.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairlead_api::reef::ProxyCache;
@@ -79,17 +79,20 @@ impl Look {
             Some(keys) => self.access.upstream(keys).await.map(Some),
         };
         let (mut refused, mut failed, mut pushed) = (None, None, None);
-        let (mut rejected, mut was_taken) = (false, None);
+        let (mut rejected, mut was_taken, mut former) = (false, None, BTreeMap::new());
         for step in 0.. {
             let observed = self.observe(&harbor).await?;
             let plan = self.plan(&observed, login.as_ref().map(Option::as_ref).map_err(String::as_str));
-            let next = plan
-                .actions
-                .iter()
-                .find(|action| refused.is_none() || !matches!(action, Action::UpdateEndpoint { .. }));
-            let next = next.filter(|_| failed.is_none()).cloned();
+            let is_open = |action: &&Action| match action {
+                Action::UpdateEndpoint { .. } => refused.is_none(),
+                Action::RemoveFormer(pair) => !former.contains_key(&pair.endpoint.name),
+                Action::CreateEndpoint | Action::CreateProject { .. } | Action::SetVisibility { .. } => true,
+            };
+            let next = plan.actions.iter().find(is_open).filter(|_| failed.is_none()).cloned();
             let Some(action) = next else {
-                let seen = Seen { observed, plan, failed, refused, rejected, taken: pushed };
+                let former: Vec<_> = former.into_values().collect();
+                let former = (!former.is_empty()).then(|| former.join("; "));
+                let seen = Seen { observed, plan, failed, former, refused, rejected, taken: pushed };
                 return Ok(Outcome::Seen(Box::new(seen)));
             };
             if step == STEPS {
@@ -97,26 +100,30 @@ impl Look {
                 continue;
             }
             let known = login.as_ref().ok().and_then(Option::as_ref);
-            match self.act(&harbor, &action, known).await {
-                Ok(()) => {
+            match (self.act(&harbor, &action, known).await, &action) {
+                (Ok(()), _) => {
                     if matches!(action, Action::CreateEndpoint | Action::UpdateEndpoint { .. }) {
                         self.taken = known.map(|login| login.hash);
                         pushed = known.map(|login| login.version.clone());
                     }
                     done.push(action.to_string());
                 }
+                // The next plan leaves it where it is.
+                (Err(Trouble::Wanted { .. }), _) => {}
+                // What the object asks for is there without that.
+                (Err(error), Action::RemoveFormer(pair)) => {
+                    former.insert(pair.endpoint.name.clone(), error.to_string());
+                }
                 // Another client was faster; the next observation shows what it made. If it does not, Harbor holds
                 // something that it does not show.
-                Err(error) if error.class() == Some(Class::Taken) => {
-                    if was_taken.as_ref() == Some(&action) {
-                        failed = Some(not_kept(&action));
+                (Err(error), action) if error.class() == Some(Class::Taken) => {
+                    if was_taken.as_ref() == Some(action) {
+                        failed = Some(not_kept(action));
                     }
-                    was_taken = Some(action);
+                    was_taken = Some(action.clone());
                 }
-                // The next plan leaves it where it is.
-                Err(Trouble::Wanted { .. }) => {}
-                Err(error) if error.is_refusal_of(&action) => refused = Some(error.to_string()),
-                Err(error) => {
+                (Err(error), action) if error.is_refusal_of(action) => refused = Some(error.to_string()),
+                (Err(error), _) => {
                     rejected = error.class() == Some(Class::Rejected) && action == Action::CreateEndpoint;
                     failed = Some(error.to_string());
                 }

@@ -14,6 +14,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlead_api::reef::ProxyCache;
+use fairlead_plan::cache::routing_error;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
@@ -38,6 +40,11 @@ impl CacheSetup {
     pub fn new(context: Arc<Context>, metrics: Metrics) -> Self {
         let ahead = Mutex::new(SignedDuration::ZERO);
         Self { context, metrics, secrets: Mutex::default(), ahead, skipped: Bell::default() }
+    }
+
+    /// Why routing does not take an object.
+    fn routing_error(&self, object: &ProxyCache) -> Option<String> {
+        routing_error(object, self.context.config.harbor.pull_host())
     }
 
     fn now(&self) -> Timestamp {

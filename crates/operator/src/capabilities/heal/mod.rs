@@ -114,7 +114,12 @@ impl Controller for Healing {
         let (begun, now) = (Instant::now(), Timestamp::now());
         self.confirm(now);
         if !std::mem::replace(&mut self.recalled, true) {
-            report::recall(&self.setup.context, now);
+            let HealSetup { context, .. } = &*self.setup;
+            for repair in
+                report::recalled(&context.resources.pods, |pod| self.setup.rules.is_in_scope(pod), now)
+            {
+                context.events.tell(repair);
+            }
         }
         let mut failing = self.setup.context.resources.pods.failing();
         failing.retain(|pod| self.setup.rules.covers(pod));

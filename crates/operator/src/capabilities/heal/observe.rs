@@ -41,10 +41,13 @@ impl From<&Config> for Rules {
 impl Rules {
     /// Whether healing is for this Pod. Whether admission has seen it makes no difference.
     pub(super) fn covers(&self, pod: &PodEntry) -> bool {
+        !pod.deleting && !pod.has_ended() && self.is_in_scope(pod)
+    }
+
+    /// The same, were the Pod not over.
+    pub(super) fn is_in_scope(&self, pod: &PodEntry) -> bool {
         let (labels, annotations) = (LabelsOf(&pod.labels), AnnotationsOf(&pod.annotations));
-        !pod.deleting
-            && !pod.has_ended()
-            && !pod.is_static()
+        !pod.is_static()
             && (self.namespaces.is_empty() || self.namespaces.contains(&*pod.key.namespace))
             && self.exclusions.skipped(&labels, &annotations).is_none()
     }
@@ -78,7 +81,7 @@ pub(super) fn view(pod: &PodEntry) -> FailingPod<'_> {
             image: &container.image,
             waiting,
             failure: problem.failure,
-            message: &problem.message,
+            names_image: problem.names_image,
             volume,
         });
     }
@@ -91,6 +94,7 @@ pub(super) fn view(pod: &PodEntry) -> FailingPod<'_> {
         originals: text(names::kuik::ORIGINAL_IMAGES),
         upstreams: text(names::reef::ORIGINAL_UPSTREAMS),
         patched_containers: text(names::reef::PATCHED_CONTAINERS),
+        patched: text(names::reef::PATCHED),
     };
     FailingPod { uid: &pod.uid, containers, written }
 }
@@ -136,10 +140,20 @@ fn is_exempt(context: &Context, rules: &Rules, pod: &PodEntry) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use fairlead_plan::heal::Incidents;
+    use jiff::Timestamp;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cluster::state::{PodListing, Pods};
+    use crate::cluster::state::{Key, PodListing, Pods};
+    use crate::registries::node_failures::is_old_news;
+
+    const OLD: &str = "old.io/app:1";
+    const NEW: &str = "new.io/app:1";
+    /// CRI-O passes this on without the name of the image.
+    const DENIED: &str = "unable to retrieve auth token: invalid username/password";
 
     fn covers(config: &str, metadata: &Value, phase: &str) -> bool {
         let mut object = json!({
@@ -175,5 +189,68 @@ mod tests {
         ] {
             assert_eq!(covers(config, &metadata, phase), expected, "{config} {metadata} {phase}");
         }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + seconds).expect("a time")
+    }
+
+    /// A Pod as the watch shows it; `patched`: healing has written it.
+    fn pod(image: &str, status_image: &str, (reason, message): (&str, &str), patched: bool) -> Value {
+        let route =
+            json!({"asked": OLD, "used": image, "by": "original", "alternatives": ["next.io/app:1", OLD]});
+        let mut annotations = json!({
+            "fairlead.dev/routes": json!({"v": 1, "images": {"main": route}}).to_string(),
+        });
+        if patched {
+            annotations["harbor-reef/patched"] = at(0).to_string().into();
+            annotations["harbor-reef/patched-containers"] = json!(["main"]).to_string().into();
+        }
+        json!({
+            "metadata": {"namespace": "shop", "name": "web", "uid": "u", "annotations": annotations},
+            "spec": {"nodeName": "n", "containers": [{"name": "main", "image": image}]},
+            "status": {"containerStatuses": [{
+                "name": "main", "image": status_image,
+                "state": {"waiting": {"reason": reason, "message": message}},
+            }]},
+        })
+    }
+
+    /// The kubelet publishes the new image before it has tried it, beside the reason of the last attempt.
+    #[test]
+    fn what_is_said_of_the_former_image_is_no_failure_of_the_new_one() {
+        let pods = Pods::default();
+        let (mut listing, mut incidents) = (PodListing::new(pods.clone()), Incidents::default());
+        let mut due = |pod: Value, seconds| {
+            listing.applied(&serde_json::from_str(&pod.to_string()).expect("a Pod"));
+            let failing = pods.failing();
+            incidents.retain(&failing.iter().map(|pod| &pod.uid).collect::<HashSet<_>>());
+            failing.iter().any(|pod| !incidents.look(&view(pod), at(seconds)).due.is_empty())
+        };
+        let denied = ("ErrImagePull", DENIED);
+        let waits = format!("Back-off pulling image \"{OLD}\": ErrImagePull: {DENIED}");
+        assert!(due(pod(OLD, OLD, ("ImagePullBackOff", &*waits), false), -1));
+        assert!(!due(pod(NEW, OLD, denied, true), 0), "the kubelet does not know of the patch yet");
+        for (seconds, (reason, message)) in (1..).zip([
+            denied,
+            ("ErrImagePull", "reading manifest 1 in old.io/app: manifest unknown"),
+            ("ErrImagePull", "initializing source docker://old.io/app:1: no such host"),
+            ("RegistryUnavailable", "image pull failed for old.io/app:1 because the registry is unavailable"),
+            ("ImagePullBackOff", &*waits),
+        ]) {
+            assert!(!due(pod(NEW, NEW, (reason, message), true), seconds), "{reason}: {message}");
+            let entry = pods.get(&Key { namespace: "shop".into(), name: "web".into() });
+            let entry = entry.expect("it is known");
+            let main = entry.containers.iter().find(|one| one.pull_problem.is_some());
+            assert!(
+                main.is_none_or(|main| is_old_news(&entry, main, at(seconds))),
+                "nothing is learnt of it"
+            );
+        }
+        let named =
+            "initializing source docker://new.io/app:1: reading manifest 1 in new.io/app: manifest unknown";
+        assert!(due(pod(NEW, NEW, ("ErrImagePull", named), true), 10), "that is about the new one");
+        let waits = waits.replace(OLD, NEW);
+        assert!(due(pod(NEW, NEW, ("ImagePullBackOff", &*waits), true), 20), "and so is what quotes it");
     }
 }

@@ -9,8 +9,7 @@ use fairlead_plan::heal::{
 use fairlead_plan::pod_record::Record;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::cluster::state::PodEntry;
-use crate::context::Context;
+use crate::cluster::state::{PodEntry, Pods};
 use crate::controller::events::{About, EventQueue, Notice};
 use crate::platform::api_error::Failure;
 
@@ -72,15 +71,16 @@ fn healed_at(pod: &PodEntry, at: &str, message: String) -> Notice {
     Notice { key: at.to_owned(), ..notice(pod, false, "Healed", message) }
 }
 
-/// Reports repairs of the last minutes again, from what is written on Pods: events are sent more slowly than Pods are
-/// patched, and the leader that made the repairs may have ended before it could. What was reported already is the same
-/// event.
-pub(super) fn recall(context: &Context, now: Timestamp) {
+/// Repairs of the last minutes in the scope of healing, to be reported again, from what is written on Pods: events are
+/// sent more slowly than Pods are patched, and the leader that made the repairs may have ended before it could. What was
+/// reported already is the same event.
+pub(super) fn recalled(pods: &Pods, is_in_scope: impl Fn(&PodEntry) -> bool, now: Timestamp) -> Vec<Notice> {
     let is_recent = |pod: &PodEntry| {
         let at = pod.annotation(PATCHED).and_then(|at| at.parse::<Timestamp>().ok());
         at.is_some_and(|at| now.duration_since(at).abs() < NEWS)
     };
-    for pod in context.resources.pods.select(is_recent) {
+    let mut repairs = Vec::new();
+    for pod in pods.select(|pod| is_in_scope(pod) && is_recent(pod)) {
         let text = |key| pod.annotation(key).map(|text| &**text);
         let written = Written {
             routes: text(ROUTES),
@@ -96,9 +96,10 @@ pub(super) fn recall(context: &Context, now: Timestamp) {
             })
             .collect();
         if let Some(at) = text(PATCHED).filter(|_| !given.is_empty()) {
-            context.events.tell(healed_at(&pod, at, given.join("; ")));
+            repairs.push(healed_at(&pod, at, given.join("; ")));
         }
     }
+    repairs
 }
 
 /// The API server does not take a repair.
@@ -176,7 +177,33 @@ mod tests {
 
     use super::*;
     use crate::capabilities::heal::observe::view;
-    use crate::cluster::state::{Key, PodListing, Pods};
+    use crate::cluster::state::{Key, PodListing};
+
+    #[test]
+    fn recent_repairs_within_the_scope_are_reported_again() {
+        let pods = Pods::default();
+        let mut listing = PodListing::new(pods.clone());
+        let now = Timestamp::from_second(1_800_000_000).expect("a time");
+        for (namespace, name, age) in [("shop", "new", 60), ("shop", "old", 600), ("other", "new", 60)] {
+            let at = (now - SignedDuration::from_secs(age)).to_string();
+            let annotations = json!({PATCHED: at, PATCHED_CONTAINERS: r#"["app"]"#});
+            let pod = json!({
+                "metadata": {"namespace": namespace, "name": name, "uid": name, "annotations": annotations},
+                "spec": {"containers": [{"name": "app", "image": "b.io/app:1"}]},
+            });
+            listing.applied(&serde_json::from_str(&pod.to_string()).expect("a Pod"));
+        }
+        let told = |repairs: Vec<Notice>| -> Vec<String> {
+            let place =
+                |one: Notice| format!("{}/{}", one.about.namespace.unwrap_or_default(), one.about.name);
+            let mut told: Vec<_> = repairs.into_iter().map(place).collect();
+            told.sort();
+            told
+        };
+        let shop = |pod: &PodEntry| &*pod.key.namespace == "shop";
+        assert_eq!(told(recalled(&pods, shop, now)), ["shop/new"]);
+        assert_eq!(told(recalled(&pods, |_| true, now)), ["other/new", "shop/new"]);
+    }
 
     #[test]
     fn the_same_news_has_one_key_however_it_is_put() {

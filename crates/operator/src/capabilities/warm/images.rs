@@ -42,9 +42,10 @@ const SHOWN: Duration = Duration::from_millis(500);
 const KINDS: [&str; 5] = ["CachedImage", "PullPolicy", "WarmLedger", "Node", "Pod"];
 
 /// What decides about references and gates besides; kinds that are not installed count as listed.
-const BESIDES: [&str; 5] = [
+const BESIDES: [&str; 6] = [
     "ClusterImageSetMirror",
     "ClusterReplicatedImageSet",
+    "ProxyCache",
     "ImageLedger",
     "CachedImageSet",
     "DiscoveryPolicy",
@@ -301,5 +302,19 @@ impl ImageWarming {
             self.warming.not_reported(uid);
         }
         self.failed |= failed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_plan::routing::PolicyKind;
+
+    use super::*;
+
+    #[test]
+    fn every_policy_that_may_route_a_pull_is_waited_for() {
+        for kind in PolicyKind::ALL.into_iter().filter(|kind| kind.is_cluster_scoped()) {
+            assert!(BESIDES.contains(&kind.name()), "{kind}");
+        }
     }
 }

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use fairlead_api::names;
 use fairlead_plan::owners::Controller;
 use fairlead_plan::pod_record::Place;
-use fairlead_plan::pull_failure::{PullFailure, end_of, failed_volume, is_about, is_ambiguous};
+use fairlead_plan::pull_failure::{
+    Attribution, PullFailure, attribution, end_of, failed_volume, is_ambiguous,
+};
 use fairlead_plan::warm::record::Record as PullRecord;
 use kube::api::ObjectMeta;
 
@@ -96,6 +98,8 @@ pub struct PullProblem {
     pub failure: PullFailure,
     /// The end of the kubelet's message.
     pub message: Arc<str>,
+    /// The message names what could not be pulled. Of one that does not, the image in the status is taken for it.
+    pub names_image: bool,
     /// The image volume that could not be pulled, where it is not the image of the container.
     pub volume: Option<Arc<str>>,
     /// Where the kubelet's word stands among the statuses of containers of its kind.
@@ -376,7 +380,8 @@ impl PodInterner {
         let waiting = status.waiting()?;
         let failure = PullFailure::classify(&waiting.reason, &waiting.message)?;
         let wanted = std::iter::once(&*spec.image).chain(volumes.iter().map(|(_, image)| *image));
-        if !is_about(wanted, &status.image, &waiting.message)
+        let about = attribution(wanted, &status.image, &waiting.message);
+        if about == Attribution::Former
             || is_ambiguous(&waiting.reason, &waiting.message, &spec.image, volumes.iter().copied())
         {
             return None;
@@ -385,6 +390,7 @@ impl PodInterner {
         Some(PullProblem {
             failure,
             message: self.texts.get(end_of(&waiting.message)),
+            names_image: about == Attribution::Named,
             volume: volume.map(|name| self.texts.get(name)),
             status_position,
         })

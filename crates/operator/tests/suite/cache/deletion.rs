@@ -1,14 +1,15 @@
 //! What goes with an object, and what does not.
 
+use fairlead_testkit::definitions::{install, without_rules};
 use fairlead_testkit::harbor::{Effect, Fault};
-use k8s_openapi::api::core::v1::Event;
 
 use super::*;
+use crate::definitions::definition;
 
-async fn is_told(bench: &Bench, name: &str, words: &str) -> Result<()> {
+pub(super) async fn is_told(bench: &Bench, name: &str, words: &str) -> Result<()> {
     let events: Api<Event> = Api::namespaced(bench.client.clone(), "default");
     eventually(SOON, || async {
-        let all = events.list(&kube::api::ListParams::default()).await?.items;
+        let all = events.list(&ListParams::default()).await?.items;
         let told = all.iter().any(|one| {
             one.involved_object.name.as_deref() == Some(name)
                 && one.reason.as_deref() == Some("LeftInHarbor")
@@ -107,6 +108,23 @@ async fn a_deleted_cache_takes_its_pair_along_and_waits_only_for_so_long() -> Re
     let harbor = &bench.harbor;
     bench.is_gone("c-unattended").await?;
     assert_eq!((harbor.endpoint("unattended"), harbor.project("unattended")), (None, None));
+    bench.replica.stop().await
+}
+
+/// Stored under a definition without rules, as harbor-reef-operator's is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_invalid_cache_goes_at_once_and_says_what_it_leaves() -> Result<()> {
+    let bench = Bench::with_harbor().await?;
+    bench.create("invalid", public("invalid")).await?;
+    bench.ready("invalid").await?;
+    install(&bench.client, &without_rules(definition("ProxyCache")?)?).await?;
+    // The API server takes the definition up a moment later.
+    eventually(SOON, || async { bench.edit("invalid", json!({"url": ""})).await }).await?;
+    bench.fails("invalid", "spec.url is missing").await?;
+    bench.delete("invalid").await?;
+    bench.is_gone("invalid").await?;
+    is_told(&bench, "invalid", "spec.url is missing").await?;
+    assert!(bench.harbor.endpoint("invalid").is_some(), "what it stood for is not known");
     bench.replica.stop().await
 }
 

@@ -1,5 +1,6 @@
 //! What belongs to others is used where it fits, and never changed.
 
+use super::deletion::is_told;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,19 +85,46 @@ async fn former_names_leave_nothing_behind_but_what_another_object_asks_for() ->
     assert!(harbor.writes().iter().all(|write| write.method != "DELETE"), "it is the heir's now");
 
     // Several names, of which none can be given up yet.
-    let effect = Effect::Status(412);
-    harbor.inject(Fault { method: Some("DELETE"), path: "/projects", times: None, effect });
+    let keeps_projects = || {
+        let effect = Effect::Status(412);
+        harbor.inject(Fault { method: Some("DELETE"), path: "/projects", times: None, effect });
+    };
+    keeps_projects();
     for name in ["newer", "newest"] {
         bench.edit("first", json!({"name": name})).await?;
-        let status = bench.fails("first", "cannot delete project").await?;
+        let left = |status: &ProxyCacheStatus| holds(status, SYNCED) == Some(ConditionStatus::False);
+        let status = bench.status("first", left).await?;
+        assert_eq!(condition(&status, SYNCED)?.reason, "FormerPairLeft");
+        assert!(status.message.as_deref().is_some_and(|message| message.contains("cannot delete project")));
+        assert_eq!(status.phase, Some(ProxyCachePhase::Ready), "the new pair works");
         assert_eq!(status.registry_id, harbor.endpoint(name).map(|one| one.id));
     }
+    let names = || {
+        let mut names: Vec<_> = harbor.endpoints().into_iter().map(|one| one.name).collect();
+        names.sort();
+        names
+    };
     harbor.heal();
     bench.setup.skip(Duration::from_secs(31));
     bench.ready("first").await?;
-    let mut names: Vec<_> = harbor.endpoints().into_iter().map(|one| one.name).collect();
-    names.sort();
-    assert_eq!(names, ["newest", "old"]);
+    assert_eq!(names(), ["newest", "old"]);
+
+    // One that is never let go is given up, and an event says so.
+    keeps_projects();
+    bench.edit("first", json!({"name": "last"})).await?;
+    bench.status("first", |status| holds(status, SYNCED) == Some(ConditionStatus::False)).await?;
+    bench.setup.skip(Duration::from_mins(11));
+    bench.ready("first").await?;
+    is_told(&bench, "first", "cannot delete project newest").await?;
+    harbor.forget_requests();
+    bench.setup.skip(MINUTES);
+    eventually(SOON, || async {
+        ensure!(!harbor.requests().is_empty(), "it was not looked at again");
+        Ok(())
+    })
+    .await?;
+    assert_eq!(harbor.writes(), [], "nothing is tried any more");
+    assert_eq!(names(), ["last", "newest", "old"]);
     bench.replica.stop().await
 }
 

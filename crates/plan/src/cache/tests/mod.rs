@@ -1,5 +1,7 @@
 //! Plans and statuses, by table; what holds of every plan is in `properties`.
 
+mod former;
+mod offered;
 mod properties;
 
 use std::time::Duration;
@@ -313,6 +315,7 @@ fn a_status_names_the_endpoint_of_the_present_name() {
         observed,
         plan,
         failed: None,
+        former: None,
         refused: Some("wrong password".to_owned()),
         rejected: false,
         taken: None,
@@ -327,7 +330,15 @@ fn seen(health: Health, refused: Option<&str>) -> Outcome {
     let plan = Plan { ownership: Ownership::Ours, actions: vec![], problem: None };
     let refused = refused.map(str::to_owned);
     let taken = Some("uid/one".to_owned());
-    Outcome::Seen(Box::new(Seen { observed, plan, failed: None, refused, rejected: false, taken }))
+    Outcome::Seen(Box::new(Seen {
+        observed,
+        plan,
+        failed: None,
+        former: None,
+        refused,
+        rejected: false,
+        taken,
+    }))
 }
 
 fn condition(report: &Report, type_: &str) -> (ConditionStatus, String) {
@@ -401,7 +412,7 @@ fn a_cache_whose_new_upstream_is_refused_is_not_ready() {
         let observed = pair(endpoint(change), Some(project(Some(5), false)));
         let plan = planned(&observed, &taken("uid/one"), Ok(Some(login)));
         let refused = Some("Harbor cannot log in".to_owned());
-        let seen = Seen { observed, plan, failed: None, refused, rejected: false, taken: None };
+        let seen = Seen { observed, plan, failed: None, former: None, refused, rejected: false, taken: None };
         report(None, Some(2), &Outcome::Seen(Box::new(seen)), 1, Timestamp::UNIX_EPOCH)
     };
     let moved = refused(|one| one.url = "https://former".to_owned(), &login("one"));
@@ -423,6 +434,7 @@ fn attempts_at_an_endpoint_that_is_not_taken_become_rare() {
             observed: Observed::default(),
             plan: plan.clone(),
             failed: Some("cannot create endpoint quay".to_owned()),
+            former: None,
             refused: None,
             rejected,
             taken: None,
@@ -455,6 +467,28 @@ fn a_status_that_says_the_same_is_not_written() {
     assert!(!says(Some(&stored), &edited));
     let ill = report(Some(&stored), Some(1), &seen(Health::Unhealthy, None), 0, at(310));
     assert!(!says(Some(&stored), &ill));
+}
+
+/// Whoever deletes it should look for the pair in Harbor.
+#[test]
+fn an_invalid_object_that_had_a_pair_says_that_it_is_left() {
+    let owned = |holds| {
+        let finding = fairlead_api::conditions::Finding::new(OWNED, holds, "Owned", "");
+        let conditions = merge(&[], &[finding], Some(1), Timestamp::UNIX_EPOCH);
+        ProxyCacheStatus { conditions, ..ProxyCacheStatus::default() }
+    };
+    let old = ProxyCacheStatus { registry_id: Some(5), ..ProxyCacheStatus::default() };
+    for (status, retain, is_told) in [
+        (&owned(true), false, true),
+        (&old, false, true),
+        (&owned(true), true, false),
+        (&owned(false), false, false),
+        (&ProxyCacheStatus::default(), false, false),
+    ] {
+        let left = left_by_invalid(status, "spec.url is missing", retain);
+        assert_eq!(left.is_some(), is_told, "{status:?}");
+        assert!(left.is_none_or(|left| left.contains("spec.url is missing")));
+    }
 }
 
 #[test]

@@ -156,7 +156,9 @@ proptest! {
         let project = model.observed.project.clone().unwrap();
         prop_assert_eq!((&*endpoint.url, project.endpoint, project.public), (QUAY, Some(endpoint.id), !private));
         let taken = (private && writes > 0).then(|| login("one").version);
-        let seen = Seen { observed: model.observed.clone(), plan, failed: None, refused: None, rejected: false, taken };
+        let seen = Seen {
+            observed: model.observed.clone(), plan, failed: None, former: None, refused: None, rejected: false, taken,
+        };
         let report = report(Some(&status), Some(1), &Outcome::Seen(Box::new(seen)), 0, Timestamp::UNIX_EPOCH);
         let conditions = merge(&[], &report.findings, Some(1), Timestamp::UNIX_EPOCH);
         let stored = ProxyCacheStatus { conditions, ..report.status };

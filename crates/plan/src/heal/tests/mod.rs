@@ -127,7 +127,7 @@ fn failing<'a>(stored: &'a Stored, images: &'a [(String, Arc<str>)], failure: Pu
                 image,
                 waiting,
                 failure,
-                message: image,
+                names_image: true,
                 volume: None,
             });
         }
@@ -140,6 +140,7 @@ fn failing<'a>(stored: &'a Stored, images: &'a [(String, Arc<str>)], failure: Pu
         originals: stored.annotation("kuik.enix.io/original-images"),
         upstreams: stored.annotation("harbor.rewrite/original-upstreams"),
         patched_containers: stored.annotation("harbor-reef/patched-containers"),
+        patched: stored.annotation("harbor-reef/patched"),
     };
     FailingPod { uid: &stored.uid, containers, written }
 }

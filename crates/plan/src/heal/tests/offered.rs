@@ -43,7 +43,7 @@ pub(super) fn container(image: &Arc<str>) -> FailingContainer<'_> {
         image,
         waiting: "ErrImagePull",
         failure: PullFailure::NotFound,
-        message: "",
+        names_image: true,
         volume: None,
     }
 }

@@ -176,34 +176,67 @@ fn a_passing_failure_of_a_recorded_image_volume_is_waited_for() {
     assert_eq!(Incidents::default().look(&pod, at(0)).unpatchable, [0], "of this one nothing is recorded");
 }
 
-/// Statuses that quote no image look the same before and after the patch, for as long as the kubelet pulls.
+/// Statuses that name no image look the same before and after the patch, for as long as the kubelet pulls.
 #[test]
 fn what_the_kubelet_repeats_after_a_patch_is_no_failure_of_the_new_image() {
     let record = routes("main", "nginx:1", "l.io/nginx:1", &["m.io/nginx:1", "n.io/nginx:1"]);
-    let mut pod = Stored::new(&[("main", "l.io/nginx:1")], &[], record).waiting(&[("main", "ErrImagePull")]);
+    let containers = [("main", "l.io/nginx:1"), ("side", "s:1")];
+    let mut pod = Stored::new(&containers, &[], record).waiting(&[("main", "ErrImagePull")]);
     let mut incidents = Incidents::default();
-    let look = |pod: &Stored, incidents: &mut Incidents, now| {
+    assert_eq!(heal(&mut pod, &mut incidents, &["m.io/nginx:1"], at(0)), ["main: m.io/nginx:1"]);
+    let look = |reasons: &[(&str, &str)], names_image, incidents: &mut Incidents, now| {
+        let pod = pod.clone().waiting(reasons);
         let images = pod.images();
-        let mut view = failing(pod, &images, PullFailure::NotFound);
-        view.containers[0].message = "not found";
+        let mut view = failing(&pod, &images, PullFailure::NotFound);
+        view.containers.iter_mut().for_each(|one| one.names_image = names_image);
         incidents.look(&view, at(now))
     };
-    assert_eq!(look(&pod, &mut incidents, 0).due, [0]);
-    incidents.patched(&pod.uid, at(0));
-    pod.object["spec"]["containers"][0]["image"] = "m.io/nginx:1".into();
-    let soon = look(&pod, &mut incidents, 14);
-    assert_eq!((soon.due, soon.next), (vec![], Some(at(15))));
-    let later = look(&pod, &mut incidents, 15);
-    assert_eq!((later.due, later.next), (vec![], Some(at(300))), "it may be pulling still");
-    let failed = pod.clone().waiting(&[("main", "ImagePullBackOff")]);
-    assert_eq!(look(&failed, &mut incidents, 60).due, [0], "the new image failed as well");
+    for reason in ["ErrImagePull", "RegistryUnavailable"] {
+        // The Pod was no failing one for a moment, or another replica leads.
+        for incidents in [&mut incidents, &mut Incidents::default()] {
+            let later = look(&[("main", reason)], false, incidents, 15);
+            assert_eq!((later.due, later.next), (vec![], Some(at(300))), "it may be pulling still");
+            assert_eq!(later.notes, [], "nothing is said of it either");
+        }
+        let late = look(&[("main", reason)], false, &mut Incidents::default(), 300);
+        assert_eq!(late.due, [0], "a kubelet that says nothing else for so long");
+    }
+    let named = look(&[("main", "ErrImagePull")], true, &mut Incidents::default(), 15);
+    assert_eq!(named.due, [0], "the kubelet says that the new image failed");
+    let other = look(&[("side", "ErrImagePull")], false, &mut Incidents::default(), 15);
+    assert_eq!(other.due, [0], "that container was not patched");
+    let failed = look(&[("main", "ImagePullBackOff")], false, &mut incidents, 60);
+    assert_eq!(failed.due, [0], "the new image failed as well");
+}
 
-    let mut incidents = Incidents::default();
-    let before =
-        Stored::new(&[("main", "l.io/nginx:1")], &[], json!({})).waiting(&[("main", "ErrImagePull")]);
-    assert_eq!(look(&before, &mut incidents, 0).due, [0]);
-    incidents.patched(&before.uid, at(0));
-    assert_eq!(look(&pod, &mut incidents, 300).due, [0], "a kubelet that says nothing else for so long");
+/// What is too long is not read again, and what is not read is tried again.
+#[test]
+fn no_place_is_given_twice_however_much_there_is_to_remember() {
+    let image = |place: usize| format!("r{place}.io/{}:1", "x".repeat(50));
+    let names: Vec<_> = (0..40).map(|number| format!("c{number}")).collect();
+    let places: Vec<_> = (0..16).map(image).collect();
+    let first = image(99);
+    let route =
+        json!({"asked": first, "used": first, "by": "ClusterImageSetMirror//m", "alternatives": places});
+    let images: serde_json::Map<_, _> = names.iter().map(|name| (name.clone(), route.clone())).collect();
+    let record = json!({"fairlead.dev/routes": json!({"v": VERSION, "images": images}).to_string()});
+    let containers: Vec<_> = names.iter().map(|name| (&**name, &*first)).collect();
+    let waiting: Vec<_> = names.iter().map(|name| (&**name, "ErrImagePull")).collect();
+    let mut pod = Stored::new(&containers, &[], record).waiting(&waiting);
+    let available: Vec<_> = places.iter().map(String::as_str).collect();
+    let (mut incidents, mut given) = (Incidents::default(), Vec::new());
+    for round in 0..20 {
+        given.extend(heal(&mut pod, &mut incidents, &available, at(60 * round)));
+        let healed = pod.annotation("fairlead.dev/healed").expect("what was tried");
+        assert!(
+            Written { healed: Some(healed), ..Written::default() }.malformed().is_empty(),
+            "round {round}"
+        );
+    }
+    let distinct: HashSet<_> = given.iter().collect();
+    assert_eq!(distinct.len(), given.len(), "a place was given twice");
+    assert!(given.len() > 15 * names.len(), "{} moves", given.len());
+    assert!(heal(&mut pod, &mut incidents, &available, at(60 * 20)).is_empty(), "it ends");
 }
 
 #[test]

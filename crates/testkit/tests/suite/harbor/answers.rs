@@ -107,12 +107,24 @@ async fn projects_show_what_they_are_and_whether_they_can_go() -> Result<()> {
         anyhow::Ok(caller.request(Method::HEAD, &path).send().await?.status().as_u16())
     };
     assert_eq!((head("a").await?, head("lai").await?), (200, 404), "a whole name");
+    for name in ["a", "absent"] {
+        let anonymous = caller.anonymous(Method::HEAD, &format!("projects?project_name={name}"));
+        assert_eq!(anonymous.send().await?.status(), StatusCode::UNAUTHORIZED, "{name}");
+    }
     assert_eq!(caller.get("projects/a/_deletable").await?.1, json!({"deletable": true}));
     caller.harbor.hold_repository("a", "team/app");
     let (_, deletable) = caller.get("projects/a/_deletable").await?;
     assert!(deletable.get("deletable").is_none() && text(&deletable["message"]), "{deletable}");
     let (_, summary) = caller.get("projects/a/summary").await?;
     assert_eq!((&summary["repo_count"], &summary["quota"]["hard"]["storage"]), (&json!(1), &json!(-1)));
+    let registry = &summary["registry"];
+    assert_eq!(
+        (&registry["id"], &registry["name"], &registry["url"]),
+        (&json!(1), &json!("a"), &json!(QUAY))
+    );
+    assert!(registry.get("credential").is_none(), "{registry}");
+    let (_, summary) = caller.get("projects/plain/summary").await?;
+    assert!(summary.get("registry").is_none(), "{summary}");
     caller.harbor.keep_repository("a", "team/app", true);
     let delete = || caller.send(Method::DELETE, "projects/a/repositories/team%252Fapp", None);
     assert_eq!(delete().await?.0, 412, "its tags are immutable");

@@ -30,6 +30,8 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// Kinds whose objects use or own copies.
 const NEEDED: [&str; 3] = ["Pod", "ClusterImageSetMirror", "ClusterReplicatedImageSet"];
+/// The same for clusters that have it: many have no Harbor.
+const OPTIONAL: [&str; 1] = ["ProxyCache"];
 /// Kinds that say where copies may be. They are watched only while there is copying.
 const SELECTING: [&str; 2] = ["Namespace", "MutatingWebhookConfiguration"];
 
@@ -62,7 +64,8 @@ impl Controller for CopyKeeper {
     /// A policy whose kind is not served just now is not gone, and its copies are not orphans.
     fn waits_for(context: &Context) -> Option<String> {
         let selecting: &[&str] = if context.copies.enabled() { &SELECTING } else { &[] };
-        context.board.awaits_served(&[&NEEDED, selecting].concat())
+        let board = &context.board;
+        board.awaits_served(&[&NEEDED, selecting].concat()).or_else(|| board.awaits_pods_and(&OPTIONAL))
     }
 
     /// No watch shows Secrets, so time alone wakes it.
@@ -242,5 +245,18 @@ fn key(action: &Action) -> String {
         Action::Search { name, .. } => format!("search for {name}"),
         Action::Refuse { place, .. } => format!("leave {place}"),
         Action::Release { owner } => format!("let go of {owner}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_that_may_own_copies_is_waited_for() {
+        let waited_for = [&NEEDED[..], &OPTIONAL].concat();
+        for kind in PolicyKind::ALL.into_iter().filter(|kind| kind.is_cluster_scoped()) {
+            assert!(waited_for.contains(&kind.name()), "{kind}");
+        }
     }
 }

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use fairlead_api::kuik::GROUP;
 use fairlead_api::names;
 use fairlead_domain::keyring::SecretKind;
 use fairlead_plan::certificates::WallTime;
-use fairlead_plan::pull_secrets::{self, Copy, CopyPlace, FoundSecret, MANAGED_BY, OWNER_VERSION};
+use fairlead_plan::pull_secrets::{self, Copy, CopyPlace, FoundSecret, MANAGED_BY};
 use fairlead_plan::routing::PolicyId;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -36,7 +35,7 @@ pub(super) fn write(
         "labels": pull_secrets::labels(owner),
         "annotations": {names::fairlead::APPLIED_AT: applied_at},
         "ownerReferences": [{
-            "apiVersion": format!("{GROUP}/{OWNER_VERSION}"),
+            "apiVersion": pull_secrets::owner_api_version(owner.kind),
             "kind": owner.kind.name(),
             "name": &*owner.name,
             "uid": &*owner.uid,
@@ -80,7 +79,9 @@ pub(super) fn recognise_metadata(
     if owner_uid.is_some_and(|expected| *expected != *uid) {
         return FoundSecret::Foreign;
     }
-    let owned = metadata.owner_references.iter().flatten().any(|reference| *reference.uid == *uid);
+    let owned = metadata.owner_references.iter().flatten().any(|reference| {
+        *reference.uid == *uid && pull_secrets::names_policy_kind(&reference.api_version, &reference.kind)
+    });
     let managed = labels.get(names::kubernetes::MANAGED_BY).is_some_and(|by| by == MANAGED_BY);
     let annotation =
         metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::fairlead::APPLIED_AT));
@@ -162,6 +163,26 @@ mod tests {
         metadata.insert("creationTimestamp".to_owned(), json!("2026-01-01T00:00:00Z"));
         let FoundSecret::Copy(copy) = recognise(&secret(&old), Some("u-1"), NOW) else { panic!("{old}") };
         assert_eq!((copy.applied_at.as_secs(), copy.complete), (1_767_225_600, false));
+    }
+
+    /// The garbage collector removes nothing whose owner is of a kind that it does not find.
+    #[test]
+    fn a_copy_names_its_owner_by_the_group_of_its_kind() {
+        for (kind, api_version) in [
+            (PolicyKind::ClusterReplicatedImageSet, "kuik.enix.io/v1alpha1"),
+            (PolicyKind::ProxyCache, "harbor-reef.nvidia.com/v1alpha1"),
+        ] {
+            let mut written = write(&PolicyId { kind, ..owner() }, &keys("{}"), &place(), None, NOW);
+            let is_complete = |written: &Value| {
+                let found = recognise(&secret(written), Some("u-1"), NOW);
+                matches!(found, FoundSecret::Copy(copy) if copy.complete)
+            };
+            assert_eq!(written["metadata"]["ownerReferences"][0]["apiVersion"], api_version);
+            assert_eq!(written["metadata"]["labels"]["kuik.enix.io/owner-group"], "kuik.enix.io");
+            assert!(is_complete(&written), "{written}");
+            written["metadata"]["ownerReferences"][0]["apiVersion"] = json!("other.example/v1alpha1");
+            assert!(!is_complete(&written), "it is written anew");
+        }
     }
 
     #[test]

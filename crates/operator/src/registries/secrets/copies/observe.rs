@@ -63,11 +63,13 @@ impl Observed {
         let mut observed = Self::default();
         let mirrors = resources.cluster_image_set_mirrors.snapshot();
         let sets = resources.cluster_replicated_image_sets.snapshot();
+        let caches = resources.proxy_caches.snapshot();
         // Of an unreadable set under deletion only the finalizer is left to take care of; the mirror controller takes
         // the finalizers off unreadable mirrors.
         let (leaving, unreadable): (Vec<_>, Vec<_>) =
             sets.malformed.iter().partition(|(_, set)| set.deleting);
         let unreadable = mirrors.malformed.values().chain(unreadable.into_iter().map(|(_, set)| set));
+        let unreadable = unreadable.chain(caches.malformed.values());
         observed.unreadable = unreadable.map(|policy| policy.uid.as_str().into()).collect();
         let now = copies.shared.now();
         let mut since = |uid: &Arc<str>| *deleting.entry(uid.clone()).or_insert(now);
@@ -82,7 +84,7 @@ impl Observed {
             let kind = PolicyKind::ClusterReplicatedImageSet;
             observed.add_owner(kind, &Holding::of(&set.metadata), secrets, &mut since);
         }
-        for cache in resources.proxy_caches.snapshot().objects.values() {
+        for cache in caches.objects.values() {
             let secrets = cache.spec.routing.iter().filter_map(|routing| routing.credential_secret.as_ref());
             observed.add_owner(PolicyKind::ProxyCache, &Holding::of(&cache.metadata), secrets, &mut since);
         }
@@ -170,5 +172,49 @@ impl Observed {
     /// The UID of the policy that a copy at this place is expected to be for.
     pub(super) fn owner_of(&self, place: &CopyPlace) -> Option<&str> {
         self.names.get(&*place.name).map(|uid| &**uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::Client;
+
+    use super::*;
+    use crate::cluster::namespaces::Namespaces;
+    use crate::cluster::state::{Key, Malformed, Snapshot};
+    use crate::platform::certificates::system_clock;
+    use crate::registries::secrets::{Metrics, Secrets};
+
+    /// A client for an API server that is not there.
+    fn copies() -> Copies {
+        fairlead_testkit::install_crypto();
+        let client = Client::try_from(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
+        let secrets = Secrets::new(client.clone(), Metrics::default());
+        Copies::new(client, secrets, true, Namespaces::default(), system_clock(), Metrics::default())
+    }
+
+    #[tokio::test]
+    async fn a_policy_that_cannot_be_read_is_there_all_the_same() {
+        let malformed = |uid: &str| Malformed {
+            uid: uid.to_owned(),
+            generation: Some(1),
+            resource_version: "7".to_owned(),
+            error: "spec.type: unknown variant".to_owned(),
+            conditions: Vec::new(),
+            finalizers: Vec::new(),
+            deleting: false,
+        };
+        let key = Key { namespace: "".into(), name: "broken".into() };
+        let resources = Resources::default();
+        let mirrors = BTreeMap::from([(key.clone(), Arc::new(malformed("u-mirror")))]);
+        let snapshot = Snapshot { malformed: mirrors, ..Snapshot::default() };
+        resources.cluster_image_set_mirrors.replace(snapshot);
+        let sets = BTreeMap::from([(key.clone(), Arc::new(malformed("u-set")))]);
+        resources.cluster_replicated_image_sets.replace(Snapshot { malformed: sets, ..Snapshot::default() });
+        let caches = BTreeMap::from([(key, Arc::new(malformed("u-cache")))]);
+        resources.proxy_caches.replace(Snapshot { malformed: caches, ..Snapshot::default() });
+        let observed = Observed::new(&resources, &copies(), &mut HashMap::new());
+        let unreadable: Vec<_> = observed.unreadable.iter().map(|uid| &**uid).collect();
+        assert_eq!(unreadable, ["u-cache", "u-mirror", "u-set"]);
     }
 }
