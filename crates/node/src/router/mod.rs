@@ -196,8 +196,13 @@ impl Router {
     }
 
     fn note_failure(&self, asked: &Asked, place: &Place, problem: &Problem) {
-        self.metrics.count(Outcome::Failed, place.host());
-        tracing::info!(image = asked.name, mirror = place.name, %problem, "a mirror does not serve the image");
+        if place.is_source {
+            // It is no mirror whose requests fail, so it counts where the request ends.
+            tracing::info!(image = asked.name, %problem, "the source does not serve in its place among mirrors");
+        } else {
+            self.metrics.count(Outcome::Failed, place.host());
+            tracing::info!(image = asked.name, mirror = place.name, %problem, "a mirror does not serve the image");
+        }
         if is_outage(problem) {
             self.memory.lock().failed(place.host(), self.now(), fastrand::f64());
         }
