@@ -26,25 +26,17 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
     let mut registries: BTreeMap<&str, Vec<(&Scope, &Entry)>> = BTreeMap::new();
     for (scope, entry) in &config.entries {
         if scope.domain().is_some() {
-            report_left_out(
-                &mut rendered,
-                scope,
-                entry,
-                "containerd has no files for every host of a domain",
-            );
+            let why = "containerd has no files for every host of a domain";
+            report_left_out(&mut rendered, scope, why, &what_follows(entry, None));
         } else {
             registries.entry(scope.host()).or_default().push((scope, entry));
         }
     }
     for (host, entries) in registries {
-        let mut whole = None;
-        for (scope, entry) in &entries {
-            if scope.path().is_some() {
-                let why = "containerd's files are about whole registries";
-                report_left_out(&mut rendered, scope, entry, why);
-            } else {
-                whole = Some((*scope, *entry));
-            }
+        let whole = entries.iter().copied().find(|(scope, _)| scope.path().is_none());
+        for (scope, entry) in entries.iter().filter(|(scope, _)| scope.path().is_some()) {
+            let why = "containerd's files are about whole registries";
+            report_left_out(&mut rendered, scope, why, &what_follows(entry, whole));
         }
         let Some((scope, entry)) = whole else { continue };
         let hosts = hosts_of_registry(config, entry, entries.len(), &closed_inside, runtime);
@@ -55,7 +47,7 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
                 Hosts::default()
             }
             Err(why) => {
-                report_left_out(&mut rendered, scope, entry, why);
+                report_left_out(&mut rendered, scope, why, "");
                 continue;
             }
         };
@@ -99,9 +91,17 @@ pub(crate) fn asked<'a>(
     }
 }
 
-fn report_left_out(rendered: &mut Rendered, scope: &Scope, entry: &Entry, why: &str) {
-    let contacted = if entry.is_closed() { ", and its source is still contacted" } else { "" };
-    rendered.report(scope, format!("{why}; it is left out{contacted}"));
+fn report_left_out(rendered: &mut Rendered, scope: &Scope, why: &str, what_follows: &str) {
+    rendered.report(scope, format!("{why}; it is left out{what_follows}"));
+}
+
+/// What becomes of a source that is left out. `whole` is the entry of its whole registry.
+fn what_follows(entry: &Entry, whole: Option<(&Scope, &Entry)>) -> String {
+    match whole {
+        Some((registry, whole)) if whole.is_closed() => format!(", and closed with all of {registry}"),
+        _ if entry.is_closed() => ", and its source is still contacted".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// Every place that has a closed one inside it. containerd does not look mirrors up again, so such a mirror would be

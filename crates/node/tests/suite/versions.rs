@@ -136,6 +136,20 @@ fn a_closed_registry_that_containerd_cannot_serve_exactly_stays_closed() {
     }
 }
 
+/// The file of a closed registry closes all of it, whatever policies say about its parts.
+#[test]
+fn parts_of_a_registry_that_a_file_closes_are_said_to_be_closed() {
+    let policies = || vec![both("hub.test/open", &["m.test/o"]), digest_never("hub.test/shut", &["m.test/s"])];
+    let why = "containerd's files are about whole registries; it is left out";
+    let closed = rendered(&plan(policies(), &[], &["hub.test"]), Containerd, None);
+    for source in ["hub.test/open", "hub.test/shut"] {
+        assert_eq!(reported(&closed, source), [format!("{why}, and closed with all of hub.test")], "{source}");
+    }
+    let open = rendered(&plan(policies(), &[], &[]), Containerd, None);
+    assert_eq!(reported(&open, "hub.test/open"), [why]);
+    assert_eq!(reported(&open, "hub.test/shut"), [format!("{why}, and its source is still contacted")]);
+}
+
 #[test]
 fn a_containerd_that_does_not_fall_back_to_http_gets_no_insecure_places() {
     let config = plan(vec![both("hub.test", &["m.test"])], &["m.test"], &[]);
