@@ -9,6 +9,7 @@ pub(crate) mod routed;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fairlead_domain::reference::Host;
 use fairlead_plan::node_config::{Entry, Mirror, NodeConfig, PullKind, Scope};
 
 use crate::runtime::Runtime;
@@ -19,6 +20,9 @@ const PULL: &str = r#"["pull"]"#;
 const PULL_AND_RESOLVE: &str = r#"["pull", "resolve"]"#;
 /// Pushing alone: nothing is pulled from here.
 const CLOSED: &str = r#"["push"]"#;
+const NO_FALLBACK: &str = "this version of containerd does not try HTTP after HTTPS, as insecure registries need \
+                           (1.6.38, 1.7.13, 2.0 or later do)";
+const CHECKED: &str = "the source is asked with a checked certificate";
 
 pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
     let mut rendered = Rendered::default();
@@ -52,8 +56,12 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
             }
         };
         crate::report_half_closed(scope, entry, &mut rendered);
+        if is_loopback(host) && !entry.is_closed() && !runtime.falls_back_to_http() {
+            rendered.report(scope, format!("{NO_FALLBACK}; {CHECKED}"));
+        }
         let path = format!("{}/hosts.toml", directory(host));
-        rendered.files.push(File { path, content: hosts.file(host, entry) });
+        let insecure = asks_insecurely(host, entry.insecure, runtime);
+        rendered.files.push(File { path, content: hosts.file(host, entry, insecure) });
     }
     rendered
 }
@@ -159,14 +167,14 @@ fn hosts<'a>(
     }
     let insecure = entry.insecure || mirrors.iter().any(|mirror| mirror.insecure);
     if insecure && !runtime.falls_back_to_http() {
-        return Err("this version of containerd does not try HTTP after HTTPS, as insecure registries need \
-                    (1.6.38, 1.7.13, 2.0 or later do)");
+        return Err(NO_FALLBACK);
     }
     Ok(Hosts { mirrors, capabilities })
 }
 
 impl Hosts<'_> {
-    fn file(&self, registry: &str, entry: &Entry) -> String {
+    /// `insecure`: the source is asked without a checked certificate, or without TLS.
+    fn file(&self, registry: &str, entry: &Entry, insecure: bool) -> String {
         let mut text = HEADER.to_owned();
         let mut before = self.mirrors.as_slice();
         // The last host is asked whatever the file says. Where the source is closed, that has to be a mirror.
@@ -184,7 +192,7 @@ impl Hosts<'_> {
             }
             _ => {
                 let capabilities = entry.is_closed().then_some(CLOSED);
-                host_keys(&mut text, 0, Some("server"), registry, entry.insecure, capabilities);
+                host_keys(&mut text, 0, Some("server"), registry, insecure, capabilities);
             }
         }
         if before.is_empty() {
@@ -220,6 +228,16 @@ fn host_keys(
             key(text, indent, name, "true");
         }
     }
+}
+
+/// Whether a file has containerd ask the source without a checked certificate, and without TLS if there is none.
+/// Without a file it does so for every registry of its own machine, so a file must not end that.
+fn asks_insecurely(registry: &str, is_listed: bool, runtime: &Runtime) -> bool {
+    is_listed || is_loopback(registry) && runtime.falls_back_to_http()
+}
+
+fn is_loopback(registry: &str) -> bool {
+    Host::parse(registry).is_ok_and(|host| host.is_loopback())
 }
 
 /// A path of a mirror stands after `/v2`, as the requests have it.

@@ -136,6 +136,24 @@ fn a_closed_registry_that_containerd_cannot_serve_exactly_stays_closed() {
     }
 }
 
+/// Without a file, containerd checks no certificates of registries on its own machine, and tries HTTP after HTTPS.
+#[test]
+fn a_file_asks_a_registry_on_the_same_machine_as_containerd_does_without_one() {
+    let part = plan(vec![both("localhost:5000/team", &["m.test/t"])], &[], &[]);
+    let content = |rendered: &Rendered| rendered.files[0].content.clone();
+    let server = "server = \"http://localhost:5000\"\nskip_verify = true\n";
+    assert!(content(&routed(&part)).contains(server), "{}", content(&routed(&part)));
+    assert!(routed(&part).inexact.is_empty());
+    let whole = plan(vec![both("127.0.0.1:5000", &["m.test/t"])], &[], &[]);
+    assert!(content(&rendered(&whole, Containerd, None)).contains("server = \"http://127.0.0.1:5000\""));
+    // The router sends containerd to the source, whose certificate it checks as little.
+    let closed = plan(vec![digest_never("localhost:5000/shut", &["m.test/s"])], &[], &[]);
+    assert!(content(&routed(&closed)).contains("skip_verify = true"), "{}", content(&routed(&closed)));
+    let old = rendered(&whole, Containerd, Some("1.6.20"));
+    assert!(content(&old).contains("server = \"https://127.0.0.1:5000\""));
+    assert!(reported(&old, "127.0.0.1:5000")[0].ends_with("asked with a checked certificate"), "{old:?}");
+}
+
 /// The file of a closed registry closes all of it, whatever policies say about its parts.
 #[test]
 fn parts_of_a_registry_that_a_file_closes_are_said_to_be_closed() {
