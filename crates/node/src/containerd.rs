@@ -43,9 +43,15 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
             report_left_out(&mut rendered, scope, why, &what_follows(entry, whole));
         }
         let Some((scope, entry)) = whole else { continue };
-        let hosts = hosts_of_registry(config, entry, entries.len(), &closed_inside, runtime);
+        let hosts = hosts_of_registry(config, (scope, entry), entries.len(), &closed_inside, runtime);
         let hosts = match hosts {
-            Ok(hosts) => hosts,
+            Ok(hosts) => {
+                let unnamed = |mirror: &&Mirror| !scope.is_replaceable_by(&mirror.location);
+                for mirror in entry.digest.list.iter().filter(unnamed) {
+                    rendered.report(scope, crate::without_name(scope, &mirror.location));
+                }
+                hosts
+            }
             Err(why) if entry.is_closed() => {
                 rendered.report(scope, format!("{why}; the registry is closed, without mirrors"));
                 Hosts::default()
@@ -69,7 +75,7 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
 /// The hosts of a registry's file, if one can be written; `entries` is how many there are about the registry.
 fn hosts_of_registry<'a>(
     config: &NodeConfig,
-    entry: &'a Entry,
+    (scope, entry): (&Scope, &'a Entry),
     entries: usize,
     closed_inside: &BTreeSet<&str>,
     runtime: &Runtime,
@@ -79,7 +85,7 @@ fn hosts_of_registry<'a>(
             "repositories of this registry have entries of their own, which containerd's files cannot tell apart",
         );
     }
-    hosts(config, entry, closed_inside, runtime)
+    hosts(config, scope, entry, closed_inside, runtime)
 }
 
 /// What the file of a registry says about pulls of one kind: the mirrors that are asked, and whether the source is.
@@ -90,9 +96,9 @@ pub(crate) fn asked<'a>(
     registry: &str,
     kind: PullKind,
 ) -> (Vec<&'a Mirror>, bool) {
-    let Some(entry) = config.entries.get(registry) else { return (Vec::new(), true) };
+    let Some((scope, entry)) = config.entries.get_key_value(registry) else { return (Vec::new(), true) };
     let entries = config.entries.keys().filter(|scope| scope.host() == registry).count();
-    match hosts_of_registry(config, entry, entries, &enclosing_closed_places(config), runtime) {
+    match hosts_of_registry(config, (scope, entry), entries, &enclosing_closed_places(config), runtime) {
         Ok(hosts) if kind == PullKind::Tag && hosts.capabilities == PULL => (Vec::new(), !entry.is_closed()),
         Ok(hosts) => (hosts.mirrors, !entry.is_closed()),
         Err(_) => (Vec::new(), !entry.is_closed()),
@@ -135,6 +141,7 @@ struct Hosts<'a> {
 
 fn hosts<'a>(
     config: &NodeConfig,
+    scope: &Scope,
     entry: &'a Entry,
     closed_inside: &BTreeSet<&str>,
     runtime: &Runtime,
@@ -153,7 +160,8 @@ fn hosts<'a>(
     };
     let mut mirrors: Vec<&Mirror> = Vec::new();
     let mut urls = BTreeSet::new();
-    for mirror in &entry.digest.list {
+    // containerd would ask the others as well; they are left out as for every other runtime.
+    for mirror in entry.digest.list.iter().filter(|mirror| scope.is_replaceable_by(&mirror.location)) {
         if config.entry_for(mirror.location.as_str()).is_some_and(|(_, entry)| entry.is_closed()) {
             continue;
         }

@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
+use fairlead_domain::reference::Reference;
 use fairlead_node::RuntimeName::{Containerd, Crio, Podman};
-use fairlead_node::{Inexact, Version};
+use fairlead_node::{Inexact, Version, resolve};
+use fairlead_plan::node_config::EndpointState;
 
 use super::*;
 
@@ -134,6 +136,25 @@ fn a_closed_registry_that_containerd_cannot_serve_exactly_stays_closed() {
         );
         assert!(reported(&rendered, "hub.test")[0].ends_with("the registry is closed, without mirrors"));
     }
+}
+
+/// Files, reports and what `resolve` says are about the same mirrors on every runtime.
+#[test]
+fn a_mirror_without_full_names_for_images_is_left_out_of_containerds_file_too() {
+    let config = plan(vec![both("hub.test", &["short", "docker.io", "m.test"])], &[], &[]);
+    let rendered = rendered(&config, Containerd, None);
+    let content = &rendered.files[0].content;
+    assert_eq!(content.matches("[host.").count(), 1, "{content}");
+    assert!(content.contains("[host.\"https://m.test\"]"), "{content}");
+    let left_out = ["the mirror docker.io is left out: ", "the mirror short is left out: "];
+    let reported = reported(&rendered, "hub.test");
+    assert!(reported.len() == 2 && reported.iter().zip(left_out).all(|(one, text)| one.starts_with(text)), "{reported:?}");
+    let runtime = Runtime { name: Containerd, version: None };
+    let image = Reference::parse("hub.test/team/app:1").unwrap();
+    let resolution = resolve(&config, &runtime, None, &image);
+    let asked = resolution.endpoints.iter().filter(|endpoint| endpoint.state == EndpointState::Asked);
+    let asked: Vec<&str> = asked.map(|endpoint| endpoint.image.as_str()).collect();
+    assert_eq!(asked, ["m.test/team/app:1", "hub.test/team/app:1"]);
 }
 
 /// Without a file, containerd checks no certificates of registries on its own machine, and tries HTTP after HTTPS.
