@@ -13,7 +13,9 @@ async fn a_source_that_a_list_names_and_that_fails_is_no_mirror_that_fails() -> 
     ensure!(is_left_to_source(&node.head("team/app/manifests/1").await?));
     let page = node.metrics()?;
     let failed = |registry: &str| {
-        page.contains(&format!("fairlead_router_requests_total{{outcome=\"failed\",registry=\"{registry}\"}}"))
+        page.contains(&format!(
+            "fairlead_router_requests_total{{outcome=\"failed\",registry=\"{registry}\"}}"
+        ))
     };
     ensure!(failed("m.invalid") && !failed("hub.test"), "{page}");
     Ok(())

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use fairlead_domain::reference::Reference;
 use fairlead_node::RuntimeName::{Containerd, Crio, Podman};
-use fairlead_node::{Inexact, Version, resolve};
+use fairlead_node::{Inexact, Version, read_as, resolve};
 use fairlead_plan::node_config::EndpointState;
 
 use super::*;
@@ -78,6 +78,16 @@ fn a_registry_is_closed_under_its_other_names_where_that_closes_no_other() {
     // A table for the host would be one for all its ports.
     assert!(!file.files[0].content.contains("location = \"port.test\"\n"));
     assert!(reported(&file, "port.test:443")[0].contains("still contact the source"));
+    let runtime = Runtime { name: Crio, version: None };
+    let places = |image: &str| {
+        let resolution = resolve(&config, &runtime, None, &Reference::parse(image).unwrap());
+        let states = resolution.endpoints.into_iter().map(|endpoint| (endpoint.image, endpoint.state));
+        states.collect::<Vec<_>>()
+    };
+    let source = "port.test/app:1";
+    assert_eq!(places(source), [(source.to_owned(), EndpointState::Asked)]);
+    assert_eq!(places("port.test:443/app:1")[0], ("m.test/app:1".to_owned(), EndpointState::Asked));
+    assert_eq!(read_as(&config, "port.test:5000/app"), None);
 }
 
 #[test]
@@ -148,7 +158,10 @@ fn a_mirror_without_full_names_for_images_is_left_out_of_containerds_file_too() 
     assert!(content.contains("[host.\"https://m.test\"]"), "{content}");
     let left_out = ["the mirror docker.io is left out: ", "the mirror short is left out: "];
     let reported = reported(&rendered, "hub.test");
-    assert!(reported.len() == 2 && reported.iter().zip(left_out).all(|(one, text)| one.starts_with(text)), "{reported:?}");
+    assert!(
+        reported.len() == 2 && reported.iter().zip(left_out).all(|(one, text)| one.starts_with(text)),
+        "{reported:?}"
+    );
     let runtime = Runtime { name: Containerd, version: None };
     let image = Reference::parse("hub.test/team/app:1").unwrap();
     let resolution = resolve(&config, &runtime, None, &image);
@@ -178,11 +191,16 @@ fn a_file_asks_a_registry_on_the_same_machine_as_containerd_does_without_one() {
 /// The file of a closed registry closes all of it, whatever policies say about its parts.
 #[test]
 fn parts_of_a_registry_that_a_file_closes_are_said_to_be_closed() {
-    let policies = || vec![both("hub.test/open", &["m.test/o"]), digest_never("hub.test/shut", &["m.test/s"])];
+    let policies =
+        || vec![both("hub.test/open", &["m.test/o"]), digest_never("hub.test/shut", &["m.test/s"])];
     let why = "containerd's files are about whole registries; it is left out";
     let closed = rendered(&plan(policies(), &[], &["hub.test"]), Containerd, None);
     for source in ["hub.test/open", "hub.test/shut"] {
-        assert_eq!(reported(&closed, source), [format!("{why}, and closed with all of hub.test")], "{source}");
+        assert_eq!(
+            reported(&closed, source),
+            [format!("{why}, and closed with all of hub.test")],
+            "{source}"
+        );
     }
     let open = rendered(&plan(policies(), &[], &[]), Containerd, None);
     assert_eq!(reported(&open, "hub.test/open"), [why]);
