@@ -1,9 +1,32 @@
 //! Requests that the router cannot connect with what came before them, and what they count as.
 
 use anyhow::{Result, ensure};
+use fairlead_testkit::images;
+use reqwest::StatusCode;
 
-use crate::router::{Node, is_left_to_source};
-use crate::{both, plan};
+use crate::router::{Node, is_left_to_source, mirror};
+use crate::{both, plan, tag_never};
+
+/// As after the agent was replaced: the tag was resolved, and perhaps more was pulled, by the one before.
+#[tokio::test]
+async fn a_pull_by_tag_from_a_closed_source_goes_on_at_a_router_that_did_not_begin_it() -> Result<()> {
+    let image = images::multi_platform(&["amd64"])?;
+    let (_registry, place) = mirror(&image).await?;
+    let node = Node::start(plan(vec![tag_never("hub.test/team", &[&place])], &[], &[])).await?;
+    for manifest in image.manifests() {
+        let content = node.get(&format!("team/app/manifests/{}", manifest.digest())).await?;
+        ensure!(content.status() == StatusCode::OK, "{}", content.status());
+    }
+    let node = Node::start(plan(vec![tag_never("hub.test/team", &[&place])], &[], &[])).await?;
+    for blob in image.blobs() {
+        let content = node.get(&format!("team/app/blobs/{}", blob.digest())).await?;
+        ensure!(content.status() == StatusCode::OK, "{}", content.status());
+        ensure!(content.bytes().await? == blob.bytes, "the blob differs");
+    }
+    let begun = node.head(&format!("team/app/manifests/{}", image.digest())).await?;
+    ensure!(begun.status() == StatusCode::FORBIDDEN, "no mirror is for digests: {}", begun.status());
+    Ok(())
+}
 
 /// An alert goes off where all requests to a mirror fail, and a source is none.
 #[tokio::test]
