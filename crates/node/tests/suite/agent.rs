@@ -15,7 +15,7 @@ use fairlead_testkit::fake_registry::FakeRegistry;
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 
-use crate::{digest_never, tag_never};
+use crate::{both, digest_never, tag_never};
 
 fn agent(root: &Path, runtime: RuntimeName, directory: &str, own_image: Option<&str>) -> NodeAgent {
     agent_at("127.0.0.1:7780".parse().unwrap(), root, runtime, directory, own_image)
@@ -69,6 +69,34 @@ async fn a_directory_that_hides_a_host_from_the_policy_of_its_domain_is_reported
     fs::remove_dir_all(node.path().join("certs.d/reg.vendor.test_5000_")).unwrap();
     agent.repair().unwrap();
     assert!(agent.in_force().skipped.is_empty());
+}
+
+/// containerd reads the first directory for a registry alone.
+#[tokio::test]
+async fn a_file_that_takes_the_place_of_an_administrators_for_all_registries_is_reported() {
+    let node = TempDir::new().unwrap();
+    let default = node.path().join("certs.d/_default");
+    fs::create_dir_all(&default).unwrap();
+    fs::write(default.join("hosts.toml"), "[host.'https://cache.test']\n").unwrap();
+    let mut agent = agent(node.path(), RuntimeName::Containerd, "certs.d", None);
+    agent.follow(vec![
+        both("hub.test/team", &["m.test/team"]).into(),
+        both("whole.test", &["m.test/whole"]).into(),
+        digest_never("shut.test", &["m.test/shut"]).into(),
+    ]);
+    agent.repair().unwrap();
+    assert!(node.path().join("certs.d/hub.test/hosts.toml").exists(), "policies hold");
+    let about = |agent: &NodeAgent| {
+        let notes = notes(&agent.in_force().inexact);
+        notes.into_iter().filter(|note| note.contains("_default")).collect::<Vec<_>>()
+    };
+    let said = about(&agent);
+    let expected = "hub.test/team: images of hub.test that no policy names mirrors for do not follow \
+                    _default/hosts.toml any more, which is not Fairlead's: ";
+    assert!(said.len() == 1 && said[0].starts_with(expected), "{said:?}");
+    fs::remove_dir_all(default).unwrap();
+    agent.repair().unwrap();
+    assert_eq!(about(&agent), Vec::<String>::new());
 }
 
 /// A program may take the address between the look before a change and the change itself.

@@ -195,6 +195,12 @@ impl NodeConfig {
         self.entries_of(registry).any(|(_, entry)| entry.has_mirrors() || entry.is_closed())
     }
 
+    /// Whether mirrors are named for every image of a registry, by digest and by tag, or all of it is closed.
+    pub fn decides_all_of(&self, registry: &str) -> bool {
+        let has_both = |entry: &Entry| !entry.digest.list.is_empty() && !entry.tag.list.is_empty();
+        self.entry_for(registry).is_some_and(|(_, entry)| entry.is_closed() || has_both(entry))
+    }
+
     /// The entries of a registry and of what lies in it.
     pub fn entries_of(&self, registry: &str) -> impl Iterator<Item = (&Scope, &Entry)> {
         let inside = self.entries.range::<str, _>((Bound::Included(registry), Bound::Unbounded));
