@@ -140,6 +140,34 @@ fn resolve_shows_the_places_in_order_and_why() -> Result<()> {
 }
 
 #[test]
+fn resolve_names_the_objects_that_list_each_mirror() -> Result<()> {
+    let person = Person::new()?;
+    let other = "\
+apiVersion: config.openshift.io/v1
+kind: ImageDigestMirrorSet
+metadata: {name: other}
+spec:
+  imageDigestMirrors:
+  - {source: hub.test/team, mirrors: [n.test/team]}
+---
+apiVersion: config.openshift.io/v1
+kind: ImageTagMirrorSet
+metadata: {name: tags}
+spec:
+  imageTagMirrors:
+  - {source: hub.test/team, mirrors: [t.test/team]}
+";
+    let both = format!("{POLICIES}---\n{other}");
+    let images = [format!("hub.test/team/app{DIGEST}"), "hub.test/team/app:1".to_owned()];
+    let shown = person.run(&["resolve", &images[0], &images[1], "-f", "-"], &both)?;
+    let by = |object: &str| format!("mirror of hub.test/team, by {object}");
+    let rows: Vec<String> = shown.is(0).rows().iter().map(|row| row[2..].join(" ")).collect();
+    assert_eq!(rows[1..3], [by("ImageSourceDigestPolicy team"), by("ImageDigestMirrorSet other")]);
+    assert_eq!(rows[5], by("ImageTagMirrorSet tags"), "{}", shown.output);
+    Ok(())
+}
+
+#[test]
 fn resolve_shows_what_the_files_of_the_runtime_make_of_it() -> Result<()> {
     let person = Person::new()?;
     let by_digest = format!("hub.test/team/app{DIGEST}");

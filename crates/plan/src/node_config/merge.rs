@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::alias::Aliases;
+use super::order::Ordered;
 use super::scope::enclosing;
 use super::{
-    Closing, Entry, Finding, Inputs, Location, Mirror, MirrorPolicy, Mirrors, NodeConfig, PolicyId, Problem,
-    PullKind, Scope, Set, order,
+    Closing, Entry, Finding, Inputs, ListedBy, Location, Mirror, MirrorPolicy, Mirrors, NodeConfig, PolicyId,
+    Problem, PullKind, Scope, Set, order,
 };
 
 /// Longest list that is searched from its beginning.
@@ -34,8 +35,8 @@ type KnownMirrors<'a> = HashSet<&'a str>;
 /// The same with the lists merged.
 #[derive(Clone)]
 struct Merged {
-    digest: Vec<Location>,
-    tag: Vec<Location>,
+    digest: MergedList,
+    tag: MergedList,
     /// `None`: the source may be contacted.
     closed_by: Option<Arc<BTreeSet<PolicyId>>>,
     policies: Arc<BTreeSet<PolicyId>>,
@@ -43,8 +44,14 @@ struct Merged {
     is_alias: bool,
 }
 
+#[derive(Clone)]
+struct MergedList {
+    mirrors: Vec<Location>,
+    listed_by: ListedBy,
+}
+
 impl Merged {
-    fn mirrors(&self, kind: PullKind) -> &[Location] {
+    fn list(&self, kind: PullKind) -> &MergedList {
         match kind {
             PullKind::Digest => &self.digest,
             PullKind::Tag => &self.tag,
@@ -190,8 +197,12 @@ impl<'a> Source<'a> {
                 report(policy, Problem::Contradicted { by: closing.clone(), is_closing: false });
             }
         }
+        let named_by: BTreeSet<&PolicyId> = self.closed_by.union(&self.left_open_by).copied().collect();
+        let policies = Arc::new(named_by.iter().copied().cloned().collect());
+        let named_by: Vec<&PolicyId> = named_by.into_iter().collect();
         let mut merged = |lists: Vec<Listed<'a>>| {
-            let mut usable = Vec::with_capacity(lists.len());
+            let (mut usable, mut by_whom) =
+                (Vec::with_capacity(lists.len()), Vec::with_capacity(lists.len()));
             for Listed { by, mut mirrors } in lists {
                 if let Some(closing) = closing {
                     let inside = mirrors.extract_if(.., |mirror| scope.covers(mirror));
@@ -200,11 +211,14 @@ impl<'a> Source<'a> {
                     }
                 }
                 usable.push(mirrors);
+                by_whom.push(named_by.binary_search(&by).ok());
             }
-            order::order(scope, &usable)
+            let Ordered { mirrors, listed } = order::order(scope, &usable);
+            let policy = |list: usize| by_whom.get(list).copied().flatten();
+            let pairs = listed.into_iter().filter_map(|(mirror, list)| Some((mirror, policy(list)?)));
+            MergedList { mirrors, listed_by: ListedBy::new(&policies, pairs.collect()) }
         };
         let (digest, tag) = (merged(self.digest), merged(self.tag));
-        let policies = Arc::new(self.closed_by.union(&self.left_open_by).copied().cloned().collect());
         let closed_by = closing.map(|_| Arc::new(self.closed_by.into_iter().cloned().collect()));
         Merged { digest, tag, closed_by, policies, is_alias: false }
     }
@@ -251,17 +265,18 @@ fn entry(scope: &Scope, own: Option<&Merged>, sources: &BTreeMap<Scope, Merged>,
         None => nearest(&|_| true).and_then(|(from, source)| source.closing(from)),
     };
     let mirrors = |kind| {
-        let Some((from, source)) = nearest(&|source| !source.mirrors(kind).is_empty()) else {
+        let Some((from, source)) = nearest(&|source| !source.list(kind).mirrors.is_empty()) else {
             return Mirrors { closed: closed.clone(), ..Mirrors::default() };
         };
         let suffix = from.suffix(scope.as_str());
-        let list = source.mirrors(kind).iter().map(|mirror| {
+        let MergedList { mirrors, listed_by } = source.list(kind);
+        let list = mirrors.iter().map(|mirror| {
             let location = mirror.join(suffix);
             Mirror { insecure: is_listed(&lists.insecure, location.as_str()), location }
         });
         let inherited_from = (from != scope).then(|| from.clone());
         let closed = closed.clone().or_else(|| source.closing(from));
-        Mirrors { inherited_from, list: list.collect(), closed }
+        Mirrors { inherited_from, list: list.collect(), listed_by: listed_by.clone(), closed }
     };
     let (digest, tag) = (mirrors(PullKind::Digest), mirrors(PullKind::Tag));
     Entry {
