@@ -243,6 +243,33 @@ fn what_the_other_kind_cannot_say_is_not_converted() -> Result<()> {
     Ok(())
 }
 
+/// The API server would refuse the one, and keep only one of the others.
+#[test]
+fn what_the_api_server_would_not_take_is_not_converted() -> Result<()> {
+    let person = Person::new()?;
+    let mirrors =
+        |count: usize| (0..count).map(|number| format!("m{number}.test")).collect::<Vec<_>>().join(", ");
+    let many = |count| OLD.replace("m.test/a, m.test/b, m.test/a", &mirrors(count));
+    let refused = person.run(&["convert", "-f", "-"], &many(25))?;
+    let said = "ImageContentSourcePolicy/old: hub.test/team has 25 mirrors, and newer kinds take 24";
+    assert!(refused.is(3).errors.contains(said) && refused.output.is_empty(), "{}", refused.errors);
+    person.run(&["convert", "-f", "-"], &many(24))?.is(0);
+
+    let object = |kind: &str, list: &str| {
+        format!(
+            "apiVersion: config.openshift.io/v1\nkind: {kind}\nmetadata: {{name: a}}\nspec:\n  {list}:\n  \
+             - {{source: hub.test, mirrors: [m.test]}}\n---\n"
+        )
+    };
+    let both = object("ImageSourceDigestPolicy", "repositoryDigestMirrors")
+        + &object("ImageDigestMirrorSet", "imageDigestMirrors");
+    let back = person.run(&["convert", "--back", "-f", "-"], &both)?;
+    let said = "the same kind and name as what ImageSourceDigestPolicy a becomes";
+    assert!(back.is(3).errors.contains(said), "{}", back.errors);
+    assert_eq!(documents(&back.output)?.len(), 1);
+    Ok(())
+}
+
 /// Commands of the page print what the page shows.
 #[test]
 fn the_page_shows_what_the_commands_print() -> Result<()> {
