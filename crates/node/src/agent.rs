@@ -23,7 +23,7 @@ use crate::detect::{DetectError, foreign_prefixes};
 use crate::files::{Applied, ConfigDir, FileError, RealDisk};
 use crate::router::{CanaryError, Router, canary, is_free_for_router};
 use crate::runtime::{Runtime, RuntimeError, RuntimeName};
-use crate::{DROP_IN, File, Inexact, Rendered, render};
+use crate::{DROP_IN, File, Inexact, Rendered, registries_conf, render};
 
 /// A policy that an agent follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub struct NodeAgent {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Foreign {
     sources: Vec<ForeignFile>,
-    /// Parts of sources, each with what is said about it.
+    /// Sources that are not followed as a whole, each with what is said about it.
     parts: Vec<(Scope, String)>,
 }
 
@@ -325,6 +325,14 @@ impl NodeAgent {
             return Ok(foreign);
         }
         for prefix in foreign_prefixes(&self.settings.host_root)? {
+            let hidden = self.config.named().filter(|scope| registries_conf::hides(&prefix, scope));
+            foreign.parts.extend(hidden.map(|scope| {
+                let message = format!(
+                    "another file of registries.conf has a table for {prefix}, which is of the same length and counts \
+                     before it"
+                );
+                (scope.clone(), message)
+            }));
             let Some((scope, entry)) = self.config.entry_for(&prefix) else { continue };
             if scope.as_str() == prefix {
                 let found = format!("a table for {scope} in another file of registries.conf");

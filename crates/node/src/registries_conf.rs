@@ -112,6 +112,13 @@ fn matches(scope: &Scope, place: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':', '@']))
 }
 
+/// Whether the table of a domain in another file counts for a host in place of ours. Of two tables whose texts are of
+/// the same length, readers follow the first by alphabet.
+pub(crate) fn hides(prefix: &str, host: &Scope) -> bool {
+    let domain = prefix.strip_prefix('*').filter(|_| host.domain().is_none());
+    domain.is_some_and(|domain| host.as_str().len() == prefix.len() && host.as_str().ends_with(domain))
+}
+
 /// Finds hosts whose entries are hidden by that of their domain, and the domains that have to be closed because such a
 /// host is.
 fn hidden_hosts<'a>(config: &'a NodeConfig, rendered: &mut Rendered) -> BTreeSet<&'a Scope> {

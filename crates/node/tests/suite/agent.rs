@@ -153,6 +153,25 @@ async fn a_part_of_a_source_with_a_table_of_an_administrator_is_reported() {
     assert!(agent.in_force().skipped.is_empty());
 }
 
+/// Of two tables whose names are of the same length, readers follow the first by alphabet.
+#[tokio::test]
+async fn a_host_that_an_administrators_table_for_its_domain_hides_is_reported() {
+    let node = TempDir::new().unwrap();
+    let directory = node.path().join("etc/containers/registries.conf.d");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("10-admin.conf"), "[[registry]]\nprefix = '*.vendor.test'\n").unwrap();
+    fs::create_dir_all(node.path().join("etc/crio")).unwrap();
+    fs::write(node.path().join("etc/crio/crio.conf"), "[crio.image]\nauto_reload_registries = true\n")
+        .unwrap();
+    let mut agent = agent(node.path(), RuntimeName::Crio, "etc/containers/registries.conf.d", None);
+    let sources = ["r.vendor.test", "reg.vendor.test", "r.vendor.test/team", "r.other.test"];
+    agent.follow(sources.iter().map(|source| both(source, &["m.test/x"]).into()).collect());
+    agent.repair().unwrap();
+    let hidden = "r.vendor.test: another file of registries.conf has a table for *.vendor.test, which is of the same \
+                  length and counts before it";
+    assert_eq!(notes(&agent.in_force().skipped), [hidden]);
+}
+
 #[tokio::test]
 async fn an_agent_whose_own_image_it_would_have_to_route_says_so() {
     for (image, policy, is_said) in [
