@@ -132,6 +132,9 @@ fn collect<'a>(
     if set.mirrors.is_empty() {
         return report(Problem::NoMirror);
     }
+    if let Some(name) = scope.taken_for() {
+        report(Problem::NoImage { name });
+    }
     let mirrors = read_mirrors(&scope, set, known);
     let has_mirror = |mirrors: &[&str]| mirrors.iter().any(|mirror| *mirror != scope.as_str());
     match mirrors {

@@ -107,6 +107,19 @@ impl Scope {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':']))
     }
 
+    /// What runtimes take this for, if that is something else: a host without dot and port is a namespace of Docker Hub
+    /// in images, and that has one name there.
+    pub(super) fn taken_for(&self) -> Option<String> {
+        const BELOW: &str = "/x/x";
+        let host = self.host();
+        if self.domain().is_some() || host.contains(['.', ':']) && host != "index.docker.io" {
+            return None;
+        }
+        let image = Reference::parse(&[self.as_str(), BELOW].concat()).ok()?;
+        let name = image.name().strip_suffix(BELOW)?;
+        (name != self.as_str()).then(|| name.to_owned())
+    }
+
     /// Whether the shortest name in this scope still is the full name of an image at the mirror. A file that names
     /// another mirror makes runtimes give up the pull of that image before they try any other place.
     pub fn is_replaceable_by(&self, mirror: &Location) -> bool {
