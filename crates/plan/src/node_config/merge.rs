@@ -200,9 +200,9 @@ impl<'a> Source<'a> {
                 report(policy, Problem::Contradicted { by: closing.clone(), is_closing: false });
             }
         }
-        let named_by: BTreeSet<&PolicyId> = self.closed_by.union(&self.left_open_by).copied().collect();
+        // In order, as a union of sets is.
+        let named_by: Vec<&PolicyId> = self.closed_by.union(&self.left_open_by).copied().collect();
         let policies = Arc::new(named_by.iter().copied().cloned().collect());
-        let named_by: Vec<&PolicyId> = named_by.into_iter().collect();
         let mut merged = |lists: Vec<Listed<'a>>| {
             let (mut usable, mut by_whom) =
                 (Vec::with_capacity(lists.len()), Vec::with_capacity(lists.len()));

@@ -58,7 +58,7 @@ impl Location {
     /// The same place, further down. The suffix is empty or begins with a slash.
     #[must_use]
     pub(super) fn join(&self, suffix: &str) -> Self {
-        Self(format!("{}{suffix}", self.0))
+        Self([self.as_str(), suffix].concat())
     }
 }
 
@@ -156,7 +156,7 @@ pub(super) fn enclosing(place: &str) -> impl Iterator<Item = Cow<'_, str>> {
     let name = hostname(place);
     let name = name.strip_prefix("*.").unwrap_or(name);
     let above = iter::successors(Some(name), |text| text.split_once('.').map(|(_, parent)| parent)).skip(1);
-    paths.map(Cow::Borrowed).chain(above.map(|domain| Cow::Owned(format!("*.{domain}"))))
+    paths.map(Cow::Borrowed).chain(above.map(|domain| Cow::Owned(["*.", domain].concat())))
 }
 
 pub(super) fn host(text: &str) -> &str {
