@@ -46,7 +46,8 @@ pub(super) enum Served {
 #[derive(Debug)]
 pub(super) struct Blob {
     pub(super) digest: Digest,
-    pub(super) size: u64,
+    /// `None`: the mirror does not say.
+    pub(super) size: Option<u64>,
     pub(super) first: Option<Bytes>,
     pub(super) rest: BlobReader,
     pub(super) context: Context,
@@ -148,7 +149,8 @@ impl Router {
         let context = context(TRANSFER).answered_within(limit);
         let (size, mut rest) = remote.open_blob(digest, &context).await.map_err(problem)?;
         if head {
-            return Ok(Served::BlobHead(digest, size));
+            let unknown = || Problem::Malformed("it does not say how long the blob is".into());
+            return Ok(Served::BlobHead(digest, size.ok_or_else(unknown)?));
         }
         let first = rest.next(&context).await.map_err(problem)?;
         Ok(Served::Blob(Box::new(Blob { digest, size, first, rest, context })))

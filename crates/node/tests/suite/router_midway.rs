@@ -1,6 +1,9 @@
 //! Requests that the router cannot connect with what came before them, and what they count as.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
+use fairlead_testkit::fake_registry::{Effect, Fault, Route};
 use fairlead_testkit::images;
 use reqwest::StatusCode;
 
@@ -41,5 +44,34 @@ async fn a_source_that_a_list_names_and_that_fails_is_no_mirror_that_fails() -> 
         ))
     };
     ensure!(failed("m.invalid") && !failed("hub.test"), "{page}");
+    Ok(())
+}
+
+/// As registries do that compress on the way, or make what they send.
+#[tokio::test]
+async fn a_mirror_that_does_not_say_how_long_a_layer_is_serves_it() -> Result<()> {
+    let image = images::holding("of a length that nobody tells")?;
+    let (registry, place) = mirror(&image).await?;
+    let node = Node::start(plan(vec![both("hub.test/team", &[&place])], &[], &[])).await?;
+    let blobs = |effect| Fault::new(effect).on(Route::Blobs).method("GET");
+    // What comes piece by piece is sent without a length, unless a header says it.
+    let without_length = || blobs(Effect::Drip(Duration::ZERO)).and(Effect::WithoutHeader("content-length"));
+    registry.inject(without_length());
+    for blob in image.blobs() {
+        let content = node.get(&format!("team/app/blobs/{}", blob.digest())).await?;
+        ensure!(content.status() == StatusCode::OK && content.content_length().is_none(), "{content:?}");
+        ensure!(content.bytes().await? == blob.bytes, "the blob differs");
+    }
+    registry.heal();
+    registry.inject(without_length().and(Effect::Corrupt));
+    for blob in image.blobs() {
+        let path = format!("team/app/blobs/{}", blob.digest());
+        let answer = node.get(&path).await?;
+        ensure!(
+            answer.status() == StatusCode::OK && answer.bytes().await.is_err(),
+            "its end has to be missing"
+        );
+        ensure!(is_left_to_source(&node.get(&path).await?), "it is not asked for it again");
+    }
     Ok(())
 }
