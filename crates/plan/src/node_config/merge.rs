@@ -1,6 +1,6 @@
 //! From objects to entries: sets are checked one by one, collected by source, ordered, and handed down.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::alias::Aliases;
@@ -95,10 +95,13 @@ impl NodeConfig {
         if !self.entries.values().any(Entry::is_closed) {
             return findings;
         }
+        // Most sets name the same few mirrors.
+        let mut known: HashMap<&str, Option<(&Scope, &Entry)>> = HashMap::new();
         let sets = policies.iter().flat_map(|policy| policy.sets.iter().map(move |set| (&policy.id, set)));
         for (policy, set) in sets.filter(|(_, set)| self.entries.contains_key(set.source.as_str())) {
             for mirror in &set.mirrors {
-                let Some((scope, entry)) = self.entry_for(mirror) else { continue };
+                let found = *known.entry(mirror).or_insert_with(|| self.entry_for(mirror));
+                let Some((scope, entry)) = found else { continue };
                 let is_closed = policy.kind.serves().iter().any(|kind| entry.is_closed_for(*kind));
                 if let (true, Ok(mirror)) =
                     (is_closed && scope.as_str() != set.source, Location::parse(mirror))
