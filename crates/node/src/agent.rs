@@ -23,7 +23,7 @@ use crate::detect::{DetectError, foreign_prefixes};
 use crate::files::{Applied, ConfigDir, FileError, RealDisk};
 use crate::router::{CanaryError, Router, canary, is_free_for_router};
 use crate::runtime::{Runtime, RuntimeError, RuntimeName};
-use crate::{DROP_IN, File, Inexact, Rendered, render};
+use crate::{DROP_IN, File, Inexact, Rendered, registries_conf, render};
 
 /// A policy that an agent follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub struct NodeAgent {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Foreign {
     sources: Vec<ForeignFile>,
-    /// Parts of sources, each with what is said about it.
+    /// Sources that are not followed as a whole, each with what is said about it.
     parts: Vec<(Scope, String)>,
 }
 
@@ -230,6 +230,7 @@ impl NodeAgent {
             tracing::info!(written, removed, "the files of the runtime have changed");
             self.before.get_or_insert(applied.before.clone());
         }
+        inexact.extend(self.hides_default(&files, &applied));
         let mut hidden = self.hidden_from_domains(&applied);
         hidden.extend(elsewhere.parts);
         let foreign: Vec<ForeignFile> = applied.foreign.into_iter().chain(elsewhere.sources).collect();
@@ -243,6 +244,27 @@ impl NodeAgent {
         let config = Arc::clone(&self.config);
         self.report(&config.findings, &inexact, foreign, &hidden);
         Ok(())
+    }
+
+    /// Sources in registries for which a file of ours takes the place of another owner's file for all registries.
+    /// containerd reads the first directory alone, so that file no longer counts for images that no policy is about.
+    fn hides_default(&self, files: &[File], applied: &Applied) -> Vec<Inexact> {
+        let Some(default) = &applied.default_of_others else { return Vec::new() };
+        let is_written = |file: &&File| !applied.foreign.iter().any(|foreign| foreign.path == file.path);
+        let directories = files.iter().filter(is_written).filter_map(|file| file.path.split('/').next());
+        let registries = directories.map(containerd::host_of);
+        let undecided = registries.filter(|registry| !self.config.decides_all_of(registry));
+        let sources = undecided.flat_map(|registry| {
+            let message = format!(
+                "images of {registry} that no policy names mirrors for do not follow {default} any more, which is not \
+                 Fairlead's: containerd reads no more than one directory for a registry; name its mirrors in a policy \
+                 for {registry}"
+            );
+            let named = self.config.entries_of(&registry).filter(|(_, entry)| !entry.is_alias);
+            let named = named.map(|(scope, _)| Inexact { source: scope.clone(), message: message.clone() });
+            named.collect::<Vec<_>>()
+        });
+        sources.collect()
     }
 
     /// Domains whose file containerd does not look at for a host, because that has a directory of another owner.
@@ -303,6 +325,14 @@ impl NodeAgent {
             return Ok(foreign);
         }
         for prefix in foreign_prefixes(&self.settings.host_root)? {
+            let hidden = self.config.named().filter(|scope| registries_conf::hides(&prefix, scope));
+            foreign.parts.extend(hidden.map(|scope| {
+                let message = format!(
+                    "another file of registries.conf has a table for {prefix}, which is of the same length and counts \
+                     before it"
+                );
+                (scope.clone(), message)
+            }));
             let Some((scope, entry)) = self.config.entry_for(&prefix) else { continue };
             if scope.as_str() == prefix {
                 let found = format!("a table for {scope} in another file of registries.conf");

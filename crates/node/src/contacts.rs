@@ -18,6 +18,13 @@ pub fn resolve(
     if runtime.name == RuntimeName::Containerd && router.is_some() {
         return config.resolve_by_kind(image);
     }
+    let in_file;
+    let config = if runtime.name == RuntimeName::Containerd {
+        config
+    } else {
+        in_file = registries_conf::in_file(config);
+        &in_file
+    };
     let mut resolution = config.resolve(image);
     let Some((scope, entry)) = config.entry_for(image.name()) else { return resolution };
     let kind = resolution.kind;

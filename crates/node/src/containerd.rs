@@ -9,6 +9,7 @@ pub(crate) mod routed;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fairlead_domain::reference::Host;
 use fairlead_plan::node_config::{Entry, Mirror, NodeConfig, PullKind, Scope};
 
 use crate::runtime::Runtime;
@@ -19,6 +20,9 @@ const PULL: &str = r#"["pull"]"#;
 const PULL_AND_RESOLVE: &str = r#"["pull", "resolve"]"#;
 /// Pushing alone: nothing is pulled from here.
 const CLOSED: &str = r#"["push"]"#;
+const NO_FALLBACK: &str = "this version of containerd does not try HTTP after HTTPS, as insecure registries need \
+                           (1.6.38, 1.7.13, 2.0 or later do)";
+const CHECKED: &str = "the source is asked with a checked certificate";
 
 pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
     let mut rendered = Rendered::default();
@@ -26,42 +30,44 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
     let mut registries: BTreeMap<&str, Vec<(&Scope, &Entry)>> = BTreeMap::new();
     for (scope, entry) in &config.entries {
         if scope.domain().is_some() {
-            report_left_out(
-                &mut rendered,
-                scope,
-                entry,
-                "containerd has no files for every host of a domain",
-            );
+            let why = "containerd has no files for every host of a domain";
+            report_left_out(&mut rendered, scope, why, &what_follows(entry, None));
         } else {
             registries.entry(scope.host()).or_default().push((scope, entry));
         }
     }
     for (host, entries) in registries {
-        let mut whole = None;
-        for (scope, entry) in &entries {
-            if scope.path().is_some() {
-                let why = "containerd's files are about whole registries";
-                report_left_out(&mut rendered, scope, entry, why);
-            } else {
-                whole = Some((*scope, *entry));
-            }
+        let whole = entries.iter().copied().find(|(scope, _)| scope.path().is_none());
+        for (scope, entry) in entries.iter().filter(|(scope, _)| scope.path().is_some()) {
+            let why = "containerd's files are about whole registries";
+            report_left_out(&mut rendered, scope, why, &what_follows(entry, whole));
         }
         let Some((scope, entry)) = whole else { continue };
-        let hosts = hosts_of_registry(config, entry, entries.len(), &closed_inside, runtime);
+        let hosts = hosts_of_registry(config, (scope, entry), entries.len(), &closed_inside, runtime);
         let hosts = match hosts {
-            Ok(hosts) => hosts,
+            Ok(hosts) => {
+                let unnamed = |mirror: &&Mirror| !scope.is_replaceable_by(&mirror.location);
+                for mirror in entry.digest.list.iter().filter(unnamed) {
+                    rendered.report(scope, crate::without_name(scope, &mirror.location));
+                }
+                hosts
+            }
             Err(why) if entry.is_closed() => {
                 rendered.report(scope, format!("{why}; the registry is closed, without mirrors"));
                 Hosts::default()
             }
             Err(why) => {
-                report_left_out(&mut rendered, scope, entry, why);
+                report_left_out(&mut rendered, scope, why, "");
                 continue;
             }
         };
         crate::report_half_closed(scope, entry, &mut rendered);
+        if is_loopback(host) && !entry.is_closed() && !runtime.falls_back_to_http() {
+            rendered.report(scope, format!("{NO_FALLBACK}; {CHECKED}"));
+        }
         let path = format!("{}/hosts.toml", directory(host));
-        rendered.files.push(File { path, content: hosts.file(host, entry) });
+        let insecure = asks_insecurely(host, entry.insecure, runtime);
+        rendered.files.push(File { path, content: hosts.file(host, entry, insecure) });
     }
     rendered
 }
@@ -69,7 +75,7 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
 /// The hosts of a registry's file, if one can be written; `entries` is how many there are about the registry.
 fn hosts_of_registry<'a>(
     config: &NodeConfig,
-    entry: &'a Entry,
+    (scope, entry): (&Scope, &'a Entry),
     entries: usize,
     closed_inside: &BTreeSet<&str>,
     runtime: &Runtime,
@@ -79,7 +85,7 @@ fn hosts_of_registry<'a>(
             "repositories of this registry have entries of their own, which containerd's files cannot tell apart",
         );
     }
-    hosts(config, entry, closed_inside, runtime)
+    hosts(config, scope, entry, closed_inside, runtime)
 }
 
 /// What the file of a registry says about pulls of one kind: the mirrors that are asked, and whether the source is.
@@ -90,18 +96,26 @@ pub(crate) fn asked<'a>(
     registry: &str,
     kind: PullKind,
 ) -> (Vec<&'a Mirror>, bool) {
-    let Some(entry) = config.entries.get(registry) else { return (Vec::new(), true) };
+    let Some((scope, entry)) = config.entries.get_key_value(registry) else { return (Vec::new(), true) };
     let entries = config.entries.keys().filter(|scope| scope.host() == registry).count();
-    match hosts_of_registry(config, entry, entries, &enclosing_closed_places(config), runtime) {
+    match hosts_of_registry(config, (scope, entry), entries, &enclosing_closed_places(config), runtime) {
         Ok(hosts) if kind == PullKind::Tag && hosts.capabilities == PULL => (Vec::new(), !entry.is_closed()),
         Ok(hosts) => (hosts.mirrors, !entry.is_closed()),
         Err(_) => (Vec::new(), !entry.is_closed()),
     }
 }
 
-fn report_left_out(rendered: &mut Rendered, scope: &Scope, entry: &Entry, why: &str) {
-    let contacted = if entry.is_closed() { ", and its source is still contacted" } else { "" };
-    rendered.report(scope, format!("{why}; it is left out{contacted}"));
+fn report_left_out(rendered: &mut Rendered, scope: &Scope, why: &str, what_follows: &str) {
+    rendered.report(scope, format!("{why}; it is left out{what_follows}"));
+}
+
+/// What becomes of a source that is left out. `whole` is the entry of its whole registry.
+fn what_follows(entry: &Entry, whole: Option<(&Scope, &Entry)>) -> String {
+    match whole {
+        Some((registry, whole)) if whole.is_closed() => format!(", and closed with all of {registry}"),
+        _ if entry.is_closed() => ", and its source is still contacted".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// Every place that has a closed one inside it. containerd does not look mirrors up again, so such a mirror would be
@@ -127,6 +141,7 @@ struct Hosts<'a> {
 
 fn hosts<'a>(
     config: &NodeConfig,
+    scope: &Scope,
     entry: &'a Entry,
     closed_inside: &BTreeSet<&str>,
     runtime: &Runtime,
@@ -145,7 +160,8 @@ fn hosts<'a>(
     };
     let mut mirrors: Vec<&Mirror> = Vec::new();
     let mut urls = BTreeSet::new();
-    for mirror in &entry.digest.list {
+    // containerd would ask the others as well; they are left out as for every other runtime.
+    for mirror in entry.digest.list.iter().filter(|mirror| scope.is_replaceable_by(&mirror.location)) {
         if config.entry_for(mirror.location.as_str()).is_some_and(|(_, entry)| entry.is_closed()) {
             continue;
         }
@@ -159,14 +175,14 @@ fn hosts<'a>(
     }
     let insecure = entry.insecure || mirrors.iter().any(|mirror| mirror.insecure);
     if insecure && !runtime.falls_back_to_http() {
-        return Err("this version of containerd does not try HTTP after HTTPS, as insecure registries need \
-                    (1.6.38, 1.7.13, 2.0 or later do)");
+        return Err(NO_FALLBACK);
     }
     Ok(Hosts { mirrors, capabilities })
 }
 
 impl Hosts<'_> {
-    fn file(&self, registry: &str, entry: &Entry) -> String {
+    /// `insecure`: the source is asked without a checked certificate, or without TLS.
+    fn file(&self, registry: &str, entry: &Entry, insecure: bool) -> String {
         let mut text = HEADER.to_owned();
         let mut before = self.mirrors.as_slice();
         // The last host is asked whatever the file says. Where the source is closed, that has to be a mirror.
@@ -184,7 +200,7 @@ impl Hosts<'_> {
             }
             _ => {
                 let capabilities = entry.is_closed().then_some(CLOSED);
-                host_keys(&mut text, 0, Some("server"), registry, entry.insecure, capabilities);
+                host_keys(&mut text, 0, Some("server"), registry, insecure, capabilities);
             }
         }
         if before.is_empty() {
@@ -220,6 +236,16 @@ fn host_keys(
             key(text, indent, name, "true");
         }
     }
+}
+
+/// Whether a file has containerd ask the source without a checked certificate, and without TLS if there is none.
+/// Without a file it does so for every registry of its own machine, so a file must not end that.
+fn asks_insecurely(registry: &str, is_listed: bool, runtime: &Runtime) -> bool {
+    is_listed || is_loopback(registry) && runtime.falls_back_to_http()
+}
+
+fn is_loopback(registry: &str) -> bool {
+    Host::parse(registry).is_ok_and(|host| host.is_loopback())
 }
 
 /// A path of a mirror stands after `/v2`, as the requests have it.

@@ -45,6 +45,14 @@ fn named_with_port<'a>(config: &'a NodeConfig, scope: &Scope, entry: &Entry) -> 
     named.filter(|(_, named)| is_host && !named.is_alias).map(|(named, _)| named)
 }
 
+/// The entries that the file has tables for.
+pub(crate) fn in_file(config: &NodeConfig) -> NodeConfig {
+    let entries =
+        config.entries.iter().filter(|(scope, entry)| named_with_port(config, scope, entry).is_none());
+    let entries = entries.map(|(scope, entry)| (scope.clone(), entry.clone())).collect();
+    NodeConfig { entries, findings: Vec::new() }
+}
+
 /// A host without a port is one with any port as well. Few registries have several, so that is no more than a note
 /// where nothing names another port of the host. Hosts of a domain may have any.
 fn report_ports(
@@ -84,7 +92,9 @@ fn has_other_ports(config: &NodeConfig, host: &Scope) -> bool {
 /// host without a port matches every port of it, and what is longer hides what is more specific.
 pub fn read_as<'a>(config: &'a NodeConfig, place: &str) -> Option<&'a Scope> {
     let mut longest: Option<&Scope> = None;
-    for scope in config.entries.keys().filter(|scope| matches(scope, place)) {
+    let in_file =
+        config.entries.iter().filter(|(scope, entry)| named_with_port(config, scope, entry).is_none());
+    for (scope, _) in in_file.filter(|(scope, _)| matches(scope, place)) {
         if longest.is_none_or(|longest| longest.as_str().len() < scope.as_str().len()) {
             longest = Some(scope);
         }
@@ -100,6 +110,13 @@ fn matches(scope: &Scope, place: &str) -> bool {
         }
     };
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':', '@']))
+}
+
+/// Whether the table of a domain in another file counts for a host in place of ours. Of two tables whose texts are of
+/// the same length, readers follow the first by alphabet.
+pub(crate) fn hides(prefix: &str, host: &Scope) -> bool {
+    let domain = prefix.strip_prefix('*').filter(|_| host.domain().is_none());
+    domain.is_some_and(|domain| host.as_str().len() == prefix.len() && host.as_str().ends_with(domain))
 }
 
 /// Finds hosts whose entries are hidden by that of their domain, and the domains that have to be closed because such a

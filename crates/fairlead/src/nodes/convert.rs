@@ -1,12 +1,14 @@
 //! `fairlead convert`: from the oldest kind of mirror policy to those that took its place, and back.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
-use fairlead_plan::node_config::{Location, MirrorPolicy, PolicyKind, Scope, Set};
+use fairlead_plan::node_config::migration::{self, check_bounds};
+use fairlead_plan::node_config::{MirrorPolicy, PolicyId, PolicyKind, Set};
 use serde_json::{Map, Value, json};
 
 use super::{CONFIG, OPERATOR, policy, read, unreadable};
@@ -46,9 +48,14 @@ impl Convert {
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let (objects, mut has_failures) = read(&self.files)?;
         let mut documents = Vec::new();
+        let mut names = BTreeMap::new();
         for manifest in objects {
             let converted = match policy(&manifest.object) {
-                Some(Ok(policy)) if self.takes(policy.id.kind) => self.convert(&manifest, &policy),
+                Some(Ok(policy)) if self.takes(policy.id.kind) => {
+                    let converted = self.convert(&manifest, &policy);
+                    converted
+                        .and_then(|document| is_alone(&manifest, policy.id, &mut names).map(|()| document))
+                }
                 Some(Err(mismatch)) => Err(anyhow!("{}", unreadable(&manifest, &mismatch))),
                 _ => continue,
             };
@@ -89,6 +96,10 @@ impl Convert {
             .enumerate()
             .map(|(index, set)| converted_set(set).with_context(|| format!("{}: item {index}", place())));
         let sets = sets.collect::<Result<Vec<_>>>()?;
+        if !self.back {
+            check_bounds(&sets).map_err(Error::msg).with_context(place)?;
+        }
+        let sets: Vec<Value> = sets.into_iter().map(shown).collect();
         let (version, kind, list) = match (self.back, self.to) {
             (true, _) => (OPERATOR, "ImageContentSourcePolicy", "repositoryDigestMirrors"),
             (false, Target::ImageSourceDigestPolicy) => {
@@ -121,26 +132,38 @@ fn metadata(object: &Value) -> Value {
     kept.into()
 }
 
-/// The newer kinds refuse what the oldest let pass, and duplicates.
-fn converted_set(set: &Set) -> Result<Value> {
-    Scope::parse(&set.source)?;
+/// Two kinds become one, so objects that had the same name beside each other would take each other's place.
+fn is_alone(manifest: &Manifest, policy: PolicyId, names: &mut BTreeMap<String, PolicyId>) -> Result<()> {
+    match names.entry(policy.name.clone()) {
+        Entry::Vacant(free) => {
+            free.insert(policy);
+            Ok(())
+        }
+        // The API server finds names for those.
+        Entry::Occupied(_) if policy.name.is_empty() => Ok(()),
+        Entry::Occupied(taken) => bail!(
+            "Failed: {}: {}: it would have the same kind and name as what {} becomes; give one of them another name",
+            manifest.place,
+            title(&manifest.object),
+            taken.get()
+        ),
+    }
+}
+
+fn converted_set(set: &Set) -> Result<Set> {
     if set.never_contact_source {
         bail!(
             "ImageContentSourcePolicy cannot say NeverContactSource, and without it {} would be contacted",
             set.source
         );
     }
-    let mut seen = BTreeSet::new();
-    let mut mirrors = Vec::new();
-    for mirror in &set.mirrors {
-        Location::parse(mirror)?;
-        if seen.insert(mirror) {
-            mirrors.push(mirror);
-        }
-    }
-    Ok(if mirrors.is_empty() {
-        json!({ "source": set.source })
+    migration::converted_set(set).map_err(Error::msg)
+}
+
+fn shown(Set { source, mirrors, .. }: Set) -> Value {
+    if mirrors.is_empty() {
+        json!({ "source": source })
     } else {
-        json!({ "source": set.source, "mirrors": mirrors })
-    })
+        json!({ "source": source, "mirrors": mirrors })
+    }
 }

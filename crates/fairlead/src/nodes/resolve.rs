@@ -1,5 +1,6 @@
 //! `fairlead resolve`: which places a node's runtime asks for an image.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -58,16 +59,19 @@ fn show(
     };
     line(text, 0, &format!("{image}, by {kind}"));
     let entry = resolution.scope.as_ref().and_then(|scope| config.entries.get_key_value(scope));
-    let from = entry.and_then(|(scope, entry)| {
-        let inherited = entry.mirrors(resolution.kind).inherited_from.as_ref();
-        config.entries.get_key_value(inherited.unwrap_or(scope))
+    let mirrors = entry.map(|(scope, entry)| {
+        let mirrors = entry.mirrors(resolution.kind);
+        (mirrors.inherited_from.as_ref().unwrap_or(scope), &mirrors.listed_by)
     });
-    let why_mirror =
-        from.map_or(String::new(), |(scope, entry)| format!("mirror of {scope}{}", by(&entry.policies)));
     let mut rows = Vec::new();
     let mut place = 0;
-    for endpoint in &resolution.endpoints {
-        let mut why = if endpoint.is_source { "source".to_owned() } else { why_mirror.clone() };
+    for (number, endpoint) in resolution.endpoints.iter().enumerate() {
+        let mut why = match mirrors {
+            Some((source, listed_by)) if !endpoint.is_source => {
+                format!("mirror of {source}{}", by(&listed_by.mirror(number)))
+            }
+            _ => "source".to_owned(),
+        };
         if endpoint.insecure {
             why.push_str(", insecure");
         }
@@ -125,7 +129,7 @@ fn show_readings(
 }
 
 /// The objects that list something, the first of them by name.
-fn by(policies: &std::collections::BTreeSet<PolicyId>) -> String {
+fn by(policies: &BTreeSet<&PolicyId>) -> String {
     match (policies.first(), policies.len()) {
         (None, _) => String::new(),
         (Some(first), 1) => format!(", by {first}"),

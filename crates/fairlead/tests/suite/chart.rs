@@ -6,10 +6,12 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
+use fairlead_api::openshift::SOURCE_PATTERN;
 use fairlead_operator::platform::install::{
     Certificates, PullSecrets, agent_rights, cluster_rights, deletion_rights, eviction_rights, explanation,
     guard, migration_rights, namespaced_rights, warm_rights,
 };
+use fairlead_plan::node_config::Scope;
 use fairlead_testkit::assets::{Assets, Group};
 use serde_json::{Map, Value, json};
 
@@ -218,9 +220,20 @@ fn agents_send_containerd_to_mirrors_only_on_request() {
 
 #[test]
 fn registries_that_agents_would_refuse_are_refused_by_the_chart() {
-    for (place, is_right) in
-        [("a.test:5000/x", true), ("*.a.test", true), ("https://a.test", false), ("a b", false)]
-    {
+    let agents = std::fs::read_to_string(repository().join("charts/fairlead/templates/agent.yaml")).unwrap();
+    assert!(agents.contains(&format!("`{SOURCE_PATTERN}`")), "the pattern is another one");
+    for (place, is_right) in [
+        ("a.test:5000/x", true),
+        ("*.a.test", true),
+        ("A.test/x_y", true),
+        ("https://a.test", false),
+        ("a b", false),
+        ("a.test/", false),
+        ("a.test/X", false),
+        ("*.a.test/x", false),
+        ("a.test:x", false),
+    ] {
+        assert_eq!(Scope::parse(place).is_ok(), is_right, "{place}");
         let values =
             json!({"agent": {"enabled": true}, "configuration": {"nodes": {"blockedRegistries": [place]}}});
         let rendered = template(&values);

@@ -140,6 +140,34 @@ fn resolve_shows_the_places_in_order_and_why() -> Result<()> {
 }
 
 #[test]
+fn resolve_names_the_objects_that_list_each_mirror() -> Result<()> {
+    let person = Person::new()?;
+    let other = "\
+apiVersion: config.openshift.io/v1
+kind: ImageDigestMirrorSet
+metadata: {name: other}
+spec:
+  imageDigestMirrors:
+  - {source: hub.test/team, mirrors: [n.test/team]}
+---
+apiVersion: config.openshift.io/v1
+kind: ImageTagMirrorSet
+metadata: {name: tags}
+spec:
+  imageTagMirrors:
+  - {source: hub.test/team, mirrors: [t.test/team]}
+";
+    let both = format!("{POLICIES}---\n{other}");
+    let images = [format!("hub.test/team/app{DIGEST}"), "hub.test/team/app:1".to_owned()];
+    let shown = person.run(&["resolve", &images[0], &images[1], "-f", "-"], &both)?;
+    let by = |object: &str| format!("mirror of hub.test/team, by {object}");
+    let rows: Vec<String> = shown.is(0).rows().iter().map(|row| row[2..].join(" ")).collect();
+    assert_eq!(rows[1..3], [by("ImageSourceDigestPolicy team"), by("ImageDigestMirrorSet other")]);
+    assert_eq!(rows[5], by("ImageTagMirrorSet tags"), "{}", shown.output);
+    Ok(())
+}
+
+#[test]
 fn resolve_shows_what_the_files_of_the_runtime_make_of_it() -> Result<()> {
     let person = Person::new()?;
     let by_digest = format!("hub.test/team/app{DIGEST}");
@@ -212,6 +240,33 @@ fn what_the_other_kind_cannot_say_is_not_converted() -> Result<()> {
     assert_eq!(documents(&back.output)?.len(), 1);
     let wrong = person.run(&["convert", "-f", "-"], &OLD.replace("hub.test/none", "hub.test/Upper"))?;
     assert!(wrong.is(3).errors.contains("item 1: \"hub.test/Upper\" is not a source"), "{}", wrong.errors);
+    Ok(())
+}
+
+/// The API server would refuse the one, and keep only one of the others.
+#[test]
+fn what_the_api_server_would_not_take_is_not_converted() -> Result<()> {
+    let person = Person::new()?;
+    let mirrors =
+        |count: usize| (0..count).map(|number| format!("m{number}.test")).collect::<Vec<_>>().join(", ");
+    let many = |count| OLD.replace("m.test/a, m.test/b, m.test/a", &mirrors(count));
+    let refused = person.run(&["convert", "-f", "-"], &many(25))?;
+    let said = "ImageContentSourcePolicy/old: hub.test/team has 25 mirrors, and newer kinds take 24";
+    assert!(refused.is(3).errors.contains(said) && refused.output.is_empty(), "{}", refused.errors);
+    person.run(&["convert", "-f", "-"], &many(24))?.is(0);
+
+    let object = |kind: &str, list: &str| {
+        format!(
+            "apiVersion: config.openshift.io/v1\nkind: {kind}\nmetadata: {{name: a}}\nspec:\n  {list}:\n  \
+             - {{source: hub.test, mirrors: [m.test]}}\n---\n"
+        )
+    };
+    let both = object("ImageSourceDigestPolicy", "repositoryDigestMirrors")
+        + &object("ImageDigestMirrorSet", "imageDigestMirrors");
+    let back = person.run(&["convert", "--back", "-f", "-"], &both)?;
+    let said = "the same kind and name as what ImageSourceDigestPolicy a becomes";
+    assert!(back.is(3).errors.contains(said), "{}", back.errors);
+    assert_eq!(documents(&back.output)?.len(), 1);
     Ok(())
 }
 

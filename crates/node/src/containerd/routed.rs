@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use fairlead_plan::node_config::{Entry, NodeConfig, PullKind, Scope};
 
-use super::{PULL_AND_RESOLVE, directory, host_keys};
+use super::{CHECKED, NO_FALLBACK, PULL_AND_RESOLVE, asks_insecurely, directory, host_keys, is_loopback};
 use crate::runtime::Runtime;
 use crate::toml::{HEADER, key, quoted};
 use crate::{File, Rendered};
@@ -22,7 +22,8 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime, router: SocketAddr)
     let router = quoted(&format!("http://{router}"));
     let registries = config.entries.keys().filter(|scope| scope.domain().is_none()).map(Scope::host);
     for registry in registries.collect::<BTreeSet<_>>() {
-        let is_insecure = config.entry_for(registry).is_some_and(|(_, entry)| entry.insecure);
+        let is_listed = config.entry_for(registry).is_some_and(|(_, entry)| entry.insecure);
+        let is_insecure = asks_insecurely(registry, is_listed, runtime);
         let insecure = is_insecure && runtime.falls_back_to_http();
         let is_routed = config.is_routed(registry);
         let is_closed = config.leads_to_router_only(registry);
@@ -72,18 +73,11 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime, router: SocketAddr)
 
 /// What is not as the policies say, although a router is there. `is_insecure`: the whole registry is.
 fn report(scope: &Scope, entry: &Entry, is_insecure: bool, runtime: &Runtime, rendered: &mut Rendered) {
-    if entry.insecure && !entry.is_closed() {
+    if (entry.insecure || is_loopback(scope.host())) && !entry.is_closed() {
         if !runtime.falls_back_to_http() {
-            rendered.report(
-                scope,
-                "this version of containerd does not try HTTP after HTTPS, as insecure registries need (1.6.38, \
-                 1.7.13, 2.0 or later do); the source is asked with a checked certificate",
-            );
+            rendered.report(scope, format!("{NO_FALLBACK}; {CHECKED}"));
         } else if !is_insecure {
-            rendered.report(
-                scope,
-                "containerd's files are about whole registries; the source is asked with a checked certificate",
-            );
+            rendered.report(scope, format!("containerd's files are about whole registries; {CHECKED}"));
         }
     }
     for mirror in [PullKind::Digest, PullKind::Tag].iter().flat_map(|kind| &entry.mirrors(*kind).list) {

@@ -39,6 +39,8 @@ pub struct Applied {
     pub foreign: Vec<ForeignFile>,
     /// Directories of registries that have another owner, whether a file of ours belongs there or not.
     pub of_others: Vec<String>,
+    /// What another owner has for every registry without a directory of its own.
+    pub default_of_others: Option<String>,
     /// What was there of ours, if something has changed.
     pub before: Vec<Wanted>,
 }
@@ -82,7 +84,8 @@ impl ConfigDir {
             wanted.iter().map(|file| (file.path.clone(), file.content.clone())).collect();
         let found = self.found()?;
         let plan = FilePlan::new(&wanted, &found, &self.later()?);
-        let mut applied = Applied { foreign: plan.foreign, ..Applied::default() };
+        let (foreign, default_of_others) = (plan.foreign, plan.foreign_default);
+        let mut applied = Applied { foreign, default_of_others, ..Applied::default() };
         for (path, found) in found {
             match found {
                 Found::Foreign => {

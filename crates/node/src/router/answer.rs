@@ -29,13 +29,14 @@ impl Router {
     pub(super) fn answer(self: &Arc<Self>, asked: &Asked, place: &Place, served: Served) -> Response {
         match served {
             Served::Head(resolved) => {
-                content(&resolved.media_type, resolved.digest.to_string(), resolved.size, Body::empty())
+                content(&resolved.media_type, resolved.digest.to_string(), Some(resolved.size), Body::empty())
             }
             Served::Manifest(manifest, _) => {
                 let body = if asked.head { Body::empty() } else { manifest.bytes.clone().into() };
-                content(&manifest.media_type, manifest.digest.to_string(), manifest.bytes.len() as u64, body)
+                let size = manifest.bytes.len() as u64;
+                content(&manifest.media_type, manifest.digest.to_string(), Some(size), body)
             }
-            Served::BlobHead(digest, size) => content(OCTETS, digest.to_string(), size, Body::empty()),
+            Served::BlobHead(digest, size) => content(OCTETS, digest.to_string(), Some(size), Body::empty()),
             Served::Elsewhere(_, address) => redirect(address.as_str()),
             Served::Blob(blob) => {
                 let (digest, size) = (blob.digest.to_string(), blob.size);
@@ -152,11 +153,13 @@ fn redirect(address: &str) -> Response {
     (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, address)]).into_response()
 }
 
-fn content(media_type: &str, digest: String, size: u64, body: Body) -> Response {
+/// Without a size, the end of the body says where the content ends.
+fn content(media_type: &str, digest: String, size: Option<u64>, body: Body) -> Response {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
+    let size = size.map(|size| (CONTENT_LENGTH, size.to_string()));
     for (name, value) in
-        [(CONTENT_TYPE, media_type.to_owned()), (DIGEST_HEADER, digest), (CONTENT_LENGTH, size.to_string())]
+        [(CONTENT_TYPE, media_type.to_owned()), (DIGEST_HEADER, digest)].into_iter().chain(size)
     {
         if let Ok(value) = HeaderValue::try_from(value) {
             headers.insert(name, value);

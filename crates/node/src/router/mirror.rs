@@ -46,7 +46,8 @@ pub(super) enum Served {
 #[derive(Debug)]
 pub(super) struct Blob {
     pub(super) digest: Digest,
-    pub(super) size: u64,
+    /// `None`: the mirror does not say.
+    pub(super) size: Option<u64>,
     pub(super) first: Option<Bytes>,
     pub(super) rest: BlobReader,
     pub(super) context: Context,
@@ -109,9 +110,9 @@ impl Router {
     /// Asks a mirror for what the runtime asked for. `is_last`: if it does not serve, the pull fails.
     pub(super) async fn ask(&self, asked: &Asked, place: &Place, is_last: bool) -> Result<Served, Problem> {
         let limit = if is_last { LAST_ANSWER } else { ANSWER };
-        let repository = repository(place)?;
+        let repository = repository(&place.name)?;
         let credentials = self.keyring.load().lookup(&repository);
-        let remote = self.remote(place, &repository, credentials)?;
+        let remote = self.remote(place.insecure, &repository, credentials)?;
         let context = context(limit);
         match &asked.object {
             AskedObject::Tag(tag) => manifest(&remote, &tag.into(), asked.head, &context).await,
@@ -148,15 +149,16 @@ impl Router {
         let context = context(TRANSFER).answered_within(limit);
         let (size, mut rest) = remote.open_blob(digest, &context).await.map_err(problem)?;
         if head {
-            return Ok(Served::BlobHead(digest, size));
+            let unknown = || Problem::Malformed("it does not say how long the blob is".into());
+            return Ok(Served::BlobHead(digest, size.ok_or_else(unknown)?));
         }
         let first = rest.next(&context).await.map_err(problem)?;
         Ok(Served::Blob(Box::new(Blob { digest, size, first, rest, context })))
     }
 
     /// Whether the source answers, so that it takes its place in the list. It may want the runtime's credentials.
-    pub(super) async fn source_has(&self, asked: &Asked, place: &Place) -> Result<(), Problem> {
-        let remote = self.remote(place, &repository(place)?, Vec::new())?;
+    pub(super) async fn source_has(&self, asked: &Asked, insecure: bool) -> Result<(), Problem> {
+        let remote = self.remote(insecure, &repository(&asked.name)?, Vec::new())?;
         let context = context(ANSWER);
         let found = match &asked.object {
             AskedObject::Tag(tag) => remote.resolve(&tag.into(), &context).await.map(|_| ()),
@@ -171,34 +173,33 @@ impl Router {
 
     /// The address of the source's registry. Whether an insecure one speaks TLS is found out by asking.
     pub(super) async fn source_address(&self, asked: &Asked, insecure: bool) -> Result<Url, Problem> {
-        let place = Place { name: asked.name.clone(), insecure, is_source: true, is_spoiled: false };
-        let repository = repository(&place)?;
+        let repository = repository(&asked.name)?;
         if insecure || repository.host().is_loopback() {
             // Any answer tells the scheme.
-            let _ = self.source_has(asked, &place).await;
+            let _ = self.source_has(asked, insecure).await;
         }
-        Ok(self.remote(&place, &repository, Vec::new())?.address().clone())
+        Ok(self.remote(insecure, &repository, Vec::new())?.address().clone())
     }
 
     fn remote(
         &self,
-        place: &Place,
+        insecure: bool,
         repository: &Repository,
         credentials: Vec<Credential>,
     ) -> Result<RepositoryClient, Problem> {
         let clients = self.clients.load();
-        let client = if place.insecure { &clients.insecure } else { &clients.verifying };
+        let client = if insecure { &clients.insecure } else { &clients.verifying };
         client.repository(repository, credentials, Right::Pull).map_err(problem)
     }
 }
 
-/// The repository of a place. A name without dot and port is a mirror's host in policies, and Docker Hub's in images.
-fn repository(place: &Place) -> Result<Repository, Problem> {
-    let parsed = Reference::parse(&place.name).ok().filter(|parsed| parsed.host().as_str() == place.host());
+/// The repository of this name. A name without dot and port is a mirror's host in policies, and Docker Hub's in images.
+fn repository(name: &str) -> Result<Repository, Problem> {
+    let parsed =
+        Reference::parse(name).ok().filter(|parsed| name.split('/').next() == Some(parsed.host().as_str()));
     let parsed = parsed.ok_or_else(|| {
-        Problem::Misconfigured(
-            format!("{} is not the name of an image; write the registry with a port", place.name).into(),
-        )
+        let message = format!("{name} is not the name of an image; write the registry with a port");
+        Problem::Misconfigured(message.into())
     })?;
     Ok(parsed.repository())
 }

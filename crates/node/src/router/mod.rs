@@ -18,7 +18,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use fairlead_domain::keyring::Keyring;
-use fairlead_plan::node_config::{End, NodeConfig, Place, Pull, PullKind, RouteMemory};
+use fairlead_plan::node_config::{End, NodeConfig, Place, PullKind, RouteMemory};
 use fairlead_registry::{OutageKind, Problem};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -143,17 +143,16 @@ impl Router {
 
     async fn respond(self: &Arc<Self>, asked: &Asked) -> Response {
         let config = self.config.load_full();
-        let (pull, route) = {
+        let route = {
             let (now, wanted, mut memory) = (self.now(), asked.wanted(), self.memory.lock());
             let pull = memory.pull(&wanted, now);
-            let route = config.route(&wanted, &pull, &memory, now);
-            (pull, route)
+            config.route(&wanted, &pull, &memory, now)
         };
         let mut attempts = Vec::new();
         for (at, place) in route.places.iter().enumerate() {
             let is_last = at + 1 == route.places.len() && matches!(route.end, End::Refuse(_));
             let outcome = if place.is_source {
-                match self.source_has(asked, place).await {
+                match self.source_has(asked, place.insecure).await {
                     Ok(()) => return self.leave_to_source(&config, asked, place.insecure).await,
                     Err(problem) => Err(problem),
                 }
@@ -161,7 +160,7 @@ impl Router {
                 self.ask(asked, place, is_last).await
             };
             match outcome {
-                Ok(served) => return self.deliver(asked, &pull, place, served),
+                Ok(served) => return self.deliver(asked, place, served),
                 Err(problem) => {
                     self.note_failure(asked, place, &problem);
                     attempts.push(place.attempt(&problem));
@@ -180,24 +179,29 @@ impl Router {
     }
 
     /// Remembers what a mirror served, and passes it on.
-    fn deliver(self: &Arc<Self>, asked: &Asked, pull: &Pull, place: &Place, served: Served) -> Response {
+    fn deliver(self: &Arc<Self>, asked: &Asked, place: &Place, served: Served) -> Response {
         let now = self.now();
         {
             let mut memory = self.memory.lock();
             memory.answered(place.host());
-            memory.served(&asked.name, served.digests(), pull.kind, &place.name, now);
+            memory.served(&asked.name, served.digests(), place.kind, &place.name, now);
         }
         self.metrics.count(Outcome::Served, place.host());
         if !matches!(asked.object, AskedObject::Blob(_)) {
-            let kind = if pull.kind == PullKind::Tag { "tag" } else { "digest" };
+            let kind = if place.kind == PullKind::Tag { "tag" } else { "digest" };
             tracing::info!(image = asked.name, mirror = place.name, kind, "a mirror serves the image");
         }
         self.answer(asked, place, served)
     }
 
     fn note_failure(&self, asked: &Asked, place: &Place, problem: &Problem) {
-        self.metrics.count(Outcome::Failed, place.host());
-        tracing::info!(image = asked.name, mirror = place.name, %problem, "a mirror does not serve the image");
+        if place.is_source {
+            // It is no mirror whose requests fail, so it counts where the request ends.
+            tracing::info!(image = asked.name, %problem, "the source does not serve in its place among mirrors");
+        } else {
+            self.metrics.count(Outcome::Failed, place.host());
+            tracing::info!(image = asked.name, mirror = place.name, %problem, "a mirror does not serve the image");
+        }
         if is_outage(problem) {
             self.memory.lock().failed(place.host(), self.now(), fastrand::f64());
         }

@@ -15,7 +15,7 @@ use fairlead_testkit::fake_registry::FakeRegistry;
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 
-use crate::{digest_never, tag_never};
+use crate::{both, digest_never, tag_never};
 
 fn agent(root: &Path, runtime: RuntimeName, directory: &str, own_image: Option<&str>) -> NodeAgent {
     agent_at("127.0.0.1:7780".parse().unwrap(), root, runtime, directory, own_image)
@@ -71,6 +71,34 @@ async fn a_directory_that_hides_a_host_from_the_policy_of_its_domain_is_reported
     assert!(agent.in_force().skipped.is_empty());
 }
 
+/// containerd reads the first directory for a registry alone.
+#[tokio::test]
+async fn a_file_that_takes_the_place_of_an_administrators_for_all_registries_is_reported() {
+    let node = TempDir::new().unwrap();
+    let default = node.path().join("certs.d/_default");
+    fs::create_dir_all(&default).unwrap();
+    fs::write(default.join("hosts.toml"), "[host.'https://cache.test']\n").unwrap();
+    let mut agent = agent(node.path(), RuntimeName::Containerd, "certs.d", None);
+    agent.follow(vec![
+        both("hub.test/team", &["m.test/team"]).into(),
+        both("whole.test", &["m.test/whole"]).into(),
+        digest_never("shut.test", &["m.test/shut"]).into(),
+    ]);
+    agent.repair().unwrap();
+    assert!(node.path().join("certs.d/hub.test/hosts.toml").exists(), "policies hold");
+    let about = |agent: &NodeAgent| {
+        let notes = notes(&agent.in_force().inexact);
+        notes.into_iter().filter(|note| note.contains("_default")).collect::<Vec<_>>()
+    };
+    let said = about(&agent);
+    let expected = "hub.test/team: images of hub.test that no policy names mirrors for do not follow \
+                    _default/hosts.toml any more, which is not Fairlead's: ";
+    assert!(said.len() == 1 && said[0].starts_with(expected), "{said:?}");
+    fs::remove_dir_all(default).unwrap();
+    agent.repair().unwrap();
+    assert_eq!(about(&agent), Vec::<String>::new());
+}
+
 /// A program may take the address between the look before a change and the change itself.
 #[tokio::test]
 async fn files_that_lead_to_another_program_are_taken_back() {
@@ -123,6 +151,25 @@ async fn a_part_of_a_source_with_a_table_of_an_administrator_is_reported() {
     fs::remove_file(admin).unwrap();
     agent.repair().unwrap();
     assert!(agent.in_force().skipped.is_empty());
+}
+
+/// Of two tables whose names are of the same length, readers follow the first by alphabet.
+#[tokio::test]
+async fn a_host_that_an_administrators_table_for_its_domain_hides_is_reported() {
+    let node = TempDir::new().unwrap();
+    let directory = node.path().join("etc/containers/registries.conf.d");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("10-admin.conf"), "[[registry]]\nprefix = '*.vendor.test'\n").unwrap();
+    fs::create_dir_all(node.path().join("etc/crio")).unwrap();
+    fs::write(node.path().join("etc/crio/crio.conf"), "[crio.image]\nauto_reload_registries = true\n")
+        .unwrap();
+    let mut agent = agent(node.path(), RuntimeName::Crio, "etc/containers/registries.conf.d", None);
+    let sources = ["r.vendor.test", "reg.vendor.test", "r.vendor.test/team", "r.other.test"];
+    agent.follow(sources.iter().map(|source| both(source, &["m.test/x"]).into()).collect());
+    agent.repair().unwrap();
+    let hidden = "r.vendor.test: another file of registries.conf has a table for *.vendor.test, which is of the same \
+                  length and counts before it";
+    assert_eq!(notes(&agent.in_force().skipped), [hidden]);
 }
 
 #[tokio::test]

@@ -1,10 +1,14 @@
 //! Whole files. `FAIRLEAD_BLESS=1 cargo test -p fairlead-node` writes them again.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
+use fairlead_node::File;
 use fairlead_node::RuntimeName::{Containerd, Crio};
+use fairlead_node::files::{ConfigDir, RealDisk};
 use fairlead_plan::node_config::NodeConfig;
+use tempfile::TempDir;
 
 use super::*;
 
@@ -94,6 +98,61 @@ fn files_for_a_router() {
     let closed = plan(vec![tag_never("*.vendor.test", &["m.test/vendor"])], &["ins.test"], &[]);
     check_rendered("domain.routed.txt", &routed(&closed));
     assert_eq!(routed(&NodeConfig::default()), Rendered::default());
+}
+
+/// The files of a text like those above.
+fn files(name: &str) -> Vec<File> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    let text = std::fs::read_to_string(path).unwrap();
+    let file = |text: &str| {
+        let (path, content) = text.split_once('\n').unwrap();
+        File { path: path.to_owned(), content: content.strip_suffix('\n').unwrap().to_owned() }
+    };
+    text.split("=== ").skip(1).map(file).collect()
+}
+
+/// What a runtime reads below a directory; hidden files are for agents.
+fn read(root: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(root).unwrap() {
+        let path = entry.unwrap().path();
+        let path = if path.is_dir() { path.join("hosts.toml") } else { path };
+        let name = path.strip_prefix(root).unwrap().display().to_string();
+        if !name.starts_with('.') {
+            found.insert(name, std::fs::read_to_string(path).unwrap());
+        }
+    }
+    found
+}
+
+/// The first version that led to a router wrote `earlier.*.txt` for the same policies. A file is an agent's by its
+/// first line, whichever version wrote it: that is all that upgrades, downgrades and removal stand on.
+#[test]
+fn files_of_another_version_are_taken_over_in_both_directions_and_removed() {
+    for (earlier, now, runtime) in [
+        ("earlier.routed.txt", routed(&repositories()), Containerd),
+        ("earlier.crio.txt", rendered(&repositories(), Crio, None), Crio),
+    ] {
+        let root = TempDir::new().unwrap();
+        let directory = ConfigDir::new(root.path().to_owned(), runtime);
+        let content = |files: &[File]| -> BTreeMap<String, String> {
+            files.iter().map(|file| (file.path.clone(), file.content.clone())).collect()
+        };
+        let (earlier, now) = (files(earlier), now.files);
+        assert_ne!(content(&earlier), content(&now));
+        for file in &earlier {
+            let path = root.path().join(&file.path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, &file.content).unwrap();
+        }
+        for files in [&now, &earlier, &now] {
+            let applied = directory.apply(files, &mut RealDisk).unwrap();
+            assert!(applied.foreign.is_empty() && applied.has_changes(), "{applied:?}");
+            assert_eq!(read(root.path()), content(files));
+        }
+        directory.remove(&mut RealDisk).unwrap();
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod golden;
 mod readers;
 mod reference;
 mod router;
+mod router_midway;
 mod skopeo;
 mod versions;
 

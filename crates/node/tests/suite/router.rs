@@ -21,15 +21,15 @@ use crate::{both, digest, digest_never, plan, tag, tag_never};
 /// The registry of all images here. Nothing listens there: a router has no business with it.
 const SOURCE: &str = "hub.test";
 
-struct Node {
-    router: Arc<Router>,
+pub(crate) struct Node {
+    pub(crate) router: Arc<Router>,
     address: String,
     client: reqwest::Client,
     stop: CancellationToken,
 }
 
 impl Node {
-    async fn start(config: NodeConfig) -> Result<Self> {
+    pub(crate) async fn start(config: NodeConfig) -> Result<Self> {
         Self::start_with(config, RouterSettings::default(), keyring()).await
     }
 
@@ -60,16 +60,16 @@ impl Node {
             .await?)
     }
 
-    async fn head(&self, path: &str) -> Result<Response> {
+    pub(crate) async fn head(&self, path: &str) -> Result<Response> {
         self.ask(Method::HEAD, path).await
     }
 
-    async fn get(&self, path: &str) -> Result<Response> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Response> {
         self.ask(Method::GET, path).await
     }
 
     /// Pulls like containerd: the headers of what was asked for, its manifest by digest, and everything in it.
-    async fn pull(&self, repository: &str, reference: &str, image: &Image) -> Result<()> {
+    pub(crate) async fn pull(&self, repository: &str, reference: &str, image: &Image) -> Result<()> {
         let found = self.head(&format!("{repository}/manifests/{reference}")).await?;
         ensure!(found.status() == StatusCode::OK, "{reference}: {}", found.status());
         let resolved = found.headers()["docker-content-digest"].to_str()?.to_owned();
@@ -98,7 +98,7 @@ impl Node {
         Ok(answer.lines().next().context("no answer")?.to_owned())
     }
 
-    fn metrics(&self) -> Result<String> {
+    pub(crate) fn metrics(&self) -> Result<String> {
         let mut registry = Registry::default();
         self.router.register_metrics(&mut registry);
         let mut page = String::new();
@@ -108,7 +108,7 @@ impl Node {
 }
 
 /// Router and files follow other entries.
-fn follow(router: &Router, config: NodeConfig) {
+pub(crate) fn follow(router: &Router, config: NodeConfig) {
     let config = Arc::new(config);
     router.follow(Arc::clone(&config));
     router.files_follow(config);
@@ -125,14 +125,14 @@ fn keyring() -> Keyring {
 }
 
 /// A mirror that holds the image in `copies/app` under the tag `1`.
-async fn mirror(image: &Image) -> Result<(FakeRegistry, String)> {
+pub(crate) async fn mirror(image: &Image) -> Result<(FakeRegistry, String)> {
     let registry = FakeRegistry::start().await?;
     registry.hold("copies/app", "1", image);
     let place = format!("{}/copies", registry.host());
     Ok((registry, place))
 }
 
-fn is_left_to_source(response: &Response) -> bool {
+pub(crate) fn is_left_to_source(response: &Response) -> bool {
     response.status() == StatusCode::NOT_FOUND
 }
 

@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
+use fairlead_domain::reference::Reference;
 use fairlead_node::RuntimeName::{Containerd, Crio, Podman};
-use fairlead_node::{Inexact, Version};
+use fairlead_node::{Inexact, Version, read_as, resolve};
+use fairlead_plan::node_config::EndpointState;
 
 use super::*;
 
@@ -76,6 +78,16 @@ fn a_registry_is_closed_under_its_other_names_where_that_closes_no_other() {
     // A table for the host would be one for all its ports.
     assert!(!file.files[0].content.contains("location = \"port.test\"\n"));
     assert!(reported(&file, "port.test:443")[0].contains("still contact the source"));
+    let runtime = Runtime { name: Crio, version: None };
+    let places = |image: &str| {
+        let resolution = resolve(&config, &runtime, None, &Reference::parse(image).unwrap());
+        let states = resolution.endpoints.into_iter().map(|endpoint| (endpoint.image, endpoint.state));
+        states.collect::<Vec<_>>()
+    };
+    let source = "port.test/app:1";
+    assert_eq!(places(source), [(source.to_owned(), EndpointState::Asked)]);
+    assert_eq!(places("port.test:443/app:1")[0], ("m.test/app:1".to_owned(), EndpointState::Asked));
+    assert_eq!(read_as(&config, "port.test:5000/app"), None);
 }
 
 #[test]
@@ -134,6 +146,65 @@ fn a_closed_registry_that_containerd_cannot_serve_exactly_stays_closed() {
         );
         assert!(reported(&rendered, "hub.test")[0].ends_with("the registry is closed, without mirrors"));
     }
+}
+
+/// Files, reports and what `resolve` says are about the same mirrors on every runtime.
+#[test]
+fn a_mirror_without_full_names_for_images_is_left_out_of_containerds_file_too() {
+    let config = plan(vec![both("hub.test", &["short", "docker.io", "m.test"])], &[], &[]);
+    let rendered = rendered(&config, Containerd, None);
+    let content = &rendered.files[0].content;
+    assert_eq!(content.matches("[host.").count(), 1, "{content}");
+    assert!(content.contains("[host.\"https://m.test\"]"), "{content}");
+    let left_out = ["the mirror docker.io is left out: ", "the mirror short is left out: "];
+    let reported = reported(&rendered, "hub.test");
+    assert!(
+        reported.len() == 2 && reported.iter().zip(left_out).all(|(one, text)| one.starts_with(text)),
+        "{reported:?}"
+    );
+    let runtime = Runtime { name: Containerd, version: None };
+    let image = Reference::parse("hub.test/team/app:1").unwrap();
+    let resolution = resolve(&config, &runtime, None, &image);
+    let asked = resolution.endpoints.iter().filter(|endpoint| endpoint.state == EndpointState::Asked);
+    let asked: Vec<&str> = asked.map(|endpoint| endpoint.image.as_str()).collect();
+    assert_eq!(asked, ["m.test/team/app:1", "hub.test/team/app:1"]);
+}
+
+/// Without a file, containerd checks no certificates of registries on its own machine, and tries HTTP after HTTPS.
+#[test]
+fn a_file_asks_a_registry_on_the_same_machine_as_containerd_does_without_one() {
+    let part = plan(vec![both("localhost:5000/team", &["m.test/t"])], &[], &[]);
+    let content = |rendered: &Rendered| rendered.files[0].content.clone();
+    let server = "server = \"http://localhost:5000\"\nskip_verify = true\n";
+    assert!(content(&routed(&part)).contains(server), "{}", content(&routed(&part)));
+    assert!(routed(&part).inexact.is_empty());
+    let whole = plan(vec![both("127.0.0.1:5000", &["m.test/t"])], &[], &[]);
+    assert!(content(&rendered(&whole, Containerd, None)).contains("server = \"http://127.0.0.1:5000\""));
+    // The router sends containerd to the source, whose certificate it checks as little.
+    let closed = plan(vec![digest_never("localhost:5000/shut", &["m.test/s"])], &[], &[]);
+    assert!(content(&routed(&closed)).contains("skip_verify = true"), "{}", content(&routed(&closed)));
+    let old = rendered(&whole, Containerd, Some("1.6.20"));
+    assert!(content(&old).contains("server = \"https://127.0.0.1:5000\""));
+    assert!(reported(&old, "127.0.0.1:5000")[0].ends_with("asked with a checked certificate"), "{old:?}");
+}
+
+/// The file of a closed registry closes all of it, whatever policies say about its parts.
+#[test]
+fn parts_of_a_registry_that_a_file_closes_are_said_to_be_closed() {
+    let policies =
+        || vec![both("hub.test/open", &["m.test/o"]), digest_never("hub.test/shut", &["m.test/s"])];
+    let why = "containerd's files are about whole registries; it is left out";
+    let closed = rendered(&plan(policies(), &[], &["hub.test"]), Containerd, None);
+    for source in ["hub.test/open", "hub.test/shut"] {
+        assert_eq!(
+            reported(&closed, source),
+            [format!("{why}, and closed with all of hub.test")],
+            "{source}"
+        );
+    }
+    let open = rendered(&plan(policies(), &[], &[]), Containerd, None);
+    assert_eq!(reported(&open, "hub.test/open"), [why]);
+    assert_eq!(reported(&open, "hub.test/shut"), [format!("{why}, and its source is still contacted")]);
 }
 
 #[test]

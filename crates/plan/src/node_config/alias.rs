@@ -45,6 +45,6 @@ fn other_names(host: &str) -> Vec<String> {
         return Vec::new();
     }
     let names: &[&str] = if DOCKER_HUB.contains(&name) { &DOCKER_HUB } else { &[name] };
-    let all = names.iter().flat_map(|name| [(*name).to_owned(), format!("{name}:443")]);
+    let all = names.iter().flat_map(|name| [(*name).to_owned(), [name, ":443"].concat()]);
     all.filter(|other| other != host).collect()
 }

@@ -5,11 +5,10 @@
 //! A source that must not be contacted is not asked for a comparison either.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use fairlead_domain::{digest::Digest, reference::Reference, verdict::Verdict};
 
-use super::{EndpointState, Entry, NodeConfig, PolicyId, PullKind};
+use super::{Endpoint, EndpointState, NodeConfig, PolicyId, PullKind};
 
 /// Mirrors of one image that are compared.
 const MOST_MIRRORS: usize = 4;
@@ -20,35 +19,44 @@ const MOST_DIFFERENCES: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
     pub source: Reference,
-    pub mirrors: Vec<Reference>,
-    /// Those that list the mirrors.
-    pub policies: Arc<BTreeSet<PolicyId>>,
+    pub mirrors: Vec<ComparedMirror>,
+}
+
+/// What a mirror has for a tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComparedMirror {
+    pub place: Reference,
+    /// Those that list the mirror.
+    pub policies: BTreeSet<PolicyId>,
 }
 
 impl Comparison {
     pub fn places(&self) -> impl Iterator<Item = &Reference> {
-        std::iter::once(&self.source).chain(&self.mirrors)
+        std::iter::once(&self.source).chain(self.mirrors.iter().map(|mirror| &mirror.place))
     }
 }
 
 impl NodeConfig {
     /// What is to be compared for an image that Pods use. A digest cannot mean two things.
     pub fn comparison(&self, image: &Reference) -> Option<Comparison> {
-        let (scope, entry) = self.entry_for(image.name()).filter(|(_, entry)| !entry.is_closed())?;
+        let (_, entry) = self.entry_for(image.name()).filter(|(_, entry)| !entry.is_closed())?;
         let resolution = self.resolve(image);
         if resolution.kind == PullKind::Digest {
             return None;
         }
-        let is_asked = |state: &EndpointState| *state == EndpointState::Asked;
-        let (sources, mirrors): (Vec<_>, Vec<_>) =
-            resolution.endpoints.iter().partition(|endpoint| endpoint.is_source);
-        sources.iter().find(|source| is_asked(&source.state))?;
-        let mirrors = mirrors.iter().filter(|mirror| is_asked(&mirror.state));
-        let mirrors: Vec<Reference> =
-            mirrors.filter_map(|mirror| Reference::parse(&mirror.image).ok()).take(MOST_MIRRORS).collect();
-        let from = entry.tag.inherited_from.as_ref().unwrap_or(scope);
-        let policies = self.entries.get(from).map(|Entry { policies, .. }| policies.clone())?;
-        (!mirrors.is_empty()).then(|| Comparison { source: image.clone(), mirrors, policies })
+        // They are those of the list, in order, and the source.
+        let asked = resolution.endpoints.iter().enumerate();
+        let asked = asked.filter(|(_, endpoint)| endpoint.state == EndpointState::Asked);
+        let (sources, mirrors): (Vec<_>, Vec<_>) = asked.partition(|(_, endpoint)| endpoint.is_source);
+        if sources.is_empty() {
+            return None;
+        }
+        let compared = |(number, endpoint): (usize, &Endpoint)| {
+            let policies = entry.tag.listed_by.mirror(number).into_iter().cloned().collect();
+            Some(ComparedMirror { place: Reference::parse(&endpoint.image).ok()?, policies })
+        };
+        let mirrors: Vec<_> = mirrors.into_iter().filter_map(compared).take(MOST_MIRRORS).collect();
+        (!mirrors.is_empty()).then(|| Comparison { source: image.clone(), mirrors })
     }
 }
 
@@ -84,12 +92,17 @@ impl TagDigests {
     pub fn differences(&self, comparisons: &[Comparison]) -> BTreeMap<PolicyId, Option<Vec<String>>> {
         let mut found: BTreeMap<&PolicyId, (Vec<String>, bool)> = BTreeMap::new();
         for comparison in comparisons {
-            let is_known = comparison.places().all(|place| self.known.contains_key(place));
-            for policy in &*comparison.policies {
-                let (differences, all_known) = found.entry(policy).or_insert_with(|| (Vec::new(), true));
-                *all_known &= is_known;
-                let room = MOST_DIFFERENCES.saturating_sub(differences.len());
-                differences.extend(self.of(comparison).take(room));
+            for mirror in &comparison.mirrors {
+                let is_known =
+                    [&comparison.source, &mirror.place].iter().all(|place| self.known.contains_key(*place));
+                let difference = self.of(&comparison.source, &mirror.place);
+                for policy in &mirror.policies {
+                    let (differences, all_known) = found.entry(policy).or_insert_with(|| (Vec::new(), true));
+                    *all_known &= is_known;
+                    if differences.len() < MOST_DIFFERENCES {
+                        differences.extend(difference.clone());
+                    }
+                }
             }
         }
         let said = |(policy, (differences, all_known)): (&PolicyId, (Vec<String>, bool))| {
@@ -99,12 +112,9 @@ impl TagDigests {
         found.into_iter().map(said).collect()
     }
 
-    fn of<'a>(&'a self, comparison: &'a Comparison) -> impl Iterator<Item = String> + 'a {
+    fn of(&self, source: &Reference, mirror: &Reference) -> Option<String> {
         let digest = |place: &Reference| self.known.get(place).copied().flatten();
-        let source = digest(&comparison.source);
-        comparison.mirrors.iter().filter_map(move |mirror| {
-            let (source, held) = (source?, digest(mirror)?);
-            (source != held).then(|| format!("{} is {source} and {mirror} is {held}", comparison.source))
-        })
+        let (wanted, held) = (digest(source)?, digest(mirror)?);
+        (wanted != held).then(|| format!("{source} is {wanted} and {mirror} is {held}"))
     }
 }

@@ -20,6 +20,9 @@ pub struct FilePlan {
     pub changes: Vec<FileChange>,
     /// Files that are wanted and not written, because they would take the place of others.
     pub foreign: Vec<ForeignFile>,
+    /// What another owner has for every registry without a directory of its own. Each directory of ours ends that for
+    /// its registry.
+    pub foreign_default: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +54,11 @@ impl FilePlan {
         found: &BTreeMap<String, Found>,
         later: &LaterDirectories,
     ) -> Self {
-        let mut plan = Self::default();
+        let foreign_default = found.iter().find(|(path, found)| {
+            **found == Found::Foreign && path.split_once('/').is_some_and(|(name, _)| name == DEFAULT)
+        });
+        let foreign_default = foreign_default.map(|(path, _)| path).or_else(|| later.get(DEFAULT)).cloned();
+        let mut plan = Self { foreign_default, ..Self::default() };
         for (path, content) in wanted {
             let other = other_spelling(path).filter(|other| found.get(other) == Some(&Found::Foreign));
             let other = other.or_else(|| hidden(path, found, later));
@@ -111,7 +118,7 @@ mod tests {
         let later = later.iter().map(|name| ((*name).to_owned(), format!("/later/{name}"))).collect();
         let wanted: Vec<(&str, String)> =
             wanted.iter().map(|(path, text)| (*path, (*text).to_owned())).collect();
-        let FilePlan { changes, foreign } = FilePlan::new(&map(&wanted), &map(found), &later);
+        let FilePlan { changes, foreign, .. } = FilePlan::new(&map(&wanted), &map(found), &later);
         let changes = changes.into_iter().map(|change| match change {
             FileChange::Create { path, .. } => format!("create {path}"),
             FileChange::Replace { path, .. } => format!("replace {path}"),
@@ -147,6 +154,18 @@ mod tests {
             plan(&[("a_5000_/hosts.toml", "1")], &found),
             ["remove a_5000_/hosts.toml", "a:5000/hosts.toml is in the way of a_5000_/hosts.toml"]
         );
+    }
+
+    #[test]
+    fn a_directory_of_others_for_all_registries_is_found_wherever_it_is() {
+        let default = |found: &[(&str, Found)], later: &[(&str, String)]| {
+            FilePlan::new(&BTreeMap::new(), &map(found), &map(later)).foreign_default
+        };
+        let later = [("_default", "/later/_default".to_owned())];
+        let here = Some("_default/hosts.toml".to_owned());
+        assert_eq!(default(&[("_default/hosts.toml", Found::Foreign)], &later), here);
+        assert_eq!(default(&[("a/hosts.toml", Found::Foreign)], &later), Some("/later/_default".to_owned()));
+        assert_eq!(default(&[("_default/hosts.toml", ours("1"))], &[]), None);
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub enum Problem {
     Contradicted { by: PolicyId, is_closing: bool },
     /// No mirror but the source itself is listed.
     NoMirror,
+    /// No image has the name of the source: runtimes take it for another.
+    NoImage { name: String },
 }
 
 impl Problem {
@@ -41,7 +43,7 @@ impl Problem {
                 "Failed"
             }
             Self::MirrorInClosedScope { .. } | Self::Contradicted { .. } => "Conflict",
-            Self::NoMirror => "NoEffect",
+            Self::NoMirror | Self::NoImage { .. } => "NoEffect",
         }
     }
 
@@ -86,6 +88,11 @@ impl fmt::Display for Problem {
                 "{by} forbids to contact the source; NeverContactSource wins, and the mirrors are merged"
             ),
             Self::NoMirror => formatter.write_str("no mirror is listed, so this has no effect"),
+            Self::NoImage { name } => write!(
+                formatter,
+                "runtimes take it for {name} in the names of images, so none is pulled from it: write {name}, or the \
+                 registry with a dot or a port"
+            ),
         }
     }
 }

@@ -1,13 +1,14 @@
 //! From objects to entries: sets are checked one by one, collected by source, ordered, and handed down.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::alias::Aliases;
+use super::order::Ordered;
 use super::scope::enclosing;
 use super::{
-    Closing, Entry, Finding, Inputs, Location, Mirror, MirrorPolicy, Mirrors, NodeConfig, PolicyId, Problem,
-    PullKind, Scope, Set, order,
+    Closing, Entry, Finding, Inputs, ListedBy, Location, Mirror, MirrorPolicy, Mirrors, NodeConfig, PolicyId,
+    Problem, PullKind, Scope, Set, order,
 };
 
 /// Longest list that is searched from its beginning.
@@ -34,8 +35,8 @@ type KnownMirrors<'a> = HashSet<&'a str>;
 /// The same with the lists merged.
 #[derive(Clone)]
 struct Merged {
-    digest: Vec<Location>,
-    tag: Vec<Location>,
+    digest: MergedList,
+    tag: MergedList,
     /// `None`: the source may be contacted.
     closed_by: Option<Arc<BTreeSet<PolicyId>>>,
     policies: Arc<BTreeSet<PolicyId>>,
@@ -43,8 +44,14 @@ struct Merged {
     is_alias: bool,
 }
 
+#[derive(Clone)]
+struct MergedList {
+    mirrors: Vec<Location>,
+    listed_by: ListedBy,
+}
+
 impl Merged {
-    fn mirrors(&self, kind: PullKind) -> &[Location] {
+    fn list(&self, kind: PullKind) -> &MergedList {
         match kind {
             PullKind::Digest => &self.digest,
             PullKind::Tag => &self.tag,
@@ -88,10 +95,13 @@ impl NodeConfig {
         if !self.entries.values().any(Entry::is_closed) {
             return findings;
         }
+        // Most sets name the same few mirrors.
+        let mut known: HashMap<&str, Option<(&Scope, &Entry)>> = HashMap::new();
         let sets = policies.iter().flat_map(|policy| policy.sets.iter().map(move |set| (&policy.id, set)));
         for (policy, set) in sets.filter(|(_, set)| self.entries.contains_key(set.source.as_str())) {
             for mirror in &set.mirrors {
-                let Some((scope, entry)) = self.entry_for(mirror) else { continue };
+                let found = *known.entry(mirror).or_insert_with(|| self.entry_for(mirror));
+                let Some((scope, entry)) = found else { continue };
                 let is_closed = policy.kind.serves().iter().any(|kind| entry.is_closed_for(*kind));
                 if let (true, Ok(mirror)) =
                     (is_closed && scope.as_str() != set.source, Location::parse(mirror))
@@ -124,6 +134,9 @@ fn collect<'a>(
     };
     if set.mirrors.is_empty() {
         return report(Problem::NoMirror);
+    }
+    if let Some(name) = scope.taken_for() {
+        report(Problem::NoImage { name });
     }
     let mirrors = read_mirrors(&scope, set, known);
     let has_mirror = |mirrors: &[&str]| mirrors.iter().any(|mirror| *mirror != scope.as_str());
@@ -190,8 +203,12 @@ impl<'a> MergedSource<'a> {
                 report(policy, Problem::Contradicted { by: closing.clone(), is_closing: false });
             }
         }
+        // In order, as a union of sets is.
+        let named_by: Vec<&PolicyId> = self.closed_by.union(&self.left_open_by).copied().collect();
+        let policies = Arc::new(named_by.iter().copied().cloned().collect());
         let mut merged = |lists: Vec<Listed<'a>>| {
-            let mut usable = Vec::with_capacity(lists.len());
+            let (mut usable, mut by_whom) =
+                (Vec::with_capacity(lists.len()), Vec::with_capacity(lists.len()));
             for Listed { by, mut mirrors } in lists {
                 if let Some(closing) = closing {
                     let inside = mirrors.extract_if(.., |mirror| scope.covers(mirror));
@@ -200,11 +217,14 @@ impl<'a> MergedSource<'a> {
                     }
                 }
                 usable.push(mirrors);
+                by_whom.push(named_by.binary_search(&by).ok());
             }
-            order::order(scope, &usable)
+            let Ordered { mirrors, listed } = order::order(scope, &usable);
+            let policy = |list: usize| by_whom.get(list).copied().flatten();
+            let pairs = listed.into_iter().filter_map(|(mirror, list)| Some((mirror, policy(list)?)));
+            MergedList { mirrors, listed_by: ListedBy::new(&policies, pairs.collect()) }
         };
         let (digest, tag) = (merged(self.digest), merged(self.tag));
-        let policies = Arc::new(self.closed_by.union(&self.left_open_by).copied().cloned().collect());
         let closed_by = closing.map(|_| Arc::new(self.closed_by.into_iter().cloned().collect()));
         Merged { digest, tag, closed_by, policies, is_alias: false }
     }
@@ -251,17 +271,18 @@ fn entry(scope: &Scope, own: Option<&Merged>, sources: &BTreeMap<Scope, Merged>,
         None => nearest(&|_| true).and_then(|(from, source)| source.closing(from)),
     };
     let mirrors = |kind| {
-        let Some((from, source)) = nearest(&|source| !source.mirrors(kind).is_empty()) else {
+        let Some((from, source)) = nearest(&|source| !source.list(kind).mirrors.is_empty()) else {
             return Mirrors { closed: closed.clone(), ..Mirrors::default() };
         };
         let suffix = from.suffix(scope.as_str());
-        let list = source.mirrors(kind).iter().map(|mirror| {
+        let MergedList { mirrors, listed_by } = source.list(kind);
+        let list = mirrors.iter().map(|mirror| {
             let location = mirror.join(suffix);
             Mirror { insecure: is_listed(&lists.insecure, location.as_str()), location }
         });
         let inherited_from = (from != scope).then(|| from.clone());
         let closed = closed.clone().or_else(|| source.closing(from));
-        Mirrors { inherited_from, list: list.collect(), closed }
+        Mirrors { inherited_from, list: list.collect(), listed_by: listed_by.clone(), closed }
     };
     let (digest, tag) = (mirrors(PullKind::Digest), mirrors(PullKind::Tag));
     Entry {

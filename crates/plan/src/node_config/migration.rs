@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairlead_api::conditions::{Finding as Condition, types};
+use fairlead_api::openshift::{MAX_LOCATION_LENGTH, MAX_MIRRORS, MAX_SOURCES};
 
 use super::{Inputs, Location, MirrorPolicy, NodeConfig, PolicyId, PolicyKind, Scope, Set};
 
@@ -145,8 +146,34 @@ fn converted(policy: &MirrorPolicy, to: Option<PolicyKind>) -> Result<Option<Mir
     Ok(to.map(twin))
 }
 
+/// Whether an object of a newer kind has room for these sets, by the definitions that are installed with this program.
+/// The oldest kind has no bounds, and neither have the newer ones of clusters with definitions of their own.
+pub fn check_bounds(sets: &[Set]) -> Result<(), String> {
+    if sets.len() > MAX_SOURCES {
+        let count = sets.len();
+        return Err(format!(
+            "it has {count} sources, and newer kinds take {MAX_SOURCES}; split it into several"
+        ));
+    }
+    for Set { source, mirrors, .. } in sets {
+        let is_long = |text: &&String| text.chars().count() > MAX_LOCATION_LENGTH;
+        if let Some(text) = std::iter::once(source).chain(mirrors).find(is_long) {
+            return Err(format!(
+                "{text} is longer than the {MAX_LOCATION_LENGTH} characters that newer kinds take"
+            ));
+        }
+        if mirrors.len() > MAX_MIRRORS {
+            let count = mirrors.len();
+            return Err(format!(
+                "{source} has {count} mirrors, and newer kinds take {MAX_MIRRORS}; remove some"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// The newer kinds refuse what the oldest let pass, and duplicates.
-fn converted_set(set: &Set) -> Result<Set, String> {
+pub fn converted_set(set: &Set) -> Result<Set, String> {
     Scope::parse(&set.source).map_err(|error| error.to_string())?;
     let mut mirrors: Vec<String> = Vec::new();
     for mirror in &set.mirrors {

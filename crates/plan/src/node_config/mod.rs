@@ -13,6 +13,7 @@ pub mod comparison;
 mod files;
 mod finding;
 mod fingerprint;
+mod listed_by;
 mod merge;
 pub mod migration;
 mod order;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 pub use self::files::{FileChange, FilePlan, ForeignFile, Found, LaterDirectories};
 pub use self::finding::{Finding, Problem};
 pub use self::fingerprint::History;
+pub use self::listed_by::ListedBy;
 pub use self::policy::{MirrorPolicy, PolicyId, PolicyKind, Set};
 pub use self::resolve::{Endpoint, EndpointState, Resolution};
 pub use self::route::{Attempt, Delivery, End, Object, Place, Refusal, Route, Wanted};
@@ -78,6 +80,7 @@ pub struct Mirrors {
     /// The source that they were listed for, if that is not the entry's own.
     pub inherited_from: Option<Scope>,
     pub list: Vec<Mirror>,
+    pub listed_by: ListedBy,
     /// Why such pulls must not contact the source, if policies forbid it.
     pub closed: Option<Closing>,
 }

@@ -8,8 +8,15 @@ use std::collections::{HashMap, VecDeque};
 
 use super::{Location, Scope};
 
-/// All mirrors of the lists, each once. The source is among them only if a list names it and it does not come last.
-pub(super) fn order(source: &Scope, lists: &[Vec<&str>]) -> Vec<Location> {
+/// The mirrors of a source in their order.
+pub(super) struct Ordered {
+    /// All mirrors of the lists, each once. The source is among them only if a list names it and it does not come last.
+    pub(super) mirrors: Vec<Location>,
+    /// Places of a mirror here and of a list that names it.
+    pub(super) listed: Vec<(usize, usize)>,
+}
+
+pub(super) fn order(source: &Scope, lists: &[Vec<&str>]) -> Ordered {
     let mut numbers: HashMap<&str, usize> = lists.iter().flatten().map(|name| (*name, 0)).collect();
     let mut names: Vec<&str> = numbers.keys().copied().collect();
     names.sort_unstable();
@@ -19,9 +26,10 @@ pub(super) fn order(source: &Scope, lists: &[Vec<&str>]) -> Vec<Location> {
     // A source that no list names has nothing after it, so it would end up last and be dropped.
     let source = numbers.get(source.as_str()).copied();
 
-    let mut edges = Vec::new();
-    for list in lists {
-        let mut numbered = list.iter().filter_map(|name| numbers.get(name).copied());
+    let (mut edges, mut listed) = (Vec::new(), Vec::new());
+    for (at, list) in lists.iter().enumerate() {
+        let numbered = list.iter().filter_map(|name| numbers.get(name).copied());
+        let mut numbered = numbered.inspect(|number| listed.push((*number, at)));
         let mut last = numbered.next();
         let mut names_source = last.is_some() && last == source;
         for number in numbered {
@@ -37,8 +45,18 @@ pub(super) fn order(source: &Scope, lists: &[Vec<&str>]) -> Vec<Location> {
     if source.is_some() && sorted.last().copied() == source {
         sorted.pop();
     }
-    let location = |vertex: usize| names.get(vertex).and_then(|name| Location::parse(name).ok());
-    sorted.into_iter().filter_map(location).collect()
+    let mut places = vec![None; names.len()];
+    let mut mirrors = Vec::with_capacity(sorted.len());
+    for vertex in sorted {
+        let location = names.get(vertex).and_then(|name| Location::parse(name).ok());
+        if let (Some(place), Some(location)) = (places.get_mut(vertex), location) {
+            *place = Some(mirrors.len());
+            mirrors.push(location);
+        }
+    }
+    let place = |number: usize| places.get(number).copied().flatten();
+    let listed = listed.into_iter().filter_map(|(number, list)| Some((place(number)?, list))).collect();
+    Ordered { mirrors, listed }
 }
 
 /// Vertices are numbered in the order of the alphabet.

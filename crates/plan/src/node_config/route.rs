@@ -59,6 +59,8 @@ pub struct Place {
     /// The repository there: `host[:port]/path`.
     pub name: String,
     pub insecure: bool,
+    /// The pulls that it is listed for.
+    pub kind: PullKind,
     /// The source itself, which a list names before other mirrors.
     pub is_source: bool,
     /// It sent wrong content for what is asked for.
@@ -81,7 +83,8 @@ pub struct Refusal {
     scope: Scope,
     /// `None`: the list of blocked registries covers the scope.
     never: Option<Closing>,
-    kind: PullKind,
+    /// `None`: it is not known how the image is pulled.
+    kind: Option<PullKind>,
 }
 
 /// A place that did not serve.
@@ -123,26 +126,27 @@ impl Place {
 impl NodeConfig {
     /// The route of a request that belongs to a pull.
     pub fn route(&self, wanted: &Wanted<'_>, pull: &Pull, memory: &RouteMemory, now: Duration) -> Route {
-        let name = wanted.name;
-        let (_, mut endpoints) = self.endpoints(name, pull.kind, |entry| entry.is_closed_for(pull.kind));
-        let source = endpoints.pop();
+        let (name, digest) = (wanted.name, wanted.object.digest());
+        let (mut places, source) = self.places(name, pull.kind);
         let insecure = source.as_ref().is_some_and(|source| source.insecure);
         let end = match source.map(|source| source.state) {
-            Some(EndpointState::Closed { scope, .. }) => End::Refuse(self.refusal(name, scope, pull.kind)),
+            Some(EndpointState::Closed { scope, .. }) => End::Refuse(self.refusal(name, scope, pull)),
             _ => End::Source { insecure },
         };
         let is_open = matches!(end, End::Source { .. });
         if is_open && pull.origin == Origin::Source {
             return Route { places: Vec::new(), end };
         }
-        let asked = endpoints.into_iter().filter(|endpoint| endpoint.state == EndpointState::Asked);
-        let mut places: Vec<Place> = asked
-            .map(|Endpoint { image: name, insecure, is_source, .. }| {
-                let digest = wanted.object.digest();
-                let is_spoiled = digest.is_some_and(|digest| memory.is_spoiled(&name, digest, now));
-                Place { name, insecure, is_source, is_spoiled }
-            })
-            .collect();
+        if !is_open && pull.is_guessed {
+            // It may be a part of a tag that is pulled. Content has its digest wherever it comes from, so both kinds of
+            // mirrors are asked before the pull fails.
+            let known: Vec<String> = places.iter().map(|place| place.name.clone()).collect();
+            let (others, _) = self.places(name, PullKind::Tag);
+            places.extend(others.into_iter().filter(|other| !known.contains(&other.name)));
+        }
+        for place in &mut places {
+            place.is_spoiled = digest.is_some_and(|digest| memory.is_spoiled(&place.name, digest, now));
+        }
         let is_failing = |place: &Place| !place.is_source && memory.is_failing(place.host(), now);
         if is_open {
             places.retain(|place| !place.is_spoiled && !is_failing(place));
@@ -152,6 +156,21 @@ impl NodeConfig {
         places.sort_by_key(|place| (place.is_spoiled, !pull.origin.is(&place.name), is_failing(place)));
         while places.pop_if(|place| is_open && place.is_source).is_some() {}
         Route { places, end }
+    }
+
+    /// The mirrors that may be asked for a repository, and its source.
+    fn places(&self, name: &str, kind: PullKind) -> (Vec<Place>, Option<Endpoint>) {
+        let (_, mut endpoints) = self.endpoints(name, kind, |entry| entry.is_closed_for(kind));
+        let source = endpoints.pop();
+        let asked = endpoints.into_iter().filter(|endpoint| endpoint.state == EndpointState::Asked);
+        let places = asked.map(|Endpoint { image: name, insecure, is_source, .. }| Place {
+            name,
+            insecure,
+            kind,
+            is_source,
+            is_spoiled: false,
+        });
+        (places.collect(), source)
     }
 
     /// Whether the files of a runtime that has a router lead to the router only, for images of this registry: some of
@@ -176,6 +195,12 @@ impl NodeConfig {
         self.entries_of(registry).any(|(_, entry)| entry.has_mirrors() || entry.is_closed())
     }
 
+    /// Whether mirrors are named for every image of a registry, by digest and by tag, or all of it is closed.
+    pub fn decides_all_of(&self, registry: &str) -> bool {
+        let has_both = |entry: &Entry| !entry.digest.list.is_empty() && !entry.tag.list.is_empty();
+        self.entry_for(registry).is_some_and(|(_, entry)| entry.is_closed() || has_both(entry))
+    }
+
     /// The entries of a registry and of what lies in it.
     pub fn entries_of(&self, registry: &str) -> impl Iterator<Item = (&Scope, &Entry)> {
         let inside = self.entries.range::<str, _>((Bound::Included(registry), Bound::Unbounded));
@@ -183,8 +208,9 @@ impl NodeConfig {
         inside.filter(move |(scope, _)| scope.host() == registry)
     }
 
-    fn refusal(&self, name: &str, scope: Scope, kind: PullKind) -> Refusal {
-        let never = self.entries.get(&scope).and_then(|entry| entry.mirrors(kind).closed.clone());
+    fn refusal(&self, name: &str, scope: Scope, pull: &Pull) -> Refusal {
+        let never = self.entries.get(&scope).and_then(|entry| entry.mirrors(pull.kind).closed.clone());
+        let kind = (!pull.is_guessed).then_some(pull.kind);
         Refusal { name: name.to_owned(), scope, never, kind }
     }
 }
@@ -194,12 +220,11 @@ impl Refusal {
     pub fn message(&self, attempts: &[Attempt]) -> String {
         let mut text = self.to_string();
         if attempts.is_empty() {
-            let what = match self.kind {
-                PullKind::Digest => "digests",
-                PullKind::Tag => "tags",
-            };
-            text.push_str("; no mirror of it can be used for ");
-            text.push_str(what);
+            text.push_str(match self.kind {
+                Some(PullKind::Digest) => "; no mirror of it can be used for digests",
+                Some(PullKind::Tag) => "; no mirror of it can be used for tags",
+                None => "; no mirror of it can be used",
+            });
         }
         for Attempt { place, why } in attempts {
             for piece in ["; ", place, ": ", why] {

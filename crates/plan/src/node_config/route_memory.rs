@@ -28,6 +28,15 @@ const PAUSES: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_min
 pub struct Pull {
     pub kind: PullKind,
     pub origin: Origin,
+    /// The request is in the middle of a pull whose beginning is not known, as after another router began to serve it.
+    /// The kind is then no more than a guess.
+    pub is_guessed: bool,
+}
+
+impl Pull {
+    fn beginning(kind: PullKind) -> Self {
+        Self { kind, origin: Origin::Unknown, is_guessed: false }
+    }
 }
 
 /// What served a pull so far.
@@ -66,7 +75,7 @@ impl RouteMemory {
     /// The pull that a request belongs to.
     pub fn pull(&mut self, wanted: &Wanted<'_>, now: Duration) -> Pull {
         let Some(digest) = wanted.object.digest() else {
-            return Pull { kind: PullKind::Tag, origin: Origin::Unknown };
+            return Pull::beginning(PullKind::Tag);
         };
         let key = (Arc::from(wanted.name), digest);
         let known = self.objects.get(&key, now);
@@ -74,9 +83,9 @@ impl RouteMemory {
         let pull = match known {
             Some(pull) if !begins || pull.kind == PullKind::Digest => pull,
             None if !begins && self.left_to_source.get(&key.0, now).is_some() => {
-                return Pull { kind: PullKind::Tag, origin: Origin::Source };
+                return Pull { origin: Origin::Source, ..Pull::beginning(PullKind::Tag) };
             }
-            _ => Pull { kind: PullKind::Digest, origin: Origin::Unknown },
+            _ => Pull { is_guessed: !begins, ..Pull::beginning(PullKind::Digest) },
         };
         if begins {
             self.objects.insert(key, pull.clone(), now);
@@ -94,7 +103,7 @@ impl RouteMemory {
         now: Duration,
     ) {
         let name: Arc<str> = name.into();
-        let pull = Pull { kind, origin: Origin::Mirror(place.into()) };
+        let pull = Pull { origin: Origin::Mirror(place.into()), ..Pull::beginning(kind) };
         for digest in digests {
             self.objects.insert((Arc::clone(&name), digest), pull.clone(), now);
         }

@@ -58,7 +58,7 @@ impl Location {
     /// The same place, further down. The suffix is empty or begins with a slash.
     #[must_use]
     pub(super) fn join(&self, suffix: &str) -> Self {
-        Self(format!("{}{suffix}", self.0))
+        Self([self.as_str(), suffix].concat())
     }
 }
 
@@ -107,6 +107,19 @@ impl Scope {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':']))
     }
 
+    /// What runtimes take this for, if that is something else: a host without dot and port is a namespace of Docker Hub
+    /// in images, and that has one name there.
+    pub(super) fn taken_for(&self) -> Option<String> {
+        const BELOW: &str = "/x/x";
+        let host = self.host();
+        if self.domain().is_some() || host.contains(['.', ':']) && host != "index.docker.io" {
+            return None;
+        }
+        let image = Reference::parse(&[self.as_str(), BELOW].concat()).ok()?;
+        let name = image.name().strip_suffix(BELOW)?;
+        (name != self.as_str()).then(|| name.to_owned())
+    }
+
     /// Whether the shortest name in this scope still is the full name of an image at the mirror. A file that names
     /// another mirror makes runtimes give up the pull of that image before they try any other place.
     pub fn is_replaceable_by(&self, mirror: &Location) -> bool {
@@ -143,7 +156,7 @@ pub(super) fn enclosing(place: &str) -> impl Iterator<Item = Cow<'_, str>> {
     let name = hostname(place);
     let name = name.strip_prefix("*.").unwrap_or(name);
     let above = iter::successors(Some(name), |text| text.split_once('.').map(|(_, parent)| parent)).skip(1);
-    paths.map(Cow::Borrowed).chain(above.map(|domain| Cow::Owned(format!("*.{domain}"))))
+    paths.map(Cow::Borrowed).chain(above.map(|domain| Cow::Owned(["*.", domain].concat())))
 }
 
 pub(super) fn host(text: &str) -> &str {

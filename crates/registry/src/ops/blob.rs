@@ -23,12 +23,14 @@ const IDLE_PAUSE: Duration = Duration::from_secs(1);
 /// A transfer that was cut short by the caller's deadline, not by a registry.
 pub(crate) const UNDER_WAY: &str = "the blob was still on its way";
 
-/// A blob being read. The last piece is returned only if the whole has the right digest, so a reader that passes the
-/// pieces on never completes a wrong blob.
+/// A blob being read. The last piece, or the end where the size is not known, is returned only if the whole has the
+/// right digest, so a reader that passes the pieces on never completes a wrong blob.
 #[derive(Debug)]
 pub struct BlobReader {
     remote: RepositoryClient,
     descriptor: Descriptor,
+    /// Whether the descriptor says how long the blob is. Otherwise it ends where the registry ends it.
+    has_size: bool,
     response: Option<ApiResponse>,
     /// `None` once the digest was verified.
     hasher: Option<Hasher>,
@@ -57,6 +59,7 @@ impl RepositoryClient {
         BlobReader {
             remote: self.clone(),
             descriptor: descriptor.clone(),
+            has_size: true,
             response: None,
             hasher: Some(descriptor.digest.algorithm().hasher()),
             offset: 0,
@@ -66,9 +69,13 @@ impl RepositoryClient {
         }
     }
 
-    /// Opens a blob whose size is not known: it is what the registry says when it begins to send. Registries and the
-    /// storage behind them may answer HEAD otherwise than GET, so nothing is asked before.
-    pub async fn open_blob(&self, digest: Digest, context: &Context) -> Result<(u64, BlobReader), Error> {
+    /// Opens a blob whose size is not known: it is what the registry says when it begins to send, if it does say it.
+    /// Registries and the storage behind them may answer HEAD otherwise than GET, so nothing is asked before.
+    pub async fn open_blob(
+        &self,
+        digest: Digest,
+        context: &Context,
+    ) -> Result<(Option<u64>, BlobReader), Error> {
         let descriptor = Descriptor {
             media_type: String::new(),
             digest,
@@ -79,14 +86,11 @@ impl RepositoryClient {
             urls: None,
         };
         let mut reader = self.blob(&descriptor);
-        let opened = reader.open(context).await.and_then(|response| {
-            let size = response.content_length();
-            let size = size.ok_or_else(|| Problem::malformed("it does not say how long the blob is"))?;
-            Ok((size, response))
-        });
-        let (size, response) =
-            opened.map_err(|problem| self.during("read the blob", &digest.into(), problem))?;
-        (reader.descriptor.size, reader.response) = (size, Some(response));
+        let opened = reader.open(context).await;
+        let response = opened.map_err(|problem| self.during("read the blob", &digest.into(), problem))?;
+        let size = response.content_length();
+        (reader.descriptor.size, reader.has_size) = (size.unwrap_or_default(), size.is_some());
+        reader.response = Some(response);
         Ok((size, reader))
     }
 
@@ -137,25 +141,27 @@ impl BlobReader {
                 }
                 Err(problem) => return Err(problem),
             };
-            let size = self.descriptor.size;
+            let size = self.has_size.then_some(self.descriptor.size);
             let Some(chunk) = chunk else {
-                if self.offset == size {
-                    return self.verify().map(|()| None);
-                }
-                let text = format!("it ended after {} of {size} bytes", self.offset);
-                return Err(Problem::DigestMismatch(text.into()));
+                return match size.filter(|size| *size != self.offset) {
+                    None => self.verify().map(|()| None),
+                    Some(size) => {
+                        let text = format!("it ended after {} of {size} bytes", self.offset);
+                        Err(Problem::DigestMismatch(text.into()))
+                    }
+                };
             };
             let Some(chunk) = skipped(&mut self.to_skip, chunk) else { continue };
             self.offset += chunk.len() as u64;
             self.idle_resumptions = 0;
-            if self.offset > size {
+            if let Some(size) = size.filter(|size| self.offset > *size) {
                 let text = format!("it is longer than the {size} bytes it should have");
                 return Err(Problem::DigestMismatch(text.into()));
             }
             if let Some(hasher) = &mut self.hasher {
                 hasher.update(&chunk);
             }
-            if self.offset == size {
+            if size == Some(self.offset) {
                 self.verify()?;
             }
             if let Some(chunk) = skipped(&mut self.hidden, chunk) {
@@ -166,7 +172,7 @@ impl BlobReader {
 
     /// Goes back to an offset; the next piece begins there. What comes before it is read again for its hash.
     pub(crate) fn rewind(&mut self, offset: u64) {
-        *self = Self { hidden: offset, ..self.remote.blob(&self.descriptor) };
+        *self = Self { hidden: offset, has_size: self.has_size, ..self.remote.blob(&self.descriptor) };
     }
 
     async fn piece(&mut self, context: &Context) -> Result<Option<Bytes>, Problem> {

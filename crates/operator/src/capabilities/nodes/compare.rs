@@ -67,7 +67,7 @@ impl Compared {
         let chosen = access(Cause::Administrator);
         let looks = compared.iter().flat_map(|(comparison, holders)| {
             let source = access(policies.cause_of(&comparison.source));
-            let mirrors = comparison.mirrors.iter().map(|mirror| (mirror, &chosen));
+            let mirrors = comparison.mirrors.iter().map(|mirror| (&mirror.place, &chosen));
             let all =
                 std::iter::once((&comparison.source, source)).chain(mirrors.map(|(at, by)| (at, by.clone())));
             let look = |(place, access): (&Reference, Arc<LookAccess>)| MirrorLook {

@@ -79,3 +79,28 @@ fn what_differs_is_said_to_the_policies_that_list_the_mirror() {
     digests.keep(&[]);
     assert_eq!(said(&digests, "hub.test"), None);
 }
+
+/// Several objects may name a source: each answers for the mirrors that it lists for tags.
+#[test]
+fn a_mirror_that_differs_is_no_matter_of_policies_that_do_not_list_it() {
+    let named = |name: &str, policy: MirrorPolicy| {
+        let id = PolicyId { name: name.to_owned(), ..policy.id };
+        MirrorPolicy { id, ..policy }
+    };
+    let config = plan(vec![
+        named("first", istp("hub.test", &["one.test"])),
+        named("second", itms("hub.test", &["two.test"])),
+        named("digests", isdp("hub.test", &["two.test"])),
+    ]);
+    let comparisons: Vec<_> = config.comparison(&image("hub.test/app:1")).into_iter().collect();
+    let mut digests = TagDigests::default();
+    for (place, holds_what) in [("hub.test", "new"), ("one.test", "new"), ("two.test", "old")] {
+        digests.learn(&image(&format!("{place}/app:1")), &holds(holds_what));
+    }
+    let found = digests.differences(&comparisons);
+    let said: Vec<(&str, bool)> = found
+        .iter()
+        .map(|(policy, said)| (policy.name.as_str(), said.as_ref().unwrap().is_empty()))
+        .collect();
+    assert_eq!(said, [("first", true), ("second", false)]);
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::migration::{Migration, Request, Step};
+use super::super::migration::{Migration, Request, Step, check_bounds};
 use super::*;
 
 const TO: Request = Request { to: Some(PolicyKind::ImageSourceDigestPolicy), deletes: false };
@@ -69,4 +69,19 @@ fn a_refusal_of_the_api_server_is_repeated_in_the_condition() {
     assert!(plan.steps.is_empty());
     let said = plan.conditions.get("a.test").unwrap();
     assert_eq!((said.reason.as_str(), said.message.as_str()), ("MigrationFailed", "quota exceeded"));
+}
+
+#[test]
+fn what_newer_kinds_have_no_room_for_is_named() {
+    let set = |source: &str, mirrors: usize| Set {
+        source: source.to_owned(),
+        mirrors: (0..mirrors).map(|number| format!("m{number}.test")).collect(),
+        never_contact_source: false,
+    };
+    assert_eq!(check_bounds(&vec![set("a.test", 24); 1024]), Ok(()));
+    let said = |sets: &[Set]| check_bounds(sets).unwrap_err();
+    assert!(said(&vec![set("a.test", 1); 1025]).starts_with("it has 1025 sources"));
+    assert!(said(&[set("a.test", 1), set("b.test", 25)]).starts_with("b.test has 25 mirrors"));
+    let long = format!("a.test/{}", "x".repeat(250));
+    assert!(said(&[set(&long, 1)]).starts_with(&format!("{long} is longer than the 256 characters")));
 }

@@ -3,7 +3,7 @@
 use fairlead_domain::reference::Reference;
 
 use super::*;
-use crate::node_config::EndpointState;
+use crate::node_config::{EndpointState, Mirror, PullKind};
 
 const DIGEST: &str = "@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
@@ -85,4 +85,31 @@ fn a_closed_registry_is_closed_under_its_other_names() {
     assert_eq!(asked(&config, "else.test:443/app:1"), ["else.test:443/app:1"]);
     let named: Vec<&str> = config.named().map(Scope::as_str).collect();
     assert_eq!(named.len(), 8, "{named:?}");
+}
+
+#[test]
+fn mirrors_are_known_by_the_objects_that_list_them_for_the_kind_of_pull() {
+    let named = |name: &str, policy: MirrorPolicy| {
+        let id = PolicyId { name: name.to_owned(), ..policy.id };
+        MirrorPolicy { id, ..policy }
+    };
+    let config = plan(vec![
+        named("b", idms("hub.test", &["d1.test", "both.test"])),
+        named("a", idms("hub.test", &["d1.test"])),
+        named("c", itms("hub.test", &["t.test", "both.test"])),
+        named("child", itms("hub.test/team", &["t.test/team"])),
+    ]);
+    let by = |place: &str, kind| {
+        let mirrors = config.entry_for(place).unwrap().1.mirrors(kind);
+        let line = |(number, mirror): (usize, &Mirror)| {
+            let by: Vec<&str> =
+                mirrors.listed_by.mirror(number).iter().map(|policy| policy.name.as_str()).collect();
+            format!("{} by {}", mirror.location, by.join(" and "))
+        };
+        mirrors.list.iter().enumerate().map(line).collect::<Vec<_>>()
+    };
+    assert_eq!(by("hub.test", PullKind::Digest), ["d1.test by a and b", "both.test by b"]);
+    assert_eq!(by("hub.test", PullKind::Tag), ["t.test by c", "both.test by c"]);
+    assert_eq!(by("hub.test/team", PullKind::Digest), ["d1.test/team by a and b", "both.test/team by b"]);
+    assert_eq!(by("hub.test/team", PullKind::Tag), ["t.test/team by child"]);
 }

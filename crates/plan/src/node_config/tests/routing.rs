@@ -116,6 +116,36 @@ fn a_pull_by_digest_is_not_served_by_mirrors_for_tags_because_a_tag_was_pulled_b
     assert_eq!(node.digest(), ["refused"]);
 }
 
+/// An agent that takes the place of another one knows nothing of the pulls that are under way.
+#[test]
+fn the_rest_of_a_pull_whose_beginning_is_not_known_may_come_from_mirrors_of_either_kind() {
+    let mut node = Node::new(vec![
+        itms_never(SOURCE, &["both.test/app", "t.test/app"]),
+        idms(SOURCE, &["d.test/app", "both.test/app"]),
+    ]);
+    let (manifest, layer) = (digest(b"manifest"), digest(b"layer"));
+    let either = ["d.test/app", "both.test/app", "t.test/app", "refused"];
+    assert_eq!(node.route(SOURCE, Object::Blob(layer), false), either);
+    let (_, route) = node.asks(SOURCE, Object::Manifest(manifest), false);
+    assert_eq!(shown(&route), either);
+    // What a mirror for tags serves is from then on known to belong to a tag.
+    let tags = &route.places[2];
+    node.memory.served(SOURCE, [manifest, layer], tags.kind, &tags.name, START);
+    assert_eq!(node.route(SOURCE, Object::Blob(layer), false), ["t.test/app", "both.test/app", "refused"]);
+    // A pull by digest begins with a look at its headers, and has mirrors for digests alone.
+    assert_eq!(node.digest(), ["d.test/app", "both.test/app", "refused"]);
+    assert_eq!(node.route(SOURCE, Object::Blob(digest(b"by digest")), false).len(), 3, "it has begun");
+    // An open source is as good as any mirror of the other kind.
+    let mut open = Node::new(vec![itms(SOURCE, &["t.test/app"]), idms(SOURCE, &["d.test/app"])]);
+    assert_eq!(open.route(SOURCE, Object::Blob(layer), false), ["d.test/app", "source"]);
+    // Without any mirror, it is not the kind of the pull that the refusal is about.
+    let mut blocked = Node::with(Vec::new(), &[], &["hub.test"]);
+    let End::Refuse(refusal) = blocked.asks(SOURCE, Object::Blob(layer), false).1.end else {
+        panic!("it is left to the source")
+    };
+    assert!(refusal.message(&[]).ends_with("; no mirror of it can be used"), "{}", refusal.message(&[]));
+}
+
 #[test]
 fn a_source_that_must_not_be_contacted_is_never_left_to_the_runtime() {
     let mut node = Node::new(vec![idms_never(SOURCE, &["d1.test/app", "d2.test/app"])]);
@@ -343,8 +373,13 @@ fn memory_is_bounded_and_keeps_the_newest() {
 
 #[test]
 fn the_runtime_is_sent_to_a_mirror_only_where_that_gives_nothing_away() {
-    let place =
-        |insecure| Place { name: "m.test/app".to_owned(), insecure, is_source: false, is_spoiled: false };
+    let place = |insecure| Place {
+        name: "m.test/app".to_owned(),
+        insecure,
+        kind: PullKind::Tag,
+        is_source: false,
+        is_spoiled: false,
+    };
     assert_eq!(Delivery::of(&place(false), true, false), Delivery::Redirect);
     assert_eq!(Delivery::of(&place(false), false, false), Delivery::Proxy, "not permitted");
     assert_eq!(Delivery::of(&place(false), true, true), Delivery::Proxy, "it would ask for credentials");
@@ -356,5 +391,6 @@ fn the_origin_of_a_pull_is_known_to_its_requests() {
     let mut node = Node::new(vec![itms(SOURCE, &["t.test/app"])]);
     node.memory.served(SOURCE, [digest(b"m")], PullKind::Tag, "t.test/app", START);
     let (pull, _) = node.asks(SOURCE, Object::Manifest(digest(b"m")), false);
-    assert_eq!(pull, Pull { kind: PullKind::Tag, origin: Origin::Mirror("t.test/app".into()) });
+    let origin = Origin::Mirror("t.test/app".into());
+    assert_eq!(pull, Pull { kind: PullKind::Tag, origin, is_guessed: false });
 }

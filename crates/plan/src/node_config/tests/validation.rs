@@ -115,6 +115,30 @@ fn a_source_without_mirrors_is_said_to_have_no_effect() {
     }
 }
 
+#[test]
+fn a_source_that_no_image_can_have_is_said_to_have_no_effect() {
+    for (source, taken_for) in [
+        ("reg", Some("docker.io/reg")),
+        ("reg/team", Some("docker.io/reg/team")),
+        ("index.docker.io/library", Some("docker.io/library")),
+        ("index.docker.io", Some("docker.io")),
+        // A namespace, although an image of that name is another one.
+        ("docker.io/nginx", None),
+        ("registry-1.docker.io", None),
+        ("reg:5000/team", None),
+        ("localhost/team", None),
+        ("*.io", None),
+    ] {
+        let told = told(&plan(vec![istp(source, &["m.test/x"])]));
+        let expected = taken_for.map(|name| {
+            format!("NoEffect ImageSourceTagPolicy {source}: source {source:?}: runtimes take it for {name} in the names")
+        });
+        let is_told = expected.as_ref().is_some_and(|text| told.len() == 1 && told[0].starts_with(text));
+        assert_eq!(is_told, expected.is_some(), "{source}: {told:?}");
+        assert_eq!(told.len(), usize::from(expected.is_some()), "{source}: {told:?}");
+    }
+}
+
 /// Runtimes look mirrors up before they ask them.
 #[test]
 fn a_mirror_in_the_closed_scope_of_another_object_is_named() {
