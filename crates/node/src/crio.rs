@@ -125,7 +125,8 @@ impl Crio {
         Ok(())
     }
 
-    /// Processes of that name, as far as the agent sees them.
+    /// Processes of that name, as far as the agent sees them. A program that such a process starts has the same name
+    /// for a moment, until it is executed, so children of these processes are none of them.
     fn processes(&self) -> Vec<Pid> {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -133,14 +134,29 @@ impl Crio {
             let name = fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
             name.trim_end() == self.process
         };
-        numbers.filter(is_ours).filter_map(Pid::from_raw).filter(|process| !is_zombie(*process)).collect()
+        let of_that_name: Vec<i32> = numbers.filter(is_ours).collect();
+        let processes = of_that_name.iter().copied().filter_map(Pid::from_raw);
+        let counts = |process: &Pid| {
+            let found = state_and_parent(*process);
+            found.is_some_and(|(state, parent)| state != ZOMBIE && !of_that_name.contains(&parent))
+        };
+        processes.filter(counts).collect()
     }
 }
 
+/// Has ended, and its parent has not waited for it yet.
+const ZOMBIE: char = 'Z';
+
 fn is_zombie(process: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
-    // The state follows the name, which stands in parentheses and may hold anything.
-    stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')))
+    state_and_parent(process).is_some_and(|(state, _)| state == ZOMBIE)
+}
+
+fn state_and_parent(process: Pid) -> Option<(char, i32)> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
+    // They follow the name, which stands in parentheses and may hold anything.
+    let mut fields = stat.rsplit_once(") ")?.1.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.next()?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -176,7 +192,11 @@ mod tests {
             if !program.exists() {
                 symlink("/bin/sh", &program).unwrap();
             }
-            let script = format!("trap '{on_hup}' HUP; touch up; while :; do sleep 0.01; done");
+            // The child has the name of the shell, as one that is about to execute something else.
+            let script = format!(
+                "(while kill -0 $$; do sleep 0.01; done) & child=$!; trap '{on_hup}' HUP; touch up; \
+                 while :; do sleep 0.01; done"
+            );
             // A shell cannot trap a signal that it inherits as ignored, as everything does under `nohup`.
             let mut command = Command::new("env");
             command
@@ -219,7 +239,7 @@ mod tests {
     #[test]
     fn crio_is_told_once_for_each_change_and_once_at_the_start() {
         let mut node = Node::new("crio-told", "1.34.0");
-        node.run("echo reload >> reloads");
+        node.run("echo reload >> reloads; kill $child");
         for (content, reloads) in [("1", 1), ("1", 1), ("2", 2)] {
             node.apply(content).unwrap();
             assert!(node.has(content));
