@@ -107,9 +107,10 @@ async fn a_pod_goes_through_its_places_each_once_and_stays_a_user_of_what_it_ask
     // The kubelet repeats what it said of the former image until it has tried this one. A Pod that failed later is
     // healed, so this one was looked at.
     waits(&pods, &pod, "ErrImagePull", "connection refused").await?;
-    let later = rig.create(&namespace, &bound("gone.invalid/app:1", &self::originals(&other))).await?;
+    let original = "docker.io/library/app:1";
+    let later = rig.create(&namespace, &bound("gone.invalid/app:1", &self::originals(original))).await?;
     waits(&pods, &later, "ErrImagePull", "no such host").await?;
-    gets(&pods, &later, &other).await?;
+    gets(&pods, &later, original).await?;
     let events: Api<Event> = Api::namespaced(rig.client().await?, &namespace);
     let events = events.list(&ListParams::default()).await?.items;
     let mut of_pod = events.iter().filter(|event| event.involved_object.uid == pod.metadata.uid);
