@@ -64,5 +64,15 @@ async fn nodes_are_watched_while_they_are_needed() -> Result<()> {
         ensure!(presence() == Some((Presence::Unneeded, true)), "{:?}", presence());
         Ok(())
     })
+    .await?;
+
+    // None is taken for gone before Nodes are listed anew.
+    let _needed = resources.nodes.keep_watched();
+    eventually(SOON, || async {
+        let (waits, worker) = (board.awaits_served(&["Node"]), resources.nodes.get("worker"));
+        ensure!(waits.is_some() || worker.is_some(), "listed, and the Node is not known");
+        ensure!(waits.is_none(), "not listed yet");
+        Ok(())
+    })
     .await
 }
