@@ -68,11 +68,12 @@ async fn nodes_are_watched_while_they_are_needed() -> Result<()> {
 
     // None is taken for gone before Nodes are listed anew.
     let _needed = resources.nodes.keep_watched();
+    ensure!(board.awaits_served(&["Node"]).is_some(), "what was forgotten counts as listed");
     eventually(SOON, || async {
-        let (waits, worker) = (board.awaits_served(&["Node"]), resources.nodes.get("worker"));
-        ensure!(waits.is_some() || worker.is_some(), "listed, and the Node is not known");
-        ensure!(waits.is_none(), "not listed yet");
+        ensure!(board.awaits_served(&["Node"]).is_none(), "not listed yet");
         Ok(())
     })
-    .await
+    .await?;
+    ensure!(resources.nodes.get("worker").is_some(), "listed, and the Node is not known");
+    Ok(())
 }
