@@ -53,7 +53,7 @@ func stopHolder(path string) error {
 	}
 	defer file.Close()
 	if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-		return nil // nobody holds it
+		return nil // no process holds it
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {

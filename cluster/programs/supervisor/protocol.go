@@ -45,6 +45,6 @@ func readCommands(input io.Reader, commands chan<- command) {
 }
 
 func send(output *json.Encoder, message message) {
-	// The caller may be gone after it detached; there is nobody left to tell.
+	// The caller may be gone after it detached, which is no error.
 	_ = output.Encode(message)
 }

@@ -15,7 +15,7 @@ pub(crate) fn run_to_end<T>(work: impl Future<Output = Result<T>>) -> Result<T> 
     Ok(done)
 }
 
-/// The wish of a person, or of whatever started the program, that it ends.
+/// A request to end, from a person or from whatever started the program.
 pub(crate) struct Interruption {
     from_keyboard: Signal,
     termination: Signal,

@@ -52,8 +52,8 @@ pub(crate) struct Pin {
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
     /// What is printed
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Manifests)]
-    output: Form,
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = PinOutput::Manifests)]
+    output: PinOutput,
     /// How long to wait for a registry's answer about one image
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     timeout: Duration,
@@ -73,7 +73,7 @@ enum Origin {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
+enum PinOutput {
     /// The manifests
     Manifests,
     /// A report about every image, in JSON
@@ -159,11 +159,11 @@ impl Pin {
         let failed = report.images.iter().filter(|image| image.state == State::Failed);
         let failures: Vec<_> = failed.map(ImageReport::told).collect();
         match self.output {
-            Form::Manifests => {
+            PinOutput::Manifests => {
                 failures.iter().for_each(access::warn);
                 write(&document::insert(&text, &insertions))?;
             }
-            Form::Json => {
+            PinOutput::Json => {
                 write(&(serde_json::to_string_pretty(&report).context("cannot write the report")? + "\n"))?;
             }
         }

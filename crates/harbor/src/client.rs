@@ -102,7 +102,7 @@ impl Harbor {
         Ok(listed.into_iter().map(Endpoint::from).find(|endpoint| endpoint.id > 0 && endpoint.name == name))
     }
 
-    /// All endpoints, of whomever. `wanted` is the one to look up among them.
+    /// All endpoints, of every owner. `wanted` is the one to look up among them.
     pub async fn endpoints(&self, wanted: &str) -> Result<Vec<Endpoint>, Error> {
         let listed: Vec<RegistryBody> =
             self.list("registries?", &format!("look up endpoint {wanted}")).await?;

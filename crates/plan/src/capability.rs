@@ -1,7 +1,7 @@
 //! Which capabilities a cluster lets Fairlead have, by the kinds that its API server serves.
 //!
 //! A cluster carries the definitions of some API groups and lacks others, and that changes while Fairlead runs.
-//! A capability without its kinds is off, which is a state to be told, never an error.
+//! A capability without its kinds is off, which is a state to be reported, never an error.
 
 use std::fmt;
 

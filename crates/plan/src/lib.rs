@@ -17,6 +17,7 @@ pub mod credentials;
 pub mod exclusions;
 mod fair_share;
 pub mod heal;
+pub mod internal_errors;
 pub mod inventory;
 pub mod leadership;
 pub mod ledger;

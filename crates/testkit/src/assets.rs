@@ -77,7 +77,7 @@ impl Assets {
         &self.directory
     }
 
-    /// Path of a program, which must exist: with `FAIRLEAD_TEST_ASSETS` somebody else filled the directory.
+    /// Path of a program, which must exist: with `FAIRLEAD_TEST_ASSETS` the directory was filled elsewhere.
     pub fn program(&self, name: &str) -> Result<PathBuf> {
         let path = self.directory.join(name);
         ensure!(path.exists(), "{} does not exist: is FAIRLEAD_TEST_ASSETS complete?", path.display());

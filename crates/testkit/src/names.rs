@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// A number nobody else has. Every `RandomState` is seeded anew from the operating system.
+/// A number that no other process has. Every `RandomState` is seeded anew from the operating system.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

@@ -26,10 +26,10 @@ struct Block {
     _claim: UnixListener,
 }
 
-/// All blocks this process has taken. They are kept to its end: whoever was given a port may still use it.
+/// All blocks this process has taken. They are kept to its end: a test that was given a port may still use it.
 static BLOCKS_TAKEN: Mutex<Vec<Block>> = Mutex::new(Vec::new());
 
-/// A port of 127.0.0.1 on which nobody listens, and which no other test is given.
+/// A port of 127.0.0.1 on which nothing listens, and which no other test is given.
 pub(crate) fn free() -> Result<u16> {
     let mut blocks = BLOCKS_TAKEN.lock();
     for _ in 0..ATTEMPTS {

@@ -47,7 +47,7 @@ async fn accept(listener: TcpListener, mut replicas: Vec<SocketAddr>) {
 async fn forward(mut client: TcpStream, replicas: Vec<SocketAddr>) {
     for replica in replicas {
         if let Ok(mut server) = TcpStream::connect(replica).await {
-            // Either side may hang up at any time; there is nobody to tell.
+            // Either side may hang up at any time, which is no error.
             drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
             return;
         }

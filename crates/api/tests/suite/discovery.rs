@@ -308,7 +308,7 @@ fn good_anywhere() -> Result<Vec<Change>> {
     )
 }
 
-/// Unusual, and still what somebody may have meant.
+/// Unusual, and still what a user may have meant.
 fn good_queries() -> Result<Vec<Change>> {
     table::changes(
         r#"

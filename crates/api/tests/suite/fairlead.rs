@@ -1,4 +1,4 @@
-//! The fairlead.dev kinds: nobody but the program writes them, and a program with a fault must not spoil them either.
+//! The fairlead.dev kinds: the program alone writes them, and a program with a fault must not spoil them either.
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::fairlead::{ImageLedger, ImageLedgerStatus, ImagePin, MAX_WARMED_NODES, WarmLedger};

@@ -101,7 +101,7 @@ struct Unread {
     is_absent: bool,
 }
 
-/// Those who can be asked.
+/// The registries, as the person who runs the command may ask them.
 pub(crate) struct Registries {
     client: Client,
     person: Person,

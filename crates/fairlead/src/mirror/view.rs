@@ -25,18 +25,18 @@ type Key = (String, String);
 
 /// Things by key; a new list replaces the old one when it is whole.
 #[derive(Debug)]
-struct Known<T> {
+struct Listed<T> {
     items: BTreeMap<Key, T>,
     coming: BTreeMap<Key, T>,
 }
 
-impl<T> Default for Known<T> {
+impl<T> Default for Listed<T> {
     fn default() -> Self {
         Self { items: BTreeMap::new(), coming: BTreeMap::new() }
     }
 }
 
-impl<T> Known<T> {
+impl<T> Listed<T> {
     fn apply(&mut self, event: Event<DynamicObject>, read: impl Fn(&DynamicObject) -> T) {
         match event {
             Event::Init => self.coming.clear(),
@@ -65,8 +65,8 @@ type Ledger = Result<(Owner, ImageLedgerSpec), String>;
 #[derive(Debug)]
 pub(crate) struct View {
     operator_namespace: String,
-    objects: HashMap<&'static str, Known<Object>>,
-    ledgers: HashMap<&'static str, Known<Ledger>>,
+    objects: HashMap<&'static str, Listed<Object>>,
+    ledgers: HashMap<&'static str, Listed<Ledger>>,
 }
 
 impl View {

@@ -16,7 +16,7 @@ use crate::agent::cluster::{KINDS, Seen};
 use crate::connect::Server;
 use crate::explain::files::Manifest;
 
-pub(super) struct Found {
+pub(super) struct ClusterInputs {
     pub(super) objects: Vec<Manifest>,
     /// Of the node that was named.
     pub(super) runtime: Option<Runtime>,
@@ -74,7 +74,7 @@ impl Arguments {
 }
 
 /// Reads all kinds that the cluster serves.
-pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Found> {
+pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<ClusterInputs> {
     let client = server.connect().await?.client;
     let mut objects = Vec::new();
     for (group, version, kind, plural) in KINDS {
@@ -111,7 +111,7 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Found> {
         }
         None => None,
     };
-    Ok(Found { objects, runtime, agent, report })
+    Ok(ClusterInputs { objects, runtime, agent, report })
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ async fn images_keep_their_digest_and_are_not_sent_twice() -> Result<()> {
         assert_eq!(outcome.is(0).rows()[0][..4], ["unchanged", &source, &target("1"), &pushed]);
 
         let outcome = person.copy(&["--json", &source, &target("2")])?;
-        // Into the platforms of an index nobody looks, when the destination has them as a whole.
+        // The platforms of an index are not looked into when the destination has them as a whole.
         let skipped = if name == "single" { blobs } else { 0 };
         let mut object = outcome.is(0).objects().remove(0);
         assert!(object["seconds"].is_number(), "{object}");
@@ -210,7 +210,7 @@ async fn an_interruption_leaves_nothing_half_done() -> Result<()> {
     let person = Person::new()?;
     let [source, target] = [&from, &to].map(|registry| format!("{}/app:1", registry.host()));
     let outcome = interrupted(&person, &["copy", &source, &target], || {
-        // An upload whose opening was not answered yet could not be given up: nobody knows its address.
+        // An upload whose opening was not answered yet could not be given up: its address is not known.
         let sent = to.requests().iter().filter(|request| request.method == "PUT").count();
         ensure!(sent == image.blobs().len(), "{sent} of {} blobs are being sent", image.blobs().len());
         Ok(())
@@ -248,7 +248,7 @@ async fn the_time_for_a_copy_begins_when_its_logins_are_known() -> Result<()> {
     let (from, to) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
     from.hold("app", "1", &images::empty()?);
     let person = Person::new()?;
-    // As somebody who has to type a passphrase first.
+    // As a user who has to type a passphrase first.
     person.helper("slow", "sleep 6; echo 'credentials not found in native keychain'; exit 1")?;
     person.write(".docker/config.json", r#"{"credsStore": "slow"}"#)?;
     let [source, target] = [&from, &to].map(|registry| format!("{}/app:1", registry.host()));

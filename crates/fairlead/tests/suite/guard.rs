@@ -1,5 +1,5 @@
 //! What the admission policies of an installation refuse, on the real API server: to a compromised operator, and to
-//! everybody but the operator.
+//! all clients but the operator.
 
 use anyhow::{Context, Result, ensure};
 use fairlead_api::names::reef::PROXY_CACHE_FINALIZER;
@@ -109,7 +109,7 @@ async fn a_compromised_operator_writes_no_secret_but_copies_and_of_pods_only_its
     of_nodes_and_images_only_what_warming_needs_is_written(&admin, &operator).await?;
     pins_belong_to_their_workload(&operator, &namespace).await?;
 
-    // Nobody else is limited by any of it.
+    // No other client is limited by any of it.
     let post = PostParams::default();
     Api::<Secret>::namespaced(admin.clone(), &namespace)
         .create(&post, &secret("free", "Opaque", &json!({})))

@@ -125,7 +125,7 @@ async fn trust(cluster: &Cluster, authority: &str) -> Result<()> {
     Ok(())
 }
 
-/// Nothing of the operator is left but the definitions and the namespace; Pods are created without anybody being asked.
+/// Nothing of the operator is left but the definitions and the namespace; Pods are created without a webhook.
 pub async fn is_uninstalled(cluster: &Cluster) -> Result<()> {
     let kinds = "mutatingwebhookconfiguration,clusterrole,clusterrolebinding,validatingadmissionpolicy,\
                  validatingadmissionpolicybinding";

@@ -50,7 +50,7 @@ impl Operator {
         Self::connect(cluster, builder.config(config).start_installed(cluster).await?).await
     }
 
-    /// The same with a certificate that somebody else keeps in a directory.
+    /// The same with a certificate that another program keeps in a directory.
     pub async fn start_with_certificate_in(
         cluster: &Cluster,
         namespace: &str,

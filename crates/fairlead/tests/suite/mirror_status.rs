@@ -222,7 +222,7 @@ async fn ledgers_of_cluster_wide_objects_are_read_where_the_operator_is_and_nowh
     kubectl::delete(cluster, &[object("ClusterImageSetMirror", &name, None)]).await
 }
 
-/// Somebody who may see the objects of a namespace and nothing else still learns what their statuses say.
+/// A user who may see the objects of a namespace and nothing else still learns what their statuses say.
 #[tokio::test]
 async fn who_may_see_less_is_told_what_is_left_out() -> Result<()> {
     let cluster = kubectl::shared_with_definitions().await?;
@@ -366,7 +366,7 @@ async fn on_a_terminal_the_view_is_live_and_cleans_up_after_itself() -> Result<(
     Ok(())
 }
 
-/// A terminal of a size: the end of whoever sits before it, and the one that programs write to.
+/// A terminal of a size: the end of its user, and the one that programs write to.
 pub(crate) fn terminal(rows: u16, columns: u16) -> Result<(File, OwnedFd)> {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     use rustix::termios::{Winsize, tcsetwinsize};

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::person::{Outcome, Person};
 
-/// A name that nobody can resolve: only a proxy can know where it is.
+/// A name that cannot be resolved here: only a proxy can know where it is.
 const HOST: &str = "registry.invalid";
 
 fn probe(person: &Person, environment: &[(&str, String)], args: &[&str]) -> Result<Outcome> {

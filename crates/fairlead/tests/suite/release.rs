@@ -43,7 +43,7 @@ async fn the_chart_installs_an_operator_with_exactly_the_rights_it_uses() {
     operator.stop(&cluster).await.unwrap();
     rights::check_on_old_server(&cluster, DEFAULT_NAMESPACE).await.unwrap();
 
-    // What the operator wrote meanwhile outlives an upgrade, and a definition that somebody damaged does not.
+    // What the operator wrote meanwhile outlives an upgrade, and a definition that a user damaged does not.
     let bundle = kubectl::ca_bundle(&cluster).await.unwrap();
     assert!(!bundle.is_empty());
     let registered = webhook_path(&cluster).await.unwrap().unwrap();
@@ -59,7 +59,7 @@ async fn the_chart_installs_an_operator_with_exactly_the_rights_it_uses() {
     let short_names = cluster.kubectl(["get", mirrors[0], mirrors[1], short_names]).await.unwrap();
     assert_eq!(short_names, r#"["ism"]"#);
 
-    // No switch takes a definition away once it is there, since that would take everybody's objects along.
+    // No switch takes a definition away once it is there, since that would take all objects of the kind along.
     helm(&cluster, "upgrade", &["--set", "crds.create=false"]).await.unwrap();
     uninstall(&cluster).await.unwrap();
     is_uninstalled(&cluster).await.unwrap();

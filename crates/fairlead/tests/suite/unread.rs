@@ -1,4 +1,4 @@
-//! Commands whose words nobody reads: the reader is gone, or is there and does not read.
+//! Commands whose output is not read: the reader is gone, or is there and does not read.
 
 use std::fs::{self, File};
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};

@@ -166,7 +166,7 @@ fn pure_crates_link_no_runtime() {
 }
 
 /// Everything a crate links when it is built by itself. The workspace's metadata cannot tell: there the features that
-/// one member asks for seem to be everybody's.
+/// one member asks for seem to be those of all.
 fn linked_by(name: &str) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args([

@@ -21,7 +21,7 @@ pub struct AdmissionState {
     pub(super) decide: Arc<dyn Decide>,
     pub(super) limits: Limits,
     pub(super) metrics: Metrics,
-    /// Takes what went wrong inside, for those who look after the operator.
+    /// Takes internal errors, for the event on the operator's Deployment.
     pub(super) errors: Errors,
     pub(super) deciding: Semaphore,
     pub(super) shares: Shares,

@@ -1,4 +1,4 @@
-//! The webhook as its callers see it: the API server, and whoever else opens a connection.
+//! The webhook as its callers see it: the API server, and others that open a connection.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -79,7 +79,7 @@ async fn pods_get_their_record_from_the_api_server_on() -> Result<()> {
     ] {
         ensure!(page.contains(line), "no {line} in\n{page}");
     }
-    // The operator is gone: Pods are created all the same, and the API server says that nobody answered.
+    // The operator is gone: Pods are created all the same, and the API server says that there was no answer.
     let (webhook, before) = (bench.webhook(&replica), bench.failed_open(&replica).await?);
     replica.stop().await?;
     let pod = bench.create_pod(&bench.namespace, &json!({})).await?;

@@ -1,4 +1,4 @@
-//! The watch on a real API server: images in use are looked at in their registries, and what is found is told.
+//! The watch on a real API server: images in use are looked at in their registries, and what is found is reported.
 
 mod bench;
 mod bounds;

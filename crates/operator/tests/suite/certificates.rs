@@ -222,7 +222,7 @@ async fn damage_is_mended() -> Result<()> {
     let authority = bench.wait_settled().await?;
     bench.wait_for_records().await?;
 
-    // Somebody overwrites the bundle, with nothing or with something else.
+    // Another client overwrites the bundle, with nothing or with something else.
     for overwritten in [None, Some("bm90IGEgY2VydGlmaWNhdGU=")] {
         let webhook = json!({"name": bench.webhook(&replica), "clientConfig": {"caBundle": overwritten}});
         let patch = Patch::Strategic(json!({"webhooks": [webhook]}));
@@ -232,7 +232,7 @@ async fn damage_is_mended() -> Result<()> {
         bench.wait_for_records().await?;
     }
 
-    // Somebody overwrites the path, or takes it away.
+    // Another client overwrites the path, or takes it away.
     let token = bench.settled_token().await?;
     for path in ["/mutate/pods", ""] {
         let url = format!("https://127.0.0.1:{}{path}", replica.port);

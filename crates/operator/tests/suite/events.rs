@@ -1,4 +1,4 @@
-//! Events on a real API server: once for each image, whoever leads.
+//! Events on a real API server: once for each image, whichever replica leads.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl Bench {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// A Pod as admission leaves it: one image rewritten, one that nobody has, one as it was.
+    /// A Pod as admission leaves it: one image rewritten, one that no registry has, one as it was.
     async fn create_pod(&self, name: &str) -> Result<Pod> {
         Ok(self.pods().create(&PostParams::default(), &pod(name)?).await?)
     }

@@ -119,14 +119,14 @@ async fn ledgers_are_written_over_the_version_that_is_known() -> Result<()> {
     ensure!(references.len() == 1 && references[0].uid == *owner.uid, "{references:?}");
     ensure!(stored.metadata.labels == Some(owner.labels()));
 
-    // Created by somebody before us: they are told what is there.
+    // Created by another writer first: the conflict names the version that is stored.
     let version = match bench.store.write(&owner, &first).await {
         Err(WriteError::Conflict { version }) => version,
         other => bail!("{other:?}"),
     };
     ensure!(version == stored.metadata.resource_version, "{version:?}");
 
-    // Changed by somebody since.
+    // Changed by another writer since.
     let annotation = json!({"metadata": {"annotations": {"note": "x"}}});
     let changed =
         bench.ledgers().patch(first.name(), &PatchParams::default(), &Patch::Merge(annotation)).await?;
@@ -142,7 +142,7 @@ async fn ledgers_are_written_over_the_version_that_is_known() -> Result<()> {
     ensure!(stored.status.is_some_and(|status| status.mirrored_count == Some(19)));
     ensure!(stored.metadata.annotations.is_none(), "what others put there goes with the next write");
 
-    // Deleted by somebody.
+    // Deleted by another writer.
     bench.ledgers().delete(first.name(), &DeleteParams::default()).await?;
     ledger.edit(&reference("docker.io/team/app:8"), |entry| entry.copies[0].state = CopyState::Deleting);
     match bench.store.write(&owner, &ledger.draft(shard)).await {
@@ -308,7 +308,7 @@ async fn a_copy_that_is_gone_is_told_to_the_lease_holder_by_whoever_finds_out() 
     bench.store(&mut ledger).await?;
     ensure!(bench.ledgers().get(&name).await?.metadata.annotations.is_none());
 
-    // What is written down while nobody leads is found by the next lease holder.
+    // What is written down while no replica leads is found by the next lease holder.
     drop(holder);
     other.probe(&copy("gone"), VerdictKind::NotFound).await?;
     other.lead(true).await?;

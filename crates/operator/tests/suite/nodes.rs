@@ -64,5 +64,16 @@ async fn nodes_are_watched_while_they_are_needed() -> Result<()> {
         ensure!(presence() == Some((Presence::Unneeded, true)), "{:?}", presence());
         Ok(())
     })
-    .await
+    .await?;
+
+    // None is taken for gone before Nodes are listed anew.
+    let _needed = resources.nodes.keep_watched();
+    ensure!(board.awaits_served(&["Node"]).is_some(), "what was forgotten counts as listed");
+    eventually(SOON, || async {
+        ensure!(board.awaits_served(&["Node"]).is_none(), "not listed yet");
+        Ok(())
+    })
+    .await?;
+    ensure!(resources.nodes.get("worker").is_some(), "listed, and the Node is not known");
+    Ok(())
 }

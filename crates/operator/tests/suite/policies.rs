@@ -1,4 +1,4 @@
-//! Policy objects on a real API server: what routing uses of them, and what they are told about themselves.
+//! Policy objects on a real API server: what routing uses of them, and what their statuses say.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -147,7 +147,7 @@ async fn every_kind_says_whether_it_is_used_and_a_broken_one_changes_nothing_for
         Ok(())
     })
     .await?;
-    // Mirrors that work are told by whoever copies their images, which nobody does here.
+    // The mirror controller reports mirrors that work, and it does not run here.
     for kind in ["ClusterImageSetMirror", "ImageSetMirror"] {
         let object = bench.get(kind, "mirror").await?;
         ensure!(object["status"].is_null(), "{object}");

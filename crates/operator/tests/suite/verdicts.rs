@@ -60,7 +60,7 @@ impl Bench {
         Ok(page::text(&self.metrics)?)
     }
 
-    /// Waits until the image can be had, for whoever asks.
+    /// Waits until the image can be had by every caller.
     async fn finds(&self, image: &Reference, within: Duration) -> Result<()> {
         eventually(within, || async {
             let verdict = self.ask(image, &[]).await;
@@ -360,8 +360,8 @@ async fn a_flood_of_names_stays_within_bounds() -> Result<()> {
     .await
 }
 
-/// Many images that nobody asked about before, of one registry, in the same moment: the budget lets a hundred requests
-/// through at once and the others one after the other. That is our own line, and no reason to call an image
+/// Many images that were not asked about before, of one registry, in the same moment: the budget lets a hundred
+/// requests through at once and the others one after the other. That is our own line, and no reason to call an image
 /// unreachable.
 #[tokio::test]
 async fn waiting_in_our_own_line_does_not_count_against_the_registry() -> Result<()> {

@@ -138,9 +138,9 @@ impl super::Pair {
     }
 }
 
-/// What may be left of a deleted object that is invalid: it is not known what should go with it, so nothing does. None if
-/// nothing in Harbor was its own, or everything is to stay. Of an object that cannot be read at all, the conditions are
-/// the status.
+/// What may be left of a deleted object that is invalid: it is not known what should go with it, so nothing does. None
+/// if nothing in Harbor was its own, or everything is to stay. Of an object that cannot be read at all, the conditions
+/// are the status.
 pub fn left_by_invalid(status: &ProxyCacheStatus, error: &str, retain: bool) -> Option<String> {
     let owned = find(&status.conditions, OWNED).is_some_and(|one| one.status == ConditionStatus::True);
     let had_pair = owned || owned_id(Some(status)).is_some();

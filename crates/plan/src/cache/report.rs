@@ -257,8 +257,8 @@ fn findings(
     findings
 }
 
-/// Whether Harbor has what the object asks for, and nothing besides. A pair of others is not written, so it is told only
-/// what is left of a former one.
+/// Whether Harbor has what the object asks for, and nothing besides. A pair of others is not written, so for one only
+/// what is left of a former pair is reported.
 fn synced(ownership: &Ownership, not: Option<(&str, &str)>) -> Option<Finding> {
     match (ownership, not) {
         (Ownership::Ours | Ownership::Adoptable, None) => Some(Finding::new(SYNCED, true, "Synced", "")),

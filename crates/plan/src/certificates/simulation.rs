@@ -107,7 +107,7 @@ impl World {
         TokenId(format!("token-{}", self.made))
     }
 
-    /// A leaf is told from others by its end.
+    /// Leaves differ by their end.
     fn leaf_id(&self) -> Option<LeafId> {
         let leaf = self.secret.as_ref()?.leaf.as_ref()?;
         Some(LeafId(format!("{:?}", leaf.window.not_after)))

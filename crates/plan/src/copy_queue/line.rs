@@ -55,7 +55,7 @@ pub(super) enum JobState<T> {
     Running {
         taken: Hosts,
     },
-    /// It still runs, but was told to stop; `next` is what is wanted in its place.
+    /// It still runs, and was asked to stop; `next` is what is wanted in its place.
     Cancelled {
         taken: Hosts,
         next: Option<Next<T>>,

@@ -59,7 +59,7 @@ pub enum Ended {
     Failed {
         wait: Option<Duration>,
     },
-    /// It was told to stop, and did.
+    /// It was stopped on request.
     Cancelled,
 }
 

@@ -20,7 +20,7 @@ enum Work {
     Delete,
 }
 
-/// A small generator, so that a run is told completely by its seed.
+/// A small generator, so that a run follows from its seed alone.
 struct Dice(u64);
 
 impl Dice {

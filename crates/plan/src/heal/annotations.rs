@@ -88,9 +88,9 @@ impl<'a> Written<'a> {
     }
 
     /// Until when a reason whose message names no image may be about the image that a container had before it was
-    /// patched; none if it counts. A kubelet publishes the new image at once, beside the reason of the last attempt, which
-    /// is kept while it pulls. An attempt that fails as well shows by what follows: `ImagePullBackOff` quotes the image.
-    /// This is read from the Pod, so that a new leader knows it, too.
+    /// patched; none if it counts. A kubelet publishes the new image at once, beside the reason of the last attempt,
+    /// which is kept while it pulls. An attempt that fails as well shows by what follows: `ImagePullBackOff` quotes the
+    /// image. This is read from the Pod, so that a new leader knows it, too.
     pub fn old_news_until(&self, container: &str, waiting: &str, now: Timestamp) -> Option<Timestamp> {
         let is_vague = matches!(waiting, "ErrImagePull" | "RegistryUnavailable");
         let patched: Timestamp = self.patched.filter(|_| is_vague)?.parse().ok()?;

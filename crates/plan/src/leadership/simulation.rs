@@ -10,7 +10,7 @@ use super::*;
 const TROUBLE_ENDS: f64 = 300.0;
 const END: f64 = 400.0;
 
-/// A small generator, so that a run is told completely by its seed.
+/// A small generator, so that a run follows from its seed alone.
 struct Dice(u64);
 
 impl Dice {

@@ -68,7 +68,7 @@ fn a_held_record_is_waited_for_from_when_it_was_seen_to_change() {
 
     // Renewed: the wait starts anew.
     elector.saw(Some(held_by("other", 2, "6")), seconds(9.0), 0.5);
-    // Touched by somebody else, not renewed: the wait goes on, and the new version is the one to replace.
+    // Touched by another client, not renewed: the wait goes on, and the new version is the one to replace.
     elector.saw(Some(held_by("other", 2, "7")), seconds(18.5), 0.5);
     assert_eq!(elector.decide(seconds(18.9), Stamp(7)), Action::Wait { until: seconds(19.0) });
     let Action::Acquire { write, .. } = elector.decide(seconds(19.0), Stamp(7)) else {
@@ -139,7 +139,7 @@ fn a_refused_renewal_is_explained_by_reading_first() {
     let mut taken = touched.clone();
     let mut vanished = touched.clone();
 
-    // Somebody set an annotation: still ours, under another version.
+    // A user set an annotation: still ours, under another version.
     let mut same = touched.observation.clone().and_then(|o| o.stored).expect("it wrote the record");
     same.version = "9".to_owned();
     touched.saw(Some(same), seconds(2.2), 0.5);

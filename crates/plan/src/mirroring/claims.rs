@@ -280,7 +280,7 @@ impl Claim {
         owner.digest.or(copied).filter(|_| !owner.failing)
     }
 
-    /// Adds what was written there for whomever: the owner of a destination cleans up what others have left.
+    /// Adds what was written there for any source: the owner of a destination cleans up what others have left.
     pub(super) fn bequeath(&self, row: &mut Copy) {
         let mut written = row.written.to_vec();
         for digest in &self.written {

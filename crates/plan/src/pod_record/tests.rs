@@ -136,7 +136,7 @@ fn what_was_written_for_harbor_follows_the_image() {
         let changed = written(theirs).turn(web(rewritten("redis:2", "m.io/redis:2")));
         assert_eq!(changed.upstreams().to_string(), theirs);
     }
-    // So does what somebody else wrote over it since.
+    // So does what another client wrote over it since.
     let mut first = written("{}");
     first.0.insert(ORIGINAL_UPSTREAMS, r#"{"web":"by hand"}"#.to_owned());
     assert_eq!(first.turn(web(rewritten("redis:2", "m.io/redis:2"))).upstreams(), json!({"web": "by hand"}));

@@ -307,7 +307,7 @@ fn work_grows_with_images_rather_than_with_pods() {
     assert_eq!(&*used[0].holders[0].pod, "p00000");
 }
 
-/// Whoever writes a filter that takes long must not make others wait for it.
+/// A tenant whose filter takes long must not make others wait for it.
 #[test]
 fn filters_of_a_namespace_are_held_against_its_own_images_only() {
     let (own, everyone) = (Owned::new(Some("team"), None, ".*"), Owned::new(None, None, ".*"));
@@ -435,7 +435,7 @@ proptest! {
     }
 }
 
-/// Annotations can be written by anybody; a status only by the node.
+/// Every user of a Pod can write annotations; only the node writes a status.
 #[test]
 fn a_namespace_ran_what_its_pods_name_and_run() {
     let digest = Digest::sha256(b"1");

@@ -1,4 +1,4 @@
-//! Failures are told by the right name: what kind they are, whose they are, and what helps.
+//! Failures get the right name: what kind they are, whose they are, and what helps.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const READ: ProbeOptions = ProbeOptions {
     cause: Cause::Administrator,
 };
 
-/// Sends the same bytes to whoever asks something, and counts who does.
+/// Sends the same bytes to every caller, and counts the calls.
 async fn parrot(answer: String) -> Result<(SocketAddr, Arc<AtomicUsize>)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let (address, asked) = (listener.local_addr()?, Arc::new(AtomicUsize::new(0)));

@@ -18,7 +18,7 @@ fn for_ada() -> [Auth; 2] {
     [Auth::basic("ada", "secret"), Auth::bearer(Bearer::new().user("ada", "secret"))]
 }
 
-/// A registry with repositories for those whom it knows, and others for anybody.
+/// A registry with repositories for those whom it knows, and others for all.
 async fn half_open(auth: Auth) -> Result<(FakeRegistry, Reference, Reference)> {
     let registry = FakeRegistry::start().await?;
     for name in ["team/app", "open/app"] {

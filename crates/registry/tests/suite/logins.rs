@@ -1,4 +1,4 @@
-//! Copies by somebody with several logins, of which not every one may do everything.
+//! Copies by a user with several logins, of which not every one may do everything.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use fairlead_testkit::{Registry, RegistryConfig};
 use crate::support::{at, available_again, client, client_for, logins, patiently, probe};
 
 /// The releases that can be tested on this machine.
-#[allow(clippy::print_stderr, reason = "whoever runs the tests has to know")]
+#[allow(clippy::print_stderr, reason = "the person who runs the tests has to know")]
 pub(crate) fn releases() -> Vec<Release> {
     let mut releases = vec![Release::V3];
     if Path::new("/usr/bin/docker-registry").exists() {

@@ -48,7 +48,7 @@ async fn a_registry_that_repeats_a_password_is_not_quoted() -> Result<()> {
         ] {
             let registry = FakeRegistry::start().await?;
             registry.require(Auth::basic("ada", PASSWORD));
-            // Whoever is not known gets the usual challenge; the answer to it is what is repeated.
+            // An unknown caller gets the usual challenge; the answer to it is what is repeated.
             registry.inject(
                 says(status, &words)
                     .method("GET")
@@ -95,7 +95,7 @@ async fn a_token_server_that_repeats_a_password_is_not_quoted() -> Result<()> {
             registry.require(Auth::bearer(Bearer::new().user("ada", PASSWORD)));
             registry.inject(says(status, &words).on(Route::Token));
             let image = reference(&registry, "app:1")?;
-            // The Basic form of an identity token is never sent, so nobody can repeat it.
+            // The Basic form of an identity token is never sent, so it cannot be repeated.
             if user == "<token>" && words.contains(BASIC) {
                 continue;
             }

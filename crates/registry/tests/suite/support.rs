@@ -166,7 +166,7 @@ pub(crate) async fn available_again(client: &Client, image: &Reference) -> Resul
     .await
 }
 
-/// An image that anybody may use.
+/// An image that every caller may use.
 pub(crate) fn place(reference: &Reference) -> CopyEndpoint {
     CopyEndpoint { reference: reference.clone(), credentials: Arc::from([]), cause: Cause::Administrator }
 }

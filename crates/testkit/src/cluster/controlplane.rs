@@ -172,7 +172,7 @@ impl<'a> ControlPlane<'a> {
             program = program.args([
                 format!("--audit-policy-file={}", self.path("audit-policy.yaml")),
                 format!("--audit-log-path={}", log.display()),
-                // Whoever has the answer to a request finds it in the log.
+                // A client that has the answer to a request finds it in the log.
                 "--audit-log-mode=blocking-strict".to_owned(),
                 // The default would begin a new file after 100 MB.
                 "--audit-log-maxsize=100000".to_owned(),

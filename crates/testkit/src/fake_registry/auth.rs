@@ -26,11 +26,11 @@ pub enum Auth {
 /// A registry with a token endpoint.
 #[derive(Clone, Debug)]
 pub struct Bearer {
-    /// Empty: anybody gets a token.
+    /// Empty: every caller gets a token.
     pub users: HashMap<String, String>,
     /// Identity tokens that are taken in place of a password.
     pub refresh_tokens: Vec<String>,
-    /// Whether somebody without a credential gets tokens to pull with, too.
+    /// Whether a caller without a credential gets tokens to pull with, too.
     pub anonymous_pull: bool,
     /// The address named in challenges; by default `/token` of the registry itself.
     pub realm: Option<String>,
@@ -86,12 +86,12 @@ impl Default for Bearer {
 }
 
 impl Bearer {
-    /// Tokens for anybody.
+    /// Tokens for every caller.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Tokens for this user and the others added; nobody else gets one.
+    /// Tokens for this user and the others added, and for no others.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str) -> Self {
         self.users.insert(name.to_owned(), password.to_owned());

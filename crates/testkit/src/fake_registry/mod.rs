@@ -106,7 +106,7 @@ impl Shared {
 }
 
 impl FakeRegistry {
-    /// Speaks plain HTTP to anybody.
+    /// Speaks plain HTTP to every client.
     pub async fn start() -> Result<Self> {
         server::start(None).await
     }

@@ -59,7 +59,7 @@ fn acceptor(identity: &Identity) -> Result<TlsAcceptor> {
 }
 
 async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Arc<Shared>) {
-    // Connections end with this task: a registry that was dropped answers nobody any more.
+    // Connections end with this task: a registry that was dropped answers no more requests.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}

@@ -45,7 +45,7 @@ impl fmt::Display for Bar {
     }
 }
 
-/// All bars of a program. Shown again at its end, so that nobody has to look for them.
+/// All bars of a program. Shown again at its end, so that they need not be looked for.
 #[derive(Clone, Debug, Default)]
 pub struct Bars(Vec<Bar>);
 

@@ -18,7 +18,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// A registry on loopback that was started elsewhere, speaking plain HTTP to anybody.
+    /// A registry on loopback that was started elsewhere, speaking plain HTTP to every client.
     pub fn plain(port: u16) -> Self {
         Self::at(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
     }

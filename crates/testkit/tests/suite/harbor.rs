@@ -281,7 +281,7 @@ async fn faults_strike_as_often_as_they_should() -> Result<()> {
     Ok(())
 }
 
-/// A registry, and a proxy project of it that everybody may pull from.
+/// A registry, and a public proxy project of it.
 async fn proxied() -> Result<(Caller, FakeRegistry, String)> {
     let (caller, registry) = (Caller::start().await?, FakeRegistry::start().await?);
     let image = holding("a")?;

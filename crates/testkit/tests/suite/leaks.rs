@@ -45,7 +45,7 @@ fn all_processes() -> Vec<Stat> {
 fn descendants(ancestor: u32) -> Vec<Stat> {
     let mut all = all_processes();
     let mut family = BTreeSet::from([ancestor]);
-    // Children can have smaller numbers than their parents, so go on until nobody is found.
+    // Children can have smaller numbers than their parents, so go on until none is found.
     loop {
         let before = family.len();
         family.extend(

@@ -51,7 +51,7 @@ async fn a_pod_that_was_rewritten_is_told_why_and_what_would_happen_now() -> Res
     );
     assert!(told.output.contains(&format!("choice  {asked}, as it was asked for")), "{}", told.output);
 
-    // Pods of the operator itself are nobody's business.
+    // Pods of the operator itself are left alone.
     let own = person.explain_from(&kubeconfig, &[&asked, "-n", &rig.operator.0.namespace, "--no-probe"])?;
     assert!(own.is(0).output.contains("never routed"), "{}", own.output);
     Ok(())

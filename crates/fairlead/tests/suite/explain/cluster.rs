@@ -94,7 +94,7 @@ async fn what_the_cluster_holds_is_explained_as_far_as_the_person_may_see_it() -
     assert_eq!(order(&explained, 0), ["m.example.com/copies/copies/team/app:1", &copy]);
     assert_eq!(explained["images"][0]["record"]["believable"], json!(false));
 
-    // Somebody who may see policies and Pods of the namespace, and nothing else.
+    // A user who may see policies and Pods of the namespace, and nothing else.
     let reader = may_read(cluster, &namespace).await?;
     let outcome = person.explain_from(&reader, &["pod/app", "-n", &namespace, "-o", "json"])?;
     let explained = outcome.is(0).json();

@@ -23,7 +23,7 @@ async fn unused_copies_go_after_their_retention_and_each_mirror_has_its_own() ->
     let source = rig.cluster.registry(RegistryConfig::new()).await?;
     let target = rig.cluster.registry(RegistryConfig::new().delete()).await?;
     let (app, other) = (push(&source, "team/app", "1").await?, push(&source, "team/other", "1").await?);
-    // The same image under another tag of the same repository, which nobody here knows of.
+    // The same image under another tag of the same repository, which no object here knows of.
     let mirrors = json!([
         {"registry": target.host(), "path": "short"},
         {"registry": target.host(), "path": "kept", "cleanup": {"enabled": false}},

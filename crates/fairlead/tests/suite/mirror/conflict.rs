@@ -106,7 +106,7 @@ async fn a_cluster_scoped_object_takes_a_place_over() -> Result<()> {
     let cluster = mirror_of(&second, &json!([{"registry": target.host()}]), &json!({"priority": -1}));
     rig.apply(&cluster).await?;
     rig.create(&namespace, &pod_of(&second, "team/app:1")).await?;
-    // While a Pod runs the tenant's copy, nothing else may stand under its name; nobody is given it any more.
+    // While a Pod runs the tenant's copy, nothing else may stand under its name; no new Pod is given it.
     let status = wait_for_status(rig, &cluster, |status| ready(status)["reason"] == "Conflict").await?;
     ensure!(
         ready(&status)["message"].to_string().contains("it is replaced when no Pod names it"),

@@ -265,7 +265,7 @@ async fn a_ledger_that_is_deleted_as_soon_as_it_is_written_is_written_in_the_end
     rig.apply(&mirror).await?;
     let (api, of) = ledgers(rig, &mirror).await?;
     in_use(rig, &namespace, &source, "app", 2).await?;
-    // Faster than anybody who watches it.
+    // Faster than any watch of it.
     eventually(SOON, || async {
         let ledger = api.list(&of).await?.items.pop();
         let name = ledger

@@ -71,7 +71,7 @@ async fn a_namespaced_mirror_reads_nothing_with_credentials_of_the_operator() ->
     wait_for_copy(&loot, "team/pinned", &pinned, &pinned).await
 }
 
-/// Lets anybody write ledgers, as in a cluster without the policy that refuses it.
+/// Lets every user write ledgers, as in a cluster without the policy that refuses it.
 async fn allow_ledgers(rig: &Rig) -> Result<()> {
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(rig.client().await?);
     bindings.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
@@ -129,7 +129,7 @@ async fn a_forged_ledger_removes_nothing_and_claims_nothing() -> Result<()> {
     for name in ["kept", "used", "gone"] {
         push(&source, &format!("team/{name}"), "1").await?;
     }
-    // Copies that somebody else made: one in a mirror, two in a registry that no mirror names.
+    // Copies that another program made: one in a mirror, two in a registry that no mirror names.
     let placed = push(&target, "team/placed", "1").await?;
     let precious = push(&victim, "team/precious", "1").await?;
     let treasure = push(&victim, "team/treasure", "1").await?;
@@ -159,7 +159,7 @@ async fn a_forged_ledger_removes_nothing_and_claims_nothing() -> Result<()> {
     forge(&rig, &tenant, &theirs, "ism", &own_rows).await?;
     rig.operator.0.wait_to_say("ImageLedger counts for nothing; delete it", SOON).await?;
 
-    // Nobody claims what lies in the mirror, so it serves.
+    // No ledger claims what lies in the mirror, so it serves.
     let given = rig.create(&shop, &pod_of(&source, "team/placed:1")).await?;
     ensure!(image(&given) == format!("{}/team/placed:1", target.host()), "{}", image(&given));
 

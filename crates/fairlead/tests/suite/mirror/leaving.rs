@@ -17,7 +17,7 @@ fn mirrors(objects: &[Value]) -> impl Iterator<Item = &Value> {
     objects.iter().filter(|object| object["kind"] == "ImageSetMirror")
 }
 
-/// Objects that kube-image-keeper accepted and nobody can read, held by its finalizer.
+/// Objects that kube-image-keeper accepted and that cannot be read, held by its finalizer.
 #[tokio::test]
 async fn objects_that_cannot_be_read_hold_up_neither_themselves_nor_their_namespace() -> Result<()> {
     let cluster = Cluster::builder().start().await?;

@@ -44,7 +44,7 @@ async fn what_others_wrote_is_kept_and_listed() -> Result<()> {
     for registry in [&source, &target] {
         registry.endpoint().push("team/present", "1", &present).await?;
     }
-    // Cannot be copied, and somebody has that name in the mirror.
+    // Cannot be copied, and another image has that name in the mirror.
     let ghost = push(&target, "team/ghost", "1").await?;
     let lone = push(&source, "team/lone", "1").await?;
     let moved = push(&source, "team/moved", "1").await?;

@@ -160,7 +160,7 @@ pub fn ready(status: &Value) -> Value {
     ready.cloned().unwrap_or_default()
 }
 
-/// Creates a policy object. Does not wait until anybody has looked at it, as copies would be made meanwhile.
+/// Creates a policy object. Does not wait until a controller has looked at it, as copies would be made meanwhile.
 pub async fn create(rig: &Rig, object: &Value) -> Result<()> {
     let api = rig.policies(object).await?;
     api.create(&PostParams::default(), &serde_json::from_value(object.clone())?).await?;

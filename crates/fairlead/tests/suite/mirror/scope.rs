@@ -32,7 +32,7 @@ async fn a_namespaced_mirror_copies_for_pods_of_its_namespace_only() -> Result<(
     let warming = json!({"app.kubernetes.io/managed-by": "drop", "drop.corewire.io/cachedimage": "x"});
     rig.create(&own, &labelled(&image("warmed"), warming)).await?;
     rig.apply(&mirror).await?;
-    // Whoever would copy the others has seen them before this one.
+    // A controller that would copy the others has seen them before this one.
     rig.create(&own, &labelled(&image("app"), json!({"app.kubernetes.io/managed-by": "drop"}))).await?;
     let digest = digest_at(&source, "team/app", "1").await?.unwrap_or_default();
     wait_for_copy(&target, "team/app", "1", &digest).await?;

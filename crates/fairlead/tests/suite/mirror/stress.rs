@@ -190,7 +190,7 @@ async fn two_mirrors_in_trouble_and_a_killed_leader_cost_nothing_but_time() -> R
         ensure!(found.as_ref() == Some(digest), "{repository} at the limited one: {found:?}");
     }
 
-    // Copies under way at the crash may have been published without anybody hearing of it; nothing else is sent twice.
+    // Copies under way at the crash may have been published without a record of it; nothing else is sent twice.
     for registry in [&healthy, &hanging] {
         let published = published(registry)?;
         let times: usize = published.values().sum();

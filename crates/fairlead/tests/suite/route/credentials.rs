@@ -150,7 +150,7 @@ async fn a_missing_secret_costs_nobody_a_pod() -> Result<()> {
     ensure!(image(&made) == scene.asked, "{}", image(&made));
     ensure!(told.contains("Warning: fairlead: pull secret not-there does not exist"), "{told}");
     ensure!(told.contains("does not exist") && told.contains("ClusterImageSetMirror/"), "{told}");
-    // Whoever wrote the policy finds it on the policy.
+    // The author of the policy finds it on the policy.
     let name = scene.policy["metadata"]["name"].as_str().context("a name")?;
     eventually(SOON, || async {
         let stored = rig.policies(&scene.policy).await?.get(name).await?;

@@ -162,7 +162,7 @@ async fn a_registry_that_only_a_deleted_policy_named_is_forgotten() -> Result<()
     Ok(())
 }
 
-/// A tenant that names hundreds of registries takes no label of a metric from anybody else.
+/// A tenant that names hundreds of registries takes no label of a metric from others.
 #[tokio::test]
 async fn one_namespace_does_not_take_the_labels_of_others() -> Result<()> {
     let rig = shared().await?;

@@ -303,7 +303,7 @@ async fn a_pod_with_thousands_of_images_is_answered_in_time() {
     assert!(verdict.warnings.iter().map(String::len).sum::<usize>() <= 4096);
 }
 
-/// Nodes may hold credentials that nobody told us of.
+/// Nodes may hold credentials that the operator does not see.
 #[tokio::test]
 async fn an_original_that_asks_for_a_login_keeps_its_place() {
     let image = images::empty().unwrap();

@@ -72,8 +72,8 @@ fn healed_at(pod: &PodEntry, at: &str, message: String) -> Notice {
 }
 
 /// Repairs of the last minutes in the scope of healing, to be reported again, from what is written on Pods: events are
-/// sent more slowly than Pods are patched, and the leader that made the repairs may have ended before it could. What was
-/// reported already is the same event.
+/// sent more slowly than Pods are patched, and the leader that made the repairs may have ended before it could. What
+/// was reported already is the same event.
 pub(super) fn recalled(pods: &Pods, is_in_scope: impl Fn(&PodEntry) -> bool, now: Timestamp) -> Vec<Notice> {
     let is_recent = |pod: &PodEntry| {
         let at = pod.annotation(PATCHED).and_then(|at| at.parse::<Timestamp>().ok());

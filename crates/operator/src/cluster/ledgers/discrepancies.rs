@@ -19,7 +19,8 @@ use super::index::name_of;
 use crate::controller::backoff::Backoff;
 use crate::platform::config::StaleMirrorCleanup;
 
-/// Findings that wait to be told. More would mean that a whole registry was emptied, which the watch finds out as well.
+/// Findings that wait to be reported. More would mean that a whole registry was emptied, which the watch finds out as
+/// well.
 const QUEUE: usize = 1024;
 /// Images that are remembered as told.
 const REMEMBERED: usize = 4096;
@@ -108,7 +109,7 @@ impl Findings {
         std::mem::take(&mut self.memory().waiting)
     }
 
-    /// It could not be told: the next probe may note it again at once.
+    /// It could not be reported: the next probe may note it again at once.
     pub(super) fn forget(&self, image: &Reference) {
         self.memory().told.remove(&name_of(image));
     }

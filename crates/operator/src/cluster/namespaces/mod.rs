@@ -30,12 +30,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Namespaces that are waited for, or were in vain. Of more, the one that was asked about first is forgotten.
 const MOST_UNKNOWN: usize = 1024;
 
-type Labels = BTreeMap<String, String>;
-
 /// What is known of one namespace.
 #[derive(Debug, Default)]
 struct NamespaceFacts {
-    labels: Labels,
+    labels: BTreeMap<String, String>,
     /// Its annotation `fairlead.dev/pin`.
     pin: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! Word that something changed, for those who look again when it does.
+//! Wakes readers when something has changed.
 //!
-//! It says that, never what: a reader who is busy misses nothing, because it finds everything in its next look, and a
-//! thousand changes in between wake it once.
+//! It says that something has, never what: a busy reader misses nothing, because it finds everything in its next look,
+//! and a thousand changes in between wake it once.
 
 use futures::future::select_all;
 use tokio::sync::watch;

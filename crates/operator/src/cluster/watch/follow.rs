@@ -78,16 +78,22 @@ pub(super) struct Follower<K, S> {
     pub(super) object: PhantomData<fn() -> K>,
 }
 
+/// Why a kind is not followed any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    NotServed,
+    NotNeeded,
+}
+
 impl<K: Followed, S: Sink<K>> Follower<K, S> {
     pub(super) async fn run(mut self) {
         loop {
             self.wait_until_needed().await;
             self.wait_until_served().await;
             self.board.served(self.kind.name);
-            self.follow_while_needed().await;
             // What was listed stays known. Objects that are deleted with their definition are reported one by one
             // before that; an object that was not reported as deleted is still stored, and only not served.
-            if self.needed.as_ref().is_none_or(|needed| *needed.borrow() > 0) {
+            if self.follow_while_needed().await == Ended::NotServed {
                 self.board.absent(self.kind.name);
             }
         }
@@ -104,17 +110,21 @@ impl<K: Followed, S: Sink<K>> Follower<K, S> {
     }
 
     /// What is no longer needed is forgotten.
-    async fn follow_while_needed(&mut self) {
-        let Some(mut needed) = self.needed.clone() else { return self.follow().await };
-        let unneeded = tokio::select! {
-            _ = needed.wait_for(|count| *count == 0) => true,
-            () = self.follow() => false,
+    async fn follow_while_needed(&mut self) -> Ended {
+        let Some(mut needed) = self.needed.clone() else {
+            self.follow().await;
+            return Ended::NotServed;
         };
-        if unneeded {
-            self.sink.begin();
-            self.sink.finish();
-            self.sink.publish();
+        tokio::select! {
+            _ = needed.wait_for(|count| *count == 0) => {}
+            () = self.follow() => return Ended::NotServed,
         }
+        // First, so that a capability that needs it from now on waits for the next list.
+        self.board.unneeded(self.kind.name);
+        self.sink.begin();
+        self.sink.finish();
+        self.sink.publish();
+        Ended::NotNeeded
     }
 
     async fn wait_until_served(&self) {

@@ -56,7 +56,7 @@ pub(super) enum EventRefusal {
     Failed(Failure),
 }
 
-/// Sends letters one after the other, at a pace, each until it is created or given up.
+/// Sends events one after the other, at a bounded rate, each until it is created or given up.
 pub(super) struct Delivery {
     post: Arc<Post>,
     term: Term,

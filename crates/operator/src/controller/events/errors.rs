@@ -3,10 +3,10 @@
 //! Pods are admitted whatever goes wrong, so errors would go unnoticed but for logs and metrics. One event says how
 //! many there were and of what kind; it is written at most once a minute, however many there are.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlead_plan::internal_errors::ErrorTally;
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -23,12 +23,6 @@ pub const INTERNAL_ERRORS: &str = "fairlead.internal-errors";
 /// At most one write in this time.
 const INTERVAL: Duration = Duration::from_mins(1);
 
-/// Different errors that are counted apart; more are counted together.
-const MOST_KINDS: usize = 16;
-/// Of these so many are written out, the most frequent first.
-const MOST_TOLD: usize = 3;
-const LONGEST_TEXT: usize = 250;
-
 /// Where all parts note internal errors. Cheap to clone and to call.
 #[derive(Debug, Clone, Default)]
 pub struct Errors {
@@ -37,31 +31,23 @@ pub struct Errors {
 
 #[derive(Debug, Default)]
 struct ErrorsInner {
-    tally: Mutex<Tally>,
+    tally: Mutex<ErrorTally>,
     noted: Notify,
-}
-
-/// Errors since they were last told.
-#[derive(Debug, Default, Clone)]
-struct Tally {
-    count: u64,
-    kinds: BTreeMap<String, u64>,
 }
 
 impl Errors {
     /// Takes note of an error. Errors of the same text are one kind, so the text must name no Pod and no image.
     pub fn note(&self, text: &str) {
-        let text = &text[..text.floor_char_boundary(LONGEST_TEXT)];
-        self.lock().add(text, 1);
+        self.lock().add(text);
         self.shared.noted.notify_one();
     }
 
     /// Waits until there is something to tell, and takes it.
-    async fn take(&self) -> Tally {
+    async fn take(&self) -> ErrorTally {
         loop {
             let noted = self.shared.noted.notified();
             let tally = std::mem::take(&mut *self.lock());
-            if tally.count > 0 {
+            if !tally.is_empty() {
                 return tally;
             }
             noted.await;
@@ -69,40 +55,12 @@ impl Errors {
     }
 
     /// What could not be sent is sent with what comes next.
-    fn put_back(&self, tally: &Tally) {
-        let told_apart: u64 = tally.kinds.values().sum();
-        let mut now = self.lock();
-        now.count += tally.count - told_apart;
-        for (text, count) in &tally.kinds {
-            now.add(text, *count);
-        }
+    fn put_back(&self, tally: &ErrorTally) {
+        self.lock().add_all(tally);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Tally> {
+    fn lock(&self) -> MutexGuard<'_, ErrorTally> {
         self.shared.tally.lock()
-    }
-}
-
-impl Tally {
-    fn add(&mut self, text: &str, times: u64) {
-        self.count += times;
-        if let Some(count) = self.kinds.get_mut(text) {
-            *count += times;
-        } else if self.kinds.len() < MOST_KINDS {
-            self.kinds.insert(text.to_owned(), times);
-        }
-    }
-
-    fn message(&self) -> String {
-        let mut kinds: Vec<_> = self.kinds.iter().collect();
-        kinds.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-        let told: Vec<_> =
-            kinds.iter().take(MOST_TOLD).map(|(text, count)| format!("{text} ({count})")).collect();
-        format!(
-            "{} internal errors since the last report; Pods were admitted unchanged. {}. See the operator's log",
-            self.count,
-            told.join("; ")
-        )
     }
 }
 
@@ -136,10 +94,10 @@ pub(super) async fn tell(post: &Post, source: &Installation<'_>, errors: &Errors
     }
 }
 
-async fn write(post: &Post, source: &Installation<'_>, tally: &Tally) -> Result<(), Failure> {
+async fn write(post: &Post, source: &Installation<'_>, tally: &ErrorTally) -> Result<(), Failure> {
     let name = INTERNAL_ERRORS.to_owned();
     let before = post.count(source.namespace, &name).await?;
-    let count = i32::try_from(tally.count).unwrap_or(i32::MAX);
+    let count = i32::try_from(tally.count()).unwrap_or(i32::MAX);
     let mut draft = EventDraft {
         name,
         about: post.deployment(source.namespace, source.deployment).await?,
@@ -171,36 +129,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_counted_by_kind_and_the_most_frequent_is_told_first() {
+    fn errors_are_taken_once_and_may_be_put_back() {
         let errors = Errors::default();
         assert!(errors.take().now_or_never().is_none(), "nothing happened");
-        for (text, times) in
-            [("panic in the handler", 2), ("no answer in time", 5), ("odd request", 1), ("rare", 1)]
-        {
-            for _ in 0..times {
-                errors.note(text);
-            }
-        }
-        let tally = errors.take().now_or_never().expect("errors were noted");
-        assert_eq!(
-            tally.message(),
-            "9 internal errors since the last report; Pods were admitted unchanged. no answer in time (5); \
-             panic in the handler (2); odd request (1). See the operator's log"
-        );
-        assert!(errors.take().now_or_never().is_none(), "they were taken");
+        errors.note("odd request");
+        let tally = errors.take().now_or_never().expect("an error was noted");
+        assert!(errors.take().now_or_never().is_none(), "it was taken");
         errors.put_back(&tally);
         errors.note("odd request");
-        assert_eq!(errors.take().now_or_never().map(|tally| tally.count), Some(10));
-    }
-
-    #[test]
-    fn the_message_stays_within_what_an_event_takes() {
-        let errors = Errors::default();
-        for number in 0..1000 {
-            errors.note(&format!("{number} {}", "ä".repeat(500)));
-        }
-        let tally = errors.take().now_or_never().expect("errors were noted");
-        assert_eq!((tally.count, tally.kinds.len()), (1000, MOST_KINDS));
-        assert!(tally.message().len() <= 1024, "{}", tally.message().len());
+        assert_eq!(errors.take().now_or_never().map(|tally| tally.count()), Some(2));
     }
 }

@@ -135,7 +135,7 @@ impl EventQueue {
         &self.metrics
     }
 
-    /// Tells it, soon. For those who act while this replica leads: it is sent only then.
+    /// Puts it into the queue. For controllers: it is sent only while this replica leads.
     pub fn tell(&self, notice: Notice) {
         let reason = notice.reason;
         if self.queue.try_send(Waiting { notice, since: Instant::now() }).is_err() {

@@ -39,7 +39,7 @@ impl fmt::Debug for Election {
 }
 
 impl Election {
-    /// Elects among those who name the same Lease. `identity` must differ between replicas.
+    /// Elects among the replicas that name the same Lease. `identity` must differ between replicas.
     pub fn new(
         client: Client,
         namespace: &str,

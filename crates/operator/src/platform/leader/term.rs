@@ -90,7 +90,7 @@ impl fmt::Debug for Term {
     }
 }
 
-/// A handle to leadership for those who act under it.
+/// A handle to leadership for what acts under it.
 #[derive(Debug, Clone)]
 pub struct Leader {
     state: watch::Receiver<Leadership>,

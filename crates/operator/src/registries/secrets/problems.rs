@@ -27,7 +27,7 @@ struct FoundProblems {
     copying: HashMap<Arc<PolicyId>, Copying>,
 }
 
-/// Shared by those who find problems and those who tell them.
+/// Shared by what finds problems and what reports them.
 #[derive(Debug, Clone, Default)]
 pub struct Problems {
     state: Arc<Mutex<FoundProblems>>,

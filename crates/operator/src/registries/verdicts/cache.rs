@@ -222,7 +222,7 @@ impl Cache {
         entry.is_some_and(|entry| now.saturating_duration_since(entry.found) < age)
     }
 
-    /// Joins those who wait for the same probe.
+    /// Joins the callers that wait for the same probe.
     pub(super) fn join(&self, asked: &Asked<'_>, now: Instant) -> ProbeTicket {
         let mut shard = self.shard(asked.hash);
         let entry = shard.entries.get(&asked.hash).filter(|entry| asked.is(&entry.image));

@@ -32,7 +32,7 @@ use crate::definitions::{cluster_with_definitions, definition};
 
 pub const SOON: Duration = Duration::from_mins(1);
 
-/// A cluster of its own: whoever watches, watches the whole cluster.
+/// A cluster of its own: the watch is about the whole cluster.
 pub struct Bench {
     pub client: Client,
     pub own_namespace: String,

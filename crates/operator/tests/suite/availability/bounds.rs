@@ -1,4 +1,4 @@
-//! Many images, images that nobody uses any more, and what kube-image-keeper left behind.
+//! Many images, images that no Pod uses any more, and what kube-image-keeper left behind.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ async fn the_status_stays_short_and_the_ledger_has_the_rest() -> Result<()> {
     bench.pod(&namespace, "all", &images, &[]).await?;
     let spec = |expiry: &str| json!({"unusedImageExpiry": expiry, "filter": {"include": [{"image": format!("{host}/.*")}]}});
     bench.watch("all", &spec("1h")).await?;
-    // What kube-image-keeper wrote: one image that is used still, one that nobody uses, one out of the filter.
+    // What kube-image-keeper wrote: one image that is used still, one that no Pod uses, one out of the filter.
     let old = json!({"status": {"imageCount": 3, "images": [
         {"image": missing, "status": "Available", "original": true, "lastMonitor": "2026-01-01T00:00:00Z"},
         {"image": format!("{host}/old:1"), "status": "Available", "original": true,
@@ -96,7 +96,7 @@ async fn the_status_stays_short_and_the_ledger_has_the_rest() -> Result<()> {
     let gone = |event: &&(String, String, String)| event.1.ends_with("/all") && event.2 == "ImageDisappeared";
     ensure!(events.iter().filter(gone).count() >= 1, "{events:?}");
 
-    // Nobody uses them any more: they are watched for as long as the object says, and no longer.
+    // No Pod uses them any more: they are watched for as long as the object says, and no longer.
     bench.delete_pod(&namespace, "all").await?;
     eventually(SOON, || async {
         let entries = bench.ledger_entries().await?;

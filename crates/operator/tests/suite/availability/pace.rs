@@ -59,7 +59,7 @@ async fn a_registry_that_hangs_holds_up_no_other() -> Result<()> {
     ensure!(u128::try_from(made)? <= allowed, "{made} looks in {elapsed:?}");
     ensure!(stuck.peak_in_flight() <= 2, "one look, and perhaps one of the client's own trials");
 
-    // A mirror's images are looked at between the others, and it is told.
+    // A mirror's images are looked at between the others, and its controller gets the results.
     steady.hold("copy", "1", &holding("copy")?);
     let copy = Reference::parse(&format!("{}/copy:1", steady.host()))?;
     let lost = Reference::parse(&format!("{}/lost:1", steady.host()))?;
@@ -84,7 +84,7 @@ async fn a_registry_that_hangs_holds_up_no_other() -> Result<()> {
     let status = bench.status("all").await?;
     ensure!(status.image_count == Some(8), "images of mirrors are not the object's: {status:?}");
 
-    // The one that hangs is found out in the end, without anybody having set a limit.
+    // The one that hangs is found out in the end, although no limit is configured.
     let late = format!("{}/app-0:1", stuck.host());
     let found = bench.wait_for("all", &late, Availability::Unreachable).await?;
     ensure!(!found.last_error.is_empty(), "{found:?}");

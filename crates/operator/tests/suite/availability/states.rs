@@ -1,4 +1,4 @@
-//! What is found, where it is told, and that it is told once.
+//! What is found, where it is reported, and that it is reported once.
 
 use anyhow::{Context, Result, bail, ensure};
 use fairlead_api::{conditions::ConditionStatus, kuik::Availability};

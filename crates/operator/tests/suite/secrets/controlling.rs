@@ -54,7 +54,7 @@ async fn a_rotation_reaches_the_copies_in_use(bench: &Bench) -> Result<()> {
     has("new").await?;
     ensure!(bench.user_in(&unused, &name).await? == "old", "nobody needs it there");
 
-    // Somebody removes the copy, and a Pod comes that names it.
+    // A user removes the copy, and a Pod comes that names it.
     bench.secrets(&bench.team).delete(&name, &DeleteParams::default()).await?;
     leader.stop().await?;
     let mut leader = Replica::new(bench, true).await?;
@@ -86,7 +86,7 @@ async fn a_copy_goes_half_an_hour_after_its_last_use(bench: &Bench) -> Result<()
     bench.gone(&found, &name).await?;
     ensure!(bench.is_there(&bench.team, &name).await? && bench.is_there(&kept, &name).await?);
 
-    // A young one stays although nobody uses it: a Pod may be about to come.
+    // A young one stays although no Pod uses it: one may be about to come.
     let young = bench.cluster.namespace("young").await?;
     leader.copies.ensure(&of, &young, soon()).await?;
     bench.delete_pod(&bench.team, &pod).await?;

@@ -183,7 +183,7 @@ async fn a_rotation_is_noticed_in_a_minute_or_at_once_after_a_refusal() -> Resul
     let_pass(Duration::from_mins(1)).await;
     sees("new").await?;
 
-    // From here on nobody reads it but who asks.
+    // From here on it is read for callers only, not in the background.
     shutdown.cancel();
     tokio::time::timeout(Duration::from_secs(5), running).await.context("it does not stop")??;
     ensure!(users(&[reader.read("pull").await]) == ["new"]);

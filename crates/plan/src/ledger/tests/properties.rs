@@ -25,7 +25,7 @@ enum LedgerStep {
     },
     /// One of the drafts that were sent never arrives.
     Drop(usize),
-    /// Somebody else writes to a stored object, or deletes it, and it is noticed.
+    /// Another client writes to a stored object, or deletes it, and it is noticed.
     Meddle {
         object: usize,
         delete: bool,

@@ -1,4 +1,4 @@
-//! Stored ledgers are read with tolerance: somebody may have edited them.
+//! Stored ledgers are read with tolerance: a user may have edited them.
 
 use fairlead_api::kuik::Availability;
 use serde_json::{Value, json};

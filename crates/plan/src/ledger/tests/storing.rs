@@ -44,7 +44,7 @@ fn changes_made_while_it_is_written_are_written_next() {
     assert!(entries_of(draft).iter().any(|entry| entry.unused_since.is_some()));
 }
 
-/// Nobody heard back from the write, so it may have happened.
+/// The answer to the write was lost, so it may have happened.
 #[test]
 fn what_was_never_seen_to_be_stored_is_deleted_all_the_same() {
     let mut ledger = filled(1, 1);

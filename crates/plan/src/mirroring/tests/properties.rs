@@ -37,7 +37,7 @@ enum Step {
     Look,
     /// Something vanishes from the registry.
     Lose(u8),
-    /// Somebody else writes to a name in a mirror: one of three contents.
+    /// Another client writes to a name in a mirror: one of three contents.
     Intrude(usize, u8),
     /// Pods name these as their images.
     Name(BTreeSet<usize>),
@@ -219,7 +219,7 @@ impl Run {
             Step::Work(object, fails) => return self.work(object, fails),
             Step::Intrude(copy, number) => {
                 let place = slot(&image(COPIES[copy]));
-                // Of what is the same already nobody can tell who wrote it.
+                // Of what is the same already it cannot be known who wrote it.
                 let digest = content(&format!("intruder {number}"));
                 self.registries.ours.remove(&place);
                 self.registries.slots.insert(place, digest);
@@ -336,7 +336,7 @@ impl Run {
         Ok(())
     }
 
-    /// An object that goes takes along what nobody else needs, and nothing else.
+    /// An object that goes takes along what no other object needs, and nothing else.
     fn leave(&mut self) -> Result<(), TestCaseError> {
         let claims = self.world.claims_when(&[0], self.now);
         let mut needed: BTreeSet<Slot> = BTreeSet::new();

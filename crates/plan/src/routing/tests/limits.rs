@@ -1,4 +1,4 @@
-//! One namespace may hold more policies than anybody needs: planning costs what is kept, not what is declared.
+//! One namespace may hold more policies than any use needs: planning costs what is kept, not what is declared.
 
 use super::super::MOST_ALTERNATIVES;
 use super::*;

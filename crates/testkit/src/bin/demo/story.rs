@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// More than this of one text is not read by anybody.
+/// More than this of one text is too much to read.
 const MOST_LINES: usize = 24;
 
 pub(crate) struct Story {

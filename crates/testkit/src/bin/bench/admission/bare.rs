@@ -69,7 +69,7 @@ async fn serve(certificates: &Path) -> Result<()> {
 }
 
 async fn connection(stream: TcpStream, tls: TlsAcceptor, routes: axum::Router) {
-    // Whoever hangs up early finds out for himself.
+    // A caller that hangs up early finds out by itself.
     drop(stream.set_nodelay(true));
     let Ok(stream) = tls.accept(stream).await else { return };
     let mut builder = auto::Builder::new(TokioExecutor::new());

@@ -35,7 +35,7 @@ pub(crate) struct Admission {
     /// What to measure; everything unless said
     #[arg(value_enum)]
     scenarios: Vec<Scenario>,
-    /// Rounds in which everybody has a turn
+    /// Rounds in which each has a turn
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Seconds of each turn

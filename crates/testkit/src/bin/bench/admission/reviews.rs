@@ -225,7 +225,7 @@ fn strip(pod: &mut Value) {
     }
 }
 
-/// What differs between Pods: some labels are everybody's, others only some have.
+/// What differs between Pods: some labels are on all, others only on some.
 fn labels(number: usize, app: &str, hash: &str) -> Map<String, Value> {
     let mut labels = Map::new();
     let mut set = |name: &str, value: &str| drop(labels.insert(name.to_owned(), Value::from(value)));

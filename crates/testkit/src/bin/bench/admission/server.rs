@@ -1,4 +1,4 @@
-//! Whoever answers: the operator or the bare handler, each a process of its own, also under valgrind.
+//! The server under test: the operator or the bare handler, each a process of its own, also under valgrind.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -58,7 +58,7 @@ impl Stage {
             cluster.kubectl(["create", "namespace", &reviews::namespace(number)]).await?;
         }
         let kubeconfig = cluster.kubeconfig_as(server::NAMESPACE, "fairlead").await?;
-        // Nobody needs them from here on, and they would take time of the processor.
+        // They are not needed from here on, and would take time of the processor.
         cluster.kill(Part::ControllerManager).await?;
         cluster.kill(Part::Scheduler).await?;
         let certificates = certificates(cluster.directory())?;
@@ -235,7 +235,7 @@ impl Stage {
         let mut server = Server::start_operator(command, self.policies, patience).await?;
         server.path = eventually(patience.0, || self.path()).await?;
         let client = self.cluster.client().await?;
-        // Whoever leads writes to every new policy once, which takes its time and is not what is measured.
+        // The lease holder writes to every new policy once, which takes its time and is not what is measured.
         eventually(SETTLED, || async {
             let count = policies::answered(&client).await?;
             ensure!(count == self.policies, "{count} of {} policies have a status", self.policies);

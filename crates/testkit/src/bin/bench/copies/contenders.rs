@@ -1,4 +1,4 @@
-//! Who is measured, and how each is told to make the same copy.
+//! The programs that are measured, and how each is called to make the same copy.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -186,7 +186,7 @@ impl Bench {
             for result in &mut results {
                 result.outcomes.push(run(&self.programs, &self.source, result.contender, task).await?);
             }
-            // Whoever comes after a slow one would always do so.
+            // The one that comes after a slow one would always do so.
             results.rotate_left(1);
         }
         results.sort_by_key(|result| contenders.iter().position(|contender| *contender == result.contender));

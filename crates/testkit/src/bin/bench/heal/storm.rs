@@ -49,7 +49,7 @@ impl Storm {
         cluster.kill(Part::Scheduler).await?;
         let config = format!("heal: {{patchesPerSecond: {per_second}}}\n");
         let second = FakeRegistry::start().await?;
-        // Anybody gets a token, by which those who ask with a pull secret are told from the others.
+        // Every caller gets a token, which tells those with a pull secret from the others.
         second.require(Auth::bearer(Bearer::new()));
         let stage = Stage::set_up(cluster, Living::Asking(second), *images, &config).await?;
         let stages = include_str!("stages.yaml").replace("DEAD", &stage.first.host());

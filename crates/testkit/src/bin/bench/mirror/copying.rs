@@ -52,7 +52,7 @@ pub(crate) async fn copying(rounds: usize) -> Result<Vec<Bar>> {
     stage.pods(&images).await?;
     let (mut turns, mut commands) = (Vec::new(), Vec::new());
     for round in 0..rounds {
-        // Whoever comes first in one round comes last in the next.
+        // The one that comes first in one round comes last in the next.
         for turn in 0..2 {
             if (round + turn).is_multiple_of(2) {
                 turns.push(one_turn(&stage, &source, &small, &format!("bench-{round}")).await?);

@@ -42,7 +42,7 @@ impl Stage {
         let cluster = Cluster::builder().audit(true).start().await?;
         install(&cluster, &program).await?;
         let namespace = cluster.namespace("bench").await?;
-        // Nobody runs the Pods, and looking for a node again and again takes time of the processor.
+        // No node runs the Pods, and looking for one again and again takes time of the processor.
         cluster.kill(Part::Scheduler).await?;
         let config = cluster.directory().join("config.yaml");
         std::fs::write(&config, CONFIG)?;

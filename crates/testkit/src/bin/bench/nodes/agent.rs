@@ -75,7 +75,7 @@ pub(super) async fn measure(idle: Duration) -> Result<Vec<Bar>> {
     ])
 }
 
-/// Closes a registry for tags, which the router can say without asking anybody.
+/// Closes a registry for tags, which the router can say without asking a registry.
 fn policy(number: usize) -> serde_json::Value {
     let item = json!({"source": format!("hub{number}.test/team"), "mirrors": [format!("m{number}.test/team")],
         "mirrorSourcePolicy": "NeverContactSource"});
