@@ -51,6 +51,8 @@ pub(crate) async fn outage(stage: &mut Stage, rounds: usize, seconds: f64) -> Re
     for _ in 0..rounds {
         results.push(round(stage, &operator, seconds).await?);
     }
+    // For what is measured next.
+    stage.wire.heal();
     let middle = |value: fn(&Round) -> f64| median(results.iter().map(value));
     let mut table = Table::new(&[
         ("first in order", Align::Left),
