@@ -442,7 +442,8 @@ async fn a_registry_that_dies_during_a_pull_costs_a_node_nothing_but_time() -> R
         tokio::join!(bench.create("CachedImage", "large", spec), wire.stall_after(8 << 20));
     created.and(stalled)?;
     wire.kill();
-    eventually(SOON, || async {
+    // A connection that breaks is left to the kubelet for 20 s, which tries again after 10 s, and later after 20 more.
+    eventually(2 * SOON, || async {
         let status = bench.images().get("large").await?.status.context("no status yet")?;
         let ready = find(&status.conditions, types::READY).context("no condition yet")?;
         ensure!(["ErrImagePull", "ImagePullBackOff"].contains(&ready.reason.as_str()), "{status:?}");
