@@ -76,7 +76,7 @@ fn planned(
     let stands_for_it = |name: &str| name == "twin";
     let object =
         CacheObject { mark: &mark, status: Some(status), stands_for_it: &stands_for_it, wanted_by: &nobody };
-    plan(&Facts { object, desired: &desired, observed, login, taken: None, retain: false })
+    plan(&Facts { object, desired: &desired, observed, login, taken: None, tested: false, retain: false })
 }
 
 fn drifts(observed: &Observed) -> Vec<Drift> {
@@ -108,6 +108,39 @@ fn every_difference_of_an_own_endpoint_is_a_reason_to_write_it() {
     assert_eq!(*drifts, [Drift::Password]);
 }
 
+/// Harbor may take the values and go on calling the endpoint unhealthy, or saying nothing of it.
+#[test]
+fn an_endpoint_that_stays_unhealthy_is_written_once_in_a_look() {
+    let (mark, desired, one) = (mark(), Desired::compile(&spec("private")).unwrap(), login("one"));
+    let status = taken("uid/one");
+    let object =
+        CacheObject { mark: &mark, status: Some(&status), stands_for_it: &|_| false, wanted_by: &nobody };
+    for health in [Health::Unhealthy, Health::Unknown] {
+        let observed = pair(endpoint(|one| one.health = health), Some(project(Some(5), false)));
+        let planned = |tested| {
+            let login = Ok(Some(&one));
+            let (desired, observed) = (&desired, &observed);
+            plan(&Facts { object, desired, observed, login, taken: None, tested, retain: false })
+        };
+        assert!(matches!(&*planned(false).actions, [Action::UpdateEndpoint { .. }]), "{health:?}");
+        let plan = planned(true);
+        assert_eq!((&*plan.actions, &plan.problem), (&[][..], &None), "{health:?}");
+        let seen = Seen {
+            observed: observed.clone(),
+            plan,
+            failed: None,
+            former: None,
+            refused: None,
+            rejected: false,
+            taken: None,
+        };
+        let report = report(Some(&status), Some(1), &Outcome::Seen(Box::new(seen)), 0, Timestamp::UNIX_EPOCH);
+        assert_eq!(report.status.phase, Some(ProxyCachePhase::Ready), "it is as declared");
+        assert_eq!(report.healthy, (health == Health::Unhealthy).then_some(false));
+        assert_eq!(report.again, Duration::from_mins(5));
+    }
+}
+
 #[test]
 fn a_secret_that_was_touched_and_not_changed_is_not_pushed() {
     let (mark, desired) = (mark(), Desired::compile(&spec("private")).unwrap());
@@ -121,6 +154,7 @@ fn a_secret_that_was_touched_and_not_changed_is_not_pushed() {
         observed: &observed,
         login: Ok(Some(&one)),
         taken: Some(one.hash),
+        tested: false,
         retain: false,
     };
     assert_eq!(plan(&facts).actions, []);
@@ -272,6 +306,7 @@ fn a_former_pair_that_another_object_asks_for_stays() {
         observed: &observed,
         login: Ok(Some(&one)),
         taken: None,
+        tested: false,
         retain: false,
     };
     let [Action::RemoveFormer(gone)] = &*plan(&facts).actions else { panic!("the other one goes") };
