@@ -329,6 +329,7 @@ const SIGNS: &[Signs] = &[
             "a signature was required",
             "signature verification",
             "verify signature",
+            "verifying signature",
             "no matching signature",
             "image verifier ",
         ],

@@ -96,6 +96,8 @@ fn causes_are_read_from_what_runtimes_write() {
         ("unknown: Internal Server Error", F::Unavailable),
         ("signature verification failed for r.io/a:1: not found", F::Signature),
         ("failed to verify signature: no matching signatures", F::Signature),
+        ("verifying signatures of r.io/a:1: 404 not found", F::Signature),
+        ("503 Service Temporarily Unavailable", F::Unavailable),
         ("GET https://s3.example.com/x: 403 Forbidden: SignatureDoesNotMatch", F::Denied),
         ("x509: certificate has an invalid signature", F::Certificate),
     ] {
