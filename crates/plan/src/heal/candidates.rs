@@ -146,13 +146,7 @@ impl Candidate {
     }
 
     fn original(image: &str, reference: Reference, cause: Cause) -> Self {
-        Self {
-            image: image.to_owned(),
-            reference,
-            by: BY_ORIGINAL.to_owned(),
-            cause,
-            is_original: true,
-        }
+        Self { image: image.to_owned(), reference, by: BY_ORIGINAL.to_owned(), cause, is_original: true }
     }
 }
 
