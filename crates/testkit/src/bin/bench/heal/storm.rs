@@ -228,6 +228,7 @@ fn most_probes(requests: &[Logged]) -> usize {
 }
 
 /// The median time of admission in seconds, of Pods whose images the policy covers: for so long, or until it is over.
+/// Their namespace is there: admission waits up to a second for one that the operator's watch has not told of yet.
 async fn admission(
     stage: &Stage,
     namespace: &str,
