@@ -19,6 +19,8 @@ pub struct Facts<'a> {
     pub login: Result<Option<&'a UpstreamLogin>, &'a str>,
     /// Hash of the login that Harbor took in this term.
     pub taken: Option<u64>,
+    /// The endpoint was written in this look, so Harbor has just tested it.
+    pub tested: bool,
     /// Pairs of former names stay.
     pub retain: bool,
 }
@@ -127,7 +129,7 @@ fn keep(facts: &Facts<'_>, endpoint: &Endpoint) -> (Vec<Action>, Option<Problem>
 }
 
 fn drifts(facts: &Facts<'_>, endpoint: &Endpoint) -> Vec<Drift> {
-    let Facts { desired, object, .. } = facts;
+    let Facts { desired, object, tested, .. } = facts;
     let login = facts.login.ok().flatten();
     let found = [
         (endpoint.url != desired.url, Drift::Url),
@@ -135,7 +137,8 @@ fn drifts(facts: &Facts<'_>, endpoint: &Endpoint) -> Vec<Drift> {
         (login.is_some_and(|login| !is_taken(login, facts)), Drift::Password),
         (endpoint.insecure, Drift::Insecure),
         (object.mark.put_into(&endpoint.description) != endpoint.description, Drift::Mark),
-        (endpoint.health != Health::Healthy, Drift::Unhealthy),
+        // What Harbor says after a test is its last word for now: the same values would be tested alike.
+        (endpoint.health != Health::Healthy && !tested, Drift::Unhealthy),
     ];
     found.into_iter().filter(|(drifted, _)| *drifted).map(|(_, drift)| drift).collect()
 }

@@ -9,7 +9,7 @@ use fairlead_domain::verdict::Verdict;
 use super::{FailingContainer, Tried};
 use crate::pinning;
 use crate::pod_record::{BY_ORIGINAL, Route};
-use crate::routing::{Alternative, Alternatives, Origin, SecretName};
+use crate::routing::{Alternative, Alternatives, SecretName};
 
 /// An image that may be written into a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,7 +126,9 @@ pub fn candidates(container: &FailingContainer<'_>, known: &Background<'_>) -> C
             && is_new(&image)
             && ask.iter().all(|one| !one.reference.is_same_image(&reference))
         {
-            ask.push(Candidate::original(&image, reference));
+            // Asked as admission asks, so that both share the answer.
+            let cause = offered(&reference).map_or(Cause::Tenant, Alternative::cause);
+            ask.push(Candidate::original(&image, reference, cause));
         }
     }
     Candidates { ask, ..Candidates::default() }
@@ -139,18 +141,12 @@ impl Candidate {
             reference: place.reference.clone(),
             by: place.origin.by(),
             cause: place.cause(),
-            is_original: matches!(place.origin, Origin::Original),
+            is_original: place.is_original(),
         }
     }
 
-    fn original(image: &str, reference: Reference) -> Self {
-        Self {
-            image: image.to_owned(),
-            reference,
-            by: BY_ORIGINAL.to_owned(),
-            cause: Cause::Tenant,
-            is_original: true,
-        }
+    fn original(image: &str, reference: Reference, cause: Cause) -> Self {
+        Self { image: image.to_owned(), reference, by: BY_ORIGINAL.to_owned(), cause, is_original: true }
     }
 }
 

@@ -83,6 +83,23 @@ fn causes_are_read_from_what_runtimes_write() {
         ),
         ("Back-off pulling image \"r.io/a:1\": SignatureValidationFailed: image pull failed", F::Signature),
         ("", F::Unknown),
+        // Docker by cri-dockerd, Windows, and verifiers of other makes.
+        ("image operating system \"windows\" cannot be used on this platform", F::Platform),
+        ("Error response from daemon: no matching manifest for windows/amd64 10.0.20348", F::Platform),
+        ("write C:\\ProgramData\\x: There is not enough space on the disk.", F::DiskFull),
+        (
+            "dial tcp 10.0.0.1:443: connectex: No connection could be made because the target machine actively \
+             refused it.",
+            F::ConnectionRefused,
+        ),
+        ("Error response from daemon: Get \"https://r.io/v2/\": Service Unavailable", F::Unavailable),
+        ("unknown: Internal Server Error", F::Unavailable),
+        ("signature verification failed for r.io/a:1: not found", F::Signature),
+        ("failed to verify signature: no matching signatures", F::Signature),
+        ("verifying signatures of r.io/a:1: 404 not found", F::Signature),
+        ("503 Service Temporarily Unavailable", F::Unavailable),
+        ("GET https://s3.example.com/x: 403 Forbidden: SignatureDoesNotMatch", F::Denied),
+        ("x509: certificate has an invalid signature", F::Certificate),
     ] {
         for reason in ["ErrImagePull", "ImagePullBackOff"] {
             assert_eq!(F::classify(reason, message), Some(cause), "{message}");

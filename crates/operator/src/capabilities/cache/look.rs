@@ -80,9 +80,11 @@ impl Look {
         };
         let (mut refused, mut failed, mut pushed) = (None, None, None);
         let (mut rejected, mut was_taken, mut former) = (false, None, BTreeMap::new());
+        let mut tested = false;
         for step in 0.. {
             let observed = self.observe(&harbor).await?;
-            let plan = self.plan(&observed, login.as_ref().map(Option::as_ref).map_err(String::as_str));
+            let known = login.as_ref().map(Option::as_ref).map_err(String::as_str);
+            let plan = self.plan(&observed, known, tested);
             let is_open = |action: &&Action| match action {
                 Action::UpdateEndpoint { .. } => refused.is_none(),
                 Action::RemoveFormer(pair) => !former.contains_key(&pair.endpoint.name),
@@ -99,12 +101,13 @@ impl Look {
                 failed = Some(not_kept(&action));
                 continue;
             }
-            let known = login.as_ref().ok().and_then(Option::as_ref);
+            let known = known.ok().flatten();
             match (self.act(&harbor, &action, known).await, &action) {
                 (Ok(()), _) => {
                     if matches!(action, Action::CreateEndpoint | Action::UpdateEndpoint { .. }) {
                         self.taken = known.map(|login| login.hash);
                         pushed = known.map(|login| login.version.clone());
+                        tested = true;
                     }
                     done.push(action.to_string());
                 }
@@ -152,12 +155,12 @@ impl Look {
         Ok(Observed { endpoint, project, former })
     }
 
-    fn plan(&self, observed: &Observed, login: Result<Option<&UpstreamLogin>, &str>) -> Plan {
+    fn plan(&self, observed: &Observed, login: Result<Option<&UpstreamLogin>, &str>, tested: bool) -> Plan {
         let stands_for_it = |name: &str| self.siblings.contains(name);
         let wanted_by = |pair: &str| self.wanted_by(pair);
         let object = self.planned_for(&stands_for_it, &wanted_by);
         let Self { desired, taken, retain, .. } = self;
-        plan(&Facts { object, desired, observed, login, taken: *taken, retain: *retain })
+        plan(&Facts { object, desired, observed, login, taken: *taken, tested, retain: *retain })
     }
 
     fn planned_for<'a>(

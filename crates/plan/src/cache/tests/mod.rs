@@ -3,6 +3,7 @@
 mod former;
 mod offered;
 mod properties;
+mod unhealthy;
 
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ fn planned(
     let stands_for_it = |name: &str| name == "twin";
     let object =
         CacheObject { mark: &mark, status: Some(status), stands_for_it: &stands_for_it, wanted_by: &nobody };
-    plan(&Facts { object, desired: &desired, observed, login, taken: None, retain: false })
+    plan(&Facts { object, desired: &desired, observed, login, taken: None, tested: false, retain: false })
 }
 
 fn drifts(observed: &Observed) -> Vec<Drift> {
@@ -121,6 +122,7 @@ fn a_secret_that_was_touched_and_not_changed_is_not_pushed() {
         observed: &observed,
         login: Ok(Some(&one)),
         taken: Some(one.hash),
+        tested: false,
         retain: false,
     };
     assert_eq!(plan(&facts).actions, []);
@@ -272,6 +274,7 @@ fn a_former_pair_that_another_object_asks_for_stays() {
         observed: &observed,
         login: Ok(Some(&one)),
         taken: None,
+        tested: false,
         retain: false,
     };
     let [Action::RemoveFormer(gone)] = &*plan(&facts).actions else { panic!("the other one goes") };

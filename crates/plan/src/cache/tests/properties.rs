@@ -107,18 +107,19 @@ fn look(model: &mut Model, kind: &str, status: &ProxyCacheStatus, retain: bool) 
     let stands_for_it = |name: &str| name == "twin";
     let object =
         CacheObject { mark: &mark, status: Some(status), stands_for_it: &stands_for_it, wanted_by: &nobody };
-    let (mut taken, mut writes) = (None, 0);
+    let (mut taken, mut tested, mut writes) = (None, false, 0);
     for _ in 0..STEPS {
         let observed = model.observed.clone();
-        let facts = Facts { object, desired: &desired, observed: &observed, login: Ok(login), taken, retain };
+        let (desired, observed) = (&desired, &observed);
+        let facts = Facts { object, desired, observed, login: Ok(login), taken, tested, retain };
         let plan = plan(&facts);
         let Some(action) = plan.actions.first() else { return (plan, false, writes) };
         writes += 1;
-        if model.carry_out(action, &desired, login).is_err() {
+        if model.carry_out(action, desired, login).is_err() {
             return (plan, true, writes);
         }
         if matches!(action, Action::CreateEndpoint | Action::UpdateEndpoint { .. }) {
-            taken = login.map(|login| login.hash);
+            (taken, tested) = (login.map(|login| login.hash), true);
         }
     }
     panic!("no end: {model:?}")

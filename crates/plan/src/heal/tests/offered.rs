@@ -11,6 +11,11 @@ pub(super) const ASKED: &str = "a.io/team/app:1";
 
 /// What a set of replicas offers for the image: hosts, each with the Secret that it needs.
 pub(super) fn offers(upstreams: &[(&str, Option<(&str, &str)>)]) -> Alternatives {
+    offers_at(0, upstreams)
+}
+
+/// The same with a priority of the set.
+fn offers_at(priority: i64, upstreams: &[(&str, Option<(&str, &str)>)]) -> Alternatives {
     let upstreams: Vec<_> = upstreams
         .iter()
         .map(|(host, secret)| {
@@ -24,7 +29,7 @@ pub(super) fn offers(upstreams: &[(&str, Option<(&str, &str)>)]) -> Alternatives
         .collect();
     let set = json!({
         "apiVersion": "kuik.enix.io/v1alpha1", "kind": "ClusterReplicatedImageSet",
-        "metadata": {"name": "set", "uid": "set"}, "spec": {"upstreams": upstreams},
+        "metadata": {"name": "set", "uid": "set"}, "spec": {"priority": priority, "upstreams": upstreams},
     });
     let policy =
         Policy::cluster_replicated(&serde_json::from_value(set).expect("a set")).expect("it compiles");
@@ -128,6 +133,38 @@ fn a_pod_that_was_admitted_has_the_secrets_of_all_its_places() {
     let planned = offers(&[("a.io", None), ("new.io", None)]);
     let known = Background { planned: Some(&planned), ..known };
     assert_eq!(found(ASKED, &known).0, expected, "nor does a place go with its policy");
+}
+
+/// Registries are asked once for admission and healing.
+#[test]
+fn places_are_asked_about_as_admission_asks() {
+    let tried = Tried::of("u");
+    for planned in [
+        offers(&[("a.io", None), ("open.io", None)]),
+        // The set's upstream is first, and the original as well.
+        offers_at(-1, &[("a.io", None), ("open.io", None)]),
+    ] {
+        for place in planned.list() {
+            let Candidate { is_original, cause, .. } = Candidate::offered(place);
+            assert_eq!((is_original, cause), (place.is_original(), place.cause()), "{}", place.reference);
+        }
+        let route = Route {
+            asked: ASKED.to_owned(),
+            used: "open.io/team/app:1".to_owned(),
+            by: "ClusterReplicatedImageSet//set".to_owned(),
+            ..Route::default()
+        };
+        let known = Background { route: Some(&route), ..bypassed(&planned, &tried, &[]) };
+        let image = Arc::from("open.io/team/app:1");
+        let candidates = candidates(&container(&image), &known);
+        let [original] = &*candidates.ask else { panic!("{candidates:?}") };
+        let place = planned.list().iter().find(|place| place.is_original()).expect("the original");
+        assert_eq!((&*original.image, &*original.by, original.is_original), (ASKED, "original", true));
+        assert_eq!(original.cause, place.cause(), "a cluster-scoped policy names it");
+        let known = Background { planned: None, ..known };
+        let Candidates { ask, .. } = super::candidates(&container(&image), &known);
+        assert_eq!(ask[0].cause, fairlead_domain::cause::Cause::Tenant, "no policy does");
+    }
 }
 
 #[test]

@@ -228,6 +228,7 @@ fn most_probes(requests: &[Logged]) -> usize {
 }
 
 /// The median time of admission in seconds, of Pods whose images the policy covers: for so long, or until it is over.
+/// Their namespace is there: admission waits up to a second for one that the operator's watch has not told of yet.
 async fn admission(
     stage: &Stage,
     namespace: &str,
@@ -257,4 +258,41 @@ async fn admission(
         Ok(median.as_secs_f64())
     })
     .await?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// A request of the operator after so many seconds.
+    fn asked(begun: Instant, seconds: u64, method: &str, user: &str, headers: &[(&str, &str)]) -> Logged {
+        let headers: HashMap<_, _> =
+            headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Logged {
+            method: method.to_owned(),
+            path: "/v2/team/app/manifests/v1".to_owned(),
+            query: String::new(),
+            headers: (&headers).try_into().unwrap(),
+            version: axum::http::Version::HTTP_11,
+            user: user.to_owned(),
+            at: begun + Duration::from_secs(seconds),
+            connection: 1,
+        }
+    }
+
+    #[test]
+    fn probes_are_counted_by_credential_within_the_time_of_one_refresh() {
+        let (begun, own) = (Instant::now(), ("user-agent", "fairlead/1"));
+        let token = ("authorization", "Bearer token");
+        let head = |seconds, user| asked(begun, seconds, "HEAD", user, &[own, token]);
+        assert_eq!(most_probes(&[head(0, ""), head(0, SECRET)]), 1, "two credentials");
+        assert_eq!(most_probes(&[head(0, ""), head(24, ""), head(48, "")]), 1, "each is a refresh");
+        assert_eq!(most_probes(&[head(0, ""), head(20, ""), head(43, "")]), 2, "no window is left out");
+        let without_token = asked(begun, 1, "HEAD", "", &[own]);
+        let of_kubelet = asked(begun, 1, "HEAD", "", &[("user-agent", "containerd/2"), token]);
+        let read = asked(begun, 1, "GET", "", &[own, token]);
+        assert_eq!(most_probes(&[head(0, ""), without_token, of_kubelet, read]), 1, "those are no probes");
+    }
 }
