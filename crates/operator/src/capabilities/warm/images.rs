@@ -264,9 +264,7 @@ impl ImageWarming {
                 let uid = self.pods.uid(&pod);
                 self.writes.push(Write::Delete { pod, uid });
             }
-            Action::Store { image, draft } => {
-                self.writes.push(Write::Store { image, draft: Box::new(draft) });
-            }
+            Action::Store { image, draft } => self.writes.push(Write::Store { image, draft }),
             Action::Release { node, uid, why } => {
                 let found = self.setup.context.resources.nodes.get(&node).filter(|found| found.uid == uid);
                 if let Some(found) = found {
