@@ -155,6 +155,7 @@ pub(super) struct Image {
     pub(super) name: Arc<str>,
     pub(super) uid: Arc<str>,
     pub(super) policy: Option<Arc<PullPolicy>>,
+    pub(super) policy_name: Option<Arc<str>>,
     pub(super) pace: Pace,
     /// None: not decided yet.
     pub(super) routed: Option<Routed>,
@@ -201,6 +202,7 @@ impl Image {
             last_failure: memory.iter().filter_map(|(_, row)| row.failed_at()).max(),
             object,
             policy: None,
+            policy_name: None,
             pace: Pace::new(None),
             routed: None,
             route_asked: None,
@@ -238,10 +240,6 @@ impl Image {
         let place = self.routed.as_ref()?.accepts(&row.reference)?;
         let counts = row.failures() == 0 || row.pulled_at.is_some() || Some(place) == self.reference();
         counts.then_some(place)
-    }
-
-    pub(super) fn policy_name(&self) -> Option<Arc<str>> {
-        self.policy.as_ref().and_then(|policy| policy.metadata.name.as_deref()).map(Into::into)
     }
 
     pub(super) fn stance(&self, node: &str) -> Option<&Stance> {
@@ -499,6 +497,7 @@ impl Image {
     /// The image, its policy or its reference is another: failures so far do not count against it.
     pub(super) fn renew(&mut self, policy: Option<Arc<PullPolicy>>, routed: Option<Routed>, now: Timestamp) {
         self.pace = Pace::new(policy.as_ref().map(|policy| &policy.spec));
+        self.policy_name = policy.as_ref().and_then(|policy| policy.metadata.name.as_deref()).map(Into::into);
         self.policy = policy;
         self.routed = routed;
         self.route_asked = None;

@@ -156,12 +156,13 @@ impl Warming {
     fn observe_nodes(&mut self, snapshot: &Snapshot<'_>) -> Vec<Arc<str>> {
         let mut changed = Vec::new();
         for (node, reported_at) in snapshot.nodes {
-            let gated = node.taints.iter().any(|taint| &*taint.key == WARMING);
-            let known = KnownNode { node: Arc::clone(node), reported_at: *reported_at, gated };
-            let before = self.nodes.insert(Arc::clone(&node.uid), known);
-            if before.is_some_and(|before| before.node == *node) {
+            if let Some(known) = self.nodes.get_mut(&node.uid).filter(|known| known.node == *node) {
+                known.reported_at = *reported_at;
                 continue;
             }
+            let gated = node.taints.iter().any(|taint| &*taint.key == WARMING);
+            let known = KnownNode { node: Arc::clone(node), reported_at: *reported_at, gated };
+            self.nodes.insert(Arc::clone(&node.uid), known);
             if gated {
                 self.gated.entry(Arc::clone(&node.uid)).or_default();
             } else {

@@ -51,7 +51,7 @@ impl Warming {
         for (node, image, active) in self.pods_under_way(clock) {
             // What hangs takes no slot, but its node gets no more Pods than others.
             if active {
-                load.add(image.policy_name().as_ref(), node);
+                load.add(image.policy_name.as_ref(), node);
             } else {
                 load.add_to_node(node);
             }
@@ -143,8 +143,8 @@ impl Warming {
             return false;
         };
         let Some(image) = self.images.get(&candidate.image) else { return false };
-        let policy = image.policy_name();
-        let most = policy.as_ref().zip(image.pace.pulls);
+        let policy = image.policy_name.as_ref();
+        let most = policy.zip(image.pace.pulls);
         if !load.has_room(&self.settings.caps, most) {
             return false;
         }
@@ -182,7 +182,7 @@ impl Warming {
             .collect();
         // The name of the Pod must not depend on whose turn it is.
         images.sort_unstable();
-        load.add(policy.as_ref(), &rank.node);
+        load.add(policy, &rank.node);
         self.start(&images, &rank.node, now, plan);
         true
     }
