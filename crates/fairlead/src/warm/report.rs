@@ -218,17 +218,17 @@ impl ImageReport {
 
 impl NodeReport {
     fn of(row: &Row, pace: &Pace) -> Self {
-        let failed_at = row.failed_at.filter(|_| row.failures > 0);
+        let (failed, failed_at) = (row.failed.as_deref(), row.failed_at());
         Self {
             node: row.name.to_string(),
             reference: row.reference.to_string(),
-            digest: row.digest.map(|digest| digest.to_string()),
+            digest: row.digest.as_ref().map(ToString::to_string),
             pulled_at: row.pulled_at,
-            failures: row.failures,
+            failures: row.failures(),
             failed_at,
-            again_at: failed_at.map(|at| pace.retry_at(at, row.failures)),
-            reason: row.reason.as_deref().map(str::to_owned),
-            message: row.message.as_deref().map(str::to_owned),
+            again_at: failed_at.map(|at| pace.retry_at(at, row.failures())),
+            reason: failed.and_then(|failed| failed.reason.as_deref()).map(str::to_owned),
+            message: failed.and_then(|failed| failed.message.as_deref()).map(str::to_owned),
         }
     }
 }

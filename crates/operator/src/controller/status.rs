@@ -180,12 +180,12 @@ impl Draft {
     }
 
     pub(crate) async fn send(self, client: Client, manager: &'static str) -> Result<(), Failure> {
-        self.send_to(client, manager).await.map(drop)
+        self.send_to(&client, manager).await.map(drop)
     }
 
     /// Whether the API server has kept the conditions: it drops what the definition of the kind does not know.
-    async fn send_to(self, client: Client, manager: &'static str) -> Result<bool, Failure> {
-        let (api, name) = (self.object.api(&client), &*self.object.name);
+    async fn send_to(&self, client: &Client, manager: &'static str) -> Result<bool, Failure> {
+        let (api, name) = (self.object.api(client), &*self.object.name);
         let applying = PatchParams::apply(manager).force();
         let merging = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
         let body = self.body();
@@ -196,14 +196,19 @@ impl Draft {
         let applied = Patch::Apply(body);
         let stored = within(LIMIT, api.patch_status(name, &applying, &applied)).await?;
         let Manner::ApplyList(list) = self.manner else { return Ok(has_conditions(&stored)) };
-        let listed = |status: &Value| status.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
-        if stored.data.get("status").map(listed).unwrap_or_default() == listed(&self.status) {
+        if listed(stored.data.get("status"), list) == listed(Some(&self.status), list) {
             return Ok(true);
         }
         let emptied = Self { status: json!({list: null}), ..self.clone() }.body();
         within(LIMIT, api.patch_status(name, &merging, &Patch::Merge(emptied))).await?;
         within(LIMIT, api.patch_status(name, &applying, &applied)).await.map(|stored| has_conditions(&stored))
     }
+}
+
+/// A list of a status. One that is missing is empty.
+fn listed<'a>(status: Option<&'a Value>, list: &str) -> &'a [Value] {
+    let found = status.and_then(|status| status.get(list)).and_then(Value::as_array);
+    found.map_or(&[], Vec::as_slice)
 }
 
 fn has_conditions(stored: &DynamicObject) -> bool {
@@ -273,7 +278,7 @@ impl StatusWriter {
 
     /// Writes and takes note.
     pub async fn write(&mut self, draft: &Draft) -> Result<(), Failure> {
-        let result = self.send(draft.clone()).await;
+        let result = draft.send_to(&self.client, self.manager).await.map(drop);
         self.note(draft, result.as_ref().err(), Instant::now());
         result
     }
@@ -288,6 +293,18 @@ impl StatusWriter {
         begun: Instant,
     ) -> (HashSet<Arc<str>>, bool) {
         let open: HashSet<_> = drafts.iter().map(|draft| draft.object.uid.clone()).collect();
+        self.write_each(&open, drafts.into_iter(), term, begun).await
+    }
+
+    /// The same for drafts that are made one by one, because all of them together would take much memory. `open` has
+    /// the UIDs of all of them.
+    pub async fn write_each(
+        &mut self,
+        open: &HashSet<Arc<str>>,
+        drafts: impl Iterator<Item = Draft> + Send,
+        term: &Term,
+        begun: Instant,
+    ) -> (HashSet<Arc<str>>, bool) {
         self.keep(|uid| open.contains(uid));
         let (mut written, mut failed) = (HashSet::new(), false);
         for draft in drafts {
@@ -303,7 +320,7 @@ impl StatusWriter {
 
     /// Writes and takes note. False: the definition of the kind, which is not ours, knows no conditions.
     pub(crate) async fn write_if_kept(&mut self, draft: &Draft) -> Result<bool, Failure> {
-        match draft.clone().send_to(self.client.clone(), self.manager).await {
+        match draft.send_to(&self.client, self.manager).await {
             Err(failure) if KEEPS_NONE.iter().any(|text| failure.to_string().contains(text)) => Ok(false),
             result => {
                 self.note(draft, result.as_ref().err(), Instant::now());

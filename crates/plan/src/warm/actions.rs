@@ -38,7 +38,7 @@ pub enum Action {
     /// Answered by [`Warming::written`] or [`Warming::not_written`].
     Store {
         image: Arc<str>,
-        draft: Draft,
+        draft: Box<Draft>,
     },
     Report {
         image: Arc<str>,

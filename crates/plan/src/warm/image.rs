@@ -65,19 +65,22 @@ impl Rank {
     }
 }
 
-/// How one node stands to the image.
+/// How one node stands to the image. There are as many as nodes times images, and few nodes are skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Stance {
-    Skipped(Skip),
+    Skipped(Box<Skip>),
     Target { holds: bool, failing: bool, need: Need },
 }
 
 /// What a node needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
     Nothing,
-    /// A pull, as soon as there is a slot.
-    Pull(Rank),
+    /// A pull, as soon as there is a slot. See [`Rank`].
+    Pull {
+        open: bool,
+        again: bool,
+    },
     /// A pull, after a pause.
     Later,
     /// The end of the pull that is under way.
@@ -152,6 +155,7 @@ pub(super) struct Image {
     pub(super) name: Arc<str>,
     pub(super) uid: Arc<str>,
     pub(super) policy: Option<Arc<PullPolicy>>,
+    pub(super) policy_name: Option<Arc<str>>,
     pub(super) pace: Pace,
     /// None: not decided yet.
     pub(super) routed: Option<Routed>,
@@ -195,9 +199,10 @@ impl Image {
             name: text(object.metadata.name.as_ref()),
             uid: text(object.metadata.uid.as_ref()),
             latest_pull: None,
-            last_failure: memory.iter().filter_map(|(_, row)| row.failed_at).max(),
+            last_failure: memory.iter().filter_map(|(_, row)| row.failed_at()).max(),
             object,
             policy: None,
+            policy_name: None,
             pace: Pace::new(None),
             routed: None,
             route_asked: None,
@@ -233,12 +238,8 @@ impl Image {
     /// what a node got before that is there still.
     fn place(&self, row: &Row) -> Option<&Reference> {
         let place = self.routed.as_ref()?.accepts(&row.reference)?;
-        let counts = row.failures == 0 || row.pulled_at.is_some() || Some(place) == self.reference();
+        let counts = row.failures() == 0 || row.pulled_at.is_some() || Some(place) == self.reference();
         counts.then_some(place)
-    }
-
-    pub(super) fn policy_name(&self) -> Option<Arc<str>> {
-        self.policy.as_ref().and_then(|policy| policy.metadata.name.as_deref()).map(Into::into)
     }
 
     pub(super) fn stance(&self, node: &str) -> Option<&Stance> {
@@ -248,7 +249,7 @@ impl Image {
     /// The most failures in a row that a node has had.
     pub(super) fn most_failures(&self) -> u32 {
         let rows = self.tally.failing.values().filter_map(|uid| self.memory.get(uid));
-        rows.map(|row| row.failures).max().unwrap_or(0)
+        rows.map(Row::failures).max().unwrap_or(0)
     }
 
     /// Whether the Pod on a node takes a slot. One on a node that is not ready, or whose kubelet is silent, may never
@@ -257,7 +258,7 @@ impl Image {
         let silent = pod.seen && !pod.acknowledged && clock.is_silent(pod.created);
         // Usually all nodes are ready, and this is asked for every Pod in every round.
         let dead = self.tally.skipped.contains_key(&Skip::NotReady)
-            && matches!(self.stances.get(node), Some(Stance::Skipped(Skip::NotReady)));
+            && matches!(self.stances.get(node), Some(Stance::Skipped(skip)) if **skip == Skip::NotReady);
         pod.stuck.is_none() && !dead && !silent
     }
 
@@ -300,6 +301,11 @@ impl Image {
         asks
     }
 
+    /// Whether no pull is under way or waits for a slot.
+    pub(super) fn is_settled(&self) -> bool {
+        self.waiting.is_empty() && self.pods.is_empty()
+    }
+
     /// Number of the next Pod on a node.
     pub(super) fn next_attempt(&self, node: &str) -> u32 {
         self.memory.get(node).map_or(0, |row| row.attempt).saturating_add(1)
@@ -326,21 +332,22 @@ impl Image {
         let platforms = self.routed.as_ref().map_or(&[][..], |routed| &routed.platforms);
         let policy = self.policy.as_ref().map(|policy| &policy.spec);
         if let Some(skip) = Targets::new(&self.object.spec, policy, platforms).skip(node) {
-            return (Stance::Skipped(skip), None);
+            return (Stance::Skipped(Box::new(skip)), None);
         }
         let found = self.memory.get(&node.uid).and_then(|row| Some((row, self.place(row)?)));
         let evicted = found.is_some_and(|(row, place)| is_evicted(row, known, place));
         let row = found.map(|(row, _)| row);
         let holds = !evicted && row.is_some_and(|row| row.pulled_at.is_some());
-        let failing = row.is_some_and(|row| row.failures > 0);
+        let failing = row.is_some_and(|row| row.failures() > 0);
+        let pull = |again: bool| Need::Pull { open: !known.gated, again };
         let (need, again) = match row {
             _ if self.pods.contains_key(&node.uid) => (Need::Pulling, None),
             Some(row) if failing => {
-                let failed_at = row.failed_at.filter(|at| self.edited.is_none_or(|edited| edited < *at));
-                let until = failed_at.map(|at| self.pace.retry_at(at, row.failures));
+                let failed_at = row.failed_at().filter(|at| self.edited.is_none_or(|edited| edited < *at));
+                let until = failed_at.map(|at| self.pace.retry_at(at, row.failures()));
                 match until.filter(|until| *until > now) {
                     Some(until) => (Need::Later, Some(until)),
-                    None => (Need::Pull(self.rank(known, true)), None),
+                    None => (pull(true), None),
                 }
             }
             Some(Row { pulled_at: Some(pulled_at), unlisted, .. }) if holds => {
@@ -349,7 +356,7 @@ impl Image {
                 let unlisted = !unlisted && node.lists_all_images() && !listed;
                 let list = unlisted.then(|| after(*pulled_at, LIST_DELAY).max(after(now, LIST_INTERVAL)));
                 match due {
-                    Some(due) if due <= now => (Need::Pull(self.rank(known, true)), None),
+                    Some(due) if due <= now => (pull(true), None),
                     due => (Need::Nothing, earliest(due, list)),
                 }
             }
@@ -357,18 +364,18 @@ impl Image {
                 let pulled_at = row.filter(|_| evicted).and_then(|row| row.pulled_at);
                 match pulled_at.map(|at| self.evictions.pull_at(&node.uid, at)).filter(|until| *until > now) {
                     Some(until) => (Need::Later, Some(until)),
-                    None => (Need::Pull(self.rank(known, false)), None),
+                    None => (pull(false), None),
                 }
             }
         };
         (Stance::Target { holds, failing, need }, again)
     }
 
-    fn rank(&self, known: &KnownNode, again: bool) -> Rank {
+    fn rank(&self, node: &Arc<str>, open: bool, again: bool) -> Rank {
         let mut hasher = XxHash64::default();
         hasher.write(self.uid.as_bytes());
-        hasher.write(known.node.uid.as_bytes());
-        Rank { open: !known.gated, again, hash: hasher.finish(), node: Arc::clone(&known.node.uid) }
+        hasher.write(node.as_bytes());
+        Rank { open, again, hash: hasher.finish(), node: Arc::clone(node) }
     }
 
     fn set(&mut self, node: &Node, stance: Stance) {
@@ -377,7 +384,7 @@ impl Image {
         }
         self.forget_stance(&node.uid, &node.name);
         match &stance {
-            Stance::Skipped(skip) => *self.tally.skipped.entry(skip.clone()).or_default() += 1,
+            Stance::Skipped(skip) => *self.tally.skipped.entry((**skip).clone()).or_default() += 1,
             Stance::Target { holds, failing, need } => {
                 self.tally.targeted += 1;
                 if *holds {
@@ -387,8 +394,8 @@ impl Image {
                     self.tally.failing.insert(Arc::clone(&node.name), Arc::clone(&node.uid));
                 }
                 match need {
-                    Need::Pull(rank) => {
-                        self.waiting.insert(rank.clone());
+                    Need::Pull { open, again } => {
+                        self.waiting.insert(self.rank(&node.uid, *open, *again));
                         self.tally.due += usize::from(*holds && !failing);
                     }
                     Need::Pulling => self.tally.pulling += 1,
@@ -401,9 +408,9 @@ impl Image {
     }
 
     fn forget_stance(&mut self, uid: &str, name: &str) {
-        match self.stances.remove(uid) {
-            None => return,
-            Some(Stance::Skipped(skip)) => {
+        let Some((uid, stance)) = self.stances.remove_entry(uid) else { return };
+        match stance {
+            Stance::Skipped(skip) => {
                 if let Some(count) = self.tally.skipped.get_mut(&skip) {
                     *count -= 1;
                     if *count == 0 {
@@ -411,7 +418,7 @@ impl Image {
                     }
                 }
             }
-            Some(Stance::Target { holds, failing, need }) => {
+            Stance::Target { holds, failing, need } => {
                 self.tally.targeted -= 1;
                 if holds {
                     self.tally.ready.remove(name);
@@ -420,8 +427,8 @@ impl Image {
                     self.tally.failing.remove(name);
                 }
                 match need {
-                    Need::Pull(rank) => {
-                        self.waiting.remove(&rank);
+                    Need::Pull { open, again } => {
+                        self.waiting.remove(&self.rank(&uid, open, again));
                         self.tally.due -= usize::from(holds && !failing);
                     }
                     Need::Pulling => self.tally.pulling -= 1,
@@ -490,6 +497,7 @@ impl Image {
     /// The image, its policy or its reference is another: failures so far do not count against it.
     pub(super) fn renew(&mut self, policy: Option<Arc<PullPolicy>>, routed: Option<Routed>, now: Timestamp) {
         self.pace = Pace::new(policy.as_ref().map(|policy| &policy.spec));
+        self.policy_name = policy.as_ref().and_then(|policy| policy.metadata.name.as_deref()).map(Into::into);
         self.policy = policy;
         self.routed = routed;
         self.route_asked = None;
@@ -509,7 +517,7 @@ impl Image {
     fn stored_pull(&self) -> Option<(Timestamp, Option<Digest>)> {
         let rows = || self.memory.iter().map(|(_, row)| row).filter(|row| self.accepts(&row.reference));
         let last = rows().filter_map(|row| row.pulled_at).max()?;
-        let known = rows().filter_map(|row| Some((row.pulled_at?, row.digest?)));
+        let known = rows().filter_map(|row| Some((row.pulled_at?, **row.digest.as_ref()?)));
         Some((last, known.max_by_key(|(at, _)| *at).map(|(_, digest)| digest)))
     }
 }

@@ -4,16 +4,19 @@
 //! of its rows changed. A pull counts once its row is stored; only then is its Pod deleted, so a new lease holder finds
 //! either the row or the Pod. Nodes are known by UID: a node that is replaced under its name starts anew.
 
-use std::collections::{BTreeMap, HashMap};
+mod row;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::fairlead::{
-    MAX_WARMED_NODES, WarmLedger, WarmLedgerOwner, WarmLedgerSpec, WarmLedgerStatus, WarmedNode,
+    MAX_WARMED_NODES, WarmLedger, WarmLedgerOwner, WarmLedgerSpec, WarmLedgerStatus,
 };
 use fairlead_domain::digest::Digest;
 use jiff::Timestamp;
 
+pub use self::row::{Failed, Row};
 use super::pod_state::Failure;
 use super::time::{after, rounded_up};
 use crate::ledger::{stored_prefix, whole_seconds};
@@ -24,32 +27,13 @@ const WRITE_INTERVAL_OF_ROW: Duration = Duration::from_millis(4);
 const LEAST_WRITE_INTERVAL: Duration = Duration::from_millis(300);
 /// Pods end within half a minute after their pulls.
 const MOST_WRITE_INTERVAL: Duration = Duration::from_secs(8);
+/// The most that is waited because of the rows of other images: the Pods that wait as well take memory.
+const MOST_SHARED_INTERVAL: Duration = Duration::from_secs(4);
 /// Pause after a write that failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A write comes back through the watch within this time.
 const SETTLES: Duration = Duration::from_secs(30);
-
-/// What is known of one node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
-    /// The node's name.
-    pub name: Arc<str>,
-    /// Number of the last pull that ended.
-    pub attempt: u32,
-    /// What was pulled, or tried.
-    pub reference: Arc<str>,
-    pub digest: Option<Digest>,
-    /// When the node got this reference.
-    pub pulled_at: Option<Timestamp>,
-    /// Since the last pull that did not fail.
-    pub failures: u32,
-    pub failed_at: Option<Timestamp>,
-    pub reason: Option<Arc<str>>,
-    pub message: Option<Arc<str>>,
-    /// The node's list of images lacks this one, and pulling it again did not change that.
-    pub unlisted: bool,
-}
 
 /// What a pull came to.
 #[derive(Debug, Clone, Copy)]
@@ -92,30 +76,53 @@ pub enum Found {
     Version(String),
 }
 
+/// What decides how often an image is written.
+#[derive(Debug, Clone, Copy)]
+pub struct WritePace {
+    /// Rows of all images that have something to write: the API server has to take the pieces of all of them.
+    pub rows: usize,
+    /// No pull of the image is under way or waits: what there is need not wait for more.
+    pub settled: bool,
+}
+
 /// Everything that is remembered of one image.
 #[derive(Debug)]
 pub struct Memory {
     owner: WarmLedgerOwner,
+    /// By UID of the node.
+    rows: BTreeMap<Arc<str>, Placed>,
     pieces: BTreeMap<ShardId, Piece>,
-    /// In which piece a node is, by UID.
-    index: HashMap<Arc<str>, ShardId>,
     last_start: Option<Timestamp>,
-    /// The text that rows share: nearly all nodes have the same reference.
+    /// What rows share: nearly all nodes have the same reference, and the same digest.
     reference: Arc<str>,
+    digest: Option<Arc<Digest>>,
     /// Counts changes.
     clock: u64,
 }
 
+/// A row, and the piece that it is in.
+#[derive(Debug)]
+struct Placed {
+    row: Row,
+    shard: ShardId,
+    /// The moment of its last change.
+    changed: u64,
+}
+
 #[derive(Debug, Default)]
 struct Piece {
-    /// By UID of the node, each with the moment of its last change.
-    rows: BTreeMap<Arc<str>, (Row, u64)>,
+    /// How many rows it has.
+    rows: usize,
     version: Option<String>,
     /// The moment as of which the object has all rows. None: there may be none.
     stored: Option<u64>,
     changed: u64,
     in_flight: bool,
     not_before: Option<Timestamp>,
+    /// When it was last written, if that succeeded.
+    written_at: Option<Timestamp>,
+    /// That was ahead of time, which is not done twice in a row: nodes may join or leave one by one.
+    hurried: bool,
     /// The watch has shown the object.
     shown: bool,
 }
@@ -130,10 +137,11 @@ impl Memory {
     pub fn new(name: &str, uid: &str) -> Self {
         Self {
             owner: WarmLedgerOwner { name: name.to_owned(), uid: uid.to_owned() },
+            rows: BTreeMap::new(),
             pieces: BTreeMap::new(),
-            index: HashMap::new(),
             last_start: None,
             reference: Arc::default(),
+            digest: None,
             clock: 0,
         }
     }
@@ -156,8 +164,8 @@ impl Memory {
             let piece = Piece { version, stored: Some(0), not_before: Some(now), ..Piece::default() };
             memory.pieces.insert(shard, piece);
             for node in &spec.nodes {
-                let reference = memory.share(node.reference.as_deref().unwrap_or(&spec.reference));
-                memory.put_back(shard, Arc::from(node.uid.as_str()), read(spec, node, reference));
+                let row = memory.read(spec, node);
+                memory.put_back(shard, node.uid.as_str().into(), row);
             }
         }
         memory
@@ -170,18 +178,27 @@ impl Memory {
         Arc::clone(&self.reference)
     }
 
+    fn share_digest(&mut self, digest: Digest) -> Arc<Digest> {
+        match &self.digest {
+            Some(known) if **known == digest => Arc::clone(known),
+            _ => Arc::clone(self.digest.insert(Arc::new(digest))),
+        }
+    }
+
     fn put_back(&mut self, shard: ShardId, uid: Arc<str>, row: Row) {
-        let before = self.index.get(&uid).copied();
-        if before.is_some() && self.get(&uid).is_some_and(|known| known.attempt >= row.attempt) {
+        if self.get(&uid).is_some_and(|known| known.attempt >= row.attempt) {
             self.touch(shard);
             return;
         }
-        if let Some(before) = before {
-            self.take(before, &uid);
-        }
-        if let Some(piece) = self.pieces.get_mut(&shard) {
-            piece.rows.insert(Arc::clone(&uid), (row, 0));
-            self.index.insert(uid, shard);
+        self.forget(&uid);
+        self.place(uid, Placed { row, shard, changed: 0 });
+    }
+
+    fn place(&mut self, uid: Arc<str>, placed: Placed) {
+        self.pieces.entry(placed.shard).or_default().rows += 1;
+        let before = self.rows.insert(uid, placed);
+        if let Some(piece) = before.and_then(|before| self.pieces.get_mut(&before.shard)) {
+            piece.rows -= 1;
         }
     }
 
@@ -203,13 +220,21 @@ impl Memory {
     }
 
     pub fn get(&self, node: &str) -> Option<&Row> {
-        let shard = self.index.get(node)?;
-        self.pieces.get(shard)?.rows.get(node).map(|(row, _)| row)
+        self.rows.get(node).map(|placed| &placed.row)
     }
 
     /// UID and row of every node.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Row)> {
-        self.pieces.values().flat_map(|piece| piece.rows.iter().map(|(uid, (row, _))| (uid, row)))
+        self.rows.iter().map(|(uid, placed)| (uid, &placed.row))
+    }
+
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
     }
 
     /// When a pull last started, on whatever node.
@@ -225,59 +250,50 @@ impl Memory {
     /// A pull ended. What was known of another reference is forgotten.
     pub fn record(&mut self, node: &Arc<str>, name: &Arc<str>, outcome: &Outcome<'_>) {
         let reference = self.share(outcome.reference);
+        let found = outcome.result.ok().flatten().map(|digest| self.share_digest(digest));
         let before = self.get(node).filter(|row| row.reference == reference);
         let at = whole_seconds(outcome.at);
+        let (pulled_at, failed) = match outcome.result {
+            Ok(_) => (Some(at), None),
+            Err(failure) => {
+                let failed = Failed {
+                    times: before.map_or(0, Row::failures).saturating_add(1),
+                    at: Some(at),
+                    reason: Some(Arc::clone(&failure.reason)),
+                    message: Some(Arc::clone(&failure.message)),
+                };
+                (before.and_then(|row| row.pulled_at), Some(Box::new(failed)))
+            }
+        };
         let row = Row {
             name: Arc::clone(name),
             attempt: outcome.attempt,
-            digest: before.and_then(|row| row.digest),
-            pulled_at: before.and_then(|row| row.pulled_at),
-            failures: 0,
-            failed_at: None,
-            reason: None,
-            message: None,
+            digest: found.or_else(|| before?.digest.clone()),
+            pulled_at,
+            failed,
             unlisted: outcome.unlisted,
             reference,
         };
-        let row = match outcome.result {
-            Ok(digest) => Row { digest: digest.or(row.digest), pulled_at: Some(at), ..row },
-            Err(failure) => Row {
-                failures: before.map_or(0, |row| row.failures).saturating_add(1),
-                failed_at: Some(at),
-                reason: Some(Arc::clone(&failure.reason)),
-                message: Some(Arc::clone(&failure.message)),
-                ..row
-            },
-        };
-        let shard = self.index.get(node).copied().unwrap_or_else(|| self.room());
+        let shard = self.rows.get(node).map_or_else(|| self.room(), |placed| placed.shard);
         self.touch(shard);
-        let piece = self.pieces.entry(shard).or_default();
-        piece.rows.insert(Arc::clone(node), (row, self.clock));
-        self.index.insert(Arc::clone(node), shard);
+        self.place(Arc::clone(node), Placed { row, shard, changed: self.clock });
     }
 
     /// The node lists the image again, so its list can be relied on.
     pub fn listed(&mut self, node: &str) {
-        let Some(shard) = self.index.get(node).copied() else { return };
-        let row = self.pieces.get_mut(&shard).and_then(|piece| piece.rows.get_mut(node));
-        if let Some((row, _)) = row.filter(|(row, _)| row.unlisted) {
-            row.unlisted = false;
+        if let Some(placed) = self.rows.get_mut(node).filter(|placed| placed.row.unlisted) {
+            placed.row.unlisted = false;
+            let shard = placed.shard;
             self.touch(shard);
         }
     }
 
     /// The node is gone.
     pub fn forget(&mut self, node: &str) {
-        if let Some(shard) = self.index.get(node).copied() {
-            self.take(shard, node);
-        }
-    }
-
-    fn take(&mut self, shard: ShardId, node: &str) {
+        let Some(Placed { shard, .. }) = self.rows.remove(node) else { return };
         if let Some(piece) = self.pieces.get_mut(&shard) {
-            piece.rows.remove(node);
+            piece.rows -= 1;
         }
-        self.index.remove(node);
         self.touch(shard);
     }
 
@@ -288,7 +304,7 @@ impl Memory {
 
     /// A piece with room: one that has to be written anyway rather than one that has not, else a new one.
     fn room(&self) -> ShardId {
-        let roomy = self.pieces.iter().filter(|(_, piece)| piece.rows.len() < MAX_WARMED_NODES);
+        let roomy = self.pieces.iter().filter(|(_, piece)| piece.rows < MAX_WARMED_NODES);
         let best = roomy.min_by_key(|(shard, piece)| (!piece.is_dirty(), **shard)).map(|(shard, _)| *shard);
         let taken = (0..).zip(self.pieces.keys()).take_while(|(number, shard)| number == *shard);
         best.unwrap_or_else(|| taken.last().map_or(0, |(number, _)| number + 1))
@@ -296,11 +312,16 @@ impl Memory {
 
     /// Whether the result of an attempt is known and not stored yet.
     pub fn is_unstored(&self, node: &str, attempt: u32) -> bool {
-        let piece = self.index.get(node).and_then(|shard| self.pieces.get(shard));
-        piece.is_some_and(|piece| {
-            let row = piece.rows.get(node).filter(|(row, _)| row.attempt >= attempt);
-            row.is_some_and(|(_, changed)| piece.stored.is_none_or(|stored| *changed > stored))
+        let placed = self.rows.get(node).filter(|placed| placed.row.attempt >= attempt);
+        placed.is_some_and(|placed| {
+            let stored = self.pieces.get(&placed.shard).and_then(|piece| piece.stored);
+            stored.is_none_or(|stored| placed.changed > stored)
         })
+    }
+
+    /// Whether there is something to write, or being written.
+    pub fn is_dirty(&self) -> bool {
+        self.pieces.values().any(Piece::is_dirty)
     }
 
     /// How many pieces are being written.
@@ -308,49 +329,65 @@ impl Memory {
         self.pieces.values().filter(|piece| piece.in_flight).count()
     }
 
+    /// When each piece that waits may be written.
+    fn waiting(&self, pace: WritePace) -> impl Iterator<Item = (ShardId, Option<Timestamp>)> {
+        let interval = self.interval(pace);
+        let waiting = self.pieces.iter().filter(|(_, piece)| piece.is_dirty() && !piece.in_flight);
+        waiting.map(move |(shard, piece)| {
+            let paced = piece.written_at.map(|at| after(at, interval));
+            let hurries = pace.settled && !piece.hurried;
+            (*shard, piece.not_before.max(paced.filter(|_| !hurries)))
+        })
+    }
+
+    /// Time from one write of a piece to the next.
+    fn interval(&self, pace: WritePace) -> Duration {
+        let of = |rows: usize| WRITE_INTERVAL_OF_ROW.saturating_mul(u32::try_from(rows).unwrap_or(u32::MAX));
+        let interval = of(self.rows.len()).max(of(pace.rows).min(MOST_SHARED_INTERVAL));
+        interval.clamp(LEAST_WRITE_INTERVAL, MOST_WRITE_INTERVAL)
+    }
+
     /// What is to be written now, at most so much. Every draft has to be answered, by [`Self::written`] or
     /// [`Self::not_written`].
-    pub fn drafts(&mut self, now: Timestamp, most: usize) -> Vec<Draft> {
-        let due = self.pieces.iter().filter(|(_, piece)| {
-            piece.is_dirty() && !piece.in_flight && piece.not_before.is_none_or(|earliest| earliest <= now)
-        });
-        let due: Vec<ShardId> = due.map(|(shard, _)| *shard).take(most).collect();
-        due.into_iter().map(|shard| self.draft(shard, now)).collect()
+    pub fn drafts(&mut self, now: Timestamp, most: usize, pace: WritePace) -> Vec<Draft> {
+        let due = self.waiting(pace).filter(|(_, earliest)| earliest.is_none_or(|earliest| earliest <= now));
+        let due: Vec<ShardId> = due.map(|(shard, _)| shard).take(most).collect();
+        let interval = self.interval(pace);
+        due.into_iter().map(|shard| self.draft(shard, now, interval)).collect()
     }
 
     /// When there is something to write next.
-    pub fn next_draft(&self) -> Option<Timestamp> {
-        let waiting = self.pieces.values().filter(|piece| piece.is_dirty() && !piece.in_flight);
-        waiting.filter_map(|piece| piece.not_before).min()
+    pub fn next_draft(&self, pace: WritePace) -> Option<Timestamp> {
+        self.waiting(pace).filter_map(|(_, earliest)| earliest).min()
     }
 
-    fn draft(&mut self, shard: ShardId, now: Timestamp) -> Draft {
+    fn draft(&mut self, shard: ShardId, now: Timestamp, interval: Duration) -> Draft {
         let (name, ticket, last_start) = (self.object_name(shard), Ticket(self.clock), self.last_start);
         let owner = self.owner.clone();
-        let rows = u32::try_from(self.index.len()).unwrap_or(u32::MAX);
-        let interval = WRITE_INTERVAL_OF_ROW.saturating_mul(rows);
-        let interval = interval.clamp(LEAST_WRITE_INTERVAL, MOST_WRITE_INTERVAL);
         let piece = self.pieces.entry(shard).or_default();
         piece.in_flight = true;
-        piece.not_before = Some(after(now, interval));
-        let content = (!piece.rows.is_empty()).then(|| {
-            let rows = || piece.rows.values().map(|(row, _)| row);
+        piece.hurried = piece.written_at.is_some_and(|at| after(at, interval) > now);
+        piece.written_at = Some(now);
+        piece.not_before = Some(after(now, LEAST_WRITE_INTERVAL));
+        let placed = || self.rows.iter().filter(|(_, placed)| placed.shard == shard);
+        let content = (piece.rows > 0).then(|| {
+            let rows = || placed().map(|(_, placed)| &placed.row);
             let reference = most_frequent(rows().map(|row| &*row.reference)).unwrap_or_default();
             // A row without a digest stands for the ledger's, so there is none where a node's is not known.
             let all_known = rows().all(|row| row.pulled_at.is_none() || row.digest.is_some());
-            let digest = most_frequent(rows().filter_map(|row| row.digest)).filter(|_| all_known);
-            let nodes = piece.rows.iter().map(|(uid, (row, _))| write(uid, row, reference, digest)).collect();
-            let failed = rows().filter(|row| row.failures > 0).count();
+            let digest = most_frequent(rows().filter_map(|row| row.digest.as_deref())).filter(|_| all_known);
+            let nodes = placed().map(|(uid, placed)| placed.row.write(uid, reference, digest)).collect();
+            let failed = rows().filter(|row| row.failures() > 0).count();
             let count = |number: usize| Some(u32::try_from(number).unwrap_or(u32::MAX));
             let status = WarmLedgerStatus {
-                node_count: count(piece.rows.len()),
+                node_count: count(piece.rows),
                 failed_count: count(failed),
                 conditions: Vec::new(),
             };
             let spec = WarmLedgerSpec {
                 owner,
                 reference: reference.to_owned(),
-                digest: digest.map(|digest| digest.to_string()),
+                digest: digest.map(ToString::to_string),
                 // Cut off, it would let the next pull start too early after a restart.
                 last_start: last_start.map(|at| whole_seconds(rounded_up(at)).into()),
                 nodes,
@@ -365,7 +402,7 @@ impl Memory {
         let Some(piece) = self.pieces.get_mut(&shard) else { return };
         piece.in_flight = false;
         piece.stored = Some(ticket.0);
-        if version.is_none() && piece.rows.is_empty() {
+        if version.is_none() && piece.rows == 0 {
             self.pieces.remove(&shard);
         } else {
             piece.shown &= version.is_some();
@@ -393,18 +430,23 @@ impl Memory {
                 gone.push(*shard);
             }
         }
-        let pieces = gone.iter().filter_map(|shard| self.pieces.remove(shard));
-        let nodes: Vec<_> = pieces.flat_map(|piece| piece.rows.into_keys()).collect();
-        for node in &nodes {
-            self.index.remove(node);
+        if gone.is_empty() {
+            return Vec::new();
         }
-        nodes
+        self.pieces.retain(|shard, _| !gone.contains(shard));
+        let lost = self.rows.iter().filter(|(_, placed)| gone.contains(&placed.shard));
+        let lost: Vec<_> = lost.map(|(uid, _)| Arc::clone(uid)).collect();
+        for node in &lost {
+            self.rows.remove(node);
+        }
+        lost
     }
 
     /// A draft was not carried out.
     pub fn not_written(&mut self, shard: ShardId, found: Found, now: Timestamp) {
         let Some(piece) = self.pieces.get_mut(&shard) else { return };
         piece.in_flight = false;
+        piece.written_at = None;
         let version = match found {
             Found::Unknown => {
                 piece.not_before = Some(after(now, RETRY_INTERVAL));
@@ -427,37 +469,4 @@ fn most_frequent<T: Ord + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
         *counts.entry(value).or_insert(0_usize) += 1;
     }
     counts.into_iter().max_by_key(|(_, count)| *count).map(|(value, _)| value)
-}
-
-fn write(uid: &str, row: &Row, reference: &str, digest: Option<Digest>) -> WarmedNode {
-    WarmedNode {
-        uid: uid.to_owned(),
-        name: row.name.to_string(),
-        attempt: row.attempt,
-        reference: (*row.reference != *reference).then(|| row.reference.to_string()),
-        digest: row.digest.filter(|own| Some(*own) != digest).map(|digest| digest.to_string()),
-        pulled_at: row.pulled_at.map(Into::into),
-        failures: row.failures,
-        failed_at: row.failed_at.map(Into::into),
-        reason: row.reason.as_deref().map(str::to_owned),
-        message: row.message.as_deref().map(str::to_owned),
-        unlisted: row.unlisted,
-    }
-}
-
-fn read(ledger: &WarmLedgerSpec, node: &WarmedNode, reference: Arc<str>) -> Row {
-    let pulled_at = node.pulled_at.as_ref().map(|time| time.0);
-    let digest = node.digest.as_ref().or(ledger.digest.as_ref().filter(|_| pulled_at.is_some()));
-    Row {
-        name: node.name.as_str().into(),
-        attempt: node.attempt,
-        reference,
-        digest: digest.and_then(|text| text.parse().ok()),
-        pulled_at,
-        failures: node.failures,
-        failed_at: node.failed_at.as_ref().map(|time| time.0),
-        reason: node.reason.as_deref().map(Into::into),
-        message: node.message.as_deref().map(Into::into),
-        unlisted: node.unlisted,
-    }
 }

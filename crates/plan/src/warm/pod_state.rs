@@ -133,13 +133,13 @@ fn is_past_the_pull(container: &PullContainer, by_volume: bool) -> bool {
     let ended = container.terminated.as_deref().is_some_and(|reason| reason != NEVER_CREATED);
     let started_badly = matches!(
         container.waiting.as_deref(),
-        Some("RunContainerError" | "CrashLoopBackOff" | "PostStartHookError")
+        Some("PreStartHookError" | "RunContainerError" | "CrashLoopBackOff" | "PostStartHookError")
     );
     // Mounting an image volume is part of creating the container.
     let created_badly = !by_volume
         && matches!(
             container.waiting.as_deref(),
-            Some("CreateContainerConfigError" | "CreateContainerError")
+            Some("CreateContainerConfigError" | "PreCreateHookError" | "CreateContainerError")
         );
     container.created
         || ended

@@ -151,7 +151,13 @@ impl Warming {
             }
             // Clocks differ.
             image.memory.started(started.min(now));
-            match pull_state(pod, pull) {
+            let deadline = after(after(pod.created, self.settings.pull_deadline), DEADLINE_GRACE);
+            let state = pull_state(pod, pull);
+            if matches!(state, PullState::Present { .. } | PullState::Failed(_)) {
+                // Deadlines are long: those of pulls that have ended would pile up.
+                self.due.remove(&(deadline, Arc::clone(&pull.uid), Arc::clone(node)));
+            }
+            match state {
                 PullState::Present { digest } => {
                     conclude(image, known, pod, pull, Ok(digest), now, plan);
                 }
@@ -165,7 +171,6 @@ impl Warming {
                         _ => None,
                     };
                     let due = stuck.as_ref().map(|(since, _)| after(*since, STUCK_GRACE));
-                    let deadline = after(after(pod.created, self.settings.pull_deadline), DEADLINE_GRACE);
                     self.due.insert((due.unwrap_or(deadline), Arc::clone(&pull.uid), Arc::clone(node)));
                     let attached = Attached {
                         pod: Arc::clone(&pod.name),

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::actions::{Action, Creation, Plan};
 use super::gate;
 use super::image::{Image, KnownNode, Stance};
-use super::memory::{Found, Memory, ShardId, Ticket};
+use super::memory::{Found, Memory, ShardId, Ticket, WritePace};
 use super::pod_state::PullPod;
 use super::snapshot::{Routed, Snapshot, WarmSettings};
 use super::status;
@@ -156,12 +156,13 @@ impl Warming {
     fn observe_nodes(&mut self, snapshot: &Snapshot<'_>) -> Vec<Arc<str>> {
         let mut changed = Vec::new();
         for (node, reported_at) in snapshot.nodes {
-            let gated = node.taints.iter().any(|taint| &*taint.key == WARMING);
-            let known = KnownNode { node: Arc::clone(node), reported_at: *reported_at, gated };
-            let before = self.nodes.insert(Arc::clone(&node.uid), known);
-            if before.is_some_and(|before| before.node == *node) {
+            if let Some(known) = self.nodes.get_mut(&node.uid).filter(|known| known.node == *node) {
+                known.reported_at = *reported_at;
                 continue;
             }
+            let gated = node.taints.iter().any(|taint| &*taint.key == WARMING);
+            let known = KnownNode { node: Arc::clone(node), reported_at: *reported_at, gated };
+            self.nodes.insert(Arc::clone(&node.uid), known);
             if gated {
                 self.gated.entry(Arc::clone(&node.uid)).or_default();
             } else {
@@ -348,13 +349,18 @@ impl Warming {
     fn store(&mut self, now: Timestamp, plan: &mut Plan) {
         let underway: usize = self.images.values().map(|image| image.memory.in_flight()).sum();
         let mut room = MOST_STORES.saturating_sub(underway);
+        let dirty = self.images.values().filter(|image| image.memory.is_dirty());
+        let rows = dirty.map(|image| image.memory.len()).sum();
         for image in self.images.values_mut() {
-            let drafts = image.memory.drafts(now, room);
+            let pace = WritePace { rows, settled: image.is_settled() };
+            let drafts = image.memory.drafts(now, room, pace);
             room -= drafts.len();
-            let drafts = drafts.into_iter();
-            plan.actions.extend(drafts.map(|draft| Action::Store { image: Arc::clone(&image.uid), draft }));
+            plan.actions.extend(drafts.into_iter().map(|draft| {
+                let (image, draft) = (Arc::clone(&image.uid), Box::new(draft));
+                Action::Store { image, draft }
+            }));
             // What is due already waits for room, and the end of every write brings a round.
-            let later = image.memory.next_draft().filter(|at| *at > now);
+            let later = image.memory.next_draft(pace).filter(|at| *at > now);
             plan.look_again = earliest(plan.look_again, later);
         }
     }

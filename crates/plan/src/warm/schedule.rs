@@ -39,8 +39,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn may_start(&self, rank: &Rank) -> bool {
-        rank.is_fresh() || !self.fresh_only
+    fn may_start(&self, fresh: bool) -> bool {
+        fresh || !self.fresh_only
     }
 }
 
@@ -51,7 +51,7 @@ impl Warming {
         for (node, image, active) in self.pods_under_way(clock) {
             // What hangs takes no slot, but its node gets no more Pods than others.
             if active {
-                load.add(image.policy_name().as_ref(), node);
+                load.add(image.policy_name.as_ref(), node);
             } else {
                 load.add_to_node(node);
             }
@@ -143,15 +143,15 @@ impl Warming {
             return false;
         };
         let Some(image) = self.images.get(&candidate.image) else { return false };
-        let policy = image.policy_name();
-        let most = policy.as_ref().zip(image.pace.pulls);
+        let policy = image.policy_name.as_ref();
+        let most = policy.zip(image.pace.pulls);
         if !load.has_room(&self.settings.caps, most) {
             return false;
         }
         let caps = self.settings.caps;
         let from = candidate.tried.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut untried = image.waiting.range((from, Bound::Unbounded));
-        let suits = |rank: &&Rank| candidate.may_start(rank) && !load.is_full(&caps, &rank.node);
+        let suits = |rank: &&Rank| candidate.may_start(rank.is_fresh()) && !load.is_full(&caps, &rank.node);
         let Some(rank) = untried.find(suits).cloned() else {
             candidate.slots = 0;
             return false;
@@ -164,7 +164,7 @@ impl Warming {
                 let needed = other.filter(|other| is_alike(image, other));
                 needed
                     .and_then(|other| needed_pull(other, &rank.node))
-                    .is_some_and(|rank| candidate.may_start(rank))
+                    .is_some_and(|fresh| candidate.may_start(fresh))
             };
             let others =
                 candidates.iter().enumerate().filter(|(other, candidate)| *other != at && fits(candidate));
@@ -182,7 +182,7 @@ impl Warming {
             .collect();
         // The name of the Pod must not depend on whose turn it is.
         images.sort_unstable();
-        load.add(policy.as_ref(), &rank.node);
+        load.add(policy, &rank.node);
         self.start(&images, &rank.node, now, plan);
         true
     }
@@ -268,9 +268,10 @@ fn gathers_until(image: &Image) -> Timestamp {
     after(image.renewed, GATHERING).max(undecided.unwrap_or(Timestamp::MIN))
 }
 
-fn needed_pull<'a>(image: &'a Image, node: &str) -> Option<&'a Rank> {
+/// Whether a node that needs a pull now lacks the image, and has not failed to pull it.
+fn needed_pull(image: &Image, node: &str) -> Option<bool> {
     match image.stance(node) {
-        Some(Stance::Target { need: Need::Pull(rank), .. }) => Some(rank),
+        Some(Stance::Target { need: Need::Pull { again, .. }, .. }) => Some(!again),
         _ => None,
     }
 }

@@ -43,8 +43,10 @@ pub(super) fn summary(image: &Image, trouble: Option<&Trouble>) -> Summary {
     let (phase, reason) = if let Some((node, row)) = failing {
         let others = tally.failing.len() - 1;
         let others = if others == 0 { String::new() } else { format!(" and {others} more") };
-        message = format!("{message}; node {node}{others}: {}", row.message.as_deref().unwrap_or("failed"));
-        (Degraded, row.reason.as_deref().unwrap_or_default())
+        let failed = row.failed.as_deref();
+        let said = failed.and_then(|failed| failed.message.as_deref()).unwrap_or("failed");
+        message = format!("{message}; node {node}{others}: {said}");
+        (Degraded, failed.and_then(|failed| failed.reason.as_deref()).unwrap_or_default())
     } else if let Some(refused) = image.refused.as_ref().filter(|_| needs_pods) {
         message = format!("{message}; the API server did not take a Pod: {}", refused.message);
         (Degraded, &*refused.reason)

@@ -5,7 +5,7 @@ mod observe;
 mod routing;
 mod writes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +59,8 @@ pub struct ImageWarming {
     pods: PullPods,
     routes: Routes,
     writes: Writes,
+    /// What ended during the last round.
+    ended: Vec<Done>,
     statuses: StatusWriter,
     news: News,
     shown: Option<Instant>,
@@ -142,6 +144,7 @@ impl Controller for ImageWarming {
             pods: PullPods::default(),
             routes: Routes::new(context.clone()),
             writes,
+            ended: Vec::new(),
             statuses: StatusWriter::new(context.client.clone(), FIELD_MANAGER),
             news: News::default(),
             shown: None,
@@ -179,7 +182,7 @@ impl Controller for ImageWarming {
         for action in plan.actions {
             self.take(action, &mut reports);
         }
-        self.writes.go_on(term);
+        self.writes.begin(term);
         self.report(&images, reports, term, begun).await;
         self.news.tell(&self.setup.context.events, now);
         let due = self.shown.map(|at| at + SHOWN).filter(|due| *due > begun);
@@ -195,6 +198,13 @@ impl Controller for ImageWarming {
     }
 
     async fn progress(&mut self) -> bool {
+        let mut news = false;
+        for done in std::mem::take(&mut self.ended) {
+            news |= self.done(done);
+        }
+        if news {
+            return true;
+        }
         tokio::select! {
             done = self.writes.next() => {
                 if !self.done(done) {
@@ -264,9 +274,7 @@ impl ImageWarming {
                 let uid = self.pods.uid(&pod);
                 self.writes.push(Write::Delete { pod, uid });
             }
-            Action::Store { image, draft } => {
-                self.writes.push(Write::Store { image, draft: Box::new(draft) });
-            }
+            Action::Store { image, draft } => self.writes.push(Write::Store { image, draft }),
             Action::Release { node, uid, why } => {
                 let found = self.setup.context.resources.nodes.get(&node).filter(|found| found.uid == uid);
                 if let Some(found) = found {
@@ -285,19 +293,27 @@ impl ImageWarming {
     async fn report(
         &mut self,
         images: &[Arc<CachedImage>],
-        reports: BTreeMap<Arc<str>, Box<CachedImageStatus>>,
+        mut reports: BTreeMap<Arc<str>, Box<CachedImageStatus>>,
         term: &Term,
         begun: Instant,
     ) {
+        let drafted: HashSet<_> = reports.keys().cloned().collect();
+        // A status names up to a thousand nodes.
         let drafts = images.iter().filter_map(|object| {
-            let status = reports.get(object.metadata.uid.as_deref().unwrap_or_default())?;
-            let body = json!(CachedImageStatus { conditions: Vec::new(), ..(**status).clone() });
+            let mut status = reports.remove(object.metadata.uid.as_deref().unwrap_or_default())?;
+            let conditions = std::mem::take(&mut status.conditions);
             let manner = Manner::ApplyList("cachedNodes");
-            Some(Draft::new(ObjectId::of(&**object), manner, body, &status.conditions, &[]))
+            Some(Draft::new(ObjectId::of(&**object), manner, json!(status), &conditions, &[]))
         });
-        let drafts: Vec<_> = drafts.collect();
-        let drafted: Vec<_> = drafts.iter().map(|draft| draft.object.uid.clone()).collect();
-        let (written, failed) = self.statuses.write_all(drafts, term, begun).await;
+        let writing = self.statuses.write_each(&drafted, drafts, term, begun);
+        tokio::pin!(writing);
+        // Pods and ledgers do not wait for statuses.
+        let (written, failed) = loop {
+            tokio::select! {
+                result = &mut writing => break result,
+                done = self.writes.next() => self.ended.push(done),
+            }
+        };
         for uid in drafted.iter().filter(|uid| !written.contains(*uid)) {
             self.warming.not_reported(uid);
         }

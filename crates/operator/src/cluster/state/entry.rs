@@ -267,7 +267,7 @@ impl PodInterner {
             annotation_bytes: pod.annotation_bytes,
             service_account: self.texts.get(&pod.spec.service_account_name),
             pull_secrets: self.names.get(&secrets),
-            pulls: pulls(pod),
+            pulls: self.pulls(pod),
             agent: is_agent(pod).then(|| pod.status.readiness()),
             containers: self.containers(pod),
             mounts: self.mounts(pod),
@@ -422,6 +422,24 @@ impl PodInterner {
         }
     }
 
+    /// What a Pod pulls onto its node, if its owners and its name bear that out. Nodes and images are the same in
+    /// thousands of Pods.
+    fn pulls(&mut self, pod: &LeanPod) -> Option<Arc<PullRecord>> {
+        let annotation =
+            pod.annotations.iter().find(|(key, _)| key == names::fairlead::PULLS)?.1.as_deref()?;
+        let owners = pod.metadata.owner_references.iter().flatten();
+        let owners: Vec<Arc<str>> = owners.map(|owner| self.texts.get(&owner.uid)).collect();
+        let mut record = PullRecord::read(annotation, pod.metadata.name.as_deref()?, &owners)?;
+        record.node = self.texts.get(&record.node);
+        record.pulls.shrink_to_fit();
+        for pull in &mut record.pulls {
+            for text in [&mut pull.image, &mut pull.uid, &mut pull.reference] {
+                *text = self.texts.get(text);
+            }
+        }
+        Some(Arc::new(record))
+    }
+
     /// Forgets what no entry uses any more.
     pub(super) fn sweep(&mut self) {
         self.labels.sweep();
@@ -445,14 +463,6 @@ fn hash(container_id: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     container_id.hash(&mut hasher);
     hasher.finish()
-}
-
-/// What a Pod pulls onto its node, if its owners and its name bear that out.
-fn pulls(pod: &LeanPod) -> Option<Arc<PullRecord>> {
-    let annotation = pod.annotations.iter().find(|(key, _)| key == names::fairlead::PULLS)?.1.as_deref()?;
-    let owners = pod.metadata.owner_references.iter().flatten();
-    let owners: Vec<Arc<str>> = owners.map(|owner| owner.uid.as_str().into()).collect();
-    PullRecord::read(annotation, pod.metadata.name.as_deref()?, &owners).map(Arc::new)
 }
 
 #[cfg(test)]

@@ -242,7 +242,7 @@ impl Sim {
                 assert!(self.pods.remove(&pod).is_some(), "{pod} is deleted twice");
                 self.warming.deleted(&pod, self.now);
             }
-            Action::Store { image, draft } => self.store(&image, draft),
+            Action::Store { image, draft } => self.store(&image, *draft),
             Action::Report { name, status, .. } => self.report(&name, *status),
             Action::Release { node, why, .. } => {
                 self.released.push((node.to_string(), why));

@@ -1,5 +1,8 @@
 //! Many nodes and many images.
 
+use fairlead_domain::digest::Digest;
+
+use super::super::memory::{Memory, Outcome, WritePace};
 use super::*;
 
 /// A cluster of this size, all of it warm.
@@ -121,4 +124,62 @@ fn ledgers_of_many_images_are_written_a_few_at_once_and_none_is_left_out() {
     }
     sim.run(1);
     assert!(sim.pods.is_empty(), "what is stored is tidied up");
+}
+
+#[test]
+fn pods_are_gone_soon_after_the_last_pull_however_many_nodes_there_are() {
+    let mut sim = warm(1000, 1);
+    sim.run(1);
+    assert!(sim.pods.is_empty(), "{} Pods wait for the ledger", sim.pods.len());
+}
+
+#[test]
+fn nothing_is_kept_in_mind_of_pulls_that_are_over() {
+    let mut sim = warm(200, 2);
+    sim.run(20);
+    assert!(sim.warming.due.is_empty(), "{:?}", sim.warming.due);
+}
+
+/// How many rows are written while so many images get one row each every tenth of a second.
+fn rows_written(images: usize, rows: usize) -> usize {
+    let names = (0..images).map(|number| format!("i{number}"));
+    let mut memories: Vec<Memory> = names.map(|name| Memory::new(&name, &format!("uid-{name}"))).collect();
+    let (mut now, mut written) = (at(0), 0);
+    for number in 0..rows {
+        now = after(now, Duration::from_millis(100));
+        let node: Arc<str> = format!("n{number}").into();
+        let result = Ok(Some(Digest::sha256(b"image")));
+        let outcome = Outcome { attempt: 1, reference: "r.io/a:1", result, at: now, unlisted: false };
+        memories.iter_mut().for_each(|memory| memory.record(&node, &node, &outcome));
+        let dirty = memories.iter().filter(|memory| memory.is_dirty());
+        let pace = WritePace { rows: dirty.map(Memory::len).sum(), settled: false };
+        for memory in &mut memories {
+            for draft in memory.drafts(now, 8, pace) {
+                written += draft.content.map_or(0, |(spec, _)| spec.nodes.len());
+                memory.written(draft.shard, draft.ticket, Some(number.to_string()));
+            }
+        }
+    }
+    written
+}
+
+#[test]
+fn ledgers_of_images_that_are_warmed_together_are_rewritten_less_often() {
+    let (alone, together) = (rows_written(1, 1000), rows_written(20, 1000));
+    assert!(together < 5 * 20 * 1000, "{together}");
+    assert!(together < alone * 20 / 2, "{together} of {alone} each");
+}
+
+#[test]
+fn nodes_that_join_one_by_one_do_not_have_large_ledgers_written_all_the_time() {
+    let mut sim = warm(1000, 1);
+    sim.run(20);
+    let before = sim.writes;
+    for number in 0..40 {
+        sim.node(&format!("late{number}"), |_| {});
+        (0..5).for_each(|_| sim.step(Duration::from_millis(100)));
+    }
+    assert!(sim.writes - before <= 2 * 20 / 4 + 2, "{} writes in 20 seconds", sim.writes - before);
+    sim.run(10);
+    assert_eq!((sim.ready("i0").as_str(), sim.pods.len()), ("1040/1040", 0));
 }

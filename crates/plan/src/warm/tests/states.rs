@@ -63,6 +63,8 @@ fn an_image_is_there_once_its_container_is_past_the_pull() {
             ("present", ""),
         ),
         ("bad user", Phase::Pending, None, Some(waiting("CreateContainerConfigError", "")), ("present", "")),
+        ("before it", Phase::Pending, None, Some(waiting("PreCreateHookError", "")), ("present", "")),
+        ("before the start", Phase::Pending, None, Some(waiting("PreStartHookError", "")), ("present", "")),
         ("cannot run", Phase::Pending, None, Some(waiting("RunContainerError", "")), ("present", "")),
         ("killed", Phase::Failed, Some("Evicted"), Some(ended("OOMKilled")), ("present", "")),
         ("running", Phase::Running, None, created, ("present", "")),
@@ -146,6 +148,8 @@ fn a_volume_is_there_only_if_its_container_was_made() {
         ("failed", "CreateContainerError")
     );
     assert_eq!(word(&by_volume(1, Some(waiting("ErrImagePull", "not found")))), ("failed", "ErrImagePull"));
+    assert_eq!(word(&by_volume(1, Some(waiting("PreCreateHookError", "")))), ("pulling", ""));
+    assert_eq!(word(&by_volume(1, Some(waiting("PreStartHookError", "")))), ("present", ""));
     assert_eq!(
         word(&by_volume(1, Some(ended("StartError")))),
         ("present", ""),

@@ -1,7 +1,7 @@
 //! What warming writes to the cluster: Pods, ledgers, and the taint of nodes that are warm. Many at once, each asked
 //! for by the planner, and each of which can be repeated without harm.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use fairlead_api::drop;
@@ -20,7 +20,6 @@ use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
-use tokio::sync::Semaphore;
 
 use crate::capabilities::warm::FIELD_MANAGER;
 use crate::cluster::ledgers::LeanWarmLedger;
@@ -99,28 +98,11 @@ struct Target {
     namespace: Arc<str>,
     ledgers: Api<WarmLedger>,
     ledger_namespace: Arc<str>,
-    room: Room,
 }
 
-/// Room for requests, by what they do.
-struct Room {
-    pods: Semaphore,
-    others: Semaphore,
-}
-
-impl Room {
-    fn of(&self, write: &Write) -> &Semaphore {
-        match write {
-            Write::Create(_) | Write::Delete { .. } => &self.pods,
-            Write::Store { .. } | Write::Release { .. } => &self.others,
-        }
-    }
-}
-
-/// Writes under way and writes that wait for room. They go on by themselves, also while a round takes its time.
-pub(super) struct Writes {
-    target: Arc<Target>,
-    pushed: Vec<Write>,
+/// Writes that share room: those under way, and those that wait for it. Thousands may wait, so what waits is no task.
+struct Line {
+    waiting: VecDeque<Write>,
     /// By number.
     sending: Inflight<u64, Done>,
     /// What the planner gets for those that do not end by themselves.
@@ -128,19 +110,48 @@ pub(super) struct Writes {
     count: u64,
 }
 
+impl Line {
+    fn new(room: usize) -> Self {
+        Self { waiting: VecDeque::new(), sending: Inflight::new(room), lost: HashMap::new(), count: 0 }
+    }
+
+    /// Sends what there is room for.
+    fn go_on(&mut self, target: &Arc<Target>, term: &Term) {
+        while !self.sending.is_full()
+            && let Some(write) = self.waiting.pop_front()
+        {
+            self.count += 1;
+            self.lost.insert(self.count, write.lost());
+            self.sending.start(self.count, Arc::clone(target).carry_out(write, term.clone()));
+        }
+    }
+
+    /// What came of the next write that ends.
+    async fn next(&mut self) -> Done {
+        let (number, done) = self.sending.next().await;
+        let lost = self.lost.remove(&number);
+        done.or(lost).unwrap_or(Done::Nothing)
+    }
+}
+
+/// Writes under way and writes that wait for room. They go on while [`Self::next`] is waited for.
+pub(super) struct Writes {
+    target: Arc<Target>,
+    /// None: nothing was sent yet.
+    term: Option<Term>,
+    pods: Line,
+    others: Line,
+}
+
 impl Writes {
     pub(super) fn new(client: Client, namespace: &str, ledger_namespace: &str) -> Self {
-        let room = Room { pods: Semaphore::new(PODS), others: Semaphore::new(OTHERS) };
         let target = Arc::new(Target {
             namespace: namespace.into(),
             ledgers: Api::namespaced(client.clone(), ledger_namespace),
             ledger_namespace: ledger_namespace.into(),
             client,
-            room,
         });
-        // The planner asks for no more than there are Pods, ledgers and nodes, and for each once.
-        let sending = Inflight::new(usize::MAX);
-        Self { target, pushed: Vec::new(), sending, lost: HashMap::new(), count: 0 }
+        Self { target, term: None, pods: Line::new(PODS), others: Line::new(OTHERS) }
     }
 
     /// Everything that earlier lease holders stored.
@@ -160,24 +171,35 @@ impl Writes {
         }
     }
 
+    /// The planner asks for no more than there are Pods, ledgers and nodes, and for each once.
     pub(super) fn push(&mut self, write: Write) {
-        self.pushed.push(write);
+        let line = match write {
+            Write::Create(_) | Write::Delete { .. } => &mut self.pods,
+            Write::Store { .. } | Write::Release { .. } => &mut self.others,
+        };
+        line.waiting.push_back(write);
     }
 
     /// Sends what was pushed.
-    pub(super) fn go_on(&mut self, term: &Term) {
-        for write in self.pushed.drain(..) {
-            self.count += 1;
-            self.lost.insert(self.count, write.lost());
-            self.sending.start(self.count, Arc::clone(&self.target).carry_out(write, term.clone()));
-        }
+    pub(super) fn begin(&mut self, term: &Term) {
+        self.term = Some(term.clone());
+        self.go_on();
     }
 
-    /// What came of the next write that ends.
+    fn go_on(&mut self) {
+        let Self { target, term: Some(term), pods, others } = self else { return };
+        pods.go_on(target, term);
+        others.go_on(target, term);
+    }
+
+    /// What came of the next write that ends. Another one takes its room.
     pub(super) async fn next(&mut self) -> Done {
-        let (number, done) = self.sending.next().await;
-        let lost = self.lost.remove(&number);
-        done.or(lost).unwrap_or(Done::Nothing)
+        let done = tokio::select! {
+            done = self.pods.next() => done,
+            done = self.others.next() => done,
+        };
+        self.go_on();
+        done
     }
 }
 
@@ -201,20 +223,15 @@ impl Target {
     }
 
     async fn carry_out(self: Arc<Self>, write: Write, term: Term) -> Done {
-        let turn = self.room.of(&write).acquire().await;
-        if turn.is_err() || !term.holds() {
+        if !term.holds() {
             return write.lost();
         }
-        // In a box of its own, so that the many that wait for their turn take little.
-        Box::pin(async {
-            match write {
-                Write::Create(creation) => self.create(creation).await,
-                Write::Delete { pod, uid } => self.delete(pod, uid.as_deref()).await,
-                Write::Store { image, draft } => self.store(image, *draft).await,
-                Write::Release { node, why } => self.release(&node, why).await,
-            }
-        })
-        .await
+        match write {
+            Write::Create(creation) => self.create(creation).await,
+            Write::Delete { pod, uid } => self.delete(pod, uid.as_deref()).await,
+            Write::Store { image, draft } => self.store(image, *draft).await,
+            Write::Release { node, why } => self.release(&node, why).await,
+        }
     }
 
     async fn create(&self, Creation { name, order }: Creation) -> Done {
