@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use fairlead_domain::reference::Reference;
 use fairlead_plan::node_config::{EndpointState, Mirror, NodeConfig, Resolution};
 
-use crate::{Runtime, RuntimeName, containerd, registries_conf};
+use crate::{Rendered, Runtime, RuntimeName, containerd, registries_conf};
 
 /// The places for an image, in the order in which the runtime tries them. What policies list and the files do not
 /// express is there as well, with the reason why it is not asked.
@@ -15,37 +15,46 @@ pub fn resolve(
     router: Option<SocketAddr>,
     image: &Reference,
 ) -> Resolution {
-    if runtime.name == RuntimeName::Containerd && router.is_some() {
-        return config.resolve_by_kind(image);
+    match (runtime.name, router) {
+        (RuntimeName::Containerd, Some(_)) => config.resolve_by_kind(image),
+        (RuntimeName::Containerd, None) => by_hosts_files(config, runtime, image),
+        (RuntimeName::Crio | RuntimeName::Podman, _) => by_registries_conf(config, runtime, image),
     }
-    let in_file;
-    let config = if runtime.name == RuntimeName::Containerd {
-        config
-    } else {
-        in_file = registries_conf::in_file(config);
-        &in_file
-    };
+}
+
+fn by_hosts_files(config: &NodeConfig, runtime: &Runtime, image: &Reference) -> Resolution {
     let mut resolution = config.resolve(image);
-    let Some((scope, entry)) = config.entry_for(image.name()) else { return resolution };
+    let Some((_, entry)) = config.entry_for(image.name()) else { return resolution };
     let kind = resolution.kind;
-    if runtime.name == RuntimeName::Containerd {
-        let registry = image.name().split('/').next().unwrap_or_default();
-        let (mirrors, is_open) = containerd::asked(config, runtime, registry, kind);
-        leave_out(&mut resolution, entry.mirrors(kind).list.iter(), &mirrors);
-        if let Some(source) = resolution.endpoints.last_mut() {
-            // The file is about the whole registry, whatever the scope.
-            match source.state {
-                EndpointState::Asked if !is_open => source.state = EndpointState::ClosedByFile,
-                _ if is_open => source.state = EndpointState::Asked,
-                _ => {}
-            }
-        }
-        return resolution;
-    }
-    let (mirrors, is_closed) = registries_conf::asked(config, runtime, scope, entry, kind);
+    let registry = image.name().split('/').next().unwrap_or_default();
+    let (mirrors, is_open) = containerd::asked(config, runtime, registry, kind);
     leave_out(&mut resolution, entry.mirrors(kind).list.iter(), &mirrors);
-    if let Some(source) = resolution.endpoints.last_mut().filter(|_| is_closed) {
-        source.state = EndpointState::ClosedByFile;
+    if let Some(source) = resolution.endpoints.last_mut() {
+        // The file is about the whole registry, whatever the scope.
+        match source.state {
+            EndpointState::Asked if !is_open => source.state = EndpointState::ClosedByFile,
+            _ if is_open => source.state = EndpointState::Asked,
+            _ => {}
+        }
+    }
+    resolution
+}
+
+fn by_registries_conf(config: &NodeConfig, runtime: &Runtime, image: &Reference) -> Resolution {
+    let in_file = registries_conf::in_file(config);
+    let mut resolution = in_file.resolve(image);
+    if let Some((scope, entry)) = in_file.entry_for(image.name()) {
+        let kind = resolution.kind;
+        let mirrors = registries_conf::asked(runtime, scope, entry, kind);
+        leave_out(&mut resolution, entry.mirrors(kind).list.iter(), &mirrors);
+    }
+    let closings = registries_conf::Closings::new(config, &mut Rendered::default());
+    let wanted = image.as_str().get(image.name().len()..).unwrap_or_default();
+    for endpoint in &mut resolution.endpoints {
+        let place = endpoint.image.strip_suffix(wanted).unwrap_or(&endpoint.image);
+        if endpoint.state == EndpointState::Asked && closings.closing(place).is_some() {
+            endpoint.state = EndpointState::ClosedByFile;
+        }
     }
     resolution
 }
