@@ -37,7 +37,8 @@ pub struct Applied {
     pub written: Vec<String>,
     pub removed: Vec<String>,
     pub foreign: Vec<ForeignFile>,
-    /// Directories of registries that have another owner, whether a file of ours belongs there or not.
+    /// Directories of registries that have another owner, whether a file of ours belongs there or not. Empty ones are
+    /// among them.
     pub of_others: Vec<String>,
     /// What another owner has for every registry without a directory of its own.
     pub default_of_others: Option<String>,
@@ -88,13 +89,13 @@ impl ConfigDir {
         let mut applied = Applied { foreign, default_of_others, ..Applied::default() };
         for (path, found) in found {
             match found {
-                Found::Foreign => {
+                Found::Foreign | Found::Empty => {
                     applied.of_others.extend(path.split_once('/').map(|(name, _)| name.to_owned()));
                 }
                 Found::Ours { content } if !plan.changes.is_empty() => {
                     applied.before.push(Wanted { path, content });
                 }
-                Found::Ours { .. } => {}
+                Found::Ours { .. } | Found::Lost => {}
             }
         }
         carry_out(disk, Steps::clear(&self.path))?;
@@ -136,7 +137,7 @@ impl ConfigDir {
             let Ok(name) = entry.file_name().into_string() else { continue };
             let one = match self.runtime {
                 RuntimeName::Containerd if !name.starts_with('.') => {
-                    (format!("{name}/{HOSTS}"), in_directory(&entry.path()))
+                    (format!("{name}/{HOSTS}"), Some(in_directory(&entry.path())))
                 }
                 RuntimeName::Crio | RuntimeName::Podman if name == DROP_IN => (name, in_file(&entry.path())),
                 _ => continue,
@@ -144,6 +145,9 @@ impl ConfigDir {
             if let (path, Some(one)) = one {
                 found.insert(path, one);
             }
+        }
+        if self.runtime != RuntimeName::Containerd && is_lost(&self.path.join(DROP_IN)) {
+            found.entry(DROP_IN.to_owned()).or_insert(Found::Lost);
         }
         Ok(found)
     }
@@ -184,17 +188,29 @@ fn carry_out(disk: &mut impl Disk, steps: Steps) -> Result<(), FileError> {
     Ok(())
 }
 
-/// An empty directory is of no use, and neither is one with nothing but what was kept of a lost file of ours. One with
-/// other files has another owner: certificates may be in it.
-fn in_directory(path: &Path) -> Option<Found> {
+/// A directory with other files than ours has another owner: certificates may be in it. Agents make no links, so one
+/// that leads to a file of ours has another owner as well.
+fn in_directory(path: &Path) -> Found {
+    if path.is_symlink() {
+        return Found::Foreign;
+    }
     let hosts = path.join(HOSTS);
-    let holds_others = || !steps::holds_nothing_but(path, &steps::hidden(&hosts)).unwrap_or(false);
-    in_file(&hosts).or_else(|| holds_others().then_some(Found::Foreign))
+    in_file(&hosts).unwrap_or_else(|| match steps::holds_nothing_but(path, &steps::hidden(&hosts)) {
+        Ok(true) if is_lost(&hosts) => Found::Lost,
+        Ok(true) => Found::Empty,
+        _ => Found::Foreign,
+    })
+}
+
+/// Whether something was kept of a file of ours.
+fn is_lost(path: &Path) -> bool {
+    steps::hidden(path).iter().any(|kept| kept.exists())
 }
 
 /// What cannot be read is not ours.
 fn in_file(path: &Path) -> Option<Found> {
     match fs::read_to_string(path) {
+        Ok(_) if path.is_symlink() => Some(Found::Foreign),
         Ok(content) if content.starts_with(HEADER) => Some(Found::Ours { content }),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         _ => Some(Found::Foreign),
