@@ -64,6 +64,29 @@ fn hiding<'a>(config: &'a NodeConfig, host: &Scope) -> Option<(&'a Scope, &'a En
     config.entries.get_key_value(["*.", domain].concat().as_str())
 }
 
+/// The table by which readers judge a place. That of a host without a port counts for every port.
+pub(crate) fn table<'a>(config: &'a NodeConfig, place: &str) -> Option<(&'a Scope, &'a Entry)> {
+    let found = config.entry_for(place);
+    // No table hides one of these, and all of them are in the file.
+    let found = found.filter(|(scope, _)| scope.domain().is_none() && scope.as_str().contains(['/', ':']));
+    let host = place.split(['/', ':']).next().unwrap_or_default();
+    let of_host = || {
+        let (scope, entry) = config.entries.get_key_value(host)?;
+        let is_in_file = named_with_port(config, scope, entry).is_none();
+        is_in_file.then(|| hiding(config, scope).unwrap_or((scope, entry)))
+    };
+    // No entry names this port, so that is the domain's.
+    let of_domain = || config.entry_for(&[host, ":0"].concat());
+    found.or_else(of_host).or_else(of_domain)
+}
+
+/// What readers put after the mirrors of a table for an image that is named with a port. Where the table is that of a
+/// host without one, or of a domain, they keep the port.
+pub(crate) fn kept_port<'n>(scope: &Scope, name: &'n str) -> Option<&'n str> {
+    let rest = name.get(name.find(['/', ':'])?..)?;
+    (rest.starts_with(':') && !scope.as_str().contains(['/', ':'])).then_some(rest)
+}
+
 /// What the file closes.
 pub(crate) struct Closings<'a> {
     config: &'a NodeConfig,
@@ -79,24 +102,9 @@ impl<'a> Closings<'a> {
         Self { config, by_force, has_any: config.entries.values().any(Entry::is_closed) }
     }
 
-    /// The scope by whose table readers find a place closed. That of a host without a port counts for every port.
+    /// The scope by whose table readers find a place closed.
     pub(crate) fn closing(&self, place: &str) -> Option<&'a Scope> {
-        if !self.has_any {
-            return None;
-        }
-        let found = self.config.entry_for(place);
-        // No table hides one of these, and all of them are in the file.
-        let found =
-            found.filter(|(scope, _)| scope.domain().is_none() && scope.as_str().contains(['/', ':']));
-        let host = place.split(['/', ':']).next().unwrap_or_default();
-        let of_host = || {
-            let (scope, entry) = self.config.entries.get_key_value(host)?;
-            let is_in_file = named_with_port(self.config, scope, entry).is_none();
-            is_in_file.then(|| hiding(self.config, scope).unwrap_or((scope, entry)))
-        };
-        // No entry names this port, so that is the domain's.
-        let of_domain = || self.config.entry_for(&[host, ":0"].concat());
-        let (scope, entry) = found.or_else(of_host).or_else(of_domain)?;
+        let (scope, entry) = table(self.config, place).filter(|_| self.has_any)?;
         (entry.is_closed() || self.by_force.contains(scope)).then_some(scope)
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use fairlead_domain::reference::Reference;
 use fairlead_node::RuntimeName::{Containerd, Crio, Podman};
 use fairlead_node::{Inexact, Version, read_as, resolve};
-use fairlead_plan::node_config::EndpointState;
+use fairlead_plan::node_config::{Endpoint, EndpointState};
 
 use super::*;
 
@@ -128,6 +128,44 @@ fn images_of_a_hidden_host_are_resolved_as_those_of_its_domain() {
     // The domain is closed because of the host.
     assert_eq!(asked(&config(true), "r.vendor.test/app:1"), ["m.test/v/app:1"]);
     assert_eq!(asked(&config(true), "reg.vendor.test/app:1"), ["m.test/v/app:1"]);
+}
+
+/// A port stays after the mirror of a host without one. Where that leaves no name, nothing is asked at all.
+#[test]
+fn images_with_a_port_are_resolved_as_readers_name_them() {
+    let runtime = Runtime { name: Crio, version: None };
+    let config = plan(
+        vec![
+            both("*.v.test", &["m.test/v"]),
+            both("hub.test", &["m.test", "n.test"]),
+            tag("half.test", &["m.test/x"]),
+            digest_never("shut.test", &["m.test"]),
+        ],
+        &[],
+        &[],
+    );
+    let places = |image: &str| {
+        let resolution = resolve(&config, &runtime, None, &Reference::parse(image).unwrap());
+        let shown = |one: Endpoint| format!("{} {:?}", one.image, one.state);
+        resolution.endpoints.into_iter().map(shown).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        places("reg.v.test:5000/app:1"),
+        ["m.test/v:5000/app:1 GivenUp", "reg.v.test:5000/app:1 GivenUp"]
+    );
+    assert_eq!(
+        places("hub.test:5000/app:1"),
+        ["m.test:5000/app:1 Asked", "n.test:5000/app:1 Asked", "hub.test:5000/app:1 Asked"]
+    );
+    let digest = "@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    let by_digest = format!("half.test:5000/app{digest}");
+    assert_eq!(places(&by_digest), [format!("{by_digest} Asked")], "its mirrors are for tags");
+    assert_eq!(places("half.test:5000/app:1")[1], "half.test:5000/app:1 GivenUp");
+    assert_eq!(
+        places("shut.test:5000/app:1"),
+        ["shut.test:5000/app:1 ClosedByFile"],
+        "its mirrors are for digests"
+    );
 }
 
 /// Readers look mirrors up in the file before they ask them.
