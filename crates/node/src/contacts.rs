@@ -59,6 +59,10 @@ fn by_registries_conf(config: &NodeConfig, runtime: &Runtime, image: &Reference)
             let asked = resolution.endpoints.iter_mut().filter(|one| one.state == EndpointState::Asked);
             asked.for_each(|endpoint| endpoint.state = EndpointState::GivenUp);
         }
+    } else {
+        // Readers find no table, also where policies are about the domain.
+        let (image, state) = (image.as_str().to_owned(), EndpointState::Asked);
+        resolution.endpoints = vec![Endpoint { image, is_source: true, insecure: false, state }];
     }
     let closings = registries_conf::Closings::new(config, &mut Rendered::default());
     for endpoint in &mut resolution.endpoints {

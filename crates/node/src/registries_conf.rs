@@ -28,6 +28,7 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
         }
         let table = Table::new(scope, entry, runtime, &mut rendered);
         report_ports(config, scope, entry, closings.by_force.contains(scope), &mut rendered);
+        report_repeated(scope, entry, &mut rendered);
         crate::report_half_closed(scope, entry, &mut rendered);
         closings.report_mirrors(scope, entry, &mut rendered);
         table.write(&mut text, closings.by_force.contains(scope));
@@ -76,7 +77,7 @@ pub(crate) fn table<'a>(config: &'a NodeConfig, place: &str) -> Option<(&'a Scop
         is_in_file.then(|| hiding(config, scope).unwrap_or((scope, entry)))
     };
     // No entry names this port, so that is the domain's.
-    let of_domain = || config.entry_for(&[host, ":0"].concat());
+    let of_domain = || config.entry_for(&[host, ":0"].concat()).filter(|(scope, _)| matches(scope, place));
     found.or_else(of_host).or_else(of_domain)
 }
 
@@ -153,6 +154,18 @@ fn report_ports(
         rendered.report(scope, message);
     } else {
         rendered.note(scope, message);
+    }
+}
+
+/// Readers look for the first place of a domain's text in a name, and then for its end.
+fn report_repeated(scope: &Scope, entry: &Entry, rendered: &mut Rendered) {
+    if let Some(domain) = scope.domain().filter(|_| entry.is_closed()) {
+        rendered.report(
+            scope,
+            format!(
+                "hosts with {domain} twice in their names still contact the source: readers do not match them"
+            ),
+        );
     }
 }
 

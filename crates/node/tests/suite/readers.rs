@@ -51,7 +51,10 @@ const IMAGES: &[&str] = &[
     "a.v.test:5000/y",
     "hub.test:443/x",
     "m.test:5000/b/x",
+    REPEATED,
 ];
+/// Readers do not find `*.test` in this.
+const REPEATED: &str = "b.test.z.test/x";
 
 #[derive(Serialize)]
 struct Question {
@@ -131,7 +134,8 @@ fn readers_of_the_file_ask_the_places_that_are_resolved_in_their_order() {
             assert_eq!(asked(&places(&shown)), asked(theirs), "{}", told());
             let source = image.as_str();
             // Whatever else differs: a closed source is not contacted.
-            let is_closed = ours.iter().any(|place| place.image == source && place.blocked);
+            let is_repeated = image.name() == REPEATED && resolution.scope.is_some();
+            let is_closed = !is_repeated && ours.iter().any(|place| place.image == source && place.blocked);
             assert!(
                 !is_closed || theirs.iter().all(|place| place.image != source || place.blocked),
                 "{}",
@@ -143,7 +147,8 @@ fn readers_of_the_file_ask_the_places_that_are_resolved_in_their_order() {
             }
             let name =
                 |place: &Place| place.image.strip_suffix(&source[image.name().len()..]).unwrap().to_owned();
-            let is_read_differently = ours.iter().any(|place| read_as(config, &name(place)).is_some());
+            let is_read_differently =
+                is_repeated || ours.iter().any(|place| read_as(config, &name(place)).is_some());
             let is_reported = resolution.scope.iter().any(|scope| !reported(file, scope.as_str()).is_empty())
                 || ours.iter().filter_map(|place| Some(config.entry_for(&name(place))?.0)).any(|scope| {
                     reported(file, scope.as_str()).iter().any(|message| message.contains("is closed"))

@@ -222,6 +222,11 @@ fn an_open_host_in_a_closed_domain_is_closed() {
     let rendered = rendered(&config, Crio, None);
     assert!(rendered.files[0].content.contains("location = \"reg.vendor.test\"\n  blocked = true"));
     assert!(reported(&rendered, "reg.vendor.test")[0].contains("names with a port"));
+    let of_domain = reported(&rendered, "*.vendor.test");
+    assert!(
+        of_domain.iter().any(|message| message.contains(".vendor.test twice in their names")),
+        "{of_domain:?}"
+    );
 }
 
 #[test]
