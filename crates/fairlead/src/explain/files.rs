@@ -289,7 +289,7 @@ mod tests {
             format!("# words\n%YAML 1.2\n---\n{one}---\n"),
             format!("---\n{one}...\n"),
             format!("{one}---\r\n"),
-            format!("--- {{apiVersion: v1, kind: A, metadata: {{name: a}}}}\n"),
+            "--- {apiVersion: v1, kind: A, metadata: {name: a}}\n".to_owned(),
         ] {
             let read = read(&text);
             let names: Vec<String> = read.objects.iter().map(|one| title(&one.object)).collect();
@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    /// Files of a mounted ConfigMap are links, by way of a link to the directory with the present version.
+    /// Files of a mounted `ConfigMap` are links, by way of a link to the directory with the present version.
     #[test]
     fn a_mounted_config_map_is_read_once() {
         let mounted = tempfile::tempdir().unwrap();
