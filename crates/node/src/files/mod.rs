@@ -53,11 +53,11 @@ impl Applied {
 }
 
 #[derive(Debug, Error)]
-#[error("cannot {attempt} {}: {source}; {}", path.display(), remedy(source))]
+#[error("cannot {attempt} {}: {error}; {}", path.display(), remedy(error))]
 pub struct FileError {
     attempt: &'static str,
     path: PathBuf,
-    source: io::Error,
+    error: io::Error,
 }
 
 /// What a person can do about it. Files change one after another, so earlier ones may have.
@@ -66,7 +66,7 @@ fn remedy(error: &io::Error) -> &'static str {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free space on this file system",
         ErrorKind::ReadOnlyFilesystem => "mount it writable, or name another directory with --config-dir",
         ErrorKind::PermissionDenied => "let the agent write there",
-        _ => "this file is as it was; it is tried again",
+        _ => "this file is as it was",
     }
 }
 
@@ -156,7 +156,7 @@ impl ConfigDir {
     fn later(&self) -> Result<LaterDirectories, FileError> {
         let mut later = LaterDirectories::new();
         for root in self.later_roots.iter().rev() {
-            let failed = |source| FileError { attempt: "list", path: root.clone(), source };
+            let failed = |error| FileError { attempt: "list", path: root.clone(), error };
             let entries = match fs::read_dir(root) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 entries => entries.map_err(failed)?,
@@ -173,16 +173,16 @@ impl ConfigDir {
 
     fn failed(&self, attempt: &'static str) -> impl Fn(io::Error) -> FileError {
         let path = self.path.clone();
-        move |source| FileError { attempt, path: path.clone(), source }
+        move |error| FileError { attempt, path: path.clone(), error }
     }
 }
 
 fn carry_out(disk: &mut impl Disk, steps: Steps) -> Result<(), FileError> {
     for step in steps.0 {
-        disk.carry_out(&step).map_err(|source| FileError {
+        disk.carry_out(&step).map_err(|error| FileError {
             attempt: step.attempt(),
             path: step.path().to_owned(),
-            source,
+            error,
         })?;
     }
     Ok(())
